@@ -1,0 +1,75 @@
+# Every way to build, check and run Backstay; `make` alone lists them.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+SEEDS  ?= 200
+TYPED  := backstay tests $(sort $(dir $(wildcard examples/*.py bench/*.py)))
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+.PHONY: help install run test lint format simulate bench storm clean lock
+.DELETE_ON_ERROR:
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install: $(STAMP) ## Make .venv with the locked dependencies and Backstay itself
+	@:
+
+run: install ## Run the example: a provider that fails, and a bill that stays right
+	@$(BIN)/python examples/faulty_provider.py
+
+test: install lint ## Lint, then run every test but the slow ones
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
+
+lint: install ## Check format, rules, types and layers
+	@$(BIN)/ruff format --check --quiet . || { echo "Unformatted files; run: make format"; exit 1; }
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy --no-error-summary $(TYPED)
+	@$(BIN)/lint-imports --no-logo >$(VENV)/layers.txt 2>&1 || { cat $(VENV)/layers.txt; exit 1; }
+	@echo "lint: format, rules, types and layers are fine"
+
+format: install ## Format the code and mend what ruff can mend
+	@$(BIN)/ruff check --quiet --fix-only .
+	@$(BIN)/ruff format .
+
+simulate: install ## Run the engine on a virtual clock under faults: make simulate SEEDS=1000
+	@$(BIN)/python -m tests.simulation $(SEEDS)
+
+bench: install ## Measure throughput
+	@bash bench/run
+
+storm: install ## Run the slow stories: real processes, kill -9
+	@$(BIN)/python -m pytest tests/stories -m slow
+
+clean: ## Remove .venv, caches and build output
+	@rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	@find backstay tests examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+lock: install ## Resolve the dependencies anew into requirements.lock
+	@$(BIN)/python -m pip install -qq uv
+	@$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-header --no-annotate --extra postgres --extra dev pyproject.toml -o requirements.lock
+	@if grep -nE '://|^-' requirements.lock; then echo "requirements.lock names a host or an index"; exit 1; fi
+	@echo "requirements.lock: $$(grep -c == requirements.lock) packages"
+
+# The stamp is written last, so that an interrupted install is done again.
+$(STAMP): pyproject.toml requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Backstay needs Python 3.11 or newer; try: make PYTHON=python3.12 install"; exit 1; }
+	@if ! $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null; then \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    echo "install: python3-venv is missing, installing it"; \
+	    export DEBIAN_FRONTEND=noninteractive; \
+	    { apt-get -qq update && apt-get -qq install -y --no-install-recommends python3-venv; } </dev/null >/dev/null; \
+	  else \
+	    echo "Python's venv module is missing; install it first, on Debian: sudo apt-get install python3-venv"; exit 1; \
+	  fi; fi
+	@echo "install: making $(VENV) with the locked dependencies"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-input --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-input --no-deps --no-build-isolation -e .
+	@touch $(STAMP)

@@ -1,0 +1,68 @@
+"""Durable work whose every item calls an outside service that is slow, flaky, rate-limited and paid for."""
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Backstay",
+    "BackstayError",
+    "BreakerPolicy",
+    "Context",
+    "ErrorCode",
+    "Job",
+    "Limits",
+    "OutcomeUnknown",
+    "Permanent",
+    "ProviderHeld",
+    "Result",
+    "RetryPolicy",
+    "Skip",
+    "Throttled",
+    "Transient",
+    "__version__",
+    "done",
+    "gone_wrong",
+    "running",
+]
+
+if TYPE_CHECKING:
+    from backstay.app import Backstay
+    from backstay.client import Job, Result
+    from backstay.core.breaker import BreakerPolicy
+    from backstay.core.errors import (
+        BackstayError,
+        ErrorCode,
+        OutcomeUnknown,
+        Permanent,
+        ProviderHeld,
+        Skip,
+        Throttled,
+        Transient,
+    )
+    from backstay.core.limits import Limits
+    from backstay.core.retry import RetryPolicy
+    from backstay.handlers.context import Context
+    from backstay.handlers.task import done, gone_wrong, running
+
+_HOMES = {
+    "Backstay": "app",
+    "Job": "client",
+    "Result": "client",
+    "BreakerPolicy": "core.breaker",
+    "Limits": "core.limits",
+    "RetryPolicy": "core.retry",
+    "Context": "handlers.context",
+    "done": "handlers.task",
+    "gone_wrong": "handlers.task",
+    "running": "handlers.task",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Loads a public name at its first use, so that `backstay --version` need not load the engine."""
+    if name not in __all__:
+        raise AttributeError(f"module 'backstay' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"backstay.{_HOMES.get(name, 'core.errors')}"), name)

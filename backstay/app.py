@@ -1,0 +1,174 @@
+"""`Backstay(url)`: an application's handlers, and everything that can be done with them on one database."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Any, ParamSpec, Self, TypeVar
+
+from backstay import settings as settings_module
+from backstay import wiring
+from backstay.client import Client, Items, Job, Options
+from backstay.clock import Clock
+from backstay.core.breaker import BreakerPolicy
+from backstay.core.errors import UsageError
+from backstay.core.limits import Limits
+from backstay.core.models import Delivery
+from backstay.core.retry import RetryPolicy, policy_named
+from backstay.engine.tick import Tick, TickReport
+from backstay.engine.worker import Worker
+from backstay.handlers.function import Find, FunctionHandler
+from backstay.handlers.handler import Handler, Rules
+from backstay.handlers.payload import dump
+from backstay.handlers.registry import Registry
+from backstay.handlers.task import TaskHandler
+from backstay.observe.bus import Bus
+
+P = ParamSpec("P")
+R = TypeVar("R")
+C = TypeVar("C")
+
+
+class Backstay:
+    """Register handlers, submit items, run a worker. Opens its database at the first use; close it when done."""
+
+    def __init__(self, url: str | None = None, *, owner: str | None = None, limits: Limits | None = None) -> None:
+        self.settings = settings_module.load({"database_url": url, "owner": owner})
+        self.limits = limits or self.settings.bounds()
+        self.handlers = Registry()
+        self.bus = Bus()
+        self._client: Client | None = None
+        self._workers: list[Worker] = []
+
+    @property
+    def url(self) -> str:
+        if self.settings.database_url is None:
+            raise UsageError("no database is named", hint="pass one: Backstay('sqlite:///jobs.db')")
+        return self.settings.database_url
+
+    # handlers
+
+    def handler(
+        self,
+        name: str | None = None,
+        *,
+        provider: str | None = None,
+        find: Find | None = None,
+        **rules: Any,
+    ) -> Callable[[Callable[P, R]], FunctionHandler[P, R]]:
+        """Makes a function a handler: `async def f(item)` or `def f(item)`, with `context` as a second if wanted."""
+
+        def register(function: Callable[P, R]) -> FunctionHandler[P, R]:
+            own = name or function.__name__
+            made = FunctionHandler(function, own, provider or own, self._rules(**rules), find)
+            self.handlers.add(made)
+            return made
+
+        return register
+
+    def task(
+        self, name: str, *, provider: str | None = None, account: str | None = None, **rules: Any
+    ) -> Callable[[type[C]], type[C]]:
+        """Makes a class a handler of provider tasks: `submit` and `poll`, and `find` and `cancel` where it can."""
+
+        def register(work: type[C]) -> type[C]:
+            self.handlers.add(TaskHandler(work(), name, provider or name, self._rules(**rules), account))
+            return work
+
+        return register
+
+    def _rules(
+        self,
+        retry: str | RetryPolicy = "queue",
+        delivery: str = Delivery.AT_LEAST_ONCE,
+        timeout: float | None = None,
+        deadline: float | None = None,
+        concurrency: int | None = None,
+        breaker: BreakerPolicy | None = None,
+        hold_seconds: float | None = 300.0,
+        health: Callable[[], Awaitable[object]] | None = None,
+    ) -> Rules:
+        if delivery not in {choice.value for choice in Delivery}:
+            raise UsageError(f"delivery must be at_least_once or at_most_once, not {delivery!r}")
+        if retry == "gateway":
+            retry = self.settings.gateway_policy()
+        return Rules(
+            retry=retry if isinstance(retry, RetryPolicy) else policy_named(retry),
+            delivery=Delivery(delivery),
+            timeout_seconds=timeout,
+            deadline_seconds=deadline,
+            concurrency=concurrency,
+            breaker=breaker or self.settings.breaker_policy(),
+            hold_seconds=hold_seconds,
+            health=health,
+        )
+
+    # life
+
+    async def open(self) -> Client:
+        if self._client is None:
+            store = await wiring.open_store(self.url)
+            self._client = Client(store, self.settings.owner, self.limits.job_timeout_seconds, Clock(), self.bus)
+        return self._client
+
+    async def close(self) -> None:
+        if self._client is not None:
+            client, self._client = self._client, None
+            await client.store.close()
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # work
+
+    async def submit(self, handler: str | Handler, items: Items, **options: Any) -> Job:
+        """Queues items: a list, an iterator or an async iterator of JSON payloads. Options: see `Options`."""
+        named = self.handlers[handler] if isinstance(handler, str) else handler
+        if options.get("deadline_seconds") is None:
+            options["deadline_seconds"] = named.rules.deadline_seconds
+
+        def encode(payload: Any) -> str:
+            named.check(payload)
+            return dump(payload)
+
+        client = await self.open()
+        return await client.submit(named.name, items, _options(options), encode, self._wake)
+
+    async def job(self, job_id: int) -> Job:
+        return (await self.open()).job(job_id)
+
+    @asynccontextmanager
+    async def working(self, concurrency: int | None = None) -> AsyncIterator[Worker]:
+        """Runs a worker in this process while the block runs."""
+        client = await self.open()
+        made = wiring.parts(client.store, self.handlers, self.limits, self.bus)
+        worker = wiring.worker(self.url, made, concurrency or self.limits.worker_concurrency)
+        await worker.start()
+        self._workers.append(worker)
+        try:
+            yield worker
+        finally:
+            self._workers.remove(worker)
+            await worker.stop()
+
+    async def tick(self, depth: int = 0) -> TickReport:
+        """One bounded invocation; ask for another when its report says so."""
+        client = await self.open()
+        made = wiring.parts(client.store, self.handlers, self.limits, self.bus)
+        return await Tick(wiring.crew(self.url, made, self.limits.tick_concurrency)).run(depth)
+
+    def _wake(self) -> None:
+        for worker in self._workers:
+            worker.wake()
+
+
+def _options(given: dict[str, Any]) -> Options:
+    unknown = given.keys() - set(Options.__slots__)
+    if unknown:
+        raise UsageError(f"submit has no option {sorted(unknown)[0]!r}", hint=f"known: {', '.join(Options.__slots__)}")
+    return Options(**given)

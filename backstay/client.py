@@ -1,0 +1,234 @@
+"""What submitters do: submit, wait, read results, pause, resume, cancel, retry."""
+
+import hashlib
+import json
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from backstay.clock import Clock, new_incarnation
+from backstay.core.errors import UsageError, WaitTimeout
+from backstay.core.events import ItemsSubmitted
+from backstay.core.failures import one_line
+from backstay.core.ids import position_of, show_item
+from backstay.core.models import Delivery
+from backstay.core.retry import policy_named
+from backstay.core.states import ItemState
+from backstay.observe.bus import Bus
+from backstay.store.store import Store
+from backstay.store.submit import CHUNK_ITEMS, Chunk, NewJob, OpenJob, check_same
+from backstay.store.views import JobView, ResultRow
+
+PRIORITY_MAX = 9
+BODY_CHARACTERS_MAX = 64 * 1024 * 1024
+WAIT_SECONDS_FIRST = 0.001
+WAIT_SECONDS_MAX = 0.25
+
+Items = Iterable[Any] | AsyncIterable[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a job wants its items treated; what it leaves out is the handler's business."""
+
+    priority: int = 0
+    deadline_seconds: float | None = None
+    idempotency_key: str | None = None
+    retry: str | None = None
+    delivery: str | None = None
+    label: str | None = None
+
+    def check(self) -> None:
+        if not (isinstance(self.priority, int) and 0 <= self.priority <= PRIORITY_MAX):
+            raise UsageError(f"priority must be from 0 to {PRIORITY_MAX}, not {self.priority}")
+        if self.deadline_seconds is not None and self.deadline_seconds <= 0:
+            raise UsageError(f"the deadline must be in the future, not in {self.deadline_seconds} s")
+        if self.retry is not None:
+            policy_named(self.retry)
+        if self.delivery is not None and self.delivery not in {choice.value for choice in Delivery}:
+            raise UsageError(f"delivery must be at_least_once or at_most_once, not {self.delivery!r}")
+        if self.idempotency_key is not None and not 1 <= len(self.idempotency_key) <= 255:
+            raise UsageError("an idempotency key has 1 to 255 characters")
+
+
+class Result(NamedTuple):
+    """One ended item: `value` when it succeeded, a code and a line that says why when it did not."""
+
+    item: str
+    position: int
+    state: ItemState
+    payload: Any
+    value: Any
+    error_code: str | None
+    message: str | None
+    attempts: int
+    repeats: int
+
+    @property
+    def ok(self) -> bool:
+        return self.state is ItemState.SUCCEEDED
+
+
+class Client:
+    """One owner's access to the store."""
+
+    def __init__(self, store: Store, owner: str, job_timeout_seconds: float, clock: Clock, bus: Bus) -> None:
+        self.store = store
+        self.owner = owner
+        self.clock = clock
+        self._job_timeout_ms = int(job_timeout_seconds * 1000)
+        self._bus = bus
+
+    async def submit(
+        self, handler: str, items: Items, options: Options, encode: Callable[[Any], str], wake: Callable[[], None]
+    ) -> "Job":
+        """Streams the items in, a chunk at a time, in constant memory. The job is whole when this returns."""
+        options.check()
+        new = self._new_job(handler, options)
+        opened: OpenJob | None = None
+        digest = hashlib.sha256(handler.encode())
+        position = 0
+        async for bodies, last in _chunks(items, encode):
+            digest.update("".join(f"{body}\n" for body in bodies).encode())
+            chunk = Chunk(position, bodies, digest.copy().hexdigest(), last)
+            position += len(bodies)
+            if opened is None:
+                opened = await self.store.open_job(new, chunk)
+                added = opened.new
+            else:
+                added = False
+            if not added:
+                await self._continue(handler, opened, chunk)
+            if chunk.position == 0 or last:
+                wake()
+                await self.store.notify()
+        if opened is None:
+            raise UsageError("there are no items to submit")
+        self._bus.emit(ItemsSubmitted(opened.id, handler, position))
+        return Job(self, opened.id)
+
+    async def _continue(self, handler: str, opened: OpenJob, chunk: Chunk) -> None:
+        """Adds a chunk to a job that exists; what an earlier submitter with the same key brought is passed over."""
+        end = chunk.position + len(chunk.bodies)
+        if opened.new or (chunk.position >= opened.total and not opened.sealed):
+            await self.store.add_items(handler, opened, chunk)
+        elif end == opened.total and (chunk.last or not opened.sealed):
+            check_same(opened, chunk.digest)
+            if chunk.last and not opened.sealed:
+                await self.store.add_items(handler, opened, chunk._replace(position=end, bodies=()))
+        elif end >= opened.total or chunk.last:
+            check_same(opened, "")
+
+    def _new_job(self, handler: str, options: Options) -> NewJob:
+        deadline = options.deadline_seconds
+        return NewJob(
+            handler=handler,
+            owner=self.owner,
+            ref_seed=new_incarnation(),
+            job_timeout_ms=self._job_timeout_ms,
+            priority=options.priority,
+            retry=options.retry,
+            delivery=options.delivery,
+            deadline_ms=None if deadline is None else int(deadline * 1000),
+            idempotency_key=options.idempotency_key,
+            label=None if options.label is None else one_line(options.label),
+        )
+
+    def job(self, job_id: int) -> "Job":
+        return Job(self, job_id)
+
+
+async def _chunks(items: Items, encode: Callable[[Any], str]) -> AsyncIterator[tuple[Sequence[str], bool]]:
+    """The items as JSON texts, in full chunks and a last one."""
+    bodies: list[str] = []
+    async for item in _each(items):
+        if len(bodies) == CHUNK_ITEMS:
+            yield bodies, False
+            bodies = []
+        body = encode(item)
+        if len(body) > BODY_CHARACTERS_MAX:
+            raise UsageError(f"an item has {len(body):,} characters; at most {BODY_CHARACTERS_MAX:,} are taken")
+        bodies.append(body)
+    if bodies:
+        yield bodies, True
+
+
+async def _each(items: Items) -> AsyncIterator[Any]:
+    if isinstance(items, AsyncIterable):
+        async for item in items:
+            yield item
+    elif isinstance(items, str | bytes | dict) or not isinstance(items, Iterable):
+        raise UsageError(f"items must be a list or an iterator of payloads, not {type(items).__name__}")
+    else:
+        for item in items:
+            yield item
+
+
+class Job:
+    """A submitted job, by its id."""
+
+    def __init__(self, client: Client, job_id: int) -> None:
+        self._client = client
+        self.id = job_id
+
+    async def show(self) -> JobView:
+        return await self._client.store.views.job(self.id, self._client.owner)
+
+    async def wait(
+        self, progress: Callable[[JobView], None] | None = None, timeout_seconds: float | None = None
+    ) -> JobView:
+        """Returns when the job has ended; tells its progress whenever it changed."""
+        clock = self._client.clock
+        end = None if timeout_seconds is None else clock.monotonic() + timeout_seconds
+        pause, seen = WAIT_SECONDS_FIRST, None
+        while True:
+            view = await self.show()
+            if view != seen and progress is not None:
+                progress(view)
+            seen = view
+            if view.ended:
+                return view
+            if end is not None and clock.monotonic() >= end:
+                raise WaitTimeout(f"job {self.id} has not ended within {timeout_seconds:g} s")
+            await clock.sleep(pause)
+            pause = min(pause * 1.5, WAIT_SECONDS_MAX)
+
+    async def results(self) -> AsyncIterator[Result]:
+        """Every item that has ended, in the order of submit."""
+        async for row in self._client.store.views.results(self.id, self._client.owner):
+            yield _result(row)
+
+    async def pause(self) -> None:
+        await self._client.store.pause(self.id, self._client.owner)
+
+    async def resume(self) -> None:
+        await self._client.store.resume(self.id, self._client.owner)
+        await self._client.store.notify()
+
+    async def cancel(self) -> None:
+        """Waiting items end now, running ones as soon as their workers hear of it."""
+        store, owner = self._client.store, self._client.owner
+        await store.cancel(self.id, owner)
+        for job_id, reason in await store.stopping():
+            while job_id == self.id and (await store.end_stopped(job_id, reason)).more:
+                pass
+
+    async def retry(self) -> int:
+        """Queues every failed item afresh; returns how many."""
+        retried = await self._client.store.retry(self.id, self._client.owner)
+        await self._client.store.notify()
+        return retried
+
+
+def _result(row: ResultRow) -> Result:
+    return Result(
+        item=show_item(row.id),
+        position=position_of(row.id),
+        state=ItemState(row.state),
+        payload=json.loads(row.body),
+        value=None if row.result is None else json.loads(row.result),
+        error_code=row.error_code,
+        message=row.message,
+        attempts=row.attempt_count,
+        repeats=row.repeats,
+    )

@@ -1,0 +1,61 @@
+"""Time, chance and tasks: the one module that touches them, so that tests can put others in their place."""
+
+import asyncio
+import os
+import time
+import uuid
+from collections.abc import Callable, Coroutine
+from random import Random
+from typing import Any
+
+
+class Clock:
+    """The machine's clocks. Timers follow the event loop, so a virtual loop makes them virtual."""
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+class Tasks:
+    """Starts tasks and holds them until they end: asyncio itself keeps only weak references."""
+
+    def __init__(self) -> None:
+        self._running: set[asyncio.Task[Any]] = set()
+
+    def spawn(self, work: Coroutine[Any, Any, Any], name: str | None = None) -> asyncio.Task[Any]:
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return task
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+
+def new_random() -> Random:
+    return Random(int.from_bytes(os.urandom(8), "big"))
+
+
+def new_incarnation() -> str:
+    """A worker's name for this life only: a restarted process is a stranger to its predecessor's leases."""
+    return uuid.uuid4().hex[:16]
+
+
+async def wait_any(*events: asyncio.Event, seconds: float) -> None:
+    """Returns when one of the events is set or the time is over, whichever comes first."""
+    loop = asyncio.get_running_loop()
+    waiters = [loop.create_task(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waiters, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for waiter in waiters:
+            waiter.cancel()
+
+
+NewId = Callable[[], str]

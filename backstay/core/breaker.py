@@ -1,0 +1,185 @@
+"""A circuit breaker per provider as a value: what was observed, what follows, how many calls may go out.
+
+closed ──more than half of the window failed──▶ open ──open_ms──▶ half_open ──probes succeeded──▶ closed
+                                                  ▲                   │
+                                                  └────any failure────┘
+held is entered by `hold` (credentials, quota, balance, an operator) and left by `release` or when its time is up.
+
+A Call is evidence about the provider: it is ok when the provider did its work, and not ok on a failure of
+infrastructure or a call whose outcome is unknown. Business errors, throttling and holds say nothing about
+the health of the provider, so the caller makes no Call of them.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final, Literal
+
+from backstay.core.errors import UsageError
+
+
+class BreakerState(StrEnum):
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half_open"
+    HELD = "held"
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerPolicy:
+    """The figures of a breaker; mode "hold" has no half-open, it stays open until it is released."""
+
+    window_calls: int = 20
+    window_ms: int = 120_000
+    calls_min: int = 10
+    fail_ratio: float = 0.5
+    open_ms: int = 30_000
+    probes_max: int = 3
+    close_ratio: float = 0.8
+    mode: Literal["half_open", "hold"] = "half_open"
+
+    def __post_init__(self) -> None:
+        # Both ratios are exceeded, never met, so at 1 the breaker could not open, or not close again.
+        rules = (
+            (1 <= self.window_calls <= 1000, f"window_calls must be from 1 to 1000, not {self.window_calls}"),
+            (self.window_ms >= 1, f"window_ms must be at least 1, not {self.window_ms}"),
+            (
+                1 <= self.calls_min <= self.window_calls,
+                f"calls_min must be from 1 to window_calls, not {self.calls_min}",
+            ),
+            (0 <= self.fail_ratio < 1, f"fail_ratio must be from 0 to below 1, not {self.fail_ratio}"),
+            (self.open_ms >= 1, f"open_ms must be at least 1, not {self.open_ms}"),
+            (1 <= self.probes_max <= 1000, f"probes_max must be from 1 to 1000, not {self.probes_max}"),
+            (0 <= self.close_ratio < 1, f"close_ratio must be from 0 to below 1, not {self.close_ratio}"),
+            (self.mode in ("half_open", "hold"), f"mode must be half_open or hold, not {self.mode}"),
+        )
+        for kept, sentence in rules:
+            if not kept:
+                raise UsageError(f"breaker: {sentence}")
+
+
+DEFAULT_POLICY: Final = BreakerPolicy()
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One finished call to the provider."""
+
+    started_at: int
+    ended_at: int
+    ok: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Breaker:
+    """What all workers know about one provider; a new one is closed since ever."""
+
+    provider: str
+    state: BreakerState = BreakerState.CLOSED
+    since_at: int = 0
+    until_at: int | None = None
+    reason: str = ""
+    calls: tuple[Call, ...] = ()
+
+
+def observe(breaker: Breaker, calls: Iterable[Call], policy: BreakerPolicy, now_ms: int) -> Breaker:
+    """The breaker after these calls, which may come from several workers and in any order."""
+    match breaker.state:
+        case BreakerState.CLOSED:
+            return _observe_closed(breaker, _evidence(breaker, calls), policy, now_ms)
+        case BreakerState.HALF_OPEN:
+            return _observe_probes(breaker, _evidence(breaker, calls), policy, now_ms)
+        case BreakerState.OPEN | BreakerState.HELD:
+            return breaker
+
+
+def cool(breaker: Breaker, policy: BreakerPolicy, now_ms: int) -> Breaker:
+    """The breaker once its time is up: open and held become half-open."""
+    until_at = _cools_at(breaker, policy)
+    if until_at is None or now_ms < until_at:
+        return breaker
+    # Half-open began when the wait was over, not when somebody looked: so all workers write the same value.
+    return Breaker(breaker.provider, BreakerState.HALF_OPEN, max(until_at, breaker.since_at), reason=breaker.reason)
+
+
+def allowance(breaker: Breaker, policy: BreakerPolicy, now_ms: int) -> int | None:
+    """How many calls may be under way: None is any number; in half-open, the probes still missing."""
+    cooled = cool(breaker, policy, now_ms)
+    match cooled.state:
+        case BreakerState.CLOSED:
+            return None
+        case BreakerState.HALF_OPEN:
+            return max(1, policy.probes_max - len(cooled.calls))
+        case BreakerState.OPEN | BreakerState.HELD:
+            return 0
+
+
+def hold(breaker: Breaker, reason: str, now_ms: int, until_at: int | None = None) -> Breaker:
+    """Held until `until_at`, or until released; a second hold never shortens the first."""
+    if breaker.state is not BreakerState.HELD:
+        return Breaker(breaker.provider, BreakerState.HELD, now_ms, until_at, reason)
+    if breaker.until_at is None or (until_at is not None and until_at <= breaker.until_at):
+        return breaker
+    return replace(breaker, until_at=until_at, reason=reason)
+
+
+def release(breaker: Breaker, now_ms: int) -> Breaker:
+    """Closed again, by an operator or a health probe, with nothing remembered."""
+    if breaker.state is BreakerState.CLOSED:
+        return breaker
+    return Breaker(breaker.provider, BreakerState.CLOSED, now_ms)
+
+
+def dump_calls(calls: Iterable[Call]) -> str:
+    rows = [[call.started_at, call.ended_at, int(call.ok)] for call in calls]
+    return json.dumps(rows, separators=(",", ":"))
+
+
+def load_calls(text: str) -> tuple[Call, ...]:
+    rows = json.loads(text) if text else []
+    return tuple(Call(int(started_at), int(ended_at), bool(ok)) for started_at, ended_at, ok in rows)
+
+
+def _evidence(breaker: Breaker, calls: Iterable[Call]) -> list[Call]:
+    """Calls that began in this state, oldest end first.
+
+    What began before tells of the time before: a call sent to a sick provider may time out long after the
+    provider recovered, and must not open the breaker again.
+    """
+    known = [call for call in (*breaker.calls, *calls) if call.started_at >= breaker.since_at]
+    return sorted(known, key=lambda call: (call.ended_at, call.started_at, call.ok))
+
+
+def _observe_closed(breaker: Breaker, known: list[Call], policy: BreakerPolicy, now_ms: int) -> Breaker:
+    recent = [call for call in known if call.ended_at >= now_ms - policy.window_ms][-policy.window_calls :]
+    failed = sum(not call.ok for call in recent)
+    if len(recent) >= policy.calls_min and failed > policy.fail_ratio * len(recent):
+        return _opened(breaker, policy, now_ms, f"{failed} of the last {len(recent)} calls failed")
+    return replace(breaker, calls=tuple(recent))
+
+
+def _observe_probes(breaker: Breaker, known: list[Call], policy: BreakerPolicy, now_ms: int) -> Breaker:
+    succeeded = sum(call.ok for call in known)
+    if succeeded < len(known):
+        return _opened(breaker, policy, now_ms, "a probe failed")
+    # Any failure has reopened it above, so this ratio is 1 today; it is the rule should failures ever be tolerated.
+    if succeeded >= policy.probes_max and succeeded > policy.close_ratio * len(known):
+        return Breaker(breaker.provider, BreakerState.CLOSED, now_ms)
+    return replace(breaker, calls=tuple(known))
+
+
+def _opened(breaker: Breaker, policy: BreakerPolicy, now_ms: int, reason: str) -> Breaker:
+    until_at = now_ms + policy.open_ms if policy.mode == "half_open" else None
+    return Breaker(breaker.provider, BreakerState.OPEN, now_ms, until_at, reason)
+
+
+def _cools_at(breaker: Breaker, policy: BreakerPolicy) -> int | None:
+    match breaker.state:
+        case BreakerState.HELD:
+            return breaker.until_at
+        case BreakerState.OPEN if policy.mode == "half_open":
+            # Opened under the hold mode it has no end; under this mode it has the usual one.
+            return breaker.since_at + policy.open_ms if breaker.until_at is None else breaker.until_at
+        case _:
+            return None

@@ -1,0 +1,178 @@
+"""The exceptions of backstay as one tree: what a person can act on, and what a handler may raise.
+
+BackstayError                 exit 1
+├── UsageError                exit 2
+├── SchemaBehind              exit 2
+├── SchemaNewer               exit 2
+├── NotAllowed                exit 2
+├── IdempotencyConflict       exit 2
+├── JobFailed                 exit 3
+├── NotFound                  exit 5
+├── WaitTimeout               exit 6
+├── DatabaseUnreachable       exit 8
+├── Interrupted               exit 130
+└── HandlerError              raised by handlers, turned into an outcome of the item
+    ├── Transient             retried
+    ├── Throttled             retried, costs no attempt
+    ├── Permanent             not retried
+    ├── ProviderHeld          the provider is held, the item goes back without an attempt
+    ├── OutcomeUnknown        looked up before it is ever sent again
+    └── Skip                  the item is skipped, which is no failure
+
+The docstring of a class is the message that it carries when none is given.
+"""
+
+from enum import StrEnum
+
+
+class ErrorCode(StrEnum):
+    """The ten public error codes; there is no other."""
+
+    NOT_PDF = "NOT_PDF"
+    TOO_LARGE = "TOO_LARGE"
+    GW_4XX = "GW_4XX"
+    GW_5XX = "GW_5XX"
+    GW_TIMEOUT = "GW_TIMEOUT"
+    IO_ERROR = "IO_ERROR"
+    NOT_READY = "NOT_READY"
+    EXPIRED = "EXPIRED"
+    FORBIDDEN = "FORBIDDEN"
+    UNKNOWN = "UNKNOWN"
+
+
+class BackstayError(Exception):
+    """Backstay could not do what was asked."""
+
+    exit_code: int = 1
+    hint: str = ""
+
+    def __init__(self, message: str = "", *, hint: str | None = None) -> None:
+        super().__init__(message or _default_message(type(self)))
+        if hint is not None:
+            self.hint = hint
+
+    @property
+    def message(self) -> str:
+        return str(self)
+
+
+def _default_message(error: type[BackstayError]) -> str:
+    # Python -OO drops docstrings; the class name is then the best sentence there is.
+    return (error.__doc__ or error.__name__).strip().splitlines()[0]
+
+
+class UsageError(BackstayError):
+    """Something in the request is not valid."""
+
+    exit_code = 2
+
+
+class SchemaBehind(BackstayError):
+    """The database schema is older than this version of backstay."""
+
+    exit_code = 2
+    hint = "run `backstay migrate`"
+
+
+class SchemaNewer(BackstayError):
+    """The database schema is newer than this version of backstay."""
+
+    exit_code = 2
+    hint = "upgrade backstay"
+
+
+class NotAllowed(BackstayError):
+    """That is not allowed in the present state."""
+
+    exit_code = 2
+
+
+class IdempotencyConflict(BackstayError):
+    """The idempotency key was used before with a different body."""
+
+    exit_code = 2
+    hint = "send the same body again, or use a new key"
+
+
+class JobFailed(BackstayError):
+    """The job failed."""
+
+    exit_code = 3
+
+
+class NotFound(BackstayError):
+    """There is no such thing."""
+
+    exit_code = 5
+
+
+class WaitTimeout(BackstayError):
+    """The job did not finish in the time given."""
+
+    exit_code = 6
+    hint = "the job goes on; wait again, or give more time"
+
+
+class DatabaseUnreachable(BackstayError):
+    """The database cannot be reached."""
+
+    exit_code = 8
+    hint = "check the database URL, and that the server is running"
+
+
+class Interrupted(BackstayError):
+    """Interrupted."""
+
+    exit_code = 130
+
+
+class HandlerError(BackstayError):
+    """The handler could not finish the item."""
+
+
+class Transient(HandlerError):
+    """The provider failed for now; the item is tried again."""
+
+    def __init__(
+        self, message: str = "", code: ErrorCode = ErrorCode.GW_5XX, retry_after_seconds: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.retry_after_seconds = retry_after_seconds
+
+
+class Throttled(HandlerError):
+    """The provider asked for fewer calls; the item waits and loses no attempt."""
+
+    def __init__(self, message: str = "", retry_after_seconds: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class Permanent(HandlerError):
+    """The item can never succeed as it is."""
+
+    def __init__(self, message: str = "", code: ErrorCode = ErrorCode.UNKNOWN) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class ProviderHeld(HandlerError):
+    """The provider refuses the account: credentials, quota or balance."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message)
+
+
+class OutcomeUnknown(HandlerError):
+    """The call may have been done and paid for."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message)
+
+
+class Skip(HandlerError):
+    """The handler chose to skip the item."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message)

@@ -1,0 +1,117 @@
+"""What happened, as values. The engine emits them; logs, metrics and tests listen."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from backstay.core.breaker import Breaker
+from backstay.core.models import Settlement
+from backstay.core.states import JobState
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStarted:
+    worker: str
+    handlers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStopped:
+    worker: str
+    handed_back: int
+
+
+@dataclass(frozen=True, slots=True)
+class ItemsSubmitted:
+    job_id: int
+    handler: str
+    items: int
+
+
+@dataclass(frozen=True, slots=True)
+class ItemsClaimed:
+    worker: str
+    items: int
+
+
+@dataclass(frozen=True, slots=True)
+class ItemsSettled:
+    """A group of settlements that was committed together; one event per group, because items are many."""
+
+    worker: str
+    settlements: Sequence[Settlement]
+    breakers: dict[str, str]  # provider -> breaker state, as the worker last saw it
+
+
+@dataclass(frozen=True, slots=True)
+class LeasesLost:
+    worker: str
+    items: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ItemsRescued:
+    worker: str
+    handler: str
+    items: int
+
+
+@dataclass(frozen=True, slots=True)
+class ItemsExpired:
+    items: int
+
+
+@dataclass(frozen=True, slots=True)
+class ItemLogged:
+    item_id: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnded:
+    job_id: int
+    state: JobState
+
+
+@dataclass(frozen=True, slots=True)
+class JobsTimedOut:
+    jobs: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerChanged:
+    before: Breaker
+    after: Breaker
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Something that is tried again by itself, and that a person may want to know of."""
+
+    where: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class TickEnded:
+    depth: int
+    items: int
+    seconds: float
+    follow_up: bool
+
+
+Event = (
+    WorkerStarted
+    | WorkerStopped
+    | ItemsSubmitted
+    | ItemsClaimed
+    | ItemsSettled
+    | LeasesLost
+    | ItemsRescued
+    | ItemsExpired
+    | ItemLogged
+    | JobEnded
+    | JobsTimedOut
+    | BreakerChanged
+    | Trouble
+    | TickEnded
+)

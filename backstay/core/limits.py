@@ -1,0 +1,104 @@
+"""Every bound of the system by name, with its unit last; the defaults are the balanced profile."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from types import MappingProxyType
+from typing import Final
+
+from backstay.core.errors import UsageError
+
+_DAYS_MAX_SECONDS: Final = 366 * 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The bounds of one installation; impossible ones are refused with a sentence that names the field."""
+
+    item_timeout_seconds: float = 7_200
+    job_timeout_seconds: float = 172_800
+    call_timeout_seconds: float = 60
+    call_retries_max: int = 6
+    invocation_seconds: float = 600
+    handler_timeout_seconds: float = 300
+    lease_seconds: float = 90
+    heartbeat_seconds: float = 30
+    submitting_seconds: float = 300
+    claim_items_max: int = 1_000
+    tick_items_max: int = 1_000
+    tick_concurrency: int = 25
+    tick_interval_seconds: float = 300
+    chain_depth_max: int = 2
+    worker_concurrency: int = 100
+    send_guard_seconds: float = 10
+    visibility_lag_seconds: float = 10
+    reconcile_margin_seconds: float = 10
+    poll_interval_seconds: float = 5
+    shutdown_seconds: float = 30
+    rescues_max: int = 5
+    cost_per_call_micros: int | None = None
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            _require_in_range(field.name, getattr(self, field.name))
+        # A lease must outlive the beat that extends it, and the time in which nothing may be sent any more.
+        for name, value in (
+            ("heartbeat_seconds", self.heartbeat_seconds),
+            ("send_guard_seconds", self.send_guard_seconds),
+        ):
+            if value >= self.lease_seconds:
+                raise UsageError(f"{name} must be below lease_seconds ({self.lease_seconds:g}), not {value:g}")
+
+
+# From, to; a whole number where the field counts things. Zero is allowed where none is a sensible answer.
+RANGES: Final[Mapping[str, tuple[float, float]]] = MappingProxyType(
+    {
+        "item_timeout_seconds": (1, _DAYS_MAX_SECONDS),
+        "job_timeout_seconds": (1, _DAYS_MAX_SECONDS),
+        "call_timeout_seconds": (0.001, 86_400),
+        "call_retries_max": (0, 100),
+        "invocation_seconds": (1, 86_400),
+        "handler_timeout_seconds": (0.001, _DAYS_MAX_SECONDS),
+        "lease_seconds": (0.1, 86_400),
+        "heartbeat_seconds": (0.01, 86_400),
+        "submitting_seconds": (0.1, 86_400),
+        "claim_items_max": (1, 100_000),
+        "tick_items_max": (1, 1_000_000),
+        "tick_concurrency": (1, 10_000),
+        "tick_interval_seconds": (1, 86_400),
+        "chain_depth_max": (0, 100),
+        "worker_concurrency": (1, 10_000),
+        "send_guard_seconds": (0, 3_600),
+        "visibility_lag_seconds": (0, 86_400),
+        "reconcile_margin_seconds": (0, 86_400),
+        "poll_interval_seconds": (0.01, 86_400),
+        "shutdown_seconds": (0, 86_400),
+        "rescues_max": (0, 1_000),
+        "cost_per_call_micros": (0, 1_000_000_000_000),
+    }
+)
+
+
+def reconcile_after_ms(limits: Limits) -> int:
+    """How long after a claim the provider can be trusted to show a submission, or that there was none."""
+    seconds = (
+        limits.send_guard_seconds
+        + limits.call_timeout_seconds
+        + limits.visibility_lag_seconds
+        + limits.reconcile_margin_seconds
+    )
+    return round(seconds * 1_000)
+
+
+def _require_in_range(name: str, value: object) -> None:
+    if name == "cost_per_call_micros" and value is None:
+        return
+    low, high = RANGES[name]
+    whole = not name.endswith("_seconds")
+    kinds = int if whole else (int, float)
+    if isinstance(value, bool) or not isinstance(value, kinds) or not low <= value <= high:
+        noun = "a whole number" if whole else "a number"
+        raise UsageError(f"{name} must be {noun} from {low:g} to {_plain(high)}, not {value!r}")
+
+
+def _plain(number: float) -> str:
+    return f"{number:.0f}"

@@ -1,0 +1,93 @@
+"""The records that pass between store, engine and handlers."""
+
+from enum import StrEnum
+from typing import NamedTuple
+
+from backstay.core.states import ItemState
+
+
+class Delivery(StrEnum):
+    """What to do with an item whose call may or may not have reached a provider that cannot be asked."""
+
+    AT_LEAST_ONCE = "at_least_once"  # send it again, and record the repeat
+    AT_MOST_ONCE = "at_most_once"  # fail it as UNKNOWN, for a person to decide
+
+
+class Claimed(NamedTuple):
+    """An item as its lease holder sees it. A tuple, because the hot path makes one per item."""
+
+    id: int
+    job_id: int
+    handler: str
+    state: str
+    fence: int
+    attempt_count: int
+    round: int
+    rescues: int
+    repeats: int
+    queued_at: int
+    deadline_at: int | None
+    claimed_at: int
+    started_at: int
+    provider_task_id: str | None
+    account: str | None
+    stop_reason: str | None
+    body: str
+
+
+class JobTerms(NamedTuple):
+    """What a job's owner chose at submit; it never changes while the job lives."""
+
+    id: int
+    owner: str
+    ref_seed: str
+    retry: str | None
+    delivery: str | None
+
+
+class Usage(NamedTuple):
+    """What a call consumed, as far as the handler said."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_micros: int | None = None
+
+
+class Attempt(NamedTuple):
+    """One try that ended, as it is written down."""
+
+    item_id: int
+    fence: int
+    number: int
+    outcome: str
+    started_at: int
+    duration_ms: int
+    error_code: str | None
+    message: str | None
+    provider_status: int | None
+    result: str | None
+    input_tokens: int | None
+    output_tokens: int | None
+    cost_micros: int | None
+
+
+class Settlement(NamedTuple):
+    """What becomes of a claimed item. `was` and `fence` guard it: a holder that lost its lease settles nothing."""
+
+    id: int
+    fence: int
+    was: str
+    state: ItemState
+    attempt_count: int
+    round: int
+    rescues: int
+    repeats: int
+    delay_ms: int | None = None
+    provider_task_id: str | None = None
+    account: str | None = None
+    error_code: str | None = None
+    timed_out: int = 0
+    progress: int | None = None
+    attempt: Attempt | None = None
+    act: str | None = None  # a rare act for the timeline: handed back, repeat, rescue
+    detail: str | None = None

@@ -1,0 +1,27 @@
+"""Three sets of limits to start from: less risk, the default, more throughput."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from backstay.core.errors import UsageError
+from backstay.core.limits import Limits
+
+PROFILES: Final[Mapping[str, Limits]] = MappingProxyType(
+    {
+        "conservative": Limits(
+            item_timeout_seconds=3_600, job_timeout_seconds=86_400, chain_depth_max=1, call_retries_max=3
+        ),
+        "balanced": Limits(),
+        "aggressive": Limits(
+            item_timeout_seconds=14_400, job_timeout_seconds=345_600, chain_depth_max=5, call_retries_max=10
+        ),
+    }
+)
+
+
+def profile_named(name: str) -> Limits:
+    limits = PROFILES.get(name)
+    if limits is None:
+        raise UsageError(f"no profile {name!r}; choose from {', '.join(PROFILES)}")
+    return limits

@@ -1,0 +1,59 @@
+"""The states of an item and of a job, and the one table of what may follow what."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from types import MappingProxyType
+
+
+class ItemState(StrEnum):
+    QUEUED = "queued"
+    SUBMITTING = "submitting"
+    PROCESSING = "processing"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    CANCELLED = "cancelled"
+
+
+class JobState(StrEnum):
+    QUEUED = "queued"
+    RUNNING = "running"
+    PAUSED = "paused"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class StopReason(StrEnum):
+    """Why a job takes no more work although items are left."""
+
+    CANCEL = "cancel"
+    TIMEOUT = "timeout"
+
+
+_ENDS = frozenset({ItemState.SUCCEEDED, ItemState.FAILED, ItemState.SKIPPED, ItemState.CANCELLED})
+
+# queued      -> submitting: claimed. failed or cancelled: its time ran out or its job ended before anyone took it.
+# submitting  -> queued: handed back, retried or rescued. processing: the provider took it as a task.
+#                submitting: its outcome is unknown, and the provider is asked before it is sent again.
+# processing  -> queued: the provider's task failed and may be tried again.
+# failed      -> queued: a person retries it. The other ends are final.
+TRANSITIONS: Mapping[ItemState, frozenset[ItemState]] = MappingProxyType(
+    {
+        ItemState.QUEUED: frozenset({ItemState.SUBMITTING, ItemState.FAILED, ItemState.CANCELLED}),
+        ItemState.SUBMITTING: frozenset({ItemState.QUEUED, ItemState.SUBMITTING, ItemState.PROCESSING}) | _ENDS,
+        ItemState.PROCESSING: frozenset({ItemState.QUEUED, ItemState.PROCESSING}) | _ENDS,
+        ItemState.SUCCEEDED: frozenset(),
+        ItemState.FAILED: frozenset({ItemState.QUEUED}),
+        ItemState.SKIPPED: frozenset(),
+        ItemState.CANCELLED: frozenset(),
+    }
+)
+
+TERMINAL = _ENDS
+UNFINISHED = frozenset(ItemState) - TERMINAL
+JOB_ENDED = frozenset({JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED})
+
+
+def may_follow(old: ItemState, new: ItemState) -> bool:
+    return new in TRANSITIONS[old]

@@ -1,0 +1,105 @@
+"""The parts of one worker put together, with the steps that the endless worker and the bounded tick share."""
+
+import asyncio
+import json
+import os
+import socket
+from collections.abc import Sequence
+
+from backstay.clock import wait_any
+from backstay.core.errors import DatabaseUnreachable
+from backstay.core.events import ItemsClaimed, Trouble, WorkerStarted, WorkerStopped
+from backstay.engine.executor import Executor
+from backstay.engine.flight import Cut, Flights
+from backstay.engine.gate import Gate
+from backstay.engine.heart import Heart, OpenStore
+from backstay.engine.parts import Parts
+from backstay.engine.poller import Poller
+from backstay.engine.settler import Ready, Settler
+from backstay.engine.sweeper import Sweeper
+
+PROMOTE_SECONDS = 0.2
+LAST_WORDS_SECONDS = 5.0
+
+
+class Crew:
+    """One life: start, stop. `claim_once` takes and starts what there is room for."""
+
+    def __init__(self, parts: Parts, concurrency: int, open_store: OpenStore | None = None) -> None:
+        self.parts = parts
+        self.flights = Flights()
+        self.wake = asyncio.Event()  # there may be something to claim, or room for it
+        self.gate = Gate(parts, self.flights)
+        self.settler = Settler(parts, self.flights, self._observed, self.gate.states)
+        self.executor = Executor(parts, self.flights, self.settler, self.wake.set)
+        self.poller = Poller(parts, self.gate, self.settler)
+        self.sweeper = Sweeper(parts, self.gate, self.settler)
+        self._concurrency = concurrency
+        self._heart = Heart(parts, self.flights, open_store) if open_store is not None else None
+        self._settling: asyncio.Task[None] | None = None
+        self._promoted_at = float("-inf")
+
+    async def start(self) -> None:
+        parts = self.parts
+        names = tuple(handler.name for handler in parts.registry)
+        await parts.store.greet(parts.worker, socket.gethostname(), os.getpid(), json.dumps(names))
+        self._settling = parts.tasks.spawn(self.settler.run())
+        if self._heart is not None:
+            self._heart.start()
+        parts.emit(WorkerStarted(parts.worker, names))
+
+    async def claim_once(self, items_max: int) -> int:
+        """Claims and starts as much as there is room for; returns how many items."""
+        parts = self.parts
+        room = min(self._concurrency - self.flights.running, items_max)
+        if room <= 0 or self.settler.full:
+            return 0
+        wants = await self.gate.wants(room)
+        if not wants:
+            return 0
+        now = parts.clock.monotonic()
+        promoting = now - self._promoted_at >= PROMOTE_SECONDS
+        taken = await parts.store.claim(wants, parts.worker, parts.lease_ms, parts.met(), promoting)
+        if promoting:
+            self._promoted_at = now
+        if taken.items:
+            parts.remember(taken.jobs)
+            self.executor.start(taken.items)
+            parts.emit(ItemsClaimed(parts.worker, len(taken.items)))
+        return len(taken.items)
+
+    async def land(self, seconds: float) -> None:
+        """Waits until no handler runs, or the time is over."""
+        end = self.parts.clock.monotonic() + seconds
+        while self.flights.running > 0 and (left := end - self.parts.clock.monotonic()) > 0:
+            self.wake.clear()
+            await wait_any(self.wake, seconds=left)
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Lets what runs finish within the grace, hands back the rest, and closes the book last."""
+        await self.land(grace_seconds)
+        cut = [flight for flight in self.flights.all() if flight.cut is None and flight.flying]
+        for flight in cut:
+            flight.cut_off(Cut.SHUTDOWN)
+        await self.land(LAST_WORDS_SECONDS)
+        try:
+            async with asyncio.timeout(LAST_WORDS_SECONDS):
+                await self.settler.drained()
+                await self.parts.store.leave(self.parts.worker)
+        except (TimeoutError, DatabaseUnreachable) as error:
+            self.parts.emit(Trouble("stop", f"the database did not take the last words: {error}"))
+        if self._settling is not None:
+            self._settling.cancel()
+            await asyncio.gather(self._settling, return_exceptions=True)
+        if self._heart is not None:
+            await self._heart.stop()
+        self.parts.emit(WorkerStopped(self.parts.worker, len(cut)))
+
+    def _observed(self, group: Sequence[Ready]) -> None:
+        self.parts.tasks.spawn(self._observe(group))
+
+    async def _observe(self, group: Sequence[Ready]) -> None:
+        try:
+            await self.gate.observe(group)
+        except DatabaseUnreachable as error:
+            self.parts.emit(Trouble("observe", str(error)))

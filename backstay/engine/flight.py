@@ -1,0 +1,67 @@
+"""The items this worker holds: from their claim until their settlement is committed."""
+
+import asyncio
+from enum import StrEnum
+from typing import Any
+
+from backstay.core.models import Claimed
+from backstay.core.outcomes import Terms
+from backstay.handlers.context import Context
+from backstay.handlers.handler import Handler
+
+
+class Cut(StrEnum):
+    """Why a run was cut off from outside."""
+
+    LOST = "lost"  # the lease is gone: someone else decides
+    STOPPED = "stopped"  # the job was cancelled
+    SHUTDOWN = "shutdown"
+
+
+class Flight:
+    """One claimed item on its way."""
+
+    __slots__ = ("context", "cut", "handler", "item", "started", "task", "terms")
+
+    def __init__(self, item: Claimed, handler: Handler, terms: Terms, context: Context, started: float) -> None:
+        self.item = item
+        self.handler = handler
+        self.terms = terms
+        self.context = context
+        self.started = started
+        self.task: asyncio.Task[Any] | None = None
+        self.cut: Cut | None = None
+
+    @property
+    def flying(self) -> bool:
+        return self.task is not None and not self.task.done()
+
+    def cut_off(self, why: Cut) -> None:
+        """Stops the run; a sync handler is told by its context and left behind."""
+        self.cut = why
+        self.context.cancelled = True
+        if self.task is not None:
+            self.task.cancel()
+
+
+class Flights:
+    """All items held now. The heart reads it from its own thread, so readers take a copy."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, Flight] = {}
+        self.running = 0  # handlers under way; the rest waits for its settlement to be committed
+
+    def add(self, flight: Flight) -> None:
+        self._held[flight.item.id] = flight
+
+    def drop(self, item_id: int) -> None:
+        self._held.pop(item_id, None)
+
+    def all(self) -> list[Flight]:
+        return list(self._held.values())
+
+    def leases(self) -> list[tuple[int, int]]:
+        return [(flight.item.id, flight.item.fence) for flight in self.all()]
+
+    def __len__(self) -> int:
+        return len(self._held)

@@ -1,0 +1,159 @@
+"""Decides how much may be claimed now: breakers and holds, as all workers see them, and this worker's own limits."""
+
+from collections import defaultdict, deque
+from collections.abc import Sequence
+
+from backstay.core.breaker import Breaker, BreakerState, Call, allowance
+from backstay.core.events import BreakerChanged, Trouble
+from backstay.core.failures import FailureKind
+from backstay.core.outcomes import Failed, Outcome, Submitted, Succeeded
+from backstay.core.states import StopReason
+from backstay.engine.flight import Cut, Flights
+from backstay.engine.parts import Parts
+from backstay.engine.settler import Ready
+from backstay.handlers.handler import Handler
+from backstay.store.claim import Want
+from backstay.store.providers import Change, Holds
+
+REFRESH_SECONDS = 0.5
+
+
+class Gate:
+    def __init__(self, parts: Parts, flights: Flights) -> None:
+        self._parts = parts
+        self._flights = flights
+        self._holds = Holds({}, {}, 0)
+        self._fresh_until = 0.0
+        self._recent: dict[str, deque[Call]] = defaultdict(lambda: deque(maxlen=100))
+        self._turn = 0
+        self.states: dict[str, str] = {}
+
+    async def refresh(self) -> None:
+        """Looks at the shared holds, at most every half second, and cuts off the runs of cancelled jobs."""
+        now = self._parts.clock.monotonic()
+        if now < self._fresh_until:
+            return
+        self._holds = await self._parts.store.holds()
+        self._fresh_until = now + REFRESH_SECONDS
+        self.states.update((name, breaker.state.value) for name, breaker in self._holds.providers.items())
+        stopped = {job_id for job_id, reason in self._holds.jobs.items() if reason is StopReason.CANCEL}
+        if stopped:
+            for flight in self._flights.all():
+                if flight.item.job_id in stopped and flight.cut is None:
+                    flight.cut_off(Cut.STOPPED)
+
+    async def wants(self, slots: int) -> list[Want]:
+        """How many items of each handler to claim. Handlers share the slots evenly; who is first takes turns."""
+        await self.refresh()
+        handlers = list(self._parts.registry)
+        self._turn = (self._turn + 1) % max(len(handlers), 1)
+        handlers = handlers[self._turn :] + handlers[: self._turn]
+        running = self._running_by_handler() if len(handlers) > 1 or any(h.rules.concurrency for h in handlers) else {}
+        wants: list[Want] = []
+        for index, handler in enumerate(handlers):
+            share = -(-slots // (len(handlers) - index))
+            items = await self._allowed(handler, min(share, self._parts.limits.claim_items_max), running)
+            if items > 0:
+                wants.append(Want(handler.name, items, self._parts.reconcile_ms(handler)))
+                slots -= items
+        return wants
+
+    def _running_by_handler(self) -> dict[str, int]:
+        running: dict[str, int] = defaultdict(int)
+        for flight in self._flights.all():
+            running[flight.handler.name] += 1
+        return running
+
+    async def _allowed(self, handler: Handler, items: int, running: dict[str, int]) -> int:
+        if handler.rules.concurrency is not None:
+            items = min(items, handler.rules.concurrency - running.get(handler.name, 0))
+        breaker = self._holds.providers.get(handler.provider)
+        if breaker is None or breaker.state is BreakerState.CLOSED or items <= 0:
+            return items
+        return min(items, await self._probes(handler, breaker))
+
+    async def _probes(self, handler: Handler, breaker: Breaker) -> int:
+        """How many items may try a provider that is not closed; the right to try goes to one worker at a time."""
+        probes = allowance(breaker, handler.rules.breaker, self._now_ms()) or 0
+        if probes == 0:
+            return 0
+        self._tell(await self._parts.store.cool(handler.provider, handler.rules.breaker))
+        taken = await self._parts.store.take_probe(handler.provider, self._parts.run_seconds(handler))
+        return probes if taken else 0
+
+    def _now_ms(self) -> int:
+        """The database's time, by this worker's steady clock."""
+        age = self._parts.clock.monotonic() - (self._fresh_until - REFRESH_SECONDS)
+        return self._holds.now + int(age * 1000)
+
+    def may_call(self, handler: Handler) -> bool:
+        """Whether the provider may be asked at all now, for a poll or a look-up."""
+        breaker = self._holds.providers.get(handler.provider)
+        return breaker is None or allowance(breaker, handler.rules.breaker, self._now_ms()) != 0
+
+    async def observe(self, group: Sequence[Ready]) -> None:
+        """Tells all workers what the provider's answers were. In calm weather nobody needs to know."""
+        calls: dict[str, list[Call]] = defaultdict(list)
+        handlers: dict[str, Handler] = {}
+        for settlement, item, handler, outcome in group:
+            call = _call(item.claimed_at, settlement.attempt.duration_ms if settlement.attempt else 0, outcome)
+            if call is not None:
+                calls[handler.provider].append(call)
+                handlers[handler.provider] = handler
+            if isinstance(outcome, Failed) and outcome.failure.kind is FailureKind.HELD:
+                await self.hold(handler, outcome.failure.message)
+        for provider, made in calls.items():
+            await self.observe_calls(handlers[provider], made)
+
+    async def observe_calls(self, handler: Handler, calls: Sequence[Call]) -> None:
+        recent = self._recent[handler.provider]
+        recent.extend(calls)
+        known = self._holds.providers.get(handler.provider)
+        calm = known is None or (known.state is BreakerState.CLOSED and all(call.ok for call in known.calls))
+        if calm and all(call.ok for call in calls):
+            return
+        self._tell(await self._parts.store.observe(handler.provider, tuple(recent), handler.rules.breaker))
+        recent.clear()
+        self._fresh_until = 0.0
+
+    async def hold(self, handler: Handler, reason: str) -> None:
+        self._tell(await self._parts.store.hold(handler.provider, reason, handler.rules.hold_seconds))
+        self._fresh_until = 0.0
+
+    async def heal(self) -> None:
+        """Providers in plain hold mode come back when their health probe succeeds, or by time if they have none."""
+        for handler in {handler.provider: handler for handler in self._parts.registry}.values():
+            breaker = self._holds.providers.get(handler.provider)
+            if handler.rules.breaker.mode != "hold" or breaker is None or breaker.state is not BreakerState.OPEN:
+                continue
+            if self._now_ms() < breaker.since_at + handler.rules.breaker.open_ms:
+                continue
+            if await self._healthy(handler):
+                self._tell(await self._parts.store.release(handler.provider))
+                self._fresh_until = 0.0
+
+    async def _healthy(self, handler: Handler) -> bool:
+        if handler.rules.health is None:
+            return True
+        try:
+            await handler.rules.health()
+        except Exception as error:
+            self._parts.emit(Trouble(f"health of {handler.provider}", type(error).__name__))
+            return False
+        return True
+
+    def _tell(self, change: Change) -> None:
+        self.states[change.after.provider] = change.after.state.value
+        if change.before.state is not change.after.state:
+            self._parts.emit(BreakerChanged(change.before, change.after))
+
+
+def _call(started_at: int, duration_ms: int, outcome: Outcome) -> Call | None:
+    """What an outcome says about the provider's health; business errors and throttling say nothing."""
+    match outcome:
+        case Succeeded() | Submitted():
+            return Call(started_at, started_at + duration_ms, ok=True)
+        case Failed() if outcome.failure.kind in (FailureKind.INFRASTRUCTURE, FailureKind.UNKNOWN):
+            return Call(started_at, started_at + duration_ms, ok=False)
+        case _:
+            return None

@@ -1,0 +1,65 @@
+"""Extends leases from a thread of its own: a handler that blocks the event loop keeps its items."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+
+from backstay.core.errors import BackstayError
+from backstay.core.events import LeasesLost, Trouble
+from backstay.engine.flight import Cut, Flights
+from backstay.engine.parts import Parts
+from backstay.store.store import Store
+
+OpenStore = Callable[[], Awaitable[Store]]
+
+
+async def beat(store: Store, flights: Flights, parts: Parts) -> set[int]:
+    """One beat: extends every lease held and returns the items that are no longer ours."""
+    return await store.extend(flights.leases(), parts.lease_ms, parts.worker)
+
+
+def let_go(lost: set[int], flights: Flights, parts: Parts) -> None:
+    """Cuts off the runs of items that someone else has now: what they would write is refused anyway."""
+    gone = [flight for flight in flights.all() if flight.item.id in lost and flight.cut is None]
+    for flight in gone:
+        flight.cut_off(Cut.LOST)
+    if gone:
+        parts.emit(LeasesLost(parts.worker, tuple(flight.item.id for flight in gone)))
+
+
+class Heart:
+    """The thread, with an event loop and a database connection that nobody else uses."""
+
+    def __init__(self, parts: Parts, flights: Flights, open_store: OpenStore) -> None:
+        self._parts = parts
+        self._flights = flights
+        self._open_store = open_store
+        self._loop = asyncio.get_running_loop()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._live()), name="backstay-heart", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    async def stop(self) -> None:
+        self._stopping.set()
+        await asyncio.to_thread(self._thread.join, 10)
+
+    async def _live(self) -> None:
+        store: Store | None = None
+        while not await asyncio.to_thread(self._stopping.wait, self._parts.limits.heartbeat_seconds):
+            try:
+                if store is None:
+                    store = await self._open_store()
+                lost = await beat(store, self._flights, self._parts)
+            except (BackstayError, OSError, TimeoutError) as error:
+                self._say(Trouble("heartbeat", str(error)))
+                continue
+            if lost:
+                self._loop.call_soon_threadsafe(let_go, lost, self._flights, self._parts)
+        if store is not None:
+            await store.close()
+
+    def _say(self, trouble: Trouble) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._parts.emit, trouble)

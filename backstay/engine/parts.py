@@ -1,0 +1,71 @@
+"""What every part of the engine shares: the store, the handlers, the bounds, time, chance and the bus."""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from random import Random
+
+from backstay.clock import Clock, Tasks
+from backstay.core.events import Event
+from backstay.core.limits import Limits
+from backstay.core.models import Claimed, Delivery, JobTerms
+from backstay.core.outcomes import Terms
+from backstay.core.retry import policy_named
+from backstay.handlers.handler import Handler
+from backstay.handlers.registry import Registry
+from backstay.handlers.task import TaskHandler
+from backstay.observe.bus import Bus
+from backstay.store.store import Store
+
+JOBS_REMEMBERED_MAX = 10_000
+
+
+@dataclass(slots=True)
+class Parts:
+    store: Store
+    registry: Registry
+    limits: Limits
+    clock: Clock
+    rng: Random
+    tasks: Tasks
+    bus: Bus
+    worker: str  # this incarnation's name
+    jobs: dict[int, JobTerms] = field(default_factory=dict)
+
+    def emit(self, event: Event) -> None:
+        self.bus.emit(event)
+
+    def met(self) -> Collection[int]:
+        """The jobs whose terms are known; they never change. Forgets all rather than growing without bound."""
+        if len(self.jobs) > JOBS_REMEMBERED_MAX:
+            self.jobs.clear()
+        return self.jobs.keys()
+
+    def remember(self, jobs: Iterable[JobTerms]) -> None:
+        self.jobs.update((job.id, job) for job in jobs)
+
+    def terms(self, item: Claimed, handler: Handler) -> Terms:
+        job = self.jobs[item.job_id]
+        rules = handler.rules
+        return Terms(
+            policy=rules.retry if job.retry is None else policy_named(job.retry),
+            delivery=rules.delivery if job.delivery is None else Delivery(job.delivery),
+            limits=self.limits,
+            askable=handler.askable,
+        )
+
+    @property
+    def lease_ms(self) -> int:
+        return int(self.limits.lease_seconds * 1000)
+
+    def run_seconds(self, handler: Handler) -> float:
+        """How long one run of a handler may take. A task's run is one call; a function's is all it does."""
+        if handler.rules.timeout_seconds is not None:
+            return handler.rules.timeout_seconds
+        is_task = isinstance(handler, TaskHandler)
+        return self.limits.call_timeout_seconds if is_task else self.limits.handler_timeout_seconds
+
+    def reconcile_ms(self, handler: Handler) -> int:
+        """How long after a claim a request sent under it may still turn up at the provider."""
+        limits = self.limits
+        around = limits.send_guard_seconds + limits.visibility_lag_seconds + limits.reconcile_margin_seconds
+        return int((around + self.run_seconds(handler)) * 1000)

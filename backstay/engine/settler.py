@@ -1,0 +1,116 @@
+"""Commits settlements in groups: whatever came in while the last group was being committed is the next one."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from backstay.core.errors import DatabaseUnreachable
+from backstay.core.events import ItemsSettled, JobEnded, LeasesLost, Trouble
+from backstay.core.failures import ErrorCode, Failure, FailureKind, one_line
+from backstay.core.models import Claimed, Settlement
+from backstay.core.outcomes import Failed, Outcome, Terms, decide
+from backstay.engine.flight import Flights
+from backstay.engine.parts import Parts
+from backstay.handlers.handler import Handler
+
+GROUP_ITEMS_MAX = 1_000
+BACKLOG_ITEMS_MAX = 5_000
+AGAIN_SECONDS = 1.0
+
+
+class Ready(NamedTuple):
+    """A decided item that waits for its commit."""
+
+    settlement: Settlement
+    item: Claimed
+    handler: Handler
+    outcome: Outcome
+
+
+class Settler:
+    def __init__(
+        self,
+        parts: Parts,
+        flights: Flights,
+        observed: Callable[[Sequence[Ready]], None],
+        breakers: Mapping[str, str],
+    ) -> None:
+        self._parts = parts
+        self._flights = flights
+        self._observed = observed
+        self._breakers = breakers
+        self._pending: list[Ready] = []
+        self._there = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def put(self, item: Claimed, handler: Handler, terms: Terms, outcome: Outcome, started: float) -> None:
+        """Decides about an item claimed at `started` on the steady clock, on the database's time, and queues it."""
+        now_ms = item.claimed_at + int((self._parts.clock.monotonic() - started) * 1000)
+        settlement = decide(item, outcome, terms, now_ms, self._parts.rng)
+        self._pending.append(Ready(settlement, item, handler, outcome))
+        self._idle.clear()
+        self._there.set()
+
+    @property
+    def full(self) -> bool:
+        """So far behind that claiming more would only grow the pile."""
+        return len(self._pending) >= BACKLOG_ITEMS_MAX
+
+    async def run(self) -> None:
+        while True:
+            await self._there.wait()
+            await self.run_once()
+
+    async def drained(self) -> None:
+        """Returns when everything put so far is committed."""
+        await self._idle.wait()
+
+    async def run_once(self) -> None:
+        group, self._pending = self._pending[:GROUP_ITEMS_MAX], self._pending[GROUP_ITEMS_MAX:]
+        if group:
+            await self._commit(group)
+            self._observed(group)
+        if not self._pending:
+            self._there.clear()
+            self._idle.set()
+
+    async def _commit(self, group: list[Ready]) -> None:
+        """Tries until the database answers: the leases are extended meanwhile, and a lost one settles nothing."""
+        while True:
+            try:
+                settled = await self._parts.store.settle([ready.settlement for ready in group])
+                break
+            except DatabaseUnreachable as error:
+                self._parts.emit(Trouble("settle", str(error)))
+                await self._parts.clock.sleep(AGAIN_SECONDS)
+            except Exception as error:
+                if len(group) > 1:
+                    await self._one_by_one(group)
+                    return
+                group = [self._unstorable(group[0], error)]
+        for ready in group:
+            self._flights.drop(ready.settlement.id)
+        self._tell(settled.applied, settled.lost)
+        for job_id, state in settled.ended_jobs:
+            self._parts.emit(JobEnded(job_id, state))
+
+    async def _one_by_one(self, group: list[Ready]) -> None:
+        """One row that the database refuses must not keep the others from being stored."""
+        for ready in group:
+            await self._commit([ready])
+
+    def _unstorable(self, ready: Ready, error: Exception) -> Ready:
+        if isinstance(ready.outcome, Failed) and ready.outcome.failure.code is ErrorCode.UNKNOWN:
+            raise error  # even the plain words were refused: nothing more can be said
+        message = f"the result could not be stored: {one_line(str(error), 120)}"
+        outcome = Failed(Failure(ErrorCode.UNKNOWN, FailureKind.BUSINESS, message))
+        terms = self._parts.terms(ready.item, ready.handler)
+        settlement = decide(ready.item, outcome, terms, ready.item.claimed_at, self._parts.rng)
+        return Ready(settlement, ready.item, ready.handler, outcome)
+
+    def _tell(self, applied: list[Settlement], lost: list[Settlement]) -> None:
+        if applied:
+            self._parts.emit(ItemsSettled(self._parts.worker, applied, dict(self._breakers)))
+        if lost:
+            self._parts.emit(LeasesLost(self._parts.worker, tuple(settlement.id for settlement in lost)))

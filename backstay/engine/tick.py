@@ -1,0 +1,70 @@
+"""One bounded invocation for cron or a serverless trigger: sweep, poll, submit, time out, finish."""
+
+from dataclasses import dataclass
+
+from backstay.clock import wait_any
+from backstay.core.events import TickEnded
+from backstay.engine.crew import Crew
+
+MARGIN_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class TickReport:
+    """What an invocation did, and whether it asks for another right away."""
+
+    depth: int
+    claimed: int
+    polled: int
+    seconds: float
+    pending: bool
+    follow_up: bool
+
+
+class Tick:
+    """The worker's own steps, under the invocation's bounds: items, concurrency, time and chain depth."""
+
+    def __init__(self, crew: Crew) -> None:
+        self._crew = crew
+        self._limits = crew.parts.limits
+        self._clock = crew.parts.clock
+
+    async def run(self, depth: int = 0) -> TickReport:
+        crew, limits = self._crew, self._limits
+        started = self._clock.monotonic()
+        end = started + max(limits.invocation_seconds - MARGIN_SECONDS, limits.invocation_seconds / 2)
+        await crew.start()
+        try:
+            await crew.sweeper.run_once()
+            await crew.settler.drained()
+            # Polls may take half of the items' bound at most: what is paid for comes first, but new work goes on.
+            polled = await crew.poller.run_once(limits.tick_items_max // 2)
+            claimed = await self._submit(limits.tick_items_max - polled, end)
+        finally:
+            await crew.stop(max(end - self._clock.monotonic(), 0.0))
+        pending = await self._pending()
+        seconds = self._clock.monotonic() - started
+        report = TickReport(depth, claimed, polled, seconds, pending, pending and depth < limits.chain_depth_max)
+        crew.parts.emit(TickEnded(depth, claimed + polled, seconds, report.follow_up))
+        return report
+
+    async def _submit(self, items_max: int, end: float) -> int:
+        """Claims and runs items until there are none, the items' bound is met or the time is over."""
+        crew, claimed = self._crew, 0
+        while claimed < items_max and self._clock.monotonic() < end:
+            crew.wake.clear()
+            won = await crew.claim_once(items_max - claimed)
+            claimed += won
+            if won == 0:
+                if crew.flights.running == 0:
+                    break
+                await wait_any(crew.wake, seconds=max(end - self._clock.monotonic(), 0.0))
+        return claimed
+
+    async def _pending(self) -> bool:
+        """Whether another invocation would find work now; what waits for its time is left to the schedule."""
+        views = self._crew.parts.store.views
+        for handler in self._crew.parts.registry:
+            if await views.unfinished(handler.name):
+                return True
+        return False

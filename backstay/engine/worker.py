@@ -1,0 +1,88 @@
+"""The endless worker: claims, and beside it sweeps, polls and listens, until it is told to stop."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from backstay.clock import wait_any
+from backstay.core.errors import DatabaseUnreachable
+from backstay.core.events import Trouble
+from backstay.engine.crew import PROMOTE_SECONDS, Crew
+
+SWEEP_SECONDS = 5.0
+PROGRESS_SECONDS = 1.0
+AGAIN_SECONDS = 1.0
+
+
+class Worker:
+    """One life: start, stop."""
+
+    def __init__(self, crew: Crew, idle_seconds: float) -> None:
+        self.crew = crew
+        self._parts = crew.parts
+        self._idle_seconds = idle_seconds
+        self._loops: list[asyncio.Task[None]] = []
+        self._stopping = asyncio.Event()
+
+    def wake(self) -> None:
+        """Look now: there may be something to claim. A hint; the worker looks by itself as well."""
+        self.crew.wake.set()
+
+    async def start(self) -> None:
+        parts = self._parts
+        await self.crew.start()
+        loops = [
+            self._claims(),
+            self._repeat(self._sweep, SWEEP_SECONDS),
+            self._repeat(self.crew.executor.store_progress, PROGRESS_SECONDS),
+            self._repeat(self._listen, AGAIN_SECONDS),
+        ]
+        if any(True for _ in parts.registry.polled()):
+            loops.append(self._repeat(self._poll, min(1.0, parts.limits.poll_interval_seconds)))
+        self._loops = [parts.tasks.spawn(loop) for loop in loops]
+
+    async def stop(self, grace_seconds: float | None = None) -> None:
+        """Stops claiming at once; what runs gets the grace to finish, the rest is handed back."""
+        self._stopping.set()
+        self.wake()
+        await self.crew.stop(self._parts.limits.shutdown_seconds if grace_seconds is None else grace_seconds)
+        for loop in self._loops:
+            loop.cancel()
+        await asyncio.gather(*self._loops, return_exceptions=True)
+
+    async def _claims(self) -> None:
+        while not self._stopping.is_set():
+            self.crew.wake.clear()
+            try:
+                claimed = await self.crew.claim_once(self._parts.limits.claim_items_max)
+                idle = 0.0 if claimed else await self._idle_for()
+            except DatabaseUnreachable as error:
+                self._parts.emit(Trouble("claim", str(error)))
+                idle = AGAIN_SECONDS
+            if idle:
+                await wait_any(self.crew.wake, self._stopping, seconds=idle)
+
+    async def _idle_for(self) -> float:
+        """Until the next look: sooner when a waiting item is due, and never in step with other workers."""
+        idle = self._idle_seconds * self._parts.rng.uniform(0.8, 1.2)
+        due_ms = await self._parts.store.views.due_in_ms()
+        return idle if due_ms is None else min(idle, max(due_ms / 1000, PROMOTE_SECONDS))
+
+    async def _repeat(self, step: Callable[[], Awaitable[object]], seconds: float) -> None:
+        """Repeats a step for life; one that fails is told of and tried again."""
+        while True:
+            try:
+                await step()
+            except Exception as error:
+                self._parts.emit(Trouble(step.__name__.strip("_"), f"{type(error).__name__}: {error}"))
+            await self._parts.clock.sleep(seconds * self._parts.rng.uniform(0.8, 1.2))
+
+    async def _sweep(self) -> None:
+        await self.crew.sweeper.run_once()
+        self.wake()
+
+    async def _poll(self) -> None:
+        while await self.crew.poller.run_once():
+            await self.crew.settler.drained()
+
+    async def _listen(self) -> None:
+        await self._parts.store.listen(self.wake)

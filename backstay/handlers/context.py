@@ -1,0 +1,92 @@
+"""What a handler may know and say while it runs one item."""
+
+import hashlib
+from collections.abc import Callable
+from typing import NamedTuple
+
+from backstay.clock import Clock
+from backstay.core.errors import Throttled
+from backstay.core.ids import show_item
+from backstay.core.models import Claimed, JobTerms, Usage
+
+
+def client_ref(job: JobTerms, item: Claimed) -> str:
+    """Names a request to the provider: made of what is asked, never of the try, so a repeat carries the same name."""
+    text = f"{job.owner}\0{job.ref_seed}\0{item.id}\0{item.round}\0{item.body}"
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:40]
+
+
+class Said(NamedTuple):
+    """Where a context passes on what the handler says."""
+
+    progress: Callable[[int, int, int], None]
+    log: Callable[[int, str], None]
+
+
+class Window(NamedTuple):
+    """The time of one run, on the worker's steady clock."""
+
+    started: float
+    seconds: float
+    guard_seconds: float
+
+
+class Context:
+    """Given to a handler that asks for it with a parameter named `context`."""
+
+    __slots__ = ("_clock", "_item", "_job", "_said", "_window", "cancelled", "used")
+
+    def __init__(self, item: Claimed, job: JobTerms, clock: Clock, window: Window, said: Said) -> None:
+        self._item = item
+        self._job = job
+        self._clock = clock
+        self._window = window
+        self._said = said
+        self.cancelled = False
+        self.used: Usage | None = None
+
+    @property
+    def item_id(self) -> str:
+        return show_item(self._item.id)
+
+    @property
+    def attempt(self) -> int:
+        """Which try this is, from 1."""
+        return self._item.attempt_count + 1
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same for every try of this item: send it to the provider, so that it can recognise a repeat."""
+        return client_ref(self._job, self._item)
+
+    @property
+    def seconds_left(self) -> float:
+        """Until this run is cut off by its timeout or the item's deadline."""
+        window = self._window
+        return max(window.started + window.seconds - self._clock.monotonic(), 0.0)
+
+    @property
+    def seconds_given(self) -> float:
+        """How long this run may take in all."""
+        return self._window.seconds
+
+    @property
+    def too_late_to_send(self) -> bool:
+        return self._clock.monotonic() > self._window.started + self._window.guard_seconds
+
+    def guard(self) -> None:
+        """Call it right before a request leaves: raises when the claim is too old to send anything under it."""
+        if self.too_late_to_send:
+            raise Throttled("the claim was too old to send under; it will be taken anew", retry_after_seconds=0)
+
+    def progress(self, percent: int) -> None:
+        """How far this item is, 0 to 100; stored and shown while it runs."""
+        self._said.progress(self._item.id, self._item.fence, min(max(int(percent), 0), 100))
+
+    def usage(self, input_tokens: int = 0, output_tokens: int = 0, cost_micros: int | None = None) -> None:
+        """What this run consumed; kept with the attempt."""
+        self.used = Usage(input_tokens, output_tokens, cost_micros)
+
+    def log(self, text: str) -> None:
+        """A line for the worker's log, marked with this item."""
+        self._said.log(self._item.id, text)

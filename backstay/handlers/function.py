@@ -1,0 +1,85 @@
+"""A user's function as a handler: async as it is, sync in a thread of its own."""
+
+import asyncio
+import functools
+import inspect
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any, Generic, ParamSpec, TypeVar
+
+from backstay.core.outcomes import NeverArrived, Submitted, Succeeded
+from backstay.handlers.context import Context
+from backstay.handlers.handler import Rules
+from backstay.handlers.payload import PayloadType, dump, payload_annotation
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Find = Callable[[str], Awaitable[Any]]
+
+
+class FunctionHandler(Generic[P, R]):
+    """Keeps the function's own signature: calling it runs the function, nothing else."""
+
+    account: str | None = None
+
+    def __init__(
+        self, function: Callable[P, R], name: str, provider: str, rules: Rules, find: Find | None = None
+    ) -> None:
+        functools.update_wrapper(self, function)
+        annotation, self._wants_context = payload_annotation(function)
+        self._function = function
+        self._payload = PayloadType(annotation)
+        self._find = find
+        self._is_async = inspect.iscoroutinefunction(function)
+        self.name = name
+        self.provider = provider
+        self.rules = rules
+        self.askable = find is not None
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self._function(*args, **kwargs)
+
+    def check(self, payload: Any) -> None:
+        self._payload.check(payload)
+
+    async def run(self, body: str, context: Context) -> Succeeded | Submitted:
+        payload = self._payload.load(body)
+        more = {"context": context} if self._wants_context else {}
+        function: Any = self._function
+        if self._is_async:
+            result = await function(payload, **more)
+        else:
+            result = await in_thread(lambda: function(payload, **more))
+        return Succeeded(dump(result, "the result"), context.used)
+
+    async def ask(self, client_ref: str) -> Succeeded | Submitted | NeverArrived:
+        if self._find is None:
+            raise TypeError(f"{self.name} has no find")
+        found = await self._find(client_ref)
+        return NeverArrived() if found is None else Succeeded(dump(found, "the result"))
+
+
+async def in_thread(work: Callable[[], Any]) -> Any:
+    """Runs blocking work in a daemon thread of its own: one that never returns cannot keep the process alive."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Any] = loop.create_future()
+
+    def deliver(value: Any, error: BaseException | None) -> None:
+        if future.done():
+            return
+        if error is None:
+            future.set_result(value)
+        else:
+            future.set_exception(error)
+
+    def serve() -> None:
+        try:
+            value, error = work(), None
+        except BaseException as caught:  # carried over to the awaiting side
+            value, error = None, caught
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(deliver, value, error)
+
+    threading.Thread(target=serve, name="backstay-handler", daemon=True).start()
+    return await future

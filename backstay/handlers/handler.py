@@ -1,0 +1,53 @@
+"""The two shapes of a handler as the engine sees them, and the rules each one carries."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from backstay.core.breaker import DEFAULT_POLICY, BreakerPolicy
+from backstay.core.models import Delivery
+from backstay.core.outcomes import Failed, NeverArrived, Running, Skipped, Submitted, Succeeded
+from backstay.core.retry import NAMED, RetryPolicy
+from backstay.handlers.context import Context
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How the items of a handler are treated; what a job says at submit wins over it."""
+
+    retry: RetryPolicy = field(default_factory=lambda: NAMED["queue"])
+    delivery: Delivery = Delivery.AT_LEAST_ONCE
+    timeout_seconds: float | None = None
+    deadline_seconds: float | None = None
+    concurrency: int | None = None
+    breaker: BreakerPolicy = DEFAULT_POLICY
+    hold_seconds: float | None = 300.0
+    health: Callable[[], Awaitable[object]] | None = None
+
+
+class Handler(Protocol):
+    """Does the items of one name. `run` may raise anything: the engine maps it to a failure."""
+
+    name: str
+    provider: str
+    account: str | None
+    rules: Rules
+    askable: bool
+
+    async def run(self, body: str, context: Context) -> Succeeded | Submitted: ...
+
+    async def ask(self, client_ref: str) -> Succeeded | Submitted | NeverArrived:
+        """What became of a request that may have been sent: found, or certainly never there."""
+        ...
+
+    def check(self, payload: Any) -> None:
+        """Raises UsageError for a payload that this handler cannot take."""
+        ...
+
+
+class Polled(Handler, Protocol):
+    """A handler whose provider works on tasks: they are submitted, then polled."""
+
+    async def poll(self, task_ids: Sequence[str]) -> Mapping[str, Succeeded | Failed | Skipped | Running]: ...
+
+    async def cancel(self, task_id: str) -> None: ...

@@ -1,0 +1,68 @@
+"""Payloads and results at the boundary: JSON text outside, the handler's own types inside."""
+
+import inspect
+import json
+import typing
+from collections.abc import Callable
+from typing import Any
+
+from backstay.core.errors import UsageError
+
+BODY_BYTES_MAX = 16 * 1024 * 1024
+_PLAIN = (Any, inspect.Parameter.empty, dict, list, str, int, float, bool, object)
+
+
+def dump(value: Any, what: str = "the payload") -> str:
+    """JSON in pure ASCII: nothing in it can upset a database."""
+    try:
+        return json.dumps(value, separators=(",", ":"), allow_nan=False, default=_plain_value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(f"{what} is not JSON: {error}") from error
+
+
+def _plain_value(value: Any) -> Any:
+    """Pydantic models and dataclasses as plain values."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(type(value)).dump_python(value, mode="json")
+
+
+class PayloadType:
+    """Checks and makes a handler's argument from JSON, as its annotation says; plain JSON types pass as they are."""
+
+    def __init__(self, annotation: Any) -> None:
+        self._adapter: Any = None
+        if annotation not in _PLAIN:
+            from pydantic import TypeAdapter
+
+            self._adapter = TypeAdapter(annotation)
+
+    def load(self, body: str) -> Any:
+        return json.loads(body) if self._adapter is None else self._adapter.validate_json(body)
+
+    def check(self, payload: Any) -> None:
+        if self._adapter is None:
+            return
+        from pydantic import ValidationError
+
+        try:
+            self._adapter.validate_json(dump(payload))
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"]) or "value"
+            raise UsageError(f"the payload does not fit the handler: {where}: {first['msg']}") from error
+
+
+def payload_annotation(function: Callable[..., Any]) -> tuple[Any, bool]:
+    """The annotation of a handler's one payload parameter, and whether it also wants a `context`."""
+    parameters = [p for p in inspect.signature(function).parameters.values() if p.name != "self"]
+    wants_context = any(p.name == "context" for p in parameters)
+    payload = [p for p in parameters if p.name != "context" and p.default is inspect.Parameter.empty]
+    if len(payload) != 1 or payload[0].kind in (payload[0].VAR_POSITIONAL, payload[0].VAR_KEYWORD):
+        name = getattr(function, "__name__", str(function))
+        raise UsageError(f"{name} must take one payload, and may take context: def {name}(item, context)")
+    try:
+        hints = typing.get_type_hints(function)
+    except NameError:
+        hints = {}
+    return hints.get(payload[0].name, inspect.Parameter.empty), wants_context

@@ -1,0 +1,42 @@
+"""The handlers that one application knows, by name."""
+
+import difflib
+from collections.abc import Iterator
+
+from backstay.core.errors import UsageError
+from backstay.handlers.handler import Handler
+from backstay.handlers.task import TaskHandler
+
+
+class Registry:
+    def __init__(self) -> None:
+        self._handlers: dict[str, Handler] = {}
+
+    def add(self, handler: Handler) -> None:
+        if handler.name in self._handlers:
+            raise UsageError(f"two handlers are named {handler.name!r}", hint="give one of them another name=")
+        self._handlers[handler.name] = handler
+
+    def __getitem__(self, name: str) -> Handler:
+        try:
+            return self._handlers[name]
+        except KeyError:
+            raise unknown_handler(name, list(self._handlers)) from None
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._handlers
+
+    def __iter__(self) -> Iterator[Handler]:
+        return iter(self._handlers.values())
+
+    def __len__(self) -> int:
+        return len(self._handlers)
+
+    def polled(self) -> Iterator[TaskHandler]:
+        return (handler for handler in self if isinstance(handler, TaskHandler))
+
+
+def unknown_handler(name: str, known: list[str]) -> UsageError:
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(known)) or 'none'}"
+    return UsageError(f"no handler {name!r}", hint=hint)

@@ -1,0 +1,65 @@
+"""A user's class as a handler of provider tasks: submit, poll, and where the provider can, find and cancel."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from backstay.core.errors import UsageError
+from backstay.core.failures import ErrorCode, Failure, FailureKind, one_line
+from backstay.core.outcomes import Failed, NeverArrived, Running, Skipped, Submitted, Succeeded
+from backstay.handlers.context import Context
+from backstay.handlers.handler import Rules
+from backstay.handlers.payload import PayloadType, dump, payload_annotation
+
+
+def done(result: Any) -> Succeeded:
+    """A poll's answer: the task ended well, with this result."""
+    return Succeeded(dump(result, "the result"))
+
+
+def running(progress: int | None = None) -> Running:
+    """A poll's answer: the task is under way."""
+    return Running(progress)
+
+
+def gone_wrong(message: str, retryable: bool = True, code: ErrorCode = ErrorCode.GW_5XX) -> Failed:
+    """A poll's answer: the provider's task failed; a retry submits a new one."""
+    kind = FailureKind.INFRASTRUCTURE if retryable else FailureKind.BUSINESS
+    return Failed(Failure(code, kind, one_line(message)), task_ended=True)
+
+
+class TaskHandler:
+    """Wraps an object with `async submit(item[, context]) -> task id` and `async poll(task_ids) -> {id: answer}`."""
+
+    def __init__(self, work: Any, name: str, provider: str, rules: Rules, account: str | None = None) -> None:
+        for method in ("submit", "poll"):
+            if not callable(getattr(work, method, None)):
+                raise UsageError(f"task handler {name!r} has no {method}()", hint="it needs submit and poll")
+        annotation, self._wants_context = payload_annotation(work.submit)
+        self._work = work
+        self._payload = PayloadType(annotation)
+        self.name = name
+        self.provider = provider
+        self.account = account
+        self.rules = rules
+        self.askable = callable(getattr(work, "find", None))
+
+    def check(self, payload: Any) -> None:
+        self._payload.check(payload)
+
+    async def run(self, body: str, context: Context) -> Succeeded | Submitted:
+        payload = self._payload.load(body)
+        more = {"context": context} if self._wants_context else {}
+        return Submitted(str(await self._work.submit(payload, **more)), self.account)
+
+    async def ask(self, client_ref: str) -> Succeeded | Submitted | NeverArrived:
+        found = await self._work.find(client_ref)
+        return NeverArrived() if found is None else Submitted(str(found), self.account)
+
+    async def poll(self, task_ids: Sequence[str]) -> Mapping[str, Succeeded | Failed | Skipped | Running]:
+        answers: Mapping[str, Succeeded | Failed | Skipped | Running] = await self._work.poll(task_ids)
+        return answers
+
+    async def cancel(self, task_id: str) -> None:
+        cancel = getattr(self._work, "cancel", None)
+        if cancel is not None:
+            await cancel(task_id)

@@ -1,0 +1,1 @@
+"""Listeners to the engine's events: logs and metrics."""

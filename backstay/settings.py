@@ -1,0 +1,133 @@
+"""Settings from flags, environment and file, in that order, each checked, each with a name to act on."""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from backstay.core.breaker import BreakerPolicy
+from backstay.core.errors import UsageError
+from backstay.core.limits import Limits
+from backstay.core.profiles import profile_named
+from backstay.core.retry import GATEWAY, RetryPolicy
+
+PREFIX: Final = "BACKSTAY_"
+FILE_NAME: Final = "backstay.toml"
+
+
+class Settings(BaseModel):
+    """Every setting there is. In the environment each is BACKSTAY_ and its name in capitals."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    database_url: str | None = None
+    owner: str = "local"
+    profile: str = "balanced"
+    app: str | None = None
+    log_level: str = Field("info", pattern="^(debug|info|warning|error)$")
+    log_format: str = Field("auto", pattern="^(auto|json|console)$")
+    prepared_statements: bool = True
+    listen: bool = True
+
+    # the names that S4-style installations know
+    retry_max_attempts: int | None = Field(None, ge=1, le=1000)
+    retry_base_delay_ms: int | None = Field(None, ge=0, le=3_600_000)
+    retry_jitter_max_ms: int | None = Field(None, ge=0, le=3_600_000)
+    worker_lease_ttl_sec: float | None = None
+    worker_concurrency: int | None = None
+    gateway_timeout_ms: int | None = Field(None, ge=1)
+    gateway_url: str | None = None
+    uploads_dir: str | None = None
+    results_dir: str | None = None
+    circuit_window: int | None = None
+    circuit_fail_threshold: float | None = None
+    circuit_cooldown_ms: int | None = None
+
+    # single bounds over the profile's, by the name they have in it
+    limits: dict[str, float] = Field(default_factory=dict)
+
+    def bounds(self) -> Limits:
+        """The profile's limits with the single settings over them."""
+        changes: dict[str, Any] = dict(self.limits)
+        if self.worker_lease_ttl_sec is not None:
+            changes["lease_seconds"] = self.worker_lease_ttl_sec
+        if self.worker_concurrency is not None:
+            changes["worker_concurrency"] = self.worker_concurrency
+        if self.gateway_timeout_ms is not None:
+            changes["call_timeout_seconds"] = self.gateway_timeout_ms / 1000
+        known = {field.name for field in fields(Limits)}
+        for name in changes.keys() - known:
+            raise UsageError(f"no limit {name!r}", hint=f"known: {', '.join(sorted(known))}")
+        return replace(profile_named(self.profile), **changes)
+
+    def gateway_policy(self) -> RetryPolicy:
+        changes: dict[str, Any] = {
+            "attempts_max": self.retry_max_attempts,
+            "base_ms": self.retry_base_delay_ms,
+            "jitter_ms": self.retry_jitter_max_ms,
+        }
+        return replace(GATEWAY, **{name: value for name, value in changes.items() if value is not None})
+
+    def breaker_policy(self) -> BreakerPolicy:
+        changes: dict[str, Any] = {
+            "window_calls": self.circuit_window,
+            "fail_ratio": self.circuit_fail_threshold,
+            "open_ms": self.circuit_cooldown_ms,
+        }
+        return BreakerPolicy(**{name: value for name, value in changes.items() if value is not None})
+
+
+def load(flags: Mapping[str, Any] | None = None, environ: Mapping[str, str] | None = None) -> Settings:
+    """Flags win over the environment, which wins over backstay.toml in the working folder."""
+    environ = os.environ if environ is None else environ
+    values: dict[str, Any] = {**_from_file(environ), **_from_environment(environ)}
+    values.update({name: value for name, value in (flags or {}).items() if value is not None})
+    try:
+        return Settings(**values)
+    except ValidationError as error:
+        raise _usage(error) from error
+
+
+def _from_file(environ: Mapping[str, str]) -> dict[str, Any]:
+    named = environ.get(f"{PREFIX}CONFIG")
+    path = Path(named or FILE_NAME)
+    if not path.is_file():
+        if named:
+            raise UsageError(f"no settings file {path.name}", hint=f"{PREFIX}CONFIG names it")
+        return {}
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path.name} is not TOML: {error}") from error
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    limits: dict[str, float] = {}
+    known_limits = {field.name for field in fields(Limits)}
+    for key, value in environ.items():
+        name = key.removeprefix(PREFIX).lower()
+        if not key.startswith(PREFIX) or name == "config":
+            continue
+        if name in Settings.model_fields and name != "limits":
+            values[name] = value
+        elif name in known_limits:
+            limits[name] = _number(key, value)
+    return {**values, "limits": limits} if limits else values
+
+
+def _number(key: str, value: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        raise UsageError(f"{key} must be a number, not {value!r}") from None
+
+
+def _usage(error: ValidationError) -> UsageError:
+    first = error.errors()[0]
+    name = ".".join(str(part) for part in first["loc"])
+    return UsageError(f"setting {name}: {first['msg']}", hint=f"in the environment it is {PREFIX}{name.upper()}")

@@ -1,0 +1,80 @@
+"""Scripts by which workers take items and keep them."""
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+from backstay.core.models import Claimed, JobTerms
+from backstay.store.queries import Ask, Script
+
+PROMOTE_ITEMS_MAX = 5_000
+
+
+class Want(NamedTuple):
+    """How many items of a handler a worker can start now."""
+
+    handler: str
+    items: int
+    reconcile_ms: int  # how long after the claim a request of a lost holder may still arrive at the provider
+
+
+class Taken(NamedTuple):
+    items: list[Claimed]
+    jobs: list[JobTerms]  # the terms of the jobs that the worker had not met
+
+
+def promote() -> Script[int]:
+    rows = yield Ask("promote", {"n": PROMOTE_ITEMS_MAX})
+    return len(rows)
+
+
+def claim(wants: Sequence[Want], worker: str, lease_ms: int, met: Collection[int], promoting: bool) -> Script[Taken]:
+    if promoting:
+        yield from promote()
+    items: list[Claimed] = []
+    for want in wants:
+        values = {"handler": want.handler, "n": want.items, "reconcile_ms": want.reconcile_ms}
+        rows = yield Ask("claim", {**values, "worker": worker, "lease_ms": lease_ms})
+        items += map(Claimed._make, rows)
+    items.sort(key=_by_id)
+    return Taken(items, (yield from _meet_jobs(items, met)))
+
+
+def _by_id(item: Claimed) -> int:
+    return item.id
+
+
+def _meet_jobs(items: Sequence[Claimed], met: Collection[int]) -> Script[list[JobTerms]]:
+    new = sorted({item.job_id for item in items}.difference(met))
+    if not new:
+        return []
+    rows = yield Ask("start_jobs", batch=[(job_id,) for job_id in new])
+    return [JobTerms(*row) for row in rows]
+
+
+def poll(
+    handler: str, account: str | None, items: int, worker: str, lease_ms: int, met: Collection[int]
+) -> Script[Taken]:
+    values = {"handler": handler, "account": account or "", "n": items, "worker": worker, "lease_ms": lease_ms}
+    rows = yield Ask("poll", values)
+    taken = sorted(map(Claimed._make, rows), key=_by_id)
+    return Taken(taken, (yield from _meet_jobs(taken, met)))
+
+
+def rescue(handler: str, askable: bool, items: int, worker: str, lease_ms: int, met: Collection[int]) -> Script[Taken]:
+    values = {"handler": handler, "askable": int(askable), "n": items, "worker": worker, "lease_ms": lease_ms}
+    rows = yield Ask("rescue", values)
+    taken = sorted(map(Claimed._make, rows), key=_by_id)
+    return Taken(taken, (yield from _meet_jobs(taken, met)))
+
+
+def extend(held: Sequence[tuple[int, int]], lease_ms: int, worker: str) -> Script[set[int]]:
+    """Extends the leases given as (item, fence); returns the items that were lost."""
+    yield Ask("see_worker", {"id": worker})
+    if not held:
+        return set()
+    rows = yield Ask("extend", {"lease_ms": lease_ms}, held)
+    return {item for item, _ in held} - {row[0] for row in rows}
+
+
+def report_progress(progress: Sequence[tuple[int, int, int]]) -> Script[None]:
+    yield Ask("report_progress", batch=progress)

@@ -1,0 +1,60 @@
+"""Scripts behind a person's buttons: pause, resume, cancel, retry. Each is guarded by owner and state."""
+
+from backstay.core.errors import NotAllowed, NotFound
+from backstay.core.ids import item_range, show_item
+from backstay.store.queries import Ask, Script
+
+CHUNK_ITEMS = 2_000
+
+
+def pause(job_id: int, owner: str) -> Script[None]:
+    yield from _act("pause_job", job_id, owner, "paused")
+
+
+def resume(job_id: int, owner: str) -> Script[None]:
+    yield from _act("resume_job", job_id, owner, "resumed")
+
+
+def cancel(job_id: int, owner: str) -> Script[None]:
+    yield from _act("cancel_job", job_id, owner, "cancel_asked")
+
+
+def _act(statement: str, job_id: int, owner: str, act: str) -> Script[None]:
+    rows = yield Ask(statement, {"job_id": job_id, "owner": owner})
+    if not rows:
+        yield from _refuse(job_id, owner, act)
+    yield Ask("write_events", batch=[(f"job:{job_id}", act, None)])
+
+
+def _refuse(job_id: int, owner: str, act: str) -> Script[None]:
+    """Says why nothing was changed; another owner's job does not exist."""
+    rows = yield Ask("job_state", {"job_id": job_id, "owner": owner})
+    if not rows:
+        raise NotFound(f"no job {job_id}")
+    state, stop_reason = rows[0]
+    stopping = ", and is being stopped" if stop_reason is not None else ""
+    raise NotAllowed(f"job {job_id} is {state}{stopping}: it cannot be {act.replace('_', ' ')}")
+
+
+def retry_items(job_id: int, owner: str, item: int | None = None) -> Script[int]:
+    """Queues a chunk of a job's failed items (or the one item) afresh; returns how many."""
+    first, after = item_range(job_id) if item is None else (item, item + 1)
+    values = {"job_id": job_id, "owner": owner, "first": first, "after": after, "n": CHUNK_ITEMS}
+    rows = yield Ask("retry_items", values)
+    if not rows:
+        return 0
+    yield Ask("reopen_job", {"job_id": job_id, "retried": len(rows)})
+    yield Ask("write_events", batch=[(f"item:{row[0]}", "retried", "by hand") for row in rows])
+    return len(rows)
+
+
+def why_no_retry(job_id: int, owner: str, item: int | None) -> Script[None]:
+    rows = yield Ask("job_state", {"job_id": job_id, "owner": owner})
+    if not rows:
+        raise NotFound(f"no job {job_id}")
+    if item is not None:
+        found = yield Ask("item_state", {"item_id": item})
+        if not found:
+            raise NotFound(f"no item {show_item(item)}")
+        raise NotAllowed(f"item {show_item(item)} is {found[0][0]}: only a failed item can be retried")
+    raise NotAllowed(f"job {job_id} has no failed items to retry")

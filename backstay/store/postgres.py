@@ -1,0 +1,115 @@
+"""PostgreSQL over an asyncpg pool: one short transaction per script, deadlocks tried again."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import asyncpg
+
+from backstay.clock import Clock
+from backstay.core.errors import DatabaseUnreachable, UsageError
+from backstay.store.queries import POSTGRES, Ask, Load, Script, queries_for
+
+T = TypeVar("T")
+
+TRIES_MAX = 5
+COMMAND_SECONDS = 60
+WAKE_CHANNEL = "backstay_wake"
+
+_AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
+_UNREACHABLE = (OSError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError, asyncpg.CannotConnectNowError)
+
+
+class PostgresDatabase:
+    """A PostgreSQL database. Its own clock decides leases, retries and deadlines, whatever the workers' clocks say."""
+
+    def __init__(self, url: str, clock: Clock, connections_max: int = 5, now_sql: str | None = None) -> None:
+        self.url = url
+        self._clock = clock
+        self._connections_max = connections_max
+        self._pool: asyncpg.Pool[asyncpg.Record] | None = None
+        self._listener: asyncpg.Connection[asyncpg.Record] | None = None
+        self.dialect = POSTGRES if now_sql is None else replace(POSTGRES, now=now_sql)
+        self._queries = queries_for(self.dialect)
+
+    async def open(self) -> None:
+        try:
+            self._pool = await asyncpg.create_pool(
+                self.url, min_size=1, max_size=self._connections_max, command_timeout=COMMAND_SECONDS, timeout=10
+            )
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError, ValueError) as error:
+            raise DatabaseUnreachable(f"cannot reach PostgreSQL: {error}") from error
+
+    async def close(self) -> None:
+        if self._listener is not None:
+            await self._listener.close(timeout=5)
+            self._listener = None
+        if self._pool is not None:
+            pool, self._pool = self._pool, None
+            try:
+                await asyncio.wait_for(pool.close(), timeout=5)
+            except (TimeoutError, *_UNREACHABLE):
+                pool.terminate()
+
+    async def write(self, make: Callable[[], Script[T]]) -> T:
+        return await self._run(make)
+
+    async def read(self, make: Callable[[], Script[T]]) -> T:
+        return await self._run(make)
+
+    async def notify(self) -> None:
+        """Tells idle workers to look now. A hint: polling alone suffices."""
+        if self._pool is None:
+            return
+        async with self._pool.acquire() as connection:
+            await connection.execute(f"NOTIFY {WAKE_CHANNEL}")
+
+    async def listen(self, wake: Callable[[], None]) -> None:
+        """Calls `wake` on every hint; call again when the connection was lost."""
+        if self._listener is not None and not self._listener.is_closed():
+            return
+        connection = await asyncpg.connect(self.url, timeout=10)
+        await connection.add_listener(WAKE_CHANNEL, lambda *_: wake())
+        self._listener = connection
+
+    async def _run(self, make: Callable[[], Script[T]]) -> T:
+        if self._pool is None:
+            raise DatabaseUnreachable("the database is not open", hint="open it first: async with Backstay(url)")
+        for left in reversed(range(TRIES_MAX)):
+            try:
+                async with self._pool.acquire() as connection, connection.transaction():
+                    return await self._drive(connection, make())
+            except _AGAIN:
+                if left == 0:
+                    raise
+            except _UNREACHABLE as error:
+                raise DatabaseUnreachable(f"lost PostgreSQL: {type(error).__name__}") from error
+        raise AssertionError("unreachable")
+
+    async def _drive(self, connection: Any, script: Script[T]) -> T:
+        answer: list[Any] | None = None
+        while True:
+            try:
+                asked = script.send(answer)  # type: ignore[arg-type]
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+            answer = await (self._load(connection, asked) if isinstance(asked, Load) else self._ask(connection, asked))
+
+    async def _ask(self, connection: Any, asked: Ask) -> list[Any]:
+        query = self._queries[asked.name]
+        values = asked.values
+        if asked.batch is not None:
+            columns = zip(*asked.batch, strict=True) if asked.batch else ([] for _ in query.columns)
+            values = {
+                **values,
+                **{f"batch_{name}": list(column) for name, column in zip(query.columns, columns, strict=True)},
+            }
+        try:
+            return await connection.fetch(query.sql, *[values[name] for name in query.names])  # type: ignore[no-any-return]
+        except asyncpg.UndefinedTableError as error:
+            raise UsageError("the database has no Backstay tables", hint="run: backstay migrate") from error
+
+    async def _load(self, connection: Any, load: Load) -> list[Any]:
+        await connection.copy_records_to_table(load.table, records=load.rows, columns=load.columns)
+        return []

@@ -1,0 +1,114 @@
+"""Migrations: Alembic, async on PostgreSQL, one history for both; refuses a schema newer than this code."""
+
+import asyncio
+import sqlite3
+from importlib.resources import as_file, files
+from typing import TYPE_CHECKING, Any
+
+from backstay.core.errors import DatabaseUnreachable, SchemaBehind, SchemaNewer
+from backstay.store.sqlite import BUSY_SECONDS, connect
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+KNOWN = ("0001",)  # every revision this code knows, oldest first; a test holds it against Alembic's own list
+HEAD = KNOWN[-1]
+
+# Any constant will do; it keeps two migrating processes apart.
+ADVISORY_LOCK = 0x6261636B
+
+
+def check(version: str | None) -> None:
+    """Raises unless the database stands exactly where this code does."""
+    if version is not None and version not in KNOWN:
+        raise SchemaNewer(f"the database has schema {version}, this Backstay knows up to {HEAD}")
+    if version != HEAD:
+        raise SchemaBehind(
+            f"the database has {'no schema' if version is None else f'schema {version}'}, {HEAD} is needed"
+        )
+
+
+def sqlite_version(path: str) -> str | None:
+    connection = connect(path)
+    try:
+        return str(connection.execute("SELECT version_num FROM alembic_version").fetchone()[0])
+    except (sqlite3.OperationalError, TypeError):
+        return None
+    except sqlite3.DatabaseError as error:
+        raise DatabaseUnreachable(f"not an SQLite database: {error}") from error
+    finally:
+        connection.close()
+
+
+async def postgres_version(url: str) -> str | None:
+    import asyncpg  # optional, like everything that needs PostgreSQL
+
+    try:
+        connection = await asyncpg.connect(url, timeout=10)
+    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError, ValueError) as error:
+        raise DatabaseUnreachable(f"cannot reach PostgreSQL: {error}") from error
+    try:
+        version = await connection.fetchval("SELECT version_num FROM alembic_version")
+    except asyncpg.UndefinedTableError:
+        version = None
+    finally:
+        await connection.close()
+    return str(version) if version is not None else None
+
+
+async def migrate_sqlite(path: str) -> None:
+    version = await asyncio.to_thread(sqlite_version, path)
+    if version is None or version in KNOWN[:-1]:
+        await asyncio.to_thread(_migrate_sqlite, path)
+    else:
+        check(version)
+
+
+def _migrate_sqlite(path: str) -> None:
+    from sqlalchemy import create_engine, event
+    from sqlalchemy.pool import NullPool
+
+    engine = create_engine(f"sqlite:///{path}", poolclass=NullPool, connect_args={"timeout": BUSY_SECONDS})
+
+    # The driver would start its transaction late and not for DDL; a migration must be all or nothing.
+    @event.listens_for(engine, "connect")
+    def manual(connection: Any, _: Any) -> None:
+        connection.isolation_level = None
+
+    with engine.connect() as connection:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        _upgrade(connection)
+        connection.exec_driver_sql("COMMIT")
+    engine.dispose()
+
+
+async def migrate_postgres(url: str) -> None:
+    from sqlalchemy import text
+    from sqlalchemy.ext.asyncio import create_async_engine
+    from sqlalchemy.pool import NullPool
+
+    version = await postgres_version(url)
+    if version is not None and version not in KNOWN:
+        check(version)
+    engine = create_async_engine(_asyncpg_url(url), poolclass=NullPool)
+    async with engine.connect() as connection:
+        await connection.execute(text("SET lock_timeout = '10s'"))
+        await connection.execute(text(f"SELECT pg_advisory_xact_lock({ADVISORY_LOCK})"))
+        await connection.run_sync(_upgrade)
+        await connection.commit()
+    await engine.dispose()
+
+
+def _asyncpg_url(url: str) -> str:
+    return "postgresql+asyncpg://" + url.split("://", 1)[1]
+
+
+def _upgrade(connection: "Connection") -> None:
+    from alembic import command
+    from alembic.config import Config
+
+    with as_file(files("backstay.store").joinpath("migrations")) as folder:
+        config = Config()
+        config.set_main_option("script_location", str(folder))
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")

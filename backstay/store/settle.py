@@ -1,0 +1,73 @@
+"""Scripts that end a claim: the fenced settlement, its attempts, its events and its jobs' counters, all or nothing."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from backstay.core.ids import job_of
+from backstay.core.models import Attempt, Settlement
+from backstay.core.states import TERMINAL, ItemState, JobState
+from backstay.store.queries import Ask, Script
+
+_COUNTED = ("processing", "succeeded", "failed", "skipped", "cancelled")
+
+
+class Settled(NamedTuple):
+    applied: list[Settlement]
+    lost: list[Settlement]  # the lease was gone: someone else decides about these items
+    ended_jobs: list[tuple[int, JobState]]
+
+
+def settle(settlements: Sequence[Settlement]) -> Script[Settled]:
+    rows = yield Ask("settle_items", batch=[(*s[:13], s.progress) for s in settlements])
+    if len(rows) == len(settlements):
+        applied, lost = list(settlements), []
+    else:
+        won = {row[0] for row in rows}
+        applied = [s for s in settlements if s.id in won]
+        lost = [s for s in settlements if s.id not in won]
+    attempts = [s.attempt for s in applied if s.attempt is not None]
+    if attempts:
+        yield Ask("write_attempts", batch=attempts)
+    acts = [(f"item:{s.id}", s.act, s.detail) for s in applied if s.act is not None]
+    if acts:
+        yield Ask("write_events", batch=acts)
+    ended = yield from count(_moves(applied))
+    return Settled(applied, lost, ended)
+
+
+Move = tuple[int, str | None, str, int]  # job, old state, new state, repeats
+
+
+def _moves(settlements: Iterable[Settlement]) -> Iterable[Move]:
+    for s in settlements:
+        if s.state != s.was or s.act == "repeat":
+            yield job_of(s.id), s.was, s.state, int(s.act == "repeat")
+
+
+def count(moves: Iterable[Move]) -> Script[list[tuple[int, JobState]]]:
+    """Moves the counters of all jobs concerned; returns the jobs that ended by it."""
+    sums: dict[int, list[int]] = {}
+    for job_id, old, new, repeats in moves:
+        row = sums.get(job_id)
+        if row is None:
+            row = sums[job_id] = [0] * 6
+        if old == ItemState.PROCESSING:
+            row[0] -= 1
+        if new in _COUNTED:
+            row[_COUNTED.index(new)] += 1
+        row[5] += repeats
+    changed = sorted((job_id, *row) for job_id, row in sums.items() if any(row))
+    if not changed:
+        return []
+    rows = yield Ask("count_items", batch=changed)
+    ended = (JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED)
+    return [(row[0], JobState(row[1])) for row in rows if row[1] in ended]
+
+
+def ended_attempt(row: Sequence[int], state: str, code: str | None, message: str) -> Attempt:
+    """The attempt that tells why time or a person, not a worker, ended an item: (id, job, fence, last try, tries)."""
+    item, _, fence, last_attempt_at, attempts = row
+    return Attempt(item, fence, attempts, state, last_attempt_at or 0, 0, code, message, *[None] * 5)
+
+
+assert set(_COUNTED) == {ItemState.PROCESSING, *TERMINAL}

@@ -1,0 +1,78 @@
+-- How workers take items and keep them. States are literals: a bound state would keep PostgreSQL off the partial indexes.
+
+-- name: promote
+-- Items whose waiting time is over become ready again.
+WITH picked AS MATERIALIZED (
+    SELECT id FROM items WHERE state = 'queued' AND due_at IS NOT NULL AND due_at <= {now}
+    ORDER BY due_at LIMIT :n {skip_locked}
+)
+UPDATE items SET due_at = NULL
+WHERE id {in picked}
+  AND state = 'queued'
+RETURNING id;
+
+-- name: claim
+-- The ready items of one handler, in order, for one worker. What this returns is the worker's, and nothing else is.
+WITH picked AS MATERIALIZED (
+    SELECT id FROM items
+    WHERE state = 'queued' AND due_at IS NULL AND handler = :handler
+      AND job_id NOT IN (SELECT id FROM jobs WHERE held = 1)
+    ORDER BY order_key LIMIT :n {skip_locked}
+)
+UPDATE items SET
+    state = 'submitting', fence = fence + 1, leased_by = :worker, lease_expires_at = {now} + :lease_ms,
+    reconcile_after = {now} + :reconcile_ms, last_attempt_at = {now}
+WHERE id {in picked}
+RETURNING id, job_id, handler, state, fence, attempt_count, round, rescues, repeats, queued_at, deadline_at,
+    last_attempt_at AS claimed_at, last_attempt_at AS started_at, provider_task_id, account,
+    CAST(NULL AS text) AS stop_reason, (SELECT body FROM requests WHERE item_id = items.id) AS body;
+
+-- name: start_jobs
+-- Jobs whose first items were just claimed are running; gives the terms of each.
+UPDATE jobs SET
+    state = CASE WHEN state = 'queued' THEN 'running' ELSE state END,
+    started_at = CASE WHEN started_at IS NULL THEN {now} ELSE started_at END
+WHERE id IN (SELECT id FROM {batch(id bigint)})
+RETURNING id, owner, ref_seed, retry, delivery;
+
+-- name: poll
+-- The provider's tasks of one handler and account that are due to be asked about. The later due_at is the lease.
+WITH picked AS MATERIALIZED (
+    SELECT id FROM items
+    WHERE state = 'processing' AND handler = :handler AND due_at <= {now} AND coalesce(account, '') = :account
+    ORDER BY due_at LIMIT :n {skip_locked}
+)
+UPDATE items SET fence = fence + 1, leased_by = :worker, due_at = {now} + :lease_ms
+WHERE id {in picked}
+RETURNING id, job_id, handler, state, fence, attempt_count, round, rescues, repeats, queued_at, deadline_at,
+    {now} AS claimed_at, last_attempt_at AS started_at, provider_task_id, account,
+    (SELECT stop_reason FROM jobs WHERE jobs.id = items.job_id) AS stop_reason, '' AS body;
+
+-- name: rescue
+-- Items whose holder is gone. One that can be asked about is left until a request of the lost holder must have landed.
+WITH picked AS MATERIALIZED (
+    SELECT id FROM items
+    WHERE state = 'submitting' AND lease_expires_at <= {now} AND handler = :handler
+      AND (reconcile_after <= {now} OR :askable = 0)
+    ORDER BY lease_expires_at LIMIT :n {skip_locked}
+)
+UPDATE items SET fence = fence + 1, leased_by = :worker, lease_expires_at = {now} + :lease_ms
+WHERE id {in picked}
+RETURNING id, job_id, handler, state, fence, attempt_count, round, rescues, repeats, queued_at, deadline_at,
+    {now} AS claimed_at, last_attempt_at AS started_at, provider_task_id, account,
+    (SELECT stop_reason FROM jobs WHERE jobs.id = items.job_id) AS stop_reason,
+    (SELECT body FROM requests WHERE item_id = items.id) AS body;
+
+-- name: extend
+-- Holds on to running items. An item missing from the answer is lost to its holder.
+UPDATE items SET lease_expires_at = {now} + :lease_ms
+FROM {batch(id bigint, fence bigint)}
+WHERE items.id = batch.id AND items.fence = batch.fence AND items.state = 'submitting'
+RETURNING items.id;
+
+-- name: report_progress
+-- How far a running item is, said by its holder.
+UPDATE items SET progress = batch.progress
+FROM {batch(id bigint, fence bigint, progress bigint)}
+WHERE items.id = batch.id AND items.fence = batch.fence AND items.state = 'submitting'
+RETURNING items.id;

@@ -1,0 +1,31 @@
+-- How jobs and items come in.
+
+-- name: create_job
+-- A new job, or nothing when the owner has used this idempotency key before.
+INSERT INTO jobs (owner, handler, state, priority, retry, delivery, label, ref_seed, idempotency_key, digest,
+                  created_at, timeout_ms, timeout_at, deadline_at)
+VALUES (:owner, :handler, 'queued', :priority, :retry, :delivery, :label, :ref_seed, :idempotency_key, '',
+        {now}, :job_timeout_ms, {now} + :job_timeout_ms, {now} + CAST(:deadline_ms AS bigint))
+ON CONFLICT (owner, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
+RETURNING id, created_at, total, digest, sealed, priority, deadline_at;
+
+-- name: job_of_key
+-- The job an owner's idempotency key stands for.
+SELECT id, created_at, total, digest, sealed, priority, deadline_at
+FROM jobs WHERE owner = :owner AND idempotency_key = :idempotency_key;
+
+-- name: grow_job
+-- Counts a chunk of items in. No row back: another submitter was quicker, or the job has ended.
+UPDATE jobs SET total = total + :added, digest = :digest
+WHERE id = :job_id AND total = :expected AND sealed = 0 AND stop_reason IS NULL
+RETURNING id, {now} AS now;
+
+-- name: seal_job
+-- Every item is in; a job whose items have all ended by now ends here.
+UPDATE jobs SET
+    sealed = 1,
+    finished_at = CASE WHEN total = succeeded + failed + skipped + cancelled THEN {now} END,
+    state = CASE WHEN total <> succeeded + failed + skipped + cancelled THEN state
+                 WHEN succeeded > 0 THEN 'completed' ELSE 'failed' END
+WHERE id = :job_id AND sealed = 0
+RETURNING id, state;

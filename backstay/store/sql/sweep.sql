@@ -1,0 +1,140 @@
+-- How time and people end things: deadlines, job timeouts, pause, resume, cancel, retry.
+
+-- name: expire_waiting
+-- Items past their deadline that no provider task stands for.
+WITH picked AS MATERIALIZED (
+    SELECT id FROM items
+    WHERE deadline_at IS NOT NULL AND state IN ('queued', 'submitting', 'processing') AND deadline_at <= {now}
+    AND state IN ('queued', 'submitting')
+    ORDER BY deadline_at LIMIT :n {skip_locked}
+)
+UPDATE items SET state = 'failed', fence = fence + 1, error_code = 'GW_TIMEOUT', timed_out_at = {now},
+    finished_at = {now}, leased_by = NULL, lease_expires_at = NULL, due_at = NULL
+WHERE id {in picked}
+  AND state IN ('queued', 'submitting')
+RETURNING id, job_id, fence, last_attempt_at, attempt_count;
+
+-- name: expire_processing
+-- Items past their deadline whose provider task never ended.
+WITH picked AS MATERIALIZED (
+    SELECT id FROM items
+    WHERE deadline_at IS NOT NULL AND state IN ('queued', 'submitting', 'processing') AND deadline_at <= {now}
+    AND state = 'processing'
+    ORDER BY deadline_at LIMIT :n {skip_locked}
+)
+UPDATE items SET state = 'failed', fence = fence + 1, error_code = 'GW_TIMEOUT', timed_out_at = {now},
+    finished_at = {now}, leased_by = NULL, due_at = NULL
+WHERE id {in picked}
+  AND state = 'processing'
+RETURNING id, job_id, fence, last_attempt_at, attempt_count;
+
+-- name: stop_overdue_jobs
+-- Jobs that ran into their own time limit take no more work.
+WITH picked AS MATERIALIZED (
+    SELECT id FROM jobs WHERE state IN ('queued', 'running') AND timeout_at <= {now} AND stop_reason IS NULL
+    ORDER BY timeout_at LIMIT :n {skip_locked}
+)
+UPDATE jobs SET held = 1, stop_reason = 'timeout'
+WHERE id {in picked}
+RETURNING id;
+
+-- name: stopping_jobs
+-- Jobs that were stopped and still have items to end.
+SELECT id, stop_reason FROM jobs WHERE held = 1 AND stop_reason IS NOT NULL ORDER BY id LIMIT :n;
+
+-- name: seal_stopped
+-- A stopped job gets no more items, even if its submitter never came back to say so.
+UPDATE jobs SET sealed = 1 WHERE id = :job_id AND sealed = 0;
+
+-- name: end_queued
+-- A chunk of a stopped job's items that nobody holds.
+WITH picked AS MATERIALIZED (
+    SELECT id FROM items WHERE id >= :first AND id < :after AND state = 'queued' ORDER BY id LIMIT :n {skip_locked}
+)
+UPDATE items SET state = :state, fence = fence + 1, error_code = :error_code, finished_at = {now}, due_at = NULL,
+    timed_out_at = CASE WHEN :state = 'failed' THEN {now} END
+WHERE id {in picked}
+  AND state = 'queued'
+RETURNING id, job_id, fence, last_attempt_at, attempt_count;
+
+-- name: end_submitting
+-- A chunk of an overdue job's items that a worker holds: the fence makes the worker's own answer miss.
+WITH picked AS MATERIALIZED (
+    SELECT id FROM items WHERE id >= :first AND id < :after AND state = 'submitting' ORDER BY id LIMIT :n {skip_locked}
+)
+UPDATE items SET state = 'failed', fence = fence + 1, error_code = 'GW_TIMEOUT', finished_at = {now},
+    timed_out_at = {now}, leased_by = NULL, lease_expires_at = NULL
+WHERE id {in picked}
+  AND state = 'submitting'
+RETURNING id, job_id, fence, last_attempt_at, attempt_count;
+
+-- name: end_processing
+-- A chunk of an overdue job's items that are tasks at the provider.
+WITH picked AS MATERIALIZED (
+    SELECT id FROM items WHERE id >= :first AND id < :after AND state = 'processing' ORDER BY id LIMIT :n {skip_locked}
+)
+UPDATE items SET state = 'failed', fence = fence + 1, error_code = 'GW_TIMEOUT', finished_at = {now},
+    timed_out_at = {now}, leased_by = NULL, due_at = NULL
+WHERE id {in picked}
+  AND state = 'processing'
+RETURNING id, job_id, fence, last_attempt_at, attempt_count;
+
+-- name: end_if_over
+-- A stopped job with nothing left ends.
+UPDATE jobs SET held = 0, finished_at = {now},
+    state = CASE WHEN stop_reason = 'cancel' THEN 'cancelled' ELSE 'failed' END
+WHERE id = :job_id AND stop_reason IS NOT NULL AND finished_at IS NULL
+  AND total = succeeded + failed + skipped + cancelled
+RETURNING id, state;
+
+-- name: poll_soon
+-- A cancelled job's provider tasks are looked at now, to be cancelled there.
+WITH picked AS MATERIALIZED (
+    SELECT id FROM items WHERE id >= :first AND id < :after AND state = 'processing' AND due_at > {now}
+    ORDER BY id LIMIT :n {skip_locked}
+)
+UPDATE items SET due_at = {now}
+WHERE id {in picked};
+
+-- name: pause_job
+UPDATE jobs SET state = 'paused', held = 1, paused_at = {now}
+WHERE id = :job_id AND owner = :owner AND state IN ('queued', 'running') AND stop_reason IS NULL
+RETURNING id;
+
+-- name: resume_job
+-- The time a job was paused does not count against its time limit.
+UPDATE jobs SET held = 0, paused_at = NULL, timeout_at = timeout_at + ({now} - paused_at),
+    state = CASE WHEN started_at IS NULL THEN 'queued' ELSE 'running' END
+WHERE id = :job_id AND owner = :owner AND state = 'paused' AND stop_reason IS NULL
+RETURNING id;
+
+-- name: cancel_job
+UPDATE jobs SET held = 1, stop_reason = 'cancel'
+WHERE id = :job_id AND owner = :owner AND state IN ('queued', 'running', 'paused') AND stop_reason IS NULL
+RETURNING id;
+
+-- name: retry_items
+-- Failed items start afresh, at the end of a person's patience: attempts from zero, ready now, timed from now.
+-- A request that may have reached the provider keeps its reference; a known failure is asked anew.
+WITH picked AS MATERIALIZED (
+    SELECT items.id FROM items JOIN jobs ON jobs.id = items.job_id
+    WHERE items.id >= :first AND items.id < :after AND items.state = 'failed' AND items.job_id = :job_id
+    AND jobs.owner = :owner AND (jobs.stop_reason IS NULL OR jobs.finished_at IS NOT NULL)
+    ORDER BY items.id LIMIT :n
+)
+UPDATE items SET state = 'queued', fence = fence + 1, attempt_count = 0, rescues = 0, due_at = NULL,
+    round = CASE WHEN error_code = 'UNKNOWN' THEN round ELSE round + 1 END,
+    error_code = NULL, finished_at = NULL, timed_out_at = NULL, provider_task_id = NULL, account = NULL, progress = 0,
+    queued_at = {now}, deadline_at = CASE WHEN deadline_at IS NULL THEN NULL ELSE {now} + (deadline_at - queued_at) END
+WHERE id {in picked}
+  AND state = 'failed'
+RETURNING id;
+
+-- name: reopen_job
+-- A job whose items are retried lives again, with a new time limit.
+UPDATE jobs SET failed = failed - :retried, finished_at = NULL, stop_reason = NULL,
+    timeout_at = {now} + timeout_ms,
+    held = CASE WHEN state = 'paused' THEN 1 ELSE 0 END,
+    state = CASE WHEN state = 'paused' THEN 'paused' WHEN started_at IS NULL THEN 'queued' ELSE 'running' END
+WHERE id = :job_id
+RETURNING id, state;

@@ -1,0 +1,81 @@
+-- The one read side: commands, pages, metrics and the API read these and nothing else. None counts rows of a big table.
+
+-- name: job_state
+SELECT state, stop_reason FROM jobs WHERE id = :job_id AND owner = :owner;
+
+-- name: item_state
+SELECT state FROM items WHERE id = :item_id;
+
+-- name: jobs_page
+-- An owner's jobs, newest first, from a cursor on.
+SELECT id, owner, handler, state, stop_reason, priority, retry, delivery, label, idempotency_key, sealed, total, processing,
+    succeeded, failed, skipped, cancelled, repeats, created_at, started_at, finished_at, timeout_at, deadline_at
+FROM jobs WHERE owner = :owner AND id < :before ORDER BY id DESC LIMIT :n;
+
+-- name: job
+SELECT id, owner, handler, state, stop_reason, priority, retry, delivery, label, idempotency_key, sealed, total, processing,
+    succeeded, failed, skipped, cancelled, repeats, created_at, started_at, finished_at, timeout_at, deadline_at
+FROM jobs WHERE id = :job_id AND owner = :owner;
+
+-- name: job_failures
+-- Why a job's items failed. Bounded: the first thousand failures.
+SELECT error_code, count(*) AS items, min(id) AS example
+FROM (SELECT id, error_code FROM items WHERE job_id = :job_id AND state = 'failed' ORDER BY id LIMIT 1000) AS failures
+GROUP BY error_code ORDER BY items DESC, error_code;
+
+-- name: item
+SELECT items.id, items.job_id, items.handler, items.state, items.due_at, items.leased_by, items.lease_expires_at,
+    items.reconcile_after, items.fence, items.attempt_count, items.rescues, items.repeats, items.progress,
+    items.created_at, items.queued_at, items.last_attempt_at, items.finished_at, items.timed_out_at,
+    items.deadline_at, items.error_code, items.provider_task_id, items.account,
+    jobs.state AS job_state, jobs.stop_reason, {now} AS now, requests.body
+FROM items JOIN jobs ON jobs.id = items.job_id LEFT JOIN requests ON requests.item_id = items.id
+WHERE items.id = :item_id AND jobs.owner = :owner;
+
+-- name: attempts
+SELECT number, outcome, started_at, ended_at, error_code, message, provider_status, result,
+    input_tokens, output_tokens, cost_micros
+FROM attempts WHERE item_id = :item_id ORDER BY fence;
+
+-- name: events
+SELECT at, act, detail FROM events WHERE subject = :subject ORDER BY id LIMIT :n;
+
+-- name: results_page
+-- A job's ended items in the order they were submitted, with their last attempt, from a cursor on.
+SELECT items.id, items.state, items.error_code, items.attempt_count, items.repeats, attempts.message, attempts.result,
+    requests.body
+FROM items JOIN requests ON requests.item_id = items.id
+LEFT JOIN attempts ON attempts.item_id = items.id AND attempts.fence = items.fence
+WHERE items.id > :cursor AND items.id < :after AND items.state IN ('succeeded', 'failed', 'skipped', 'cancelled')
+ORDER BY items.id LIMIT :n;
+
+-- name: backlog
+-- What is unfinished, by handler, from the jobs' counters.
+SELECT handler, count(*) AS jobs, CAST(sum(total - succeeded - failed - skipped - cancelled) AS bigint) AS items,
+    CAST(sum(processing) AS bigint) AS processing, min(created_at) AS oldest_at
+FROM jobs WHERE state IN ('queued', 'running', 'paused') GROUP BY handler ORDER BY handler;
+
+-- name: unfinished_here
+-- Whether a tick has reason to ask for another: something of these handlers is ready, due soon or at the provider.
+SELECT EXISTS (SELECT 1 FROM items WHERE state = 'queued' AND due_at IS NULL AND handler = :handler
+               AND job_id NOT IN (SELECT id FROM jobs WHERE held = 1)) AS ready,
+       EXISTS (SELECT 1 FROM items WHERE state = 'processing' AND handler = :handler) AS processing;
+
+-- name: stuck
+-- Items whose holder is gone and that wait to be rescued. Bounded.
+SELECT count(*) FROM (SELECT id FROM items WHERE state = 'submitting' AND lease_expires_at <= {now}
+                      ORDER BY lease_expires_at LIMIT 1000) AS stuck;
+
+-- name: next_due
+-- When the first waiting item is due.
+SELECT min(due_at) AS due_at, {now} AS now FROM items WHERE state = 'queued' AND due_at IS NOT NULL;
+
+-- name: workers
+SELECT id, host, pid, handlers, started_at, seen_at, stopped_at, {now} AS now FROM workers ORDER BY seen_at DESC LIMIT :n;
+
+-- name: ahead
+-- How many ready items of its handler come before an item. Bounded.
+SELECT count(*) FROM (
+    SELECT items.id FROM items JOIN items AS mine ON mine.id = :item_id
+    WHERE items.state = 'queued' AND items.due_at IS NULL AND items.handler = mine.handler
+      AND items.order_key < mine.order_key LIMIT 10000) AS ahead;

@@ -1,0 +1,161 @@
+"""The store: one method per verb, each one script in one transaction, on whichever database."""
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Protocol, TypeVar
+
+from backstay.core.breaker import BreakerPolicy, Call
+from backstay.core.models import Settlement
+from backstay.core.states import StopReason
+from backstay.store import claim, control, providers, settle, submit, sweep
+from backstay.store.claim import Taken, Want
+from backstay.store.providers import Change, Holds
+from backstay.store.queries import Ask, Dialect, Script
+from backstay.store.settle import Settled
+from backstay.store.submit import Chunk, NewJob, OpenJob
+from backstay.store.sweep import Swept
+from backstay.store.views import Views
+
+T = TypeVar("T")
+
+WORKER_AGE_MS = 7 * 86_400_000
+
+
+class Database(Protocol):
+    """What the store needs of a database: scripts run whole, each in one transaction."""
+
+    dialect: Dialect
+
+    async def open(self) -> None: ...
+    async def close(self) -> None: ...
+    async def write(self, make: Callable[[], Script[T]]) -> T: ...
+    async def read(self, make: Callable[[], Script[T]]) -> T: ...
+    async def notify(self) -> None: ...
+    async def listen(self, wake: Callable[[], None]) -> None: ...
+
+
+class Store:
+    """Every change of state there is. All methods may be called by any number of processes at once."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+        self.views = Views(database.read)
+
+    async def open(self) -> None:
+        await self._db.open()
+
+    async def close(self) -> None:
+        await self._db.close()
+
+    async def notify(self) -> None:
+        await self._db.notify()
+
+    async def listen(self, wake: Callable[[], None]) -> None:
+        await self._db.listen(wake)
+
+    # submit
+
+    async def open_job(self, job: NewJob, chunk: Chunk) -> OpenJob:
+        return await self._db.write(lambda: submit.open_job(job, chunk))
+
+    async def add_items(self, handler: str, job: OpenJob, chunk: Chunk) -> None:
+        await self._db.write(lambda: submit.add_items(handler, job, chunk))
+
+    # claim, extend, settle
+
+    async def claim(
+        self,
+        wants: Sequence[Want],
+        worker: str,
+        lease_ms: int,
+        met: Collection[int] = (),
+        promoting: bool = True,
+    ) -> Taken:
+        return await self._db.write(lambda: claim.claim(wants, worker, lease_ms, met, promoting))
+
+    async def poll(
+        self, handler: str, account: str | None, items: int, worker: str, lease_ms: int, met: Collection[int] = ()
+    ) -> Taken:
+        return await self._db.write(lambda: claim.poll(handler, account, items, worker, lease_ms, met))
+
+    async def rescue(
+        self, handler: str, askable: bool, items: int, worker: str, lease_ms: int, met: Collection[int] = ()
+    ) -> Taken:
+        return await self._db.write(lambda: claim.rescue(handler, askable, items, worker, lease_ms, met))
+
+    async def extend(self, held: Sequence[tuple[int, int]], lease_ms: int, worker: str) -> set[int]:
+        return await self._db.write(lambda: claim.extend(held, lease_ms, worker))
+
+    async def report_progress(self, progress: Sequence[tuple[int, int, int]]) -> None:
+        await self._db.write(lambda: claim.report_progress(progress))
+
+    async def settle(self, settlements: Sequence[Settlement]) -> Settled:
+        return await self._db.write(lambda: settle.settle(settlements))
+
+    # sweep
+
+    async def expire(self) -> Swept:
+        return await self._db.write(sweep.expire)
+
+    async def stop_overdue(self) -> list[int]:
+        return await self._db.write(sweep.stop_overdue)
+
+    async def stopping(self) -> list[tuple[int, StopReason]]:
+        return await self._db.read(sweep.stopping)
+
+    async def end_stopped(self, job_id: int, reason: StopReason) -> Swept:
+        return await self._db.write(lambda: sweep.end_stopped(job_id, reason))
+
+    # pause, resume, cancel, retry
+
+    async def pause(self, job_id: int, owner: str) -> None:
+        await self._db.write(lambda: control.pause(job_id, owner))
+
+    async def resume(self, job_id: int, owner: str) -> None:
+        await self._db.write(lambda: control.resume(job_id, owner))
+
+    async def cancel(self, job_id: int, owner: str) -> None:
+        await self._db.write(lambda: control.cancel(job_id, owner))
+
+    async def retry(self, job_id: int, owner: str, item: int | None = None) -> int:
+        """Queues failed items afresh, chunk by chunk; says why when there is nothing to retry."""
+        retried = 0
+        while chunk := await self._db.write(lambda: control.retry_items(job_id, owner, item)):
+            retried += chunk
+        if retried == 0:
+            await self._db.read(lambda: control.why_no_retry(job_id, owner, item))
+        return retried
+
+    # hold, release
+
+    async def holds(self) -> Holds:
+        return await self._db.read(providers.holds)
+
+    async def observe(self, provider: str, calls: Sequence[Call], policy: BreakerPolicy) -> Change:
+        return await self._db.write(lambda: providers.observe(provider, calls, policy))
+
+    async def cool(self, provider: str, policy: BreakerPolicy) -> Change:
+        return await self._db.write(lambda: providers.cool(provider, policy))
+
+    async def hold(self, provider: str, reason: str, seconds: float | None = None) -> Change:
+        return await self._db.write(lambda: providers.hold(provider, reason, seconds))
+
+    async def release(self, provider: str) -> Change:
+        return await self._db.write(lambda: providers.release(provider))
+
+    async def take_probe(self, provider: str, probe_seconds: float) -> bool:
+        return await self._db.write(lambda: providers.take_probe(provider, probe_seconds))
+
+    # workers
+
+    async def greet(self, worker: str, host: str, pid: int, handlers: str) -> None:
+        def script() -> Script[None]:
+            yield Ask("greet_worker", {"id": worker, "host": host, "pid": pid, "handlers": handlers})
+            yield Ask("forget_workers", {"age_ms": WORKER_AGE_MS})
+
+        await self._db.write(script)
+
+    async def leave(self, worker: str) -> None:
+        def script() -> Script[None]:
+            yield Ask("leave_worker", {"id": worker})
+
+        await self._db.write(script)

@@ -1,0 +1,101 @@
+"""Scripts that bring jobs and items in."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from backstay.core.errors import IdempotencyConflict, NotAllowed, UsageError
+from backstay.core.ids import POSITIONS_MAX, item_id
+from backstay.core.order import order_key
+from backstay.store.queries import Ask, Load, Script
+
+ITEM_COLUMNS = ("id", "job_id", "handler", "state", "order_key", "created_at", "queued_at", "deadline_at")
+CHUNK_ITEMS = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    """What a submitter says of a job before its items."""
+
+    handler: str
+    owner: str
+    ref_seed: str
+    job_timeout_ms: int
+    priority: int = 0
+    retry: str | None = None
+    delivery: str | None = None
+    deadline_ms: int | None = None
+    idempotency_key: str | None = None
+    label: str | None = None
+
+
+class OpenJob(NamedTuple):
+    """A job that items are being added to."""
+
+    id: int
+    created_at: int
+    total: int
+    digest: str
+    sealed: int
+    priority: int
+    deadline_at: int | None
+    new: bool
+
+
+class Chunk(NamedTuple):
+    """Some items in a row: `digest` is of all bodies up to and with this chunk's."""
+
+    position: int
+    bodies: Sequence[str]
+    digest: str
+    last: bool
+
+
+def open_job(job: NewJob, chunk: Chunk) -> Script[OpenJob]:
+    """Creates the job with its first items in one transaction, or finds the one its idempotency key stands for."""
+    values = {name: getattr(job, name) for name in NewJob.__slots__}
+    created = yield Ask("create_job", values)
+    if not created:
+        key = {"owner": job.owner, "idempotency_key": job.idempotency_key}
+        found = yield Ask("job_of_key", key)
+        return OpenJob._make((*found[0], False))
+    opened = OpenJob._make((*created[0], True))
+    yield from add_items(job.handler, opened, chunk)
+    return opened._replace(total=len(chunk.bodies), sealed=int(chunk.last))
+
+
+def add_items(handler: str, job: OpenJob, chunk: Chunk) -> Script[None]:
+    """Adds a chunk right behind what is there; refuses if someone else has added to the job meanwhile."""
+    if chunk.position + len(chunk.bodies) > POSITIONS_MAX:
+        raise UsageError(f"a job takes at most {POSITIONS_MAX:,} items", hint="split the work into several jobs")
+    if chunk.bodies:
+        grown = yield Ask(
+            "grow_job",
+            {"job_id": job.id, "added": len(chunk.bodies), "expected": chunk.position, "digest": chunk.digest},
+        )
+        if not grown:
+            raise NotAllowed(
+                f"job {job.id} takes no more items here", hint="it was stopped, or another submitter adds to it"
+            )
+        now = grown[0][1]
+        yield Load("items", ITEM_COLUMNS, _item_rows(handler, job, chunk, now))
+        first = item_id(job.id, chunk.position)
+        yield Load("requests", ("item_id", "body"), [(first + n, body) for n, body in enumerate(chunk.bodies)])
+    if chunk.last:
+        yield Ask("seal_job", {"job_id": job.id})
+
+
+def _item_rows(handler: str, job: OpenJob, chunk: Chunk, now: int) -> list[tuple[object, ...]]:
+    first = item_id(job.id, chunk.position)
+    first_key = order_key(job.created_at, job.priority, chunk.position)
+    step = order_key(job.created_at, job.priority, chunk.position + 1) - first_key
+    return [
+        (first + n, job.id, handler, "queued", first_key + n * step, now, now, job.deadline_at)
+        for n in range(len(chunk.bodies))
+    ]
+
+
+def check_same(job: OpenJob, digest: str) -> None:
+    """The same key must mean the same items."""
+    if job.digest != digest:
+        raise IdempotencyConflict(f"this idempotency key stands for job {job.id}, which has other items")

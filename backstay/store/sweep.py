@@ -1,0 +1,75 @@
+"""Scripts by which time and people end things."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from backstay.core.ids import item_range
+from backstay.core.states import ItemState, JobState, StopReason
+from backstay.store.queries import Ask, Script
+from backstay.store.settle import Move, count, ended_attempt
+
+CHUNK_ITEMS = 1_000
+JOBS_MAX = 100
+
+
+class Swept(NamedTuple):
+    """What one bounded pass ended, and whether another pass would find more."""
+
+    items: int
+    ended_jobs: list[tuple[int, JobState]]
+    more: bool
+
+
+def expire() -> Script[Swept]:
+    """Fails items past their deadline, whatever they wait for."""
+    waiting = yield Ask("expire_waiting", {"n": CHUNK_ITEMS})
+    processing = yield Ask("expire_processing", {"n": CHUNK_ITEMS})
+    moves = [*_moves(waiting, None), *_moves(processing, ItemState.PROCESSING)]
+    yield from _tell([*waiting, *processing], ItemState.FAILED, "the deadline passed")
+    ended = yield from count(moves)
+    return Swept(len(moves), ended, more=len(waiting) == CHUNK_ITEMS or len(processing) == CHUNK_ITEMS)
+
+
+def stop_overdue() -> Script[list[int]]:
+    """Marks the jobs that ran into their own time limit; their items are ended by `end_stopped`."""
+    rows = yield Ask("stop_overdue_jobs", {"n": JOBS_MAX})
+    if rows:
+        detail = "the job exceeded its maximum runtime"
+        yield Ask("write_events", batch=[(f"job:{row[0]}", "timed_out", detail) for row in rows])
+    return [row[0] for row in rows]
+
+
+def stopping() -> Script[list[tuple[int, StopReason]]]:
+    rows = yield Ask("stopping_jobs", {"n": JOBS_MAX})
+    return [(row[0], StopReason(row[1])) for row in rows]
+
+
+def end_stopped(job_id: int, reason: StopReason) -> Script[Swept]:
+    """Ends a chunk of a stopped job's items. A cancelled job's running items are left to their holders."""
+    first, after = item_range(job_id)
+    span = {"first": first, "after": after, "n": CHUNK_ITEMS}
+    yield Ask("seal_stopped", {"job_id": job_id})
+    if reason is StopReason.CANCEL:
+        rows = yield Ask("end_queued", {**span, "state": "cancelled", "error_code": None})
+        yield Ask("poll_soon", span)
+        moves = _moves(rows, None, ItemState.CANCELLED)
+    else:
+        rows = yield Ask("end_queued", {**span, "state": "failed", "error_code": "GW_TIMEOUT"})
+        rows = rows + (yield Ask("end_submitting", span))
+        tasks = yield Ask("end_processing", span)
+        moves = [*_moves(rows, None), *_moves(tasks, ItemState.PROCESSING)]
+        yield from _tell([*rows, *tasks], ItemState.FAILED, "the job exceeded its maximum runtime")
+    ended = yield from count(moves)
+    if not moves:
+        over = yield Ask("end_if_over", {"job_id": job_id})
+        ended = [(row[0], JobState(row[1])) for row in over]
+    return Swept(len(moves), ended, more=bool(moves) and not ended)
+
+
+def _moves(rows: Sequence[Any], old: ItemState | None, new: ItemState = ItemState.FAILED) -> list[Move]:
+    return [(row[1], old, new, 0) for row in rows]
+
+
+def _tell(rows: Sequence[Any], state: ItemState, message: str) -> Script[None]:
+    if rows:
+        yield Ask("write_attempts", batch=[ended_attempt(row, state, "GW_TIMEOUT", message) for row in rows])

@@ -1,0 +1,227 @@
+"""The one read side: what commands, pages, metrics and the API see."""
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from backstay.core.errors import NotFound
+from backstay.core.ids import item_range, show_item
+from backstay.core.states import JOB_ENDED, ItemState, JobState
+from backstay.store.queries import Ask, Script
+
+PAGE_ROWS = 1_000
+LAST_ID = (1 << 63) - 1
+
+Read = Callable[[Callable[[], Script[Any]]], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    id: int
+    owner: str
+    handler: str
+    state: JobState
+    stop_reason: str | None
+    priority: int
+    retry: str | None
+    delivery: str | None
+    label: str | None
+    idempotency_key: str | None
+    sealed: bool
+    total: int
+    processing: int
+    succeeded: int
+    failed: int
+    skipped: int
+    cancelled: int
+    repeats: int
+    created_at: int
+    started_at: int | None
+    finished_at: int | None
+    timeout_at: int
+    deadline_at: int | None
+
+    @property
+    def done(self) -> int:
+        return self.succeeded + self.failed + self.skipped + self.cancelled
+
+    @property
+    def ended(self) -> bool:
+        return self.state in JOB_ENDED
+
+
+@dataclass(frozen=True, slots=True)
+class ItemView:
+    id: int
+    job_id: int
+    handler: str
+    state: ItemState
+    due_at: int | None
+    leased_by: str | None
+    lease_expires_at: int | None
+    reconcile_after: int | None
+    fence: int
+    attempt_count: int
+    rescues: int
+    repeats: int
+    progress: int
+    created_at: int
+    queued_at: int
+    last_attempt_at: int | None
+    finished_at: int | None
+    timed_out_at: int | None
+    deadline_at: int | None
+    error_code: str | None
+    provider_task_id: str | None
+    account: str | None
+    job_state: JobState
+    stop_reason: str | None
+    now: int
+    body: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptView:
+    number: int
+    outcome: str
+    started_at: int
+    ended_at: int
+    error_code: str | None
+    message: str | None
+    provider_status: int | None
+    result: str | None
+    input_tokens: int | None
+    output_tokens: int | None
+    cost_micros: int | None
+
+
+class EventView(NamedTuple):
+    at: int
+    act: str
+    detail: str | None
+
+
+class ResultRow(NamedTuple):
+    """An ended item: its result as JSON text, or why there is none."""
+
+    id: int
+    state: str
+    error_code: str | None
+    attempt_count: int
+    repeats: int
+    message: str | None
+    result: str | None
+    body: str
+
+
+class Backlog(NamedTuple):
+    handler: str
+    jobs: int
+    items: int
+    processing: int
+    oldest_at: int
+
+
+class FailureGroup(NamedTuple):
+    error_code: str | None
+    items: int
+    example: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerView:
+    id: str
+    host: str
+    pid: int
+    handlers: tuple[str, ...]
+    started_at: int
+    seen_at: int
+    stopped_at: int | None
+    now: int
+
+    def alive(self, lease_ms: int) -> bool:
+        return self.stopped_at is None and self.seen_at + lease_ms > self.now
+
+
+class Views:
+    """Reads, each bounded; a job or item of another owner is not found."""
+
+    def __init__(self, read: Read) -> None:
+        self._read = read
+
+    async def _rows(self, name: str, **values: Any) -> list[Any]:
+        def script() -> Script[list[Any]]:
+            return (yield Ask(name, values))
+
+        rows: list[Any] = await self._read(script)
+        return rows
+
+    async def jobs(self, owner: str, before: int = LAST_ID, n: int = 50) -> list[JobView]:
+        return [_job(row) for row in await self._rows("jobs_page", owner=owner, before=before, n=n)]
+
+    async def job(self, job_id: int, owner: str) -> JobView:
+        rows = await self._rows("job", job_id=job_id, owner=owner)
+        if not rows:
+            raise NotFound(f"no job {job_id}", hint="backstay jobs lists what there is")
+        return _job(rows[0])
+
+    async def job_failures(self, job_id: int) -> list[FailureGroup]:
+        return [FailureGroup(*row) for row in await self._rows("job_failures", job_id=job_id)]
+
+    async def item(self, item_id: int, owner: str) -> ItemView:
+        rows = await self._rows("item", item_id=item_id, owner=owner)
+        if not rows:
+            raise NotFound(f"no item {show_item(item_id)}")
+        row = list(rows[0])
+        row[3], row[22] = ItemState(row[3]), JobState(row[22])
+        return ItemView(*row)
+
+    async def attempts(self, item_id: int) -> list[AttemptView]:
+        return [AttemptView(*row) for row in await self._rows("attempts", item_id=item_id)]
+
+    async def events(self, subject: str, n: int = 500) -> list[EventView]:
+        return [EventView(*row) for row in await self._rows("events", subject=subject, n=n)]
+
+    async def results(self, job_id: int, owner: str, cursor: int | None = None) -> AsyncIterator[ResultRow]:
+        """All ended items of a job, in the order they were submitted, a page at a time."""
+        await self.job(job_id, owner)
+        first, after = item_range(job_id)
+        cursor = first - 1 if cursor is None else cursor
+        while rows := await self._rows("results_page", cursor=cursor, after=after, n=PAGE_ROWS):
+            for row in rows:
+                yield ResultRow(*row)
+            cursor = rows[-1][0]
+
+    async def backlog(self) -> list[Backlog]:
+        return [Backlog(*row) for row in await self._rows("backlog")]
+
+    async def unfinished(self, handler: str) -> bool:
+        """Whether anything of a handler could be worked on now or soon."""
+        return any((await self._rows("unfinished_here", handler=handler))[0])
+
+    async def stuck(self) -> int:
+        return int((await self._rows("stuck"))[0][0])
+
+    async def due_in_ms(self) -> int | None:
+        """How long until the first waiting item is due."""
+        due_at, now = (await self._rows("next_due"))[0]
+        return None if due_at is None else max(due_at - now, 0)
+
+    async def ahead(self, item_id: int) -> int:
+        return int((await self._rows("ahead", item_id=item_id))[0][0])
+
+    async def workers(self, n: int = 100) -> list[WorkerView]:
+        rows = await self._rows("workers", n=n)
+        return [_worker(list(row)) for row in rows]
+
+
+def _worker(row: list[Any]) -> WorkerView:
+    row[3] = tuple(json.loads(row[3]))
+    return WorkerView(*row)
+
+
+def _job(row: Any) -> JobView:
+    values = list(row)
+    values[3], values[10] = JobState(values[3]), bool(values[10])
+    return JobView(*values)

@@ -1,0 +1,96 @@
+"""The composition root: URLs and settings become a store, an engine and listeners. The only chooser of backends."""
+
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from backstay.clock import Clock, Tasks, new_incarnation, new_random
+from backstay.core.errors import UsageError
+from backstay.core.limits import Limits
+from backstay.engine.crew import Crew
+from backstay.engine.parts import Parts
+from backstay.engine.worker import Worker
+from backstay.handlers.registry import Registry
+from backstay.observe.bus import Bus
+from backstay.store import schema
+from backstay.store.sqlite import SQLiteDatabase
+from backstay.store.store import Database, Store
+
+IDLE_SECONDS_SQLITE = 0.1  # no one can ring across processes, so look often
+IDLE_SECONDS_POSTGRES = 2.0
+
+
+def is_postgres(url: str) -> bool:
+    return urlsplit(url).scheme in ("postgres", "postgresql")
+
+
+def sqlite_path(url: str) -> str:
+    """sqlite:///relative.db, sqlite:////absolute.db, or a plain path."""
+    if url.startswith("sqlite:///"):
+        path = url.removeprefix("sqlite:///")
+    elif "://" not in url:
+        path = url
+    else:
+        raise UsageError(
+            f"{_scheme(url)} is no database Backstay knows", hint="use sqlite:///file.db or postgresql://…"
+        )
+    if path in ("", ":memory:"):
+        raise UsageError("a database needs a file", hint="for example sqlite:///backstay.db")
+    folder = Path(path).parent
+    if not folder.is_dir():
+        raise UsageError(f"no folder {folder.name!r} for the database", hint="make the folder first")
+    return path
+
+
+def _scheme(url: str) -> str:
+    """A URL without what may be secret in it."""
+    return f"{urlsplit(url).scheme}://…"
+
+
+def database(url: str, clock: Clock) -> Database:
+    if is_postgres(url):
+        try:
+            from backstay.store.postgres import PostgresDatabase
+        except ImportError as error:
+            raise UsageError("PostgreSQL needs asyncpg", hint="pip install 'backstay[postgres]'") from error
+        return PostgresDatabase(url, clock)
+    return SQLiteDatabase(sqlite_path(url), clock)
+
+
+async def migrate(url: str) -> None:
+    """Brings a database to this code's schema."""
+    if is_postgres(url):
+        await schema.migrate_postgres(url)
+    else:
+        await schema.migrate_sqlite(sqlite_path(url))
+
+
+async def schema_version(url: str) -> str | None:
+    return await schema.postgres_version(url) if is_postgres(url) else schema.sqlite_version(sqlite_path(url))
+
+
+async def open_store(url: str, clock: Clock | None = None) -> Store:
+    """An open store on a database of the right schema; an SQLite file is made and migrated on the way."""
+    if is_postgres(url):
+        schema.check(await schema.postgres_version(url))
+    else:
+        await schema.migrate_sqlite(sqlite_path(url))
+    store = Store(database(url, clock or Clock()))
+    await store.open()
+    return store
+
+
+def parts(store: Store, registry: Registry, limits: Limits, bus: Bus) -> Parts:
+    return Parts(store, registry, limits, Clock(), new_random(), Tasks(), bus, new_incarnation())
+
+
+def crew(url: str, made: Parts, concurrency: int) -> Crew:
+    return Crew(made, concurrency, open_store=lambda: open_store(url))
+
+
+def worker(url: str, made: Parts, concurrency: int) -> Worker:
+    idle = IDLE_SECONDS_POSTGRES if is_postgres(url) else IDLE_SECONDS_SQLITE
+    return Worker(crew(url, made, concurrency), idle)
+
+
+Wake = Callable[[], None]

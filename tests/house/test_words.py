@@ -1,0 +1,57 @@
+"""One vocabulary: files are nouns of the domain, functions are its verbs."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from tests.house.sources import FOLDERS, PACKAGE, Function, functions, name_of, python_files
+
+BANNED_NOUNS = {"util", "utils", "common", "helper", "helpers", "manager", "managers"}
+BANNED_VERBS = ("get_", "do_", "handle_", "process_")
+
+
+def banned_nouns(name: str) -> set[str]:
+    words = {word for part in Path(name).with_suffix("").parts for word in part.lower().split("_")}
+    return words & BANNED_NOUNS
+
+
+def banned_verbs(source: str) -> list[str]:
+    return [
+        function.name
+        for function in functions(source)
+        if function.name.lstrip("_").startswith(BANNED_VERBS) and not _is_dictated(function)
+    ]
+
+
+def _is_dictated(function: Function) -> bool:
+    """A library that calls our method by its own name is told so with @override."""
+    return any(ast.unparse(decorator).endswith("override") for decorator in function.decorator_list)
+
+
+@pytest.mark.parametrize("path", python_files(*FOLDERS), ids=name_of)
+def test_files_are_named_after_the_domain(path: Path) -> None:
+    assert banned_nouns(name_of(path)) == set()
+
+
+@pytest.mark.parametrize("path", python_files(PACKAGE), ids=name_of)
+def test_functions_are_named_by_a_verb_of_the_domain(path: Path) -> None:
+    assert banned_verbs(path.read_text()) == []
+
+
+@pytest.mark.parametrize("name", ["backstay/utils.py", "backstay/common/retry.py", "tests/store/job_manager.py"])
+def test_a_name_that_says_nothing_is_found(name: str) -> None:
+    assert banned_nouns(name)
+
+
+def test_a_name_that_only_contains_such_a_word_is_fine() -> None:
+    assert not banned_nouns("backstay/core/commonwealth.py")
+
+
+def test_a_verb_that_says_nothing_is_found() -> None:
+    source = "def get_item(): ...\nclass A:\n    async def _handle_it(self): ...\n    def getter(self): ...\n"
+    assert banned_verbs(source) == ["get_item", "_handle_it"]
+
+
+def test_a_name_that_a_library_dictates_is_fine_when_marked() -> None:
+    assert banned_verbs("class A:\n    @override\n    def get_command(self): ...\n") == []

@@ -1,6 +1,7 @@
 """Time, chance and tasks: the one module that touches them, so that tests can put others in their place."""
 
 import asyncio
+import contextlib
 import os
 import time
 import uuid
@@ -34,6 +35,10 @@ class Tasks:
         task.add_done_callback(self._running.discard)
         return task
 
+    def start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """A task that the caller itself holds until it ends: one per item, so without the set's cost."""
+        return asyncio.get_running_loop().create_task(work)
+
     def __len__(self) -> int:
         return len(self._running)
 
@@ -47,15 +52,11 @@ def new_incarnation() -> str:
     return uuid.uuid4().hex[:16]
 
 
-async def wait_any(*events: asyncio.Event, seconds: float) -> None:
-    """Returns when one of the events is set or the time is over, whichever comes first."""
-    loop = asyncio.get_running_loop()
-    waiters = [loop.create_task(event.wait()) for event in events]
-    try:
-        await asyncio.wait(waiters, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for waiter in waiters:
-            waiter.cancel()
+async def wait_for_event(event: asyncio.Event, seconds: float) -> None:
+    """Returns when the event is set or the time is over, whichever comes first."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
 
 
 NewId = Callable[[], str]

@@ -6,7 +6,7 @@ import os
 import socket
 from collections.abc import Sequence
 
-from backstay.clock import wait_any
+from backstay.clock import wait_for_event
 from backstay.core.errors import DatabaseUnreachable
 from backstay.core.events import ItemsClaimed, Trouble, WorkerStarted, WorkerStopped
 from backstay.engine.executor import Executor
@@ -19,6 +19,8 @@ from backstay.engine.settler import Ready, Settler
 from backstay.engine.sweeper import Sweeper
 
 PROMOTE_SECONDS = 0.2
+CLAIM_PARTS = 4
+TIMEOUT_CHECK_SECONDS = 1.0
 LAST_WORDS_SECONDS = 5.0
 
 
@@ -36,23 +38,28 @@ class Crew:
         self.sweeper = Sweeper(parts, self.gate, self.settler)
         self._concurrency = concurrency
         self._heart = Heart(parts, self.flights, open_store) if open_store is not None else None
-        self._settling: asyncio.Task[None] | None = None
+        self._loops: list[asyncio.Task[None]] = []
         self._promoted_at = float("-inf")
 
     async def start(self) -> None:
         parts = self.parts
         names = tuple(handler.name for handler in parts.registry)
         await parts.store.greet(parts.worker, socket.gethostname(), os.getpid(), json.dumps(names))
-        self._settling = parts.tasks.spawn(self.settler.run())
+        self._loops = [parts.tasks.spawn(self.settler.run()), parts.tasks.spawn(self._time_out())]
         if self._heart is not None:
             self._heart.start()
         parts.emit(WorkerStarted(parts.worker, names))
 
+    @property
+    def full(self) -> bool:
+        """Whether nothing more can be started now."""
+        return self.flights.running >= self._concurrency or self.settler.full
+
     async def claim_once(self, items_max: int) -> int:
-        """Claims and starts as much as there is room for; returns how many items."""
+        """Claims and starts what there is room for, a part at a time, so that claiming and running overlap."""
         parts = self.parts
-        room = min(self._concurrency - self.flights.running, items_max)
-        if room <= 0 or self.settler.full:
+        room = min(self._concurrency - self.flights.running, items_max, max(self._concurrency // CLAIM_PARTS, 1))
+        if self.full or room <= 0:
             return 0
         wants = await self.gate.wants(room)
         if not wants:
@@ -68,12 +75,20 @@ class Crew:
             parts.emit(ItemsClaimed(parts.worker, len(taken.items)))
         return len(taken.items)
 
+    async def _time_out(self) -> None:
+        """Cuts off runs that are over their time, looking often enough for the shortest limit there is."""
+        shortest = min((self.parts.run_seconds(handler) for handler in self.parts.registry), default=60.0)
+        pause = min(max(shortest / 10, 0.01), TIMEOUT_CHECK_SECONDS)
+        while True:
+            await self.parts.clock.sleep(pause)
+            self.flights.cut_overdue(self.parts.clock.monotonic())
+
     async def land(self, seconds: float) -> None:
         """Waits until no handler runs, or the time is over."""
         end = self.parts.clock.monotonic() + seconds
         while self.flights.running > 0 and (left := end - self.parts.clock.monotonic()) > 0:
             self.wake.clear()
-            await wait_any(self.wake, seconds=left)
+            await wait_for_event(self.wake, left)
 
     async def stop(self, grace_seconds: float) -> None:
         """Lets what runs finish within the grace, hands back the rest, and closes the book last."""
@@ -88,9 +103,9 @@ class Crew:
                 await self.parts.store.leave(self.parts.worker)
         except (TimeoutError, DatabaseUnreachable) as error:
             self.parts.emit(Trouble("stop", f"the database did not take the last words: {error}"))
-        if self._settling is not None:
-            self._settling.cancel()
-            await asyncio.gather(self._settling, return_exceptions=True)
+        for loop in self._loops:
+            loop.cancel()
+        await asyncio.gather(*self._loops, return_exceptions=True)
         if self._heart is not None:
             await self._heart.stop()
         self.parts.emit(WorkerStopped(self.parts.worker, len(cut)))

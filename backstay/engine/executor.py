@@ -1,4 +1,4 @@
-"""Runs one claimed item: guard, handler, outcome, decision, settlement. Nothing here branches on what came out."""
+"""Runs one claimed item: guard, handler, outcome, settlement. Nothing here branches on what came out."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from backstay.core.outcomes import Failed, HandedBack, Interrupted, Outcome, Ski
 from backstay.engine.flight import Cut, Flight, Flights
 from backstay.engine.parts import Parts
 from backstay.engine.settler import Settler
-from backstay.handlers.context import Context, Said, Window
+from backstay.handlers.context import Context, Surroundings
 
 
 class Executor:
@@ -20,54 +20,47 @@ class Executor:
         self._flights = flights
         self._settler = settler
         self._freed = freed
-        self.progress: dict[int, tuple[int, int]] = {}  # item -> (fence, percent), not yet stored
-        self._said = Said(self._progressed, self._logged)
+        self._progress: dict[int, tuple[int, int]] = {}  # item -> (fence, percent), not yet stored
+        guard = parts.limits.send_guard_seconds
+        self._around = Surroundings(parts.clock, guard, self._progressed, self._logged)
 
     def start(self, items: list[Claimed]) -> None:
         """Starts the runs of freshly claimed items."""
-        started = self._parts.clock.monotonic()
+        parts, started = self._parts, self._parts.clock.monotonic()
         for item in items:
-            flight = self._board(item, started)
+            plan = parts.plan(item)
+            seconds = plan.run_seconds
+            if item.deadline_at is not None:
+                seconds = min(seconds, max(item.deadline_at - item.claimed_at, 0) / 1000)
+            context = Context(item, plan.job, self._around, started, seconds)
+            flight = Flight(item, plan, context, started)
             self._flights.add(flight)
-            self._flights.running += 1
-            flight.task = self._parts.tasks.spawn(self._fly(flight))
-
-    def _board(self, item: Claimed, started: float) -> Flight:
-        parts = self._parts
-        handler = parts.registry[item.handler]
-        seconds = parts.run_seconds(handler)
-        if item.deadline_at is not None:
-            seconds = min(seconds, max(item.deadline_at - item.claimed_at, 0) / 1000)
-        window = Window(started, seconds, parts.limits.send_guard_seconds)
-        context = Context(item, parts.jobs[item.job_id], parts.clock, window, self._said)
-        return Flight(item, handler, parts.terms(item, handler), context, started)
+            flight.task = parts.tasks.start(self._fly(flight))
+        self._flights.running += len(items)
 
     async def _fly(self, flight: Flight) -> None:
-        outcome = await self._outcome(flight)
-        self._flights.running -= 1
-        self._freed()
+        try:
+            outcome = await self._outcome(flight)
+        finally:
+            self._flights.running -= 1
+            self._freed()
         if outcome is None:
             self._flights.drop(flight.item.id)
-            return
-        self._settler.put(flight.item, flight.handler, flight.terms, outcome, flight.started)
+        else:
+            self._settler.put(flight.item, flight.plan, outcome, flight.started)
 
     async def _outcome(self, flight: Flight) -> Outcome | None:
         """What the run came to; None when the item is no longer ours to speak of."""
         context = flight.context
         try:
-            async with asyncio.timeout(context.seconds_left) as limit:
-                if context.too_late_to_send:  # no await between this and the handler's first step
-                    return HandedBack("the claim was too old to send under")
-                return await flight.handler.run(flight.item.body, context)
+            if context.too_late_to_send:  # no await between this and the handler's first step
+                return HandedBack("the claim was too old to send under")
+            return await flight.plan.handler.run(flight.item.body, context)
         except asyncio.CancelledError:
             return self._of_cut(flight)
         except Skip as skip:
             return Skipped(one_line(str(skip)))
         except Exception as error:
-            if isinstance(error, TimeoutError) and limit.expired():
-                context.cancelled = True
-                message = f"no answer within {context.seconds_given:g} s"
-                return Failed(Failure(ErrorCode.GW_TIMEOUT, FailureKind.UNKNOWN, message), context.used)
             return Failed(failure_of_exception(error, self._parts.clock.now_ms()), context.used)
 
     def _of_cut(self, flight: Flight) -> Outcome | None:
@@ -76,18 +69,21 @@ class Executor:
                 return None
             case Cut.STOPPED:
                 return Stopped()
+            case Cut.TIMEOUT:
+                message = f"no answer within {flight.context.seconds_given:g} s"
+                return Failed(Failure(ErrorCode.GW_TIMEOUT, FailureKind.UNKNOWN, message), flight.context.used)
             case _:
                 return Interrupted()
 
     def _progressed(self, item_id: int, fence: int, percent: int) -> None:
-        self.progress[item_id] = (fence, percent)
+        self._progress[item_id] = (fence, percent)
 
     def _logged(self, item_id: int, text: str) -> None:
         self._parts.emit(ItemLogged(item_id, one_line(text, 2_000)))
 
     async def store_progress(self) -> None:
         """Writes what handlers reported since the last time, in one go."""
-        said, self.progress = self.progress, {}
+        said, self._progress = self._progress, {}
         if said:
             rows = [(item_id, fence, percent) for item_id, (fence, percent) in said.items()]
             await self._parts.store.report_progress(rows)

@@ -16,6 +16,7 @@ from backstay.store.claim import Want
 from backstay.store.providers import Change, Holds
 
 REFRESH_SECONDS = 0.5
+CALLS_REMEMBERED_MAX = 100
 
 
 class Gate:
@@ -24,7 +25,7 @@ class Gate:
         self._flights = flights
         self._holds = Holds({}, {}, 0)
         self._fresh_until = 0.0
-        self._recent: dict[str, deque[Call]] = defaultdict(lambda: deque(maxlen=100))
+        self._recent: dict[str, deque[Call]] = defaultdict(lambda: deque(maxlen=CALLS_REMEMBERED_MAX))
         self._turn = 0
         self.states: dict[str, str] = {}
 
@@ -61,7 +62,7 @@ class Gate:
     def _running_by_handler(self) -> dict[str, int]:
         running: dict[str, int] = defaultdict(int)
         for flight in self._flights.all():
-            running[flight.handler.name] += 1
+            running[flight.plan.handler.name] += 1
         return running
 
     async def _allowed(self, handler: Handler, items: int, running: dict[str, int]) -> int:
@@ -95,7 +96,8 @@ class Gate:
         """Tells all workers what the provider's answers were. In calm weather nobody needs to know."""
         calls: dict[str, list[Call]] = defaultdict(list)
         handlers: dict[str, Handler] = {}
-        for settlement, item, handler, outcome in group:
+        for settlement, item, plan, outcome in _telling(group):
+            handler = plan.handler
             call = _call(item.claimed_at, settlement.attempt.duration_ms if settlement.attempt else 0, outcome)
             if call is not None:
                 calls[handler.provider].append(call)
@@ -146,6 +148,11 @@ class Gate:
         self.states[change.after.provider] = change.after.state.value
         if change.before.state is not change.after.state:
             self._parts.emit(BreakerChanged(change.before, change.after))
+
+
+def _telling(group: Sequence[Ready]) -> Sequence[Ready]:
+    """The settlements worth looking at: all of them, or of a group that went well the last few."""
+    return group if any(isinstance(ready.outcome, Failed) for ready in group) else group[-CALLS_REMEMBERED_MAX:]
 
 
 def _call(started_at: int, duration_ms: int, outcome: Outcome) -> Call | None:

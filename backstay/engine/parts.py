@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from random import Random
+from typing import NamedTuple
 
 from backstay.clock import Clock, Tasks
 from backstay.core.events import Event
@@ -19,6 +20,15 @@ from backstay.store.store import Store
 JOBS_REMEMBERED_MAX = 10_000
 
 
+class Plan(NamedTuple):
+    """How the items of one job are run and settled: its handler's rules, overridden by its own."""
+
+    handler: Handler
+    job: JobTerms
+    terms: Terms
+    run_seconds: float
+
+
 @dataclass(slots=True)
 class Parts:
     store: Store
@@ -29,29 +39,38 @@ class Parts:
     tasks: Tasks
     bus: Bus
     worker: str  # this incarnation's name
-    jobs: dict[int, JobTerms] = field(default_factory=dict)
+    _jobs: dict[int, JobTerms] = field(default_factory=dict)
+    _plans: dict[int, Plan] = field(default_factory=dict)
 
     def emit(self, event: Event) -> None:
         self.bus.emit(event)
 
     def met(self) -> Collection[int]:
         """The jobs whose terms are known; they never change. Forgets all rather than growing without bound."""
-        if len(self.jobs) > JOBS_REMEMBERED_MAX:
-            self.jobs.clear()
-        return self.jobs.keys()
+        if len(self._jobs) > JOBS_REMEMBERED_MAX:
+            self._jobs.clear()
+            self._plans.clear()
+        return self._jobs.keys()
 
     def remember(self, jobs: Iterable[JobTerms]) -> None:
-        self.jobs.update((job.id, job) for job in jobs)
+        self._jobs.update((job.id, job) for job in jobs)
 
-    def terms(self, item: Claimed, handler: Handler) -> Terms:
-        job = self.jobs[item.job_id]
+    def plan(self, item: Claimed) -> Plan:
+        """The plan of an item just taken; a job has one handler, so one plan."""
+        plan = self._plans.get(item.job_id)
+        if plan is None:
+            plan = self._plans[item.job_id] = self._make_plan(self.registry[item.handler], self._jobs[item.job_id])
+        return plan
+
+    def _make_plan(self, handler: Handler, job: JobTerms) -> Plan:
         rules = handler.rules
-        return Terms(
+        terms = Terms(
             policy=rules.retry if job.retry is None else policy_named(job.retry),
             delivery=rules.delivery if job.delivery is None else Delivery(job.delivery),
             limits=self.limits,
             askable=handler.askable,
         )
+        return Plan(handler, job, terms, self.run_seconds(handler))
 
     @property
     def lease_ms(self) -> int:

@@ -46,7 +46,7 @@ class Poller:
             outcome = answers.get(item.provider_task_id or "", Running())
             if item.stop_reason == StopReason.CANCEL and isinstance(outcome, Running):
                 outcome = await self._cancel(handler, item)
-            self._settler.put(item, handler, parts.terms(item, handler), outcome, started)
+            self._settler.put(item, parts.plan(item), outcome, started)
         return len(taken.items)
 
     async def _answers(self, handler: TaskHandler, items: list[Claimed]) -> Mapping[str, Outcome]:

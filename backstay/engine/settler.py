@@ -8,10 +8,9 @@ from backstay.core.errors import DatabaseUnreachable
 from backstay.core.events import ItemsSettled, JobEnded, LeasesLost, Trouble
 from backstay.core.failures import ErrorCode, Failure, FailureKind, one_line
 from backstay.core.models import Claimed, Settlement
-from backstay.core.outcomes import Failed, Outcome, Terms, decide
+from backstay.core.outcomes import Failed, Outcome, decide
 from backstay.engine.flight import Flights
-from backstay.engine.parts import Parts
-from backstay.handlers.handler import Handler
+from backstay.engine.parts import Parts, Plan
 
 GROUP_ITEMS_MAX = 1_000
 BACKLOG_ITEMS_MAX = 5_000
@@ -23,7 +22,7 @@ class Ready(NamedTuple):
 
     settlement: Settlement
     item: Claimed
-    handler: Handler
+    plan: Plan
     outcome: Outcome
 
 
@@ -44,11 +43,11 @@ class Settler:
         self._idle = asyncio.Event()
         self._idle.set()
 
-    def put(self, item: Claimed, handler: Handler, terms: Terms, outcome: Outcome, started: float) -> None:
+    def put(self, item: Claimed, plan: Plan, outcome: Outcome, started: float) -> None:
         """Decides about an item claimed at `started` on the steady clock, on the database's time, and queues it."""
         now_ms = item.claimed_at + int((self._parts.clock.monotonic() - started) * 1000)
-        settlement = decide(item, outcome, terms, now_ms, self._parts.rng)
-        self._pending.append(Ready(settlement, item, handler, outcome))
+        settlement = decide(item, outcome, plan.terms, now_ms, self._parts.rng)
+        self._pending.append(Ready(settlement, item, plan, outcome))
         self._idle.clear()
         self._there.set()
 
@@ -105,9 +104,8 @@ class Settler:
             raise error  # even the plain words were refused: nothing more can be said
         message = f"the result could not be stored: {one_line(str(error), 120)}"
         outcome = Failed(Failure(ErrorCode.UNKNOWN, FailureKind.BUSINESS, message))
-        terms = self._parts.terms(ready.item, ready.handler)
-        settlement = decide(ready.item, outcome, terms, ready.item.claimed_at, self._parts.rng)
-        return Ready(settlement, ready.item, ready.handler, outcome)
+        settlement = decide(ready.item, outcome, ready.plan.terms, ready.item.claimed_at, self._parts.rng)
+        return Ready(settlement, ready.item, ready.plan, outcome)
 
     def _tell(self, applied: list[Settlement], lost: list[Settlement]) -> None:
         if applied:

@@ -88,13 +88,13 @@ class Sweeper:
         outcome = await self._ask(handler, item)
         if outcome is None:
             return  # not certain: its new lease runs out, and it is asked about again
-        self._settler.put(item, handler, parts.terms(item, handler), outcome, started)
+        self._settler.put(item, parts.plan(item), outcome, started)
 
     async def _ask(self, handler: Handler, item: Claimed) -> Outcome | None:
         if not handler.askable:
             return Stopped() if item.stop_reason == StopReason.CANCEL else CannotAsk()
         try:
-            ref = client_ref(self._parts.jobs[item.job_id], item)
+            ref = client_ref(self._parts.plan(item).job, item)
             return await ask_provider(self._parts, lambda: handler.ask(ref))
         except Exception as error:
             self._parts.emit(Trouble(f"look-up at {handler.provider}", failure_of_exception(error).message))

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from backstay.clock import wait_any
+from backstay.clock import wait_for_event
 from backstay.core.events import TickEnded
 from backstay.engine.crew import Crew
 
@@ -58,7 +58,7 @@ class Tick:
             if won == 0:
                 if crew.flights.running == 0:
                     break
-                await wait_any(crew.wake, seconds=max(end - self._clock.monotonic(), 0.0))
+                await wait_for_event(crew.wake, max(end - self._clock.monotonic(), 0.0))
         return claimed
 
     async def _pending(self) -> bool:

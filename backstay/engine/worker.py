@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from backstay.clock import wait_any
+from backstay.clock import wait_for_event
 from backstay.core.errors import DatabaseUnreachable
 from backstay.core.events import Trouble
 from backstay.engine.crew import PROMOTE_SECONDS, Crew
@@ -59,11 +59,13 @@ class Worker:
                 self._parts.emit(Trouble("claim", str(error)))
                 idle = AGAIN_SECONDS
             if idle:
-                await wait_any(self.crew.wake, self._stopping, seconds=idle)
+                await wait_for_event(self.crew.wake, idle)
 
     async def _idle_for(self) -> float:
         """Until the next look: sooner when a waiting item is due, and never in step with other workers."""
         idle = self._idle_seconds * self._parts.rng.uniform(0.8, 1.2)
+        if self.crew.full:
+            return idle
         due_ms = await self._parts.store.views.due_in_ms()
         return idle if due_ms is None else min(idle, max(due_ms / 1000, PROMOTE_SECONDS))
 

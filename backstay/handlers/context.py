@@ -16,32 +16,26 @@ def client_ref(job: JobTerms, item: Claimed) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:40]
 
 
-class Said(NamedTuple):
-    """Where a context passes on what the handler says."""
+class Surroundings(NamedTuple):
+    """What the contexts of one worker share: its clock, its send guard, and where handlers' words go."""
 
+    clock: Clock
+    guard_seconds: float
     progress: Callable[[int, int, int], None]
     log: Callable[[int, str], None]
-
-
-class Window(NamedTuple):
-    """The time of one run, on the worker's steady clock."""
-
-    started: float
-    seconds: float
-    guard_seconds: float
 
 
 class Context:
     """Given to a handler that asks for it with a parameter named `context`."""
 
-    __slots__ = ("_clock", "_item", "_job", "_said", "_window", "cancelled", "used")
+    __slots__ = ("_around", "_item", "_job", "_started", "cancelled", "seconds_given", "used")
 
-    def __init__(self, item: Claimed, job: JobTerms, clock: Clock, window: Window, said: Said) -> None:
+    def __init__(self, item: Claimed, job: JobTerms, around: Surroundings, started: float, seconds: float) -> None:
         self._item = item
         self._job = job
-        self._clock = clock
-        self._window = window
-        self._said = said
+        self._around = around
+        self._started = started
+        self.seconds_given = seconds  # how long this run may take in all
         self.cancelled = False
         self.used: Usage | None = None
 
@@ -62,17 +56,11 @@ class Context:
     @property
     def seconds_left(self) -> float:
         """Until this run is cut off by its timeout or the item's deadline."""
-        window = self._window
-        return max(window.started + window.seconds - self._clock.monotonic(), 0.0)
-
-    @property
-    def seconds_given(self) -> float:
-        """How long this run may take in all."""
-        return self._window.seconds
+        return max(self._started + self.seconds_given - self._around.clock.monotonic(), 0.0)
 
     @property
     def too_late_to_send(self) -> bool:
-        return self._clock.monotonic() > self._window.started + self._window.guard_seconds
+        return self._around.clock.monotonic() > self._started + self._around.guard_seconds
 
     def guard(self) -> None:
         """Call it right before a request leaves: raises when the claim is too old to send anything under it."""
@@ -81,7 +69,7 @@ class Context:
 
     def progress(self, percent: int) -> None:
         """How far this item is, 0 to 100; stored and shown while it runs."""
-        self._said.progress(self._item.id, self._item.fence, min(max(int(percent), 0), 100))
+        self._around.progress(self._item.id, self._item.fence, min(max(int(percent), 0), 100))
 
     def usage(self, input_tokens: int = 0, output_tokens: int = 0, cost_micros: int | None = None) -> None:
         """What this run consumed; kept with the attempt."""
@@ -89,4 +77,4 @@ class Context:
 
     def log(self, text: str) -> None:
         """A line for the worker's log, marked with this item."""
-        self._said.log(self._item.id, text)
+        self._around.log(self._item.id, text)

@@ -15,7 +15,7 @@ _PLAIN = (Any, inspect.Parameter.empty, dict, list, str, int, float, bool, objec
 def dump(value: Any, what: str = "the payload") -> str:
     """JSON in pure ASCII: nothing in it can upset a database."""
     try:
-        return json.dumps(value, separators=(",", ":"), allow_nan=False, default=_plain_value)
+        return _ENCODER.encode(value)
     except (TypeError, ValueError, RecursionError) as error:
         raise UsageError(f"{what} is not JSON: {error}") from error
 
@@ -25,6 +25,9 @@ def _plain_value(value: Any) -> Any:
     from pydantic import TypeAdapter
 
     return TypeAdapter(type(value)).dump_python(value, mode="json")
+
+
+_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=_plain_value)
 
 
 class PayloadType:

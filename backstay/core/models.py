@@ -61,7 +61,7 @@ class Attempt(NamedTuple):
     number: int
     outcome: str
     started_at: int
-    duration_ms: int
+    ended_at: int
     error_code: str | None
     message: str | None
     provider_status: int | None
@@ -76,14 +76,15 @@ class Settlement(NamedTuple):
 
     id: int
     fence: int
-    was: str
-    state: ItemState
-    attempt_count: int
-    round: int
-    rescues: int
-    repeats: int
     delay_ms: int | None = None
     provider_task_id: str | None = None
+    # from here to `progress`: what many items settled together have in common
+    was: str = ""
+    state: ItemState = ItemState.QUEUED
+    attempt_count: int = 0
+    round: int = 0
+    rescues: int = 0
+    repeats: int = 0
     account: str | None = None
     error_code: str | None = None
     timed_out: int = 0

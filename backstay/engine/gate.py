@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from backstay.core.breaker import Breaker, BreakerState, Call, allowance
 from backstay.core.events import BreakerChanged, Trouble
 from backstay.core.failures import FailureKind
+from backstay.core.models import Settlement
 from backstay.core.outcomes import Failed, Outcome, Submitted, Succeeded
 from backstay.core.states import StopReason
 from backstay.engine.flight import Cut, Flights
@@ -98,7 +99,7 @@ class Gate:
         handlers: dict[str, Handler] = {}
         for settlement, item, plan, outcome in _telling(group):
             handler = plan.handler
-            call = _call(item.claimed_at, settlement.attempt.duration_ms if settlement.attempt else 0, outcome)
+            call = _call(item.claimed_at, settlement, outcome)
             if call is not None:
                 calls[handler.provider].append(call)
                 handlers[handler.provider] = handler
@@ -155,12 +156,13 @@ def _telling(group: Sequence[Ready]) -> Sequence[Ready]:
     return group if any(isinstance(ready.outcome, Failed) for ready in group) else group[-CALLS_REMEMBERED_MAX:]
 
 
-def _call(started_at: int, duration_ms: int, outcome: Outcome) -> Call | None:
+def _call(started_at: int, settlement: Settlement, outcome: Outcome) -> Call | None:
     """What an outcome says about the provider's health; business errors and throttling say nothing."""
+    ended_at = settlement.attempt.ended_at if settlement.attempt else started_at
     match outcome:
         case Succeeded() | Submitted():
-            return Call(started_at, started_at + duration_ms, ok=True)
+            return Call(started_at, ended_at, ok=True)
         case Failed() if outcome.failure.kind in (FailureKind.INFRASTRUCTURE, FailureKind.UNKNOWN):
-            return Call(started_at, started_at + duration_ms, ok=False)
+            return Call(started_at, ended_at, ok=False)
         case _:
             return None

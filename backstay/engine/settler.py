@@ -4,11 +4,12 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from backstay.core.decide import decide
 from backstay.core.errors import DatabaseUnreachable
 from backstay.core.events import ItemsSettled, JobEnded, LeasesLost, Trouble
 from backstay.core.failures import ErrorCode, Failure, FailureKind, one_line
 from backstay.core.models import Claimed, Settlement
-from backstay.core.outcomes import Failed, Outcome, decide
+from backstay.core.outcomes import Failed, Outcome
 from backstay.engine.flight import Flights
 from backstay.engine.parts import Parts, Plan
 

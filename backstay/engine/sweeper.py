@@ -25,10 +25,11 @@ class Sweeper:
         self._parts = parts
         self._gate = gate
         self._settler = settler
+        self._parked: set[int] = set()
 
     async def run_once(self) -> None:
         """One sweep: job limits first, then deadlines, stopped jobs and lost items."""
-        for step in (self.stop_overdue, self.expire, self.end_stopped, self.rescue, self._gate.heal):
+        for step in (self.stop_overdue, self.expire, self.end_stopped, self.rescue, self.park, self._gate.heal):
             await self._past_trouble(step)
 
     async def _past_trouble(self, step: Callable[[], Awaitable[None]]) -> None:
@@ -59,6 +60,16 @@ class Sweeper:
                 self._tell_ended(swept.ended_jobs)
                 if not swept.more:
                     break
+
+    async def park(self) -> None:
+        """Keeps paused jobs out of the claim's way, each once per pause; mends a resume that broke off."""
+        store = self._parts.store
+        paused = await store.paused_jobs()
+        for job_id in set(paused).difference(self._parked):
+            await store.park(job_id)
+        self._parked = set(paused)
+        for job_id in set(await store.parked_jobs()).difference(paused):
+            await store.unpark(job_id)
 
     async def rescue(self) -> None:
         """Takes up items whose holder is gone. One that may have been sent is asked about, never sent blindly."""

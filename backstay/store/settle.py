@@ -6,8 +6,11 @@ from typing import NamedTuple
 from backstay.core.ids import job_of
 from backstay.core.models import Attempt, Settlement
 from backstay.core.states import TERMINAL, ItemState, JobState
-from backstay.store.queries import Ask, Script
+from backstay.store.queries import Ask, Load, Script
 
+_SHARED_FROM = Settlement._fields.index("was")
+_SHARED_TO = Settlement._fields.index("progress") + 1
+_SHARED = Settlement._fields[_SHARED_FROM:_SHARED_TO]
 _COUNTED = ("processing", "succeeded", "failed", "skipped", "cancelled")
 
 
@@ -18,21 +21,34 @@ class Settled(NamedTuple):
 
 
 def settle(settlements: Sequence[Settlement]) -> Script[Settled]:
-    rows = yield Ask("settle_items", batch=[(*s[:13], s.progress) for s in settlements])
-    if len(rows) == len(settlements):
+    won: list[int] = []
+    for shared, rows in _alike(settlements).items():
+        won += [row[0] for row in (yield Ask("settle_items", dict(zip(_SHARED, shared, strict=True)), rows))]
+    if len(won) == len(settlements):
         applied, lost = list(settlements), []
     else:
-        won = {row[0] for row in rows}
-        applied = [s for s in settlements if s.id in won]
-        lost = [s for s in settlements if s.id not in won]
-    attempts = [s.attempt for s in applied if s.attempt is not None]
-    if attempts:
-        yield Ask("write_attempts", batch=attempts)
+        kept = set(won)
+        applied = [s for s in settlements if s.id in kept]
+        lost = [s for s in settlements if s.id not in kept]
+    yield from write_attempts([s.attempt for s in applied if s.attempt is not None])
     acts = [(f"item:{s.id}", s.act, s.detail) for s in applied if s.act is not None]
     if acts:
         yield Ask("write_events", batch=acts)
     ended = yield from count(_moves(applied))
     return Settled(applied, lost, ended)
+
+
+def _alike(settlements: Sequence[Settlement]) -> dict[tuple[object, ...], list[tuple[object, ...]]]:
+    """Settlements grouped by what they have in common, so that a group is one short statement."""
+    groups: dict[tuple[object, ...], list[tuple[object, ...]]] = {}
+    for s in settlements:
+        groups.setdefault(s[_SHARED_FROM:_SHARED_TO], []).append(s[:_SHARED_FROM])
+    return groups
+
+
+def write_attempts(attempts: Sequence[Attempt]) -> Script[None]:
+    if attempts:
+        yield Load("attempts", Attempt._fields, attempts)
 
 
 Move = tuple[int, str | None, str, int]  # job, old state, new state, repeats
@@ -65,9 +81,9 @@ def count(moves: Iterable[Move]) -> Script[list[tuple[int, JobState]]]:
 
 
 def ended_attempt(row: Sequence[int], state: str, code: str | None, message: str) -> Attempt:
-    """The attempt that tells why time or a person, not a worker, ended an item: (id, job, fence, last try, tries)."""
-    item, _, fence, last_attempt_at, attempts = row
-    return Attempt(item, fence, attempts, state, last_attempt_at or 0, 0, code, message, *[None] * 5)
+    """The attempt that tells why time, not a worker, ended an item: (id, job, fence, last try, tries, now)."""
+    item, _, fence, last_attempt_at, attempts, now = row
+    return Attempt(item, fence, attempts, state, last_attempt_at or now, now, code, message, *[None] * 5)
 
 
 assert set(_COUNTED) == {ItemState.PROCESSING, *TERMINAL}

@@ -1,12 +1,13 @@
 """The store: one method per verb, each one script in one transaction, on whichever database."""
 
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Protocol, TypeVar
 
 from backstay.core.breaker import BreakerPolicy, Call
 from backstay.core.models import Settlement
 from backstay.core.states import StopReason
-from backstay.store import claim, control, providers, settle, submit, sweep
+from backstay.store import claim, control, park, providers, settle, submit, sweep
 from backstay.store.claim import Taken, Want
 from backstay.store.providers import Change, Holds
 from backstay.store.queries import Ask, Dialect, Script
@@ -105,6 +106,23 @@ class Store:
     async def end_stopped(self, job_id: int, reason: StopReason) -> Swept:
         return await self._db.write(lambda: sweep.end_stopped(job_id, reason))
 
+    async def paused_jobs(self) -> list[int]:
+        return await self._db.read(park.paused_jobs)
+
+    async def parked_jobs(self) -> list[int]:
+        return await self._db.read(park.parked_jobs)
+
+    async def park(self, job_id: int) -> None:
+        """Moves a paused job's ready items out of the claim's way."""
+        cursor: int | None = None
+        while (cursor := await self._db.write(partial(park.park, job_id, cursor))) is not None:
+            pass
+
+    async def unpark(self, job_id: int) -> None:
+        """Moves back what was parked, unless the job is paused."""
+        while await self._db.write(lambda: park.unpark(job_id)):
+            pass
+
     # pause, resume, cancel, retry
 
     async def pause(self, job_id: int, owner: str) -> None:
@@ -112,6 +130,7 @@ class Store:
 
     async def resume(self, job_id: int, owner: str) -> None:
         await self._db.write(lambda: control.resume(job_id, owner))
+        await self.unpark(job_id)
 
     async def cancel(self, job_id: int, owner: str) -> None:
         await self._db.write(lambda: control.cancel(job_id, owner))

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from backstay.core.ids import item_range
 from backstay.core.states import ItemState, JobState, StopReason
 from backstay.store.queries import Ask, Script
-from backstay.store.settle import Move, count, ended_attempt
+from backstay.store.settle import Move, count, ended_attempt, write_attempts
 
 CHUNK_ITEMS = 1_000
 JOBS_MAX = 100
@@ -72,4 +72,4 @@ def _moves(rows: Sequence[Any], old: ItemState | None, new: ItemState = ItemStat
 
 def _tell(rows: Sequence[Any], state: ItemState, message: str) -> Script[None]:
     if rows:
-        yield Ask("write_attempts", batch=[ended_attempt(row, state, "GW_TIMEOUT", message) for row in rows])
+        yield from write_attempts([ended_attempt(row, state, "GW_TIMEOUT", message) for row in rows])

@@ -1,31 +1,23 @@
 -- How items leave their holder, and how their jobs end.
 
 -- name: settle_items
--- What became of claimed items. Guarded by state and fence: an item missing from the answer was lost before.
+-- What became of claimed items that share a fate. Guarded by state and fence: an item missing from the answer was lost.
 UPDATE items SET
-    state = batch.state,
-    attempt_count = batch.attempt_count, round = batch.round, rescues = batch.rescues, repeats = batch.repeats,
-    due_at = CASE WHEN batch.delay_ms IS NULL THEN NULL ELSE {now} + batch.delay_ms END,
+    state = :state,
+    attempt_count = :attempt_count, round = :round, rescues = :rescues, repeats = :repeats,
+    due_at = {now} + batch.delay_ms,
     leased_by = NULL,
-    lease_expires_at = CASE WHEN batch.state = 'submitting' THEN {now} END,
-    provider_task_id = batch.provider_task_id, account = batch.account, error_code = batch.error_code,
-    progress = CASE WHEN batch.state = 'succeeded' THEN 100
-                    WHEN batch.state = 'queued' THEN 0
-                    WHEN batch.progress IS NULL THEN items.progress ELSE batch.progress END,
-    finished_at = CASE WHEN batch.state IN ('succeeded', 'failed', 'skipped', 'cancelled') THEN {now} END,
-    timed_out_at = CASE WHEN batch.timed_out = 1 THEN {now} END
-FROM {batch(id bigint, fence bigint, was text, state text, attempt_count bigint, round bigint, rescues bigint, repeats bigint, delay_ms bigint, provider_task_id text, account text, error_code text, timed_out bigint, progress bigint)}
-WHERE items.id = batch.id AND items.fence = batch.fence AND items.state = batch.was
+    lease_expires_at = CASE WHEN :state = 'submitting' THEN {now} END,
+    provider_task_id = batch.provider_task_id, account = :account, error_code = :error_code,
+    progress = CASE WHEN :state = 'succeeded' THEN 100
+                    WHEN :state = 'queued' THEN 0
+                    ELSE coalesce(CAST(:progress AS bigint), items.progress) END,
+    finished_at = CASE WHEN :state IN ('succeeded', 'failed', 'skipped', 'cancelled') THEN {now} END,
+    timed_out_at = CASE WHEN :timed_out = 1 THEN {now} END
+FROM {batch(id bigint, fence bigint, delay_ms bigint, provider_task_id text)}
+WHERE items.id = batch.id AND items.fence = batch.fence AND items.state = :was
   AND items.state IN ('submitting', 'processing')
 RETURNING items.id;
-
--- name: write_attempts
--- The tries that ended, with their results.
-INSERT INTO attempts (item_id, fence, number, outcome, started_at, ended_at, error_code, message, provider_status,
-                      result, input_tokens, output_tokens, cost_micros)
-SELECT item_id, fence, number, outcome, started_at, started_at + duration_ms, error_code, message, provider_status,
-       result, input_tokens, output_tokens, cost_micros
-FROM {batch(item_id bigint, fence bigint, number bigint, outcome text, started_at bigint, duration_ms bigint, error_code text, message text, provider_status bigint, result text, input_tokens bigint, output_tokens bigint, cost_micros bigint)};
 
 -- name: write_events
 -- Rare acts, for the timelines.

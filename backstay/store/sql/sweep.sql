@@ -12,7 +12,7 @@ UPDATE items SET state = 'failed', fence = fence + 1, error_code = 'GW_TIMEOUT',
     finished_at = {now}, leased_by = NULL, lease_expires_at = NULL, due_at = NULL
 WHERE id {in picked}
   AND state IN ('queued', 'submitting')
-RETURNING id, job_id, fence, last_attempt_at, attempt_count;
+RETURNING id, job_id, fence, last_attempt_at, attempt_count, {now} AS now;
 
 -- name: expire_processing
 -- Items past their deadline whose provider task never ended.
@@ -26,7 +26,7 @@ UPDATE items SET state = 'failed', fence = fence + 1, error_code = 'GW_TIMEOUT',
     finished_at = {now}, leased_by = NULL, due_at = NULL
 WHERE id {in picked}
   AND state = 'processing'
-RETURNING id, job_id, fence, last_attempt_at, attempt_count;
+RETURNING id, job_id, fence, last_attempt_at, attempt_count, {now} AS now;
 
 -- name: stop_overdue_jobs
 -- Jobs that ran into their own time limit take no more work.
@@ -55,7 +55,7 @@ UPDATE items SET state = :state, fence = fence + 1, error_code = :error_code, fi
     timed_out_at = CASE WHEN :state = 'failed' THEN {now} END
 WHERE id {in picked}
   AND state = 'queued'
-RETURNING id, job_id, fence, last_attempt_at, attempt_count;
+RETURNING id, job_id, fence, last_attempt_at, attempt_count, {now} AS now;
 
 -- name: end_submitting
 -- A chunk of an overdue job's items that a worker holds: the fence makes the worker's own answer miss.
@@ -66,7 +66,7 @@ UPDATE items SET state = 'failed', fence = fence + 1, error_code = 'GW_TIMEOUT',
     timed_out_at = {now}, leased_by = NULL, lease_expires_at = NULL
 WHERE id {in picked}
   AND state = 'submitting'
-RETURNING id, job_id, fence, last_attempt_at, attempt_count;
+RETURNING id, job_id, fence, last_attempt_at, attempt_count, {now} AS now;
 
 -- name: end_processing
 -- A chunk of an overdue job's items that are tasks at the provider.
@@ -77,7 +77,7 @@ UPDATE items SET state = 'failed', fence = fence + 1, error_code = 'GW_TIMEOUT',
     timed_out_at = {now}, leased_by = NULL, due_at = NULL
 WHERE id {in picked}
   AND state = 'processing'
-RETURNING id, job_id, fence, last_attempt_at, attempt_count;
+RETURNING id, job_id, fence, last_attempt_at, attempt_count, {now} AS now;
 
 -- name: end_if_over
 -- A stopped job with nothing left ends.
@@ -138,3 +138,29 @@ UPDATE jobs SET failed = failed - :retried, finished_at = NULL, stop_reason = NU
     state = CASE WHEN state = 'paused' THEN 'paused' WHEN started_at IS NULL THEN 'queued' ELSE 'running' END
 WHERE id = :job_id
 RETURNING id, state;
+
+-- name: paused_jobs
+SELECT id FROM jobs WHERE held = 1 AND stop_reason IS NULL AND state = 'paused' ORDER BY id;
+
+-- name: park
+-- A chunk of a paused job's ready items steps out of the claim's way.
+WITH picked AS MATERIALIZED (
+    SELECT id FROM items
+    WHERE id > :cursor AND id < :after AND state = 'queued' AND due_at IS NULL
+      AND EXISTS (SELECT 1 FROM jobs WHERE jobs.id = :job_id AND jobs.state = 'paused')
+    ORDER BY id LIMIT :n
+)
+UPDATE items SET due_at = :parked_at WHERE id {in picked} AND state = 'queued' AND due_at IS NULL RETURNING id;
+
+-- name: unpark
+-- A chunk of parked items of a job that is not paused is ready again.
+WITH picked AS MATERIALIZED (
+    SELECT id FROM items
+    WHERE state = 'queued' AND due_at IS NOT NULL AND due_at = :parked_at
+      AND NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.id = :job_id AND jobs.state = 'paused')
+    LIMIT :n
+)
+UPDATE items SET due_at = NULL WHERE id {in picked} AND state = 'queued' AND due_at = :parked_at RETURNING id;
+
+-- name: next_parked
+SELECT min(due_at) AS parked_at FROM items WHERE state = 'queued' AND due_at IS NOT NULL AND due_at > :after;

@@ -1,0 +1,120 @@
+"""What all commands share: help that leads with examples, lazily loaded groups, options and their types."""
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from typing_extensions import override
+else:
+
+    def override(method):
+        return method
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+DAY_SECONDS = 86_400
+_UNITS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3_600, "d": DAY_SECONDS}
+
+
+class Command(click.Command):
+    """A command whose help shows how it is used before it explains."""
+
+    def __init__(self, *args: Any, examples: Sequence[str] = (), **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.examples = tuple(examples)
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        write_examples(formatter, self.examples)
+        super().format_help_text(ctx, formatter)
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands by name and one line, and loads a command's module when it is asked for."""
+
+    def __init__(self, *args: Any, lazy: Mapping[str, tuple[str, str]], examples: Sequence[str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.lazy = dict(lazy)  # name -> (module:attribute, one line)
+        self.examples = tuple(examples)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.lazy)
+
+    @override
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in self.lazy:
+            return None
+        module, _, attribute = self.lazy[name][0].partition(":")
+        command = getattr(import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in self.lazy and not args[0].startswith("-"):
+            close = difflib.get_close_matches(args[0], self.lazy, n=1)
+            meant = f"Did you mean {close[0]!r}?" if close else f"Commands: {', '.join(self.lazy)}."
+            raise click.UsageError(f"No such command {args[0]!r}. {meant}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        write_examples(formatter, self.examples)
+        super().format_help_text(ctx, formatter)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in self.lazy.items()])
+
+
+def write_examples(formatter: click.HelpFormatter, examples: Sequence[str]) -> None:
+    with formatter.section("Examples"):
+        for example in examples:
+            formatter.write(f"{'':>{formatter.current_indent}}{example}\n")
+
+
+class Duration(click.ParamType[float]):
+    """Seconds, or a number with a unit: 90, 90s, 20m, 2h, 1d."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        text = str(value).strip()
+        number = text.rstrip("abcdefghijklmnopqrstuvwxyz")
+        unit = text[len(number) :] or "s"
+        try:
+            seconds = float(number) * _UNITS[unit]
+        except (ValueError, KeyError):
+            self.fail(f"{text!r} is no duration; write 90, 90s, 20m, 2h or 1d", param, ctx)
+        if not 0 < seconds <= 366 * DAY_SECONDS:
+            self.fail(f"{text!r} is not between 0 and 366 days", param, ctx)
+        return seconds
+
+
+def json_option(command: F) -> F:
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON, one object a line.")(command)
+
+
+def db_option(command: F) -> F:
+    text = "The database: sqlite:///file.db or postgresql://user@host/name. Without it: BACKSTAY_DATABASE_URL,"
+    text += " backstay.toml, the application's own, or a file of yours that `backstay doctor` shows."
+    return click.option("--db", metavar="URL", help=text)(command)
+
+
+def app_option(command: F) -> F:
+    text = "Your Backstay object, for example shop.work:backstay. Without it: BACKSTAY_APP or backstay.toml."
+    return click.option("--app", metavar="MODULE:NAME", help=text)(command)
+
+
+def log_options(command: F) -> F:
+    levels = click.Choice(["debug", "info", "warning", "error"])
+    command = click.option("--log-level", type=levels, help="How much is logged to stderr; info by default.")(command)
+    return command
+
+
+def job_argument(command: F) -> F:
+    return click.argument("job_id", metavar="JOB", type=click.IntRange(1, (1 << 35) - 1))(command)

@@ -1,0 +1,105 @@
+"""The command `backstay`: finds the sub-command, and turns every failure into one line and an exit code."""
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+import click
+
+import backstay
+from backstay.cli.command import LazyGroup
+from backstay.cli.output import note
+from backstay.core.errors import BackstayError
+
+EXIT_CODES = {
+    0: "fine",
+    1: "it failed",
+    2: "wrong usage or configuration",
+    3: "the job ended with failed items",
+    5: "there is no such job, item or provider",
+    6: "timed out while waiting",
+    8: "the database cannot be reached",
+    130: "interrupted",
+}
+
+COMMANDS = {
+    "worker": ("backstay.cli.worker:worker", "Run the items of an application until stopped."),
+    "tick": ("backstay.cli.tick:tick", "Run one bounded invocation, for cron or a serverless trigger."),
+    "submit": ("backstay.cli.submit:submit", "Queue the lines of a JSON Lines file as the items of a job."),
+    "jobs": ("backstay.cli.jobs:jobs", "List jobs, the newest first."),
+    "job": ("backstay.cli.job:job", "Show, watch, pause, resume, cancel or retry a job; read its results."),
+    "item": ("backstay.cli.item:item", "Show an item and why it is not running, or retry it."),
+    "provider": ("backstay.cli.provider:provider", "List, hold or release the services behind the handlers."),
+    "bounds": ("backstay.cli.bounds:bounds", "Show the worst case that the configuration allows in an hour."),
+    "profiles": ("backstay.cli.bounds:profiles", "Show the three sets of limits to start from."),
+    "migrate": ("backstay.cli.migrate:migrate", "Bring the database to the schema of this version."),
+    "doctor": ("backstay.cli.doctor:doctor", "Check database, clock, workers and settings."),
+}
+
+EXAMPLES = (
+    "backstay worker --app shop.work:backstay",
+    "backstay submit items.jsonl --app shop.work:backstay --handler summarise",
+    "backstay job watch 12",
+    "backstay item show 12-345",
+)
+
+
+@click.group(
+    "backstay",
+    cls=LazyGroup,
+    lazy=COMMANDS,
+    examples=EXAMPLES,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="\b\nExit codes:\n" + "\n".join(f"  {code:>3}  {means}" for code, means in EXIT_CODES.items()),
+)
+@click.version_option(backstay.__version__, prog_name="backstay", message="%(prog)s %(version)s")
+@click.option("--debug", is_flag=True, help="Show the trace of an error; BACKSTAY_DEBUG=1 does the same.")
+@click.pass_context
+def cli(ctx: click.Context, debug: bool) -> None:
+    """Durable work whose every item calls an outside service."""
+    ctx.obj = debug
+
+
+def main() -> NoReturn:
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(args: Sequence[str]) -> int:
+    """Runs one command and returns its exit code; what went wrong is one line on stderr."""
+    try:
+        with cli.make_context("backstay", list(args) or ["--help"]) as context:
+            cli.invoke(context)
+        sys.stdout.flush()
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except click.ClickException as error:
+        return _tell(error, error.format_message(), _where_help_is(error), error.exit_code, args)
+    except (KeyboardInterrupt, click.Abort):
+        note("backstay: interrupted")
+        return 130
+    except BrokenPipeError:
+        # Whoever read our output has had enough. Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BackstayError as error:
+        return _tell(error, error.message, error.hint, error.exit_code, args)
+    except Exception as error:
+        said = f"unexpected {type(error).__name__}: {error}"
+        return _tell(error, said, "For the trace run it again with BACKSTAY_DEBUG=1", 1, args)
+    return 0
+
+
+def _tell(error: Exception, message: str, hint: str, code: int, args: Sequence[str]) -> int:
+    if "--debug" in args or os.environ.get("BACKSTAY_DEBUG", "0") not in ("", "0"):
+        import traceback
+
+        note("".join(traceback.format_exception(error)).rstrip())
+    parts = [" ".join(part.split()).rstrip(".") for part in (message, hint) if part]
+    text = ". ".join(part[0].upper() + part[1:] if index else part for index, part in enumerate(parts))
+    note(f"backstay: error: {text}" + ("" if text.endswith(("?", "`")) else "."))
+    return code
+
+
+def _where_help_is(error: click.ClickException) -> str:
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    return f"See `{context.command_path} --help`" if context is not None else ""

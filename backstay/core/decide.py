@@ -1,0 +1,245 @@
+"""The one place that says what an outcome makes of an item."""
+
+from random import Random
+from typing import assert_never
+
+from backstay.core.deadlines import timed_out
+from backstay.core.failures import ErrorCode, Failure, FailureKind
+from backstay.core.models import Attempt, Claimed, Delivery, Settlement
+from backstay.core.outcomes import (
+    CannotAsk,
+    Failed,
+    HandedBack,
+    Interrupted,
+    NeverArrived,
+    Outcome,
+    Running,
+    Skipped,
+    Stopped,
+    Submitted,
+    Succeeded,
+    Terms,
+)
+from backstay.core.retry import next_delay_ms
+from backstay.core.states import ItemState
+
+
+def decide(item: Claimed, outcome: Outcome, terms: Terms, now_ms: int, rng: Random) -> Settlement:
+    """The item's next state. Pure: the same arguments give the same settlement."""
+    match outcome:
+        case Succeeded():
+            return _end(item, ItemState.SUCCEEDED, now_ms, outcome=outcome)
+        case Skipped():
+            return _end(item, ItemState.SKIPPED, now_ms, message=outcome.reason)
+        case Stopped():
+            return _end(item, ItemState.CANCELLED, now_ms, message="the job was cancelled")
+        case HandedBack():
+            return _back(item, act="handed_back", detail=outcome.reason)
+        case Submitted():
+            return _poll_next(item, terms, outcome.provider_task_id, outcome.account)
+        case Running():
+            if timed_out(item.queued_at, now_ms, terms.limits):
+                return _too_old(item, terms, now_ms, "the provider's task never ended")
+            return _poll_next(item, terms, item.provider_task_id, item.account, outcome.progress)
+        case Interrupted():
+            return _interrupted(item, terms, now_ms)
+        case NeverArrived():
+            return _never_arrived(item, terms, now_ms)
+        case CannotAsk():
+            return _cannot_ask(item, terms, now_ms)
+        case Failed():
+            return _failed(item, outcome, terms, now_ms, rng)
+        case _:
+            assert_never(outcome)
+
+
+def _failed(item: Claimed, outcome: Failed, terms: Terms, now_ms: int, rng: Random) -> Settlement:
+    failure = outcome.failure
+    match failure.kind:
+        case FailureKind.BUSINESS:
+            return _end(item, ItemState.FAILED, now_ms, outcome=outcome)
+        case FailureKind.HELD:
+            return _back(item, act="held", detail=failure.message)
+        case FailureKind.UNKNOWN if item.state == ItemState.SUBMITTING and terms.askable:
+            return _to_be_asked(item, outcome, now_ms)
+        case FailureKind.UNKNOWN if item.state == ItemState.SUBMITTING and terms.delivery is Delivery.AT_MOST_ONCE:
+            unknown = Failure(ErrorCode.UNKNOWN, FailureKind.UNKNOWN, f"outcome unknown: {failure.message}")
+            return _end(item, ItemState.FAILED, now_ms, outcome=Failed(unknown))
+        case FailureKind.THROTTLED | FailureKind.INFRASTRUCTURE | FailureKind.UNKNOWN:
+            return _retry(item, outcome, terms, now_ms, rng)
+        case _:
+            assert_never(failure.kind)
+
+
+def _retry(item: Claimed, outcome: Failed, terms: Terms, now_ms: int, rng: Random) -> Settlement:
+    failure = outcome.failure
+    spent = item.attempt_count + (0 if failure.kind is FailureKind.THROTTLED else 1)
+    if timed_out(item.queued_at, now_ms, terms.limits):
+        return _too_old(item, terms, now_ms, failure.message, outcome)
+    if terms.policy.attempts_max is not None and spent >= terms.policy.attempts_max:
+        return _end(item, ItemState.FAILED, now_ms, outcome=outcome)
+    repeat = failure.kind is FailureKind.UNKNOWN and item.state == ItemState.SUBMITTING
+    return Settlement(
+        item.id,
+        item.fence,
+        was=item.state,
+        state=ItemState.QUEUED,
+        attempt_count=spent,
+        round=item.round + outcome.task_ended,
+        rescues=item.rescues,
+        repeats=item.repeats + repeat,
+        delay_ms=next_delay_ms(terms.policy, max(spent - 1, 0), failure.retry_after_ms, rng),
+        error_code=failure.code,
+        attempt=_attempt(item, "retry", now_ms, outcome),
+        act="repeat" if repeat else None,
+        detail="the call may have been done and paid; it is sent again" if repeat else None,
+    )
+
+
+def _to_be_asked(item: Claimed, outcome: Failed, now_ms: int) -> Settlement:
+    """Leaves the item submitting, with its lease given up: whoever rescues it asks the provider first."""
+    return Settlement(
+        item.id,
+        item.fence,
+        was=item.state,
+        state=ItemState.SUBMITTING,
+        attempt_count=item.attempt_count + 1,
+        round=item.round,
+        rescues=item.rescues,
+        repeats=item.repeats,
+        error_code=outcome.failure.code,
+        attempt=_attempt(item, "unknown", now_ms, outcome),
+    )
+
+
+def _interrupted(item: Claimed, terms: Terms, now_ms: int) -> Settlement:
+    """A shutdown costs no attempt, but what it cut off may have been done and paid."""
+    if terms.askable:
+        kept = _to_be_asked(item, Failed(_unknown("the worker was stopped during the call")), now_ms)
+        return kept._replace(attempt_count=item.attempt_count)
+    if terms.delivery is Delivery.AT_MOST_ONCE:
+        message = "outcome unknown: the worker was stopped during the call"
+        return _end(item, ItemState.FAILED, now_ms, outcome=Failed(_unknown(message)))
+    return _back(item, act="repeat", detail="the worker was stopped during the call; it is sent again", repeats=1)
+
+
+def _never_arrived(item: Claimed, terms: Terms, now_ms: int) -> Settlement:
+    limit = terms.policy.attempts_max
+    if timed_out(item.queued_at, now_ms, terms.limits):
+        return _too_old(item, terms, now_ms, "the call never reached the provider")
+    if (limit is not None and item.attempt_count >= limit) or item.rescues >= terms.limits.rescues_max:
+        failure = Failure(ErrorCode.GW_TIMEOUT, FailureKind.INFRASTRUCTURE, "the call never reached the provider")
+        return _end(item, ItemState.FAILED, now_ms, outcome=Failed(failure))
+    return _back(item, act="rescued", detail="asked: the provider never had it", rescues=1)
+
+
+def _cannot_ask(item: Claimed, terms: Terms, now_ms: int) -> Settlement:
+    if terms.delivery is Delivery.AT_MOST_ONCE:
+        message = "outcome unknown: the worker was lost during the call"
+        return _end(item, ItemState.FAILED, now_ms, outcome=Failed(_unknown(message)))
+    if item.rescues >= terms.limits.rescues_max:
+        message = f"outcome unknown: the worker was lost during {item.rescues + 1} calls"
+        return _end(item, ItemState.FAILED, now_ms, outcome=Failed(_unknown(message)))
+    return _back(
+        item, act="repeat", detail="the worker was lost during the call; it is sent again", rescues=1, repeats=1
+    )
+
+
+def _unknown(message: str) -> Failure:
+    return Failure(ErrorCode.UNKNOWN, FailureKind.UNKNOWN, message)
+
+
+def _poll_next(
+    item: Claimed, terms: Terms, task_id: str | None, account: str | None, progress: int | None = None
+) -> Settlement:
+    return Settlement(
+        item.id,
+        item.fence,
+        was=item.state,
+        state=ItemState.PROCESSING,
+        attempt_count=item.attempt_count,
+        round=item.round,
+        rescues=item.rescues,
+        repeats=item.repeats,
+        delay_ms=int(terms.limits.poll_interval_seconds * 1000),
+        provider_task_id=task_id,
+        account=account,
+        progress=progress,
+    )
+
+
+def _back(item: Claimed, act: str, detail: str, rescues: int = 0, repeats: int = 0) -> Settlement:
+    """Back to the queue at no cost: this try is not counted."""
+    return Settlement(
+        item.id,
+        item.fence,
+        was=item.state,
+        state=ItemState.QUEUED,
+        attempt_count=item.attempt_count,
+        round=item.round,
+        rescues=item.rescues + rescues,
+        repeats=item.repeats + repeats,
+        provider_task_id=item.provider_task_id,
+        account=item.account,
+        act=act,
+        detail=detail,
+    )
+
+
+def _too_old(item: Claimed, terms: Terms, now_ms: int, last: str, outcome: Failed | None = None) -> Settlement:
+    hours = terms.limits.item_timeout_seconds / 3600
+    failure = Failure(
+        ErrorCode.GW_TIMEOUT,
+        FailureKind.INFRASTRUCTURE,
+        f"item exceeded its timeout of {hours:g} h; last: {last}",
+        provider_status=outcome.failure.provider_status if outcome else None,
+    )
+    return _end(item, ItemState.FAILED, now_ms, outcome=Failed(failure), timed_out=1)
+
+
+def _end(
+    item: Claimed,
+    state: ItemState,
+    now_ms: int,
+    outcome: Succeeded | Failed | None = None,
+    message: str | None = None,
+    timed_out: int = 0,
+) -> Settlement:
+    return Settlement(
+        item.id,
+        item.fence,
+        was=item.state,
+        state=state,
+        attempt_count=item.attempt_count + 1,
+        round=item.round,
+        rescues=item.rescues,
+        repeats=item.repeats,
+        provider_task_id=item.provider_task_id,
+        account=item.account,
+        error_code=outcome.failure.code if isinstance(outcome, Failed) else None,
+        timed_out=timed_out,
+        attempt=_attempt(item, state, now_ms, outcome, message),
+    )
+
+
+def _attempt(
+    item: Claimed, word: str, now_ms: int, outcome: Succeeded | Failed | None, message: str | None = None
+) -> Attempt:
+    failure = outcome.failure if isinstance(outcome, Failed) else None
+    usage = outcome.usage if outcome is not None and outcome.usage is not None else None
+    status = failure.provider_status if failure else outcome.provider_status if isinstance(outcome, Succeeded) else None
+    return Attempt(
+        item.id,
+        item.fence,
+        item.attempt_count + 1,
+        word,
+        item.started_at,
+        max(now_ms, item.started_at),
+        failure.code if failure else None,
+        failure.message if failure else message,
+        status,
+        outcome.result if isinstance(outcome, Succeeded) else None,
+        usage.input_tokens if usage else None,
+        usage.output_tokens if usage else None,
+        usage.cost_micros if usage else None,
+    )

@@ -1,0 +1,162 @@
+"""Why an item is not running, in sentences that each say what to do or until when to wait."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from backstay.core.breaker import Breaker, BreakerState
+from backstay.core.states import TERMINAL, ItemState, JobState, StopReason
+
+AHEAD_MAX = 10_000  # whoever counts stops here
+
+
+class Reason(NamedTuple):
+    """`code` is for programs, `text` for people; `until_at` is when it ends by itself, if that is known."""
+
+    code: str
+    text: str
+    until_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Everything about an item that has a say in whether it runs."""
+
+    now: int
+    job_id: int
+    job_state: JobState
+    stop_reason: str | None
+    state: ItemState
+    handler: str
+    due_at: int | None = None
+    leased_by: str | None = None
+    lease_expires_at: int | None = None
+    reconcile_after: int | None = None
+    last_attempt_at: int | None = None
+    finished_at: int | None = None
+    error_code: str | None = None
+    last_message: str | None = None
+    provider_task_id: str | None = None
+    breaker: Breaker | None = None
+    live_workers: int = 0  # that run its handler
+    ahead: int = 0
+
+
+def why_not_running(item: Standing) -> list[Reason]:
+    """Every reason that holds now, the strongest first; a running or finished item says so."""
+    if item.state in TERMINAL:
+        return [_finished(item)]
+    return [*_job(item), *_own(item), *_provider(item), *_workers(item), *_queue(item)]
+
+
+def show_time(at: int, now: int) -> str:
+    """A moment, and how far it is from now: 2024-05-01 12:00:03 UTC (in 12 s)."""
+    moment = datetime.fromtimestamp(at / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    distance = show_span(abs(at - now))
+    return f"{moment} ({f'in {distance}' if at > now else f'{distance} ago'})"
+
+
+def show_span(ms: int) -> str:
+    for size, unit in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min")):
+        if ms >= 2 * size:
+            return f"{ms // size} {unit}"
+    return f"{ms / 1000:.0f} s"
+
+
+def _finished(item: Standing) -> Reason:
+    when = f" since {show_time(item.finished_at, item.now)}" if item.finished_at is not None else ""
+    why = f": {_error(item)}" if item.state is ItemState.FAILED else ""
+    return Reason("finished", f"it is finished: {item.state}{when}{why}")
+
+
+def _error(item: Standing) -> str:
+    return ": ".join(part for part in (item.error_code, item.last_message) if part) or "no reason was recorded"
+
+
+def _job(item: Standing) -> Iterator[Reason]:
+    if item.stop_reason == StopReason.CANCEL:
+        yield Reason("job_cancelling", f"job {item.job_id} is being cancelled: the item will not be started")
+    elif item.stop_reason == StopReason.TIMEOUT:
+        yield Reason("job_timed_out", f"job {item.job_id} exceeded its maximum runtime: its items are being failed")
+    elif item.job_state is JobState.PAUSED:
+        yield Reason("job_paused", f"job {item.job_id} is paused; to go on: backstay job resume {item.job_id}")
+
+
+def _own(item: Standing) -> Iterator[Reason]:
+    """What the item's own row says."""
+    if item.state is ItemState.SUBMITTING:
+        yield _submitting(item)
+    elif item.state is ItemState.PROCESSING:
+        yield _processing(item)
+    elif item.due_at is not None and item.due_at > item.now:
+        last = f"; the last try failed with {_error(item)}" if item.error_code else ""
+        yield Reason("waits_for_retry", f"it waits until {show_time(item.due_at, item.now)}{last}", item.due_at)
+
+
+def _submitting(item: Standing) -> Reason:
+    expires_at = item.lease_expires_at or 0
+    if expires_at > item.now:
+        since = "" if item.last_attempt_at is None else f" since {show_time(item.last_attempt_at, item.now)}"
+        lease = f"its lease ends {show_time(expires_at, item.now)} unless extended"
+        return Reason("running", f"it runs now at worker {item.leased_by}{since}; {lease}")
+    ask_at = max(expires_at, item.reconcile_after or 0)
+    if ask_at > item.now:
+        when = f"after {show_time(ask_at, item.now)} at the latest"
+    else:
+        when = "at the next sweep of a worker that runs its handler"
+    how = "its worker was lost" if item.leased_by is not None else "the outcome of its last call is unknown"
+    text = f"{how}; the provider is asked about it, or it is taken up again, {when}"
+    return Reason("worker_lost", text, ask_at if ask_at > item.now else None)
+
+
+def _processing(item: Standing) -> Reason:
+    task = f"task {item.provider_task_id}" if item.provider_task_id else "its task"
+    if item.due_at is None or item.due_at <= item.now:
+        return Reason("at_provider", f"the provider works on {task}; it is due to be polled now")
+    when = show_time(item.due_at, item.now)
+    return Reason("at_provider", f"the provider works on {task}; it is polled next at {when}", item.due_at)
+
+
+def _provider(item: Standing) -> Iterator[Reason]:
+    breaker = item.breaker
+    if breaker is None or breaker.state is BreakerState.CLOSED:
+        return
+    until_at = breaker.until_at if breaker.until_at is not None and breaker.until_at > item.now else None
+    because = f" because {breaker.reason}" if breaker.reason else ""
+    release = f"until `backstay provider release {breaker.provider}`"
+    match breaker.state:
+        case BreakerState.HELD:
+            until = release if until_at is None else f"until {show_time(until_at, item.now)}, or {release}"
+            yield Reason("provider_held", f"provider {breaker.provider} is held{because}, {until}", until_at)
+        case BreakerState.OPEN:
+            until = "until its health probe succeeds" if breaker.until_at is None else "and is tried again now"
+            until = until if until_at is None else f"until {show_time(until_at, item.now)}"
+            yield Reason(
+                "breaker_open", f"the breaker of provider {breaker.provider} is open{because}, {until}", until_at
+            )
+        case BreakerState.HALF_OPEN:
+            text = f"provider {breaker.provider} is being tried with a few items{because}; the rest flows when they succeed"
+            yield Reason("breaker_half_open", text)
+
+
+def _workers(item: Standing) -> Iterator[Reason]:
+    if item.live_workers == 0 and not _held_by_a_worker(item):
+        start = "start one: backstay worker --app PACKAGE.MODULE:NAME"
+        yield Reason("no_worker", f"no live worker runs handler {item.handler!r}; {start}")
+
+
+def _held_by_a_worker(item: Standing) -> bool:
+    return item.state is ItemState.SUBMITTING and (item.lease_expires_at or 0) > item.now
+
+
+def _queue(item: Standing) -> Iterator[Reason]:
+    if item.state is not ItemState.QUEUED or (item.due_at is not None and item.due_at > item.now):
+        return
+    if item.ahead == 0:
+        yield Reason("next", "nothing is ahead of it in the queue of its handler")
+    else:
+        count = f"{AHEAD_MAX:,} or more items are" if item.ahead >= AHEAD_MAX else f"{item.ahead:,} items are"
+        yield Reason(
+            "items_ahead", f"{'1 item is' if item.ahead == 1 else count} ahead of it in the queue of its handler"
+        )

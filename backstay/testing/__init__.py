@@ -1,0 +1,37 @@
+"""For tests of your handlers: virtual time, a database in memory, and a paid provider that keeps its bill.
+
+@virtual_time
+async def test_a_lost_reply_is_looked_up_and_not_paid_again():
+    async with rehearsal(app):
+        job = await app.submit("shout", ["hello"])
+        await drain(app)
+        await assert_paid_once(provider, job)
+"""
+
+from backstay.testing.clock import EverythingWaits, VirtualClock, VirtualLoop, virtual_time
+from backstay.testing.database import InlineSQLite
+from backstay.testing.provider import Charge, ScriptedProvider
+from backstay.testing.rehearsal import assert_paid_once, drain, rehearsal
+from backstay.testing.replies import Chances, Reply, Replying, broken, hanging, lost, ok, refused, throttled
+
+__all__ = [
+    "Chances",
+    "Charge",
+    "EverythingWaits",
+    "InlineSQLite",
+    "Reply",
+    "Replying",
+    "ScriptedProvider",
+    "VirtualClock",
+    "VirtualLoop",
+    "assert_paid_once",
+    "broken",
+    "drain",
+    "hanging",
+    "lost",
+    "ok",
+    "refused",
+    "rehearsal",
+    "throttled",
+    "virtual_time",
+]

@@ -1,0 +1,178 @@
+"""A fake paid provider with a will of its own: it takes requests, does them, and keeps a bill by client reference."""
+
+import asyncio
+import contextvars
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from backstay.core.errors import Transient
+from backstay.core.outcomes import Failed, Running, Succeeded
+from backstay.handlers.task import done, gone_wrong, running
+from backstay.testing.replies import Reply, Replying, ok
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """One line of the bill."""
+
+    ref: str
+    at_seconds: float
+    payload: Any
+    value: Any
+
+
+@dataclass(slots=True)
+class _Task:
+    ref: str
+    value: Any
+    ends_at: float
+    fails: bool
+    cancelled: bool = False
+
+
+@dataclass(slots=True)
+class ScriptedProvider:
+    """Answers with `script`, reply by reply, and then with `then`: one Reply for ever, or Chances drawn with `rng`.
+
+    Requests live outside the program that sent them: they arrive, are done and billed even when it has died.
+    """
+
+    script: Iterable[Reply] = ()
+    then: Reply | Replying = field(default_factory=ok)
+    rng: Random = field(default_factory=lambda: Random(0))
+    deduplicates: bool = False  # a reference seen before is answered from the books, not done again
+    visible_after_seconds: float = 0.0  # how long a done request stays hidden from `find`
+    find_fails: float = 0.0  # the chance that `find` and `poll` answer with an error
+    task_seconds: float = 5.0
+    task_fails: float = 0.0  # the chance that a task ends badly
+    listener: Callable[[str, str], None] = lambda act, ref: None
+    bill: list[Charge] = field(default_factory=list)
+    sent: Counter[str] = field(default_factory=Counter)
+    tasks: dict[str, _Task] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.script = deque(self.script)
+
+    # the shape of a call
+
+    async def call(self, payload: Any, ref: str) -> Any:
+        """One paid call; the value it returns is the reply's, or says which charge it was."""
+        return await self._request(payload, ref, self._charge)
+
+    async def find(self, ref: str) -> Any:
+        """The value of a done call with this reference; None when there was none."""
+        charge = await self._look_up(ref)
+        return None if charge is None else charge.value
+
+    # the shape of a task
+
+    async def submit(self, payload: Any, ref: str) -> str:
+        """Takes a task on; it is paid for from here on."""
+        task_id: str = await self._request(payload, ref, self._take_on)
+        return task_id
+
+    async def find_task(self, ref: str) -> str | None:
+        charge = await self._look_up(ref)
+        return None if charge is None else next(name for name, task in self.tasks.items() if task.ref == charge.ref)
+
+    async def poll(self, task_ids: Sequence[str]) -> dict[str, Succeeded | Failed | Running]:
+        await self._stumble("poll")
+        return {task_id: self._standing(self.tasks[task_id]) for task_id in task_ids if task_id in self.tasks}
+
+    async def cancel(self, task_id: str) -> None:
+        await self._stumble("cancel")
+        self.tasks[task_id].cancelled = True
+        self.listener("cancelled", self.tasks[task_id].ref)
+
+    # the books
+
+    def times_paid(self, ref: str) -> int:
+        return sum(charge.ref == ref for charge in self.bill)
+
+    # inside
+
+    async def _request(self, payload: Any, ref: str, do: Callable[[str, Any, Reply], Any]) -> Any:
+        """Sends at once, without an await, so that a guard checked right before it holds for it."""
+        reply = self._next_reply()
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.sent[ref] += 1
+        self.listener("sent", ref)
+        _later(reply.arrives_seconds, lambda: self._arrive(payload, ref, reply, do, answer))
+        return await answer
+
+    def _arrive(
+        self, payload: Any, ref: str, reply: Reply, do: Callable[[str, Any, Reply], Any], answer: "asyncio.Future[Any]"
+    ) -> None:
+        self.listener("arrived", ref)
+        value = do(ref, payload, reply) if reply.billed else None
+        if reply.heard:
+            _later(reply.answers_seconds, lambda: _deliver(answer, value, reply))
+
+    def _charge(self, ref: str, payload: Any, reply: Reply) -> Any:
+        known = next((charge for charge in self.bill if charge.ref == ref), None) if self.deduplicates else None
+        if known is not None:
+            self.listener("recognised", ref)
+            return known.value
+        value = f"paid {len(self.bill) + 1}" if reply.value is None else reply.value
+        self.bill.append(Charge(ref, _now(), payload, value))
+        self.listener("billed", ref)
+        return value
+
+    def _take_on(self, ref: str, payload: Any, reply: Reply) -> str:
+        paid = len(self.bill)
+        value = self._charge(ref, payload, reply)
+        if len(self.bill) == paid:
+            return next(name for name, task in self.tasks.items() if task.ref == ref)
+        task_id = f"task-{len(self.tasks) + 1}"
+        fails = self.rng.random() < self.task_fails
+        self.tasks[task_id] = _Task(ref, value, _now() + self.task_seconds, fails)
+        return task_id
+
+    async def _look_up(self, ref: str) -> Charge | None:
+        await self._stumble("find")
+        hidden = self.visible_after_seconds
+        found = [charge for charge in self.bill if charge.ref == ref and charge.at_seconds + hidden <= _now()]
+        self.listener("found" if found else "not found", ref)
+        return found[0] if found else None
+
+    async def _stumble(self, what: str) -> None:
+        """The time that a question takes, and the chance that it fails."""
+        pause: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        _later(self.rng.uniform(0.01, 0.3), lambda: _deliver(pause, None, ok()))
+        await pause
+        if self.rng.random() < self.find_fails:
+            raise Transient(f"the provider answered 503 to a {what}")
+
+    def _standing(self, task: _Task) -> Succeeded | Failed | Running:
+        if task.cancelled:
+            return gone_wrong("cancelled", retryable=False)
+        if _now() < task.ends_at:
+            return running()
+        return gone_wrong("the task failed") if task.fails else done(task.value)
+
+    def _next_reply(self) -> Reply:
+        if isinstance(self.script, deque) and self.script:
+            reply: Reply = self.script.popleft()
+            return reply
+        return self.then if isinstance(self.then, Reply) else self.then(self.rng)
+
+
+def _deliver(answer: "asyncio.Future[Any]", value: Any, reply: Reply) -> None:
+    if answer.done():
+        return  # the client is gone
+    if reply.error is not None:
+        answer.set_exception(reply.error())
+    else:
+        answer.set_result(value)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _later(seconds: float, act: Callable[[], object]) -> None:
+    """In a context of its own: what happens at the provider belongs to no program."""
+    asyncio.get_running_loop().call_later(seconds, act, context=contextvars.Context())

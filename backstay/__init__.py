@@ -18,6 +18,7 @@ __all__ = [
     "Result",
     "RetryPolicy",
     "Skip",
+    "SyncBackstay",
     "Throttled",
     "Transient",
     "__version__",
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from backstay.core.retry import RetryPolicy
     from backstay.handlers.context import Context
     from backstay.handlers.task import done, gone_wrong, running
+    from backstay.sync import SyncBackstay
 
 _HOMES = {
     "Backstay": "app",
@@ -52,6 +54,7 @@ _HOMES = {
     "BreakerPolicy": "core.breaker",
     "Limits": "core.limits",
     "RetryPolicy": "core.retry",
+    "SyncBackstay": "sync",
     "Context": "handlers.context",
     "done": "handlers.task",
     "gone_wrong": "handlers.task",

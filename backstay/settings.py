@@ -30,8 +30,6 @@ class Settings(BaseModel):
     app: str | None = None
     log_level: str = Field("info", pattern="^(debug|info|warning|error)$")
     log_format: str = Field("auto", pattern="^(auto|json|console)$")
-    prepared_statements: bool = True
-    listen: bool = True
 
     # the names that S4-style installations know
     retry_max_attempts: int | None = Field(None, ge=1, le=1000)

@@ -15,13 +15,10 @@ from backstay.observe.bus import Bus
 from backstay.store import schema
 from backstay.store.sqlite import SQLiteDatabase
 from backstay.store.store import Database, Store
+from backstay.store.urls import is_postgres
 
 IDLE_SECONDS_SQLITE = 0.1  # no one can ring across processes, so look often
 IDLE_SECONDS_POSTGRES = 2.0
-
-
-def is_postgres(url: str) -> bool:
-    return urlsplit(url).scheme in ("postgres", "postgresql")
 
 
 def sqlite_path(url: str) -> str:

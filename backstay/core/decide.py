@@ -3,7 +3,7 @@
 from random import Random
 from typing import assert_never
 
-from backstay.core.deadlines import timed_out
+from backstay.core.deadlines import past_deadline, timed_out
 from backstay.core.failures import ErrorCode, Failure, FailureKind
 from backstay.core.models import Attempt, Claimed, Delivery, Settlement
 from backstay.core.outcomes import (
@@ -76,6 +76,11 @@ def _retry(item: Claimed, outcome: Failed, terms: Terms, now_ms: int, rng: Rando
     spent = item.attempt_count + (0 if failure.kind is FailureKind.THROTTLED else 1)
     if timed_out(item.queued_at, now_ms, terms.limits):
         return _too_old(item, terms, now_ms, failure.message, outcome)
+    if past_deadline(item.deadline_at, now_ms + 1):
+        late = Failure(
+            ErrorCode.GW_TIMEOUT, FailureKind.INFRASTRUCTURE, f"the deadline passed; last: {failure.message}"
+        )
+        return _end(item, ItemState.FAILED, now_ms, outcome=Failed(late, outcome.usage), timed_out=1)
     if terms.policy.attempts_max is not None and spent >= terms.policy.attempts_max:
         return _end(item, ItemState.FAILED, now_ms, outcome=outcome)
     repeat = failure.kind is FailureKind.UNKNOWN and item.state == ItemState.SUBMITTING

@@ -239,10 +239,12 @@ def _verdict(exc: BaseException) -> tuple[ErrorCode, FailureKind]:
         return ErrorCode.GW_TIMEOUT, FailureKind.INFRASTRUCTURE  # It ran out of time before anything was sent.
     if isinstance(exc, TimeoutError) or named("Timeout"):
         return ErrorCode.GW_TIMEOUT, FailureKind.UNKNOWN
-    if isinstance(exc, ConnectionError) or named("Connect"):
-        return ErrorCode.GW_5XX, FailureKind.INFRASTRUCTURE
-    if named("NetworkError", "ProtocolError", "IncompleteRead"):
-        return ErrorCode.GW_5XX, FailureKind.UNKNOWN  # It broke off after it was sent.
+    if named("ConnectionRefused", "ConnectError", "ConnectorError", "NewConnectionError"):
+        return ErrorCode.GW_5XX, FailureKind.INFRASTRUCTURE  # There never was a connection to send it over.
+    if exc.__cause__ is not None and named("APIConnectionError"):
+        return _verdict(exc.__cause__)
+    if isinstance(exc, ConnectionError) or named("Connect", "NetworkError", "ProtocolError", "IncompleteRead"):
+        return ErrorCode.GW_5XX, FailureKind.UNKNOWN  # It broke off, maybe after the request was sent.
     if isinstance(exc, OSError | MemoryError | DatabaseUnreachable):
         return ErrorCode.IO_ERROR, FailureKind.INFRASTRUCTURE
     return ErrorCode.GW_4XX if "ValidationError" in names else ErrorCode.UNKNOWN, FailureKind.BUSINESS

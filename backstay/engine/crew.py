@@ -40,11 +40,13 @@ class Crew:
         self._heart = Heart(parts, self.flights, open_store) if open_store is not None else None
         self._loops: list[asyncio.Task[None]] = []
         self._promoted_at = float("-inf")
+        self.claim_broke_off = False  # the database was lost during a claim: what it did is not known here
 
     async def start(self) -> None:
         parts = self.parts
         names = tuple(handler.name for handler in parts.registry)
-        await parts.store.greet(parts.worker, socket.gethostname(), os.getpid(), json.dumps(names))
+        told = json.dumps({handler.name: handler.provider for handler in parts.registry})
+        await parts.store.greet(parts.worker, socket.gethostname(), os.getpid(), told)
         self._loops = [parts.tasks.spawn(self.settler.run()), parts.tasks.spawn(self._time_out())]
         if self._heart is not None:
             self._heart.start()
@@ -64,6 +66,10 @@ class Crew:
         wants = await self.gate.wants(room)
         if not wants:
             return 0
+        if self.claim_broke_off:
+            # It may have been committed: what it gave this worker was never sent, so it goes back at no cost.
+            await parts.store.disown(parts.worker, [flight.item.id for flight in self.flights.all()])
+            self.claim_broke_off = False
         now = parts.clock.monotonic()
         promoting = now - self._promoted_at >= PROMOTE_SECONDS
         taken = await parts.store.claim(wants, parts.worker, parts.lease_ms, parts.met(), promoting)

@@ -97,7 +97,7 @@ class Gate:
         """Tells all workers what the provider's answers were. In calm weather nobody needs to know."""
         calls: dict[str, list[Call]] = defaultdict(list)
         handlers: dict[str, Handler] = {}
-        for settlement, item, plan, outcome in _telling(group):
+        for settlement, item, plan, outcome, _ in _telling(group):
             handler = plan.handler
             call = _call(item.claimed_at, settlement, outcome)
             if call is not None:

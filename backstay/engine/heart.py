@@ -4,7 +4,6 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable
 
-from backstay.core.errors import BackstayError
 from backstay.core.events import LeasesLost, Trouble
 from backstay.engine.flight import Cut, Flights
 from backstay.engine.parts import Parts
@@ -52,8 +51,8 @@ class Heart:
                 if store is None:
                     store = await self._open_store()
                 lost = await beat(store, self._flights, self._parts)
-            except (BackstayError, OSError, TimeoutError) as error:
-                self._say(Trouble("heartbeat", str(error)))
+            except Exception as error:  # whatever it is, the next beat must come
+                self._say(Trouble("heartbeat", f"{type(error).__name__}: {error}"))
                 continue
             if lost:
                 self._loop.call_soon_threadsafe(let_go, lost, self._flights, self._parts)

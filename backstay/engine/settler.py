@@ -25,6 +25,7 @@ class Ready(NamedTuple):
     item: Claimed
     plan: Plan
     outcome: Outcome
+    unstorable: bool = False  # the database has refused its true result
 
 
 class Settler:
@@ -88,6 +89,10 @@ class Settler:
                 if len(group) > 1:
                     await self._one_by_one(group)
                     return
+                self._parts.emit(Trouble("settle", f"{type(error).__name__}: {one_line(str(error))}"))
+                if group[0].unstorable:
+                    self._flights.drop(group[0].item.id)  # its lease runs out, and it is rescued
+                    return
                 group = [self._unstorable(group[0], error)]
         for ready in group:
             self._flights.drop(ready.settlement.id)
@@ -101,12 +106,11 @@ class Settler:
             await self._commit([ready])
 
     def _unstorable(self, ready: Ready, error: Exception) -> Ready:
-        if isinstance(ready.outcome, Failed) and ready.outcome.failure.code is ErrorCode.UNKNOWN:
-            raise error  # even the plain words were refused: nothing more can be said
+        """Fails an item whose result the database refuses: the words for that are plain enough to be stored."""
         message = f"the result could not be stored: {one_line(str(error), 120)}"
         outcome = Failed(Failure(ErrorCode.UNKNOWN, FailureKind.BUSINESS, message))
         settlement = decide(ready.item, outcome, ready.plan.terms, ready.item.claimed_at, self._parts.rng)
-        return Ready(settlement, ready.item, ready.plan, outcome)
+        return Ready(settlement, ready.item, ready.plan, outcome, unstorable=True)
 
     def _tell(self, applied: list[Settlement], lost: list[Settlement]) -> None:
         if applied:

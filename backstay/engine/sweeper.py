@@ -82,8 +82,9 @@ class Sweeper:
 
     async def _rescue(self, handler: Handler) -> int:
         parts = self._parts
+        rescuer = f"{parts.worker}:rescue"  # not the worker's own name: it may have been sent, so it is never disowned
         taken = await parts.store.rescue(
-            handler.name, handler.askable, RESCUE_ITEMS_MAX, parts.worker, parts.lease_ms, parts.met()
+            handler.name, handler.askable, RESCUE_ITEMS_MAX, rescuer, parts.lease_ms, parts.met()
         )
         parts.remember(taken.jobs)
         if taken.items:

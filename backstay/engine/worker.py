@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from backstay.clock import wait_for_event
-from backstay.core.errors import DatabaseUnreachable
 from backstay.core.events import Trouble
 from backstay.engine.crew import PROMOTE_SECONDS, Crew
 
@@ -55,9 +54,10 @@ class Worker:
             try:
                 claimed = await self.crew.claim_once(self._parts.limits.claim_items_max)
                 idle = 0.0 if claimed else await self._idle_for()
-            except DatabaseUnreachable as error:
-                self._parts.emit(Trouble("claim", str(error)))
+            except Exception as error:
+                self._parts.emit(Trouble("claim", f"{type(error).__name__}: {error}"))
                 idle = AGAIN_SECONDS
+                self.crew.claim_broke_off = True
             if idle:
                 await wait_for_event(self.crew.wake, idle)
 

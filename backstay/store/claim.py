@@ -67,6 +67,10 @@ def rescue(handler: str, askable: bool, items: int, worker: str, lease_ms: int, 
     return Taken(taken, (yield from _meet_jobs(taken, met)))
 
 
+def disown(worker: str, known: Sequence[int]) -> Script[None]:
+    yield Ask("disown", {"worker": worker}, [(item,) for item in known])
+
+
 def extend(held: Sequence[tuple[int, int]], lease_ms: int, worker: str) -> Script[set[int]]:
     """Extends the leases given as (item, fence); returns the items that were lost."""
     yield Ask("see_worker", {"id": worker})

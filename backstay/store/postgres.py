@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 import asyncpg
 
 from backstay.clock import Clock
-from backstay.core.errors import DatabaseUnreachable, UsageError
+from backstay.core.errors import DatabaseUnreachable
 from backstay.store.queries import POSTGRES, Ask, Load, Script, queries_for
+from backstay.store.urls import postgres_url
 
 T = TypeVar("T")
 
@@ -18,14 +19,23 @@ COMMAND_SECONDS = 60
 WAKE_CHANNEL = "backstay_wake"
 
 _AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
-_UNREACHABLE = (OSError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError, asyncpg.CannotConnectNowError)
+# A restart, a failover, a full disk, a lock held too long: all of them pass, so all of them are waited out.
+_UNREACHABLE = (
+    OSError,
+    TimeoutError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.OperatorInterventionError,
+    asyncpg.InsufficientResourcesError,
+    asyncpg.LockNotAvailableError,
+)
 
 
 class PostgresDatabase:
     """A PostgreSQL database. Its own clock decides leases, retries and deadlines, whatever the workers' clocks say."""
 
     def __init__(self, url: str, clock: Clock, connections_max: int = 5, now_sql: str | None = None) -> None:
-        self.url = url
+        self._url = postgres_url(url)
         self._clock = clock
         self._connections_max = connections_max
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
@@ -36,7 +46,12 @@ class PostgresDatabase:
     async def open(self) -> None:
         try:
             self._pool = await asyncpg.create_pool(
-                self.url, min_size=1, max_size=self._connections_max, command_timeout=COMMAND_SECONDS, timeout=10
+                self._url.dsn,
+                min_size=1,
+                max_size=self._connections_max,
+                command_timeout=COMMAND_SECONDS,
+                timeout=10,
+                statement_cache_size=100 if self._url.prepared_statements else 0,
             )
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError, ValueError) as error:
             raise DatabaseUnreachable(f"cannot reach PostgreSQL: {error}") from error
@@ -56,29 +71,39 @@ class PostgresDatabase:
         return await self._run(make)
 
     async def read(self, make: Callable[[], Script[T]]) -> T:
-        return await self._run(make)
+        """Statement by statement, without the round trips of a transaction."""
+        try:
+            async with self._opened().acquire() as connection:
+                return await self._drive(connection, make())
+        except _UNREACHABLE as error:
+            raise DatabaseUnreachable(f"lost PostgreSQL: {type(error).__name__}") from error
 
     async def notify(self) -> None:
         """Tells idle workers to look now. A hint: polling alone suffices."""
-        if self._pool is None:
-            return
-        async with self._pool.acquire() as connection:
-            await connection.execute(f"NOTIFY {WAKE_CHANNEL}")
+        try:
+            async with self._opened().acquire() as connection:
+                await connection.execute(f"NOTIFY {WAKE_CHANNEL}")
+        except _UNREACHABLE as error:
+            raise DatabaseUnreachable(f"lost PostgreSQL: {type(error).__name__}") from error
 
     async def listen(self, wake: Callable[[], None]) -> None:
         """Calls `wake` on every hint; call again when the connection was lost."""
-        if self._listener is not None and not self._listener.is_closed():
+        if not self._url.listen or (self._listener is not None and not self._listener.is_closed()):
             return
-        connection = await asyncpg.connect(self.url, timeout=10)
+        connection = await asyncpg.connect(self._url.dsn, timeout=10)
         await connection.add_listener(WAKE_CHANNEL, lambda *_: wake())
         self._listener = connection
 
-    async def _run(self, make: Callable[[], Script[T]]) -> T:
+    def _opened(self) -> "asyncpg.Pool[asyncpg.Record]":
         if self._pool is None:
             raise DatabaseUnreachable("the database is not open", hint="open it first: async with Backstay(url)")
+        return self._pool
+
+    async def _run(self, make: Callable[[], Script[T]]) -> T:
+        pool = self._opened()
         for left in reversed(range(TRIES_MAX)):
             try:
-                async with self._pool.acquire() as connection, connection.transaction():
+                async with pool.acquire() as connection, connection.transaction():
                     return await self._drive(connection, make())
             except _AGAIN:
                 if left == 0:
@@ -105,10 +130,7 @@ class PostgresDatabase:
                 **values,
                 **{f"batch_{name}": list(column) for name, column in zip(query.columns, columns, strict=True)},
             }
-        try:
-            return await connection.fetch(query.sql, *[values[name] for name in query.names])  # type: ignore[no-any-return]
-        except asyncpg.UndefinedTableError as error:
-            raise UsageError("the database has no Backstay tables", hint="run: backstay migrate") from error
+        return await connection.fetch(query.sql, *[values[name] for name in query.names])  # type: ignore[no-any-return]
 
     async def _load(self, connection: Any, load: Load) -> list[Any]:
         await connection.copy_records_to_table(load.table, records=load.rows, columns=load.columns)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from backstay.core.errors import DatabaseUnreachable, SchemaBehind, SchemaNewer
 from backstay.store.sqlite import BUSY_SECONDS, connect
+from backstay.store.urls import postgres_url
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -44,7 +45,7 @@ async def postgres_version(url: str) -> str | None:
     import asyncpg  # optional, like everything that needs PostgreSQL
 
     try:
-        connection = await asyncpg.connect(url, timeout=10)
+        connection = await asyncpg.connect(postgres_url(url).dsn, timeout=10)
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError, ValueError) as error:
         raise DatabaseUnreachable(f"cannot reach PostgreSQL: {error}") from error
     try:
@@ -100,7 +101,7 @@ async def migrate_postgres(url: str) -> None:
 
 
 def _asyncpg_url(url: str) -> str:
-    return "postgresql+asyncpg://" + url.split("://", 1)[1]
+    return "postgresql+asyncpg://" + postgres_url(url).dsn.split("://", 1)[1]
 
 
 def _upgrade(connection: "Connection") -> None:

@@ -83,6 +83,10 @@ class Store:
     ) -> Taken:
         return await self._db.write(lambda: claim.rescue(handler, askable, items, worker, lease_ms, met))
 
+    async def disown(self, worker: str, known: Sequence[int]) -> None:
+        """Gives back what a worker holds without knowing it: a claim was committed, its answer never came."""
+        await self._db.write(lambda: claim.disown(worker, known))
+
     async def extend(self, held: Sequence[tuple[int, int]], lease_ms: int, worker: str) -> set[int]:
         return await self._db.write(lambda: claim.extend(held, lease_ms, worker))
 

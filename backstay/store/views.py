@@ -1,7 +1,7 @@
 """The one read side: what commands, pages, metrics and the API see."""
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -139,6 +139,7 @@ class WorkerView:
     seen_at: int
     stopped_at: int | None
     now: int
+    providers: Mapping[str, str]  # handler -> the provider behind it, as far as the worker told
 
     def alive(self, lease_ms: int) -> bool:
         return self.stopped_at is None and self.seen_at + lease_ms > self.now
@@ -217,8 +218,9 @@ class Views:
 
 
 def _worker(row: list[Any]) -> WorkerView:
-    row[3] = tuple(json.loads(row[3]))
-    return WorkerView(*row)
+    told = json.loads(row[3])
+    row[3] = tuple(told)
+    return WorkerView(*row, providers=told if isinstance(told, dict) else {})
 
 
 def _job(row: Any) -> JobView:

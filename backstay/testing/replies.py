@@ -76,7 +76,7 @@ class Chances:
 
     def _drawn(self, rng: Random) -> Reply:
         seconds = rng.uniform(0.01, self.latency_seconds)
-        mishaps = (
+        mishaps: tuple[tuple[float, Callable[[], Reply]], ...] = (
             (self.broken, lambda: broken(seconds)),
             (self.throttled, lambda: throttled(rng.choice([None, 1.0, 5.0]), seconds)),
             (self.refused, lambda: refused(seconds=seconds)),

@@ -16,6 +16,7 @@ RETURNING id;
 WITH picked AS MATERIALIZED (
     SELECT id FROM items
     WHERE state = 'queued' AND due_at IS NULL AND handler = :handler
+      AND (deadline_at IS NULL OR deadline_at > {now})
       AND job_id NOT IN (SELECT id FROM jobs WHERE held = 1)
     ORDER BY order_key LIMIT :n {skip_locked}
 )
@@ -62,6 +63,12 @@ RETURNING id, job_id, handler, state, fence, attempt_count, round, rescues, repe
     {now} AS claimed_at, last_attempt_at AS started_at, provider_task_id, account,
     (SELECT stop_reason FROM jobs WHERE jobs.id = items.job_id) AS stop_reason,
     (SELECT body FROM requests WHERE item_id = items.id) AS body;
+
+-- name: disown
+-- Items that a worker was given without ever learning of it: nothing was sent, so they are queued as they were.
+UPDATE items SET state = 'queued', fence = fence + 1, leased_by = NULL, lease_expires_at = NULL
+WHERE state = 'submitting' AND leased_by = :worker AND lease_expires_at IS NOT NULL
+  AND id NOT IN (SELECT id FROM {batch(id bigint)});
 
 -- name: extend
 -- Holds on to running items. An item missing from the answer is lost to its holder.

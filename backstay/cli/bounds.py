@@ -1,0 +1,78 @@
+"""`backstay bounds` and `backstay profiles`: what the configuration allows, before it is found on a bill."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from backstay.cli import output
+from backstay.cli.command import Command, json_option
+
+if TYPE_CHECKING:
+    from backstay.core.limits import Limits
+
+PROFILES = click.Choice(["conservative", "balanced", "aggressive"])
+
+
+@click.command(
+    "bounds",
+    cls=Command,
+    examples=("backstay bounds", "backstay bounds --profile aggressive", "BACKSTAY_TICK_ITEMS_MAX=200 backstay bounds"),
+)
+@click.option("--profile", type=PROFILES, help="This profile in place of the one in the settings.")
+@json_option
+def bounds(profile: str | None, as_json: bool) -> None:
+    """Shows the worst case that the settings allow in one hour of ticks: invocations, items, calls, money."""
+    from dataclasses import asdict
+
+    from backstay import settings
+    from backstay.core import bounds as core
+
+    loaded = settings.load({"profile": profile})
+    limits = loaded.bounds()
+    worst = core.bounds(limits)
+    if as_json:
+        output.data(output.as_json({"profile": loaded.profile, **asdict(worst)}))
+        return
+    cost = "unknown" if worst.cost_micros is None else f"{worst.cost_micros / 1_000_000:,.2f}"
+    output.record(
+        (
+            ("profile", loaded.profile),
+            ("triggers per hour", f"{worst.triggers:,}"),
+            ("invocations per hour", f"{worst.invocations:,} (a chain of depth {limits.chain_depth_max})"),
+            ("items per hour", f"{worst.items:,}"),
+            ("calls per hour", f"{worst.calls:,}, of which {worst.retries:,} are retries"),
+            ("compute minutes per hour", f"{worst.compute_minutes:,}"),
+            ("cost per hour", cost),
+            ("an item ends within", _hours(worst.item_life_seconds)),
+            ("a job ends within", _hours(worst.job_life_seconds)),
+        )
+    )
+    if worst.cost_micros is None:
+        output.note("to see the cost, set the price of a call: BACKSTAY_COST_PER_CALL_MICROS=1500")
+
+
+def _hours(seconds: float) -> str:
+    return f"{seconds / 3600:.2f} h"
+
+
+@click.command("profiles", cls=Command, examples=("backstay profiles", "BACKSTAY_PROFILE=conservative backstay bounds"))
+@json_option
+def profiles(as_json: bool) -> None:
+    """Shows the three sets of limits to start from; BACKSTAY_PROFILE or backstay.toml chooses one."""
+    from dataclasses import asdict
+
+    from backstay.core.profiles import PROFILES as named
+
+    if as_json:
+        for name, limits in named.items():
+            output.data(output.as_json({"profile": name, **asdict(limits)}))
+        return
+    columns: list[Limits] = list(named.values())
+    rows = ((field, *(f"{getattr(limits, field):g}" for limits in columns)) for field in _differing(columns))
+    output.table(("LIMIT", *named), rows)
+    output.note("the other limits are the same in all three; --json shows every one")
+
+
+def _differing(columns: "list[Limits]") -> list[str]:
+    names = type(columns[0]).__slots__
+    return [name for name in names if len({getattr(limits, name) for limits in columns}) > 1]

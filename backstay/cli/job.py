@@ -1,0 +1,210 @@
+"""`backstay job …`: one job, looked at or acted on."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from backstay.cli import access, output
+from backstay.cli.command import Command, Duration, LazyGroup, db_option, job_argument, json_option
+from backstay.cli.jobs import show_moment
+
+if TYPE_CHECKING:
+    from backstay.client import Client
+    from backstay.store.views import EventView, FailureGroup, JobView, ResultRow
+
+COMMANDS = {
+    "show": ("backstay.cli.job:show", "Show a job: its progress, its failures, what was done to it."),
+    "watch": ("backstay.cli.job:watch", "Follow a job until it ends."),
+    "pause": ("backstay.cli.job:pause", "Start no more items of a job for now."),
+    "resume": ("backstay.cli.job:resume", "Let a paused job go on."),
+    "cancel": ("backstay.cli.job:cancel", "End a job: waiting items now, running ones as soon as they can."),
+    "retry": ("backstay.cli.job:retry", "Queue every failed item of a job afresh."),
+    "results": ("backstay.cli.job:results", "Print the results of a job as JSON Lines, in the order of submit."),
+}
+
+job = LazyGroup(
+    "job",
+    lazy=COMMANDS,
+    examples=("backstay job show 12", "backstay job watch 12 --timeout 1h", "backstay job results 12 > out.jsonl"),
+    help="Shows, watches, pauses, resumes, cancels or retries a job, and reads its results.",
+    no_args_is_help=True,
+)
+
+
+@click.command("show", cls=Command, examples=("backstay job show 12", "backstay job show 12 --json"))
+@job_argument
+@db_option
+@json_option
+def show(job_id: int, db: str | None, as_json: bool) -> None:
+    """Shows a job: its progress, the kinds of its failures, and what people did to it."""
+
+    async def read(client: "Client") -> "tuple[JobView, list[FailureGroup], list[EventView]]":
+        views = client.store.views
+        view = await views.job(job_id, client.owner)
+        return view, await views.job_failures(job_id), await views.events(f"job:{job_id}")
+
+    view, failures, events = access.with_client(access.open_app(db), read)
+    if as_json:
+        output.data(output.as_json(_job_object(view, failures, events)))
+        return
+    print_job(view)
+    for group in failures:
+        code = group.error_code or "no code"
+        output.data(f"failed with {code}: {group.items:,}, for example {_item_name(group.example)}")
+    for event in events:
+        output.data(f"{show_moment(event.at)}  {event.act}" + (f": {event.detail}" if event.detail else ""))
+
+
+def _job_object(
+    view: "JobView", failures: "list[FailureGroup]", events: "list[EventView]"
+) -> dict[str, object]:
+    named = {name: getattr(view, name) for name in view.__slots__}
+    groups = [{"error_code": g.error_code, "items": g.items, "example": _item_name(g.example)} for g in failures]
+    return {**named, "done": view.done, "failures": groups, "events": [event._asdict() for event in events]}
+
+
+def _item_name(item_id: int) -> str:
+    from backstay.core.ids import show_item
+
+    return show_item(item_id)
+
+
+def print_job(view: "JobView") -> None:
+    stopping = f", being stopped ({view.stop_reason})" if view.stop_reason and not view.ended else ""
+    counts = ("succeeded", "failed", "skipped", "cancelled", "repeats")
+    output.record(
+        (
+            ("job", str(view.id)),
+            ("state", f"{view.state}{stopping}" + ("" if view.sealed else ", still being submitted")),
+            ("handler", view.handler),
+            ("label", view.label),
+            ("items", f"{view.done:,} of {view.total:,} done, {view.processing:,} at the provider"),
+            *((name, f"{getattr(view, name):,}" if getattr(view, name) else None) for name in counts),
+            ("priority", str(view.priority) if view.priority else None),
+            *((name, getattr(view, name)) for name in ("retry", "delivery", "idempotency_key")),
+            ("created", show_moment(view.created_at)),
+            ("started", show_moment(view.started_at) if view.started_at else None),
+            ("ended", show_moment(view.finished_at) if view.finished_at else None),
+            ("deadline", show_moment(view.deadline_at) if view.deadline_at else None),
+            ("time limit", None if view.ended else show_moment(view.timeout_at)),
+        )
+    )
+
+
+@click.command(
+    "watch",
+    cls=Command,
+    examples=("backstay job watch 12", "backstay job watch 12 --timeout 30m", "backstay job watch 12 --json"),
+)
+@job_argument
+@click.option("--timeout", type=Duration(), help="Give up waiting after this time, with exit code 6.")
+@db_option
+@json_option
+@click.pass_context
+def watch(ctx: click.Context, job_id: int, timeout: float | None, db: str | None, as_json: bool) -> None:
+    """Follows a job until it ends.
+
+    The exit code is 0 when all went well, 3 when items failed and 1 when the job was cancelled. Ctrl-C stops the
+    watching, not the job.
+    """
+    from backstay.cli.watch import Watch
+
+    app = access.open_app(db)
+    try:
+        with Watch.on(as_json) as seen:
+            view = access.with_client(app, lambda client: client.job(job_id).wait(seen.show, timeout))
+    except KeyboardInterrupt:
+        output.note(f"job {job_id} goes on; to watch it again: backstay job watch {job_id}")
+        ctx.exit(130)
+    if not as_json:
+        print_job(view)
+    if view.failed or view.state == "failed":
+        output.note(f"{view.failed:,} items failed; to see why: backstay job show {job_id}")
+        ctx.exit(3)
+    ctx.exit(1 if view.state == "cancelled" else 0)
+
+
+def _act(db: str | None, job_id: int, verb: str, as_json: bool) -> None:
+    """Does one of the verbs that a job has, and shows what it is afterwards."""
+
+    async def act(client: "Client") -> "tuple[int | None, JobView]":
+        changed = await getattr(client.job(job_id), verb)()
+        return changed, await client.job(job_id).show()
+
+    changed, view = access.with_client(access.open_app(db), act)
+    count = {} if changed is None else {"items": changed}
+    if as_json:
+        output.data(output.as_json({"job": job_id, "act": verb, "state": view.state, **count}))
+    else:
+        output.data(f"job {job_id} is {view.state}" + (f", {changed:,} items are queued again" if count else ""))
+
+
+@click.command("pause", cls=Command, examples=("backstay job pause 12",))
+@job_argument
+@db_option
+@json_option
+def pause(job_id: int, db: str | None, as_json: bool) -> None:
+    """Starts no more items of a job for now; what runs goes on to its end."""
+    _act(db, job_id, "pause", as_json)
+
+
+@click.command("resume", cls=Command, examples=("backstay job resume 12",))
+@job_argument
+@db_option
+@json_option
+def resume(job_id: int, db: str | None, as_json: bool) -> None:
+    """Lets a paused job go on. The time it was paused does not count against its time limit."""
+    _act(db, job_id, "resume", as_json)
+
+
+@click.command("cancel", cls=Command, examples=("backstay job cancel 12",))
+@job_argument
+@db_option
+@json_option
+def cancel(job_id: int, db: str | None, as_json: bool) -> None:
+    """Ends a job: waiting items now, running ones as soon as their workers hear of it. Results are kept."""
+    _act(db, job_id, "cancel", as_json)
+
+
+@click.command("retry", cls=Command, examples=("backstay job retry 12", "backstay job retry 12 --json"))
+@job_argument
+@db_option
+@json_option
+def retry(job_id: int, db: str | None, as_json: bool) -> None:
+    """Queues every failed item of a job afresh, with all its attempts before it."""
+    _act(db, job_id, "retry", as_json)
+
+
+@click.command(
+    "results",
+    cls=Command,
+    examples=("backstay job results 12 > results.jsonl", "backstay job results 12 --failed | head"),
+)
+@job_argument
+@click.option("--failed", is_flag=True, help="Only the items that failed.")
+@db_option
+@json_option
+def results(job_id: int, failed: bool, db: str | None, as_json: bool) -> None:
+    """Prints the items that have ended as JSON Lines, in the order of submit, with or without --json."""
+
+    async def stream(client: "Client") -> None:
+        async for row in client.store.views.results(job_id, client.owner):
+            if not failed or row.state == "failed":
+                output.data(_result_line(row))
+
+    access.with_client(access.open_app(db), stream)
+
+
+def _result_line(row: "ResultRow") -> str:
+    """Payload and result are put in as the texts they are stored as: no number loses a digit on the way."""
+    from backstay.core.ids import position_of, show_item
+
+    head = {"item": show_item(row.id), "position": position_of(row.id), "state": row.state}
+    tail = {
+        "error_code": row.error_code,
+        "message": row.message,
+        "attempts": row.attempt_count,
+        "repeats": row.repeats,
+    }
+    bodies = f'"payload": {row.body}, "value": {row.result or "null"}'
+    return f"{output.as_json(head)[:-1]}, {bodies}, {output.as_json(tail)[1:]}"

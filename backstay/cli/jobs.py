@@ -1,0 +1,58 @@
+"""`backstay jobs`: the list."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from backstay.cli import access, output
+from backstay.cli.command import Command, db_option, json_option
+
+if TYPE_CHECKING:
+    from backstay.client import Client
+    from backstay.store.views import JobView
+
+ROWS_MAX = 1_000
+
+
+@click.command(
+    "jobs",
+    cls=Command,
+    examples=(
+        "backstay jobs",
+        "backstay jobs --limit 5 --json",
+        "backstay jobs --before 120        # the page after the one that ended with job 120",
+    ),
+)
+@click.option("--limit", type=click.IntRange(1, ROWS_MAX), default=20, show_default=True, help="How many to show.")
+@click.option("--before", type=click.IntRange(1), metavar="JOB", help="Only jobs older than this one.")
+@db_option
+@json_option
+def jobs(limit: int, before: int | None, db: str | None, as_json: bool) -> None:
+    """Lists jobs, the newest first."""
+    from backstay.store.views import LAST_ID
+
+    async def read(client: "Client") -> "list[JobView]":
+        return await client.store.views.jobs(client.owner, before or LAST_ID, limit)
+
+    views = access.with_client(access.open_app(db), read)
+    if as_json:
+        for view in views:
+            output.data(output.as_json(view))
+        return
+    if views:
+        output.table(("JOB", "STATE", "DONE", "FAILED", "HANDLER", "CREATED", "LABEL"), map(_row, views))
+    if len(views) == limit:
+        output.note(f"more: backstay jobs --before {views[-1].id}")
+    elif not views:
+        output.note("no jobs" if before is None else f"no jobs before {before}")
+
+
+def _row(view: "JobView") -> tuple[object, ...]:
+    done = f"{view.done:,}/{view.total:,}"
+    return str(view.id), view.state, done, view.failed, view.handler, show_moment(view.created_at), view.label
+
+
+def show_moment(at: int) -> str:
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(at / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -1,0 +1,36 @@
+"""`backstay migrate`: the database gets the schema of this version."""
+
+import click
+
+from backstay.cli import access, output
+from backstay.cli.command import Command, db_option, json_option
+
+
+@click.command(
+    "migrate",
+    cls=Command,
+    examples=("backstay migrate", "backstay migrate --db postgresql://backstay@localhost/backstay"),
+)
+@db_option
+@json_option
+def migrate(db: str | None, as_json: bool) -> None:
+    """Brings the database to the schema of this version. Running it again changes nothing.
+
+    An SQLite file is made and brought up to date by itself at its first use; PostgreSQL wants this command.
+    """
+    from backstay import wiring
+
+    target = access.choose(db)
+
+    async def act() -> tuple[str | None, str | None]:
+        before = await wiring.schema_version(target.url)
+        await wiring.migrate(target.url)
+        return before, await wiring.schema_version(target.url)
+
+    before, after = access.run(act())
+    if as_json:
+        output.data(output.as_json({"before": before, "after": after, "changed": before != after}))
+    elif before == after:
+        output.data(f"the schema is {after} already")
+    else:
+        output.data(f"the schema went from {before or 'nothing'} to {after}")

@@ -1,0 +1,115 @@
+"""`backstay provider …`: the services behind the handlers, and the holds on them."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from backstay.cli import access, output
+from backstay.cli.command import Command, Duration, LazyGroup, db_option, json_option
+
+if TYPE_CHECKING:
+    from backstay.client import Client
+    from backstay.core.breaker import Breaker
+
+COMMANDS = {
+    "list": ("backstay.cli.provider:list_", "List providers and the state of their breakers."),
+    "hold": ("backstay.cli.provider:hold", "Send a provider nothing more for now."),
+    "release": ("backstay.cli.provider:release", "Close a provider's breaker or end its hold."),
+}
+
+provider = LazyGroup(
+    "provider",
+    lazy=COMMANDS,
+    examples=(
+        "backstay provider list",
+        "backstay provider hold openai --reason 'quota' --for 2h",
+        "backstay provider release openai",
+    ),
+    help="Lists, holds or releases the services behind the handlers.",
+    no_args_is_help=True,
+)
+
+
+@click.command("list", cls=Command, examples=("backstay provider list", "backstay provider list --json"))
+@db_option
+@json_option
+def list_(db: str | None, as_json: bool) -> None:
+    """Lists the providers that workers run or that were ever held, with the state of their breakers."""
+    from backstay.core.breaker import Breaker
+
+    async def read(client: "Client") -> "tuple[list[Breaker], int]":
+        holds = await client.store.holds()
+        names = holds.providers.keys() | await known_providers(client)
+        return [holds.providers.get(name, Breaker(name)) for name in sorted(names)], holds.now
+
+    breakers, now = access.with_client(access.open_app(db), read)
+    if as_json:
+        for breaker in breakers:
+            output.data(output.as_json(_object(breaker)))
+    elif breakers:
+        output.table(("PROVIDER", "STATE", "UNTIL", "WHY"), (_row(breaker, now) for breaker in breakers))
+    else:
+        output.note("no providers: no worker has run yet")
+
+
+async def known_providers(client: "Client") -> set[str]:
+    return {name for worker in await client.store.views.workers() for name in worker.providers.values()}
+
+
+def _object(breaker: "Breaker") -> dict[str, object]:
+    shown = ("provider", "state", "since_at", "until_at", "reason")
+    return {name: getattr(breaker, name) for name in shown}
+
+
+def _row(breaker: "Breaker", now: int) -> tuple[object, ...]:
+    from backstay.core.breaker import BreakerState
+    from backstay.core.reasons import show_time
+
+    until = None if breaker.until_at is None else show_time(breaker.until_at, now)
+    if until is None and breaker.state is BreakerState.HELD:
+        until = "released by hand"
+    return breaker.provider, breaker.state, until, breaker.reason
+
+
+@click.command(
+    "hold",
+    cls=Command,
+    examples=("backstay provider hold openai --reason 'quota used up'", "backstay provider hold openai --for 2h"),
+)
+@click.argument("name", metavar="PROVIDER")
+@click.option("--reason", default="held by hand", show_default=True, help="Why; shown to whoever wonders.")
+@click.option("--for", "seconds", type=Duration(), help="Ends by itself after this time; without it, by `release`.")
+@db_option
+@json_option
+def hold(name: str, reason: str, seconds: float | None, db: str | None, as_json: bool) -> None:
+    """Sends a provider nothing more for now: its items stay queued and lose no attempt."""
+    from backstay.core.failures import one_line
+
+    async def act(client: "Client") -> "tuple[Breaker, bool]":
+        change = await client.store.hold(name, one_line(reason), seconds)
+        return change.after, name in await known_providers(client)
+
+    after, known = access.with_client(access.open_app(db), act)
+    if not known:
+        output.note(f"no worker has told of a provider {name!r} yet; it is held all the same")
+    output.data(output.as_json(_object(after)) if as_json else f"provider {name} is {after.state}")
+
+
+@click.command("release", cls=Command, examples=("backstay provider release openai",))
+@click.argument("name", metavar="PROVIDER")
+@db_option
+@json_option
+def release(name: str, db: str | None, as_json: bool) -> None:
+    """Closes a provider's breaker or ends its hold: its items flow again at once."""
+    from backstay.core.errors import NotFound
+
+    async def act(client: "Client") -> "Breaker":
+        holds = await client.store.holds()
+        if name not in holds.providers:
+            raise NotFound(f"no provider {name!r} is held or open", hint="`backstay provider list` shows them all")
+        change = await client.store.release(name)
+        await client.store.notify()
+        return change.after
+
+    after = access.with_client(access.open_app(db), act)
+    output.data(output.as_json(_object(after)) if as_json else f"provider {name} is {after.state}")

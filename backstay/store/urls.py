@@ -1,0 +1,44 @@
+"""Database URLs: what of them is ours, and what may be shown."""
+
+from typing import NamedTuple
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from backstay.core.errors import UsageError
+
+_ON = {"on": True, "off": False}
+
+
+class PostgresUrl(NamedTuple):
+    """A URL as the driver takes it, and our own options from its query.
+
+    Behind PgBouncer in transaction mode both are off: ?listen=off&prepared_statements=off
+    """
+
+    dsn: str
+    listen: bool = True
+    prepared_statements: bool = True
+
+
+def postgres_url(url: str) -> PostgresUrl:
+    parts = urlsplit(url)
+    own: dict[str, bool] = {}
+    others: list[tuple[str, str]] = []
+    for name, value in parse_qsl(parts.query, keep_blank_values=True):
+        if name not in ("listen", "prepared_statements"):
+            others.append((name, value))
+        elif value not in _ON:
+            raise UsageError(f"{name} in the database URL must be on or off, not {value!r}")
+        else:
+            own[name] = _ON[value]
+    return PostgresUrl(urlunsplit(parts._replace(query=urlencode(others))), **own)
+
+
+def is_postgres(url: str) -> bool:
+    return urlsplit(url).scheme in ("postgres", "postgresql")
+
+
+def shown(url: str) -> str:
+    """A URL without its password and query, for people and logs."""
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit((parts.scheme, host, parts.path, "", ""))

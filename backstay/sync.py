@@ -1,0 +1,101 @@
+"""The same, for programs without asyncio: one thread runs the event loop, every method waits for its answer."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from backstay.app import Backstay
+from backstay.client import Items, Job, Result
+from backstay.engine.tick import TickReport
+from backstay.handlers.handler import Handler
+from backstay.store.views import JobView
+
+T = TypeVar("T")
+
+
+class SyncBackstay:
+    """`with SyncBackstay(app) as backstay: backstay.submit(f, items).wait()`"""
+
+    def __init__(self, app: Backstay | str) -> None:
+        self.app = Backstay(app) if isinstance(app, str) else app
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="backstay-sync", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        self.run(self.app.open())
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def close(self) -> None:
+        self.run(self.app.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def submit(self, handler: str | Handler, items: Items, **options: Any) -> "SyncJob":
+        return SyncJob(self, self.run(self.app.submit(handler, items, **options)))
+
+    def job(self, job_id: int) -> "SyncJob":
+        return SyncJob(self, self.run(self.app.job(job_id)))
+
+    def tick(self, depth: int = 0) -> TickReport:
+        return self.run(self.app.tick(depth))
+
+    @contextmanager
+    def working(self, concurrency: int | None = None) -> Iterator[None]:
+        """Runs a worker in the background while the block runs."""
+        block = self.app.working(concurrency)
+        self.run(block.__aenter__())
+        try:
+            yield
+        finally:
+            self.run(block.__aexit__(None, None, None))
+
+
+class SyncJob:
+    """A job whose methods wait for their answer."""
+
+    def __init__(self, face: SyncBackstay, job: Job) -> None:
+        self._face = face
+        self._job = job
+        self.id = job.id
+
+    def show(self) -> JobView:
+        return self._face.run(self._job.show())
+
+    def wait(self, progress: Callable[[JobView], None] | None = None, timeout_seconds: float | None = None) -> JobView:
+        return self._face.run(self._job.wait(progress, timeout_seconds))
+
+    def results(self) -> Iterator[Result]:
+        results = self._job.results()
+        while (result := self._face.run(_next(results.__anext__))) is not None:
+            yield result
+
+    def pause(self) -> None:
+        self._face.run(self._job.pause())
+
+    def resume(self) -> None:
+        self._face.run(self._job.resume())
+
+    def cancel(self) -> None:
+        self._face.run(self._job.cancel())
+
+    def retry(self) -> int:
+        return self._face.run(self._job.retry())
+
+
+async def _next(step: Callable[[], Any]) -> Result | None:
+    try:
+        result: Result = await step()
+    except StopAsyncIteration:
+        return None
+    return result

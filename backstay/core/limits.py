@@ -40,6 +40,11 @@ class Limits:
     def __post_init__(self) -> None:
         for field in fields(self):
             _require_in_range(field.name, getattr(self, field.name))
+        if self.around_seconds >= self.submitting_seconds:
+            raise UsageError(
+                f"submitting_seconds must be above send guard, visibility lag and margin together"
+                f" ({self.around_seconds:g}), not {self.submitting_seconds:g}"
+            )
         # A lease must outlive the beat that extends it, and the time in which nothing may be sent any more.
         for name, value in (
             ("heartbeat_seconds", self.heartbeat_seconds),
@@ -47,6 +52,11 @@ class Limits:
         ):
             if value >= self.lease_seconds:
                 raise UsageError(f"{name} must be below lease_seconds ({self.lease_seconds:g}), not {value:g}")
+
+    @property
+    def around_seconds(self) -> float:
+        """What comes on top of a run's own time before a lost request is certain to have landed."""
+        return self.send_guard_seconds + self.visibility_lag_seconds + self.reconcile_margin_seconds
 
 
 # From, to; a whole number where the field counts things. Zero is allowed where none is a sensible answer.
@@ -78,15 +88,9 @@ RANGES: Final[Mapping[str, tuple[float, float]]] = MappingProxyType(
 )
 
 
-def reconcile_after_ms(limits: Limits) -> int:
+def reconcile_after_ms(limits: Limits, run_seconds: float) -> int:
     """How long after a claim the provider can be trusted to show a submission, or that there was none."""
-    seconds = (
-        limits.send_guard_seconds
-        + limits.call_timeout_seconds
-        + limits.visibility_lag_seconds
-        + limits.reconcile_margin_seconds
-    )
-    return round(seconds * 1_000)
+    return round((run_seconds + limits.around_seconds) * 1_000)
 
 
 def _require_in_range(name: str, value: object) -> None:

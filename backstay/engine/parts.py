@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from backstay.clock import Clock, Tasks
 from backstay.core.events import Event
-from backstay.core.limits import Limits
+from backstay.core.limits import Limits, reconcile_after_ms
 from backstay.core.models import Claimed, Delivery, JobTerms
 from backstay.core.outcomes import Terms
 from backstay.core.retry import policy_named
@@ -77,14 +77,16 @@ class Parts:
         return int(self.limits.lease_seconds * 1000)
 
     def run_seconds(self, handler: Handler) -> float:
-        """How long one run of a handler may take. A task's run is one call; a function's is all it does."""
+        """How long one run of a handler may take. A task's run is one call; a function's is all it does.
+
+        A run that can be asked about is short enough for its item to be taken up in time after a crash.
+        """
         if handler.rules.timeout_seconds is not None:
             return handler.rules.timeout_seconds
-        is_task = isinstance(handler, TaskHandler)
-        return self.limits.call_timeout_seconds if is_task else self.limits.handler_timeout_seconds
+        limits = self.limits
+        seconds = limits.call_timeout_seconds if isinstance(handler, TaskHandler) else limits.handler_timeout_seconds
+        return min(seconds, limits.submitting_seconds - limits.around_seconds) if handler.askable else seconds
 
     def reconcile_ms(self, handler: Handler) -> int:
         """How long after a claim a request sent under it may still turn up at the provider."""
-        limits = self.limits
-        around = limits.send_guard_seconds + limits.visibility_lag_seconds + limits.reconcile_margin_seconds
-        return int((around + self.run_seconds(handler)) * 1000)
+        return reconcile_after_ms(self.limits, self.run_seconds(handler))

@@ -80,6 +80,8 @@ class PostgresDatabase:
 
     async def notify(self) -> None:
         """Tells idle workers to look now. A hint: polling alone suffices."""
+        if not self._url.listen:
+            return
         try:
             async with self._opened().acquire() as connection:
                 await connection.execute(f"NOTIFY {WAKE_CHANNEL}")

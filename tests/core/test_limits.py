@@ -61,8 +61,8 @@ def test_a_lease_outlives_its_heartbeat_and_its_send_guard(name):
 
 
 def test_a_submission_is_reconciled_after_guard_call_lag_and_margin():
-    assert reconcile_after_ms(BALANCED) == (10 + 60 + 10 + 10) * 1_000
-    assert reconcile_after_ms(Limits(call_timeout_seconds=0.5, send_guard_seconds=0)) == 20_500
+    assert reconcile_after_ms(BALANCED, run_seconds=60) == (10 + 60 + 10 + 10) * 1_000
+    assert reconcile_after_ms(Limits(send_guard_seconds=0), run_seconds=0.5) == 20_500
 
 
 @pytest.mark.parametrize(

@@ -26,29 +26,26 @@ SELECT subject, {now}, act, detail FROM {batch(subject text, act text, detail te
 
 -- name: count_items
 -- Moves the jobs' counters with their items, in the same transaction, and ends a job with its last item.
+-- Rows are locked in order, against deadlocks. The sums are of the row being updated: what a statement read before it
+-- waited for a lock is stale, and written back it would undo another worker's count.
 WITH locked AS MATERIALIZED (
     SELECT id FROM jobs WHERE id IN (SELECT job_id FROM {batch(job_id bigint, processing bigint, succeeded bigint, failed bigint, skipped bigint, cancelled bigint, repeats bigint)})
     ORDER BY id {for_update}
-), counted AS (
-    SELECT jobs.id, jobs.total, jobs.sealed, jobs.stop_reason, jobs.state,
-        jobs.processing + batch.processing AS processing, jobs.succeeded + batch.succeeded AS succeeded,
-        jobs.failed + batch.failed AS failed, jobs.skipped + batch.skipped AS skipped,
-        jobs.cancelled + batch.cancelled AS cancelled, jobs.repeats + batch.repeats AS repeats
-    FROM locked JOIN jobs ON jobs.id = locked.id
-    JOIN {batch(job_id bigint, processing bigint, succeeded bigint, failed bigint, skipped bigint, cancelled bigint, repeats bigint)} ON batch.job_id = jobs.id
-), ended AS (
-    SELECT counted.*,
-        CASE WHEN sealed = 1 AND total = succeeded + failed + skipped + cancelled THEN 1 ELSE 0 END AS over
-    FROM counted
 )
 UPDATE jobs SET
-    processing = ended.processing, succeeded = ended.succeeded, failed = ended.failed, skipped = ended.skipped,
-    cancelled = ended.cancelled, repeats = ended.repeats,
-    finished_at = CASE WHEN ended.over = 1 THEN {now} ELSE jobs.finished_at END,
-    held = CASE WHEN ended.over = 1 THEN 0 ELSE jobs.held END,
-    state = CASE WHEN ended.over = 0 THEN jobs.state
-                 WHEN ended.stop_reason = 'cancel' THEN 'cancelled'
-                 WHEN ended.stop_reason = 'timeout' THEN 'failed'
-                 WHEN ended.succeeded > 0 THEN 'completed' ELSE 'failed' END
-FROM ended WHERE jobs.id = ended.id
+    processing = jobs.processing + moved.processing, succeeded = jobs.succeeded + moved.succeeded,
+    failed = jobs.failed + moved.failed, skipped = jobs.skipped + moved.skipped,
+    cancelled = jobs.cancelled + moved.cancelled, repeats = jobs.repeats + moved.repeats,
+    finished_at = CASE WHEN jobs.sealed = 1 AND jobs.total = jobs.succeeded + jobs.failed + jobs.skipped + jobs.cancelled + moved.ended
+                       THEN {now} ELSE jobs.finished_at END,
+    held = CASE WHEN jobs.sealed = 1 AND jobs.total = jobs.succeeded + jobs.failed + jobs.skipped + jobs.cancelled + moved.ended
+                THEN 0 ELSE jobs.held END,
+    state = CASE WHEN jobs.sealed = 0 OR jobs.total <> jobs.succeeded + jobs.failed + jobs.skipped + jobs.cancelled + moved.ended
+                 THEN jobs.state
+                 WHEN jobs.stop_reason = 'cancel' THEN 'cancelled'
+                 WHEN jobs.stop_reason = 'timeout' THEN 'failed'
+                 WHEN jobs.succeeded + moved.succeeded > 0 THEN 'completed' ELSE 'failed' END
+FROM (SELECT batch.*, batch.succeeded + batch.failed + batch.skipped + batch.cancelled AS ended
+      FROM locked JOIN {batch(job_id bigint, processing bigint, succeeded bigint, failed bigint, skipped bigint, cancelled bigint, repeats bigint)} ON batch.job_id = locked.id) AS moved
+WHERE jobs.id = moved.job_id
 RETURNING jobs.id, jobs.state;

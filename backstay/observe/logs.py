@@ -1,0 +1,177 @@
+"""Words every event as a structured log line: JSON off a terminal, columns on one. Never payloads or results."""
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any, TextIO, assert_never
+
+import structlog
+
+from backstay.core.breaker import BreakerState
+from backstay.core.events import (
+    BreakerChanged,
+    Event,
+    ItemLogged,
+    ItemsClaimed,
+    ItemsExpired,
+    ItemsRescued,
+    ItemsSettled,
+    ItemsSubmitted,
+    JobEnded,
+    JobsTimedOut,
+    LeasesLost,
+    TickEnded,
+    Trouble,
+    WorkerStarted,
+    WorkerStopped,
+)
+from backstay.core.ids import job_of, show_item
+from backstay.core.models import Settlement
+from backstay.core.states import ItemState, JobState
+
+LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+ITEMS_NAMED_MAX = 20
+
+Say = Callable[..., Any]
+
+
+class Logs:
+    """A listener. It looks at the level before it looks at items, for they come by the thousand."""
+
+    def __init__(self, stream: TextIO, level: str = "info", as_json: bool | None = None) -> None:
+        """JSON unless the stream is a terminal, or as `as_json` says."""
+        self._level = LEVELS[level]
+        self._log = _logger(Sink(stream), self._level, as_json if as_json is not None else not stream.isatty())
+
+    def __call__(self, event: Event) -> None:
+        say = self._log
+        match event:
+            case ItemsSettled():
+                self._settled(event)
+            case ItemsClaimed():
+                say.debug("items claimed", worker=event.worker, items=event.items)
+            case ItemsSubmitted():
+                say.info("items submitted", job=event.job_id, handler=event.handler, items=event.items)
+            case ItemLogged():
+                say.info("item says", **_named(event.item_id), text=event.text)
+            case LeasesLost():
+                items = [show_item(item) for item in event.items[:ITEMS_NAMED_MAX]]
+                say.warning("leases lost", worker=event.worker, items=len(event.items), some=items)
+            case ItemsRescued():
+                say.info("items rescued", worker=event.worker, handler=event.handler, items=event.items)
+            case ItemsExpired():
+                say.warning("items past their deadline", items=event.items, status="failed", error_code="GW_TIMEOUT")
+            case JobEnded():
+                ended = say.warning if event.state is JobState.FAILED else say.info
+                ended("job ended", job=event.job_id, status=event.state.value)
+            case JobsTimedOut():
+                say.warning("jobs exceeded their maximum runtime", jobs=list(event.jobs))
+            case BreakerChanged():
+                self._breaker(event)
+            case Trouble():
+                say.warning("trouble", where=event.where, message=event.message)
+            case TickEnded():
+                took = round(event.seconds * 1000)
+                say.info("tick ended", depth=event.depth, items=event.items, duration_ms=took, follow_up=event.follow_up)
+            case WorkerStarted():
+                say.info("worker started", worker=event.worker, handlers=list(event.handlers))
+            case WorkerStopped():
+                say.info("worker stopped", worker=event.worker, handed_back=event.handed_back)
+            case _:
+                assert_never(event)
+
+    def _breaker(self, event: BreakerChanged) -> None:
+        before, after = event.before, event.after
+        calm = after.state in (BreakerState.CLOSED, BreakerState.HALF_OPEN)
+        say = self._log.info if calm else self._log.warning
+        say("breaker changed", provider=after.provider, breaker=after.state.value, was=before.state.value, why=after.reason)
+
+    def _settled(self, event: ItemsSettled) -> None:
+        if self._level > logging.WARNING:
+            return
+        told: Iterable[Settlement] = event.settlements
+        if self._level > logging.DEBUG:
+            told = [settlement for settlement in told if settlement.state not in _CALM]
+        breaker = ""
+        for settlement in told:
+            breaker = breaker or show_breakers(event.breakers)
+            say, words = self._words(settlement)
+            say(words, **_settlement(settlement), breaker=breaker)
+
+    def _words(self, settlement: Settlement) -> tuple[Say, str]:
+        match settlement.state:
+            case ItemState.SUCCEEDED | ItemState.SKIPPED | ItemState.CANCELLED:
+                return self._log.debug, f"item {settlement.state.value}"
+            case ItemState.FAILED:
+                return self._log.warning, "item failed"
+            case ItemState.PROCESSING:
+                return self._log.debug, "item at the provider"
+            case ItemState.SUBMITTING:
+                return self._log.info, "item to be asked about"
+            case ItemState.QUEUED:
+                return self._log.info, _QUEUED_WORDS.get(settlement.act or "", "item to be retried")
+            case _:
+                assert_never(settlement.state)
+
+
+_CALM = frozenset({ItemState.SUCCEEDED, ItemState.SKIPPED, ItemState.CANCELLED, ItemState.PROCESSING})
+_QUEUED_WORDS = {
+    "handed_back": "item handed back",
+    "held": "item waits for its provider",
+    "rescued": "item rescued",
+    "repeat": "item to be sent again",
+}
+
+
+def show_breakers(breakers: dict[str, str]) -> str:
+    """Which breakers are not closed; a settlement does not say which provider it called."""
+    troubled = [f"{name}:{state}" for name, state in sorted(breakers.items()) if state != BreakerState.CLOSED]
+    return " ".join(troubled) or BreakerState.CLOSED.value
+
+
+def _named(item_id: int) -> dict[str, Any]:
+    return {"job": job_of(item_id), "item": show_item(item_id)}
+
+
+def _settlement(settlement: Settlement) -> dict[str, Any]:
+    attempt = settlement.attempt
+    return {
+        **_named(settlement.id),
+        "status": settlement.state.value,
+        "attempt": attempt.number if attempt else settlement.attempt_count,
+        "duration_ms": attempt.duration_ms if attempt else None,
+        "provider_status": attempt.provider_status if attempt else None,
+        "error_code": settlement.error_code,
+        **({"retry_in_ms": settlement.delay_ms} if settlement.state is ItemState.QUEUED else {}),
+    }
+
+
+class Sink:
+    """Where lines go. A log that cannot be written any more must not stop work that is paid for."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self.lost = 0
+
+    def msg(self, line: str) -> None:
+        try:
+            self._stream.write(line + "\n")
+            self._stream.flush()
+        except (OSError, ValueError):  # a closed pipe, a full disk, a closed file
+            self.lost += 1
+
+    debug = info = warning = error = msg
+
+
+def _logger(sink: Sink, level: int, as_json: bool) -> Any:
+    """A logger of our own: the application's structlog settings are none of our business."""
+    last: Any = structlog.processors.JSONRenderer(default=str) if as_json else structlog.dev.ConsoleRenderer()
+    return structlog.wrap_logger(
+        sink,
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            last,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        cache_logger_on_first_use=True,
+    )

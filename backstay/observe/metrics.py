@@ -1,0 +1,146 @@
+"""Counts events for Prometheus, a group at a time, and shows how deep the queues are when it is told."""
+
+from collections import Counter as Tally
+from collections.abc import Iterable, Mapping
+from typing import Protocol, assert_never
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from backstay.core.breaker import Breaker, BreakerState
+from backstay.core.events import (
+    BreakerChanged,
+    Event,
+    ItemLogged,
+    ItemsClaimed,
+    ItemsExpired,
+    ItemsRescued,
+    ItemsSettled,
+    ItemsSubmitted,
+    JobEnded,
+    JobsTimedOut,
+    LeasesLost,
+    TickEnded,
+    Trouble,
+    WorkerStarted,
+    WorkerStopped,
+)
+from backstay.core.states import TERMINAL, ItemState
+
+# From a quick call to the longest run a handler gets by default.
+ATTEMPT_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+STATE_NUMBERS = {BreakerState.CLOSED: 0, BreakerState.HALF_OPEN: 1, BreakerState.OPEN: 2, BreakerState.HELD: 3}
+
+
+class Depth(Protocol):
+    """The unfinished items of one handler."""
+
+    @property
+    def handler(self) -> str: ...
+    @property
+    def items(self) -> int: ...
+    @property
+    def oldest_at(self) -> int: ...
+
+
+class Metrics:
+    """A listener with a registry of its own, so that an application's metrics are not touched."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.submitted = self._counter("items_submitted", "Items submitted by this process.")
+        self.claimed = self._counter("items_claimed", "Items claimed.")
+        self.settled = self._counter("items_settled", "Items that ended, by state.", "state")
+        self.failed = self._counter("items_failed", "Items that failed for good, by error code.", "code")
+        self.retries = self._counter("retries", "Tries that failed and are made again.")
+        self.repeats = self._counter("repeats", "Calls sent again although the first may have been done and paid.")
+        self.rescued = self._counter("rescued", "Items taken up after their worker was lost.")
+        self.leases_lost = self._counter("leases_lost", "Items whose lease ended under their worker.")
+        self.jobs_ended = self._counter("jobs_ended", "Jobs that ended, by state.", "state")
+        self.ticks = self._counter("ticks", "Bounded invocations.")
+        self.chain_depth = self._counter("chain_depth_reached", "Invocations, by their depth in a chain.", "depth")
+        self.troubles = self._counter("troubles", "Things that went wrong and are tried again by themselves.")
+        self.open_seconds = self._counter("breaker_open_seconds", "Time a provider was not called.", "provider")
+        self.attempt_seconds = Histogram(
+            "backstay_attempt_seconds", "How long tries took.", buckets=ATTEMPT_BUCKETS, registry=self.registry
+        )
+        self.depth = self._gauge("queue_depth", "Unfinished items, by handler.", "handler")
+        self.oldest = self._gauge("queue_oldest_seconds", "Age of the oldest unfinished job, by handler.", "handler")
+        self.stuck = self._gauge("stuck_items", "Items whose worker is gone, waiting to be taken up (at most 1000).")
+        self.breaker = self._gauge("breaker_state", "0 closed, 1 half-open, 2 open, 3 held.", "provider")
+        self._handlers: set[str] = set()
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"backstay_{name}", text, labels, registry=self.registry)
+
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        # All processes look at one database: the newest look is the truth, a sum would count it several times.
+        mode = "livemostrecent"
+        return Gauge(f"backstay_{name}", text, labels, registry=self.registry, multiprocess_mode=mode)  # type: ignore[arg-type]
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case ItemsSettled():
+                self._settled(event)
+            case ItemsClaimed():
+                self.claimed.inc(event.items)
+            case ItemsSubmitted():
+                self.submitted.inc(event.items)
+            case LeasesLost():
+                self.leases_lost.inc(len(event.items))
+            case ItemsRescued():
+                self.rescued.inc(event.items)
+            case ItemsExpired():
+                self.settled.labels(ItemState.FAILED.value).inc(event.items)
+                self.failed.labels("GW_TIMEOUT").inc(event.items)
+            case JobEnded():
+                self.jobs_ended.labels(event.state.value).inc()
+            case BreakerChanged():
+                self._changed(event)
+            case Trouble():
+                self.troubles.inc()
+            case TickEnded():
+                self.ticks.inc()
+                self.chain_depth.labels(str(event.depth)).inc()
+            case WorkerStarted() | WorkerStopped() | ItemLogged() | JobsTimedOut():
+                return
+            case _:
+                assert_never(event)
+
+    def _settled(self, event: ItemsSettled) -> None:
+        settlements = event.settlements
+        for state, items in Tally(settlement.state for settlement in settlements).items():
+            if state in TERMINAL:
+                self.settled.labels(state.value).inc(items)
+        codes = Tally(s.error_code or "UNKNOWN" for s in settlements if s.state is ItemState.FAILED)
+        for code, items in codes.items():
+            self.failed.labels(str(code)).inc(items)
+        observe = self.attempt_seconds.observe
+        retries = 0
+        for settlement in settlements:
+            attempt = settlement.attempt
+            if attempt is not None:
+                observe(attempt.duration_ms / 1000)
+                retries += attempt.outcome == "retry"
+        self.retries.inc(retries)
+        self.repeats.inc(sum(settlement.act == "repeat" for settlement in settlements))
+
+    def _changed(self, event: BreakerChanged) -> None:
+        """The worker that changes a breaker tells of it, and no other: so the time is counted once."""
+        before, after = event.before, event.after
+        if before.state in (BreakerState.OPEN, BreakerState.HELD):
+            self.open_seconds.labels(after.provider).inc(max(after.since_at - before.since_at, 0) / 1000)
+        self.breaker.labels(after.provider).set(STATE_NUMBERS[after.state])
+
+    def show_depths(self, depths: Iterable[Depth], stuck: int, now_ms: int) -> None:
+        """What the store says now; a handler whose queue has emptied stands at nought."""
+        found = {depth.handler: depth for depth in depths}
+        self._handlers |= found.keys()
+        for handler in self._handlers:
+            depth = found.get(handler)
+            self.depth.labels(handler).set(depth.items if depth else 0)
+            self.oldest.labels(handler).set(max(now_ms - depth.oldest_at, 0) / 1000 if depth else 0)
+        self.stuck.set(stuck)
+
+    def show_breakers(self, breakers: Mapping[str, Breaker]) -> None:
+        for name, breaker in breakers.items():
+            self.breaker.labels(name).set(STATE_NUMBERS[breaker.state])

@@ -46,7 +46,7 @@ class Settings(BaseModel):
     circuit_cooldown_ms: int | None = None
 
     # single bounds over the profile's, by the name they have in it
-    limits: dict[str, float] = Field(default_factory=dict)
+    limits: dict[str, int | float] = Field(default_factory=dict)
 
     def bounds(self) -> Limits:
         """The profile's limits with the single settings over them."""
@@ -82,7 +82,10 @@ class Settings(BaseModel):
 def load(flags: Mapping[str, Any] | None = None, environ: Mapping[str, str] | None = None) -> Settings:
     """Flags win over the environment, which wins over backstay.toml in the working folder."""
     environ = os.environ if environ is None else environ
-    values: dict[str, Any] = {**_from_file(environ), **_from_environment(environ)}
+    file, environment = _from_file(environ), _from_environment(environ)
+    values: dict[str, Any] = {**file, **environment}
+    if isinstance(file.get("limits"), dict) and "limits" in environment:
+        values["limits"] = {**file["limits"], **environment["limits"]}  # one of them does not unset the others
     values.update({name: value for name, value in (flags or {}).items() if value is not None})
     try:
         return Settings(**values)
@@ -105,7 +108,7 @@ def _from_file(environ: Mapping[str, str]) -> dict[str, Any]:
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     values: dict[str, Any] = {}
-    limits: dict[str, float] = {}
+    limits: dict[str, int | float] = {}
     known_limits = {field.name for field in fields(Limits)}
     for key, value in environ.items():
         name = key.removeprefix(PREFIX).lower()
@@ -118,9 +121,10 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     return {**values, "limits": limits} if limits else values
 
 
-def _number(key: str, value: str) -> float:
+def _number(key: str, value: str) -> int | float:
+    """A whole number stays one: limits that count things take no other."""
     try:
-        return float(value)
+        return int(value) if value.strip().lstrip("+-").isdigit() else float(value)
     except ValueError:
         raise UsageError(f"{key} must be a number, not {value!r}") from None
 

@@ -1,6 +1,7 @@
 """The composition root: URLs and settings become a store, an engine and listeners. The only chooser of backends."""
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -13,6 +14,7 @@ from backstay.engine.worker import Worker
 from backstay.handlers.registry import Registry
 from backstay.observe.bus import Bus
 from backstay.store import schema
+from backstay.store.durability import Promise, postgres_promises, sqlite_promises
 from backstay.store.sqlite import SQLiteDatabase
 from backstay.store.store import Database, Store
 from backstay.store.urls import is_postgres
@@ -46,30 +48,44 @@ def _scheme(url: str) -> str:
 
 def database(url: str, clock: Clock) -> Database:
     if is_postgres(url):
-        try:
-            from backstay.store.postgres import PostgresDatabase
-        except ImportError as error:
-            raise UsageError("PostgreSQL needs asyncpg", hint="pip install 'backstay[postgres]'") from error
+        require_asyncpg()
+        from backstay.store.postgres import PostgresDatabase
+
         return PostgresDatabase(url, clock)
     return SQLiteDatabase(sqlite_path(url), clock)
+
+
+def require_asyncpg() -> None:
+    """PostgreSQL is an extra: without its driver there is one thing to do, and it is said."""
+    if find_spec("asyncpg") is None:
+        raise UsageError("PostgreSQL needs asyncpg", hint="pip install 'backstay[postgres]'")
 
 
 async def migrate(url: str) -> None:
     """Brings a database to this code's schema."""
     if is_postgres(url):
+        require_asyncpg()
         await schema.migrate_postgres(url)
     else:
         await schema.migrate_sqlite(sqlite_path(url))
 
 
 async def schema_version(url: str) -> str | None:
-    return await schema.postgres_version(url) if is_postgres(url) else schema.sqlite_version(sqlite_path(url))
+    if is_postgres(url):
+        require_asyncpg()
+        return await schema.postgres_version(url)
+    return schema.sqlite_version(sqlite_path(url))
+
+
+async def durability(url: str) -> list[Promise]:
+    """How surely the database keeps what it has committed."""
+    return await postgres_promises(url) if is_postgres(url) else sqlite_promises(sqlite_path(url))
 
 
 async def open_store(url: str, clock: Clock | None = None) -> Store:
     """An open store on a database of the right schema; an SQLite file is made and migrated on the way."""
     if is_postgres(url):
-        schema.check(await schema.postgres_version(url))
+        schema.check(await schema_version(url))
     else:
         await schema.migrate_sqlite(sqlite_path(url))
     store = Store(database(url, clock or Clock()))

@@ -1,13 +1,19 @@
-"""Fixtures every test may take: a fresh database, on SQLite and on PostgreSQL."""
+"""Fixtures every test may take: a fresh database, on SQLite and on PostgreSQL, and clocks that a test moves."""
 
-from collections.abc import Iterator
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from backstay import wiring
+from backstay.store.store import Store
 from tests.servers.postgres import RunningPostgres
 from tests.servers.shared_postgres import SharedPostgres, ask
+from tests.sites import Leaping, Site, Ticker, sqlite_url
 
 SHARED = pytest.StashKey[SharedPostgres]()
 
@@ -27,6 +33,12 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         config.stash[SHARED].close()
 
 
+def migrate(url: str) -> None:
+    """Migrates from a thread of its own, because a fixture may run inside a test's event loop."""
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(lambda: asyncio.run(wiring.migrate(url))).result()
+
+
 @pytest.fixture(scope="session")
 def postgres(pytestconfig: pytest.Config) -> RunningPostgres:
     """The session's one server; a test that stops or kills its server starts a PrivatePostgres instead."""
@@ -36,9 +48,19 @@ def postgres(pytestconfig: pytest.Config) -> RunningPostgres:
 
 
 @pytest.fixture(scope="session")
-def postgres_template() -> str:
-    """The database that fresh ones are copied from."""
-    return "template1"
+def postgres_template(postgres: RunningPostgres) -> Iterator[str]:
+    """The migrated database that fresh ones are copied from."""
+    url = postgres.create_database()
+    migrate(url)
+    yield url.rpartition("/")[2]
+    postgres.drop_database(url)
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("template") / "backstay.db"
+    migrate(sqlite_url(path))
+    return path
 
 
 @pytest.fixture
@@ -48,10 +70,70 @@ def postgres_url(postgres: RunningPostgres, postgres_template: str) -> Iterator[
     postgres.drop_database(url)
 
 
+@pytest.fixture
+def empty_postgres_url(postgres: RunningPostgres) -> Iterator[str]:
+    """A database without Backstay's tables."""
+    url = postgres.create_database()
+    yield url
+    postgres.drop_database(url)
+
+
+@pytest.fixture
+def sqlite_file_url(sqlite_template: Path, tmp_path: Path) -> str:
+    return sqlite_url(Path(shutil.copy(sqlite_template, tmp_path / "backstay.db")))
+
+
 @pytest.fixture(params=["sqlite", "postgres"])
-def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A fresh, empty database; the test runs once on each kind."""
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/backstay.db"
-    url: str = request.getfixturevalue("postgres_url")
+def database_url(request: pytest.FixtureRequest) -> str:
+    """A fresh, migrated database; the test runs once on each kind."""
+    url: str = request.getfixturevalue("sqlite_file_url" if request.param == "sqlite" else "postgres_url")
     return url
+
+
+@pytest.fixture(scope="session")
+def reused_postgres_url(postgres: RunningPostgres, postgres_template: str) -> Iterator[str]:
+    """One database for many tests: emptying it is much quicker than copying a new one."""
+    url = postgres.create_database(postgres_template)
+    postgres.execute("CREATE TABLE test_clock (ms bigint NOT NULL)", url.rpartition("/")[2])
+    yield url
+    postgres.drop_database(url)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def site_url(request: pytest.FixtureRequest) -> str:
+    url: str = request.getfixturevalue("sqlite_file_url" if request.param == "sqlite" else "reused_postgres_url")
+    return url
+
+
+async def _opened(site: Site) -> Site:
+    await site.empty()
+    return site
+
+
+@pytest.fixture
+async def site(site_url: str) -> AsyncIterator[Site]:
+    """A database whose time stands still until the test moves it."""
+    made = await _opened(Site(site_url, Ticker()))
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def leaping_site(site_url: str) -> AsyncIterator[Site]:
+    """A database whose time runs, and leaps when the test says so."""
+    made = await _opened(Site(site_url, Leaping()))
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def sqlite_site(sqlite_file_url: str) -> AsyncIterator[Site]:
+    """As `leaping_site`, for tests in which the kind of database plays no part."""
+    made = await _opened(Site(sqlite_file_url, Leaping()))
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def store(site: Site) -> Store:
+    return await site.open_store()

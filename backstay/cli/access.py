@@ -1,6 +1,5 @@
 """Which application and which database a command means, and how it gets at them."""
 
-import asyncio
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -29,6 +28,8 @@ class Target(NamedTuple):
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
+    import asyncio
+
     return asyncio.run(work)
 
 
@@ -89,14 +90,15 @@ def choose(db: str | None) -> Target:
 def check_url(url: str) -> None:
     """Refuses what cannot be a database before anything is opened or made."""
     from backstay import wiring
+    from backstay.store.urls import is_postgres, postgres_url
 
     try:
         port = urlsplit(url).port
     except ValueError as error:
         raise UsageError(f"the database URL is not valid: {error}", hint=_URL_HINT) from None
-    if not wiring.is_postgres(url):
+    if not is_postgres(url):
         wiring.sqlite_path(url)
-    elif port == 0:
+    elif postgres_url(url) and port == 0:
         raise UsageError("the database URL is not valid: port 0", hint=_URL_HINT)
 
 
@@ -105,11 +107,18 @@ _URL_HINT = "use sqlite:///file.db or postgresql://user@host:5432/name"
 
 def require_file(target: Target) -> None:
     """A command that only looks must not make a new, empty database out of a typing error."""
-    from backstay import wiring
-
-    if not wiring.is_postgres(target.url) and not Path(wiring.sqlite_path(target.url)).exists():
-        name = Path(wiring.sqlite_path(target.url)).name
+    name = missing_file(target.url)
+    if name:
         raise UsageError(f"there is no database file {name}", hint="`backstay migrate` makes one, --db names another")
+
+
+def missing_file(url: str) -> str | None:
+    """The name of the SQLite file that is not there yet."""
+    from backstay import wiring
+    from backstay.store.urls import is_postgres
+
+    file = None if is_postgres(url) else Path(wiring.sqlite_path(url))
+    return file.name if file is not None and not file.exists() else None
 
 
 def default_file() -> Path:
@@ -127,7 +136,9 @@ def _default() -> Target:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"cannot make the folder {file.parent}: {error.strerror}", hint="name a database: --db") from None
+        raise UsageError(
+            f"cannot make the folder {file.parent}: {error.strerror}", hint="name a database: --db"
+        ) from None
     return Target(f"sqlite:///{file}", "the default")
 
 

@@ -110,10 +110,10 @@ def app_option(command: F) -> F:
     return click.option("--app", metavar="MODULE:NAME", help=text)(command)
 
 
-def log_options(command: F) -> F:
+def log_level_option(command: F) -> F:
     levels = click.Choice(["debug", "info", "warning", "error"])
-    command = click.option("--log-level", type=levels, help="How much is logged to stderr; info by default.")(command)
-    return command
+    text = "How much is logged to stderr. Without it: BACKSTAY_LOG_LEVEL, or info."
+    return click.option("--log-level", type=levels, help=text)(command)
 
 
 def job_argument(command: F) -> F:

@@ -60,8 +60,9 @@ def show(item_id: str, body: bool, db: str | None, as_json: bool) -> None:
         output.data(output.as_json(_item_object(item_id, shown, moments, body)))
         return
     _print_item(item_id, shown.view)
-    for index, reason in enumerate(shown.reasons):
-        output.data(f"{'now' if index == 0 else '':<10}  {reason.text}")
+    output.data("why it is not running" if shown.view.state in ("queued", "processing") else "how it stands")
+    for reason in shown.reasons:
+        output.data(f"  {reason.text}")
     if body:
         last = shown.attempts[-1].result if shown.attempts else None
         output.record((("payload", shown.view.body), ("result", last)))

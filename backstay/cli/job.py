@@ -55,9 +55,7 @@ def show(job_id: int, db: str | None, as_json: bool) -> None:
         output.data(f"{show_moment(event.at)}  {event.act}" + (f": {event.detail}" if event.detail else ""))
 
 
-def _job_object(
-    view: "JobView", failures: "list[FailureGroup]", events: "list[EventView]"
-) -> dict[str, object]:
+def _job_object(view: "JobView", failures: "list[FailureGroup]", events: "list[EventView]") -> dict[str, object]:
     named = {name: getattr(view, name) for name in view.__slots__}
     groups = [{"error_code": g.error_code, "items": g.items, "example": _item_name(g.example)} for g in failures]
     return {**named, "done": view.done, "failures": groups, "events": [event._asdict() for event in events]}
@@ -107,11 +105,11 @@ def watch(ctx: click.Context, job_id: int, timeout: float | None, db: str | None
     The exit code is 0 when all went well, 3 when items failed and 1 when the job was cancelled. Ctrl-C stops the
     watching, not the job.
     """
-    from backstay.cli.watch import Watch
+    from backstay.cli.watch import watching
 
     app = access.open_app(db)
     try:
-        with Watch.on(as_json) as seen:
+        with watching(as_json) as seen:
             view = access.with_client(app, lambda client: client.job(job_id).wait(seen.show, timeout))
     except KeyboardInterrupt:
         output.note(f"job {job_id} goes on; to watch it again: backstay job watch {job_id}")

@@ -85,7 +85,7 @@ def run(args: Sequence[str]) -> int:
         return _tell(error, error.message, error.hint, error.exit_code, args)
     except Exception as error:
         said = f"unexpected {type(error).__name__}: {error}"
-        return _tell(error, said, "For the trace run it again with BACKSTAY_DEBUG=1", 1, args)
+        return _tell(error, said, "for the trace run it again with BACKSTAY_DEBUG=1", 1, args)
     return 0
 
 
@@ -94,12 +94,17 @@ def _tell(error: Exception, message: str, hint: str, code: int, args: Sequence[s
         import traceback
 
         note("".join(traceback.format_exception(error)).rstrip())
-    parts = [" ".join(part.split()).rstrip(".") for part in (message, hint) if part]
-    text = ". ".join(part[0].upper() + part[1:] if index else part for index, part in enumerate(parts))
-    note(f"backstay: error: {text}" + ("" if text.endswith(("?", "`")) else "."))
+    sentences = [_sentence(part) for part in (message, hint) if part]
+    note(f"backstay: error: {' '.join(sentences)}")
     return code
+
+
+def _sentence(text: str) -> str:
+    """On one line, with a full stop unless it has its own end."""
+    line = " ".join(text.split())
+    return line if line.endswith((".", "?", "!", "…")) else f"{line}."
 
 
 def _where_help_is(error: click.ClickException) -> str:
     context = error.ctx if isinstance(error, click.UsageError) else None
-    return f"See `{context.command_path} --help`" if context is not None else ""
+    return f"see `{context.command_path} --help`" if context is not None else ""

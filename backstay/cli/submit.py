@@ -15,7 +15,6 @@ from backstay.cli.command import Command, Duration, app_option, db_option, json_
 from backstay.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from backstay.app import Backstay
     from backstay.client import Client, Job
 
 BOM = b"\xef\xbb\xbf"
@@ -53,8 +52,10 @@ def submit(file: str, handler: str, app: str | None, force: bool, db: str | None
 
     Every line is checked before the first is stored. The memory used does not grow with the file.
     """
+    from backstay import settings
     from backstay.client import Options
 
+    app = app or settings.load().app
     made = access.load_app(app, db) if app else access.open_app(db, must_exist=not force)
     given["deadline_seconds"] = given.pop("deadline")
     check: Check | None = None

@@ -20,15 +20,15 @@ LINE_PERCENT = 10
 class Watch(Protocol):
     def show(self, view: "JobView") -> None: ...
 
-    @staticmethod
-    @contextmanager
-    def on(as_json: bool) -> "Iterator[Watch]":
-        """The watch that fits where the output goes."""
-        if as_json or not output.fancy(sys.stderr):
-            yield Lines(Clock(), as_json)
-        else:
-            with _bar() as bar:
-                yield bar
+
+@contextmanager
+def watching(as_json: bool) -> Iterator[Watch]:
+    """The watch that fits where the output goes."""
+    if as_json or not output.fancy(sys.stderr):
+        yield Lines(Clock(), as_json)
+    else:
+        with _bar() as bar:
+            yield bar
 
 
 class Lines:

@@ -136,8 +136,8 @@ def _provider(item: Standing) -> Iterator[Reason]:
                 "breaker_open", f"the breaker of provider {breaker.provider} is open{because}, {until}", until_at
             )
         case BreakerState.HALF_OPEN:
-            text = f"provider {breaker.provider} is being tried with a few items{because}; the rest flows when they succeed"
-            yield Reason("breaker_half_open", text)
+            tried = f"provider {breaker.provider} is being tried with a few items{because}"
+            yield Reason("breaker_half_open", f"{tried}; the rest flows when they succeed")
 
 
 def _workers(item: Standing) -> Iterator[Reason]:

@@ -20,6 +20,7 @@ from backstay.engine.sweeper import Sweeper
 
 PROMOTE_SECONDS = 0.2
 CLAIM_PARTS = 4
+CLAIM_ITEMS_MIN = 100
 TIMEOUT_CHECK_SECONDS = 1.0
 LAST_WORDS_SECONDS = 5.0
 
@@ -60,7 +61,9 @@ class Crew:
     async def claim_once(self, items_max: int) -> int:
         """Claims and starts what there is room for, a part at a time, so that claiming and running overlap."""
         parts = self.parts
-        room = min(self._concurrency - self.flights.running, items_max, max(self._concurrency // CLAIM_PARTS, 1))
+        room = min(
+            self._concurrency - self.flights.running, items_max, max(self._concurrency // CLAIM_PARTS, CLAIM_ITEMS_MIN)
+        )
         if self.full or room <= 0:
             return 0
         wants = await self.gate.wants(room)
@@ -72,12 +75,12 @@ class Crew:
             self.claim_broke_off = False
         now = parts.clock.monotonic()
         promoting = now - self._promoted_at >= PROMOTE_SECONDS
-        taken = await parts.store.claim(wants, parts.worker, parts.lease_ms, parts.met(), promoting)
+        taken = await parts.store.claim(wants, parts.worker, parts.lease_ms, parts.met(), promoting, room)
         if promoting:
             self._promoted_at = now
         if taken.items:
             parts.remember(taken.jobs)
-            self.executor.start(taken.items)
+            self.executor.start(taken.items, now)
             parts.emit(ItemsClaimed(parts.worker, len(taken.items)))
         return len(taken.items)
 
@@ -99,9 +102,7 @@ class Crew:
     async def stop(self, grace_seconds: float) -> None:
         """Lets what runs finish within the grace, hands back the rest, and closes the book last."""
         await self.land(grace_seconds)
-        cut = [flight for flight in self.flights.all() if flight.cut is None and flight.flying]
-        for flight in cut:
-            flight.cut_off(Cut.SHUTDOWN)
+        self.flights.cut_off(Cut.SHUTDOWN)
         await self.land(LAST_WORDS_SECONDS)
         try:
             async with asyncio.timeout(LAST_WORDS_SECONDS):
@@ -114,7 +115,7 @@ class Crew:
         await asyncio.gather(*self._loops, return_exceptions=True)
         if self._heart is not None:
             await self._heart.stop()
-        self.parts.emit(WorkerStopped(self.parts.worker, len(cut)))
+        self.parts.emit(WorkerStopped(self.parts.worker, self.flights.cut_short))
 
     def _observed(self, group: Sequence[Ready]) -> None:
         self.parts.tasks.spawn(self._observe(group))

@@ -24,9 +24,10 @@ class Executor:
         guard = parts.limits.send_guard_seconds
         self._around = Surroundings(parts.clock, guard, self._progressed, self._logged)
 
-    def start(self, items: list[Claimed]) -> None:
-        """Starts the runs of freshly claimed items."""
-        parts, started = self._parts, self._parts.clock.monotonic()
+    def start(self, items: list[Claimed], started: float) -> None:
+        """Starts the runs of freshly claimed items. Their time counts from before the claim was sent off: a process
+        that slept until its answer came must find the claim too old to send anything under."""
+        parts = self._parts
         for item in items:
             plan = parts.plan(item)
             seconds = plan.run_seconds
@@ -45,13 +46,16 @@ class Executor:
             self._flights.running -= 1
             self._freed()
         if outcome is None:
-            self._flights.drop(flight.item.id)
+            self._flights.drop(flight.item)
         else:
             self._settler.put(flight.item, flight.plan, outcome, flight.started)
 
     async def _outcome(self, flight: Flight) -> Outcome | None:
         """What the run came to; None when the item is no longer ours to speak of."""
         context = flight.context
+        flight.begun = True
+        if flight.cut is not None:
+            return self._of_unsent(flight.cut)
         try:
             if context.too_late_to_send:  # no await between this and the handler's first step
                 return HandedBack("the claim was too old to send under")
@@ -62,6 +66,16 @@ class Executor:
             return Skipped(one_line(str(skip)))
         except Exception as error:
             return Failed(failure_of_exception(error, self._parts.clock.now_ms()), context.used)
+
+    def _of_unsent(self, cut: Cut) -> Outcome | None:
+        """A run that was cut off before its first step has sent nothing."""
+        match cut:
+            case Cut.LOST:
+                return None
+            case Cut.STOPPED:
+                return Stopped()
+            case _:
+                return HandedBack("it was cut off before it began")
 
     def _of_cut(self, flight: Flight) -> Outcome | None:
         match flight.cut:

@@ -21,7 +21,7 @@ class Cut(StrEnum):
 class Flight:
     """One claimed item on its way."""
 
-    __slots__ = ("context", "cut", "ends", "item", "plan", "started", "task")
+    __slots__ = ("begun", "context", "cut", "ends", "item", "plan", "started", "task")
 
     def __init__(self, item: Claimed, plan: Plan, context: Context, started: float) -> None:
         self.item = item
@@ -31,6 +31,7 @@ class Flight:
         self.ends = started + context.seconds_given
         self.task: asyncio.Task[Any] | None = None
         self.cut: Cut | None = None
+        self.begun = False
 
     @property
     def flying(self) -> bool:
@@ -40,7 +41,8 @@ class Flight:
         """Stops the run; a sync handler is told by its context and left behind."""
         self.cut = why
         self.context.cancelled = True
-        if self.task is not None:
+        # A task cancelled before its first step would never run at all; one that has not begun looks at `cut` itself.
+        if self.task is not None and self.begun:
             self.task.cancel()
 
 
@@ -50,15 +52,26 @@ class Flights:
     def __init__(self) -> None:
         self._held: dict[int, Flight] = {}
         self.running = 0  # handlers under way; the rest waits for its settlement to be committed
+        self.cut_short = 0  # runs stopped all at once, by a shutdown
 
     def add(self, flight: Flight) -> None:
         self._held[flight.item.id] = flight
 
-    def drop(self, item_id: int) -> None:
-        self._held.pop(item_id, None)
+    def drop(self, item: Claimed) -> None:
+        """Lets go of one claim; a newer claim of the same item, by this very worker, is kept."""
+        held = self._held.get(item.id)
+        if held is not None and held.item.fence == item.fence:
+            del self._held[item.id]
 
     def all(self) -> list[Flight]:
         return list(self._held.values())
+
+    def cut_off(self, why: Cut) -> None:
+        """Stops every run that is under way."""
+        flying = [flight for flight in self.all() if flight.cut is None and flight.flying]
+        for flight in flying:
+            flight.cut_off(why)
+        self.cut_short += len(flying)
 
     def leases(self) -> list[tuple[int, int]]:
         return [(flight.item.id, flight.item.fence) for flight in self.all()]

@@ -45,20 +45,19 @@ class Gate:
                     flight.cut_off(Cut.STOPPED)
 
     async def wants(self, slots: int) -> list[Want]:
-        """How many items of each handler to claim. Handlers share the slots evenly; who is first takes turns."""
+        """How many items of each handler to claim at most; together they share the slots. Who is first takes turns."""
         await self.refresh()
         handlers = list(self._parts.registry)
         self._turn = (self._turn + 1) % max(len(handlers), 1)
         handlers = handlers[self._turn :] + handlers[: self._turn]
         running = self._running_by_handler() if len(handlers) > 1 or any(h.rules.concurrency for h in handlers) else {}
         wants: list[Want] = []
-        for index, handler in enumerate(handlers):
-            share = -(-slots // (len(handlers) - index))
-            items = await self._allowed(handler, min(share, self._parts.limits.claim_items_max), running)
+        for handler in handlers:
+            items = await self._allowed(handler, min(slots, self._parts.limits.claim_items_max), running)
             if items > 0:
                 wants.append(Want(handler.name, items, self._parts.reconcile_ms(handler)))
-                slots -= items
-        return wants
+        # Who may take few is served first: nobody else's share suffers, and no probe that was granted is left unused.
+        return sorted(wants, key=lambda want: want.items)
 
     def _running_by_handler(self) -> dict[str, int]:
         running: dict[str, int] = defaultdict(int)

@@ -12,14 +12,20 @@ from backstay.store.store import Store
 OpenStore = Callable[[], Awaitable[Store]]
 
 
-async def beat(store: Store, flights: Flights, parts: Parts) -> set[int]:
-    """One beat: extends every lease held and returns the items that are no longer ours."""
-    return await store.extend(flights.leases(), parts.lease_ms, parts.worker)
+async def beat(store: Store, flights: Flights, parts: Parts) -> set[tuple[int, int]]:
+    """One beat: extends every lease held and returns those that are no longer ours, as (item, fence)."""
+    held = flights.leases()
+    lost = await store.extend(held, parts.lease_ms, parts.worker)
+    return {lease for lease in held if lease[0] in lost}
 
 
-def let_go(lost: set[int], flights: Flights, parts: Parts) -> None:
-    """Cuts off the runs of items that someone else has now: what they would write is refused anyway."""
-    gone = [flight for flight in flights.all() if flight.item.id in lost and flight.cut is None]
+def let_go(lost: set[tuple[int, int]], flights: Flights, parts: Parts) -> None:
+    """Cuts off the runs of items that someone else has now: what they would write is refused anyway.
+
+    By fence, because an item that was settled during the beat may be back under a new claim of this very worker; and
+    only what still runs, because one that has ended is in the settler's hands.
+    """
+    gone = [f for f in flights.all() if (f.item.id, f.item.fence) in lost and f.cut is None and f.flying]
     for flight in gone:
         flight.cut_off(Cut.LOST)
     if gone:

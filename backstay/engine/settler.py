@@ -91,11 +91,11 @@ class Settler:
                     return
                 self._parts.emit(Trouble("settle", f"{type(error).__name__}: {one_line(str(error))}"))
                 if group[0].unstorable:
-                    self._flights.drop(group[0].item.id)  # its lease runs out, and it is rescued
+                    self._flights.drop(group[0].item)  # its lease runs out, and it is rescued
                     return
                 group = [self._unstorable(group[0], error)]
         for ready in group:
-            self._flights.drop(ready.settlement.id)
+            self._flights.drop(ready.item)
         self._tell(settled.applied, settled.lost)
         for job_id, state in settled.ended_jobs:
             self._parts.emit(JobEnded(job_id, state))

@@ -3,9 +3,10 @@
 import asyncio
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
-from backstay.clock import Clock, Tasks, wait_any
+from backstay.clock import Clock, Tasks, wait_for_event
 from backstay.core.events import Trouble
 
 RESTART_SECONDS_FIRST = 1.0
@@ -46,7 +47,7 @@ class Supervisor:
     async def run(self) -> int:
         """Returns the exit code when all children have ended: 0 unless one of them could not be kept alive."""
         lives = [self._tasks.spawn(self._keep(number)) for number in range(1, self._orders.processes + 1)]
-        codes = await asyncio.gather(*lives)
+        codes: list[int] = await asyncio.gather(*lives)
         return max(codes)
 
     def pass_on(self, number: signal.Signals) -> None:
@@ -54,7 +55,7 @@ class Supervisor:
         first = not self._stopping.is_set()
         self._stopping.set()
         for child in self._children.values():
-            child.send_signal(number)
+            _signal(child, number)
         if first:
             self._tasks.spawn(self._kill_the_deaf())
 
@@ -62,7 +63,7 @@ class Supervisor:
         await self._clock.sleep(self._orders.stop_seconds)
         for child in self._children.values():
             self._emit(Trouble("supervisor", f"process {child.pid} did not stop in time; it is killed"))
-            child.kill()
+            _signal(child, signal.SIGKILL)
 
     async def _keep(self, number: int) -> int:
         """Starts one child, again and again, until we are told to stop or it cannot be kept alive."""
@@ -78,7 +79,7 @@ class Supervisor:
             seconds = min(RESTART_SECONDS_FIRST * 2 ** (deaths - 1), RESTART_SECONDS_MAX)
             died = f"worker process {number} ended with {_show(code)}; it is started again in {seconds:g} s"
             self._emit(Trouble("supervisor", died))
-            await wait_any(self._stopping, seconds=seconds)
+            await wait_for_event(self._stopping, seconds)
         return 0
 
     async def _live(self, number: int) -> int:
@@ -91,7 +92,7 @@ class Supervisor:
         )
         self._children[number] = child
         if self._stopping.is_set():
-            child.send_signal(signal.SIGTERM)
+            _signal(child, signal.SIGTERM)
         try:
             return await child.wait()
         finally:
@@ -102,6 +103,11 @@ class Supervisor:
         self._emit(Trouble("supervisor", f"worker process {number} ended with {_show(code)}; all are stopped"))
         self.pass_on(signal.SIGTERM)
         return code if code > 0 else 1
+
+
+def _signal(child: asyncio.subprocess.Process, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):  # it has just ended by itself
+        child.send_signal(number)
 
 
 def _show(code: int) -> str:

@@ -5,7 +5,8 @@ from collections.abc import Awaitable, Callable
 
 from backstay.clock import wait_for_event
 from backstay.core.events import Trouble
-from backstay.engine.crew import PROMOTE_SECONDS, Crew
+from backstay.engine.crew import LAST_WORDS_SECONDS, PROMOTE_SECONDS, Crew
+from backstay.engine.flight import Cut
 
 SWEEP_SECONDS = 5.0
 PROGRESS_SECONDS = 1.0
@@ -43,10 +44,16 @@ class Worker:
         """Stops claiming at once; what runs gets the grace to finish, the rest is handed back."""
         self._stopping.set()
         self.wake()
+        # A claim under way may still win items: they must be there to be finished or handed back.
+        await asyncio.wait(self._loops[:1], timeout=LAST_WORDS_SECONDS)
         await self.crew.stop(self._parts.limits.shutdown_seconds if grace_seconds is None else grace_seconds)
         for loop in self._loops:
             loop.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
+
+    def hurry(self) -> None:
+        """Ends the grace: what still runs is cut off and handed back."""
+        self.crew.flights.cut_off(Cut.SHUTDOWN)
 
     async def _claims(self) -> None:
         while not self._stopping.is_set():

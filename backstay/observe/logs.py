@@ -37,10 +37,12 @@ Say = Callable[..., Any]
 class Logs:
     """A listener. It looks at the level before it looks at items, for they come by the thousand."""
 
-    def __init__(self, stream: TextIO, level: str = "info", as_json: bool | None = None) -> None:
+    def __init__(self, stream: TextIO, level: str = "info", as_json: bool | None = None, colours: bool = False) -> None:
         """JSON unless the stream is a terminal, or as `as_json` says."""
         self._level = LEVELS[level]
-        self._log = _logger(Sink(stream), self._level, as_json if as_json is not None else not stream.isatty())
+        wants_json = as_json if as_json is not None else not stream.isatty()
+        last: Any = structlog.processors.JSONRenderer(default=str)
+        self._log = _logger(Sink(stream), self._level, last if wants_json else _console(colours))
 
     def __call__(self, event: Event) -> None:
         say = self._log
@@ -71,7 +73,9 @@ class Logs:
                 say.warning("trouble", where=event.where, message=event.message)
             case TickEnded():
                 took = round(event.seconds * 1000)
-                say.info("tick ended", depth=event.depth, items=event.items, duration_ms=took, follow_up=event.follow_up)
+                say.info(
+                    "tick ended", depth=event.depth, items=event.items, duration_ms=took, follow_up=event.follow_up
+                )
             case WorkerStarted():
                 say.info("worker started", worker=event.worker, handlers=list(event.handlers))
             case WorkerStopped():
@@ -83,7 +87,13 @@ class Logs:
         before, after = event.before, event.after
         calm = after.state in (BreakerState.CLOSED, BreakerState.HALF_OPEN)
         say = self._log.info if calm else self._log.warning
-        say("breaker changed", provider=after.provider, breaker=after.state.value, was=before.state.value, why=after.reason)
+        say(
+            "breaker changed",
+            provider=after.provider,
+            breaker=after.state.value,
+            was=before.state.value,
+            why=after.reason,
+        )
 
     def _settled(self, event: ItemsSettled) -> None:
         if self._level > logging.WARNING:
@@ -138,7 +148,7 @@ def _settlement(settlement: Settlement) -> dict[str, Any]:
         **_named(settlement.id),
         "status": settlement.state.value,
         "attempt": attempt.number if attempt else settlement.attempt_count,
-        "duration_ms": attempt.duration_ms if attempt else None,
+        "duration_ms": attempt.ended_at - attempt.started_at if attempt else None,
         "provider_status": attempt.provider_status if attempt else None,
         "error_code": settlement.error_code,
         **({"retry_in_ms": settlement.delay_ms} if settlement.state is ItemState.QUEUED else {}),
@@ -162,16 +172,16 @@ class Sink:
     debug = info = warning = error = msg
 
 
-def _logger(sink: Sink, level: int, as_json: bool) -> Any:
+def _console(colours: bool) -> Any:
+    return structlog.dev.ConsoleRenderer(colors=colours)
+
+
+def _logger(sink: Sink, level: int, last: Any) -> Any:
     """A logger of our own: the application's structlog settings are none of our business."""
-    last: Any = structlog.processors.JSONRenderer(default=str) if as_json else structlog.dev.ConsoleRenderer()
+    stamp = structlog.processors.TimeStamper(fmt="iso", utc=True)
     return structlog.wrap_logger(
         sink,
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            last,
-        ],
+        processors=[structlog.processors.add_log_level, stamp, last],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         cache_logger_on_first_use=True,
     )

@@ -119,7 +119,7 @@ class Metrics:
         for settlement in settlements:
             attempt = settlement.attempt
             if attempt is not None:
-                observe(attempt.duration_ms / 1000)
+                observe((attempt.ended_at - attempt.started_at) / 1000)
                 retries += attempt.outcome == "retry"
         self.retries.inc(retries)
         self.repeats.inc(sum(settlement.act == "repeat" for settlement in settlements))

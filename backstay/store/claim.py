@@ -27,12 +27,18 @@ def promote() -> Script[int]:
     return len(rows)
 
 
-def claim(wants: Sequence[Want], worker: str, lease_ms: int, met: Collection[int], promoting: bool) -> Script[Taken]:
+def claim(
+    wants: Sequence[Want], worker: str, lease_ms: int, met: Collection[int], promoting: bool, room: int | None = None
+) -> Script[Taken]:
+    """Takes what each handler wants; within `room` for all of them, what one has no items for goes to the next."""
     if promoting:
         yield from promote()
     items: list[Claimed] = []
-    for want in wants:
-        values = {"handler": want.handler, "n": want.items, "reconcile_ms": want.reconcile_ms}
+    for index, want in enumerate(wants):
+        share = want.items if room is None else min(want.items, -(-(room - len(items)) // (len(wants) - index)))
+        if share <= 0:
+            break
+        values = {"handler": want.handler, "n": share, "reconcile_ms": want.reconcile_ms}
         rows = yield Ask("claim", {**values, "worker": worker, "lease_ms": lease_ms})
         items += map(Claimed._make, rows)
     items.sort(key=_by_id)

@@ -1,7 +1,7 @@
 """Scripts behind a person's buttons: pause, resume, cancel, retry. Each is guarded by owner and state."""
 
 from backstay.core.errors import NotAllowed, NotFound
-from backstay.core.ids import item_range, show_item
+from backstay.core.ids import item_range, job_of, show_item
 from backstay.store.queries import Ask, Script
 
 CHUNK_ITEMS = 2_000
@@ -36,16 +36,16 @@ def _refuse(job_id: int, owner: str, act: str) -> Script[None]:
     raise NotAllowed(f"job {job_id} is {state}{stopping}: it cannot be {act.replace('_', ' ')}")
 
 
-def retry_items(job_id: int, owner: str, item: int | None = None) -> Script[int]:
-    """Queues a chunk of a job's failed items (or the one item) afresh; returns how many."""
+def retry_items(job_id: int, owner: str, item: int | None, cursor: int) -> Script[list[int]]:
+    """Queues a chunk of a job's failed items (or the one item) behind the cursor afresh; returns them."""
     first, after = item_range(job_id) if item is None else (item, item + 1)
-    values = {"job_id": job_id, "owner": owner, "first": first, "after": after, "n": CHUNK_ITEMS}
+    values = {"job_id": job_id, "owner": owner, "first": max(first, cursor + 1), "after": after, "n": CHUNK_ITEMS}
     rows = yield Ask("retry_items", values)
     if not rows:
-        return 0
+        return []
     yield Ask("reopen_job", {"job_id": job_id, "retried": len(rows)})
     yield Ask("write_events", batch=[(f"item:{row[0]}", "retried", "by hand") for row in rows])
-    return len(rows)
+    return [row[0] for row in rows]
 
 
 def why_no_retry(job_id: int, owner: str, item: int | None) -> Script[None]:
@@ -54,7 +54,7 @@ def why_no_retry(job_id: int, owner: str, item: int | None) -> Script[None]:
         raise NotFound(f"no job {job_id}")
     if item is not None:
         found = yield Ask("item_state", {"item_id": item})
-        if not found:
+        if not found or job_of(item) != job_id:
             raise NotFound(f"no item {show_item(item)}")
         raise NotAllowed(f"item {show_item(item)} is {found[0][0]}: only a failed item can be retried")
     raise NotAllowed(f"job {job_id} has no failed items to retry")

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from backstay.store.sqlite import connect
+from backstay.store.urls import postgres_url
 
 
 class Promise(NamedTuple):
@@ -34,7 +35,7 @@ def sqlite_promises(path: str) -> list[Promise]:
 async def postgres_promises(url: str) -> list[Promise]:
     import asyncpg  # optional, like everything that needs PostgreSQL
 
-    connection = await asyncpg.connect(url, timeout=10)
+    connection = await asyncpg.connect(postgres_url(url).dsn, timeout=10)
     try:
         return [await _promise(connection, name, unsafe) for name, unsafe in _POSTGRES_UNSAFE.items()]
     finally:

@@ -66,6 +66,10 @@ def take_probe(name: str, probe_seconds: float) -> Script[bool]:
     return bool(rows)
 
 
+def give_probe(name: str) -> Script[None]:
+    yield Ask("give_probe", {"name": name})
+
+
 def _locked(name: str) -> Script[tuple[Breaker, int]]:
     yield Ask("ensure_provider", {"name": name})
     rows = yield Ask("lock_provider", {"name": name})

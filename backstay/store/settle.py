@@ -6,7 +6,7 @@ from typing import NamedTuple
 from backstay.core.ids import job_of
 from backstay.core.models import Attempt, Settlement
 from backstay.core.states import TERMINAL, ItemState, JobState
-from backstay.store.queries import Ask, Load, Script
+from backstay.store.queries import Ask, Load, Row, Script
 
 _SHARED_FROM = Settlement._fields.index("was")
 _SHARED_TO = Settlement._fields.index("progress") + 1
@@ -21,15 +21,15 @@ class Settled(NamedTuple):
 
 
 def settle(settlements: Sequence[Settlement]) -> Script[Settled]:
-    won: list[int] = []
+    won: list[Row] = []
     for shared, rows in _alike(settlements).items():
-        won += [row[0] for row in (yield Ask("settle_items", dict(zip(_SHARED, shared, strict=True)), rows))]
+        won += yield Ask("settle_items", dict(zip(_SHARED, shared, strict=True)), rows)
     if len(won) == len(settlements):
         applied, lost = list(settlements), []
     else:
-        kept = set(won)
-        applied = [s for s in settlements if s.id in kept]
-        lost = [s for s in settlements if s.id not in kept]
+        kept = {(row[0], row[1]) for row in won}  # by fence too: an item's old and new holder may settle together
+        applied = [s for s in settlements if s[:2] in kept]
+        lost = [s for s in settlements if s[:2] not in kept]
     yield from write_attempts([s.attempt for s in applied if s.attempt is not None])
     acts = [(f"item:{s.id}", s.act, s.detail) for s in applied if s.act is not None]
     if acts:

@@ -70,8 +70,9 @@ class Store:
         lease_ms: int,
         met: Collection[int] = (),
         promoting: bool = True,
+        room: int | None = None,
     ) -> Taken:
-        return await self._db.write(lambda: claim.claim(wants, worker, lease_ms, met, promoting))
+        return await self._db.write(lambda: claim.claim(wants, worker, lease_ms, met, promoting, room))
 
     async def poll(
         self, handler: str, account: str | None, items: int, worker: str, lease_ms: int, met: Collection[int] = ()
@@ -140,10 +141,10 @@ class Store:
         await self._db.write(lambda: control.cancel(job_id, owner))
 
     async def retry(self, job_id: int, owner: str, item: int | None = None) -> int:
-        """Queues failed items afresh, chunk by chunk; says why when there is nothing to retry."""
-        retried = 0
-        while chunk := await self._db.write(lambda: control.retry_items(job_id, owner, item)):
-            retried += chunk
+        """Queues failed items afresh, chunk by chunk, each once; says why when there is nothing to retry."""
+        retried, cursor = 0, -1
+        while chunk := await self._db.write(partial(control.retry_items, job_id, owner, item, cursor)):
+            retried, cursor = retried + len(chunk), max(chunk)
         if retried == 0:
             await self._db.read(lambda: control.why_no_retry(job_id, owner, item))
         return retried
@@ -167,6 +168,9 @@ class Store:
 
     async def take_probe(self, provider: str, probe_seconds: float) -> bool:
         return await self._db.write(lambda: providers.take_probe(provider, probe_seconds))
+
+    async def give_probe(self, provider: str) -> None:
+        await self._db.write(lambda: providers.give_probe(provider))
 
     # workers
 

@@ -220,7 +220,8 @@ class Views:
 def _worker(row: list[Any]) -> WorkerView:
     told = json.loads(row[3])
     row[3] = tuple(told)
-    return WorkerView(*row, providers=told if isinstance(told, dict) else {})
+    row.append(told if isinstance(told, dict) else {})
+    return WorkerView(*row)
 
 
 def _job(row: Any) -> JobView:

@@ -20,6 +20,10 @@ UPDATE providers SET probe_until = {now} + :probe_ms
 WHERE name = :name AND state = 'half_open' AND probe_until <= {now}
 RETURNING name;
 
+-- name: give_probe
+-- A worker that had nothing to try with lets others try.
+UPDATE providers SET probe_until = 0 WHERE name = :name AND state = 'half_open';
+
 -- name: held_jobs
 SELECT id, stop_reason FROM jobs WHERE held = 1 ORDER BY id;
 

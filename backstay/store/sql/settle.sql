@@ -16,8 +16,8 @@ UPDATE items SET
     timed_out_at = CASE WHEN :timed_out = 1 THEN {now} END
 FROM {batch(id bigint, fence bigint, delay_ms bigint, provider_task_id text)}
 WHERE items.id = batch.id AND items.fence = batch.fence AND items.state = :was
-  AND items.state IN ('submitting', 'processing')
-RETURNING items.id;
+  AND items.state IN ('submitting', 'processing') AND (items.state = 'submitting' OR :state <> 'submitting')
+RETURNING items.id, items.fence;
 
 -- name: write_events
 -- Rare acts, for the timelines.

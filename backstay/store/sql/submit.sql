@@ -25,7 +25,10 @@ RETURNING id, {now} AS now;
 UPDATE jobs SET
     sealed = 1,
     finished_at = CASE WHEN total = succeeded + failed + skipped + cancelled THEN {now} END,
+    held = CASE WHEN total = succeeded + failed + skipped + cancelled THEN 0 ELSE held END,
     state = CASE WHEN total <> succeeded + failed + skipped + cancelled THEN state
+                 WHEN stop_reason = 'cancel' THEN 'cancelled'
+                 WHEN stop_reason = 'timeout' THEN 'failed'
                  WHEN succeeded > 0 THEN 'completed' ELSE 'failed' END
 WHERE id = :job_id AND sealed = 0
 RETURNING id, state;

@@ -88,9 +88,10 @@ WHERE id = :job_id AND stop_reason IS NOT NULL AND finished_at IS NULL
 RETURNING id, state;
 
 -- name: poll_soon
--- A cancelled job's provider tasks are looked at now, to be cancelled there.
+-- A cancelled job's provider tasks are looked at now, to be cancelled there; not those that a poller is asking about.
 WITH picked AS MATERIALIZED (
     SELECT id FROM items WHERE id >= :first AND id < :after AND state = 'processing' AND due_at > {now}
+      AND leased_by IS NULL
     ORDER BY id LIMIT :n {skip_locked}
 )
 UPDATE items SET due_at = {now}
@@ -123,7 +124,7 @@ WITH picked AS MATERIALIZED (
     ORDER BY items.id LIMIT :n
 )
 UPDATE items SET state = 'queued', fence = fence + 1, attempt_count = 0, rescues = 0, due_at = NULL,
-    round = CASE WHEN error_code = 'UNKNOWN' THEN round ELSE round + 1 END,
+    round = CASE WHEN error_code IN ('UNKNOWN', 'GW_TIMEOUT') AND provider_task_id IS NULL THEN round ELSE round + 1 END,
     error_code = NULL, finished_at = NULL, timed_out_at = NULL, provider_task_id = NULL, account = NULL, progress = 0,
     queued_at = {now}, deadline_at = CASE WHEN deadline_at IS NULL THEN NULL ELSE {now} + (deadline_at - queued_at) END
 WHERE id {in picked}
@@ -132,10 +133,12 @@ RETURNING id;
 
 -- name: reopen_job
 -- A job whose items are retried lives again, with a new time limit.
-UPDATE jobs SET failed = failed - :retried, finished_at = NULL, stop_reason = NULL,
-    timeout_at = {now} + timeout_ms,
-    held = CASE WHEN state = 'paused' THEN 1 ELSE 0 END,
-    state = CASE WHEN state = 'paused' THEN 'paused' WHEN started_at IS NULL THEN 'queued' ELSE 'running' END
+-- One that was not over keeps its hold: it may have been paused or cancelled a moment ago.
+UPDATE jobs SET failed = failed - :retried, finished_at = NULL, timeout_at = {now} + timeout_ms,
+    paused_at = CASE WHEN state = 'paused' THEN {now} END,
+    stop_reason = CASE WHEN finished_at IS NULL THEN stop_reason END,
+    held = CASE WHEN finished_at IS NULL THEN held ELSE 0 END,
+    state = CASE WHEN finished_at IS NULL THEN state WHEN started_at IS NULL THEN 'queued' ELSE 'running' END
 WHERE id = :job_id
 RETURNING id, state;
 

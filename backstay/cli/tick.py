@@ -1,0 +1,111 @@
+"""`backstay tick`: one bounded invocation, and the follow-ups it asks for if it is told to make them itself."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from backstay.cli import access, output
+from backstay.cli.command import Command, app_option, db_option, json_option, log_level_option
+from backstay.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from backstay.app import Backstay
+    from backstay.engine.tick import TickReport
+
+
+@click.command(
+    "tick",
+    cls=Command,
+    examples=(
+        "backstay tick --app shop.work:backstay --chain        # from cron, every five minutes",
+        "backstay tick --app shop.work:backstay --chain-depth 1 --json",
+    ),
+)
+@app_option
+@click.option("--chain-depth", type=click.IntRange(0), default=0, help="How many follow-ups led to this one.")
+@click.option("--chain", is_flag=True, help="Make the follow-ups here, one after the other, up to the limit.")
+@db_option
+@log_level_option
+@json_option
+@click.pass_context
+def tick(
+    ctx: click.Context,
+    app: str | None,
+    chain_depth: int,
+    chain: bool,
+    db: str | None,
+    log_level: str | None,
+    as_json: bool,
+) -> None:
+    """Runs one bounded invocation: sweep, poll, submit, time out, finish.
+
+    It prints what it did. When `follow_up` is true there is more to do and the chain may grow: invoke it again with
+    a depth of one more, or use --chain.
+    """
+    from backstay.cli.running import log_to_stderr
+
+    loaded = access.load_app(app, db)
+    require_handlers(loaded)
+    if chain_depth > loaded.limits.chain_depth_max:
+        limit = loaded.limits.chain_depth_max
+        raise UsageError(f"chain depth {chain_depth} is beyond the limit of {limit}", hint="nothing was run")
+    log_to_stderr(loaded, log_level, as_json=False)
+    ctx.exit(access.run(_chain(loaded, chain_depth, chain, as_json)))
+
+
+def require_handlers(app: "Backstay") -> None:
+    if len(app.handlers) == 0:
+        raise UsageError("the application has no handlers", hint="register one with @backstay.handler()")
+
+
+async def _chain(app: "Backstay", depth: int, chain: bool, as_json: bool) -> int:
+    async with app:
+        while True:
+            report, code = await _tick(app, depth)
+            if report is None:
+                return code
+            _print(report, as_json)
+            if not (chain and report.follow_up) or code:
+                return code
+            depth = report.depth + 1
+
+
+async def _tick(app: "Backstay", depth: int) -> "tuple[TickReport | None, int]":
+    """One invocation; a signal ends it early, with what runs finished or handed back."""
+    import asyncio
+
+    from backstay import wiring
+    from backstay.cli.running import INTERRUPTED, Signals
+    from backstay.engine.flight import Cut
+    from backstay.engine.tick import Tick
+
+    client = await app.open()
+    made = wiring.parts(client.store, app.handlers, app.limits, app.bus)
+    crew = wiring.crew(app.url, made, app.limits.tick_concurrency)
+    invocation = made.tasks.spawn(Tick(crew).run(depth))
+    loop = asyncio.get_running_loop()
+
+    def insist() -> None:
+        crew.flights.cut_off(Cut.SHUTDOWN)
+
+    def ask() -> None:
+        invocation.cancel()
+        loop.call_later(app.limits.shutdown_seconds, insist)
+
+    Signals(ask, insist)
+    try:
+        return await invocation, 0
+    except asyncio.CancelledError:
+        output.note("backstay: interrupted; what could not finish was handed back")
+        return None, INTERRUPTED
+
+
+def _print(report: "TickReport", as_json: bool) -> None:
+    if as_json:
+        output.data(output.as_json(report))
+        return
+    more = "a follow-up is asked for" if report.follow_up else "no follow-up is asked for"
+    output.data(
+        f"depth {report.depth}: {report.claimed:,} items claimed, {report.polled:,} polled in {report.seconds:.1f} s, "
+        f"{'more is pending' if report.pending else 'nothing is pending'}, {more}"
+    )

@@ -1,0 +1,134 @@
+"""`backstay worker`: runs an application's items, in this process or in several."""
+
+import asyncio
+import os
+import sys
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from backstay.cli import access, output
+from backstay.cli.command import Command, app_option, db_option, json_option, log_level_option
+
+if TYPE_CHECKING:
+    from backstay.app import Backstay
+    from backstay.engine.worker import Worker
+
+# A database's name may hold a password, and everyone can read a process's arguments.
+CHILD_DATABASE = "BACKSTAY_CHILD_DATABASE_URL"
+KILL_MARGIN_SECONDS = 20.0
+
+
+class Asked(NamedTuple):
+    """The options of one call."""
+
+    app: str | None
+    concurrency: int | None
+    processes: int
+    metrics_port: int | None
+    metrics_host: str
+    log_level: str | None
+    as_json: bool
+    attached: bool
+
+
+@click.command(
+    "worker",
+    cls=Command,
+    examples=(
+        "backstay worker --app shop.work:backstay",
+        "backstay worker --app shop.work:backstay --processes 4 --concurrency 50 --metrics-port 9100",
+    ),
+)
+@app_option
+@click.option("--concurrency", type=click.IntRange(1, 10_000), help="Items at once, in each process.")
+@click.option("--processes", type=click.IntRange(1, 256), default=1, show_default=True, help="Worker processes.")
+@click.option("--metrics-port", type=click.IntRange(1, 65_535), help="Serve Prometheus metrics on this port.")
+@click.option("--metrics-host", default="127.0.0.1", show_default=True, help="The address to serve metrics on.")
+@db_option
+@log_level_option
+@json_option
+@click.option("--attached", is_flag=True, hidden=True, help="Stop when stdin ends: the parent is gone.")
+@click.pass_context
+def worker(ctx: click.Context, /, db: str | None, **given: object) -> None:
+    """Runs the items of an application until it is stopped. Logs go to stderr; --json makes them JSON.
+
+    SIGTERM or Ctrl-C: it claims no more, finishes what runs within the grace (BACKSTAY_SHUTDOWN_SECONDS), hands back
+    the rest and closes the database last. A second signal cuts short what still runs.
+    """
+    from backstay.cli.running import log_to_stderr
+    from backstay.cli.tick import require_handlers
+
+    asked = Asked(**given)  # type: ignore[arg-type]
+    loaded = access.load_app(asked.app, os.environ.get(CHILD_DATABASE) if asked.attached else db)
+    require_handlers(loaded)
+    log_to_stderr(loaded, asked.log_level, asked.as_json)
+    serve = _serve(loaded, asked) if asked.processes == 1 else _supervise(loaded, asked)
+    ctx.exit(access.run(serve))
+
+
+async def _serve(app: "Backstay", asked: Asked) -> int:
+    from backstay.cli import scrape
+    from backstay.cli.running import Signals
+    from backstay.clock import Tasks
+    from backstay.observe.metrics import Metrics
+
+    tasks, stopping, metrics = Tasks(), asyncio.Event(), Metrics()
+    working: Worker | None = None
+    if asked.metrics_port is not None or scrape.counted_for_a_parent():
+        app.bus.subscribe(metrics)
+    signals = Signals(stopping.set, lambda: working.hurry() if working else None)
+    if asked.attached:
+        _watch_parent(stopping)
+    with scrape.serving(metrics.registry, asked.metrics_host, asked.metrics_port):
+        async with access.client_of(app) as client:
+            refreshing = tasks.spawn(scrape.refresh(client, metrics))
+            async with app.working(asked.concurrency) as working:
+                await stopping.wait()
+            refreshing.cancel()
+    return signals.exit_code
+
+
+def _watch_parent(stopping: asyncio.Event) -> None:
+    """Our stdin is a pipe that the parent never writes to: it becomes readable when the parent is gone."""
+    loop = asyncio.get_running_loop()
+
+    def gone() -> None:
+        loop.remove_reader(sys.stdin.fileno())
+        stopping.set()
+
+    loop.add_reader(sys.stdin.fileno(), gone)
+
+
+async def _supervise(app: "Backstay", asked: Asked) -> int:
+    import signal
+
+    from backstay.cli import scrape
+    from backstay.clock import Clock
+    from backstay.engine.supervisor import Orders, Supervisor
+
+    async with access.client_of(app):
+        output.note(f"starting {asked.processes} worker processes")  # the database is there, and has its schema
+    with scrape.shared_folder() as folder:
+        environment = {**os.environ, CHILD_DATABASE: app.url}
+        if asked.metrics_port is not None:
+            environment[scrape.FOLDER_VARIABLE] = folder
+        stop_seconds = app.limits.shutdown_seconds + KILL_MARGIN_SECONDS
+        orders = Orders(child_command(asked), environment, asked.processes, stop_seconds)
+        supervisor = Supervisor(orders, Clock(), app.bus.emit, lambda pid: scrape.forget(folder, pid))
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, supervisor.pass_on, number)
+        with scrape.serving(scrape.registry_of(folder), asked.metrics_host, asked.metrics_port):
+            return await supervisor.run()
+
+
+def child_command(asked: Asked) -> list[str]:
+    command = [sys.executable, "-m", "backstay", "worker", "--attached"]
+    if asked.app is not None:
+        command += ["--app", asked.app]
+    if asked.concurrency is not None:
+        command += ["--concurrency", str(asked.concurrency)]
+    if asked.log_level is not None:
+        command += ["--log-level", asked.log_level]
+    return command + (["--json"] if asked.as_json else [])

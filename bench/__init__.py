@@ -1,0 +1,1 @@
+"""Backstay measured beside its peers, on one machine, in one run."""

@@ -1,0 +1,86 @@
+"""Run probes, each in a fresh process against a fresh server, and keep the median of the repeats."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench.probes import PROBES, NotMeasured, Probe
+from bench.servers import NotHere, PrivateRabbitMQ, private_postgres
+
+PROBE_SECONDS_MAX = 1_200
+HERE = Path(__file__).resolve().parent
+
+Figures = dict[str, float]
+
+
+@contextlib.contextmanager
+def server(kind: str) -> Iterator[str]:
+    """The URL of a server with nothing in it, or of a file that is not there yet."""
+    if kind == "postgres":
+        with private_postgres() as url:
+            yield url
+    elif kind == "rabbitmq":
+        with PrivateRabbitMQ() as node:
+            yield node.url
+    else:
+        # Not the temporary folder, which may be memory: a sync would then cost nothing.
+        with tempfile.TemporaryDirectory(prefix=".sqlite-", dir=HERE) as folder:
+            yield f"sqlite:///{folder}/bench.db"
+
+
+def measure(probe: Probe, quick: bool) -> Figures:
+    """One figure or more from one process; NotMeasured says why there is none."""
+    items = probe.items_quick if quick else probe.items
+    try:
+        with server(probe.server) as url:
+            return run(probe, items, url)
+    except NotHere as error:
+        raise NotMeasured(str(error)) from error
+
+
+def run(probe: Probe, items: int, url: str) -> Figures:
+    command = [sys.executable, "-m", "bench.contestant", probe.module, probe.measure, str(items), url]
+    try:
+        done = subprocess.run(
+            command, cwd=HERE.parent, capture_output=True, text=True, timeout=PROBE_SECONDS_MAX, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise NotMeasured(f"no end after {PROBE_SECONDS_MAX} s") from error
+    try:
+        answer = json.loads(done.stdout.strip().splitlines()[-1])
+    except (IndexError, ValueError):
+        said = done.stderr.strip().splitlines()
+        raise NotMeasured(f"exit code {done.returncode}: {said[-1] if said else 'it said nothing'}") from None
+    if "figures" not in answer:
+        raise NotMeasured(answer["not_measured"])
+    figures: Figures = answer["figures"]
+    return figures
+
+
+def measure_all(names: list[str], quick: bool, repeat: int) -> dict[str, Figures | str]:
+    """The figures of each probe, or the reason why it has none; the repeats go round in turns."""
+    taken: dict[str, list[Figures]] = {name: [] for name in names}
+    reasons: dict[str, str] = {}
+    for turn in range(repeat):
+        for name in names:
+            if name in reasons:
+                continue
+            try:
+                taken[name].append(measure(PROBES[name], quick))
+                said = ", ".join(f"{key} {value:,.2f}" for key, value in taken[name][-1].items())
+            except NotMeasured as error:
+                reasons[name] = str(error)
+                said = f"not measured: {error}"
+            print(f"  [{turn + 1}/{repeat}] {name}: {said}", file=sys.stderr, flush=True)
+    return {name: reasons[name] if name in reasons else medians(taken[name]) for name in names}
+
+
+def medians(turns: list[Figures]) -> Figures:
+    return {key: statistics.median(turn[key] for turn in turns) for key in turns[0]}

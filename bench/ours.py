@@ -1,0 +1,106 @@
+"""Backstay itself, measured the way its peers are."""
+
+# mypy: disable-error-code="import-not-found, import-untyped"
+
+from __future__ import annotations
+
+import asyncio
+import re
+import statistics
+import sys
+import time
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+import uvloop
+
+from backstay import Backstay
+from bench.idle_worker import PAUSE_SECONDS, WARM_UP, idle_worker, until_told_to_stop
+
+# A peer's clock starts with its first handler; ours starts before the worker does.
+CONCURRENCY = 1_000
+
+T = TypeVar("T")
+_at: dict[str, Any] = {}
+
+
+def prepare(url: str) -> None:
+    # One loop from first to last, because the job is submitted in one call and waited for in the next.
+    _at["loop"] = asyncio.Runner(loop_factory=uvloop.new_event_loop)
+    _at["url"] = url
+    _at["app"], _at["noop"] = application(url)
+    run(_at["app"].open())
+
+
+def application(url: str) -> tuple[Any, Any]:
+    app = Backstay(url)
+
+    @app.handler()
+    async def noop(item: int) -> int:
+        return item
+
+    return app, noop
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    done: T = _at["loop"].run(work)
+    return done
+
+
+def submit(n: int) -> float:
+    started = time.perf_counter()
+    _at["job"] = run(_at["app"].submit(_at["noop"], range(n)))
+    return time.perf_counter() - started
+
+
+def finish(n: int) -> float:
+    started = time.perf_counter()
+    run(_work())
+    seconds = time.perf_counter() - started
+    run(_at["app"].close())
+    return seconds
+
+
+async def _work() -> None:
+    async with _at["app"].working(concurrency=CONCURRENCY):
+        await _at["job"].wait()
+
+
+def memory(n: int) -> dict[str, float]:
+    """Items from a generator, submitted and run; the peak of this very process."""
+    _at["job"] = run(_at["app"].submit(_at["noop"], (item for item in range(n))))
+    finish(n)
+    found = re.search(r"^VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
+    assert found is not None
+    return {"peak_mb": int(found[1]) / 1024}
+
+
+def latency(n: int) -> dict[str, float]:
+    with idle_worker("bench.ours", _at["url"]):
+        spent = run(_one_by_one(n))
+    run(_at["app"].close())
+    return {"p50_ms": statistics.median(spent) / 1e6}
+
+
+async def _one_by_one(n: int) -> list[int]:
+    spent = []
+    for item in range(n + WARM_UP):
+        sent = time.monotonic_ns()
+        job = await _at["app"].submit(_at["noop"], [item])
+        await job.wait()
+        spent.append(time.monotonic_ns() - sent)
+        await asyncio.sleep(PAUSE_SECONDS)
+    return spent[-n:]
+
+
+async def _worker(url: str) -> None:
+    app, _ = application(url)
+    await app.open()
+    async with app.working(concurrency=CONCURRENCY):
+        await until_told_to_stop()
+    await app.close()
+
+
+if __name__ == "__main__":
+    uvloop.run(_worker(sys.argv[1]))

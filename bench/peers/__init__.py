@@ -1,0 +1,1 @@
+"""One module per peer: prepare(url), submit(n) and finish(n), the last two giving seconds."""

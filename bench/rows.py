@@ -1,0 +1,55 @@
+"""What is claimed: each row sets a figure of Backstay against bars, most of them set by a peer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Bar:
+    """Our figure over the peer's, or our figure alone where there is no peer, must reach a limit."""
+
+    limit: float
+    against: str | None = None
+    at_most: bool = False
+
+    def holds(self, value: float) -> bool:
+        return value <= self.limit if self.at_most else value >= self.limit
+
+    def __str__(self) -> str:
+        return f"{'<=' if self.at_most else '>='} {self.limit:g}{'x' if self.against else ''}"
+
+
+@dataclass(frozen=True)
+class Row:
+    name: str
+    figure: str
+    ours: str
+    bars: tuple[Bar, ...]
+
+    def probes(self) -> list[str]:
+        return [self.ours, *(bar.against for bar in self.bars if bar.against)]
+
+
+ROWS = (
+    Row("submit-postgres", "submit_per_second", "backstay-postgres", (Bar(1.5, "pgqueuer"),)),
+    Row(
+        "finish-postgres",
+        "finish_per_second",
+        "backstay-postgres",
+        (
+            Bar(1.0, "pgqueuer"),
+            Bar(2.4, "awa"),
+            Bar(3.0, "dramatiq"),
+            Bar(5.0, "celery"),
+            Bar(30.0, "dbos"),
+            Bar(35.0, "procrastinate"),
+        ),
+    ),
+    Row("finish-sqlite", "finish_per_second", "backstay-sqlite", (Bar(8.0, "huey"),)),
+    Row("bare-postgres", "whole_per_second", "backstay-postgres", (Bar(0.5, "bare-postgres"),)),
+    Row("bare-sqlite", "whole_per_second", "backstay-sqlite", (Bar(0.5, "bare-sqlite"),)),
+    Row("latency-postgres", "p50_ms", "backstay-latency", (Bar(1.0, "pgqueuer-latency", at_most=True),)),
+    Row("claim-scale", "claim_time_ratio", "claim-scale", (Bar(1.5, at_most=True),)),
+    Row("memory", "peak_mb", "memory", (Bar(200.0, at_most=True),)),
+)

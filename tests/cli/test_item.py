@@ -1,0 +1,98 @@
+"""`backstay item …`: the timeline, and why it is not running."""
+
+import pytest
+
+from tests.cli.shell import Shell
+
+
+def codes(shell: Shell, item: str) -> list[str]:
+    return [reason["code"] for reason in shell("item", "show", item, "--json").json["reasons"]]
+
+
+def test_a_waiting_item_says_that_nobody_runs_it_and_what_is_ahead(shell: Shell) -> None:
+    job_id = shell.submit("echo", 1, 2, 3)
+    assert codes(shell, f"{job_id}-2") == ["no_worker", "items_ahead"]
+    text = shell("item", "show", f"{job_id}-2").out
+    assert "why it is not running" in text
+    assert "no live worker runs handler 'echo'" in text
+    assert "2 items are ahead of it" in text
+
+
+def test_a_paused_job_is_a_reason(shell: Shell) -> None:
+    job_id = shell.submit("echo", 1)
+    shell("job", "pause", job_id)
+    assert codes(shell, f"{job_id}-0")[0] == "job_paused"
+
+
+def test_an_item_that_waits_for_its_retry_says_until_when_and_why(shell: Shell) -> None:
+    job_id = shell.submit("flaky", 1)
+    shell.tick()
+    shown = shell("item", "show", f"{job_id}-0", "--json").json
+    assert shown["reasons"][0]["code"] == "waits_for_retry"
+    assert shown["reasons"][0]["until_at"] == shown["due_at"]
+    assert "GW_5XX: try later" in shown["reasons"][0]["text"]
+
+
+def test_a_held_provider_is_a_reason_under_whatever_name_the_handler_has(shell: Shell) -> None:
+    shell.tick()  # a worker tells that provider acme is behind the handler picky
+    shell("provider", "hold", "acme", "--reason", "quota used up", "--for", "2h")
+    job_id = shell.submit("picky", 1)
+    assert "provider_held" in codes(shell, f"{job_id}-0")
+    assert "held because quota used up" in shell("item", "show", f"{job_id}-0").out
+    other = shell.submit("echo", 1)
+    assert "provider_held" not in codes(shell, f"{other}-0")
+
+
+def test_a_finished_item_shows_everything_that_happened_in_order(shell: Shell) -> None:
+    job_id = shell.submit("picky", 3)
+    item = f"{job_id}-0"
+    shell.tick()
+    assert shell("item", "retry", item, "--json").json == {"item": item, "act": "retry"}
+    shell.tick()
+    shown = shell("item", "show", item, "--json").json
+    whats = [moment["what"] for moment in shown["timeline"]]
+    assert whats == ["submitted", "attempt 1 ended: failed", "retried", "attempt 1 ended: failed"]
+    assert [moment["at"] for moment in shown["timeline"]] == sorted(moment["at"] for moment in shown["timeline"])
+    assert [reason["code"] for reason in shown["reasons"]] == ["finished"]
+    assert "UNKNOWN: no threes" in shell("item", "show", item).out
+
+
+def test_payload_and_result_are_shown_when_asked_for(shell: Shell) -> None:
+    job_id = shell.submit("echo", "a secret")
+    shell.tick()
+    item = f"{job_id}-0"
+    assert "a secret" not in shell("item", "show", item).out + shell("item", "show", item, "--json").out
+    shown = shell("item", "show", item, "--json", "--body").json
+    assert (shown["payload"], shown["result"]) == ("a secret", "a secret")
+
+
+@pytest.mark.parametrize("handler", ["echo", "slow"])
+def test_only_a_failed_item_can_be_retried(shell: Shell, handler: str) -> None:
+    job_id = shell.submit(handler, 1)
+    ran = shell("item", "retry", f"{job_id}-0")
+    assert (ran.code, len(ran.said)) == (2, 1)
+    assert "only a failed item can be retried" in ran.err
+
+
+def test_what_an_operator_does_to_a_provider_is_shown(shell: Shell) -> None:
+    ran = shell("provider", "hold", "acme", "--reason", "quota")
+    assert ran.out == "provider acme is held\n"
+    assert "no worker has told of a provider 'acme' yet" in ran.err
+    shell.tick()
+    rows = shell("provider", "list", "--json").rows
+    assert [(row["provider"], row["state"], row["reason"]) for row in rows] == [
+        ("acme", "held", "quota"),
+        ("echo", "closed", ""),
+        ("slow", "closed", ""),
+    ]
+    assert "released by hand" in shell("provider", "list").out
+    assert shell("provider", "release", "acme", "--json").json["state"] == "closed"
+
+
+def test_a_held_provider_gets_no_items_until_it_is_released(shell: Shell) -> None:
+    shell("provider", "hold", "acme")
+    job_id = shell.submit("picky", 1)
+    assert shell.tick().json["claimed"] == 0
+    shell("provider", "release", "acme")
+    assert shell.tick().json["claimed"] == 1
+    assert shell("job", "show", job_id, "--json").json["state"] == "completed"

@@ -1,0 +1,130 @@
+"""`backstay jobs` and `backstay job …`."""
+
+import json
+
+import pytest
+
+from backstay.cli.watch import Lines
+from backstay.core.states import JobState
+from backstay.store.views import JobView
+from tests.cli.shell import Shell
+from tests.sites import Ticker
+
+
+def test_jobs_are_listed_newest_first_a_page_at_a_time(shell: Shell) -> None:
+    for _ in range(5):
+        shell.submit("echo", 1)
+    assert [row["id"] for row in shell("jobs", "--json", "--limit", "2").rows] == [5, 4]
+    assert [row["id"] for row in shell("jobs", "--json", "--limit", "9", "--before", "4").rows] == [3, 2, 1]
+    ran = shell("jobs", "--limit", "2")
+    assert ran.lines[0].split() == ["JOB", "STATE", "DONE", "FAILED", "HANDLER", "CREATED", "LABEL"]
+    assert ran.lines[1].split()[:3] == ["5", "queued", "0/1"]
+    assert ran.said == ["more: backstay jobs --before 4"]
+
+
+def test_no_jobs_is_said_beside_the_data(shell: Shell) -> None:
+    ran = shell("jobs")
+    assert (ran.code, ran.out, ran.said) == (0, "", ["no jobs"])
+    assert shell("jobs", "--json").out == ""
+
+
+def test_show_tells_the_progress_the_failures_and_what_was_done(shell: Shell) -> None:
+    job_id = shell.submit("picky", 1, 2, 3, 6)
+    shell("job", "pause", job_id)
+    shell("job", "resume", job_id)
+    shell.tick()
+    shown = shell("job", "show", job_id, "--json").json
+    assert (shown["state"], shown["succeeded"], shown["failed"], shown["done"]) == ("completed", 2, 2, 4)
+    assert shown["failures"] == [{"error_code": "UNKNOWN", "items": 2, "example": f"{job_id}-2"}]
+    assert [event["act"] for event in shown["events"]] == ["paused", "resumed"]
+    text = shell("job", "show", job_id).out
+    assert f"failed with UNKNOWN: 2, for example {job_id}-2" in text
+    assert "4 of 4 done" in text
+
+
+def test_pause_resume_cancel_and_retry_say_the_new_state(shell: Shell) -> None:
+    job_id = shell.submit("picky", 3)
+    assert shell("job", "pause", job_id, "--json").json == {"job": job_id, "act": "pause", "state": "paused"}
+    assert shell("job", "resume", job_id).out == f"job {job_id} is queued\n"
+    shell.tick()
+    retried = {"job": job_id, "act": "retry", "state": "running", "items": 1}
+    assert shell("job", "retry", job_id, "--json").json == retried
+    assert shell("job", "cancel", job_id, "--json").json["state"] == "cancelled"
+
+
+@pytest.mark.parametrize("verb", ["pause", "resume", "cancel", "retry"])
+def test_what_cannot_be_done_now_is_one_line(shell: Shell, verb: str) -> None:
+    job_id = shell.submit("echo", 1)
+    shell.tick()
+    ran = shell("job", verb, job_id)
+    assert (ran.code, ran.out, len(ran.said)) == (2, "", 1)
+    assert f"job {job_id}" in ran.err
+
+
+def test_results_come_in_the_order_of_submit(shell: Shell) -> None:
+    job_id = shell.submit("picky", *range(1, 8))
+    shell.tick()
+    for ran in (shell("job", "results", job_id), shell("job", "results", job_id, "--json")):
+        assert [row["position"] for row in ran.rows] == list(range(7))
+        assert ran.err == ""
+    failed = shell("job", "results", job_id, "--failed").rows
+    assert [(row["payload"], row["value"], row["message"]) for row in failed] == [
+        (3, None, "no threes"),
+        (6, None, "no threes"),
+    ]
+
+
+def test_watch_ends_with_the_job_and_says_how_it_went(shell: Shell) -> None:
+    fine, bad, over = shell.submit("echo", 1, 2), shell.submit("picky", 1, 3), shell.submit("slow", 1)
+    shell("job", "cancel", over)
+    shell("tick", "--app", "shop:backstay")
+    ran = shell("job", "watch", fine)
+    assert (ran.code, ran.said) == (0, [f"job {fine}: 100 %, 2 of 2 items done, completed"])
+    assert "2 of 2 done" in ran.out
+    ran = shell("job", "watch", bad, "--json")
+    assert (ran.code, ran.json["failed"], ran.json["percent"]) == (3, 1, 100)
+    assert shell("job", "watch", over).code == 1
+
+
+def test_watch_gives_up_with_exit_code_6(shell: Shell) -> None:
+    job_id = shell.submit("slow", 1)
+    ran = shell("job", "watch", job_id, "--timeout", "50ms", "--json")
+    assert ran.code == 6
+    assert ran.said == [
+        f"backstay: error: job {job_id} has not ended within 0.05 s. the job goes on; wait again, or give more time."
+    ]
+    assert json.loads(ran.lines[0])["percent"] == 0
+
+
+def view(done: int, state: JobState = JobState.RUNNING) -> JobView:
+    words = {"owner": "me", "handler": "h", "stop_reason": None, "retry": None, "delivery": None, "label": None}
+    counts = dict.fromkeys(("priority", "processing", "failed", "skipped", "cancelled", "repeats", "timeout_at"), 0)
+    times = {"created_at": 0, "started_at": None, "finished_at": None, "deadline_at": None, "idempotency_key": None}
+    return JobView(id=1, state=state, sealed=True, total=1000, succeeded=done, **words, **counts, **times)  # type: ignore[arg-type]
+
+
+def test_off_a_terminal_a_line_comes_every_ten_seconds_or_ten_percent(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = Ticker()
+    lines = Lines(clock, as_json=False)
+
+    def says(done: int, after_seconds: int, state: JobState = JobState.RUNNING) -> bool:
+        clock.ms += after_seconds * 1000
+        lines.show(view(done, state))
+        return capsys.readouterr().err != ""
+
+    assert says(0, 0)
+    assert not says(99, 9)
+    assert says(100, 0)
+    assert not says(101, 9)
+    assert says(102, 1)
+    assert not says(103, 0)
+    assert says(104, 0, JobState.CANCELLED)
+
+
+def test_nothing_is_animated_or_coloured_off_a_terminal(shell: Shell) -> None:
+    job_id = shell.submit("echo", 1)
+    shell.tick()
+    for args in (("jobs",), ("job", "watch", job_id), ("provider", "list"), ("profiles",)):
+        ran = shell.process(*args)
+        assert ran.code == 0
+        assert "\x1b" not in ran.out + ran.err

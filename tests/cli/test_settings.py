@@ -1,0 +1,151 @@
+"""Which database and which limits a command uses, and what `doctor`, `bounds` and `profiles` say of them."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from backstay.cli.doctor import crewed, skew
+from backstay.store.views import Backlog, WorkerView
+from tests.cli.shell import Shell
+from tests.servers.postgres import RunningPostgres
+
+
+def test_without_any_name_the_user_has_a_database_of_their_own(
+    sqlite_shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("BACKSTAY_DATABASE_URL")
+    assert sqlite_shell("jobs").code == 0
+    assert (tmp_path / "data" / "backstay" / "backstay.db").exists()
+    assert "from the default" in sqlite_shell("doctor").out
+
+
+def test_the_flag_wins_over_the_environment_which_wins_over_the_file(
+    sqlite_shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sqlite_shell.file('database_url = "sqlite:///file.db"\n', "backstay.toml")
+    assert "from --db" in sqlite_shell("doctor", "--db", "sqlite:///flag.db").out
+    assert "from BACKSTAY_DATABASE_URL" in sqlite_shell("doctor").out
+    monkeypatch.delenv("BACKSTAY_DATABASE_URL")
+    assert "file.db, from backstay.toml" in sqlite_shell("doctor").out
+
+
+def test_the_applications_own_database_is_found(sqlite_shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BACKSTAY_DATABASE_URL")
+    source = 'from backstay import Backstay\nb = Backstay("sqlite:///own.db")\n@b.handler()\ndef f(x): ...\n'
+    sqlite_shell.file(source, "broken.py")
+    sqlite_shell("submit", sqlite_shell.file("1\n"), "--app", "broken:b", "--handler", "f")
+    monkeypatch.setenv("BACKSTAY_APP", "broken:b")
+    assert len(sqlite_shell("jobs", "--json").rows) == 1
+    assert "own.db, from the application" in sqlite_shell("doctor").out
+    sqlite_shell("submit", sqlite_shell.file("1\n"), "--handler", "f", "--db", "sqlite:///other.db")
+    assert len(sqlite_shell("jobs", "--json", "--db", "sqlite:///other.db").rows) == 1
+    assert len(sqlite_shell("jobs", "--json").rows) == 1
+
+
+def test_doctor_is_content_with_a_fresh_database(shell: Shell) -> None:
+    ran = shell("doctor", "--json")
+    assert ran.code == 0
+    assert all(row["ok"] for row in ran.rows)
+    checks = {row["check"] for row in ran.rows}
+    durable = {"journal_mode", "synchronous"} if "sqlite" in shell.url else {"fsync", "synchronous_commit"}
+    assert {"settings", "database", "schema", "clock", "workers", "stuck items"} | durable <= checks
+
+
+def test_doctor_makes_no_file(sqlite_shell: Shell) -> None:
+    ran = sqlite_shell("doctor", "--db", "sqlite:///new.db")
+    assert ran.code == 0
+    assert "made at its first use" in ran.out
+    assert not (sqlite_shell.folder / "new.db").exists()
+
+
+def test_doctor_finds_work_that_nobody_runs(shell: Shell) -> None:
+    shell.submit("echo", 1, 2)
+    ran = shell("doctor")
+    assert ran.code == 1
+    (wrong,) = [line for line in ran.lines if line.startswith("WRONG")]
+    assert "2 items unfinished, 0 live workers; start a worker whose application has the handler 'echo'" in wrong
+
+
+def test_doctor_finds_a_database_that_forgets(
+    sqlite_shell: Shell, postgres: RunningPostgres, postgres_url: str
+) -> None:
+    name = postgres_url.rpartition("/")[2]
+    postgres.execute(f'ALTER DATABASE "{name}" SET synchronous_commit = off')
+    ran = sqlite_shell("doctor", "--db", postgres_url)
+    assert ran.code == 1
+    assert "WRONG  synchronous_commit: off; set synchronous_commit = on" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("postgresql://u:hunter2@127.0.0.1:1/x", "WRONG  database: cannot reach PostgreSQL"),
+        ("oracle://u:hunter2@x", "WRONG  settings: oracle://… is no database"),
+    ],
+)
+def test_doctor_says_what_is_wrong_with_a_database(sqlite_shell: Shell, url: str, says: str) -> None:
+    ran = sqlite_shell("doctor", "--db", url)
+    assert ran.code == 1
+    assert says in ran.out
+    assert "hunter2" not in ran.out + ran.err
+
+
+def test_doctor_finds_an_old_schema_and_a_new_one(sqlite_shell: Shell, empty_postgres_url: str) -> None:
+    ran = sqlite_shell("doctor", "--db", empty_postgres_url)
+    assert ran.code == 1
+    assert "WRONG  schema" in ran.out
+    assert "backstay migrate" in ran.out
+    with sqlite3.connect(sqlite_shell.url.removeprefix("sqlite:///")) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    ran = sqlite_shell("doctor")
+    assert ran.code == 1
+    assert "upgrade backstay" in ran.out
+
+
+def test_doctor_finds_a_bad_settings_file(sqlite_shell: Shell) -> None:
+    sqlite_shell.file("profile = \n", "backstay.toml")
+    ran = sqlite_shell("doctor")
+    assert ran.code == 1
+    assert "backstay.toml is not TOML" in ran.out
+
+
+@pytest.mark.parametrize(("apart", "ok"), [(0, True), (5_000, True), (-5_001, False), (60_000, False)])
+def test_clocks_far_apart_are_found(apart: int, ok: bool) -> None:
+    assert skew(1_000_000 + apart, 1_000_000).ok is ok
+
+
+def test_a_live_worker_of_another_handler_does_not_count() -> None:
+    alive = [WorkerView("w", "host", 1, ("echo",), 0, 0, None, 0, {})]
+    found = {
+        finding.check: finding.ok
+        for finding in crewed([Backlog("echo", 1, 5, 0, 0), Backlog("odd", 1, 5, 0, 0)], alive)
+    }
+    assert found == {"workers": True, "handler echo": True, "handler odd": False}
+
+
+def test_bounds_tell_the_true_worst_case(sqlite_shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    worst = sqlite_shell("bounds", "--json").json
+    assert (worst["invocations"], worst["calls"], worst["cost_micros"]) == (36, 252_000, None)
+    assert "cost per hour             unknown" in sqlite_shell("bounds").out
+    monkeypatch.setenv("BACKSTAY_COST_PER_CALL_MICROS", "1500")
+    assert "cost per hour             378.00" in sqlite_shell("bounds").out
+    assert sqlite_shell("bounds", "--profile", "aggressive", "--json").json["invocations"] == 72
+
+
+def test_limits_of_the_file_and_of_the_environment_add_up(sqlite_shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    sqlite_shell.file("[limits]\ntick_items_max = 100\nchain_depth_max = 0\n", "backstay.toml")
+    monkeypatch.setenv("BACKSTAY_CHAIN_DEPTH_MAX", "1")
+    worst = sqlite_shell("bounds", "--json").json
+    assert (worst["invocations"], worst["items"]) == (24, 2_400)
+
+
+def test_profiles_show_where_they_differ(sqlite_shell: Shell) -> None:
+    assert [row["profile"] for row in sqlite_shell("profiles", "--json").rows] == [
+        "conservative",
+        "balanced",
+        "aggressive",
+    ]
+    lines = {line.split()[0]: line.split()[1:] for line in sqlite_shell("profiles").lines}
+    assert lines["chain_depth_max"] == ["1", "2", "5"]
+    assert "lease_seconds" not in lines

@@ -1,0 +1,120 @@
+"""The real engine on a database whose time the test moves: workers and ticks, and what they told."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from backstay.app import Backstay
+from backstay.client import Client, Job, Result
+from backstay.clock import Tasks, new_incarnation, new_random
+from backstay.core.events import Event
+from backstay.core.limits import Limits
+from backstay.engine.crew import Crew
+from backstay.engine.parts import Parts
+from backstay.engine.tick import Tick, TickReport
+from backstay.engine.worker import Worker
+from backstay.handlers.task import TaskHandler
+from backstay.store.store import Store
+from backstay.store.views import AttemptView, ItemView
+from tests.engine.provider import Provider, TaskProvider
+from tests.sites import Site
+
+E = TypeVar("E", bound=Event)
+
+WAIT_SECONDS = 20
+
+
+class Rig:
+    def __init__(self, site: Site, store: Store, **limits: Any) -> None:
+        self.site = site
+        self.store = store
+        self.limits = replace(Limits(), **limits)
+        self.app = Backstay(site.url, owner="ann", limits=self.limits)
+        self.events: list[Event] = []
+        self.app.bus.subscribe(self.events.append)
+        self.app._client = Client(store, "ann", self.limits.job_timeout_seconds, site.clock, self.app.bus)
+
+    def serves(self, provider: Provider, name: str = "call", askable: bool = False, **rules: Any) -> Provider:
+        """Registers a handler whose items are calls to this provider."""
+
+        async def handler(item: Any, context: Any) -> Any:
+            return await provider.call(item, context)
+
+        self.app.handler(name, find=provider.find if askable else None, **rules)(handler)
+        return provider
+
+    def takes_tasks(self, provider: TaskProvider, name: str = "task", **rules: Any) -> None:
+        self.app.handlers.add(TaskHandler(provider, name, name, self.app._rules(**rules), "account-1"))
+
+    async def submit(self, items: Any = ("a",), handler: str = "call", **options: Any) -> Job:
+        return await self.app.submit(handler, items, **options)
+
+    def crew(self, concurrency: int = 100, heart: bool = True) -> Crew:
+        parts = Parts(
+            self.store,
+            self.app.handlers,
+            self.limits,
+            self.site.clock,
+            new_random(),
+            Tasks(),
+            self.app.bus,
+            new_incarnation(),
+        )
+        return Crew(parts, concurrency, open_store=self.site.lend_store if heart else None)
+
+    @asynccontextmanager
+    async def working(self, concurrency: int = 100, grace: float = 0.0, heart: bool = True) -> AsyncIterator[Worker]:
+        worker = Worker(self.crew(concurrency, heart), idle_seconds=0.05)
+        await worker.start()
+        try:
+            yield worker
+        finally:
+            await worker.stop(grace)
+
+    async def tick(self, depth: int = 0) -> TickReport:
+        return await Tick(self.crew(self.limits.tick_concurrency)).run(depth)
+
+    async def sweep(self) -> None:
+        """One sweep by a worker of its own."""
+        crew = self.crew(heart=False)
+        await crew.start()
+        await crew.sweeper.run_once()
+        await crew.stop(0)
+
+    async def abandon(self, items: int = 1, handler: str = "call") -> list[int]:
+        """Claims items as a worker that is then killed: nobody extends, settles or hands back."""
+        crew = self.crew()
+        wants = [want._replace(items=items) for want in await crew.gate.wants(items) if want.handler == handler]
+        taken = await self.store.claim(wants, crew.parts.worker, crew.parts.lease_ms)
+        return [item.id for item in taken.items]
+
+    def told(self, kind: type[E]) -> list[E]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+    async def item(self, job: Job, position: int = 0) -> ItemView:
+        return await self.store.views.item((job.id << 28) | position, "ann")
+
+    async def attempts(self, job: Job, position: int = 0) -> list[AttemptView]:
+        return await self.store.views.attempts((job.id << 28) | position)
+
+    async def results(self, job: Job) -> list[Result]:
+        return [result async for result in job.results()]
+
+    async def until(self, fact: Callable[[], Any], seconds: float = WAIT_SECONDS) -> Any:
+        """Waits for a fact; a plain or an async question."""
+        async with asyncio.timeout(seconds):
+            while True:
+                answer = fact()
+                if asyncio.iscoroutine(answer):
+                    answer = await answer
+                if answer:
+                    return answer
+                await asyncio.sleep(0.01)
+
+    async def in_state(self, job: Job, state: str, position: int = 0) -> None:
+        async def reached() -> bool:
+            return (await self.item(job, position)).state == state
+
+        await self.until(reached)

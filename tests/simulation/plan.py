@@ -1,0 +1,150 @@
+"""What a seed stands for: the provider, the processes, the weather, the faults and what people do."""
+
+from dataclasses import dataclass, field
+from random import Random
+
+from backstay import BreakerPolicy, Limits
+from backstay.core.models import Delivery
+from backstay.testing import Chances
+
+FAULTS_SECONDS = 30.0  # after this nothing new goes wrong
+BOUND_SECONDS = 240.0  # within this after the faults, every item has ended
+LIMITS = Limits(
+    lease_seconds=3,
+    heartbeat_seconds=1,
+    send_guard_seconds=1,
+    call_timeout_seconds=4,
+    call_retries_max=1,
+    handler_timeout_seconds=4,
+    visibility_lag_seconds=1,
+    reconcile_margin_seconds=1,
+    poll_interval_seconds=1,
+    shutdown_seconds=3,
+    invocation_seconds=20,
+    item_timeout_seconds=150,
+    tick_concurrency=4,
+)
+RECONCILE_SECONDS = 1 + 4 + 1 + 1
+BREAKER = BreakerPolicy(window_calls=8, calls_min=4, fail_ratio=0.5, open_ms=3_000, probes_max=1, window_ms=30_000)
+LONGEST_FREEZE_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A class of provider, and what it promises about money."""
+
+    name: str
+    is_task: bool = False
+    can_find: bool = False
+    deduplicates: bool = False
+    delivery: Delivery = Delivery.AT_LEAST_ONCE
+
+    @property
+    def pays_once(self) -> bool:
+        return self.can_find or self.deduplicates
+
+
+KINDS = {
+    kind.name: kind
+    for kind in (
+        Kind("call_at_least_once"),
+        Kind("call_at_most_once", delivery=Delivery.AT_MOST_ONCE),
+        Kind("call_with_find", can_find=True),
+        Kind("call_with_key", deduplicates=True),
+        Kind("task_with_find", is_task=True, can_find=True),
+        Kind("task_without_find", is_task=True),
+        Kind("task_at_most_once", is_task=True, delivery=Delivery.AT_MOST_ONCE),
+    )
+}
+CALM = Chances(latency_seconds=0.5)
+
+
+@dataclass
+class Faults:
+    """What befalls one process. Steps count its suspension points."""
+
+    kill_at: int | None = None
+    freeze_at: int | None = None
+    freeze_seconds: float = 0.0
+    cut_off_at: float | None = None  # from the database; the provider can still be reached
+    cut_off_seconds: float = 0.0
+    stop_at: float | None = None  # a polite shutdown
+    stop_step: int | None = None  # the same, at a suspension point, and without grace
+    cancel_step: int | None = None  # a person cancels a job at this suspension point
+
+
+@dataclass
+class Plan:
+    seed: str
+    kinds: list[Kind]
+    items: int = 4
+    jobs: int = 1
+    ticks: bool = False
+    processes: list[Faults] = field(default_factory=list)
+    weather: Chances = CALM
+    find_fails: float = 0.0
+    task_fails: float = 0.0
+    visible_after_seconds: float = 0.0
+    answers_lost: float = 0.0  # the chance that a committed transaction's answer is lost
+    database_slow: float = 0.0
+    dawdles: float = 0.0  # the chance that a handler waits before it sends
+    acts: list[tuple[float, str]] = field(default_factory=list)
+    deadline_seconds: float | None = None
+    faults_seconds: float = FAULTS_SECONDS
+    concurrency: int | None = None
+
+
+def plan_of(seed: int) -> Plan:
+    rng = Random(f"plan {seed}")
+    plan = Plan(str(seed), [KINDS[name] for name in rng.sample(sorted(KINDS), rng.choice([1, 1, 2]))])
+    plan.items = rng.randint(2, 7)
+    plan.jobs = rng.choice([1, 1, 2])
+    plan.ticks = rng.random() < 0.25
+    plan.processes = [_faults(rng) for _ in range(rng.randint(1, 3))]
+    plan.weather = _weather(rng)
+    plan.find_fails = rng.choice([0, 0, 0.3])
+    plan.task_fails = rng.choice([0, 0.2])
+    plan.visible_after_seconds = rng.choice([0, 0.5, 1.5])
+    plan.answers_lost = rng.choice([0, 0, 0.02, 0.1])
+    plan.database_slow = rng.choice([0, 0, 0.05])
+    plan.dawdles = rng.choice([0, 0.3])
+    plan.acts = _acts(rng) if rng.random() < 0.4 else []
+    plan.deadline_seconds = rng.choice([None, None, None, 20.0])
+    plan.concurrency = rng.choice([None, 1, 2])
+    return plan
+
+
+def _weather(rng: Random) -> Chances:
+    if rng.random() < 0.2:
+        return Chances(broken=0.9)
+    return Chances(
+        broken=rng.choice([0, 0.1, 0.3]),
+        throttled=rng.choice([0, 0.1]),
+        refused=rng.choice([0, 0.05]),
+        lost=rng.choice([0, 0.1, 0.3]),
+        hanging=rng.choice([0, 0.1]),
+        slow=rng.choice([0, 0.2]),
+        slow_seconds=3.9,
+        arrives_seconds_max=rng.choice([0, 1.0, LIMITS.call_timeout_seconds]),
+    )
+
+
+def _faults(rng: Random) -> Faults:
+    faults = Faults()
+    what = rng.random()
+    if what < 0.3:
+        faults.kill_at = rng.randint(1, 600)
+    elif what < 0.7:
+        faults.freeze_at = rng.randint(1, 600)
+        faults.freeze_seconds = rng.choice([LIMITS.lease_seconds + 1, RECONCILE_SECONDS + 1, 15.0, 40.0])
+    elif what < 0.8:
+        faults.stop_at = rng.uniform(1, 20)
+    if rng.random() < 0.2:
+        faults.cut_off_at = rng.uniform(0, 15)
+        faults.cut_off_seconds = rng.uniform(2, 15)
+    return faults
+
+
+def _acts(rng: Random) -> list[tuple[float, str]]:
+    words = [rng.choice(["pause", "resume", "retry", "retry", "cancel"]) for _ in range(rng.randint(1, 5))]
+    return sorted((rng.uniform(0.5, FAULTS_SECONDS), word) for word in words)

@@ -1,0 +1,120 @@
+"""A fresh database whose clock the test moves, the same on SQLite and on PostgreSQL."""
+
+import asyncio
+import sqlite3
+import time
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+
+from backstay.clock import Clock
+from backstay.store.postgres import PostgresDatabase
+from backstay.store.sqlite import SQLiteDatabase
+from backstay.store.store import Database, Store
+
+START_MS = 1_800_000_000_000
+FROZEN_SQL = "(SELECT ms FROM test_clock)"
+FLOWING_SQL = f"(CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint) + {FROZEN_SQL})"
+
+
+class Ticker(Clock):
+    """Stands still until a test moves it."""
+
+    now_sql = FROZEN_SQL
+
+    def __init__(self) -> None:
+        self.ms = START_MS
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    def monotonic(self) -> float:
+        return self.ms / 1000
+
+
+class Leaping(Clock):
+    """Runs like the machine's clock, and leaps ahead when a test says so."""
+
+    now_sql = FLOWING_SQL
+
+    def __init__(self) -> None:
+        self.ms = 0
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000 + self.ms
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.ms / 1000
+
+
+class Site:
+    """A migrated database, its clock, and a way to look at its rows behind the store's back."""
+
+    def __init__(self, url: str, clock: Ticker | Leaping) -> None:
+        self.url = url
+        self.clock = clock
+        self._stores: list[Store] = []
+
+    @property
+    def is_postgres(self) -> bool:
+        return self.url.startswith("postgresql://")
+
+    @property
+    def path(self) -> str:
+        return self.url.removeprefix("sqlite:///")
+
+    async def empty(self) -> None:
+        """Makes a used PostgreSQL database as good as new; an SQLite file is new."""
+        if self.is_postgres:
+            await self.rows("TRUNCATE jobs, items, requests, attempts, events, providers, workers, test_clock RESTART IDENTITY")
+            await self.rows(f"INSERT INTO test_clock VALUES ({self.clock.ms})")
+
+    async def advance(self, seconds: float) -> None:
+        self.clock.ms += round(seconds * 1000)
+        if self.is_postgres:
+            await self.rows(f"UPDATE test_clock SET ms = {self.clock.ms}")
+
+    def database(self) -> Database:
+        if self.is_postgres:
+            return PostgresDatabase(self.url, self.clock, now_sql=self.clock.now_sql)
+        return SQLiteDatabase(self.path, self.clock)
+
+    async def lend_store(self) -> Store:
+        """An open store that the borrower closes."""
+        store = Store(self.database())
+        await store.open()
+        return store
+
+    async def open_store(self) -> Store:
+        """An open store that is closed with the site."""
+        store = await self.lend_store()
+        self._stores.append(store)
+        return store
+
+    async def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        if self.is_postgres:
+            connection = await asyncpg.connect(self.url)
+            try:
+                return [tuple(row) for row in await connection.fetch(sql)]
+            finally:
+                await connection.close()
+        return await asyncio.to_thread(self._sqlite_rows, sql)
+
+    def _sqlite_rows(self, sql: str) -> list[tuple[Any, ...]]:
+        connection = sqlite3.connect(self.path, timeout=30, isolation_level=None)
+        try:
+            return connection.execute(sql).fetchall()
+        finally:
+            connection.close()
+
+    async def one(self, sql: str) -> Any:
+        return (await self.rows(sql))[0][0]
+
+    async def close(self) -> None:
+        for store in self._stores:
+            await store.close()
+
+
+def sqlite_url(path: Path) -> str:
+    return f"sqlite:///{path}"

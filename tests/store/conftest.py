@@ -1,0 +1,16 @@
+"""The scene that the store's tests play on."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.sites import Site
+from tests.store.scene import Scene
+
+
+@pytest.fixture
+async def scene(site: Site) -> AsyncIterator[Scene]:
+    made = Scene(site)
+    await made.store.open()
+    yield made
+    await made.store.close()

@@ -1,0 +1,146 @@
+"""migrate: one history for both databases, refused when the schema is newer than the code."""
+
+import asyncio
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+from alembic import command
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+
+from backstay import wiring
+from backstay.core.errors import SchemaBehind, SchemaNewer
+from backstay.store import schema
+
+TABLES = {"jobs", "items", "requests", "attempts", "events", "providers", "workers"}
+INDEXES = {
+    "uq_jobs_key",
+    "ix_jobs_held",
+    "ix_jobs_timeout",
+    "ix_jobs_open",
+    "ix_jobs_owner",
+    "ix_items_ready",
+    "ix_items_due",
+    "ix_items_poll",
+    "ix_items_lease",
+    "ix_items_failed",
+    "ix_items_deadline",
+    "ix_events_subject",
+}
+SQLITE_SCHEMA = "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY name"
+POSTGRES_SCHEMA = """
+    SELECT 'index', indexname, indexdef FROM pg_indexes WHERE schemaname = 'public'
+    UNION ALL SELECT table_name, column_name, data_type || is_nullable || coalesce(column_default, '')
+              FROM information_schema.columns WHERE table_schema = 'public'
+    UNION ALL SELECT 'check', conname, pg_get_constraintdef(oid) FROM pg_constraint
+              WHERE connamespace = 'public'::regnamespace
+    UNION ALL SELECT 'storage', relname, array_to_string(reloptions, ',') FROM pg_class
+              WHERE relnamespace = 'public'::regnamespace AND reloptions IS NOT NULL ORDER BY 1, 2, 3"""
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/empty.db"
+    url: str = request.getfixturevalue("empty_postgres_url")
+    return url
+
+
+async def rows(url: str, sqlite: str, postgres: str) -> list[tuple[Any, ...]]:
+    if url.startswith("sqlite"):
+        with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
+            return connection.execute(sqlite).fetchall()
+    connected = await asyncpg.connect(url)
+    try:
+        return [tuple(row) for row in await connected.fetch(postgres)]
+    finally:
+        await connected.close()
+
+
+async def schema_of(url: str) -> list[tuple[Any, ...]]:
+    return await rows(url, SQLITE_SCHEMA, POSTGRES_SCHEMA)
+
+
+async def set_version(url: str, version: str) -> None:
+    statement = f"UPDATE alembic_version SET version_num = '{version}'"
+    await rows(url, statement, statement)
+
+
+async def test_an_empty_database_gets_every_table_and_index(empty_url: str) -> None:
+    await wiring.migrate(empty_url)
+    names = await rows(
+        empty_url,
+        "SELECT name FROM sqlite_master",
+        "SELECT tablename FROM pg_tables WHERE schemaname = 'public'"
+        " UNION ALL SELECT indexname FROM pg_indexes WHERE schemaname = 'public'",
+    )
+    assert TABLES | INDEXES <= {row[0] for row in names}
+    drift = {row[0] for row in names if str(row[0]).startswith(("ix_", "uq_"))} - INDEXES
+    assert drift == set(), "an index that no test of query plans knows"
+    assert await wiring.schema_version(empty_url) == schema.HEAD
+
+
+async def test_migrating_twice_changes_nothing(empty_url: str) -> None:
+    await wiring.migrate(empty_url)
+    before = await schema_of(empty_url)
+    await wiring.migrate(empty_url)
+    assert await schema_of(empty_url) == before
+
+
+async def test_the_code_knows_exactly_alembics_revisions() -> None:
+    config = Config()
+    config.set_main_option("script_location", str(files("backstay.store").joinpath("migrations")))
+    history = [revision.revision for revision in ScriptDirectory.from_config(config).walk_revisions()]
+    assert tuple(reversed(history)) == schema.KNOWN
+
+
+async def test_a_newer_schema_is_refused_with_what_to_do(empty_url: str) -> None:
+    await wiring.migrate(empty_url)
+    await set_version(empty_url, "9999")
+    for act in (wiring.migrate(empty_url), wiring.open_store(empty_url)):
+        with pytest.raises(SchemaNewer, match="schema 9999, this Backstay knows up to") as refused:
+            await act
+        assert refused.value.hint == "upgrade backstay"
+    assert await wiring.schema_version(empty_url) == "9999"
+
+
+async def test_postgres_without_the_schema_is_refused_with_what_to_do(empty_postgres_url: str) -> None:
+    with pytest.raises(SchemaBehind, match="no schema") as refused:
+        await wiring.open_store(empty_postgres_url)
+    assert "backstay migrate" in refused.value.hint
+
+
+async def test_sqlite_is_migrated_when_it_is_opened(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/new.db"
+    store = await wiring.open_store(url)
+    await store.close()
+    assert await wiring.schema_version(url) == schema.HEAD
+
+
+async def test_two_who_migrate_at_once_both_succeed(empty_url: str) -> None:
+    loop = asyncio.get_running_loop()
+    with ThreadPoolExecutor(4) as pool:
+        runs = [loop.run_in_executor(pool, lambda: asyncio.run(wiring.migrate(empty_url))) for _ in range(4)]
+        await asyncio.gather(*runs)
+    assert await wiring.schema_version(empty_url) == schema.HEAD
+    assert len(await rows(empty_url, "SELECT * FROM alembic_version", "SELECT * FROM alembic_version")) == 1
+
+
+async def test_going_down_and_up_again_leaves_the_same_schema(
+    empty_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await wiring.migrate(empty_url)
+    before = await schema_of(empty_url)
+    upgrade = command.upgrade
+    monkeypatch.setattr(command, "upgrade", lambda config, _: command.downgrade(config, "base"))
+    monkeypatch.setattr(schema, "sqlite_version", lambda _: None)
+    await wiring.migrate(empty_url)
+    assert not TABLES & {row[0] for row in await schema_of(empty_url)}
+    monkeypatch.setattr(command, "upgrade", upgrade)
+    await wiring.migrate(empty_url)
+    assert await schema_of(empty_url) == before

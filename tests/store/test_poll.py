@@ -1,0 +1,147 @@
+"""poll and rescue: tasks that are due, and items whose holder is gone."""
+
+from backstay.core.outcomes import Failed, NeverArrived
+from backstay.core.states import ItemState, StopReason
+from tests.store.scene import BROKEN, LEASE_MS, OK, RECONCILE_MS, WRONG, Scene
+
+
+async def polled(scene: Scene, account: str | None = "account-1", items: int = 10, worker: str = "w1") -> list[int]:
+    return [item.id for item in (await scene.store.poll("echo", account, items, worker, LEASE_MS)).items]
+
+
+async def rescued(scene: Scene, askable: bool) -> list[int]:
+    return [item.id for item in (await scene.store.rescue("echo", askable, 10, "w2", LEASE_MS)).items]
+
+
+async def test_a_task_is_polled_when_it_is_due_and_by_one_worker(scene: Scene) -> None:
+    (item,) = await scene.processing()
+    assert await polled(scene) == []
+    await scene.site.advance(5)
+    assert await polled(scene, worker="w1") == [item.id]
+    assert await polled(scene, worker="w2") == []
+
+
+async def test_tasks_of_another_account_are_left_alone(scene: Scene) -> None:
+    (item,) = await scene.processing()
+    await scene.site.advance(5)
+    assert await polled(scene, account=None) == []
+    assert await polled(scene, account="account-2") == []
+    assert await polled(scene, account="account-1") == [item.id]
+
+
+async def test_a_poll_takes_the_longest_waiting_first(scene: Scene) -> None:
+    (old,) = await scene.processing()
+    await scene.site.advance(1)
+    await scene.processing()
+    await scene.site.advance(10)
+    assert await polled(scene, items=1) == [old.id]
+
+
+async def test_a_poller_that_died_is_replaced_when_its_lease_ends(scene: Scene) -> None:
+    (item,) = await scene.processing()
+    await scene.site.advance(5)
+    await polled(scene, worker="w1")
+    await scene.site.advance(LEASE_MS / 1000 - 0.001)
+    assert await polled(scene, worker="w2") == []
+    await scene.site.advance(0.001)
+    assert await polled(scene, worker="w2") == [item.id]
+
+
+async def test_a_poll_says_that_the_job_was_cancelled(scene: Scene) -> None:
+    (item,) = await scene.processing()
+    await scene.store.cancel(item.job_id, "ann")
+    await scene.store.end_stopped(item.job_id, StopReason.CANCEL)
+    (taken,) = (await scene.store.poll("echo", "account-1", 1, "w1", LEASE_MS)).items
+    assert (taken.stop_reason, taken.provider_task_id) == ("cancel", "task-0")
+
+
+async def test_cancelling_does_not_take_a_task_away_from_who_polls_it(scene: Scene) -> None:
+    (item,) = await scene.processing()
+    await scene.site.advance(5)
+    assert await polled(scene, worker="w1") == [item.id]
+    await scene.store.cancel(item.job_id, "ann")
+    await scene.store.end_stopped(item.job_id, StopReason.CANCEL)
+    assert await polled(scene, worker="w2") == []
+
+
+async def test_a_paused_jobs_tasks_are_polled_on(scene: Scene) -> None:
+    (item,) = await scene.processing()
+    await scene.store.pause(item.job_id, "ann")
+    await scene.site.advance(5)
+    assert await polled(scene) == [item.id]
+
+
+async def test_a_failed_task_goes_back_to_the_queue_and_is_asked_for_anew(scene: Scene) -> None:
+    (item,) = await scene.processing()
+    await scene.site.advance(5)
+    (taken,) = (await scene.store.poll("echo", "account-1", 1, "w1", LEASE_MS)).items
+    await scene.settle(taken, Failed(BROKEN.failure, task_ended=True))
+    back = await scene.item(item.job_id)
+    assert (back.state, back.provider_task_id, back.account) == (ItemState.QUEUED, None, None)
+    await scene.site.advance(10)
+    (again,) = await scene.claim()
+    assert again.round == item.round + 1
+
+
+async def test_an_item_that_cannot_be_asked_about_is_rescued_when_its_lease_ends(scene: Scene) -> None:
+    await scene.submit()
+    (item,) = await scene.claim()
+    await scene.site.advance(LEASE_MS / 1000 - 0.001)
+    assert await rescued(scene, askable=False) == []
+    await scene.site.advance(0.001)
+    assert await rescued(scene, askable=False) == [item.id]
+
+
+async def test_an_item_that_can_be_asked_about_waits_until_a_lost_request_must_have_landed(scene: Scene) -> None:
+    await scene.submit()
+    (item,) = await scene.claim()
+    await scene.site.advance(RECONCILE_MS / 1000 - 0.001)
+    assert await rescued(scene, askable=True) == []
+    await scene.site.advance(0.001)
+    assert await rescued(scene, askable=True) == [item.id]
+
+
+async def test_a_rescued_item_is_leased_anew_with_its_body(scene: Scene) -> None:
+    await scene.submit()
+    (old,) = await scene.claim()
+    await scene.site.advance(LEASE_MS / 1000)
+    (item,) = (await scene.store.rescue("echo", False, 10, "w2", LEASE_MS)).items
+    assert (item.fence, item.body, item.started_at) == (old.fence + 1, old.body, old.started_at)
+    assert await rescued(scene, askable=False) == []
+
+
+async def test_an_item_the_provider_never_had_goes_back_at_no_cost(scene: Scene) -> None:
+    await scene.submit()
+    await scene.claim()
+    await scene.site.advance(RECONCILE_MS / 1000)
+    (item,) = (await scene.store.rescue("echo", True, 1, "w2", LEASE_MS)).items
+    await scene.settle(item, NeverArrived(), askable=True)
+    (again,) = await scene.claim()
+    assert (again.attempt_count, again.rescues, again.round) == (0, 1, 0)
+
+
+async def test_what_was_rescued_is_told_in_its_timeline(scene: Scene) -> None:
+    await scene.submit()
+    await scene.claim()
+    await scene.site.advance(RECONCILE_MS / 1000)
+    (item,) = (await scene.store.rescue("echo", True, 1, "w2", LEASE_MS)).items
+    await scene.settle(item, NeverArrived(), askable=True)
+    assert [event.act for event in await scene.store.views.events(f"item:{item.id}")] == ["rescued"]
+
+
+async def test_stuck_items_are_counted_until_they_are_rescued(scene: Scene) -> None:
+    await scene.submit(3)
+    await scene.claim()
+    assert await scene.store.views.stuck() == 0
+    await scene.site.advance(LEASE_MS / 1000)
+    assert await scene.store.views.stuck() == 3
+    await scene.store.rescue("echo", False, 10, "w2", LEASE_MS)
+    assert await scene.store.views.stuck() == 0
+
+
+async def test_ended_items_are_neither_polled_nor_rescued(scene: Scene) -> None:
+    await scene.ended(OK)
+    await scene.ended(WRONG)
+    await scene.site.advance(100_000)
+    assert await polled(scene) == []
+    assert await rescued(scene, askable=False) == []

@@ -1,0 +1,94 @@
+"""views: what is read, bounded, and never of another owner."""
+
+import pytest
+
+from backstay.core.errors import NotFound
+from backstay.core.ids import item_id
+from backstay.store import views
+from tests.store.scene import BROKEN, OK, TASK, WRONG, Scene
+
+
+async def test_another_owners_job_items_and_results_are_not_found(scene: Scene) -> None:
+    job_id = await scene.ended(OK)
+    with pytest.raises(NotFound):
+        await scene.store.views.job(job_id, "bob")
+    with pytest.raises(NotFound):
+        await scene.store.views.item(item_id(job_id, 0), "bob")
+    with pytest.raises(NotFound):
+        [row async for row in scene.store.views.results(job_id, "bob")]
+    assert await scene.store.views.jobs("bob") == []
+
+
+async def test_jobs_are_listed_newest_first_page_by_page(scene: Scene) -> None:
+    jobs = [await scene.submit() for _ in range(5)]
+    first = await scene.store.views.jobs("ann", n=3)
+    assert [job.id for job in first] == jobs[:1:-1]
+    assert [job.id for job in await scene.store.views.jobs("ann", before=first[-1].id)] == jobs[1::-1]
+
+
+async def test_results_come_in_the_order_of_submit_across_pages(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(views, "PAGE_ROWS", 2)
+    job_id = await scene.submit(5)
+    for n, item in enumerate(reversed(await scene.claim())):
+        await scene.settle(item, WRONG if n == 2 else OK)
+    rows = [row async for row in scene.store.views.results(job_id, "ann")]
+    assert [row.id for row in rows] == [item_id(job_id, n) for n in range(5)]
+    assert [row.state for row in rows] == ["succeeded", "succeeded", "failed", "succeeded", "succeeded"]
+    assert (rows[2].error_code, rows[2].message, rows[0].result) == ("GW_4XX", "400", '"done"')
+
+
+async def test_results_leave_out_what_has_not_ended(scene: Scene) -> None:
+    job_id = await scene.submit(3)
+    await scene.settle((await scene.claim(1))[0], OK)
+    assert len([row async for row in scene.store.views.results(job_id, "ann")]) == 1
+
+
+async def test_a_result_is_the_last_attempts(scene: Scene) -> None:
+    job_id = await scene.submit()
+    await scene.settle((await scene.claim())[0], BROKEN)
+    await scene.site.advance(10)
+    await scene.settle((await scene.claim())[0], OK)
+    (row,) = [row async for row in scene.store.views.results(job_id, "ann")]
+    assert (row.result, row.attempt_count, row.message) == ('"done"', 2, None)
+
+
+async def test_failures_are_grouped_by_code(scene: Scene) -> None:
+    job_id = await scene.ended(WRONG, items=3)
+    (group,) = await scene.store.views.job_failures(job_id)
+    assert tuple(group) == ("GW_4XX", 3, item_id(job_id, 0))
+
+
+async def test_the_backlog_is_told_by_handler(scene: Scene) -> None:
+    await scene.submit(3)
+    await scene.settle((await scene.claim(1))[0], TASK)
+    await scene.submit(2, handler="other")
+    assert [tuple(row)[:4] for row in await scene.store.views.backlog()] == [("echo", 1, 3, 1), ("other", 1, 2, 0)]
+
+
+async def test_only_what_can_be_worked_on_makes_a_handler_unfinished(scene: Scene) -> None:
+    unfinished = scene.store.views.unfinished
+    assert not await unfinished("echo")
+    job_id = await scene.submit()
+    assert await unfinished("echo")
+    await scene.store.pause(job_id, "ann")
+    assert not await unfinished("echo")
+    await scene.store.resume(job_id, "ann")
+    (item,) = await scene.claim()
+    assert not await unfinished("echo")
+    await scene.settle(item, TASK)
+    assert await unfinished("echo")
+
+
+async def test_the_next_due_item_is_known(scene: Scene) -> None:
+    assert await scene.store.views.due_in_ms() is None
+    job_id = await scene.submit()
+    await scene.settle((await scene.claim())[0], BROKEN)
+    due_at = (await scene.item(job_id)).due_at
+    assert await scene.store.views.due_in_ms() == (due_at or 0) - scene.site.clock.ms
+
+
+async def test_how_many_are_ahead_is_told(scene: Scene) -> None:
+    job_id = await scene.submit(5)
+    assert await scene.store.views.ahead(item_id(job_id, 3)) == 3

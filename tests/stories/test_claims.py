@@ -1,0 +1,33 @@
+"""Three invocations at once, as real processes: nothing is submitted twice."""
+
+import asyncio
+from pathlib import Path
+
+from backstay.core.ids import item_id
+from tests.stories.stage import Stage, paid_twice
+
+ITEMS = 2_100
+
+
+async def test_three_invocations_at_once_submit_every_item_exactly_once(database_url: str, tmp_path: Path) -> None:
+    async with Stage(database_url, tmp_path) as stage:
+        await stage.manners("task", seconds_min=0.04, seconds_max=0.06, task_seconds=0.1)
+        job = await stage.submit("task", range(ITEMS))
+        ticks = [stage.tick() for _ in range(3)]
+        claimed = [report["claimed"] for report in await asyncio.gather(*map(stage.report, ticks))]
+
+        bill = await stage.bill("task")
+        assert len(bill) == ITEMS, "the provider counts exactly one submission per item"
+        assert paid_twice(bill) == []
+        assert sum(claimed) == ITEMS
+        assert all(claimed), f"all three took part, or this shows nothing: {claimed}"
+        items = [await stage.views.item(item_id(job.id, position), "local") for position in range(ITEMS)]
+        task_ids = [item.provider_task_id for item in items]
+        assert None not in task_ids
+        assert len(set(task_ids)) == ITEMS, "no two items share a task"
+        assert {(charge.payload, charge.task_id) for charge in bill} == set(enumerate(task_ids))
+
+        stage.worker()
+        ended = await job.wait(timeout_seconds=60)
+        assert ended.succeeded == ITEMS
+        assert len(await stage.bill("task")) == ITEMS

@@ -47,8 +47,9 @@ class Options:
             policy_named(self.retry)
         if self.delivery is not None and self.delivery not in {choice.value for choice in Delivery}:
             raise UsageError(f"delivery must be at_least_once or at_most_once, not {self.delivery!r}")
-        if self.idempotency_key is not None and not 1 <= len(self.idempotency_key) <= 255:
-            raise UsageError("an idempotency key has 1 to 255 characters")
+        key = self.idempotency_key
+        if key is not None and not (1 <= len(key) <= 255 and key.isprintable()):
+            raise UsageError("an idempotency key has 1 to 255 characters that can be printed")
 
 
 class Result(NamedTuple):

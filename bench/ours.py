@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import uvloop
 
 from backstay import Backstay
+from backstay.wiring import migrate
 from bench.idle_worker import PAUSE_SECONDS, WARM_UP, idle_worker, until_told_to_stop
 
 # A peer's clock starts with its first handler; ours starts before the worker does.
@@ -30,6 +31,7 @@ def prepare(url: str) -> None:
     _at["loop"] = asyncio.Runner(loop_factory=uvloop.new_event_loop)
     _at["url"] = url
     _at["app"], _at["noop"] = application(url)
+    run(migrate(url))
     run(_at["app"].open())
 
 

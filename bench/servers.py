@@ -21,6 +21,18 @@ RABBITMQ_SCRIPTS = Path("/usr/lib/rabbitmq/bin")
 POLICY = Path("/usr/sbin/policy-rc.d")
 START_SECONDS_MAX = 90.0
 
+# Reads until its owner closes the pipe or dies in whatever way, then clears up: the node, its port mapper (a daemon that
+# outlives the node) and the folder. Debian's sh wants -s before a process group.
+KEEPER = """
+cat >/dev/null
+kill -s TERM -- "-$1" 2>/dev/null
+tries=300
+while kill -s 0 -- "-$1" 2>/dev/null && [ $tries -gt 0 ]; do sleep 0.1; tries=$((tries - 1)); done
+kill -s KILL -- "-$1" 2>/dev/null
+epmd -kill >/dev/null 2>&1
+rm -rf "$2"
+"""
+
 
 class NotHere(Exception):
     """A server that this machine cannot give; the message is the reason to report."""
@@ -68,6 +80,13 @@ class PrivateRabbitMQ:
             shutil.chown(self.folder, self.account, self.account)
         self.environment = self._environment()
         self.process = self._spawn("rabbitmq-server")
+        self.keeper = subprocess.Popen(
+            ["/bin/sh", "-c", KEEPER, "keeper", str(self.process.pid), str(self.folder)],
+            env=self.environment,
+            stdin=subprocess.PIPE,
+            # Ctrl-C goes to the whole process group of the terminal; the keeper has to outlive it.
+            start_new_session=True,
+        )
         try:
             self._wait_until_open()
         except BaseException:
@@ -78,14 +97,11 @@ class PrivateRabbitMQ:
     def __exit__(self, *_: object) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGTERM)
-        try:
+        # Reaped first, since the keeper would take a dead child of ours for a living one.
+        with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(30)
-        except subprocess.TimeoutExpired:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
-        # The port mapper is a daemon that outlives the node; it is ours, on a port of its own.
-        subprocess.run(["epmd", "-kill"], env=self.environment, capture_output=True, check=False)
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self.keeper.communicate()
+        self.process.wait()
 
     @property
     def url(self) -> str:

@@ -67,7 +67,9 @@ class Site:
     async def empty(self) -> None:
         """Makes a used PostgreSQL database as good as new; an SQLite file is new."""
         if self.is_postgres:
-            await self.rows("TRUNCATE jobs, items, requests, attempts, events, providers, workers, test_clock RESTART IDENTITY")
+            await self.rows(
+                "TRUNCATE jobs, items, requests, attempts, events, providers, workers, test_clock RESTART IDENTITY"
+            )
             await self.rows(f"INSERT INTO test_clock VALUES ({self.clock.ms})")
 
     async def advance(self, seconds: float) -> None:

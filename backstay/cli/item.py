@@ -50,9 +50,10 @@ class Moment(NamedTuple):
 @json_option
 def show(item_id: str, body: bool, db: str | None, as_json: bool) -> None:
     """Shows an item, everything that happened to it, and why it is not running now."""
-    from backstay.core.ids import read_item
+    from backstay.core.ids import read_item, show_item
 
     number = read_item(item_id)
+    item_id = show_item(number)
     app = access.open_app(db)
     shown = access.with_client(app, lambda client: look(client, number, int(app.limits.lease_seconds * 1000)))
     moments = timeline(shown.view, shown.attempts, shown.events)
@@ -75,7 +76,7 @@ async def look(client: "Client", item_id: int, lease_ms: int) -> Shown:
     from backstay.core.reasons import why_not_running
 
     views = client.store.views
-    view = await views.item(item_id, client.owner)
+    view = _unparked(await views.item(item_id, client.owner))
     attempts = await views.attempts(item_id)
     workers = await views.workers()
     live = sum(view.handler in worker.handlers and worker.alive(lease_ms) for worker in workers)
@@ -83,6 +84,15 @@ async def look(client: "Client", item_id: int, lease_ms: int) -> Shown:
     ahead = await views.ahead(item_id) if view.state == "queued" else 0
     standing = _standing(view, attempts, breaker=breaker, live_workers=live, ahead=ahead)
     return Shown(view, attempts, await views.events(f"item:{item_id}"), why_not_running(standing))
+
+
+def _unparked(view: "ItemView") -> "ItemView":
+    """The due time of a paused job's item that was moved out of the claim's way is no time to show."""
+    from dataclasses import replace
+
+    from backstay.store.park import NEVER_MS
+
+    return view if view.due_at is None or view.due_at < NEVER_MS else replace(view, due_at=None)
 
 
 def provider_of(handler: str, workers: "list[WorkerView]") -> str:

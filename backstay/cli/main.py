@@ -1,5 +1,6 @@
 """The command `backstay`: finds the sub-command, and turns every failure into one line and an exit code."""
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -62,6 +63,10 @@ def cli(ctx: click.Context, debug: bool) -> None:
 
 
 def main() -> NoReturn:
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # JSON is UTF-8 wherever it goes; a character that a terminal lacks must not end the command.
+        encoding = sys.stdout.encoding if sys.stdout.isatty() else "utf-8"
+        sys.stdout.reconfigure(encoding=encoding, errors="backslashreplace")
     sys.exit(run(sys.argv[1:]))
 
 

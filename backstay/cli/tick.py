@@ -92,9 +92,10 @@ async def _tick(app: "Backstay", depth: int) -> "tuple[TickReport | None, int]":
         invocation.cancel()
         loop.call_later(app.limits.shutdown_seconds, insist)
 
-    Signals(ask, insist)
+    signals = Signals(ask, insist)
     try:
-        return await invocation, 0
+        report: TickReport = await invocation
+        return report, INTERRUPTED if signals.received else 0
     except asyncio.CancelledError:
         output.note("backstay: interrupted; what could not finish was handed back")
         return None, INTERRUPTED

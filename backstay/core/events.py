@@ -15,6 +15,14 @@ class WorkerStarted:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerStopping:
+    """It was told to stop and claims no more."""
+
+    worker: str
+    running: int
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerStopped:
     worker: str
     handed_back: int
@@ -101,6 +109,7 @@ class TickEnded:
 
 Event = (
     WorkerStarted
+    | WorkerStopping
     | WorkerStopped
     | ItemsSubmitted
     | ItemsClaimed

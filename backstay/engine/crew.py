@@ -40,6 +40,7 @@ class Crew:
         self._concurrency = concurrency
         self._heart = Heart(parts, self.flights, open_store) if open_store is not None else None
         self._loops: list[asyncio.Task[None]] = []
+        self._observing: set[asyncio.Task[None]] = set()
         self._promoted_at = float("-inf")
         self.claim_broke_off = False  # the database was lost during a claim: what it did is not known here
 
@@ -107,6 +108,8 @@ class Crew:
         try:
             async with asyncio.timeout(LAST_WORDS_SECONDS):
                 await self.settler.drained()
+                await asyncio.gather(*self._observing)
+                await self.gate.give_probes()
                 await self.parts.store.leave(self.parts.worker)
         except (TimeoutError, DatabaseUnreachable) as error:
             self.parts.emit(Trouble("stop", f"the database did not take the last words: {error}"))
@@ -118,7 +121,9 @@ class Crew:
         self.parts.emit(WorkerStopped(self.parts.worker, self.flights.cut_short))
 
     def _observed(self, group: Sequence[Ready]) -> None:
-        self.parts.tasks.spawn(self._observe(group))
+        task = self.parts.tasks.spawn(self._observe(group))
+        self._observing.add(task)
+        task.add_done_callback(self._observing.discard)
 
     async def _observe(self, group: Sequence[Ready]) -> None:
         try:

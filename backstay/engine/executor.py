@@ -64,7 +64,7 @@ class Executor:
             return self._of_cut(flight)
         except Skip as skip:
             return Skipped(one_line(str(skip)))
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a handler that exits must not take the worker with it
             return Failed(failure_of_exception(error, self._parts.clock.now_ms()), context.used)
 
     def _of_unsent(self, cut: Cut) -> Outcome | None:
@@ -86,8 +86,11 @@ class Executor:
             case Cut.TIMEOUT:
                 message = f"no answer within {flight.context.seconds_given:g} s"
                 return Failed(Failure(ErrorCode.GW_TIMEOUT, FailureKind.UNKNOWN, message), flight.context.used)
-            case _:
+            case Cut.SHUTDOWN:
                 return Interrupted()
+            case None:  # nobody here cut it off: something the handler awaited was cancelled
+                message = "the handler was cancelled from within"
+                return Failed(Failure(ErrorCode.UNKNOWN, FailureKind.UNKNOWN, message), flight.context.used)
 
     def _progressed(self, item_id: int, fence: int, percent: int) -> None:
         self._progress[item_id] = (fence, percent)

@@ -50,18 +50,17 @@ class Flights:
     """All items held now. The heart reads it from its own thread, so readers take a copy."""
 
     def __init__(self) -> None:
-        self._held: dict[int, Flight] = {}
+        # By fence too: a run whose lease is gone is still under way when this worker claims its item anew.
+        self._held: dict[tuple[int, int], Flight] = {}
         self.running = 0  # handlers under way; the rest waits for its settlement to be committed
         self.cut_short = 0  # runs stopped all at once, by a shutdown
 
     def add(self, flight: Flight) -> None:
-        self._held[flight.item.id] = flight
+        self._held[flight.item.id, flight.item.fence] = flight
 
     def drop(self, item: Claimed) -> None:
         """Lets go of one claim; a newer claim of the same item, by this very worker, is kept."""
-        held = self._held.get(item.id)
-        if held is not None and held.item.fence == item.fence:
-            del self._held[item.id]
+        self._held.pop((item.id, item.fence), None)
 
     def all(self) -> list[Flight]:
         return list(self._held.values())
@@ -74,7 +73,7 @@ class Flights:
         self.cut_short += len(flying)
 
     def leases(self) -> list[tuple[int, int]]:
-        return [(flight.item.id, flight.item.fence) for flight in self.all()]
+        return list(self._held)
 
     def cut_overdue(self, now: float) -> None:
         """Cuts off the runs whose time is over. One pass over all is cheaper than a timer for each."""

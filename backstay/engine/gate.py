@@ -25,7 +25,9 @@ class Gate:
         self._parts = parts
         self._flights = flights
         self._holds = Holds({}, {}, 0)
-        self._fresh_until = 0.0
+        self._read_at = 0.0  # on the steady clock: when the holds were read
+        self._stale = True
+        self._probing: set[str] = set()  # the providers that this worker alone may try now
         self._recent: dict[str, deque[Call]] = defaultdict(lambda: deque(maxlen=CALLS_REMEMBERED_MAX))
         self._turn = 0
         self.states: dict[str, str] = {}
@@ -33,10 +35,11 @@ class Gate:
     async def refresh(self) -> None:
         """Looks at the shared holds, at most every half second, and cuts off the runs of cancelled jobs."""
         now = self._parts.clock.monotonic()
-        if now < self._fresh_until:
+        if not self._stale and now < self._read_at + REFRESH_SECONDS:
             return
+        self._stale = False
         self._holds = await self._parts.store.holds()
-        self._fresh_until = now + REFRESH_SECONDS
+        self._read_at = now
         self.states.update((name, breaker.state.value) for name, breaker in self._holds.providers.items())
         stopped = {job_id for job_id, reason in self._holds.jobs.items() if reason is StopReason.CANCEL}
         if stopped:
@@ -47,6 +50,7 @@ class Gate:
     async def wants(self, slots: int) -> list[Want]:
         """How many items of each handler to claim at most; together they share the slots. Who is first takes turns."""
         await self.refresh()
+        await self.give_probes()
         handlers = list(self._parts.registry)
         self._turn = (self._turn + 1) % max(len(handlers), 1)
         handlers = handlers[self._turn :] + handlers[: self._turn]
@@ -80,12 +84,22 @@ class Gate:
             return 0
         self._tell(await self._parts.store.cool(handler.provider, handler.rules.breaker))
         taken = await self._parts.store.take_probe(handler.provider, self._parts.run_seconds(handler))
+        if taken:
+            self._probing.add(handler.provider)
         return probes if taken else 0
+
+    async def give_probes(self) -> None:
+        """Gives back the right to try a provider with which nothing of ours is under way: others may have items."""
+        if not self._probing:
+            return
+        flying = {flight.plan.handler.provider for flight in self._flights.all()}
+        for provider in self._probing - flying:
+            self._probing.discard(provider)
+            await self._parts.store.give_probe(provider)
 
     def _now_ms(self) -> int:
         """The database's time, by this worker's steady clock."""
-        age = self._parts.clock.monotonic() - (self._fresh_until - REFRESH_SECONDS)
-        return self._holds.now + int(age * 1000)
+        return self._holds.now + int((self._parts.clock.monotonic() - self._read_at) * 1000)
 
     def may_call(self, handler: Handler) -> bool:
         """Whether the provider may be asked at all now, for a poll or a look-up."""
@@ -114,13 +128,14 @@ class Gate:
         calm = known is None or (known.state is BreakerState.CLOSED and all(call.ok for call in known.calls))
         if calm and all(call.ok for call in calls):
             return
-        self._tell(await self._parts.store.observe(handler.provider, tuple(recent), handler.rules.breaker))
+        told = tuple(recent)
         recent.clear()
-        self._fresh_until = 0.0
+        self._tell(await self._parts.store.observe(handler.provider, told, handler.rules.breaker))
+        self._stale = True
 
     async def hold(self, handler: Handler, reason: str) -> None:
         self._tell(await self._parts.store.hold(handler.provider, reason, handler.rules.hold_seconds))
-        self._fresh_until = 0.0
+        self._stale = True
 
     async def heal(self) -> None:
         """Providers in plain hold mode come back when their health probe succeeds, or by time if they have none."""
@@ -132,7 +147,7 @@ class Gate:
                 continue
             if await self._healthy(handler):
                 self._tell(await self._parts.store.release(handler.provider))
-                self._fresh_until = 0.0
+                self._stale = True
 
     async def _healthy(self, handler: Handler) -> bool:
         if handler.rules.health is None:

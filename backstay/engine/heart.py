@@ -14,9 +14,7 @@ OpenStore = Callable[[], Awaitable[Store]]
 
 async def beat(store: Store, flights: Flights, parts: Parts) -> set[tuple[int, int]]:
     """One beat: extends every lease held and returns those that are no longer ours, as (item, fence)."""
-    held = flights.leases()
-    lost = await store.extend(held, parts.lease_ms, parts.worker)
-    return {lease for lease in held if lease[0] in lost}
+    return await store.extend(flights.leases(), parts.lease_ms, parts.worker)
 
 
 def let_go(lost: set[tuple[int, int]], flights: Flights, parts: Parts) -> None:

@@ -3,10 +3,11 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from backstay.core.deadlines import timed_out
 from backstay.core.events import ItemsExpired, ItemsRescued, JobEnded, JobsTimedOut, Trouble
-from backstay.core.failures import failure_of_exception
+from backstay.core.failures import ErrorCode, Failure, FailureKind, failure_of_exception
 from backstay.core.models import Claimed
-from backstay.core.outcomes import CannotAsk, Outcome, Stopped
+from backstay.core.outcomes import CannotAsk, Failed, Outcome, Stopped
 from backstay.core.states import JobState, StopReason
 from backstay.engine.calling import ask_provider
 from backstay.engine.gate import Gate
@@ -29,7 +30,8 @@ class Sweeper:
 
     async def run_once(self) -> None:
         """One sweep: job limits first, then deadlines, stopped jobs and lost items."""
-        for step in (self.stop_overdue, self.expire, self.end_stopped, self.rescue, self.park, self._gate.heal):
+        steps = (self.stop_overdue, self.expire, self.end_stopped, self._gate.refresh, self.rescue, self.park)
+        for step in (*steps, self._gate.heal):
             await self._past_trouble(step)
 
     async def _past_trouble(self, step: Callable[[], Awaitable[None]]) -> None:
@@ -99,7 +101,11 @@ class Sweeper:
         parts = self._parts
         outcome = await self._ask(handler, item)
         if outcome is None:
-            return  # not certain: its new lease runs out, and it is asked about again
+            if not timed_out(item.queued_at, item.claimed_at, parts.limits):
+                return  # not certain: its new lease runs out, and it is asked about again
+            outcome = Failed(
+                Failure(ErrorCode.GW_TIMEOUT, FailureKind.INFRASTRUCTURE, "the provider could not be asked")
+            )
         self._settler.put(item, parts.plan(item), outcome, started)
 
     async def _ask(self, handler: Handler, item: Claimed) -> Outcome | None:

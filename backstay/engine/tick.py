@@ -38,7 +38,7 @@ class Tick:
             await crew.sweeper.run_once()
             await crew.settler.drained()
             # Polls may take half of the items' bound at most: what is paid for comes first, but new work goes on.
-            polled = await crew.poller.run_once(limits.tick_items_max // 2)
+            polled = await crew.poller.run_once(max(limits.tick_items_max // 2, 1))
             claimed = await self._submit(limits.tick_items_max - polled, end)
         finally:
             await crew.stop(max(end - self._clock.monotonic(), 0.0))

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from backstay.clock import wait_for_event
-from backstay.core.events import Trouble
+from backstay.core.events import Trouble, WorkerStopping
 from backstay.engine.crew import LAST_WORDS_SECONDS, PROMOTE_SECONDS, Crew
 from backstay.engine.flight import Cut
 
@@ -43,6 +43,7 @@ class Worker:
     async def stop(self, grace_seconds: float | None = None) -> None:
         """Stops claiming at once; what runs gets the grace to finish, the rest is handed back."""
         self._stopping.set()
+        self._parts.emit(WorkerStopping(self._parts.worker, self.crew.flights.running))
         self.wake()
         # A claim under way may still win items: they must be there to be finished or handed back.
         await asyncio.wait(self._loops[:1], timeout=LAST_WORDS_SECONDS)

@@ -65,7 +65,7 @@ async def in_thread(work: Callable[[], Any]) -> Any:
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Any] = loop.create_future()
 
-    def deliver(value: Any, error: BaseException | None) -> None:
+    def deliver(value: Any, error: Exception | None) -> None:
         if future.done():
             return
         if error is None:
@@ -74,10 +74,16 @@ async def in_thread(work: Callable[[], Any]) -> Any:
             future.set_exception(error)
 
     def serve() -> None:
+        value: Any = None
+        error: Exception | None = None
         try:
-            value, error = work(), None
-        except BaseException as caught:  # carried over to the awaiting side
-            value, error = None, caught
+            value = work()
+        except StopIteration as caught:  # a future cannot carry this one
+            error = RuntimeError(f"StopIteration: {caught}")
+        except Exception as caught:  # carried over to the awaiting side
+            error = caught
+        except BaseException as caught:  # it ends the thread, but it must not end the worker
+            error = RuntimeError(f"{type(caught).__name__}: {caught}")
         if not loop.is_closed():
             loop.call_soon_threadsafe(deliver, value, error)
 

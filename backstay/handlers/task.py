@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from backstay.core.errors import UsageError
+from backstay.core.errors import Permanent, UsageError
 from backstay.core.failures import ErrorCode, Failure, FailureKind, one_line
 from backstay.core.outcomes import Failed, NeverArrived, Running, Skipped, Submitted, Succeeded
 from backstay.handlers.context import Context
@@ -49,11 +49,11 @@ class TaskHandler:
     async def run(self, body: str, context: Context) -> Succeeded | Submitted:
         payload = self._payload.load(body)
         more = {"context": context} if self._wants_context else {}
-        return Submitted(str(await self._work.submit(payload, **more)), self.account)
+        return Submitted(_storable(await self._work.submit(payload, **more)), self.account)
 
     async def ask(self, client_ref: str) -> Succeeded | Submitted | NeverArrived:
         found = await self._work.find(client_ref)
-        return NeverArrived() if found is None else Submitted(str(found), self.account)
+        return NeverArrived() if found is None else Submitted(_storable(found), self.account)
 
     async def poll(self, task_ids: Sequence[str]) -> Mapping[str, Succeeded | Failed | Skipped | Running]:
         answers: Mapping[str, Succeeded | Failed | Skipped | Running] = await self._work.poll(task_ids)
@@ -63,3 +63,11 @@ class TaskHandler:
         cancel = getattr(self._work, "cancel", None)
         if cancel is not None:
             await cancel(task_id)
+
+
+def _storable(task_id: Any) -> str:
+    """A provider's task id as text that every database takes; one that none takes could never be polled."""
+    text = str(task_id)
+    if not text or "\0" in text or not text.isprintable():
+        raise Permanent(f"the provider gave the task id {text!a}, which cannot be stored")
+    return text

@@ -23,6 +23,7 @@ from backstay.core.events import (
     Trouble,
     WorkerStarted,
     WorkerStopped,
+    WorkerStopping,
 )
 from backstay.core.ids import job_of, show_item
 from backstay.core.models import Settlement
@@ -78,6 +79,8 @@ class Logs:
                 )
             case WorkerStarted():
                 say.info("worker started", worker=event.worker, handlers=list(event.handlers))
+            case WorkerStopping():
+                say.info("worker stopping", worker=event.worker, running=event.running)
             case WorkerStopped():
                 say.info("worker stopped", worker=event.worker, handed_back=event.handed_back)
             case _:

@@ -1,5 +1,6 @@
 """Counts events for Prometheus, a group at a time, and shows how deep the queues are when it is told."""
 
+from bisect import bisect_left
 from collections import Counter as Tally
 from collections.abc import Iterable, Mapping
 from typing import Protocol, assert_never
@@ -23,6 +24,7 @@ from backstay.core.events import (
     Trouble,
     WorkerStarted,
     WorkerStopped,
+    WorkerStopping,
 )
 from backstay.core.states import TERMINAL, ItemState
 
@@ -40,6 +42,16 @@ class Depth(Protocol):
     def items(self) -> int: ...
     @property
     def oldest_at(self) -> int: ...
+
+
+class GroupHistogram(Histogram):
+    """A histogram that takes a whole group at once: a call for each item would cost more than its settlement."""
+
+    def observe_all(self, durations_ms: Iterable[int]) -> None:
+        for duration_ms, times in Tally(durations_ms).items():
+            seconds = duration_ms / 1000
+            self._sum.inc(seconds * times)
+            self._buckets[bisect_left(self._upper_bounds, seconds)].inc(times)
 
 
 class Metrics:
@@ -60,7 +72,7 @@ class Metrics:
         self.chain_depth = self._counter("chain_depth_reached", "Invocations, by their depth in a chain.", "depth")
         self.troubles = self._counter("troubles", "Things that went wrong and are tried again by themselves.")
         self.open_seconds = self._counter("breaker_open_seconds", "Time a provider was not called.", "provider")
-        self.attempt_seconds = Histogram(
+        self.attempt_seconds = GroupHistogram(
             "backstay_attempt_seconds", "How long tries took.", buckets=ATTEMPT_BUCKETS, registry=self.registry
         )
         self.depth = self._gauge("queue_depth", "Unfinished items, by handler.", "handler")
@@ -101,28 +113,26 @@ class Metrics:
             case TickEnded():
                 self.ticks.inc()
                 self.chain_depth.labels(str(event.depth)).inc()
-            case WorkerStarted() | WorkerStopped() | ItemLogged() | JobsTimedOut():
+            case WorkerStarted() | WorkerStopping() | WorkerStopped() | ItemLogged() | JobsTimedOut():
                 return
             case _:
                 assert_never(event)
 
     def _settled(self, event: ItemsSettled) -> None:
         settlements = event.settlements
-        for state, items in Tally(settlement.state for settlement in settlements).items():
-            if state in TERMINAL:
+        states = [settlement.state for settlement in settlements]
+        for state in TERMINAL:
+            items = states.count(state)
+            if items:
                 self.settled.labels(state.value).inc(items)
-        codes = Tally(s.error_code or "UNKNOWN" for s in settlements if s.state is ItemState.FAILED)
-        for code, items in codes.items():
-            self.failed.labels(str(code)).inc(items)
-        observe = self.attempt_seconds.observe
-        retries = 0
-        for settlement in settlements:
-            attempt = settlement.attempt
-            if attempt is not None:
-                observe((attempt.ended_at - attempt.started_at) / 1000)
-                retries += attempt.outcome == "retry"
-        self.retries.inc(retries)
-        self.repeats.inc(sum(settlement.act == "repeat" for settlement in settlements))
+        if ItemState.FAILED in states:
+            codes = Tally(s.error_code or "UNKNOWN" for s in settlements if s.state is ItemState.FAILED)
+            for code, items in codes.items():
+                self.failed.labels(str(code)).inc(items)
+        attempts = [settlement.attempt for settlement in settlements if settlement.attempt is not None]
+        self.attempt_seconds.observe_all(attempt.ended_at - attempt.started_at for attempt in attempts)
+        self.retries.inc([attempt.outcome for attempt in attempts].count("retry"))
+        self.repeats.inc([settlement.act for settlement in settlements].count("repeat"))
 
     def _changed(self, event: BreakerChanged) -> None:
         """The worker that changes a breaker tells of it, and no other: so the time is counted once."""

@@ -77,13 +77,13 @@ def disown(worker: str, known: Sequence[int]) -> Script[None]:
     yield Ask("disown", {"worker": worker}, [(item,) for item in known])
 
 
-def extend(held: Sequence[tuple[int, int]], lease_ms: int, worker: str) -> Script[set[int]]:
-    """Extends the leases given as (item, fence); returns the items that were lost."""
+def extend(held: Sequence[tuple[int, int]], lease_ms: int, worker: str) -> Script[set[tuple[int, int]]]:
+    """Extends the leases given as (item, fence); returns those that were lost."""
     yield Ask("see_worker", {"id": worker})
     if not held:
         return set()
     rows = yield Ask("extend", {"lease_ms": lease_ms}, held)
-    return {item for item, _ in held} - {row[0] for row in rows}
+    return set(held) - {(row[0], row[1]) for row in rows}
 
 
 def report_progress(progress: Sequence[tuple[int, int, int]]) -> Script[None]:

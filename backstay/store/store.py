@@ -88,7 +88,7 @@ class Store:
         """Gives back what a worker holds without knowing it: a claim was committed, its answer never came."""
         await self._db.write(lambda: claim.disown(worker, known))
 
-    async def extend(self, held: Sequence[tuple[int, int]], lease_ms: int, worker: str) -> set[int]:
+    async def extend(self, held: Sequence[tuple[int, int]], lease_ms: int, worker: str) -> set[tuple[int, int]]:
         return await self._db.write(lambda: claim.extend(held, lease_ms, worker))
 
     async def report_progress(self, progress: Sequence[tuple[int, int, int]]) -> None:

@@ -82,6 +82,13 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         future.add_done_callback(self._came_back)
         return future
 
+    async def shutdown_default_executor(self, *args: Any) -> None:
+        self._in_executor += 1  # a thread waits for the others to end
+        try:
+            await super().shutdown_default_executor(*args)
+        finally:
+            self._in_executor -= 1
+
     def _came_back(self, _: "asyncio.Future[Any]") -> None:
         self._in_executor -= 1
 

@@ -17,7 +17,7 @@ import uvloop
 # - 512 workers, from where its runtime writes outcomes by four flushers; 128 and 1,024 were slower in a trial.
 # - No deadline per job, which lets awa take its short path for claims and was half as fast again in a trial.
 # - Twenty connections; eight were slower in a trial. uvloop for the Python side.
-# - Its clock stops with the last handler, though the last outcomes are written up to a millisecond later.
+# - Its clock stops with the last handler, though its last outcomes are written shortly after.
 QUEUE = "noop"
 PARTITIONS = 4
 WORKERS = 512

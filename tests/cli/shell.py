@@ -19,6 +19,8 @@ from backstay.cli.main import run
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS_MAX = 60
 
+Arg = str | int | Path
+
 # `gate` names a file: the slow handler ends when it is there.
 APP = """
 import asyncio, os
@@ -88,7 +90,7 @@ class Shell:
         self.url = url
         self._capture = capture
 
-    def __call__(self, *args: str | int) -> Ran:
+    def __call__(self, *args: Arg) -> Ran:
         """Runs a command in this process."""
         self._capture.readouterr()
         code = run([str(arg) for arg in args])
@@ -114,7 +116,7 @@ class Shell:
     def environment(self, **more: str) -> dict[str, str]:
         return {**os.environ, "PYTHONPATH": str(ROOT), **more}
 
-    def process(self, *args: str | int, stdin: str = "", **more: str) -> Ran:
+    def process(self, *args: Arg, stdin: str = "", **more: str) -> Ran:
         """Runs a command as a process of its own."""
         command = [sys.executable, "-m", "backstay", *map(str, args)]
         environment = self.environment(**more)
@@ -123,7 +125,7 @@ class Shell:
         )
         return Ran(ran.returncode, ran.stdout, ran.stderr)
 
-    def start(self, *args: str | int, **more: str) -> "Running":
+    def start(self, *args: Arg, **more: str) -> "Running":
         return Running([sys.executable, "-m", "backstay", *map(str, args)], self.folder, self.environment(**more))
 
     def started(self) -> list[int]:
@@ -137,8 +139,15 @@ class Running:
 
     def __init__(self, command: list[str], folder: Path, environment: dict[str, str]) -> None:
         self._log = (folder / "stderr.txt").open("a+")
+        # A session of its own, as under a terminal: Ctrl-C there goes to all of its foreground group.
         self.process = subprocess.Popen(
-            command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._log
+            command,
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=self._log,
+            start_new_session=True,
         )
 
     def __enter__(self) -> Self:
@@ -152,6 +161,9 @@ class Running:
 
     def send(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
+
+    def ctrl_c(self) -> None:
+        os.killpg(self.process.pid, signal.SIGINT)
 
     def wait(self) -> int:
         return self.process.wait(SECONDS_MAX)

@@ -22,6 +22,9 @@ def test_a_paused_job_is_a_reason(shell: Shell) -> None:
     job_id = shell.submit("echo", 1)
     shell("job", "pause", job_id)
     assert codes(shell, f"{job_id}-0")[0] == "job_paused"
+    shell.tick()  # its sweep moves the item out of the claim's way
+    assert codes(shell, f"{job_id}-0") == ["job_paused", "no_worker", "next"]
+    assert shell("item", "show", f"{job_id}-0", "--json").json["due_at"] is None
 
 
 def test_an_item_that_waits_for_its_retry_says_until_when_and_why(shell: Shell) -> None:

@@ -74,6 +74,14 @@ def test_results_come_in_the_order_of_submit(shell: Shell) -> None:
     ]
 
 
+def test_results_are_utf_8_whatever_the_locale_is(sqlite_shell: Shell) -> None:
+    path = sqlite_shell.file('"naïve → \U0001f600"\n')
+    sqlite_shell("submit", path, "--app", "shop:backstay", "--handler", "echo")
+    sqlite_shell.tick()
+    ran = sqlite_shell.process("job", "results", 1, PYTHONIOENCODING="latin-1")
+    assert (ran.code, ran.json["payload"]) == (0, "naïve → \U0001f600")
+
+
 def test_watch_ends_with_the_job_and_says_how_it_went(shell: Shell) -> None:
     fine, bad, over = shell.submit("echo", 1, 2), shell.submit("picky", 1, 3), shell.submit("slow", 1)
     shell("job", "cancel", over)

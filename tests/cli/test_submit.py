@@ -162,4 +162,5 @@ def test_a_file_is_streamed_however_long_it_is(shell: Shell) -> None:
     row = json.dumps({"text": "x" * 500}) + "\n"
     short = peak_kilobytes(shell, shell.file(row * 4_000))
     long = peak_kilobytes(shell, shell.file(row * 80_000))
-    assert long - short < 10 * 1024, (short, long)
+    # SQLite's page cache of 16 MB fills up on the way; the file has 41 MB.
+    assert long - short < 20 * 1024, (short, long)

@@ -92,9 +92,7 @@ async def test_5_a_chain_of_ticks_ends_at_its_depth_although_work_is_left(make_r
     assert (await job.show()).succeeded == 12
 
 
-async def test_6_a_result_that_could_not_be_written_is_written_later(
-    make_rig: MakeRig, monkeypatch: object
-) -> None:
+async def test_6_a_result_that_could_not_be_written_is_written_later(make_rig: MakeRig, monkeypatch: object) -> None:
     rig = await make_rig()
     provider = rig.serves(Provider())
     settle, refusals = rig.store.settle, [DatabaseUnreachable("full"), DatabaseUnreachable("full")]

@@ -7,6 +7,7 @@ from tests.simulation.plan import CALM, LIMITS, RECONCILE_SECONDS, Faults, Kind,
 from tests.simulation.trace import Trace
 from tests.simulation.world import World
 
+BEYOND_STEPS = 10
 QUARANTINE_SECONDS = RECONCILE_SECONDS + LIMITS.lease_seconds + 8
 
 
@@ -32,10 +33,10 @@ def small(kind: Kind, name: str, faults: Faults, seed: int = 0) -> Plan:
 
 
 def points(kind: Kind, seed: int = 0) -> int:
-    """How many suspension points the struck process has in its first seconds, when nothing strikes it."""
+    """How many suspension points the process has until its work is done, when nothing strikes it."""
     world = World(small(kind, "count", Faults(), seed))
     world.run()
-    return min(world.processes[0].steps, 400)
+    return world.steps_to_end + BEYOND_STEPS
 
 
 def strike(kind: Kind, what: str, step: int, seed: int = 0) -> Trace:

@@ -97,13 +97,15 @@ class SimulatedLoop(VirtualLoop):
         self._born.append(task)
         return task
 
-    def call_at(self, when: float, callback: Any, *args: Any, context: Context | None = None) -> asyncio.TimerHandle:
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Any, *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
         timer = _Timer(when, callback, args, self, context)
         heapq.heappush(self._scheduled, timer)  # type: ignore[attr-defined]
         timer._scheduled = True  # type: ignore[attr-defined]
         return timer
 
-    def call_later(
+    def call_later(  # type: ignore[override]
         self, delay: float, callback: Any, *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
         return self.call_at(self.time() + delay, callback, *args, context=context)
@@ -147,7 +149,7 @@ class SimulatedLoop(VirtualLoop):
             if not task.done():
                 coroutine = task.get_coro()
                 try:
-                    coroutine.close()  # type: ignore[union-attr]
+                    coroutine.close()
                 except RuntimeError:
                     continue  # it awaits in a finally: it has had its say
         self._born.clear()

@@ -15,7 +15,7 @@ LIMITS = Limits(
     send_guard_seconds=1,
     call_timeout_seconds=4,
     call_retries_max=1,
-    handler_timeout_seconds=4,
+    handler_timeout_seconds=8,
     visibility_lag_seconds=1,
     reconcile_margin_seconds=1,
     poll_interval_seconds=1,
@@ -24,7 +24,7 @@ LIMITS = Limits(
     item_timeout_seconds=150,
     tick_concurrency=4,
 )
-RECONCILE_SECONDS = 1 + 4 + 1 + 1
+RECONCILE_SECONDS = 1 + 8 + 1 + 1
 BREAKER = BreakerPolicy(window_calls=8, calls_min=4, fail_ratio=0.5, open_ms=3_000, probes_max=1, window_ms=30_000)
 LONGEST_FREEZE_SECONDS = 60.0
 
@@ -123,8 +123,8 @@ def _weather(rng: Random) -> Chances:
         refused=rng.choice([0, 0.05]),
         lost=rng.choice([0, 0.1, 0.3]),
         hanging=rng.choice([0, 0.1]),
-        slow=rng.choice([0, 0.2]),
-        slow_seconds=3.9,
+        slow=rng.choice([0, 0.2, 0.5]),
+        slow_seconds=rng.choice([3.9, 7.5]),
         arrives_seconds_max=rng.choice([0, 1.0, LIMITS.call_timeout_seconds]),
     )
 
@@ -136,7 +136,7 @@ def _faults(rng: Random) -> Faults:
         faults.kill_at = rng.randint(1, 600)
     elif what < 0.7:
         faults.freeze_at = rng.randint(1, 600)
-        faults.freeze_seconds = rng.choice([LIMITS.lease_seconds + 1, RECONCILE_SECONDS + 1, 15.0, 40.0])
+        faults.freeze_seconds = rng.choice([LIMITS.lease_seconds + 1, 6.0, RECONCILE_SECONDS + 1, 40.0])
     elif what < 0.8:
         faults.stop_at = rng.uniform(1, 20)
     if rng.random() < 0.2:
@@ -148,3 +148,22 @@ def _faults(rng: Random) -> Faults:
 def _acts(rng: Random) -> list[tuple[float, str]]:
     words = [rng.choice(["pause", "resume", "retry", "retry", "cancel"]) for _ in range(rng.randint(1, 5))]
     return sorted((rng.uniform(0.5, FAULTS_SECONDS), word) for word in words)
+
+
+def stormy(seed: int) -> Plan:
+    """A world of lost processes and requests that arrive late: where safeguards are needed most."""
+    rng = Random(f"storm {seed}")
+    plan = Plan(f"storm {seed}", [KINDS[sorted(KINDS)[seed % len(KINDS)]]], items=6)
+    plan.weather = Chances(lost=0.2, hanging=0.2, slow=0.2, slow_seconds=3.9, arrives_seconds_max=4.0, broken=0.1)
+    plan.processes = [_struck(rng) for _ in range(3)]
+    plan.visible_after_seconds = 1.5
+    plan.dawdles = 0.3
+    plan.answers_lost = rng.choice([0, 0.05])
+    return plan
+
+
+def _struck(rng: Random) -> Faults:
+    step = rng.randint(5, 120)
+    if rng.random() < 0.5:
+        return Faults(kill_at=step)
+    return Faults(freeze_at=step, freeze_seconds=rng.choice([4.0, 9.0, 20.0]))

@@ -58,9 +58,7 @@ def _money(database: InlineSQLite, watch: Watch, works: Sequence[Work], jobs: Se
     return found
 
 
-def _paid(
-    database: InlineSQLite, watch: Watch, work: Work, item: int, state: str, refs: Sequence[str]
-) -> list[str]:
+def _paid(database: InlineSQLite, watch: Watch, work: Work, item: int, state: str, refs: Sequence[str]) -> list[str]:
     """A repeat needs a record; a person's retry may cost once more."""
     times = [work.provider.times_paid(ref) for ref in refs]
     again = sum(max(count - 1, 0) for count in times)

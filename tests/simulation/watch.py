@@ -100,7 +100,9 @@ class WatchedStore(Store):
         settled = yield from settle.settle(settlements)
         for settlement in settled.applied:
             if fences[settlement.id] != settlement.fence:
-                raise self._watched.watch.wrong(f"item {settlement.id}: fence {settlement.fence} wrote over {fences[settlement.id]}")
+                raise self._watched.watch.wrong(
+                    f"item {settlement.id}: fence {settlement.fence} wrote over {fences[settlement.id]}"
+                )
         for settlement in settled.lost:
             late = fences[settlement.id] != settlement.fence
             self._watched.reached("a late write was refused" if late else "a write that was made was made again")
@@ -119,7 +121,7 @@ class WatchedDatabase(InlineSQLite):
     async def write(self, make: Callable[[], Script[Any]]) -> Any:
         await self._line.travel()
         script = make()
-        name = script.__name__
+        name: str = script.gi_code.co_name
         value = self.commit(lambda: script)
         self.watch.committed()
         await self._line.travel()

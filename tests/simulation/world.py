@@ -10,7 +10,7 @@ from random import Random
 from backstay.client import Client, Job, Options
 from backstay.clock import Tasks, wait_for_event
 from backstay.core.errors import BackstayError, DatabaseUnreachable
-from backstay.core.events import Event
+from backstay.core.events import Event, JobEnded
 from backstay.engine.crew import Crew
 from backstay.engine.heart import beat, let_go
 from backstay.engine.parts import Parts
@@ -57,6 +57,7 @@ class World:
         self.lines: list[Line] = []
         self.jobs: list[Job] = []
         self.calm = False
+        self.steps_to_end = 0
 
     # the outside
 
@@ -120,6 +121,8 @@ class World:
 
     def _event(self, name: str, event: Event) -> None:
         self.trace.event(name, event)
+        if isinstance(event, JobEnded):
+            self.steps_to_end = self.processes[0].steps
 
     def worker(self, name: str, faults: Faults) -> Process:
         process = self.process(name, faults)

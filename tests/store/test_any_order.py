@@ -163,7 +163,7 @@ class AnyOrder(RuleBasedStateMachine):
 
 def play(make_site: Callable[[], Site], examples: int, steps: int) -> None:
     run_state_machine_as_test(
-        lambda: AnyOrder(make_site),
+        lambda: AnyOrder(make_site),  # type: ignore[arg-type]
         settings=settings(
             max_examples=examples,
             stateful_step_count=steps,

@@ -176,9 +176,7 @@ async def test_claimers_of_other_threads_and_connections_get_disjoint_sets(scene
     await store.open_job(new_job(), chunk(0, 300, last=True))
     loop = asyncio.get_running_loop()
     with ThreadPoolExecutor(3) as pool:
-        runs = [
-            loop.run_in_executor(pool, lambda n=n: asyncio.run(_claim_all(scene.site, f"w{n}"))) for n in range(3)
-        ]
+        runs = [loop.run_in_executor(pool, asyncio.run, _claim_all(scene.site, f"w{n}")) for n in range(3)]
         takes = await asyncio.gather(*runs)
     ids = [item for taken in takes for item in taken]
     assert len(ids) == len(set(ids)) == 300

@@ -224,7 +224,9 @@ async def test_retrying_does_not_undo_a_cancel(scene: Scene) -> None:
 @pytest.mark.parametrize(
     ("outcome", "anew"), [(WRONG, 1), (UNKNOWN, 0), (TIMED_OUT, 0)], ids=["known", "unknown", "timed out"]
 )
-async def test_only_a_known_failure_is_asked_for_under_a_new_reference(scene: Scene, outcome: Failed, anew: int) -> None:
+async def test_only_a_known_failure_is_asked_for_under_a_new_reference(
+    scene: Scene, outcome: Failed, anew: int
+) -> None:
     job_id = await scene.ended(outcome)
     await scene.store.retry(job_id, "ann")
     assert [item.round for item in await scene.claim()] == [anew]

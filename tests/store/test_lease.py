@@ -37,7 +37,7 @@ async def test_a_lost_holder_extends_nothing_and_is_told_so(scene: Scene) -> Non
     old, new = await lost_to_another(scene)
     await scene.site.advance(1)
     expires_at = (await scene.item(old.job_id)).lease_expires_at
-    assert await scene.store.extend([(old.id, old.fence)], LEASE_MS, "w1") == {old.id}
+    assert await scene.store.extend([(old.id, old.fence)], LEASE_MS, "w1") == {(old.id, old.fence)}
     assert (await scene.item(old.job_id)).lease_expires_at == expires_at
     assert await scene.store.extend([(new.id, new.fence)], LEASE_MS, "w2") == set()
 
@@ -90,7 +90,7 @@ async def test_a_settled_item_cannot_be_extended(scene: Scene) -> None:
     await scene.submit()
     (item,) = await scene.claim()
     await scene.settle(item, OK)
-    assert await scene.store.extend([(item.id, item.fence)], LEASE_MS, "w1") == {item.id}
+    assert await scene.store.extend([(item.id, item.fence)], LEASE_MS, "w1") == {(item.id, item.fence)}
 
 
 async def test_a_polled_task_is_fenced_as_well(scene: Scene) -> None:

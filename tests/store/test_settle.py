@@ -8,7 +8,7 @@ import pytest
 from backstay.core.failures import ErrorCode, Failure, FailureKind
 from backstay.core.ids import item_id
 from backstay.core.models import Claimed, Settlement
-from backstay.core.outcomes import Failed, Running, Skipped, Stopped
+from backstay.core.outcomes import Failed, Outcome, Running, Skipped, Stopped
 from backstay.core.states import TERMINAL, TRANSITIONS, ItemState, JobState, StopReason
 from tests.store.scene import BROKEN, LEASE_MS, OK, TASK, WRONG, Scene, decided
 
@@ -119,7 +119,7 @@ async def test_a_retry_waits_and_counts_an_attempt(scene: Scene) -> None:
 async def test_a_group_of_different_fates_is_one_transaction(scene: Scene) -> None:
     job_id = await scene.submit(6)
     items = await scene.claim()
-    outcomes = [OK, WRONG, BROKEN, TASK, Skipped("no need"), Stopped()]
+    outcomes: list[Outcome] = [OK, WRONG, BROKEN, TASK, Skipped("no need"), Stopped()]
     now = scene.site.clock.ms
     settled = await scene.store.settle([decided(i, o, now) for i, o in zip(items, outcomes, strict=True)])
     assert len(settled.applied) == 6

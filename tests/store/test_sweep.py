@@ -1,14 +1,17 @@
 """expire, stop_overdue, end_stopped: what time ends, and that it is told."""
 
+from typing import Any
+
 import pytest
 
 from backstay.core.ids import item_id
 from backstay.core.states import ItemState, JobState, StopReason
 from backstay.store import sweep
+from backstay.store.queries import statements
 from tests.store.scene import BROKEN, HOURS_48_MS, LEASE_MS, OK, TASK, Scene
 
 
-async def in_state(scene: Scene, state: ItemState, **options: object) -> int:
+async def in_state(scene: Scene, state: ItemState, **options: Any) -> int:
     job_id = await scene.submit(**options)
     if state is not ItemState.QUEUED:
         (item,) = await scene.claim()
@@ -166,3 +169,9 @@ async def test_polling_goes_on_after_an_expired_task(scene: Scene) -> None:
     await scene.store.expire()
     assert (await scene.store.poll("echo", "account-1", 5, "w1", LEASE_MS)).items == []
     assert (await scene.store.views.item(item_id(job_id, 0), "ann")).provider_task_id == "task-1"
+
+
+def test_no_statement_deletes_work() -> None:
+    """What is stuck is taken up again or fails with a reason; only workers' own records are ever forgotten."""
+    deleting = {name for name, text in statements() if "DELETE" in text.upper()}
+    assert deleting <= {"forget_workers"}

@@ -26,9 +26,7 @@ async def test_jobs_are_listed_newest_first_page_by_page(scene: Scene) -> None:
     assert [job.id for job in await scene.store.views.jobs("ann", before=first[-1].id)] == jobs[1::-1]
 
 
-async def test_results_come_in_the_order_of_submit_across_pages(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_results_come_in_the_order_of_submit_across_pages(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(views, "PAGE_ROWS", 2)
     job_id = await scene.submit(5)
     for n, item in enumerate(reversed(await scene.claim())):

@@ -5,6 +5,7 @@ import asyncio
 import random
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -50,6 +51,15 @@ class Provider:
     tasks: dict[str, Charge] = field(default_factory=dict)
     turned_away: list[tuple[str, int, float]] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)
+    changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+    async def becomes(self, fact: Callable[[], bool]) -> None:
+        async with self.changed:
+            await self.changed.wait_for(fact)
+
+    async def tell(self) -> None:
+        async with self.changed:
+            self.changed.notify_all()
 
     def manners_for(self, kind: str) -> Manners:
         return self.manners.setdefault(kind, Manners())
@@ -93,11 +103,11 @@ async def call(request: web.Request) -> web.StreamResponse:
     manners = provider.manners_for(kind)
     # Drawn even when it is over at once, so that a seed means the same run of faults at any latency.
     await asyncio.sleep(provider.rng.uniform(manners.seconds_min, manners.seconds_max))
-    while manners.holding:
-        await asyncio.sleep(0.01)
+    await provider.becomes(lambda: not manners.holding)
     charge.ended_at = time.time()
     result = {"payload": asked["payload"], "charge": charge.number}
     provider.answers[charge.client_ref] = result
+    await provider.tell()
     return await provider.answer(request, kind, result)
 
 
@@ -106,8 +116,7 @@ async def find_call(request: web.Request) -> web.Response:
     charge = provider.charge_of_ref.get(request.query["client_ref"])
     if charge is None:
         raise web.HTTPNotFound
-    while charge.ended_at is None:
-        await asyncio.sleep(0.01)
+    await provider.becomes(lambda: charge.ended_at is not None)
     return web.json_response(provider.answers[charge.client_ref])
 
 
@@ -166,6 +175,7 @@ async def change_manners(request: web.Request) -> web.Response:
         if not hasattr(manners, name):
             raise web.HTTPBadRequest(text=f"no such manner: {name}")
         setattr(manners, name, value)
+    await request.app[PROVIDER].tell()
     return web.json_response(asdict(manners))
 
 

@@ -11,12 +11,12 @@ import pytest
 from backstay import Job, Result
 from backstay.core.ids import item_id
 from backstay.core.states import ItemState
-from tests.stories.stage import Charge, Stage, by_ref, paid_twice, until
+from tests.stories.stage import Charge, Stage, by_ref, paid_twice
 
 KINDS = ("unaskable", "once", "askable", "task")
 CONCURRENCY = 16
 WORKERS = 3
-# From the provider's answer to its commit: a call is in flight, as the worker sees it, a little longer than at the provider.
+# From the provider's answer to its commit: for its worker a call is in flight a little longer than for the provider.
 COMMIT_SECONDS = 2.0
 
 

@@ -1,5 +1,6 @@
-"""Workers that stand still: one that slept through its lease writes nothing, one whose loop is blocked keeps its own."""
+"""Workers that stand still: one that slept through its lease writes nothing, a blocked event loop loses no lease."""
 
+import asyncio
 import os
 import signal
 import sqlite3
@@ -39,7 +40,7 @@ async def put_to_sleep(url: str, worker: subprocess.Popen[str]) -> None:
 
     async def asleep() -> bool:
         worker.send_signal(signal.SIGSTOP)
-        os.waitid(os.P_PID, worker.pid, os.WSTOPPED | os.WNOWAIT)
+        await asyncio.to_thread(os.waitid, os.P_PID, worker.pid, os.WSTOPPED | os.WNOWAIT)
         if holds_the_lock(url):
             worker.send_signal(signal.SIGCONT)
             return False

@@ -75,7 +75,7 @@ WHERE state = 'submitting' AND leased_by = :worker AND lease_expires_at IS NOT N
 UPDATE items SET lease_expires_at = {now} + :lease_ms
 FROM {batch(id bigint, fence bigint)}
 WHERE items.id = batch.id AND items.fence = batch.fence AND items.state = 'submitting'
-RETURNING items.id;
+RETURNING items.id, items.fence;
 
 -- name: report_progress
 -- How far a running item is, said by its holder.

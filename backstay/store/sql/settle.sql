@@ -2,6 +2,7 @@
 
 -- name: settle_items
 -- What became of claimed items that share a fate. Guarded by state and fence: an item missing from the answer was lost.
+-- Who has given an item up holds no lease: the same settlement, sent again because its answer was lost, changes nothing.
 UPDATE items SET
     state = :state,
     attempt_count = :attempt_count, round = :round, rescues = :rescues, repeats = :repeats,
@@ -15,7 +16,7 @@ UPDATE items SET
     finished_at = CASE WHEN :state IN ('succeeded', 'failed', 'skipped', 'cancelled') THEN {now} END,
     timed_out_at = CASE WHEN :timed_out = 1 THEN {now} END
 FROM {batch(id bigint, fence bigint, delay_ms bigint, provider_task_id text)}
-WHERE items.id = batch.id AND items.fence = batch.fence AND items.state = :was
+WHERE items.id = batch.id AND items.fence = batch.fence AND items.state = :was AND items.leased_by IS NOT NULL
   AND items.state IN ('submitting', 'processing') AND (items.state = 'submitting' OR :state <> 'submitting')
 RETURNING items.id, items.fence;
 

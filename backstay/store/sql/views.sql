@@ -57,9 +57,11 @@ FROM jobs WHERE state IN ('queued', 'running', 'paused') GROUP BY handler ORDER 
 
 -- name: unfinished_here
 -- Whether a tick has reason to ask for another: something of these handlers is ready, due soon or at the provider.
-SELECT EXISTS (SELECT 1 FROM items WHERE state = 'queued' AND due_at IS NULL AND handler = :handler
-               AND job_id NOT IN (SELECT id FROM jobs WHERE held = 1)) AS ready,
-       EXISTS (SELECT 1 FROM items WHERE state = 'processing' AND handler = :handler) AS processing;
+-- Ordered, because for a plain EXISTS PostgreSQL reads the table from its start, hoping to meet a match soon.
+SELECT (SELECT id FROM items WHERE state = 'queued' AND due_at IS NULL AND handler = :handler
+        AND job_id NOT IN (SELECT id FROM jobs WHERE held = 1) ORDER BY order_key LIMIT 1) IS NOT NULL AS ready,
+       (SELECT id FROM items WHERE state = 'processing' AND handler = :handler
+        ORDER BY due_at LIMIT 1) IS NOT NULL AS processing;
 
 -- name: stuck
 -- Items whose holder is gone and that wait to be rescued. Bounded.

@@ -1,0 +1,153 @@
+"""Why an item is not running: each reason alone, and several together."""
+
+from dataclasses import replace
+
+import pytest
+
+from backstay.core.breaker import Breaker, BreakerState
+from backstay.core.reasons import Standing, show_span, show_time, why_not_running
+from backstay.core.states import TERMINAL, ItemState, JobState
+
+NOW = 1_714_564_800_000  # 2024-05-01 12:00:00 UTC
+SOON = NOW + 90_000
+
+WAITING = Standing(
+    now=NOW,
+    job_id=7,
+    job_state=JobState.RUNNING,
+    stop_reason=None,
+    state=ItemState.QUEUED,
+    handler="ocr",
+    live_workers=1,
+)
+RUNNING = replace(
+    WAITING, state=ItemState.SUBMITTING, leased_by="w1", lease_expires_at=SOON, last_attempt_at=NOW - 5_000
+)
+AT_PROVIDER = replace(WAITING, state=ItemState.PROCESSING, provider_task_id="t-1", due_at=NOW + 3_000)
+
+
+def breaker(state: BreakerState, until_at: int | None = None, reason: str = "") -> Breaker:
+    return Breaker("acme", state, NOW - 1_000, until_at, reason)
+
+
+def texts(item: Standing) -> dict[str, str]:
+    return {reason.code: reason.text for reason in why_not_running(item)}
+
+
+@pytest.mark.parametrize(
+    ("item", "code", "says"),
+    [
+        (WAITING, "next", "nothing is ahead of it"),
+        (replace(WAITING, ahead=1), "items_ahead", "1 item is ahead of it"),
+        (replace(WAITING, ahead=2_500), "items_ahead", "2,500 items are ahead of it"),
+        (replace(WAITING, ahead=10_000), "items_ahead", "10,000 or more items are ahead of it"),
+        (
+            replace(WAITING, live_workers=0),
+            "no_worker",
+            "no live worker runs handler 'ocr'; start one: backstay worker",
+        ),
+        (replace(WAITING, job_state=JobState.PAUSED), "job_paused", "to go on: backstay job resume 7"),
+        (replace(WAITING, stop_reason="cancel"), "job_cancelling", "job 7 is being cancelled"),
+        (replace(WAITING, stop_reason="timeout"), "job_timed_out", "exceeded its maximum runtime"),
+        (
+            replace(WAITING, due_at=SOON, error_code="GW_5XX", last_message="bad gateway"),
+            "waits_for_retry",
+            "until 2024-05-01 12:01:30 UTC (in 90 s); the last try failed with GW_5XX: bad gateway",
+        ),
+        (
+            RUNNING,
+            "running",
+            "at worker w1 since 2024-05-01 11:59:55 UTC (5 s ago); its lease ends 2024-05-01 12:01:30",
+        ),
+        (
+            replace(RUNNING, lease_expires_at=NOW - 1, reconcile_after=SOON),
+            "worker_lost",
+            "its worker was lost; the provider is asked about it, or it is taken up again, after 2024-05-01 12:01:30",
+        ),
+        (replace(RUNNING, lease_expires_at=NOW), "worker_lost", "at the next sweep of a worker that runs its handler"),
+        (
+            replace(RUNNING, lease_expires_at=NOW, leased_by=None, reconcile_after=SOON),
+            "worker_lost",
+            "the outcome of its last call is unknown",
+        ),
+        (AT_PROVIDER, "at_provider", "works on task t-1; it is polled next at 2024-05-01 12:00:03 UTC (in 3 s)"),
+        (replace(AT_PROVIDER, due_at=NOW), "at_provider", "it is due to be polled now"),
+        (
+            replace(WAITING, breaker=breaker(BreakerState.OPEN, SOON, "6 of the last 10 calls failed")),
+            "breaker_open",
+            "provider acme is open because 6 of the last 10 calls failed, until 2024-05-01 12:01:30 UTC (in 90 s)",
+        ),
+        (replace(WAITING, breaker=breaker(BreakerState.OPEN)), "breaker_open", "until its health probe succeeds"),
+        (replace(WAITING, breaker=breaker(BreakerState.OPEN, NOW - 1)), "breaker_open", "and is tried again now"),
+        (replace(WAITING, breaker=breaker(BreakerState.HALF_OPEN)), "breaker_half_open", "tried with a few items"),
+        (
+            replace(WAITING, breaker=breaker(BreakerState.HELD, None, "no credit")),
+            "provider_held",
+            "acme is held because no credit, until `backstay provider release acme`",
+        ),
+        (
+            replace(WAITING, breaker=breaker(BreakerState.HELD, SOON, "no credit")),
+            "provider_held",
+            "until 2024-05-01 12:01:30 UTC (in 90 s), or until `backstay provider release acme`",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) and " " not in value else "",
+)
+def test_a_reason_says_what_to_do_or_until_when(item: Standing, code: str, says: str) -> None:
+    assert says in texts(item)[code]
+
+
+@pytest.mark.parametrize("state", sorted(TERMINAL))
+def test_a_finished_item_says_only_that(state: ItemState) -> None:
+    item = replace(WAITING, state=state, live_workers=0, job_state=JobState.PAUSED, finished_at=NOW - 60_000)
+    assert texts(item) == {"finished": texts(item)["finished"]}
+    assert f"it is finished: {state} since 2024-05-01 11:59:00 UTC" in texts(item)["finished"]
+
+
+def test_a_failed_item_says_why() -> None:
+    item = replace(WAITING, state=ItemState.FAILED, error_code="GW_4XX", last_message="bad request")
+    assert texts(item)["finished"].endswith(": GW_4XX: bad request")
+
+
+def test_all_reasons_are_told_the_strongest_first() -> None:
+    item = replace(
+        WAITING,
+        job_state=JobState.PAUSED,
+        due_at=SOON,
+        error_code="GW_5XX",
+        breaker=breaker(BreakerState.HELD),
+        live_workers=0,
+        ahead=5,
+    )
+    assert [reason.code for reason in why_not_running(item)] == [
+        "job_paused",
+        "waits_for_retry",
+        "provider_held",
+        "no_worker",
+    ]
+
+
+def test_a_closed_breaker_is_no_reason() -> None:
+    assert list(texts(replace(WAITING, breaker=breaker(BreakerState.CLOSED)))) == ["next"]
+
+
+def test_a_running_item_needs_no_other_worker() -> None:
+    assert list(texts(replace(RUNNING, live_workers=0))) == ["running"]
+
+
+def test_the_end_of_a_reason_is_told_to_programs_too() -> None:
+    (reason, *_) = why_not_running(replace(WAITING, due_at=SOON))
+    assert reason.until_at == SOON
+    assert why_not_running(replace(WAITING, breaker=breaker(BreakerState.HELD, SOON)))[0].until_at == SOON
+
+
+@pytest.mark.parametrize(
+    ("ms", "shown"),
+    [(0, "0 s"), (1_400, "1 s"), (119_000, "119 s"), (120_000, "2 min"), (7_200_000, "2 h"), (200_000_000, "2 d")],
+)
+def test_spans_are_short(ms: int, shown: str) -> None:
+    assert show_span(ms) == shown
+
+
+def test_a_moment_in_the_past_is_ago() -> None:
+    assert show_time(NOW - 3_000, NOW) == "2024-05-01 11:59:57 UTC (3 s ago)"

@@ -1,0 +1,102 @@
+"""pause, resume and cancel while things run."""
+
+from backstay.core.states import JobState
+from tests.engine.conftest import MakeRig
+from tests.engine.provider import HttpError, Provider, TaskProvider
+
+
+async def test_a_paused_job_finishes_what_runs_and_starts_nothing(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    provider = rig.serves(Provider())
+    provider.gate.clear()
+    job = await rig.submit(range(6))
+    async with rig.working(concurrency=2) as worker:
+        await rig.until(lambda: provider.now == 2)
+        await job.pause()
+        provider.gate.set()
+        await rig.until(lambda: provider.now == 0)
+        await worker.crew.settler.drained()
+        await worker.crew.sweeper.run_once()
+        view = await job.show()
+        assert (view.state, view.succeeded, provider.calls) == (JobState.PAUSED, 2, 2)
+        await job.resume()
+        assert (await job.wait(timeout_seconds=20)).succeeded == 6
+
+
+async def test_cancelling_stops_what_runs(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    provider = rig.serves(Provider())
+    provider.gate.clear()
+    job = await rig.submit(range(6))
+    async with rig.working(concurrency=10):
+        await rig.until(lambda: provider.now == 6)
+        await job.cancel()
+        view = await job.wait(timeout_seconds=20)
+    assert (view.state, view.cancelled, provider.now) == (JobState.CANCELLED, 6, 0)
+
+
+async def test_a_worker_with_no_room_left_hears_of_a_cancel_too(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    provider = rig.serves(Provider())
+    provider.gate.clear()
+    job = await rig.submit(range(6))
+    async with rig.working(concurrency=2):
+        await rig.until(lambda: provider.now == 2)
+        await job.cancel()
+        view = await job.wait(timeout_seconds=10)
+    assert (view.state, view.cancelled) == (JobState.CANCELLED, 6)
+
+
+async def test_cancelling_cancels_the_providers_tasks(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    provider = TaskProvider()
+    rig.takes_tasks(provider)
+    job = await rig.submit(range(3), "task")
+    await rig.tick()
+    await job.cancel()
+    await rig.tick()
+    view = await job.show()
+    assert (view.state, view.cancelled, sorted(provider.cancelled)) == (
+        JobState.CANCELLED,
+        3,
+        ["task-0", "task-1", "task-2"],
+    )
+
+
+async def test_a_task_that_was_done_before_the_cancel_keeps_its_result(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    provider = TaskProvider()
+    rig.takes_tasks(provider)
+    job = await rig.submit(range(2), "task")
+    await rig.tick()
+    provider.ended["task-1"] = "paid"
+    await job.cancel()
+    await rig.tick()
+    view = await job.show()
+    assert (view.state, view.cancelled, view.succeeded) == (JobState.CANCELLED, 1, 1)
+
+
+async def test_a_cancelled_item_of_a_lost_worker_is_cancelled_not_sent(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    provider = rig.serves(Provider())
+    job = await rig.submit(range(2))
+    await rig.abandon()
+    await job.cancel()
+    await rig.site.advance(600)
+    await rig.tick()
+    view = await job.show()
+    assert (view.state, view.cancelled, provider.calls) == (JobState.CANCELLED, 2, 0)
+
+
+async def test_a_job_can_be_retried_after_it_failed(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    provider = rig.serves(Provider())
+    provider.script = [HttpError(400)] * 3
+    job = await rig.submit(range(3))
+    await rig.tick()
+    assert (await job.show()).state is JobState.FAILED
+    assert await job.retry() == 3
+    await rig.tick()
+    view = await job.show()
+    assert (view.state, view.succeeded, view.failed) == (JobState.COMPLETED, 3, 0)
+    assert provider.paid_twice == [], "a known failure is asked for under a new key"

@@ -1,0 +1,243 @@
+"""The library: submit, wait, results, and handlers that stay plain functions."""
+
+import inspect
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import pytest
+from pydantic import BaseModel
+
+from backstay import Backstay, Context
+from backstay.core.errors import IdempotencyConflict, NotFound, UsageError, WaitTimeout
+from backstay.core.states import JobState
+from backstay.store.submit import CHUNK_ITEMS
+from backstay.store.views import JobView
+from tests.engine.conftest import MakeRig
+from tests.engine.provider import Provider
+
+
+async def numbers(count: int) -> AsyncIterator[int]:
+    for number in range(count):
+        yield number
+
+
+@pytest.mark.parametrize("items", [[0, 1, 2], range(3), iter([0, 1, 2]), (n for n in range(3)), numbers(3)])
+async def test_items_may_be_a_list_an_iterator_or_an_async_iterator(make_sqlite_rig: MakeRig, items: object) -> None:
+    rig = await make_sqlite_rig()
+    rig.serves(Provider())
+    job = await rig.submit(items)
+    await rig.tick()
+    assert [result.value for result in await rig.results(job)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("items", ["abc", b"abc", {"a": 1}, 3, None])
+async def test_what_is_no_list_of_items_is_refused(make_sqlite_rig: MakeRig, items: object) -> None:
+    rig = await make_sqlite_rig()
+    rig.serves(Provider())
+    with pytest.raises(UsageError, match="items must be"):
+        await rig.submit(items)
+
+
+async def test_no_items_are_refused_and_leave_no_job(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    rig.serves(Provider())
+    with pytest.raises(UsageError, match="no items"):
+        await rig.submit([])
+    assert await rig.store.views.jobs("ann") == []
+
+
+@pytest.mark.parametrize("count", [CHUNK_ITEMS - 1, CHUNK_ITEMS, CHUNK_ITEMS + 1])
+async def test_a_job_of_about_a_chunk_is_whole(make_rig: MakeRig, count: int) -> None:
+    rig = await make_rig()
+    rig.serves(Provider())
+    job = await rig.submit(numbers(count), idempotency_key="k")
+    view = await job.show()
+    assert (view.total, view.sealed) == (count, True)
+    assert (await rig.submit(numbers(count), idempotency_key="k")).id == job.id
+    for other in (count - 1, count + 1):
+        with pytest.raises(IdempotencyConflict):
+            await rig.submit(numbers(other), idempotency_key="k")
+    assert (await job.show()).total == count
+
+
+async def test_a_submit_that_broke_off_goes_on_where_it_was(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    rig.serves(Provider())
+
+    async def breaking() -> AsyncIterator[int]:
+        async for number in numbers(CHUNK_ITEMS * 2):
+            if number == CHUNK_ITEMS + 5:
+                raise ConnectionError
+            yield number
+
+    with pytest.raises(ConnectionError):
+        await rig.submit(breaking(), idempotency_key="k")
+    (half,) = await rig.store.views.jobs("ann")
+    assert (half.total, half.sealed) == (CHUNK_ITEMS, False)
+    job = await rig.submit(numbers(CHUNK_ITEMS * 2), idempotency_key="k")
+    view = await job.show()
+    assert (job.id, view.total, view.sealed) == (half.id, CHUNK_ITEMS * 2, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"priority": 10}, "priority"),
+        ({"priority": -1}, "priority"),
+        ({"priority": "high"}, "priority"),
+        ({"deadline_seconds": 0}, "deadline"),
+        ({"retry": "often"}, "retry policy"),
+        ({"delivery": "twice"}, "delivery"),
+        ({"idempotency_key": ""}, "idempotency key"),
+        ({"idempotency_key": "x" * 256}, "idempotency key"),
+        ({"idempotency_key": "a\0b"}, "idempotency key"),
+        ({"idempotency_key": "\ud800"}, "idempotency key"),
+        ({"colour": "red"}, "colour"),
+    ],
+)
+async def test_a_bad_option_is_refused_and_leaves_no_job(
+    make_rig: MakeRig, options: dict[str, object], match: str
+) -> None:
+    rig = await make_rig()
+    rig.serves(Provider())
+    with pytest.raises(UsageError, match=match):
+        await rig.submit(**options)
+    assert await rig.store.views.jobs("ann") == []
+
+
+async def test_an_unknown_handler_is_refused_with_a_guess(make_sqlite_rig: MakeRig) -> None:
+    rig = await make_sqlite_rig()
+    rig.serves(Provider(), "summarise")
+    with pytest.raises(UsageError, match="no handler") as refused:
+        await rig.submit(["a"], "sumarise")
+    assert refused.value.hint == "did you mean 'summarise'?"
+
+
+class Page(BaseModel):
+    url: str
+    depth: int = 1
+
+
+@dataclass
+class Summary:
+    words: int
+
+
+async def test_payloads_and_results_have_the_handlers_own_types(make_sqlite_rig: MakeRig) -> None:
+    rig = await make_sqlite_rig()
+    seen: list[Page] = []
+
+    @rig.app.handler()
+    async def summarise(page: Page) -> Summary:
+        seen.append(page)
+        return Summary(words=len(page.url))
+
+    job = await rig.submit([{"url": "a"}, Page(url="bc", depth=3)], "summarise")
+    await rig.tick()
+    assert sorted(page.depth for page in seen) == [1, 3]
+    assert [result.value for result in await rig.results(job)] == [{"words": 1}, {"words": 2}]
+
+
+@pytest.mark.parametrize("payload", [{"depth": 1}, {"url": 3}, "text", float("nan"), object()])
+async def test_a_payload_that_does_not_fit_is_refused_before_anything_is_written(
+    make_sqlite_rig: MakeRig, payload: object
+) -> None:
+    rig = await make_sqlite_rig()
+
+    @rig.app.handler()
+    async def summarise(page: Page) -> None: ...
+
+    with pytest.raises(UsageError):
+        await rig.submit([{"url": "fine"}, payload], "summarise")
+    assert await rig.store.views.jobs("ann") == []
+
+
+def test_a_handler_stays_the_function_it_was() -> None:
+    app = Backstay("sqlite:///unused.db")
+
+    @app.handler("double")
+    def double(item: int, context: Context | None = None) -> int:
+        """Twice as much."""
+        return item * 2
+
+    assert double(21) == 42
+    assert (double.__name__, double.__doc__) == ("double", "Twice as much.")  # type: ignore[attr-defined]
+    assert (
+        str(inspect.signature(double)) == "(item: int, context: backstay.handlers.context.Context | None = None) -> int"
+    )
+
+
+@pytest.mark.parametrize("handler", [lambda: 1, lambda a, b: 1, lambda *items: 1])
+def test_a_function_that_takes_no_single_payload_is_refused(handler: object) -> None:
+    with pytest.raises(UsageError, match="one payload"):
+        Backstay("sqlite:///unused.db").handler("h")(handler)  # type: ignore[arg-type]
+
+
+def test_two_handlers_of_one_name_are_refused() -> None:
+    app = Backstay("sqlite:///unused.db")
+    app.handler("h")(lambda item: item)
+    with pytest.raises(UsageError, match="two handlers"):
+        app.handler("h")(lambda item: item)
+
+
+async def test_waiting_tells_progress_and_ends_with_the_job(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    rig.serves(Provider())
+    job = await rig.submit(range(50))
+    seen: list[JobView] = []
+    async with rig.working(concurrency=5):
+        view = await job.wait(progress=seen.append, timeout_seconds=20)
+    assert (view.state, seen[-1]) == (JobState.COMPLETED, view)
+    assert [one.done for one in seen] == sorted(one.done for one in seen)
+
+
+async def test_waiting_has_an_end_of_its_own(make_sqlite_rig: MakeRig) -> None:
+    rig = await make_sqlite_rig()
+    rig.serves(Provider())
+    job = await rig.submit()
+    with pytest.raises(WaitTimeout):
+        await job.wait(timeout_seconds=0.05)
+
+
+async def test_a_job_that_is_not_mine_is_not_found(make_sqlite_rig: MakeRig) -> None:
+    rig = await make_sqlite_rig()
+    with pytest.raises(NotFound):
+        await (await rig.app.job(99)).show()
+
+
+async def test_a_context_tells_and_takes_what_a_handler_needs(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+
+    @rig.app.handler("knows", timeout=30)
+    async def knows(item: str, context: Context) -> dict[str, object]:
+        context.progress(150)
+        context.usage(input_tokens=7, output_tokens=9, cost_micros=11)
+        context.log("a line\nand another")
+        return {"item": context.item_id, "attempt": context.attempt, "left": context.seconds_left <= 30}
+
+    job = await rig.submit(["a"], "knows")
+    await rig.tick()
+    (result,) = await rig.results(job)
+    (attempt,) = await rig.attempts(job)
+    assert result.value == {"item": f"{job.id}-0", "attempt": 1, "left": True}
+    assert (attempt.input_tokens, attempt.output_tokens, attempt.cost_micros) == (7, 9, 11)
+
+
+async def test_progress_is_stored_while_an_item_runs(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    provider = Provider()
+    provider.gate.clear()
+
+    @rig.app.handler("reports")
+    async def reports(item: str, context: Context) -> None:
+        context.progress(40)
+        await provider.call(item, context)
+
+    job = await rig.submit(["a"], "reports")
+    async with rig.working(grace=5) as worker:
+        await rig.until(lambda: provider.now == 1)
+        await worker.crew.executor.store_progress()
+        assert (await rig.item(job)).progress == 40
+        provider.gate.set()
+        await job.wait(timeout_seconds=20)
+    assert (await rig.item(job)).progress == 100

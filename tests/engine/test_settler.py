@@ -1,0 +1,218 @@
+"""settler and sweeper: one bad row never keeps the others, and a lost connection never costs a result."""
+
+import asyncio
+from contextlib import suppress
+
+import pytest
+
+from backstay.core.errors import DatabaseUnreachable
+from backstay.core.events import ItemsSettled, Trouble
+from backstay.core.failures import one_line
+from backstay.core.states import JobState
+from backstay.handlers.context import Context
+from tests.engine.conftest import MakeRig
+from tests.engine.provider import HttpError, Provider, TaskProvider
+
+
+async def test_a_result_the_database_refuses_fails_its_item_and_no_other(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    settle = rig.store.settle
+
+    async def refuse_one(settlements: list) -> object:
+        if any(s.attempt is not None and s.attempt.result == '"bad"' for s in settlements):
+            raise ValueError("cannot be stored")
+        return await settle(settlements)
+
+    rig.store.settle = refuse_one
+    rig.serves(Provider())
+    job = await rig.submit(["a", "bad", "b"])
+    async with rig.working():
+        view = await job.wait(timeout_seconds=20)
+    assert (view.succeeded, view.failed) == (2, 1)
+    bad = (await rig.results(job))[1]
+    assert (bad.error_code, bad.message) == ("UNKNOWN", "the result could not be stored: cannot be stored")
+
+
+async def test_an_item_about_which_nothing_can_be_stored_does_not_stop_the_settler(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    settle = rig.store.settle
+
+    async def refuse_first_item(settlements: list) -> object:
+        if any(s.id & 1 == 0 for s in settlements):
+            raise ValueError("cannot be stored")
+        return await settle(settlements)
+
+    rig.store.settle = refuse_first_item
+    provider = rig.serves(Provider())
+    provider.script = [KeyError("bug")] * 2
+    await rig.submit(["bad", "a"])
+    job = await rig.submit(["b", "c"])
+    async with rig.working(grace=1):
+        await rig.until(lambda: rig.told(ItemsSettled))
+        provider.script = []
+        await rig.in_state(job, "succeeded", position=1)
+        assert rig.told(Trouble)
+
+
+async def test_usage_that_is_no_number_does_not_stop_the_settler(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+
+    @rig.app.handler("odd")
+    async def odd(item: str, context: Context) -> str:
+        context.usage(input_tokens="many", cost_micros=float("nan"))  # type: ignore[arg-type]
+        if item == "bug":
+            raise KeyError(item)
+        return item
+
+    job = await rig.submit(["bug", "fine"], "odd")
+    rig.serves(Provider())
+    async with rig.working():
+        await job.wait(timeout_seconds=20)
+        after = await rig.submit()
+        assert (await after.wait(timeout_seconds=20)).succeeded == 1
+
+
+async def test_a_worker_whose_connections_are_cut_goes_on_and_loses_no_result(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    if not rig.site.is_postgres:
+        pytest.skip("an SQLite file has no connections to cut")
+    provider = rig.serves(Provider())
+    provider.gate.clear()
+    job = await rig.submit(range(20))
+    async with rig.working(grace=5):
+        await rig.until(lambda: provider.now == 20)
+        await rig.site.rows(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE pid <> pg_backend_pid() AND datname = current_database()"
+        )
+        provider.gate.set()
+
+        async def over() -> bool:
+            with suppress(DatabaseUnreachable):
+                return (await job.show()).ended
+            return False
+
+        await rig.until(over)
+        view = await job.show()
+        more = await rig.submit(range(3))
+        assert (await more.wait(timeout_seconds=30)).succeeded == 3
+    assert (view.state, view.succeeded, view.failed, provider.calls) == (JobState.COMPLETED, 20, 0, 23)
+
+
+async def test_a_step_of_the_sweep_that_fails_does_not_keep_the_next_from_its_work(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    rig.serves(Provider())
+
+    async def broken() -> None:
+        raise DatabaseUnreachable("no")
+
+    rig.store.stop_overdue = broken
+    rig.store.stopping = broken
+    job = await rig.submit(deadline_seconds=10)
+    await rig.site.advance(11)
+    await rig.sweep()
+    assert (await job.show()).state is JobState.FAILED
+    assert len(rig.told(Trouble)) == 2
+
+
+@pytest.mark.parametrize("task_id", ["nul \0 byte", "lone \ud800 surrogate"])
+async def test_a_task_id_no_database_takes_fails_its_item_and_no_poll(make_rig: MakeRig, task_id: str) -> None:
+    rig = await make_rig()
+    provider = TaskProvider()
+    provider.finishes_all = True
+    plain = provider.submit
+
+    async def submit(item: str, context: Context) -> str:
+        return task_id if item == "bad" else await plain(item, context)
+
+    provider.submit = submit  # type: ignore[method-assign]
+    rig.takes_tasks(provider)
+    job = await rig.submit(["a", "bad", "b"], "task")
+    for _ in range(3):
+        await rig.tick()
+        await rig.site.advance(10)
+    view = await job.show()
+    assert (view.state, view.succeeded, view.failed) == (JobState.COMPLETED, 2, 1)
+
+
+@pytest.mark.parametrize("text", ["nul \0 byte", "lone \ud800 surrogate", "é ☃ 𝄞", "line\nbreak"])
+async def test_any_text_goes_in_and_comes_out(make_rig: MakeRig, text: str) -> None:
+    rig = await make_rig()
+    rig.serves(Provider())
+    failing = rig.serves(Provider(), "fails")
+    failing.script = [RuntimeError(text)]
+    fine, bad = await rig.submit([text, {text: [text]}]), await rig.submit([text], "fails", label=text)
+    await rig.tick()
+    assert [(r.payload, r.value) for r in await rig.results(fine)] == [(text, text), ({text: [text]}, {text: [text]})]
+    (result,) = await rig.results(bad)
+    assert (result.payload, result.message) == (text, one_line(f"RuntimeError: {text}"))
+
+
+async def test_an_item_whose_handler_is_cancelled_from_within_is_not_repeated_for_ever(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    runs: list[str] = []
+
+    @rig.app.handler("gives_up")
+    async def gives_up(item: str) -> None:
+        runs.append(item)
+        raise asyncio.CancelledError
+
+    job = await rig.submit(["a"], "gives_up")
+    async with rig.working():
+        for tries in (1, 2):
+            await rig.until(lambda tries=tries: len(runs) == tries)
+            await rig.in_state(job, "queued")
+            await rig.site.advance(30)
+        view = await job.wait(timeout_seconds=20)
+    assert (view.state, len(runs)) == (JobState.FAILED, 3)
+
+
+@pytest.mark.parametrize("error", [StopIteration("empty"), SystemExit(3), KeyboardInterrupt()])
+async def test_whatever_a_sync_handler_raises_ends_its_item_and_not_the_worker(
+    make_sqlite_rig: MakeRig, error: BaseException
+) -> None:
+    rig = await make_sqlite_rig()
+
+    @rig.app.handler("raises")
+    def raises(item: str) -> None:
+        raise error
+
+    job = await rig.submit(["a"], "raises")
+    async with rig.working():
+        view = await job.wait(timeout_seconds=10)
+    (result,) = await rig.results(job)
+    assert (view.state, result.error_code, result.attempts) == (JobState.FAILED, "UNKNOWN", 1)
+    assert type(error).__name__ in (result.message or "")
+
+
+async def test_an_async_handler_that_exits_ends_its_item_and_not_the_worker(make_sqlite_rig: MakeRig) -> None:
+    rig = await make_sqlite_rig()
+
+    @rig.app.handler("exits")
+    async def exits(item: str) -> None:
+        raise SystemExit(3)
+
+    job = await rig.submit(["a"], "exits")
+    async with rig.working():
+        view = await job.wait(timeout_seconds=10)
+    assert view.state is JobState.FAILED
+
+
+async def test_an_old_runs_answer_does_not_end_the_newer_run_of_the_same_worker(make_rig: MakeRig) -> None:
+    rig = await make_rig(heartbeat_seconds=0.2)
+    provider = rig.serves(Provider())
+    provider.gate.clear()
+    job = await rig.submit()
+    async with rig.working(grace=5) as worker:
+        await rig.until(lambda: provider.now == 1)
+        old = worker.crew.flights.all()[0]
+        await rig.site.rows(
+            "UPDATE items SET state = 'queued', fence = fence + 1, leased_by = NULL, lease_expires_at = NULL"
+        )
+        await rig.until(lambda: provider.calls == 2)
+        await rig.until(lambda: not old.flying)
+        assert [flight.item.fence for flight in worker.crew.flights.all()] == [old.item.fence + 2]
+        provider.script = [HttpError(400)]
+        provider.gate.set()
+        view = await job.wait(timeout_seconds=20)
+    assert (view.state, len(await rig.attempts(job))) == (JobState.FAILED, 1)

@@ -1,0 +1,194 @@
+"""Stopping a worker: what runs may finish, what cannot is handed back at no cost, nothing is started any more."""
+
+import asyncio
+import gc
+import threading
+import time
+
+from backstay.core.events import LeasesLost, WorkerStarted, WorkerStopped
+from backstay.core.states import JobState
+from backstay.engine.worker import Worker
+from tests.engine.conftest import MakeRig
+from tests.engine.provider import Provider
+
+
+async def test_what_runs_may_finish_within_the_grace(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    provider = rig.serves(Provider())
+    provider.gate.clear()
+    job = await rig.submit(["a", "b"])
+    async with rig.working(grace=20):
+        await rig.until(lambda: provider.now == 2)
+        asyncio.get_running_loop().call_later(0.1, provider.gate.set)
+    view = await job.show()
+    assert (view.state, view.repeats, provider.calls) == (JobState.COMPLETED, 0, 2)
+
+
+async def test_a_shutdown_costs_no_attempt(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    provider = rig.serves(Provider())
+    provider.gate.clear()
+    job = await rig.submit(["a", "b"])
+    async with rig.working(grace=0):
+        await rig.until(lambda: provider.now == 2)
+    for position in range(2):
+        item = await rig.item(job, position)
+        assert (item.state, item.attempt_count, item.leased_by, item.repeats) == ("queued", 0, None, 1)
+    assert rig.told(WorkerStopped)[0].handed_back == 2
+
+
+async def test_a_call_that_can_be_asked_about_is_left_to_be_asked_about(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    provider = rig.serves(Provider(), askable=True)
+    provider.gate.clear()
+    job = await rig.submit()
+    async with rig.working(grace=0):
+        await rig.until(lambda: provider.now == 1)
+    item = await rig.item(job)
+    assert (item.state, item.attempt_count, item.leased_by) == ("submitting", 0, None)
+
+
+async def test_what_was_claimed_and_not_begun_goes_back_without_a_trace(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    provider = rig.serves(Provider())
+    job = await rig.submit(range(5))
+    crew = rig.crew()
+    await crew.start()
+    assert await crew.claim_once(5) == 5
+    started = time.monotonic()
+    await crew.stop(0)
+    assert time.monotonic() - started < 4, "it does not wait for runs that never began"
+    assert [(await rig.item(job, n)).leased_by for n in range(5)] == [None] * 5
+    assert (await rig.item(job)).state in ("queued", "succeeded")
+    assert crew.flights.running == 0
+    assert provider.calls in (0, 5)
+
+
+async def test_a_worker_told_to_stop_while_it_claims_runs_nothing_unseen(make_rig: MakeRig) -> None:
+    """A claim that is answered after the order to stop must not start calls that nobody will settle."""
+    rig = await make_rig()
+    provider = rig.serves(Provider())
+    claim, asked, answer = rig.store.claim, asyncio.Event(), asyncio.Event()
+
+    async def slow_claim(*args: object) -> object:
+        asked.set()
+        await answer.wait()
+        return await claim(*args)
+
+    rig.store.claim = slow_claim
+    job = await rig.submit(range(3))
+    worker = Worker(rig.crew(), 0.05)
+    await worker.start()
+    await asked.wait()
+    asyncio.get_running_loop().call_later(0.2, answer.set)
+    await worker.stop(5)
+    states = {(await rig.item(job, n)).state for n in range(3)}
+    assert states in ({"queued"}, {"succeeded"})
+    assert {(await rig.item(job, n)).leased_by for n in range(3)} == {None}
+    assert provider.calls in (0, 3)
+
+
+async def test_every_worker_has_a_name_of_its_own_life(make_sqlite_rig: MakeRig) -> None:
+    rig = await make_sqlite_rig()
+    rig.serves(Provider())
+    for _ in range(3):
+        async with rig.working():
+            pass
+    names = [event.worker for event in rig.told(WorkerStarted)]
+    assert len(set(names)) == 3
+    assert {worker.id for worker in await rig.store.views.workers()} == set(names)
+
+
+async def test_a_sync_handler_that_never_returns_is_timed_out_retried_and_left_behind(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    started, release = [], threading.Event()
+
+    @rig.app.handler("stuck", timeout=0.1)
+    def stuck(item: str) -> None:
+        started.append(item)
+        release.wait(60)
+
+    job = await rig.submit(["a"], "stuck")
+    began = time.monotonic()
+    async with rig.working():
+        for tries in (1, 2):
+            await rig.until(lambda tries=tries: len(started) == tries)
+            await rig.in_state(job, "queued")
+            await rig.site.advance(30)
+        view = await job.wait(timeout_seconds=20)
+    assert time.monotonic() - began < 20
+    (result,) = await rig.results(job)
+    assert (view.state, result.error_code, result.attempts, len(started)) == ("failed", "GW_TIMEOUT", 3, 3)
+    release.set()
+
+
+async def test_a_handler_that_blocks_the_event_loop_keeps_its_items(make_rig: MakeRig) -> None:
+    rig = await make_rig(lease_seconds=0.6, heartbeat_seconds=0.1, send_guard_seconds=0.5)
+    runs = []
+
+    @rig.app.handler("blocks")
+    async def blocks(item: str) -> str:
+        runs.append(item)
+        time.sleep(2)  # noqa: ASYNC251
+        return item
+
+    job = await rig.submit(["a"], "blocks")
+    async with rig.working(concurrency=1):
+        await rig.until(lambda: runs)
+        other = await rig.site.open_store()
+        assert (await other.rescue("blocks", False, 10, "thief", 90_000)).items == []
+        view = await job.wait(timeout_seconds=20)
+    assert (view.succeeded, view.repeats, runs) == (1, 0, ["a"])
+    assert rig.told(LeasesLost) == []
+
+
+async def test_a_long_job_has_its_lease_extended_and_completes(make_rig: MakeRig) -> None:
+    rig = await make_rig(lease_seconds=0.5, heartbeat_seconds=0.1, send_guard_seconds=0.4)
+    provider = rig.serves(Provider())
+    provider.gate.clear()
+    job = await rig.submit()
+    async with rig.working(grace=10):
+        await rig.until(lambda: provider.now == 1)
+        first = (await rig.item(job)).lease_expires_at or 0
+
+        async def extended_past_twice_the_lease() -> bool:
+            return ((await rig.item(job)).lease_expires_at or 0) > first + 1_000
+
+        await rig.until(extended_past_twice_the_lease)
+        provider.gate.set()
+        view = await job.wait(timeout_seconds=20)
+    assert (view.succeeded, provider.calls) == (1, 1)
+
+
+async def test_a_worker_that_lost_its_lease_stops_the_run_and_writes_nothing(make_rig: MakeRig) -> None:
+    rig = await make_rig(lease_seconds=60, heartbeat_seconds=0.1)
+    provider = rig.serves(Provider())
+    provider.gate.clear()
+    job = await rig.submit()
+    async with rig.working():
+        await rig.until(lambda: provider.now == 1)
+        await rig.site.rows("UPDATE items SET fence = fence + 1, leased_by = 'another'")
+        await rig.until(lambda: rig.told(LeasesLost) and provider.now == 0)
+    item = await rig.item(job)
+    assert (item.state, item.leased_by, item.attempt_count) == ("submitting", "another", 0)
+    assert await rig.attempts(job) == []
+
+
+async def test_a_running_item_is_not_collected_as_garbage(make_sqlite_rig: MakeRig) -> None:
+    rig = await make_sqlite_rig()
+    begun: list[int] = []
+
+    @rig.app.handler("forgets")
+    async def forgets(item: int) -> int:
+        begun.append(item)
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_later(0.2, waiter.set_result, None)
+        await waiter
+        return item
+
+    job = await rig.submit(range(50), "forgets")
+    async with rig.working():
+        await rig.until(lambda: len(begun) == 50)
+        gc.collect()
+        view = await job.wait(timeout_seconds=20)
+    assert view.succeeded == 50

@@ -1,0 +1,98 @@
+"""tick: one bounded invocation, and a chain of them that ends."""
+
+import asyncio
+
+from backstay.core.events import TickEnded
+from tests.engine.conftest import MakeRig
+from tests.engine.provider import Provider, TaskProvider
+
+
+async def test_a_tick_takes_no_more_items_than_its_bound(make_rig: MakeRig) -> None:
+    rig = await make_rig(tick_items_max=7)
+    provider = rig.serves(Provider())
+    await rig.submit(range(20))
+    assert (await rig.tick()).claimed == 7
+    assert provider.calls == 7
+
+
+async def test_a_tick_runs_no_more_at_once_than_its_bound(make_rig: MakeRig) -> None:
+    rig = await make_rig(tick_concurrency=3)
+    provider = rig.serves(Provider())
+    job = await rig.submit(range(20))
+    await rig.tick()
+    assert (provider.peak <= 3, (await job.show()).succeeded) == (True, 20)
+
+
+async def test_a_tick_ends_in_its_time_and_hands_back_what_it_could_not_finish(make_rig: MakeRig) -> None:
+    rig = await make_rig(invocation_seconds=1)
+    provider = rig.serves(Provider())
+    provider.gate.clear()
+    job = await rig.submit(range(3))
+    report = await asyncio.wait_for(rig.tick(), 8)
+    assert report.seconds < 3
+    assert [(await rig.item(job, n)).leased_by for n in range(3)] == [None] * 3
+    assert (await rig.item(job)).attempt_count == 0
+    assert report.follow_up
+
+
+async def test_a_tick_polls_and_submits_within_one_bound(make_rig: MakeRig) -> None:
+    rig = await make_rig(tick_items_max=4)
+    provider = TaskProvider()
+    rig.takes_tasks(provider)
+    await rig.submit(range(12), "task")
+    for _ in range(3):
+        await rig.tick()
+    await rig.site.advance(10)
+    provider.finishes_all = True
+    report = await rig.tick()
+    assert (report.polled, report.claimed) == (2, 0)
+
+
+async def test_a_tick_of_one_item_polls_as_well(make_sqlite_rig: MakeRig) -> None:
+    rig = await make_sqlite_rig(tick_items_max=1)
+    provider = TaskProvider()
+    provider.finishes_all = True
+    rig.takes_tasks(provider)
+    job = await rig.submit(["a"], "task")
+    await rig.tick()
+    await rig.site.advance(10)
+    await rig.tick()
+    assert (await job.show()).succeeded == 1
+
+
+async def test_a_tick_asks_for_another_only_if_items_are_pending(make_rig: MakeRig) -> None:
+    rig = await make_rig(tick_items_max=2)
+    rig.serves(Provider())
+    assert not (await rig.tick()).follow_up
+    await rig.submit(range(3))
+    assert (await rig.tick()).follow_up
+    last = await rig.tick(1)
+    assert (last.pending, last.follow_up) == (False, False)
+
+
+async def test_a_tick_asks_for_none_when_its_chain_is_long_enough(make_rig: MakeRig) -> None:
+    rig = await make_rig(tick_items_max=1, chain_depth_max=0)
+    rig.serves(Provider())
+    await rig.submit(range(3))
+    report = await rig.tick()
+    assert (report.pending, report.follow_up) == (True, False)
+    assert rig.told(TickEnded)[0].depth == 0
+
+
+async def test_what_waits_for_its_time_is_left_to_the_schedule(make_sqlite_rig: MakeRig) -> None:
+    rig = await make_sqlite_rig()
+    provider = rig.serves(Provider())
+    provider.script = [TimeoutError()]
+    await rig.submit()
+    report = await rig.tick()
+    assert (report.pending, report.follow_up) == (False, False)
+
+
+async def test_ticks_at_the_same_time_submit_every_item_once(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    provider = TaskProvider()
+    rig.takes_tasks(provider)
+    job = await rig.submit(range(300), "task")
+    await asyncio.gather(*(rig.tick() for _ in range(3)))
+    assert (len(provider.bill), provider.bill.total()) == (300, 300)
+    assert (await job.show()).processing == 300

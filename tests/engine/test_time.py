@@ -1,0 +1,143 @@
+"""Deadlines and order: nothing hangs past its time, and nobody waits for ever."""
+
+import asyncio
+
+from backstay.core.states import JobState
+from tests.engine.conftest import MakeRig
+from tests.engine.provider import HttpError, Provider, TaskProvider
+
+
+async def test_an_item_that_was_never_taken_fails_at_its_deadline(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    provider = rig.serves(Provider(), deadline=60)
+    job = await rig.submit()
+    await rig.site.advance(61)
+    await rig.tick()
+    (result,) = await rig.results(job)
+    assert (result.state, result.error_code, provider.calls) == ("failed", "GW_TIMEOUT", 0)
+    assert (await rig.item(job)).timed_out_at is not None
+
+
+async def test_a_running_item_is_cut_off_at_its_deadline(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    provider = rig.serves(Provider())
+    provider.gate.clear()
+    job = await rig.submit(deadline_seconds=0.5)
+    async with rig.working() as worker:
+        await rig.until(lambda: provider.now == 1)
+        await rig.until(lambda: provider.now == 0)
+        await worker.crew.settler.drained()
+        await rig.site.advance(1)
+        await worker.crew.sweeper.run_once()
+        view = await job.wait(timeout_seconds=20)
+    (result,) = await rig.results(job)
+    assert (view.state, result.error_code, provider.calls) == (JobState.FAILED, "GW_TIMEOUT", 1)
+    assert (await rig.item(job)).timed_out_at is not None
+
+
+async def test_a_task_at_the_provider_fails_at_its_deadline(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    provider = TaskProvider()
+    rig.takes_tasks(provider)
+    job = await rig.submit(["a"], "task", deadline_seconds=60)
+    await rig.tick()
+    await rig.site.advance(61)
+    await rig.tick()
+    assert (await rig.item(job)).timed_out_at is not None
+    assert (await job.show()).state is JobState.FAILED
+
+
+async def test_a_deadline_counts_the_retries(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    provider = rig.serves(Provider(), retry="timed")
+    provider.script = [HttpError(502)] * 100
+    job = await rig.submit(deadline_seconds=600)
+    for _ in range(14):
+        await rig.tick()
+        await rig.site.advance(50)
+    (result,) = await rig.results(job)
+    assert (result.state, result.error_code) == ("failed", "GW_TIMEOUT")
+    assert 1 < provider.calls < 14
+
+
+async def test_ten_items_do_not_wait_behind_thousands_submitted_earlier(make_sqlite_rig: MakeRig) -> None:
+    rig = await make_sqlite_rig()
+    provider = rig.serves(Provider())
+    await rig.submit(range(20_000))
+    small = await rig.submit(range(10))
+    async with rig.working(concurrency=20):
+        view = await small.wait(timeout_seconds=30)
+    assert view.succeeded == 10
+    assert provider.calls < 10_000
+
+
+async def test_priority_nine_overtakes(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    order: list[str] = []
+
+    @rig.app.handler("notes")
+    async def notes(item: str) -> None:
+        order.append(item)
+
+    await rig.submit(["low"] * 30, "notes")
+    await rig.submit(["high"] * 3, "notes", priority=9)
+    async with rig.working(concurrency=1):
+        await rig.until(lambda: order.count("high") == 3)
+    assert order[:3] == ["high"] * 3
+
+
+async def test_low_priority_is_not_starved(make_sqlite_rig: MakeRig) -> None:
+    rig = await make_sqlite_rig(tick_items_max=1)
+    rig.serves(Provider())
+    low = await rig.submit(["low"])
+    for _ in range(20):
+        await rig.submit(["high"] * 2, priority=9)
+        await rig.tick()
+        await rig.site.advance(3_600)
+    assert len(await rig.store.views.jobs("ann")) == 21
+    assert (await low.show()).succeeded == 1
+
+
+async def test_time_limits_follow_the_databases_clock_not_the_workers(make_rig: MakeRig) -> None:
+    """A worker whose own clock is a day ahead must not time out what is fresh."""
+    rig = await make_rig()
+    if not rig.site.is_postgres:
+        return
+    provider = rig.serves(Provider())
+    provider.script = [HttpError(502)]
+    await rig.site.advance(0)
+    job = await rig.submit(deadline_seconds=600)
+    rig.site.clock.ms += 86_400_000
+    await rig.tick()
+    item = await rig.item(job)
+    assert (item.state, item.timed_out_at) == ("queued", None)
+
+
+async def test_polls_that_fail_are_no_verdict_on_the_tasks(make_rig: MakeRig) -> None:
+    rig = await make_rig(call_retries_max=0)
+    provider = TaskProvider()
+    provider.finishes_all = True
+    provider.poll_script = [ConnectionError("no route")]
+    rig.takes_tasks(provider)
+    job = await rig.submit(["a"], "task")
+    await rig.tick()
+    await rig.site.advance(10)
+    await rig.tick()
+    assert (await rig.item(job)).state == "processing"
+    await rig.site.advance(10)
+    await rig.tick()
+    assert (await job.show()).succeeded == 1
+
+
+async def test_a_handler_may_take_exactly_as_long_as_its_limit_says(make_sqlite_rig: MakeRig) -> None:
+    rig = await make_sqlite_rig()
+
+    @rig.app.handler("slow", timeout=0.2, retry="none")
+    async def slow(item: float) -> str:
+        await asyncio.sleep(item)
+        return "done"
+
+    job = await rig.submit([0.01, 30], "slow")
+    async with rig.working():
+        view = await job.wait(timeout_seconds=10)
+    assert (view.succeeded, view.failed) == (1, 1)

@@ -1,0 +1,87 @@
+"""Safeguards switched off one at a time: a simulation that does not notice could not be believed."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+from backstay.core.outcomes import HandedBack, NeverArrived
+from backstay.engine.executor import Executor
+from backstay.engine.sweeper import Sweeper
+from backstay.engine.worker import Worker
+from backstay.handlers.context import Context
+from backstay.store.queries import SQLITE, Query, queries_for
+from tests.simulation.exhaustive import FAULTS, small
+from tests.simulation.plan import KINDS, Plan, stormy
+
+Ablation = Callable[[], Any]
+
+STORMS = 150
+POINTS = 40
+
+
+@contextmanager
+def _altered(statement: str, text: str, instead: str = "") -> Iterator[None]:
+    """Runs with one statement of the store rewritten; refuses when the text to be removed is not there."""
+    query = queries_for(SQLITE)[statement]
+    if text not in query.sql:
+        raise AssertionError(f"{statement} has no {text!r}: the ablation would switch nothing off")
+    altered: Mapping[str, Query] = {
+        **queries_for(SQLITE),
+        statement: replace(query, sql=query.sql.replace(text, instead)),
+    }
+    with patch("backstay.store.sqlite.queries_for", lambda _: altered):
+        yield
+
+
+_ask = Sweeper._ask
+_start = Executor.start
+
+
+async def _never_ask(self: Sweeper, handler: Any, item: Any) -> Any:
+    return NeverArrived() if handler.askable else await _ask(self, handler, item)
+
+
+async def _forget_the_repeat(self: Sweeper, handler: Any, item: Any) -> Any:
+    return await _ask(self, handler, item) if handler.askable else HandedBack("no one is told")
+
+
+async def _nothing(self: Sweeper) -> None:
+    return None
+
+
+def _start_late(self: Executor, items: Any, started: float) -> None:
+    _start(self, items, self._parts.clock.monotonic())
+
+
+async def _stop_at_once(self: Worker, grace_seconds: float | None = None) -> None:
+    self._stopping.set()
+    await self.crew.stop(grace_seconds or 0.0)
+
+
+ABLATIONS: Mapping[str, Ablation] = {
+    "the send guard": lambda: patch.object(Context, "too_late_to_send", False),
+    "the guard's time counting from before the claim": lambda: patch.object(Executor, "start", _start_late),
+    "the fence of a settlement": lambda: _altered("settle_items", "AND items.fence = batch.fence"),
+    "the wait until a lost request must have landed": lambda: _altered(
+        "rescue", "AND (reconcile_after <= :now OR :askable = 0)"
+    ),
+    "the look-up before a second send": lambda: patch.object(Sweeper, "_ask", _never_ask),
+    "the record of a repeat": lambda: patch.object(Sweeper, "_ask", _forget_the_repeat),
+    "the counters of a job": lambda: _altered(
+        "count_items", "failed = jobs.failed + moved.failed", "failed = jobs.failed"
+    ),
+    "the rescue of lost items": lambda: patch.object(Sweeper, "rescue", _nothing),
+    "the wait for a claim under way at a shutdown": lambda: patch.object(Worker, "stop", _stop_at_once),
+}
+
+
+def hunted() -> Iterator[Plan]:
+    """Worlds in which a missing safeguard shows soon: struck at every early point, then stormy by seed."""
+    for seed in range(STORMS):
+        yield stormy(seed)
+        for kind in (KINDS["call_with_find"], KINDS["call_at_least_once"]):
+            for what in ("freeze", "stop"):
+                if seed < POINTS:
+                    yield small(kind, f"{what}-{seed + 1}", FAULTS[what](seed + 1))

@@ -1,0 +1,81 @@
+"""The whole engine on a virtual clock: the short version of `make simulate`."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from itertools import islice
+
+import pytest
+
+from tests.simulation.ablations import ABLATIONS, hunted
+from tests.simulation.campaign import PROBES, run_seeds
+from tests.simulation.exhaustive import FAULTS, every_point
+from tests.simulation.plan import KINDS, Plan, plan_of
+from tests.simulation.world import Failure, digest, run_plan
+
+SEEDS = 160
+PARTS = 4
+DIGESTS = "from tests.simulation.campaign import run_seeds; print(run_seeds(range(12)).digests)"
+
+
+def test_no_seeded_world_breaks_a_promise_and_every_rare_situation_is_reached() -> None:
+    campaign = run_seeds(range(SEEDS))
+    assert campaign.failures == []
+    assert campaign.missing(PROBES) == []
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
+def test_a_kill_at_any_suspension_point_breaks_no_promise(kind) -> None:
+    traces = list(every_point(kind, "kill"))
+    assert len(traces) > 50
+    assert sum(trace.probes["killed"] for trace in traces) >= len(traces) - 15  # the last points lie beyond the end
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS.values() if kind.can_find], ids=lambda kind: kind.name)
+def test_a_process_that_sleeps_through_lease_and_quarantine_pays_nothing_twice(kind) -> None:
+    assert sum(trace.probes["thawed"] for trace in every_point(kind, "freeze", stride=2)) > 50
+
+
+@pytest.mark.parametrize("what", ["stop", "cancel"])
+def test_a_shutdown_or_a_cancel_at_any_suspension_point_leaves_nothing_behind(what: str) -> None:
+    assert len(list(every_point(KINDS["call_at_least_once"], what))) > 50
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", FAULTS)
+@pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
+def test_no_fault_at_any_suspension_point_breaks_a_promise(kind, what: str) -> None:
+    for seed in (1, 2):
+        assert list(every_point(kind, what, seed))
+
+
+def test_the_same_seed_tells_the_same_story() -> None:
+    for seed in range(6):
+        assert digest(run_plan(plan_of(seed))) == digest(run_plan(plan_of(seed)))
+
+
+def test_the_story_does_not_hang_on_the_order_of_hashes() -> None:
+    said = [_digests(hash_seed) for hash_seed in ("0", "4242")]
+    assert said[0] == said[1] == str(run_seeds(range(12)).digests)
+
+
+def _digests(hash_seed: str) -> str:
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    command = [sys.executable, "-c", DIGESTS]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
+
+
+@pytest.mark.parametrize("name", ABLATIONS)
+def test_a_safeguard_switched_off_is_noticed(name: str) -> None:
+    with ABLATIONS[name](), pytest.raises(Failure):
+        _run_all(hunted())
+
+
+def _run_all(plans: Iterable[Plan]) -> None:
+    for plan in plans:
+        run_plan(plan)
+
+
+def test_the_worlds_that_notice_them_are_whole_when_nothing_is_switched_off() -> None:
+    _run_all(islice(hunted(), 0, None, PARTS))

@@ -21,8 +21,8 @@ RABBITMQ_SCRIPTS = Path("/usr/lib/rabbitmq/bin")
 POLICY = Path("/usr/sbin/policy-rc.d")
 START_SECONDS_MAX = 90.0
 
-# Reads until its owner closes the pipe or dies in whatever way, then clears up: the node, its port mapper (a daemon that
-# outlives the node) and the folder. Debian's sh wants -s before a process group.
+# Reads until its owner closes the pipe or dies in whatever way, then clears up: the node, its port mapper (a daemon
+# that outlives it) and the folder. Debian's sh wants -s before a process group.
 KEEPER = """
 cat >/dev/null
 kill -s TERM -- "-$1" 2>/dev/null

@@ -88,7 +88,7 @@ class Supervisor:
             *self._orders.command,
             stdin=asyncio.subprocess.PIPE,
             env=dict(self._orders.environment),
-            start_new_session=False,
+            start_new_session=True,
         )
         self._children[number] = child
         if self._stopping.is_set():

@@ -54,14 +54,15 @@ class Chunk(NamedTuple):
 def open_job(job: NewJob, chunk: Chunk) -> Script[OpenJob]:
     """Creates the job with its first items in one transaction, or finds the one its idempotency key stands for."""
     values = {name: getattr(job, name) for name in NewJob.__slots__}
-    created = yield Ask("create_job", values)
+    first = {"total": len(chunk.bodies), "digest": chunk.digest, "sealed": int(chunk.last)}
+    created = yield Ask("create_job", {**values, **first})
     if not created:
         key = {"owner": job.owner, "idempotency_key": job.idempotency_key}
         found = yield Ask("job_of_key", key)
         return OpenJob._make((*found[0], False))
     opened = OpenJob._make((*created[0], True))
-    yield from add_items(job.handler, opened, chunk)
-    return opened._replace(total=len(chunk.bodies), sealed=int(chunk.last))
+    yield from _load(job.handler, opened, chunk, opened.created_at)
+    return opened
 
 
 def add_items(handler: str, job: OpenJob, chunk: Chunk) -> Script[None]:
@@ -77,12 +78,15 @@ def add_items(handler: str, job: OpenJob, chunk: Chunk) -> Script[None]:
             raise NotAllowed(
                 f"job {job.id} takes no more items here", hint="it was stopped, or another submitter adds to it"
             )
-        now = grown[0][1]
-        yield Load("items", ITEM_COLUMNS, _item_rows(handler, job, chunk, now))
-        first = item_id(job.id, chunk.position)
-        yield Load("requests", ("item_id", "body"), [(first + n, body) for n, body in enumerate(chunk.bodies)])
+        yield from _load(handler, job, chunk, grown[0][1])
     if chunk.last:
         yield Ask("seal_job", {"job_id": job.id})
+
+
+def _load(handler: str, job: OpenJob, chunk: Chunk, now: int) -> Script[None]:
+    first = item_id(job.id, chunk.position)
+    yield Load("items", ITEM_COLUMNS, _item_rows(handler, job, chunk, now))
+    yield Load("requests", ("item_id", "body"), [(first + n, body) for n, body in enumerate(chunk.bodies)])
 
 
 def _item_rows(handler: str, job: OpenJob, chunk: Chunk, now: int) -> list[tuple[object, ...]]:

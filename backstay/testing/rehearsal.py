@@ -7,7 +7,7 @@ from random import Random
 
 from backstay.app import Backstay
 from backstay.client import Client, Job
-from backstay.clock import Tasks
+from backstay.clock import Tasks, new_incarnation
 from backstay.core.errors import UsageError
 from backstay.core.ids import item_range, show_item
 from backstay.core.models import Claimed, JobTerms
@@ -108,7 +108,7 @@ def _database(store: Store) -> InlineSQLite:
 
 def _parts(app: Backstay, client: Client, seed: int) -> Parts:
     return Parts(
-        client.store, app.handlers, app.limits, client.clock, Random(seed), Tasks(), app.bus, f"rehearsal-{seed}"
+        client.store, app.handlers, app.limits, client.clock, Random(seed), Tasks(), app.bus, new_incarnation()
     )
 
 

@@ -71,14 +71,14 @@ class _Step(asyncio.Handle):
     def _run(self) -> None:
         process = self._context.get(CURRENT)  # type: ignore[attr-defined]
         if process is None or process.admits(self):
-            super()._run()  # type: ignore[misc]
+            super()._run()
 
 
 class _Timer(asyncio.TimerHandle):
     def _run(self) -> None:
         process = self._context.get(CURRENT)  # type: ignore[attr-defined]
         if process is None or process.admits(self):
-            super()._run()  # type: ignore[misc]
+            super()._run()
 
 
 class SimulatedLoop(VirtualLoop):
@@ -92,7 +92,7 @@ class SimulatedLoop(VirtualLoop):
         self.set_exception_handler(self._unhandled)
         self.unhandled: list[str] = []
 
-    def create_task(self, coro: Any, **options: Any) -> "asyncio.Task[Any]":  # type: ignore[override]
+    def create_task(self, coro: Any, **options: Any) -> "asyncio.Task[Any]":
         task: asyncio.Task[Any] = super().create_task(coro, **options)
         self._born.append(task)
         return task

@@ -111,7 +111,17 @@ def plan_of(seed: int) -> Plan:
     plan.acts = _acts(rng) if rng.random() < 0.4 else []
     plan.deadline_seconds = rng.choice([None, None, None, 20.0])
     plan.concurrency = rng.choice([None, 1, 2])
+    if rng.random() < 0.15:
+        _outlive_leases(plan, rng)
     return plan
+
+
+def _outlive_leases(plan: Plan, rng: Random) -> None:
+    """Calls that take longer than a lease, made by a process that cannot reach the database to extend it."""
+    plan.ticks, plan.acts, plan.deadline_seconds = False, [], None
+    plan.kinds = [KINDS[rng.choice(["call_at_least_once", "call_at_most_once", "call_with_key"])]]
+    plan.weather = Chances(slow=0.9, slow_seconds=7.8)
+    plan.processes = [Faults(cut_off_at=rng.uniform(0.3, 1), cut_off_seconds=rng.uniform(4, 6)), Faults()]
 
 
 def _weather(rng: Random) -> Chances:
@@ -139,9 +149,9 @@ def _faults(rng: Random) -> Faults:
         faults.freeze_seconds = rng.choice([LIMITS.lease_seconds + 1, 6.0, RECONCILE_SECONDS + 1, 40.0])
     elif what < 0.8:
         faults.stop_at = rng.uniform(1, 20)
-    if rng.random() < 0.2:
-        faults.cut_off_at = rng.uniform(0, 15)
-        faults.cut_off_seconds = rng.uniform(2, 15)
+    if rng.random() < 0.35:
+        faults.cut_off_at = rng.uniform(0, 10)
+        faults.cut_off_seconds = rng.uniform(3, 9)
     return faults
 
 

@@ -67,7 +67,8 @@ def _paid(database: InlineSQLite, watch: Watch, work: Work, item: int, state: st
     name = f"{work.kind.name} item {show_item(item)} ({state})"
     if state == "succeeded" and times[-1] == 0:
         return [f"{name} succeeded, but was never paid"]
-    if work.kind.pays_once and again > 0:
+    # A person's retry is sent without a look-up: only a provider that knows the reference again saves it.
+    if work.kind.pays_once and again > (allowed if work.kind.can_find else 0):
         return [f"{name} was paid {times} times although the provider can tell"]
     if work.kind.delivery is Delivery.AT_MOST_ONCE and again > allowed:
         return [f"{name} was paid {times} times at most once"]

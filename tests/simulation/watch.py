@@ -120,8 +120,8 @@ class WatchedDatabase(InlineSQLite):
 
     async def write(self, make: Callable[[], Script[Any]]) -> Any:
         await self._line.travel()
-        script = make()
-        name: str = script.gi_code.co_name
+        script: Any = make()
+        name: str = script.__name__
         value = self.commit(lambda: script)
         self.watch.committed()
         await self._line.travel()

@@ -186,6 +186,6 @@ def test_the_books_stay_right_on_sqlite(sqlite_template: Path, examples: int, st
         play(fresh, examples, steps)
 
 
-@pytest.mark.parametrize(("examples", "steps"), [(8, 30), pytest.param(200, 60, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("examples", "steps"), [(5, 25), pytest.param(200, 60, marks=pytest.mark.slow)])
 def test_the_books_stay_right_on_postgres(reused_postgres_url: str, examples: int, steps: int) -> None:
     play(lambda: Site(reused_postgres_url, Ticker()), examples, steps)

@@ -60,11 +60,12 @@ def values_for(name: str) -> dict[str, Any]:
     return {**VALUES, **own}
 
 
-def batch_of(column: str) -> list[Any]:
-    """A batch's column: five hundred items, or as many rows of a handful of jobs."""
-    if column == "job_id":
-        return [READY_JOB + number % 5 for number in range(CLAIMED)]
-    return IDS if column in ("id", "item_id") else [values_for("")[column] if column in VALUES else 1] * CLAIMED
+def batch_of(query: Query) -> dict[str, list[Any]]:
+    """A batch by its columns: five hundred items, or the handful of jobs that they belong to."""
+    is_about_jobs = "UPDATE jobs" in query.sql
+    ids = [READY_JOB + number for number in range(5)] if is_about_jobs else IDS
+    named = ("id", "item_id", "job_id")
+    return {column: ids if column in named else [VALUES.get(column, 1)] * len(ids) for column in query.columns}
 
 
 def statements(dialect: Any) -> list[str]:
@@ -108,7 +109,7 @@ class Crowded:
 
     def explain(self, query: Query, values: dict[str, Any], options: str, *before: str) -> dict[str, Any]:
         """The plan of one statement, run or not, with nothing of it kept."""
-        given = {**values, **{f"batch_{column}": batch_of(column) for column in query.columns}}
+        given = {**values, **{f"batch_{column}": rows for column, rows in batch_of(query).items()}}
         arguments = ", ".join(_literal(given[name]) for name in query.names)
         said = self.run(
             f"SET plan_cache_mode = {self.mode}",
@@ -201,7 +202,7 @@ def _blocks(node: dict[str, Any]) -> int:
 PAUSE = f"UPDATE jobs SET state = 'paused', held = 1 WHERE id = {PAUSED_JOB}"
 PARK = f"UPDATE items SET due_at = {parked_at(PAUSED_JOB)} WHERE id BETWEEN {FIRST_PAUSED} AND {FIRST_PAUSED} + 1000000"
 FOUND_BLOCKS_MAX = CLAIMED * 4  # the item's row, read and locked, and its share of the index
-CLAIM_BLOCKS_MAX = CLAIMED * 40
+CLAIM_BLOCKS_MAX = CLAIMED * 30  # with what the update does to the table and its indexes
 
 
 def test_a_claim_on_postgres_touches_little_more_than_what_it_takes(planner: Crowded) -> None:
@@ -219,19 +220,12 @@ def test_a_claim_on_postgres_passes_a_held_handler_and_a_parked_job_by(crowded: 
     crowded.run(PARK)
     first, second = claim_blocks(crowded), claim_blocks(crowded)
     crowded.run("VACUUM items")
-    print(
-        "blocks to find 500, and in all: unparked",
-        unparked,
-        "parked",
-        first,
-        "again",
-        second,
-        "vacuumed",
-        claim_blocks(crowded),
-    )
+    vacuumed = claim_blocks(crowded)
+    print(f"blocks to find 500, and in all: {unparked=} {first=} {second=} {vacuumed=}")
+    # The first claim after it still meets the entries that parking left dead in the index, and marks them so.
     assert second[0] <= FOUND_BLOCKS_MAX
     assert second[1] <= CLAIM_BLOCKS_MAX
-    assert claim_blocks(crowded)[0] <= FOUND_BLOCKS_MAX
+    assert vacuumed[0] <= FOUND_BLOCKS_MAX
 
 
 # SQLite
@@ -283,7 +277,7 @@ CLAIM_STEPS_MAX = CLAIMED * 400
 
 
 def batch_json(query: Query) -> str:
-    return json.dumps(list(zip(*(batch_of(column) for column in query.columns), strict=True)))
+    return json.dumps(list(zip(*batch_of(query).values(), strict=True)))
 
 
 @pytest.fixture(scope="module")
@@ -323,7 +317,7 @@ def test_a_claim_on_sqlite_passes_a_held_handler_and_a_parked_job_by(file_planne
     unparked = file_planner.claim_steps()
     run(PARK)
     parked = file_planner.claim_steps()
-    print("steps: plain", plain, "unparked", unparked, "parked", parked)
+    print(f"steps: {plain=} {unparked=} {parked=}")
     run("DELETE FROM items WHERE job_id = ?", (PAUSED_JOB,))
     run("DELETE FROM jobs WHERE id = ?", (PAUSED_JOB,))
     assert parked <= plain * 1.2

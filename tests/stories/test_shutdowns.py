@@ -4,6 +4,7 @@ from pathlib import Path
 
 from backstay import Job
 from backstay.core.ids import item_id
+from backstay.core.states import ItemState
 from backstay.store.views import ItemView
 from tests.stories.stage import Stage, paid_twice, terminate
 
@@ -37,8 +38,8 @@ async def test_a_worker_told_to_stop_finishes_what_is_in_flight_and_takes_no_mor
         await stop_in_flight(stage, "unaskable", finishing=True)
         assert len(await stage.bill("unaskable")) == CONCURRENCY
         states = [(item.state, item.attempt_count, item.leased_by) for item in await items_of(stage, job)]
-        assert states.count(("succeeded", 1, None)) == CONCURRENCY
-        assert states.count(("queued", 0, None)) == ITEMS - CONCURRENCY
+        assert states.count((ItemState.SUCCEEDED, 1, None)) == CONCURRENCY
+        assert states.count((ItemState.QUEUED, 0, None)) == ITEMS - CONCURRENCY
 
         stage.worker(CONCURRENCY)
         assert (await job.wait(timeout_seconds=60)).succeeded == ITEMS

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import asyncpg
 
-from backstay.wiring import is_postgres
+from backstay.store.urls import is_postgres
 from tests.stories.patient_worker import NEVER_SECONDS
 from tests.stories.stage import Stage, until
 

@@ -2,10 +2,10 @@
 
 -- name: create_job
 -- A new job, or nothing when the owner has used this idempotency key before.
-INSERT INTO jobs (owner, handler, state, priority, retry, delivery, label, ref_seed, idempotency_key, digest,
-                  created_at, timeout_ms, timeout_at, deadline_at)
-VALUES (:owner, :handler, 'queued', :priority, :retry, :delivery, :label, :ref_seed, :idempotency_key, '',
-        {now}, :job_timeout_ms, {now} + :job_timeout_ms, {now} + CAST(:deadline_ms AS bigint))
+INSERT INTO jobs (owner, handler, state, priority, retry, delivery, label, ref_seed, idempotency_key, total, digest,
+                  sealed, created_at, timeout_ms, timeout_at, deadline_at)
+VALUES (:owner, :handler, 'queued', :priority, :retry, :delivery, :label, :ref_seed, :idempotency_key, :total, :digest,
+        :sealed, {now}, :job_timeout_ms, {now} + :job_timeout_ms, {now} + CAST(:deadline_ms AS bigint))
 ON CONFLICT (owner, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
 RETURNING id, created_at, total, digest, sealed, priority, deadline_at;
 

@@ -41,11 +41,13 @@ FROM attempts WHERE item_id = :item_id ORDER BY fence;
 SELECT at, act, detail FROM events WHERE subject = :subject ORDER BY id LIMIT :n;
 
 -- name: results_page
--- A job's ended items in the order they were submitted, with their last attempt, from a cursor on.
+-- A job's ended items in the order they were submitted, with their last attempt, from a cursor on. Every table has the
+-- span: PostgreSQL would merge them otherwise, reading the bodies of all earlier jobs on the way.
 SELECT items.id, items.state, items.error_code, items.attempt_count, items.repeats, attempts.message, attempts.result,
     requests.body
-FROM items JOIN requests ON requests.item_id = items.id
+FROM items JOIN requests ON requests.item_id = items.id AND requests.item_id > :cursor AND requests.item_id < :after
 LEFT JOIN attempts ON attempts.item_id = items.id AND attempts.fence = items.fence
+    AND attempts.item_id > :cursor AND attempts.item_id < :after
 WHERE items.id > :cursor AND items.id < :after AND items.state IN ('succeeded', 'failed', 'skipped', 'cancelled')
 ORDER BY items.id LIMIT :n;
 

@@ -1,0 +1,23 @@
+"""The README's example: two items through one handler, on a database file beside it."""
+
+import asyncio
+
+from backstay import Backstay
+
+backstay = Backstay("sqlite:///quickstart.db")  # or postgresql://user@host/database
+
+
+@backstay.handler(retry="gateway", timeout=60)
+async def summarise(text: str) -> str:
+    return text[:20]  # call your slow, flaky, paid service here
+
+
+async def main() -> None:
+    async with backstay, backstay.working(concurrency=10):
+        job = await backstay.submit(summarise, ["a long text", "another"], priority=5)
+        await job.wait(progress=lambda view: print(view.done, "of", view.total))
+        async for result in job.results():
+            print(result.item, result.state, result.value or result.message)
+
+
+asyncio.run(main())

@@ -1,0 +1,57 @@
+"""The examples run as they stand, and the README shows the one it says it shows."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.house.sources import ROOT
+
+
+def run(example: str, folder: Path) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(ROOT / "examples" / example)]
+    ran = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert ran.stderr == ""
+    return ran.stdout
+
+
+def test_the_faulty_provider_is_paid_once_for_everything_though_a_worker_is_killed(tmp_path: Path) -> None:
+    for _ in range(2):  # a second time on the same file
+        said = run("faulty_provider.py", tmp_path)
+        assert "killed worker" in said
+        assert "done      392 of 400" in said
+        assert "failed    8 NOT_PDF" in said
+        assert "paid      392 calls, 0 of them twice" in said
+        assert "\x1b" not in said, "no animation off a terminal"
+
+
+def test_what_the_faulty_provider_says_to_look_at_is_there(tmp_path: Path) -> None:
+    looks = re.findall(r"look: backstay (.*)", run("faulty_provider.py", tmp_path))
+    assert len(looks) == 3
+    for look in looks:
+        command = [sys.executable, "-m", "backstay", *look.split()]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        assert (ran.returncode, bool(ran.stdout)) == (0, True), ran.stderr
+
+
+def test_the_quickstart_prints_its_results(tmp_path: Path) -> None:
+    said = run("quickstart.py", tmp_path).splitlines()
+    assert said[-3:] == ["2 of 2", "1-0 succeeded a long text", "1-1 succeeded another"]
+
+
+def test_tasks_are_submitted_polled_and_done(tmp_path: Path) -> None:
+    said = run("tasks.py", tmp_path).splitlines()
+    assert said[-3:] == [f"1-{number} succeeded render-{number}.png" for number in range(3)]
+
+
+@pytest.mark.skipif(not (ROOT / "README.md").exists(), reason="there is no README in an installed copy")
+def test_the_readme_shows_the_quickstart_as_it_is() -> None:
+    shown = re.search(r"```python\n(import asyncio.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert shown is not None
+    assert (ROOT / "examples" / "quickstart.py").read_text().endswith(shown[1])

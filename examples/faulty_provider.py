@@ -18,10 +18,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from backstay import Backstay, Context, ErrorCode, Job, Limits, Permanent, Result, RetryPolicy, Throttled, Transient
+from backstay import Backstay, Context, ErrorCode, Limits, Permanent, Result, RetryPolicy, Throttled, Transient
+from backstay.store.views import JobView
 
 DATABASE = Path(os.environ.get("BACKSTAY_DEMO_DB", "backstay-demo.db"))
-BILL = DATABASE.with_suffix(".bill")
+BILL = DATABASE.with_name(f"{DATABASE.stem}-bill.db")
 ITEMS = 400
 WORKERS = 2
 KILL_AT = 100
@@ -124,10 +125,9 @@ class Screen:
             self._next = done + ITEMS // 8
 
 
-async def crash(job: Job, workers: list[subprocess.Popen[bytes]], screen: Screen) -> None:
-    """Kills a worker with -9 when a quarter is done, and starts another."""
-    while (await job.show()).done < KILL_AT:
-        await asyncio.sleep(0.02)
+async def crash(due: asyncio.Event, workers: list[subprocess.Popen[bytes]], screen: Screen) -> None:
+    """Kills a worker with -9 when its time has come, and starts another."""
+    await due.wait()
     workers[0].kill()
     workers[0].wait()
     screen.say(f"killed worker {workers[0].pid} with -9, in the middle of its calls; starting another")
@@ -154,8 +154,15 @@ async def main() -> int:
         try:
             with Screen() as screen:
                 screen.say(f"job {job.id}: {ITEMS} items, {WORKERS} worker processes, a provider that fails")
-                crashing = asyncio.create_task(crash(job, workers, screen))
-                await job.wait(progress=lambda view: screen.show(view.done), timeout_seconds=SETTLE_SECONDS)
+                due = asyncio.Event()
+                crashing = asyncio.create_task(crash(due, workers, screen))
+
+                def progress(view: JobView) -> None:
+                    screen.show(view.done)
+                    if view.done >= KILL_AT:
+                        due.set()
+
+                await job.wait(progress, timeout_seconds=SETTLE_SECONDS)
                 await crashing
         finally:
             for worker in workers:

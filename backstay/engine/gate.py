@@ -30,12 +30,13 @@ class Gate:
         self._probing: set[str] = set()  # the providers that this worker alone may try now
         self._recent: dict[str, deque[Call]] = defaultdict(lambda: deque(maxlen=CALLS_REMEMBERED_MAX))
         self._turn = 0
+        self.claim_age_seconds = REFRESH_SECONDS  # a claim waits for newer holds than these
         self.states: dict[str, str] = {}
 
-    async def refresh(self) -> None:
-        """Looks at the shared holds, at most every half second, and cuts off the runs of cancelled jobs."""
+    async def refresh(self, max_age_seconds: float = REFRESH_SECONDS) -> None:
+        """Looks at the shared holds unless that was done just now, and cuts off the runs of cancelled jobs."""
         now = self._parts.clock.monotonic()
-        if not self._stale and now < self._read_at + REFRESH_SECONDS:
+        if not self._stale and now < self._read_at + max_age_seconds:
             return
         self._stale = False
         self._holds = await self._parts.store.holds()
@@ -49,7 +50,7 @@ class Gate:
 
     async def wants(self, slots: int) -> list[Want]:
         """How many items of each handler to claim at most; together they share the slots. Who is first takes turns."""
-        await self.refresh()
+        await self.refresh(self.claim_age_seconds)
         await self.give_probes()
         handlers = list(self._parts.registry)
         self._turn = (self._turn + 1) % max(len(handlers), 1)

@@ -7,6 +7,7 @@ from backstay.clock import wait_for_event
 from backstay.core.events import Trouble, WorkerStopping
 from backstay.engine.crew import LAST_WORDS_SECONDS, PROMOTE_SECONDS, Crew
 from backstay.engine.flight import Cut
+from backstay.engine.gate import REFRESH_SECONDS
 
 SWEEP_SECONDS = 5.0
 PROGRESS_SECONDS = 1.0
@@ -30,8 +31,10 @@ class Worker:
     async def start(self) -> None:
         parts = self._parts
         await self.crew.start()
+        self.crew.gate.claim_age_seconds = 4 * REFRESH_SECONDS  # they are read beside the claims, not before each
         loops = [
             self._claims(),
+            self._repeat(self.crew.gate.refresh, REFRESH_SECONDS),
             self._repeat(self._sweep, SWEEP_SECONDS),
             self._repeat(self.crew.executor.store_progress, PROGRESS_SECONDS),
             self._repeat(self._listen, AGAIN_SECONDS),

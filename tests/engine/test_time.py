@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from backstay.core.states import JobState
 from tests.engine.conftest import MakeRig
 from tests.engine.provider import HttpError, Provider, TaskProvider
@@ -102,7 +104,7 @@ async def test_time_limits_follow_the_databases_clock_not_the_workers(make_rig: 
     """A worker whose own clock is a day ahead must not time out what is fresh."""
     rig = await make_rig()
     if not rig.site.is_postgres:
-        return
+        pytest.skip("on SQLite the worker's clock is the database's")
     provider = rig.serves(Provider())
     provider.script = [HttpError(502)]
     await rig.site.advance(0)

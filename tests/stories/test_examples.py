@@ -28,10 +28,11 @@ def test_the_faulty_provider_is_paid_once_for_everything_though_a_worker_is_kill
         assert "failed    8 NOT_PDF" in said
         assert "paid      392 calls, 0 of them twice" in said
         assert "\x1b" not in said, "no animation off a terminal"
+    assert_there(re.findall(r"look: backstay (.*)", said), tmp_path)
 
 
-def test_what_the_faulty_provider_says_to_look_at_is_there(tmp_path: Path) -> None:
-    looks = re.findall(r"look: backstay (.*)", run("faulty_provider.py", tmp_path))
+def assert_there(looks: list[str], tmp_path: Path) -> None:
+    """What the example says to look at next can be looked at."""
     assert len(looks) == 3
     for look in looks:
         command = [sys.executable, "-m", "backstay", *look.split()]

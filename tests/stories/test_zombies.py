@@ -12,8 +12,8 @@ import pytest
 
 from backstay import Job
 from backstay.core.ids import item_id
-from backstay.store.views import AttemptView
 from backstay.store.urls import is_postgres
+from backstay.store.views import AttemptView
 from backstay.wiring import sqlite_path
 from tests.stories.app import LIMITS
 from tests.stories.stage import Stage, by_ref, paid_twice, terminate, until

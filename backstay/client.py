@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -83,30 +83,37 @@ class Client:
     async def submit(
         self, handler: str, items: Items, options: Options, encode: Callable[[Any], str], wake: Callable[[], None]
     ) -> "Job":
-        """Streams the items in, a chunk at a time, in constant memory. The job is whole when this returns."""
+        """Streams the items in, a chunk at a time, in constant memory. The job is whole when this returns.
+
+        A list is checked as a whole before anything is written. A stream that breaks off half-way ends its job, unless
+        it has an idempotency key: then the same submit again goes on where it was.
+        """
         options.check()
+        if isinstance(items, list | tuple):
+            items, encode = [_body(encode, item) for item in items], str
         new = self._new_job(handler, options)
         opened: OpenJob | None = None
-        digest = hashlib.sha256(handler.encode())
-        position = 0
-        async for bodies, last in _chunks(items, encode):
-            digest.update("".join(f"{body}\n" for body in bodies).encode())
-            chunk = Chunk(position, bodies, digest.copy().hexdigest(), last)
-            position += len(bodies)
-            if opened is None:
-                opened = await self.store.open_job(new, chunk)
-                added = opened.new
-            else:
-                added = False
-            if not added:
-                await self._continue(handler, opened, chunk)
-            if chunk.position == 0 or last:
-                wake()
-                await self.store.notify()
+        total = 0
+        try:
+            async for chunk in _chunks(handler, items, encode):
+                total += len(chunk.bodies)
+                if opened is None:
+                    opened = await self.store.open_job(new, chunk)
+                    if not opened.new:
+                        await self._continue(handler, opened, chunk)
+                else:
+                    await self._continue(handler, opened, chunk)
+                if chunk.position == 0 or chunk.last:
+                    wake()
+                    await self.store.notify()
+        except BaseException:
+            if opened is not None and opened.new and options.idempotency_key is None:
+                await self.job(opened.id).cancel()
+            raise
         if opened is None:
             raise UsageError("there are no items to submit")
-        self._bus.emit(ItemsSubmitted(opened.id, handler, position))
-        return Job(self, opened.id)
+        self._bus.emit(ItemsSubmitted(opened.id, handler, total))
+        return self.job(opened.id)
 
     async def _continue(self, handler: str, opened: OpenJob, chunk: Chunk) -> None:
         """Adds a chunk to a job that exists; what an earlier submitter with the same key brought is passed over."""
@@ -139,19 +146,31 @@ class Client:
         return Job(self, job_id)
 
 
-async def _chunks(items: Items, encode: Callable[[Any], str]) -> AsyncIterator[tuple[Sequence[str], bool]]:
-    """The items as JSON texts, in full chunks and a last one."""
+async def _chunks(handler: str, items: Items, encode: Callable[[Any], str]) -> AsyncIterator[Chunk]:
+    """The items as JSON texts, in full chunks and a last one, each with the digest of all up to its end."""
+    digest = hashlib.sha256(handler.encode())
     bodies: list[str] = []
+    position = 0
+
+    def chunk(last: bool) -> Chunk:
+        digest.update("".join(f"{body}\n" for body in bodies).encode())
+        return Chunk(position, bodies, digest.copy().hexdigest(), last)
+
     async for item in _each(items):
         if len(bodies) == CHUNK_ITEMS:
-            yield bodies, False
+            yield chunk(last=False)
+            position += len(bodies)
             bodies = []
-        body = encode(item)
-        if len(body) > BODY_CHARACTERS_MAX:
-            raise UsageError(f"an item has {len(body):,} characters; at most {BODY_CHARACTERS_MAX:,} are taken")
-        bodies.append(body)
+        bodies.append(_body(encode, item))
     if bodies:
-        yield bodies, True
+        yield chunk(last=True)
+
+
+def _body(encode: Callable[[Any], str], item: Any) -> str:
+    body = encode(item)
+    if len(body) > BODY_CHARACTERS_MAX:
+        raise UsageError(f"an item has {len(body):,} characters; at most {BODY_CHARACTERS_MAX:,} are taken")
+    return body
 
 
 async def _each(items: Items) -> AsyncIterator[Any]:

@@ -40,15 +40,19 @@ class Parts:
     bus: Bus
     worker: str  # this incarnation's name
     _jobs: dict[int, JobTerms] = field(default_factory=dict)
+    _older: dict[int, JobTerms] = field(default_factory=dict)
     _plans: dict[int, Plan] = field(default_factory=dict)
 
     def emit(self, event: Event) -> None:
         self.bus.emit(event)
 
     def met(self) -> Collection[int]:
-        """The jobs whose terms are known; they never change. Forgets all rather than growing without bound."""
+        """The jobs whose terms are known; they never change.
+
+        Forgets old ones rather than growing without bound, but a generation late: someone may just be at work on them.
+        """
         if len(self._jobs) > JOBS_REMEMBERED_MAX:
-            self._jobs.clear()
+            self._older, self._jobs = self._jobs, {}
             self._plans.clear()
         return self._jobs.keys()
 
@@ -59,7 +63,8 @@ class Parts:
         """The plan of an item just taken; a job has one handler, so one plan."""
         plan = self._plans.get(item.job_id)
         if plan is None:
-            plan = self._plans[item.job_id] = self._make_plan(self.registry[item.handler], self._jobs[item.job_id])
+            job = self._jobs.get(item.job_id) or self._older[item.job_id]
+            plan = self._plans[item.job_id] = self._make_plan(self.registry[item.handler], job)
         return plan
 
     def _make_plan(self, handler: Handler, job: JobTerms) -> Plan:

@@ -152,6 +152,27 @@ async def test_a_payload_that_does_not_fit_is_refused_before_anything_is_written
     assert await rig.store.views.jobs("ann") == []
 
 
+async def test_a_list_with_one_bad_payload_far_behind_leaves_no_job(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    rig.serves(Provider())
+    with pytest.raises(UsageError, match="not JSON"):
+        await rig.submit([*range(CHUNK_ITEMS + 1), object()])
+    assert await rig.store.views.jobs("ann") == []
+
+
+async def test_a_stream_that_breaks_off_ends_its_job_unless_it_can_be_continued(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    rig.serves(Provider())
+    with pytest.raises(UsageError, match="not JSON"):
+        await rig.submit(iter([*range(CHUNK_ITEMS + 1), object()]))
+    [broken] = await rig.store.views.jobs("ann")
+    assert (broken.state, broken.cancelled) == (JobState.CANCELLED, CHUNK_ITEMS)
+    with pytest.raises(UsageError, match="not JSON"):
+        await rig.submit(iter([*range(CHUNK_ITEMS + 1), object()]), idempotency_key="again")
+    kept, _ = await rig.store.views.jobs("ann")
+    assert (kept.state, kept.sealed, kept.total) == (JobState.QUEUED, False, CHUNK_ITEMS)
+
+
 def test_a_handler_stays_the_function_it_was() -> None:
     app = Backstay("sqlite:///unused.db")
 

@@ -61,6 +61,7 @@ class Stage:
         self.kills: list[Kill] = []
         self._seed = seed
         self._processes: list[subprocess.Popen[str]] = []
+        self._logs: dict[int, Path] = {}
         self._environment = {**os.environ, "BACKSTAY_DATABASE_URL": url}
 
     async def __aenter__(self) -> Self:
@@ -96,16 +97,18 @@ class Stage:
 
     def _start(self, name: str, module: str, *arguments: str, **environment: str) -> subprocess.Popen[str]:
         log = self.folder / f"{len(self._processes)}-{name}.log"
-        process = subprocess.Popen(
-            [sys.executable, "-m", module, *arguments],
-            cwd=ROOT,
-            env={**self._environment, **environment},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE if name in ("provider", "tick") else log.open("w"),
-            stderr=log.open("w"),
-            text=True,
-        )
+        with log.open("w") as words:
+            process = subprocess.Popen(
+                [sys.executable, "-m", module, *arguments],
+                cwd=ROOT,
+                env={**self._environment, **environment},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE if name in ("provider", "tick") else words,
+                stderr=words,
+                text=True,
+            )
         self._processes.append(process)
+        self._logs[process.pid] = log
         return process
 
     def worker(self, concurrency: int = 20, **environment: str) -> subprocess.Popen[str]:
@@ -133,6 +136,14 @@ class Stage:
 
     async def ended(self, process: subprocess.Popen[str]) -> int:
         return await asyncio.to_thread(process.wait, PATIENCE_SECONDS)
+
+    async def said(self, process: subprocess.Popen[str], words: str) -> None:
+        """Waits until a process has logged these words."""
+
+        async def logged() -> bool:
+            return words in self._logs[process.pid].read_text()
+
+        await until(logged, f"the log says {words!r}")
 
     def logs(self) -> str:
         """The last words of every process, for whoever reads of a failure."""

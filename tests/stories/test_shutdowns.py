@@ -22,6 +22,7 @@ async def stop_in_flight(stage: Stage, kind: str, finishing: bool, **environment
     worker = stage.worker(CONCURRENCY, **environment)
     await stage.in_flight(kind, CONCURRENCY)
     terminate(worker)
+    await stage.said(worker, "worker stopping")
     if finishing:
         await stage.manners(kind, holding=False)
     assert await stage.ended(worker) == 0

@@ -1,0 +1,78 @@
+"""Bugs that the simulation or its making found, each as the shortest story that shows it."""
+
+from random import Random
+
+from backstay import Backstay, Context
+from backstay.clock import Tasks
+from backstay.core.decide import decide
+from backstay.core.outcomes import Interrupted
+from backstay.core.states import ItemState
+from backstay.engine.crew import Crew
+from backstay.engine.flight import Cut
+from backstay.engine.parts import Parts
+from backstay.store.claim import Want
+from backstay.testing import ScriptedProvider, rehearsal, virtual_time
+
+
+def an_app(provider: ScriptedProvider) -> Backstay:
+    app = Backstay("sqlite:///never-made.db")
+
+    @app.handler("work", find=provider.find)
+    async def work(item: str, context: Context) -> str:
+        context.guard()
+        answer: str = await provider.call(item, context.idempotency_key)
+        return answer
+
+    return app
+
+
+async def a_crew(app: Backstay) -> Crew:
+    client = await app.open()
+    rng = Random(0)
+    crew = Crew(Parts(client.store, app.handlers, app.limits, client.clock, rng, Tasks(), app.bus, "w"), 10)
+    await crew.start()
+    return crew
+
+
+@virtual_time
+async def test_a_run_cut_off_before_its_first_step_is_handed_back_and_not_held_for_ever() -> None:
+    provider = ScriptedProvider()
+    app = an_app(provider)
+    async with rehearsal(app):
+        await app.submit("work", ["x"])
+        crew = await a_crew(app)
+        await crew.claim_once(1)
+        crew.flights.cut_off(Cut.SHUTDOWN)
+        await crew.stop(0)
+        item = await crew.parts.store.views.item(1 << 28, "local")
+        assert (item.state, item.repeats) == (ItemState.QUEUED, 0)
+        assert (crew.flights.running, len(crew.flights), provider.sent.total()) == (0, 0, 0)
+
+
+@virtual_time
+async def test_an_old_run_that_ends_does_not_let_go_of_the_newer_claim_of_its_item() -> None:
+    app = an_app(ScriptedProvider())
+    async with rehearsal(app):
+        await app.submit("work", ["x"])
+        crew = await a_crew(app)
+        await crew.claim_once(1)
+        (newer,) = crew.flights.all()
+        crew.flights.drop(newer.item._replace(fence=newer.item.fence - 1))
+        assert crew.flights.all() == [newer]
+        await crew.stop(60)
+
+
+@virtual_time
+async def test_a_settlement_sent_again_because_its_answer_was_lost_changes_nothing() -> None:
+    app = an_app(ScriptedProvider())
+    async with rehearsal(app):
+        await app.submit("work", ["x"])
+        crew = await a_crew(app)
+        store = crew.parts.store
+        taken = await store.claim([Want("work", 1, 10_000)], "w", 90_000)
+        crew.parts.remember(taken.jobs)
+        (item,) = taken.items
+        settlement = decide(item, Interrupted(), crew.parts.plan(item).terms, item.claimed_at, crew.parts.rng)
+        settled = [await store.settle([settlement]) for _ in range(2)]
+        assert [len(answer.applied) for answer in settled] == [1, 0]
+        await crew.stop(0)

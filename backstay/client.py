@@ -211,7 +211,7 @@ class Job:
             if end is not None and clock.monotonic() >= end:
                 raise WaitTimeout(f"job {self.id} has not ended within {timeout_seconds:g} s")
             await clock.sleep(pause)
-            pause = min(pause * 1.5, WAIT_SECONDS_MAX)
+            pause = min(pause * 1.2, WAIT_SECONDS_MAX)
 
     async def results(self) -> AsyncIterator[Result]:
         """Every item that has ended, in the order of submit."""

@@ -228,6 +228,9 @@ def _failure_of_handler_error(exc: HandlerError) -> Failure:
             return Failure(ErrorCode.UNKNOWN, FailureKind.BUSINESS, exc.message)
 
 
+_NEVER_CONNECTED: Final = ("ConnectionRefused", "ConnectError", "ConnectorError", "NewConnectionError")
+
+
 def _verdict(exc: BaseException) -> tuple[ErrorCode, FailureKind]:
     """Code and kind by type, or by the name of a type from a client library that is not imported here."""
     names = [cls.__name__ for cls in type(exc).__mro__]
@@ -239,10 +242,9 @@ def _verdict(exc: BaseException) -> tuple[ErrorCode, FailureKind]:
         return ErrorCode.GW_TIMEOUT, FailureKind.INFRASTRUCTURE  # It ran out of time before anything was sent.
     if isinstance(exc, TimeoutError) or named("Timeout"):
         return ErrorCode.GW_TIMEOUT, FailureKind.UNKNOWN
-    if named("ConnectionRefused", "ConnectError", "ConnectorError", "NewConnectionError"):
+    causes = [cls.__name__ for cls in type(exc.__cause__).__mro__] if named("Connect") else []
+    if any(part in name for name in names + causes for part in _NEVER_CONNECTED):
         return ErrorCode.GW_5XX, FailureKind.INFRASTRUCTURE  # There never was a connection to send it over.
-    if exc.__cause__ is not None and named("APIConnectionError"):
-        return _verdict(exc.__cause__)
     if isinstance(exc, ConnectionError) or named("Connect", "NetworkError", "ProtocolError", "IncompleteRead"):
         return ErrorCode.GW_5XX, FailureKind.UNKNOWN  # It broke off, maybe after the request was sent.
     if isinstance(exc, OSError | MemoryError | DatabaseUnreachable):

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from backstay.clock import wait_for_event
 from backstay.core.errors import DatabaseUnreachable
 from backstay.core.events import ItemsClaimed, Trouble, WorkerStarted, WorkerStopped
+from backstay.core.states import ItemState
 from backstay.engine.executor import Executor
 from backstay.engine.flight import Cut, Flights
 from backstay.engine.gate import Gate
@@ -31,17 +32,19 @@ class Crew:
     def __init__(self, parts: Parts, concurrency: int, open_store: OpenStore | None = None) -> None:
         self.parts = parts
         self.flights = Flights()
-        self.wake = asyncio.Event()  # there may be something to claim, or room for it
+        self.wake = asyncio.Event()  # there may be something to claim
+        self.freed = asyncio.Event()  # a run has ended
+        self.wanting = True  # a claim stopped at a limit: more is there when a run has ended
         self.gate = Gate(parts, self.flights)
         self.settler = Settler(parts, self.flights, self._observed, self.gate.states)
-        self.executor = Executor(parts, self.flights, self.settler, self.wake.set)
+        self.executor = Executor(parts, self.flights, self.settler, self._slot_freed)
         self.poller = Poller(parts, self.gate, self.settler)
         self.sweeper = Sweeper(parts, self.gate, self.settler)
         self._concurrency = concurrency
         self._heart = Heart(parts, self.flights, open_store) if open_store is not None else None
         self._loops: list[asyncio.Task[None]] = []
         self._observing: set[asyncio.Task[None]] = set()
-        self._promoted_at = float("-inf")
+        self.promote_at = float("-inf")  # on the steady clock: when waiting items may be due
         self.claim_broke_off = False  # the database was lost during a claim: what it did is not known here
 
     async def start(self) -> None:
@@ -66,6 +69,7 @@ class Crew:
             self._concurrency - self.flights.running, items_max, max(self._concurrency // CLAIM_PARTS, CLAIM_ITEMS_MIN)
         )
         if self.full or room <= 0:
+            self.wanting = True
             return 0
         wants = await self.gate.wants(room)
         if not wants:
@@ -75,15 +79,21 @@ class Crew:
             await parts.store.disown(parts.worker, [flight.item.id for flight in self.flights.all()])
             self.claim_broke_off = False
         now = parts.clock.monotonic()
-        promoting = now - self._promoted_at >= PROMOTE_SECONDS
+        promoting = now >= self.promote_at
         taken = await parts.store.claim(wants, parts.worker, parts.lease_ms, parts.met(), promoting, room)
+        self.wanting = taken.more
         if promoting:
-            self._promoted_at = now
+            self.promote_at = now + PROMOTE_SECONDS
         if taken.items:
             parts.remember(taken.jobs)
             self.executor.start(taken.items, now)
             parts.emit(ItemsClaimed(parts.worker, len(taken.items)))
         return len(taken.items)
+
+    def _slot_freed(self) -> None:
+        self.freed.set()
+        if self.wanting:
+            self.wake.set()
 
     async def _time_out(self) -> None:
         """Cuts off runs that are over their time, looking often enough for the shortest limit there is."""
@@ -97,8 +107,8 @@ class Crew:
         """Waits until no handler runs, or the time is over."""
         end = self.parts.clock.monotonic() + seconds
         while self.flights.running > 0 and (left := end - self.parts.clock.monotonic()) > 0:
-            self.wake.clear()
-            await wait_for_event(self.wake, left)
+            self.freed.clear()
+            await wait_for_event(self.freed, left)
 
     async def stop(self, grace_seconds: float) -> None:
         """Lets what runs finish within the grace, hands back the rest, and closes the book last."""
@@ -121,6 +131,8 @@ class Crew:
         self.parts.emit(WorkerStopped(self.parts.worker, self.flights.cut_short))
 
     def _observed(self, group: Sequence[Ready]) -> None:
+        if any(ready.settlement.state is ItemState.QUEUED for ready in group):
+            self.wake.set()  # to look when what goes back is due
         task = self.parts.tasks.spawn(self._observe(group))
         self._observing.add(task)
         task.add_done_callback(self._observing.discard)

@@ -52,13 +52,13 @@ class Tick:
         """Claims and runs items until there are none, the items' bound is met or the time is over."""
         crew, claimed = self._crew, 0
         while claimed < items_max and self._clock.monotonic() < end:
-            crew.wake.clear()
+            crew.freed.clear()
             won = await crew.claim_once(items_max - claimed)
             claimed += won
             if won == 0:
                 if crew.flights.running == 0:
                     break
-                await wait_for_event(crew.wake, max(end - self._clock.monotonic(), 0.0))
+                await wait_for_event(crew.freed, max(end - self._clock.monotonic(), 0.0))
         return claimed
 
     async def _pending(self) -> bool:

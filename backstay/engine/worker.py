@@ -64,7 +64,7 @@ class Worker:
             self.crew.wake.clear()
             try:
                 claimed = await self.crew.claim_once(self._parts.limits.claim_items_max)
-                idle = 0.0 if claimed else await self._idle_for()
+                idle = 0.0 if claimed and self.crew.wanting else await self._idle_for()
             except Exception as error:
                 self._parts.emit(Trouble("claim", f"{type(error).__name__}: {error}"))
                 idle = AGAIN_SECONDS
@@ -78,7 +78,10 @@ class Worker:
         if self.crew.full:
             return idle
         due_ms = await self._parts.store.views.due_in_ms()
-        return idle if due_ms is None else min(idle, max(due_ms / 1000, PROMOTE_SECONDS))
+        if due_ms is not None:
+            idle = min(idle, max(due_ms / 1000, PROMOTE_SECONDS))
+        self.crew.promote_at = self._parts.clock.monotonic() + idle
+        return idle
 
     async def _repeat(self, step: Callable[[], Awaitable[object]], seconds: float) -> None:
         """Repeats a step for life; one that fails is told of and tried again."""

@@ -20,6 +20,7 @@ class Want(NamedTuple):
 class Taken(NamedTuple):
     items: list[Claimed]
     jobs: list[JobTerms]  # the terms of the jobs that the worker had not met
+    more: bool = False  # a limit was reached: there may be more where these came from
 
 
 def promote() -> Script[int]:
@@ -34,6 +35,7 @@ def claim(
     if promoting:
         yield from promote()
     items: list[Claimed] = []
+    more = False
     for index, want in enumerate(wants):
         share = want.items if room is None else min(want.items, -(-(room - len(items)) // (len(wants) - index)))
         if share <= 0:
@@ -41,8 +43,9 @@ def claim(
         values = {"handler": want.handler, "n": share, "reconcile_ms": want.reconcile_ms}
         rows = yield Ask("claim", {**values, "worker": worker, "lease_ms": lease_ms})
         items += map(Claimed._make, rows)
+        more = more or len(rows) == share
     items.sort(key=_by_id)
-    return Taken(items, (yield from _meet_jobs(items, met)))
+    return Taken(items, (yield from _meet_jobs(items, met)), more)
 
 
 def _by_id(item: Claimed) -> int:

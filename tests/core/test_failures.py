@@ -214,6 +214,20 @@ def test_an_exception_stands_for_one_code_and_one_kind(error, expected):
     assert verdict(failure_of_exception(error)) == expected
 
 
+@pytest.mark.parametrize(
+    ("cause", "expected"),
+    [
+        (exception_named("NetworkError", "ConnectError"), "GW_5XX infrastructure"),
+        (exception_named("NetworkError", "ReadError"), "GW_5XX unknown"),
+        (ValueError(), "GW_5XX unknown"),
+    ],
+)
+def test_a_client_that_wraps_its_transport_error_is_judged_by_whether_there_was_a_connection(cause, expected):
+    error = exception_named("APIConnectionError")
+    error.__cause__ = cause
+    assert verdict(failure_of_exception(error)) == expected
+
+
 def test_of_several_exceptions_at_once_the_one_that_may_have_cost_money_decides():
     group = ExceptionGroup("both", [ValueError(), ExceptionGroup("inner", [TimeoutError(), ConnectionRefusedError()])])
     assert verdict(failure_of_exception(group)) == "GW_TIMEOUT unknown"

@@ -73,7 +73,7 @@ def _failed(item: Claimed, outcome: Failed, terms: Terms, now_ms: int, rng: Rand
 
 def _retry(item: Claimed, outcome: Failed, terms: Terms, now_ms: int, rng: Random) -> Settlement:
     failure = outcome.failure
-    spent = item.attempt_count + (0 if failure.kind is FailureKind.THROTTLED else 1)
+    spent = item.attempt_count + (0 if failure.kind is FailureKind.THROTTLED or outcome.probe else 1)
     if timed_out(item.queued_at, now_ms, terms.limits):
         return _too_old(item, terms, now_ms, failure.message, outcome)
     if past_deadline(item.deadline_at, now_ms + 1):
@@ -81,7 +81,7 @@ def _retry(item: Claimed, outcome: Failed, terms: Terms, now_ms: int, rng: Rando
             ErrorCode.GW_TIMEOUT, FailureKind.INFRASTRUCTURE, f"the deadline passed; last: {failure.message}"
         )
         return _end(item, ItemState.FAILED, now_ms, outcome=Failed(late, outcome.usage), timed_out=1)
-    if terms.policy.attempts_max is not None and spent >= terms.policy.attempts_max:
+    if terms.policy.attempts_max is not None and spent >= terms.policy.attempts_max and not outcome.probe:
         return _end(item, ItemState.FAILED, now_ms, outcome=outcome)
     repeat = failure.kind is FailureKind.UNKNOWN and item.state == ItemState.SUBMITTING
     return Settlement(

@@ -86,7 +86,7 @@ class Crew:
             self.promote_at = now + PROMOTE_SECONDS
         if taken.items:
             parts.remember(taken.jobs)
-            self.executor.start(taken.items, now)
+            self.executor.start(taken.items, now, self.gate.probing)
             parts.emit(ItemsClaimed(parts.worker, len(taken.items)))
         return len(taken.items)
 

@@ -1,7 +1,7 @@
 """Runs one claimed item: guard, handler, outcome, settlement. Nothing here branches on what came out."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from backstay.core.errors import Skip
 from backstay.core.events import ItemLogged
@@ -24,7 +24,7 @@ class Executor:
         guard = parts.limits.send_guard_seconds
         self._around = Surroundings(parts.clock, guard, self._progressed, self._logged)
 
-    def start(self, items: list[Claimed], started: float) -> None:
+    def start(self, items: list[Claimed], started: float, probing: Collection[str] = ()) -> None:
         """Starts the runs of freshly claimed items. Their time counts from before the claim was sent off: a process
         that slept until its answer came must find the claim too old to send anything under."""
         parts = self._parts
@@ -35,6 +35,7 @@ class Executor:
                 seconds = min(seconds, max(item.deadline_at - item.claimed_at, 0) / 1000)
             context = Context(item, plan.job, self._around, started, seconds)
             flight = Flight(item, plan, context, started)
+            flight.probe = plan.handler.provider in probing
             self._flights.add(flight)
             flight.task = parts.tasks.start(self._fly(flight))
         self._flights.running += len(items)
@@ -65,7 +66,8 @@ class Executor:
         except Skip as skip:
             return Skipped(one_line(str(skip)))
         except (Exception, SystemExit) as error:  # a handler that exits must not take the worker with it
-            return Failed(failure_of_exception(error, self._parts.clock.now_ms()), context.used)
+            failure = failure_of_exception(error, self._parts.clock.now_ms())
+            return Failed(failure, context.used, probe=flight.probe)
 
     def _of_unsent(self, cut: Cut) -> Outcome | None:
         """A run that was cut off before its first step has sent nothing."""
@@ -85,7 +87,8 @@ class Executor:
                 return Stopped()
             case Cut.TIMEOUT:
                 message = f"no answer within {flight.context.seconds_given:g} s"
-                return Failed(Failure(ErrorCode.GW_TIMEOUT, FailureKind.UNKNOWN, message), flight.context.used)
+                failure = Failure(ErrorCode.GW_TIMEOUT, FailureKind.UNKNOWN, message)
+                return Failed(failure, flight.context.used, probe=flight.probe)
             case Cut.SHUTDOWN:
                 return Interrupted()
             case None:  # nobody here cut it off: something the handler awaited was cancelled

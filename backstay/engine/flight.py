@@ -21,7 +21,7 @@ class Cut(StrEnum):
 class Flight:
     """One claimed item on its way."""
 
-    __slots__ = ("begun", "context", "cut", "ends", "item", "plan", "started", "task")
+    __slots__ = ("begun", "context", "cut", "ends", "item", "plan", "probe", "started", "task")
 
     def __init__(self, item: Claimed, plan: Plan, context: Context, started: float) -> None:
         self.item = item
@@ -32,6 +32,7 @@ class Flight:
         self.task: asyncio.Task[Any] | None = None
         self.cut: Cut | None = None
         self.begun = False
+        self.probe = False  # it tries a provider that was ill
 
     @property
     def flying(self) -> bool:

@@ -27,7 +27,7 @@ class Gate:
         self._holds = Holds({}, {}, 0)
         self._read_at = 0.0  # on the steady clock: when the holds were read
         self._stale = True
-        self._probing: set[str] = set()  # the providers that this worker alone may try now
+        self.probing: set[str] = set()  # the providers that this worker alone may try now
         self._recent: dict[str, deque[Call]] = defaultdict(lambda: deque(maxlen=CALLS_REMEMBERED_MAX))
         self._turn = 0
         self.claim_age_seconds = REFRESH_SECONDS  # a claim waits for newer holds than these
@@ -74,8 +74,11 @@ class Gate:
         if handler.rules.concurrency is not None:
             items = min(items, handler.rules.concurrency - running.get(handler.name, 0))
         breaker = self._holds.providers.get(handler.provider)
-        if breaker is None or breaker.state is BreakerState.CLOSED or items <= 0:
+        if breaker is None or breaker.state is BreakerState.CLOSED:
+            self.probing.discard(handler.provider)
             return items
+        if items <= 0:
+            return 0
         return min(items, await self._probes(handler, breaker))
 
     async def _probes(self, handler: Handler, breaker: Breaker) -> int:
@@ -86,16 +89,16 @@ class Gate:
         self._tell(await self._parts.store.cool(handler.provider, handler.rules.breaker))
         taken = await self._parts.store.take_probe(handler.provider, self._parts.run_seconds(handler))
         if taken:
-            self._probing.add(handler.provider)
+            self.probing.add(handler.provider)
         return probes if taken else 0
 
     async def give_probes(self) -> None:
         """Gives back the right to try a provider with which nothing of ours is under way: others may have items."""
-        if not self._probing:
+        if not self.probing:
             return
         flying = {flight.plan.handler.provider for flight in self._flights.all()}
-        for provider in self._probing - flying:
-            self._probing.discard(provider)
+        for provider in self.probing - flying:
+            self.probing.discard(provider)
             await self._parts.store.give_probe(provider)
 
     def _now_ms(self) -> int:

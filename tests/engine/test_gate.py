@@ -45,6 +45,20 @@ async def test_a_held_queue_flows_again_by_itself(make_rig: MakeRig) -> None:
     assert provider.calls >= 14
 
 
+async def test_however_long_an_outage_lasts_its_probes_cost_no_attempt(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    provider = await broken(rig)
+    provider.script = [HttpError(502)] * 20
+    (view,) = await rig.store.views.jobs("ann")
+    for _ in range(10):
+        await rig.site.advance(31)
+        await rig.tick()
+    assert provider.calls > 4
+    job = await rig.app.job(view.id)
+    assert [(await rig.item(job, n)).attempt_count for n in range(4)] == [1] * 4
+    assert (await job.show()).failed == 0
+
+
 async def test_a_breaker_half_open_with_nothing_to_try_waits_for_nobody(make_rig: MakeRig) -> None:
     """The worker that found nothing to probe with must not keep the right to probe from the next item."""
     rig = await make_rig()

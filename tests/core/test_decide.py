@@ -1,0 +1,157 @@
+"""What an outcome makes of an item: one table of cases, and rules that hold for all of them."""
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backstay.core.decide import decide
+from backstay.core.failures import ErrorCode, Failure, FailureKind
+from backstay.core.limits import Limits
+from backstay.core.models import Claimed, Delivery, Settlement
+from backstay.core.outcomes import (
+    CannotAsk,
+    Failed,
+    HandedBack,
+    Interrupted,
+    NeverArrived,
+    Outcome,
+    Running,
+    Skipped,
+    Stopped,
+    Submitted,
+    Succeeded,
+    Terms,
+)
+from backstay.core.retry import GATEWAY, QUEUE, TIMED
+from backstay.core.states import TERMINAL, ItemState, may_follow
+
+HOUR = 3_600_000
+LEAST, MOST = Delivery.AT_LEAST_ONCE, Delivery.AT_MOST_ONCE
+
+
+def item(state: str = "submitting", attempts: int = 0, rescues: int = 0, deadline_at: int | None = None) -> Claimed:
+    return Claimed(
+        id=1,
+        job_id=1,
+        handler="h",
+        state=state,
+        fence=7,
+        attempt_count=attempts,
+        round=2,
+        rescues=rescues,
+        repeats=0,
+        queued_at=0,
+        deadline_at=deadline_at,
+        claimed_at=0,
+        started_at=0,
+        provider_task_id="task" if state == "processing" else None,
+        account=None,
+        stop_reason=None,
+        body="{}",
+    )
+
+
+def terms(delivery: Delivery = LEAST, askable: bool = False, policy=QUEUE) -> Terms:
+    return Terms(policy, delivery, Limits(), askable)
+
+
+def failed(kind: FailureKind, retry_after_ms: int | None = None, **more) -> Failed:
+    return Failed(Failure(ErrorCode.GW_5XX, kind, "it broke", retry_after_ms), **more)
+
+
+def settle(of: Claimed, outcome: Outcome, rules: Terms, now_ms: int = 1000) -> Settlement:
+    return decide(of, outcome, rules, now_ms, Random(1))
+
+
+INFRA, UNKNOWN = failed(FailureKind.INFRASTRUCTURE), failed(FailureKind.UNKNOWN)
+
+CASES = [
+    # what came out, of which item, under which terms -> state, attempts counted, recorded as a repeat
+    (Succeeded("1"), item(), terms(), ("succeeded", 1, 0)),
+    (Skipped("not needed"), item(), terms(), ("skipped", 1, 0)),
+    (Stopped(), item(), terms(), ("cancelled", 1, 0)),
+    (HandedBack("late"), item(attempts=2), terms(), ("queued", 2, 0)),
+    (Submitted("t"), item(), terms(), ("processing", 0, 0)),
+    (Running(50), item("processing"), terms(), ("processing", 0, 0)),
+    (failed(FailureKind.BUSINESS), item(), terms(), ("failed", 1, 0)),
+    (failed(FailureKind.HELD), item(attempts=1), terms(), ("queued", 1, 0)),
+    (failed(FailureKind.THROTTLED), item(attempts=2), terms(), ("queued", 2, 0)),
+    (INFRA, item(), terms(), ("queued", 1, 0)),
+    (INFRA, item(attempts=2), terms(), ("failed", 3, 0)),
+    (INFRA, item(attempts=50), terms(policy=TIMED), ("queued", 51, 0)),
+    (failed(FailureKind.INFRASTRUCTURE, probe=True), item(attempts=2), terms(), ("queued", 2, 0)),
+    (failed(FailureKind.INFRASTRUCTURE, task_ended=True), item("processing"), terms(), ("queued", 1, 0)),
+    (UNKNOWN, item(), terms(LEAST), ("queued", 1, 1)),
+    (UNKNOWN, item(), terms(MOST), ("failed", 1, 0)),
+    (UNKNOWN, item(), terms(LEAST, askable=True), ("submitting", 1, 0)),
+    (UNKNOWN, item(), terms(MOST, askable=True), ("submitting", 1, 0)),
+    (Interrupted(), item(attempts=1), terms(LEAST), ("queued", 1, 1)),
+    (Interrupted(), item(attempts=1), terms(MOST), ("failed", 2, 0)),
+    (Interrupted(), item(attempts=1), terms(askable=True), ("submitting", 1, 0)),
+    (CannotAsk(), item(attempts=1), terms(LEAST), ("queued", 1, 1)),
+    (CannotAsk(), item(), terms(MOST), ("failed", 1, 0)),
+    (CannotAsk(), item(rescues=5), terms(LEAST), ("failed", 1, 0)),
+    (NeverArrived(), item(attempts=1), terms(askable=True), ("queued", 1, 0)),
+    (NeverArrived(), item(attempts=3), terms(askable=True), ("failed", 4, 0)),
+]
+
+
+@pytest.mark.parametrize(("outcome", "of", "rules", "expected"), CASES)
+def test_an_outcome_makes_of_an_item_what_the_table_says(outcome, of, rules, expected):
+    settled = settle(of, outcome, rules)
+    assert (settled.state, settled.attempt_count, settled.repeats) == expected
+    assert (settled.act == "repeat") == bool(expected[2])
+
+
+@pytest.mark.parametrize(("outcome", "of", "rules", "_"), CASES)
+def test_a_settlement_is_a_legal_step_under_the_items_own_fence(outcome, of, rules, _):
+    settled = settle(of, outcome, rules)
+    assert may_follow(ItemState(of.state), settled.state)
+    assert (settled.id, settled.fence, settled.was) == (of.id, of.fence, of.state)
+
+
+@pytest.mark.parametrize("outcome", [INFRA, failed(FailureKind.THROTTLED), Running()])
+def test_an_item_past_its_timeout_fails_after_one_more_try_or_poll(outcome):
+    of = item("processing" if isinstance(outcome, Running) else "submitting")
+    before, after = (
+        settle(of, outcome, terms(policy=TIMED), 2 * HOUR),
+        settle(of, outcome, terms(policy=TIMED), 2 * HOUR + 1),
+    )
+    assert before.state not in TERMINAL
+    assert (after.state, after.error_code, after.timed_out) == (ItemState.FAILED, ErrorCode.GW_TIMEOUT, 1)
+
+
+def test_a_success_counts_however_late_it_comes():
+    assert settle(item(), Succeeded("1"), terms(), 5 * HOUR).state is ItemState.SUCCEEDED
+
+
+def test_a_failure_at_the_deadline_is_final():
+    settled = settle(item(deadline_at=1000), INFRA, terms(), 1000)
+    assert (settled.state, settled.timed_out) == (ItemState.FAILED, 1)
+    assert settle(item(deadline_at=1001), INFRA, terms(), 1000).state is ItemState.QUEUED
+
+
+def test_a_provider_that_says_when_to_come_again_is_obeyed_up_to_an_hour():
+    assert settle(item(), failed(FailureKind.THROTTLED, 90_000), terms()).delay_ms == 90_000
+    assert settle(item(), failed(FailureKind.INFRASTRUCTURE, 90_000), terms()).delay_ms == 90_000
+    assert settle(item(), failed(FailureKind.THROTTLED, 10**12), terms()).delay_ms == HOUR
+
+
+def test_the_first_retry_of_each_policy_starts_where_its_formula_does():
+    assert 1_600 <= (settle(item(), INFRA, terms(policy=QUEUE)).delay_ms or 0) <= 2_400
+    assert 5_000 <= (settle(item(), INFRA, terms(policy=GATEWAY)).delay_ms or 0) <= 10_000
+
+
+def test_only_a_task_that_ended_at_the_provider_is_asked_for_under_a_new_reference():
+    ended = failed(FailureKind.INFRASTRUCTURE, task_ended=True)
+    assert settle(item("processing"), ended, terms()).round == 3
+    assert settle(item(), INFRA, terms()).round == 2
+    assert settle(item(), UNKNOWN, terms()).round == 2
+
+
+@given(st.sampled_from(CASES), st.integers(min_value=0, max_value=10 * HOUR))
+def test_the_same_arguments_give_the_same_settlement(case, now_ms):
+    outcome, of, rules, _ = case
+    assert settle(of, outcome, rules, now_ms) == settle(of, outcome, rules, now_ms)

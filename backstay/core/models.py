@@ -25,6 +25,7 @@ class Claimed(NamedTuple):
     round: int
     rescues: int
     repeats: int
+    ask_first: int  # a person retries it, and an earlier call may have been done: look it up before it is sent
     queued_at: int
     deadline_at: int | None
     claimed_at: int

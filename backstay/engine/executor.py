@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import Callable, Collection
 
 from backstay.core.errors import Skip
-from backstay.core.events import ItemLogged
+from backstay.core.events import ItemLogged, Trouble
 from backstay.core.failures import ErrorCode, Failure, FailureKind, failure_of_exception, one_line
 from backstay.core.models import Claimed
-from backstay.core.outcomes import Failed, HandedBack, Interrupted, Outcome, Skipped, Stopped
+from backstay.core.outcomes import Failed, HandedBack, Interrupted, NeverArrived, Outcome, Skipped, Stopped
 from backstay.engine.flight import Cut, Flight, Flights
 from backstay.engine.parts import Parts
 from backstay.engine.settler import Settler
-from backstay.handlers.context import Context, Surroundings
+from backstay.handlers.context import Context, Surroundings, client_ref
 
 
 class Executor:
@@ -58,6 +58,8 @@ class Executor:
         if flight.cut is not None:
             return self._of_unsent(flight.cut)
         try:
+            if flight.item.ask_first and flight.plan.handler.askable and (found := await self._ask(flight)):
+                return found
             if context.too_late_to_send:  # no await between this and the handler's first step
                 return HandedBack("the claim was too old to send under")
             return await flight.plan.handler.run(flight.item.body, context)
@@ -68,6 +70,15 @@ class Executor:
         except (Exception, SystemExit) as error:  # a handler that exits must not take the worker with it
             failure = failure_of_exception(error, self._parts.clock.now_ms())
             return Failed(failure, context.used, probe=flight.probe)
+
+    async def _ask(self, flight: Flight) -> Outcome | None:
+        """What became of an earlier call; None when the provider is certain that it never came."""
+        try:
+            answer = await flight.plan.handler.ask(client_ref(flight.plan.job, flight.item))
+        except Exception as error:  # not certain, so nothing is sent
+            self._parts.emit(Trouble(f"look-up at {flight.plan.handler.provider}", failure_of_exception(error).message))
+            return HandedBack("the look-up failed")
+        return None if isinstance(answer, NeverArrived) else answer
 
     def _of_unsent(self, cut: Cut) -> Outcome | None:
         """A run that was cut off before its first step has sent nothing."""

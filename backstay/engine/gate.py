@@ -60,7 +60,8 @@ class Gate:
         for handler in handlers:
             items = await self._allowed(handler, min(slots, self._parts.limits.claim_items_max), running)
             if items > 0:
-                wants.append(Want(handler.name, items, self._parts.reconcile_ms(handler)))
+                # Of what cannot be asked about, nothing is learnt by waiting.
+                wants.append(Want(handler.name, items, self._parts.reconcile_ms(handler) if handler.askable else 0))
         # Who may take few is served first: nobody else's share suffers, and no probe that was granted is left unused.
         return sorted(wants, key=lambda want: want.items)
 

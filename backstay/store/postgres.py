@@ -77,6 +77,9 @@ class PostgresDatabase:
     async def write(self, make: Callable[[], Script[T]]) -> T:
         return await self._run(make)
 
+    async def single(self, make: Callable[[], Script[T]]) -> T:
+        return await self.read(make)
+
     async def read(self, make: Callable[[], Script[T]]) -> T:
         """Statement by statement, without the round trips of a transaction."""
         try:

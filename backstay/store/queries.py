@@ -50,9 +50,12 @@ class Dialect:
     for_update: str
     in_cte: str  # rows named by a CTE; as an array, PostgreSQL cannot choose to join by a scan of the whole table
     numbered: bool
+    chained: bool  # one statement can change several tables, so a small verb is one round trip
 
 
-SQLITE = Dialect("sqlite", now=":now", skip_locked="", for_update="", in_cte="IN (SELECT id FROM {})", numbered=False)
+SQLITE = Dialect(
+    "sqlite", now=":now", skip_locked="", for_update="", in_cte="IN (SELECT id FROM {})", numbered=False, chained=False
+)
 POSTGRES = Dialect(
     "postgres",
     now="CAST(extract(epoch FROM statement_timestamp()) * 1000 AS bigint)",
@@ -60,6 +63,7 @@ POSTGRES = Dialect(
     for_update="FOR UPDATE",
     in_cte="= ANY(ARRAY(SELECT id FROM {}))",
     numbered=True,
+    chained=True,
 )
 
 _BATCH = re.compile(r"\{batch\(([^)]*)\)\}")

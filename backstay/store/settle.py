@@ -5,12 +5,14 @@ from typing import NamedTuple
 
 from backstay.core.ids import job_of
 from backstay.core.models import Attempt, Settlement
-from backstay.core.states import TERMINAL, ItemState, JobState
+from backstay.core.states import JOB_ENDED, TERMINAL, ItemState, JobState
 from backstay.store.queries import Ask, Load, Row, Script
 
 _SHARED_FROM = Settlement._fields.index("was")
 _SHARED_TO = Settlement._fields.index("progress") + 1
 _SHARED = Settlement._fields[_SHARED_FROM:_SHARED_TO]
+_NO_ATTEMPT = (None,) * len(Attempt._fields)
+FEW_ITEMS_MAX = 20
 _COUNTED = ("processing", "succeeded", "failed", "skipped", "cancelled")
 
 
@@ -36,6 +38,29 @@ def settle(settlements: Sequence[Settlement]) -> Script[Settled]:
         yield Ask("write_events", batch=acts)
     ended = yield from count(_moves(applied))
     return Settled(applied, lost, ended)
+
+
+def settle_few(settlements: Sequence[Settlement]) -> Script[Settled]:
+    """The same for a few items of one fate, in one statement, where the database can do that."""
+    [(shared, _)] = _alike(settlements).items()
+    rows = yield Ask(
+        "settle_few",
+        dict(zip(_SHARED, shared, strict=True)),
+        [(*s[:_SHARED_FROM], *(s.attempt or _NO_ATTEMPT)) for s in settlements],
+    )
+    kept = {(row[0], row[1]) for row in rows}
+    ended = {row[2]: JobState(row[3]) for row in rows if row[3] in JOB_ENDED}
+    return Settled(
+        [s for s in settlements if s[:2] in kept],
+        [s for s in settlements if s[:2] not in kept],
+        list(ended.items()),
+    )
+
+
+def are_few(settlements: Sequence[Settlement]) -> bool:
+    """Whether one statement can settle them: few, alike, and with no rare act to be told."""
+    fates = {s[_SHARED_FROM:_SHARED_TO] for s in settlements}
+    return len(fates) == 1 and len(settlements) <= FEW_ITEMS_MAX and all(s.act is None for s in settlements)
 
 
 def _alike(settlements: Sequence[Settlement]) -> dict[tuple[object, ...], list[tuple[object, ...]]]:
@@ -76,8 +101,7 @@ def count(moves: Iterable[Move]) -> Script[list[tuple[int, JobState]]]:
     if not changed:
         return []
     rows = yield Ask("count_items", batch=changed)
-    ended = (JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED)
-    return [(row[0], JobState(row[1])) for row in rows if row[1] in ended]
+    return [(row[0], JobState(row[1])) for row in rows if row[1] in JOB_ENDED]
 
 
 def ended_attempt(row: Sequence[int], state: str, code: str | None, message: str) -> Attempt:

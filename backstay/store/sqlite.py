@@ -162,6 +162,9 @@ class SQLiteDatabase:
     async def write(self, make: Callable[[], Script[T]]) -> T:
         return await self._lane(self._writer).run(make)
 
+    async def single(self, make: Callable[[], Script[T]]) -> T:
+        return await self.write(make)
+
     async def read(self, make: Callable[[], Script[T]]) -> T:
         return await self._lane(self._reader).run(make)
 

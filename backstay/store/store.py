@@ -29,6 +29,10 @@ class Database(Protocol):
     async def open(self) -> None: ...
     async def close(self) -> None: ...
     async def write(self, make: Callable[[], Script[T]]) -> T: ...
+    async def single(self, make: Callable[[], Script[T]]) -> T:
+        """Runs a script of which every statement may stand alone: it needs no transaction around it."""
+        ...
+
     async def read(self, make: Callable[[], Script[T]]) -> T: ...
     async def notify(self) -> None: ...
     async def listen(self, wake: Callable[[], None]) -> None: ...
@@ -56,6 +60,8 @@ class Store:
     # submit
 
     async def open_job(self, job: NewJob, chunk: Chunk) -> OpenJob:
+        if self._db.dialect.chained and chunk.last and len(chunk.bodies) <= submit.FEW_ITEMS_MAX:
+            return await self._db.single(lambda: submit.open_small_job(job, chunk))
         return await self._db.write(lambda: submit.open_job(job, chunk))
 
     async def add_items(self, handler: str, job: OpenJob, chunk: Chunk) -> None:
@@ -72,7 +78,7 @@ class Store:
         promoting: bool = True,
         room: int | None = None,
     ) -> Taken:
-        return await self._db.write(lambda: claim.claim(wants, worker, lease_ms, met, promoting, room))
+        return await self._db.single(lambda: claim.claim(wants, worker, lease_ms, met, promoting, room))
 
     async def poll(
         self, handler: str, account: str | None, items: int, worker: str, lease_ms: int, met: Collection[int] = ()
@@ -95,6 +101,8 @@ class Store:
         await self._db.write(lambda: claim.report_progress(progress))
 
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:
+        if self._db.dialect.chained and settle.are_few(settlements):
+            return await self._db.single(lambda: settle.settle_few(settlements))
         return await self._db.write(lambda: settle.settle(settlements))
 
     # sweep

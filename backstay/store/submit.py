@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from backstay.core.errors import IdempotencyConflict, NotAllowed, UsageError
-from backstay.core.ids import POSITIONS_MAX, item_id
+from backstay.core.ids import POSITION_BITS, POSITIONS_MAX, item_id
 from backstay.core.order import order_key
 from backstay.store.queries import Ask, Load, Script
 
 ITEM_COLUMNS = ("id", "job_id", "handler", "state", "order_key", "created_at", "queued_at", "deadline_at")
 CHUNK_ITEMS = 2_000
+FEW_ITEMS_MAX = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +58,26 @@ def open_job(job: NewJob, chunk: Chunk) -> Script[OpenJob]:
     first = {"total": len(chunk.bodies), "digest": chunk.digest, "sealed": int(chunk.last)}
     created = yield Ask("create_job", {**values, **first})
     if not created:
-        key = {"owner": job.owner, "idempotency_key": job.idempotency_key}
-        found = yield Ask("job_of_key", key)
-        return OpenJob._make((*found[0], False))
+        return (yield from _job_of_key(job))
     opened = OpenJob._make((*created[0], True))
     yield from _load(job.handler, opened, chunk, opened.created_at)
     return opened
+
+
+def open_small_job(job: NewJob, chunk: Chunk) -> Script[OpenJob]:
+    """The same for a job whose few items are all there, in one statement, where the database can do that."""
+    values = {name: getattr(job, name) for name in NewJob.__slots__}
+    whole = {"total": len(chunk.bodies), "digest": chunk.digest, "position_bits": POSITION_BITS}
+    rows = [(n, order_key(0, job.priority, n), body) for n, body in enumerate(chunk.bodies)]
+    created = yield Ask("submit_few", {**values, **whole}, rows)
+    if not created:
+        return (yield from _job_of_key(job))
+    return OpenJob._make((*created[0], True))
+
+
+def _job_of_key(job: NewJob) -> Script[OpenJob]:
+    found = yield Ask("job_of_key", {"owner": job.owner, "idempotency_key": job.idempotency_key})
+    return OpenJob._make((*found[0], False))
 
 
 def add_items(handler: str, job: OpenJob, chunk: Chunk) -> Script[None]:

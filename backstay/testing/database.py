@@ -49,6 +49,9 @@ class InlineSQLite:
     async def close(self) -> None:
         """Its data lives as long as the object."""
 
+    async def single(self, make: Callable[[], Script[T]]) -> T:
+        return await self.write(make)
+
     async def write(self, make: Callable[[], Script[T]]) -> T:
         await self.clock.sleep(0)  # whoever dies here never asked
         value = self.commit(make)

@@ -90,7 +90,7 @@ def references(database: InlineSQLite, job_id: int) -> list[tuple[int, str, list
 
 def _asked(item: int, round_number: int, body: str) -> Claimed:
     """The part of an item that its reference is made of."""
-    return Claimed(item, 0, "", "", 0, 0, round_number, 0, 0, 0, None, 0, 0, None, None, None, body)
+    return Claimed(item, 0, "", "", 0, 0, round_number, 0, 0, 0, 0, None, 0, 0, None, None, None, body)
 
 
 def _rehearsing(app: Backstay) -> Client:

@@ -42,6 +42,7 @@ def item(state: str = "submitting", attempts: int = 0, rescues: int = 0, deadlin
         round=2,
         rescues=rescues,
         repeats=0,
+        ask_first=0,
         queued_at=0,
         deadline_at=deadline_at,
         claimed_at=0,

@@ -50,7 +50,8 @@ def test_an_item_id_is_its_job_and_its_position(job, position):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "12", "12-", "-3", "a-1", "1-b", "1-2-3", "\u0661-\u0662", "1 -2", f"1-{POSITIONS_MAX}", f"{1 << 35}-0"]
+    "text",
+    ["", "12", "12-", "-3", "a-1", "1-b", "1-2-3", "\u0661-\u0662", "1 -2", f"1-{POSITIONS_MAX}", f"{1 << 35}-0"],
 )
 def test_what_is_no_item_id_is_refused(text):
     with pytest.raises(UsageError):

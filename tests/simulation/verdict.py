@@ -59,7 +59,7 @@ def _money(database: InlineSQLite, watch: Watch, works: Sequence[Work], jobs: Se
 
 
 def _paid(database: InlineSQLite, watch: Watch, work: Work, item: int, state: str, refs: Sequence[str]) -> list[str]:
-    """A repeat needs a record; a person's retry may cost once more."""
+    """A repeat needs a record; a person's retry may cost once more, unless the provider can tell."""
     times = [work.provider.times_paid(ref) for ref in refs]
     again = sum(max(count - 1, 0) for count in times)
     repeats = database.connection.execute("SELECT repeats FROM items WHERE id = ?", (item,)).fetchone()[0]
@@ -67,8 +67,7 @@ def _paid(database: InlineSQLite, watch: Watch, work: Work, item: int, state: st
     name = f"{work.kind.name} item {show_item(item)} ({state})"
     if state == "succeeded" and times[-1] == 0:
         return [f"{name} succeeded, but was never paid"]
-    # A person's retry is sent without a look-up: only a provider that knows the reference again saves it.
-    if work.kind.pays_once and again > (allowed if work.kind.can_find else 0):
+    if work.kind.pays_once and again > 0:
         return [f"{name} was paid {times} times although the provider can tell"]
     if work.kind.delivery is Delivery.AT_MOST_ONCE and again > allowed:
         return [f"{name} was paid {times} times at most once"]

@@ -92,6 +92,12 @@ class AuditedDatabase:
         finally:
             await self._auditor.check()
 
+    async def single(self, make: Callable[[], Script[T]]) -> T:
+        try:
+            return await self._inner.single(make)
+        finally:
+            await self._auditor.check()
+
     async def read(self, make: Callable[[], Script[T]]) -> T:
         return await self._inner.read(make)
 

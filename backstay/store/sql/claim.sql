@@ -24,9 +24,32 @@ UPDATE items SET
     state = 'submitting', fence = fence + 1, leased_by = :worker, lease_expires_at = {now} + :lease_ms,
     reconcile_after = {now} + :reconcile_ms, last_attempt_at = {now}
 WHERE id {in picked}
-RETURNING id, job_id, handler, state, fence, attempt_count, round, rescues, repeats, queued_at, deadline_at,
+RETURNING id, job_id, handler, state, fence, attempt_count, round, rescues, repeats, ask_first, queued_at, deadline_at,
     last_attempt_at AS claimed_at, last_attempt_at AS started_at, provider_task_id, account,
     CAST(NULL AS text) AS stop_reason, (SELECT body FROM requests WHERE item_id = items.id) AS body;
+
+-- name: claim.postgres
+-- why: the jobs are marked as running in the same statement, so that a claim is one round trip and one commit.
+-- The ready items of one handler, in order, for one worker. What this returns is the worker's, and nothing else is.
+WITH picked AS MATERIALIZED (
+    SELECT id FROM items
+    WHERE state = 'queued' AND due_at IS NULL AND handler = :handler
+      AND (deadline_at IS NULL OR deadline_at > {now})
+      AND job_id NOT IN (SELECT id FROM jobs WHERE held = 1)
+    ORDER BY order_key LIMIT :n {skip_locked}
+), claimed AS (
+    UPDATE items SET
+        state = 'submitting', fence = fence + 1, leased_by = :worker, lease_expires_at = {now} + :lease_ms,
+        reconcile_after = {now} + :reconcile_ms, last_attempt_at = {now}
+    WHERE id {in picked}
+    RETURNING id, job_id, handler, state, fence, attempt_count, round, rescues, repeats, ask_first, queued_at, deadline_at,
+        last_attempt_at AS claimed_at, last_attempt_at AS started_at, provider_task_id, account,
+        CAST(NULL AS text) AS stop_reason, (SELECT body FROM requests WHERE item_id = items.id) AS body
+), started AS (
+    UPDATE jobs SET state = 'running', started_at = {now}
+    WHERE id = ANY(ARRAY(SELECT DISTINCT job_id FROM claimed)) AND state = 'queued'
+)
+SELECT * FROM claimed;
 
 -- name: start_jobs
 -- Jobs whose first items were just claimed are running; gives the terms of each.
@@ -35,6 +58,10 @@ UPDATE jobs SET
     started_at = CASE WHEN started_at IS NULL THEN {now} ELSE started_at END
 WHERE id IN (SELECT id FROM {batch(id bigint)})
 RETURNING id, owner, ref_seed, retry, delivery;
+
+-- name: start_jobs.postgres
+-- why: the claim itself has marked them; only their terms are wanted.
+SELECT id, owner, ref_seed, retry, delivery FROM jobs WHERE id = ANY(ARRAY(SELECT id FROM {batch(id bigint)}));
 
 -- name: poll
 -- The provider's tasks of one handler and account that are due to be asked about. The later due_at is the lease.
@@ -45,7 +72,7 @@ WITH picked AS MATERIALIZED (
 )
 UPDATE items SET fence = fence + 1, leased_by = :worker, due_at = {now} + :lease_ms
 WHERE id {in picked}
-RETURNING id, job_id, handler, state, fence, attempt_count, round, rescues, repeats, queued_at, deadline_at,
+RETURNING id, job_id, handler, state, fence, attempt_count, round, rescues, repeats, ask_first, queued_at, deadline_at,
     {now} AS claimed_at, last_attempt_at AS started_at, provider_task_id, account,
     (SELECT stop_reason FROM jobs WHERE jobs.id = items.job_id) AS stop_reason, '' AS body;
 
@@ -59,7 +86,7 @@ WITH picked AS MATERIALIZED (
 )
 UPDATE items SET fence = fence + 1, leased_by = :worker, lease_expires_at = {now} + :lease_ms
 WHERE id {in picked}
-RETURNING id, job_id, handler, state, fence, attempt_count, round, rescues, repeats, queued_at, deadline_at,
+RETURNING id, job_id, handler, state, fence, attempt_count, round, rescues, repeats, ask_first, queued_at, deadline_at,
     {now} AS claimed_at, last_attempt_at AS started_at, provider_task_id, account,
     (SELECT stop_reason FROM jobs WHERE jobs.id = items.job_id) AS stop_reason,
     (SELECT body FROM requests WHERE item_id = items.id) AS body;

@@ -50,3 +50,55 @@ FROM (SELECT batch.*, batch.succeeded + batch.failed + batch.skipped + batch.can
       FROM locked JOIN {batch(job_id bigint, processing bigint, succeeded bigint, failed bigint, skipped bigint, cancelled bigint, repeats bigint)} ON batch.job_id = locked.id) AS moved
 WHERE jobs.id = moved.job_id
 RETURNING jobs.id, jobs.state;
+
+-- name: settle_few.postgres
+-- why: a few items of one fate in one round trip: settle_items, their attempts and count_items in one statement.
+WITH few AS MATERIALIZED (
+    SELECT * FROM {batch(id bigint, fence bigint, delay_ms bigint, provider_task_id text, item_id bigint, attempt_fence bigint, number bigint, outcome text, started_at bigint, ended_at bigint, code text, message text, provider_status bigint, result text, input_tokens bigint, output_tokens bigint, cost_micros bigint)}
+), settled AS (
+    UPDATE items SET
+        state = :state,
+        attempt_count = :attempt_count, round = :round, rescues = :rescues, repeats = :repeats,
+        due_at = {now} + few.delay_ms, leased_by = NULL,
+        lease_expires_at = CASE WHEN :state = 'submitting' THEN {now} END,
+        provider_task_id = few.provider_task_id, account = :account, error_code = :error_code,
+        progress = CASE WHEN :state = 'succeeded' THEN 100
+                        WHEN :state = 'queued' THEN 0
+                        ELSE coalesce(CAST(:progress AS bigint), items.progress) END,
+        finished_at = CASE WHEN :state IN ('succeeded', 'failed', 'skipped', 'cancelled') THEN {now} END,
+        timed_out_at = CASE WHEN :timed_out = 1 THEN {now} END
+    FROM few
+    WHERE items.id = few.id AND items.fence = few.fence AND items.state = :was AND items.leased_by IS NOT NULL
+      AND items.state IN ('submitting', 'processing') AND (items.state = 'submitting' OR :state <> 'submitting')
+    RETURNING items.id, items.fence, items.job_id
+), tried AS (
+    INSERT INTO attempts (item_id, fence, number, outcome, started_at, ended_at, error_code, message, provider_status,
+                          result, input_tokens, output_tokens, cost_micros)
+    SELECT few.item_id, few.attempt_fence, number, outcome, started_at, ended_at, code, message, provider_status,
+        result, input_tokens, output_tokens, cost_micros
+    FROM few JOIN settled ON settled.id = few.id AND settled.fence = few.fence WHERE few.item_id IS NOT NULL
+), moved AS (
+    SELECT job_id, count(*) AS items,
+        CASE WHEN :state IN ('succeeded', 'failed', 'skipped', 'cancelled') THEN count(*) ELSE 0 END AS ended
+    FROM settled GROUP BY job_id
+), counted AS (
+    UPDATE jobs SET
+        processing = jobs.processing + CASE WHEN :state = 'processing' THEN moved.items ELSE 0 END
+                                     - CASE WHEN :was = 'processing' THEN moved.items ELSE 0 END,
+        succeeded = jobs.succeeded + CASE WHEN :state = 'succeeded' THEN moved.items ELSE 0 END,
+        failed = jobs.failed + CASE WHEN :state = 'failed' THEN moved.items ELSE 0 END,
+        skipped = jobs.skipped + CASE WHEN :state = 'skipped' THEN moved.items ELSE 0 END,
+        cancelled = jobs.cancelled + CASE WHEN :state = 'cancelled' THEN moved.items ELSE 0 END,
+        finished_at = CASE WHEN jobs.sealed = 1 AND jobs.total = jobs.succeeded + jobs.failed + jobs.skipped + jobs.cancelled + moved.ended
+                           THEN {now} ELSE jobs.finished_at END,
+        held = CASE WHEN jobs.sealed = 1 AND jobs.total = jobs.succeeded + jobs.failed + jobs.skipped + jobs.cancelled + moved.ended
+                    THEN 0 ELSE jobs.held END,
+        state = CASE WHEN jobs.sealed = 0 OR jobs.total <> jobs.succeeded + jobs.failed + jobs.skipped + jobs.cancelled + moved.ended
+                     THEN jobs.state
+                     WHEN jobs.stop_reason = 'cancel' THEN 'cancelled'
+                     WHEN jobs.stop_reason = 'timeout' THEN 'failed'
+                     WHEN :state = 'succeeded' OR jobs.succeeded > 0 THEN 'completed' ELSE 'failed' END
+    FROM moved WHERE jobs.id = moved.job_id
+    RETURNING jobs.id, jobs.state
+)
+SELECT settled.id, settled.fence, settled.job_id, counted.state FROM settled LEFT JOIN counted ON counted.id = settled.job_id;

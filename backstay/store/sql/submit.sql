@@ -9,6 +9,27 @@ VALUES (:owner, :handler, 'queued', :priority, :retry, :delivery, :label, :ref_s
 ON CONFLICT (owner, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
 RETURNING id, created_at, total, digest, sealed, priority, deadline_at;
 
+-- name: submit_few.postgres
+-- why: a small job with all its items in one round trip.
+WITH job AS (
+    INSERT INTO jobs (owner, handler, state, priority, retry, delivery, label, ref_seed, idempotency_key, total, digest,
+                      sealed, created_at, timeout_ms, timeout_at, deadline_at)
+    VALUES (:owner, :handler, 'queued', :priority, :retry, :delivery, :label, :ref_seed, :idempotency_key, :total, :digest,
+            1, {now}, :job_timeout_ms, {now} + :job_timeout_ms, {now} + CAST(:deadline_ms AS bigint))
+    ON CONFLICT (owner, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
+    RETURNING id, created_at, total, digest, sealed, priority, deadline_at
+), few AS MATERIALIZED (
+    SELECT (job.id << CAST(:position_bits AS integer)) | batch.position AS item_id, batch.position, batch.order_offset, batch.body
+    FROM job CROSS JOIN {batch(position bigint, order_offset bigint, body text)}
+), loaded AS (
+    INSERT INTO items (id, job_id, handler, state, order_key, created_at, queued_at, deadline_at)
+    SELECT few.item_id, job.id, :handler, 'queued', job.created_at + few.order_offset, job.created_at, job.created_at, job.deadline_at
+    FROM job CROSS JOIN few
+), asked AS (
+    INSERT INTO requests (item_id, body) SELECT item_id, body FROM few
+)
+SELECT id, created_at, total, digest, sealed, priority, deadline_at FROM job;
+
 -- name: job_of_key
 -- The job an owner's idempotency key stands for.
 SELECT id, created_at, total, digest, sealed, priority, deadline_at

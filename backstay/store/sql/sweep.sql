@@ -116,17 +116,25 @@ RETURNING id;
 
 -- name: retry_items
 -- Failed items start afresh, at the end of a person's patience: attempts from zero, ready now, timed from now.
--- A request that may have reached the provider keeps its reference; a known failure is asked anew.
+-- A request that may have reached the provider keeps its reference, and is looked up first, when it must have landed;
+-- a known failure is asked anew.
 WITH picked AS MATERIALIZED (
     SELECT items.id FROM items JOIN jobs ON jobs.id = items.job_id
     WHERE items.id >= :first AND items.id < :after AND items.state = 'failed' AND items.job_id = :job_id
     AND jobs.owner = :owner AND (jobs.stop_reason IS NULL OR jobs.finished_at IS NOT NULL)
     ORDER BY items.id LIMIT :n
 )
-UPDATE items SET state = 'queued', fence = fence + 1, attempt_count = 0, rescues = 0, due_at = NULL,
+UPDATE items SET state = 'queued', fence = fence + 1, attempt_count = 0, rescues = 0,
+    due_at = CASE WHEN error_code IN ('UNKNOWN', 'GW_TIMEOUT') AND provider_task_id IS NULL AND reconcile_after > {now}
+                  THEN reconcile_after END,
     round = CASE WHEN error_code IN ('UNKNOWN', 'GW_TIMEOUT') AND provider_task_id IS NULL THEN round ELSE round + 1 END,
+    ask_first = CASE WHEN error_code IN ('UNKNOWN', 'GW_TIMEOUT') AND provider_task_id IS NULL THEN 1 ELSE 0 END,
     error_code = NULL, finished_at = NULL, timed_out_at = NULL, provider_task_id = NULL, account = NULL, progress = 0,
-    queued_at = {now}, deadline_at = CASE WHEN deadline_at IS NULL THEN NULL ELSE {now} + (deadline_at - queued_at) END
+    queued_at = CASE WHEN error_code IN ('UNKNOWN', 'GW_TIMEOUT') AND provider_task_id IS NULL AND reconcile_after > {now}
+                     THEN reconcile_after ELSE {now} END,
+    deadline_at = deadline_at - queued_at +
+        CASE WHEN error_code IN ('UNKNOWN', 'GW_TIMEOUT') AND provider_task_id IS NULL AND reconcile_after > {now}
+             THEN reconcile_after ELSE {now} END
 WHERE id {in picked}
   AND state = 'failed'
 RETURNING id;

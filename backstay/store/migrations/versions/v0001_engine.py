@@ -89,6 +89,7 @@ def _items() -> None:
         _flag("round"),
         _flag("rescues"),
         _flag("repeats"),
+        _flag("ask_first"),
         _flag("progress"),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
         sa.Column("queued_at", sa.BigInteger(), nullable=False),  # its time counts from here; a person's retry moves it

@@ -36,7 +36,7 @@ class BareLoop(Protocol):
 
 
 # What a settlement of a first try that succeeded says of every item alike.
-FATE = {
+FATE: dict[str, Any] = {
     "was": "submitting",
     "state": "succeeded",
     "attempt_count": 1,
@@ -48,7 +48,7 @@ FATE = {
     "timed_out": 0,
     "progress": None,
 }
-LEASE = {"handler": "noop", "n": BATCH, "worker": "bare", "lease_ms": 90_000, "reconcile_ms": 90_000}
+LEASE: dict[str, Any] = {"handler": "noop", "n": BATCH, "worker": "bare", "lease_ms": 90_000, "reconcile_ms": 90_000}
 JOB: dict[str, Any] = {
     **dict.fromkeys(("retry", "delivery", "label", "deadline_ms", "idempotency_key")),
     **{"owner": "bare", "handler": "noop", "priority": 0, "ref_seed": "", "job_timeout_ms": 3_600_000},

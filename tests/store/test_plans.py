@@ -39,7 +39,9 @@ VALUES: dict[str, Any] = {
     **dict.fromkeys(("worker", "id", "host", "handlers", "name", "ref_seed", "digest", "reason", "label"), "w"),
     **dict.fromkeys(("lease_ms", "reconcile_ms", "probe_ms", "age_ms", "job_timeout_ms", "deadline_ms"), 5_000),
     **dict.fromkeys(("added", "retried", "pid", "askable", "priority", "timed_out", "round", "rescues", "repeats"), 1),
-    **dict.fromkeys(("since_at", "until_at", "delay_ms", "attempt_count", "progress", "total", "sealed"), 1),
+    **dict.fromkeys(
+        ("since_at", "until_at", "delay_ms", "attempt_count", "progress", "total", "sealed", "position_bits"), 1
+    ),
     **dict.fromkeys(("account", "retry", "delivery", "error_code", "idempotency_key", "provider_task_id"), None),
     **{"owner": "local", "state": "queued", "was": "submitting", "calls": "[]", "subject": "item:1"},
     **{

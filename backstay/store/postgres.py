@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
 import asyncpg
 
-from backstay.clock import Clock
+from backstay.clock import Clock, Tasks
 from backstay.core.errors import DatabaseUnreachable
 from backstay.store.queries import POSTGRES, Ask, Load, Script, queries_for
 from backstay.store.urls import postgres_url
@@ -17,6 +18,7 @@ T = TypeVar("T")
 TRIES_MAX = 5
 COMMAND_SECONDS = 60
 FEW_ROWS_MAX = 20
+QUIET_SECONDS = 0.02
 WAKE_CHANNEL = "backstay_wake"
 
 _AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
@@ -46,6 +48,9 @@ class PostgresDatabase:
         self._connections_max = connections_max
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         self._listener: asyncpg.Connection[asyncpg.Record] | None = None
+        self._tasks = Tasks()
+        self._ringing: asyncio.Task[None] | None = None
+        self._rang_at = float("-inf")
         self.dialect = POSTGRES if now_sql is None else replace(POSTGRES, now=now_sql)
         self._queries = queries_for(self.dialect)
 
@@ -64,6 +69,8 @@ class PostgresDatabase:
             raise DatabaseUnreachable(f"cannot reach PostgreSQL: {error}") from error
 
     async def close(self) -> None:
+        if self._ringing is not None:
+            await self._ringing
         if self._listener is not None:
             await self._listener.close(timeout=5)
             self._listener = None
@@ -89,9 +96,26 @@ class PostgresDatabase:
             raise DatabaseUnreachable(f"lost PostgreSQL: {type(error).__name__}") from error
 
     async def notify(self) -> None:
-        """Tells idle workers to look now. A hint: polling alone suffices."""
-        if not self._url.listen:
+        """Tells idle workers to look now: at once, and then at most every few milliseconds, however many submit.
+
+        A hint: polling alone suffices. PostgreSQL takes a lock for the whole database at every commit that notifies.
+        """
+        if not self._url.listen or self._ringing is not None:
             return
+        wait = self._rang_at + QUIET_SECONDS - self._clock.monotonic()
+        if wait > 0:
+            self._ringing = self._tasks.spawn(self._ring_later(wait))
+            return
+        await self._ring()
+
+    async def _ring_later(self, seconds: float) -> None:
+        await self._clock.sleep(seconds)
+        self._ringing = None
+        with suppress(DatabaseUnreachable):  # the workers look by themselves when it is back
+            await self._ring()
+
+    async def _ring(self) -> None:
+        self._rang_at = self._clock.monotonic()
         try:
             async with self._opened().acquire() as connection:
                 await connection.execute(f"NOTIFY {WAKE_CHANNEL}")

@@ -1,6 +1,6 @@
 """`Backstay(url)`: an application's handlers, and everything that can be done with them on one database."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
@@ -9,10 +9,9 @@ from backstay import settings as settings_module
 from backstay import wiring
 from backstay.client import Client, Items, Job, Options
 from backstay.clock import Clock
-from backstay.core.breaker import BreakerPolicy
 from backstay.core.errors import UsageError
 from backstay.core.limits import Limits
-from backstay.core.models import Delivery
+from backstay.core.models import Delivery, delivery_named
 from backstay.core.retry import RetryPolicy, policy_named
 from backstay.engine.tick import Tick, TickReport
 from backstay.engine.worker import Worker
@@ -22,6 +21,12 @@ from backstay.handlers.payload import dump
 from backstay.handlers.registry import Registry
 from backstay.handlers.task import TaskHandler
 from backstay.observe.bus import Bus
+
+# What a handler's decorator takes besides its name and provider.
+HANDLER_OPTIONS = frozenset(
+    {"retry", "delivery", "timeout", "deadline", "concurrency", "breaker", "hold_seconds", "health"}
+)
+HOLD_SECONDS = 300.0
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -56,10 +61,12 @@ class Backstay:
         **rules: Any,
     ) -> Callable[[Callable[P, R]], FunctionHandler[P, R]]:
         """Makes a function a handler: `async def f(item)` or `def f(item)`, with `context` as a second if wanted."""
+        if name is not None and not isinstance(name, str):
+            raise UsageError("a handler is made with parentheses", hint="write @backstay.handler()")
 
         def register(function: Callable[P, R]) -> FunctionHandler[P, R]:
             own = name or function.__name__
-            made = FunctionHandler(function, own, provider or own, self._rules(**rules), find)
+            made = FunctionHandler(function, own, provider or own, self._rules(rules), find)
             self.handlers.add(made)
             return made
 
@@ -71,35 +78,32 @@ class Backstay:
         """Makes a class a handler of provider tasks: `submit` and `poll`, and `find` and `cancel` where it can."""
 
         def register(work: type[C]) -> type[C]:
-            self.handlers.add(TaskHandler(work(), name, provider or name, self._rules(**rules), account))
+            self.handlers.add(TaskHandler(work(), name, provider or name, self._rules(rules), account))
             return work
 
         return register
 
-    def _rules(
-        self,
-        retry: str | RetryPolicy = "queue",
-        delivery: str = Delivery.AT_LEAST_ONCE,
-        timeout: float | None = None,
-        deadline: float | None = None,
-        concurrency: int | None = None,
-        breaker: BreakerPolicy | None = None,
-        hold_seconds: float | None = 300.0,
-        health: Callable[[], Awaitable[object]] | None = None,
-    ) -> Rules:
-        if delivery not in {choice.value for choice in Delivery}:
-            raise UsageError(f"delivery must be at_least_once or at_most_once, not {delivery!r}")
+    def _rules(self, given: dict[str, Any]) -> Rules:
+        """A handler's options as rules; what is left out is the settings' business."""
+        unknown = given.keys() - HANDLER_OPTIONS
+        if unknown:
+            hint = f"known: {', '.join(sorted(HANDLER_OPTIONS))}"
+            raise UsageError(f"a handler has no option {sorted(unknown)[0]!r}", hint=hint)
+        for name in ("timeout", "deadline", "concurrency", "hold_seconds"):
+            if given.get(name) is not None and given[name] <= 0:
+                raise UsageError(f"a handler's {name} must be above 0, not {given[name]}")
+        retry = given.get("retry", "queue")
         if retry == "gateway":
             retry = self.settings.gateway_policy()
         return Rules(
             retry=retry if isinstance(retry, RetryPolicy) else policy_named(retry),
-            delivery=Delivery(delivery),
-            timeout_seconds=timeout,
-            deadline_seconds=deadline,
-            concurrency=concurrency,
-            breaker=breaker or self.settings.breaker_policy(),
-            hold_seconds=hold_seconds,
-            health=health,
+            delivery=delivery_named(given.get("delivery", Delivery.AT_LEAST_ONCE)),
+            timeout_seconds=given.get("timeout"),
+            deadline_seconds=given.get("deadline"),
+            concurrency=given.get("concurrency"),
+            breaker=given.get("breaker") or self.settings.breaker_policy(),
+            hold_seconds=given.get("hold_seconds", HOLD_SECONDS),
+            health=given.get("health"),
         )
 
     # life

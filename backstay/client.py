@@ -11,7 +11,7 @@ from backstay.core.errors import UsageError, WaitTimeout
 from backstay.core.events import ItemsSubmitted
 from backstay.core.failures import one_line
 from backstay.core.ids import position_of, show_item
-from backstay.core.models import Delivery
+from backstay.core.models import delivery_named
 from backstay.core.retry import policy_named
 from backstay.core.states import ItemState
 from backstay.observe.bus import Bus
@@ -45,8 +45,8 @@ class Options:
             raise UsageError(f"the deadline must be in the future, not in {self.deadline_seconds} s")
         if self.retry is not None:
             policy_named(self.retry)
-        if self.delivery is not None and self.delivery not in {choice.value for choice in Delivery}:
-            raise UsageError(f"delivery must be at_least_once or at_most_once, not {self.delivery!r}")
+        if self.delivery is not None:
+            delivery_named(self.delivery)
         key = self.idempotency_key
         if key is not None and not (1 <= len(key) <= 255 and key.isprintable()):
             raise UsageError("an idempotency key has 1 to 255 characters that can be printed")

@@ -5,7 +5,7 @@ import contextlib
 import os
 import time
 import uuid
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from random import Random
 from typing import Any
 
@@ -57,6 +57,3 @@ async def wait_for_event(event: asyncio.Event, seconds: float) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()
-
-
-NewId = Callable[[], str]

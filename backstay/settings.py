@@ -31,7 +31,7 @@ class Settings(BaseModel):
     log_level: str = Field("info", pattern="^(debug|info|warning|error)$")
     log_format: str = Field("auto", pattern="^(auto|json|console)$")
 
-    # the names that S4-style installations know
+    # Short names for what is most often changed. Those that a limit has too win over it.
     retry_max_attempts: int | None = Field(None, ge=1, le=1000)
     retry_base_delay_ms: int | None = Field(None, ge=0, le=3_600_000)
     retry_jitter_max_ms: int | None = Field(None, ge=0, le=3_600_000)
@@ -53,6 +53,11 @@ class Settings(BaseModel):
         changes: dict[str, Any] = dict(self.limits)
         if self.worker_lease_ttl_sec is not None:
             changes["lease_seconds"] = self.worker_lease_ttl_sec
+            # A shorter lease wants a quicker beat and an earlier guard; both may still be set for themselves.
+            third = self.worker_lease_ttl_sec / 3
+            profile = profile_named(self.profile)
+            for name in ("heartbeat_seconds", "send_guard_seconds"):
+                changes.setdefault(name, min(getattr(profile, name), third))
         if self.worker_concurrency is not None:
             changes["worker_concurrency"] = self.worker_concurrency
         if self.gateway_timeout_ms is not None:

@@ -1,6 +1,5 @@
 """The composition root: URLs and settings become a store, an engine and listeners. The only chooser of backends."""
 
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -24,11 +23,13 @@ IDLE_SECONDS_POSTGRES = 2.0
 
 
 def sqlite_path(url: str) -> str:
-    """sqlite:///relative.db, sqlite:////absolute.db, or a plain path."""
+    """sqlite:///relative.db, sqlite:////absolute.db; a name without a scheme may be a typing error."""
     if url.startswith("sqlite:///"):
         path = url.removeprefix("sqlite:///")
     elif "://" not in url:
-        path = url
+        # What looks like a person or a password is not repeated.
+        example = "jobs.db" if "@" in url or ":" in url or not url else url
+        raise UsageError("the database's name has no scheme", hint=f"write sqlite:///{example} or postgresql://…")
     else:
         raise UsageError(
             f"{_scheme(url)} is no database Backstay knows", hint="use sqlite:///file.db or postgresql://…"
@@ -104,6 +105,3 @@ def crew(url: str, made: Parts, concurrency: int) -> Crew:
 def worker(url: str, made: Parts, concurrency: int) -> Worker:
     idle = IDLE_SECONDS_POSTGRES if is_postgres(url) else IDLE_SECONDS_SQLITE
     return Worker(crew(url, made, concurrency), idle)
-
-
-Wake = Callable[[], None]

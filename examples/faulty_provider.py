@@ -147,7 +147,7 @@ def summary(results: list[Result], calls: int, twice: int, seconds: float) -> li
 
 
 async def main() -> int:
-    started, before = time.monotonic(), provider.paid()
+    started = time.monotonic()
     async with backstay:
         job = await backstay.submit(convert, range(ITEMS), label="demo")
         workers = [start_worker() for _ in range(WORKERS)]
@@ -169,15 +169,20 @@ async def main() -> int:
                 worker.terminate()
             for worker in workers:
                 worker.wait()
-        # The files are kept, so that you can look into them; an earlier run's calls are not this one's.
-        calls, twice = (after - earlier for after, earlier in zip(provider.paid(), before, strict=True))
+        calls, twice = provider.paid()
         results = [result async for result in job.results()]
         for line in summary(results, calls, twice, time.monotonic() - started):
             screen.say(line)
         for command in ("jobs", f"job show {job.id}", f"item show {job.id}-49"):
-            screen.say(f"look: backstay {command} --db sqlite:///{DATABASE}")
+            screen.say(f"look: .venv/bin/backstay {command} --db sqlite:///{DATABASE}")
     return 0 if twice == 0 else 1
 
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(main()))
+    # Each run begins afresh; its files are kept afterwards, so that you can look into them.
+    for file in (*DATABASE.parent.glob(f"{DATABASE.name}*"), *BILL.parent.glob(f"{BILL.name}*")):
+        file.unlink()
+    try:
+        sys.exit(asyncio.run(main()))
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,4 +1,4 @@
-"""The README's example: two items through one handler, on a database file beside it."""
+"""The README's example: two items through one handler, on a database file in the working folder."""
 
 import asyncio
 
@@ -20,4 +20,5 @@ async def main() -> None:
             print(result.item, result.state, result.value or result.message)
 
 
-asyncio.run(main())
+if __name__ == "__main__":
+    asyncio.run(main())

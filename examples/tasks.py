@@ -56,4 +56,5 @@ async def main() -> None:
             print(result.item, result.state, result.value or result.message)
 
 
-asyncio.run(main())
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
-from backstay.core.errors import BackstayError, UsageError
+from backstay.cli.command import given_app, repeated
+from backstay.core.errors import BackstayError, NotFound, UsageError
 
 if TYPE_CHECKING:
     from backstay.app import Backstay
@@ -20,34 +21,56 @@ T = TypeVar("T")
 _FORM = "name it as MODULE:NAME, for example shop.work:backstay"
 
 
+LENIENT = ("the default", "the application")  # nobody typed these names just now: a missing file is no typing error
+
+
 class Target(NamedTuple):
-    """A database, and where its name came from."""
+    """A database, where its name came from, and the application if that was imported for it."""
 
     url: str
     source: str
+    app: "Backstay | None" = None
+
+    @property
+    def shown(self) -> str:
+        return shown(self.url)
+
+
+class NoFileYet(NotFound):
+    """There is no database yet."""
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
     import asyncio
 
-    return asyncio.run(work)
+    try:
+        return asyncio.run(work)
+    except BackstayError as error:
+        error.hint = repeated(error.hint)
+        raise
 
 
 def load_app(named: str | None, db: str | None = None) -> "Backstay":
     """The application that a command was given, on the database it is to use."""
     app = _import_app(_app_name(named))
-    target = _own(db) or (Target(app.settings.database_url, "the application") if app.settings.database_url else None)
-    return _on(app, target or _default())
+    target = _flag(db) or _of(app)
+    make_folder(target)
+    return _on(app, target)
 
 
 def open_app(db: str | None, must_exist: bool = True) -> "Backstay":
-    """An application without handlers: for commands that only look at a database or change what is in it."""
+    """For commands that only look at a database or change what is in it: no handler is needed."""
+    return open_target(choose(db), must_exist)
+
+
+def open_target(target: Target, must_exist: bool = True) -> "Backstay":
     from backstay.app import Backstay
 
-    target = choose(db)
-    if must_exist and target.source != "the default":
+    if must_exist:
         require_file(target)
-    return _on(Backstay(), target)
+    else:
+        make_folder(target)
+    return _on(target.app or Backstay(), target)
 
 
 @asynccontextmanager
@@ -65,26 +88,44 @@ def with_client(app: "Backstay", work: Callable[["Client"], Coroutine[Any, Any, 
         async with client_of(app) as client:
             return await work(client)
 
-    return run(inside())
+    try:
+        return run(inside())
+    except NotFound as error:
+        error.hint = "; ".join(part for part in (f"looked in {shown(app.url)}", error.hint) if part)
+        raise
 
 
 def choose(db: str | None) -> Target:
-    """The flag, the settings, the application that the settings name, or the user's own file."""
+    """--db, the database of the application that is named, the environment, backstay.toml, or the user's own file."""
     from backstay import settings
 
-    found = _own(db)
-    if found is None:
-        loaded = settings.load()
-        if loaded.database_url:
-            in_environment = bool(os.environ.get(f"{settings.PREFIX}DATABASE_URL"))
-            source = f"{settings.PREFIX}DATABASE_URL" if in_environment else settings.FILE_NAME
-            found = Target(loaded.database_url, source)
-        elif loaded.app:
-            url = _import_app(loaded.app).settings.database_url
-            found = Target(url, "the application") if url else None
-    found = found or _default()
-    check_url(found.url)
+    loaded = settings.load()
+    named = given_app() or loaded.app
+    if named:
+        app = _import_app(named)  # with --db too: whose jobs are looked for is the application's to say
+        found = (_flag(db) or _of(app))._replace(app=app)
+    else:
+        found = _flag(db) or _from_settings(loaded.database_url) or _default()
+    if found.source != "the default":  # whose folder may not be there yet
+        check_url(found.url)
     return found
+
+
+def _flag(db: str | None) -> Target | None:
+    return None if db is None else Target(db, "--db")
+
+
+def _from_settings(url: str | None) -> Target | None:
+    from backstay import settings
+
+    in_environment = bool(os.environ.get(f"{settings.PREFIX}DATABASE_URL"))
+    return Target(url, f"{settings.PREFIX}DATABASE_URL" if in_environment else settings.FILE_NAME) if url else None
+
+
+def _of(app: "Backstay") -> Target:
+    """The application has read the environment and backstay.toml itself, unless its code names a database."""
+    url = app.settings.database_url
+    return Target(url, "the application") if url else _default()
 
 
 def check_url(url: str) -> None:
@@ -98,6 +139,8 @@ def check_url(url: str) -> None:
         raise UsageError(f"the database URL is not valid: {error}", hint=_URL_HINT) from None
     if not is_postgres(url):
         wiring.sqlite_path(url)
+    elif "://" not in url:
+        raise UsageError("the database URL is not valid: it wants // after postgresql:", hint=_URL_HINT)
     elif postgres_url(url) and port == 0:
         raise UsageError("the database URL is not valid: port 0", hint=_URL_HINT)
 
@@ -106,19 +149,28 @@ _URL_HINT = "use sqlite:///file.db or postgresql://user@host:5432/name"
 
 
 def require_file(target: Target) -> None:
-    """A command that only looks must not make a new, empty database out of a typing error."""
+    """A command that only looks must not make a new, empty database, least of all out of a typing error."""
     name = missing_file(target.url)
+    hint = repeated("`backstay migrate` makes one, --db names another")
+    if name and target.source in LENIENT:
+        raise NoFileYet(f"nothing was found: there is no {target.shown} yet", hint=f"it is {target.source}; {hint}")
     if name:
-        raise UsageError(f"there is no database file {name}", hint="`backstay migrate` makes one, --db names another")
+        raise UsageError(f"there is no database file {name}", hint=hint)
 
 
 def missing_file(url: str) -> str | None:
     """The name of the SQLite file that is not there yet."""
-    from backstay import wiring
     from backstay.store.urls import is_postgres
 
-    file = None if is_postgres(url) else Path(wiring.sqlite_path(url))
+    file = None if is_postgres(url) else Path(url.removeprefix("sqlite:///"))
     return file.name if file is not None and not file.exists() else None
+
+
+def shown(url: str) -> str:
+    """A database for people: without what may be secret in its URL."""
+    from backstay.store import urls
+
+    return urls.shown(url) if urls.is_postgres(url) else f"SQLite file {url.removeprefix('sqlite:///')}"
 
 
 def default_file() -> Path:
@@ -127,19 +179,20 @@ def default_file() -> Path:
     return home / "backstay" / "backstay.db"
 
 
-def _own(db: str | None) -> Target | None:
-    return None if db is None else Target(db, "--db")
-
-
 def _default() -> Target:
-    file = default_file()
+    return Target(f"sqlite:///{default_file()}", "the default")
+
+
+def make_folder(target: Target) -> None:
+    """The user's own file gets its folder when something is to be stored there."""
+    if target.source != "the default":
+        return
+    folder = default_file().parent
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(
-            f"cannot make the folder {file.parent}: {error.strerror}", hint="name a database: --db"
-        ) from None
-    return Target(f"sqlite:///{file}", "the default")
+        said = f"cannot make the folder {folder}: {error.strerror}"
+        raise UsageError(said, hint="name a database: --db") from None
 
 
 def _on(app: "Backstay", target: Target) -> "Backstay":

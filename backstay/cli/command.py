@@ -1,6 +1,7 @@
 """What all commands share: help that leads with examples, lazily loaded groups, options and their types."""
 
 import difflib
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -91,7 +92,7 @@ class Duration(click.ParamType[float]):
         except (ValueError, KeyError):
             self.fail(f"{text!r} is no duration; write 90, 90s, 20m, 2h or 1d", param, ctx)
         if not 0 < seconds <= 366 * DAY_SECONDS:
-            self.fail(f"{text!r} is not between 0 and 366 days", param, ctx)
+            self.fail(f"{text!r} is out of range: more than 0, at most 366 days", param, ctx)
         return seconds
 
 
@@ -100,14 +101,57 @@ def json_option(command: F) -> F:
 
 
 def db_option(command: F) -> F:
-    text = "The database: sqlite:///file.db or postgresql://user@host/name. Without it: BACKSTAY_DATABASE_URL,"
-    text += " backstay.toml, the application's own, or a file of yours that `backstay doctor` shows."
-    return click.option("--db", metavar="URL", help=text)(command)
+    text = "The database: sqlite:///file.db or postgresql://user@host/name. Without it: the application's, when one is"
+    text += " named by --app, BACKSTAY_APP or backstay.toml; else BACKSTAY_DATABASE_URL, `database_url` in"
+    text += " backstay.toml, or a file of yours that `backstay doctor` shows."
+    return click.option("--db", metavar="URL", help=text, callback=_remember)(command)
 
 
 def app_option(command: F) -> F:
-    text = "Your Backstay object, for example shop.work:backstay. Without it: BACKSTAY_APP or backstay.toml."
-    return click.option("--app", metavar="MODULE:NAME", help=text)(command)
+    return click.option("--app", metavar="MODULE:NAME", help=_APP_HELP, callback=_remember)(command)
+
+
+def place_options(command: F) -> F:
+    """--db and --app for a command that needs no handlers: --app only says whose database is meant."""
+    option = click.option("--app", metavar="MODULE:NAME", help=_APP_HELP, callback=_remember, expose_value=False)
+    return option(db_option(command))
+
+
+_APP_HELP = "Your Backstay object, for example shop.work:backstay. Without it: BACKSTAY_APP or `app` in backstay.toml."
+_MEMORY = "backstay.given."
+_NAMED = ("backstay migrate", "backstay jobs", "backstay provider list")
+
+
+def _remember(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    ctx.meta[f"{_MEMORY}{param.name}"] = value
+    return value
+
+
+def _given(name: str) -> str | None:
+    context = click.get_current_context(silent=True)
+    value: str | None = None if context is None else context.meta.get(f"{_MEMORY}{name}")
+    return value
+
+
+def given_app() -> str | None:
+    return _given("app")
+
+
+def again(command: str) -> str:
+    """A command to type next, on the same database as this one."""
+    db, app = _given("db"), _given("app")
+    if db is not None:
+        person = db.partition("://")[2].rpartition("@")[0]
+        secret = ":" in person or "password=" in db
+        return f"backstay {command} --db {'…' if secret else shlex.quote(db)}"
+    return f"backstay {command}" + (f" --app {shlex.quote(app)}" if app else "")
+
+
+def repeated(hint: str) -> str:
+    """A hint whose commands are on the same database as this one."""
+    for name in _NAMED:
+        hint = hint.replace(name, again(name.removeprefix("backstay ")))
+    return hint
 
 
 def log_level_option(command: F) -> F:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from backstay.cli import access, output
-from backstay.cli.command import Command, db_option, json_option
+from backstay.cli.command import Command, json_option, place_options, repeated
 from backstay.core.errors import BackstayError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class Finding(NamedTuple):
 
 
 @click.command("doctor", cls=Command, examples=("backstay doctor", "backstay doctor --db sqlite:///jobs.db --json"))
-@db_option
+@place_options
 @json_option
 @click.pass_context
 def doctor(ctx: click.Context, db: str | None, as_json: bool) -> None:
@@ -57,7 +57,7 @@ async def findings(db: str | None) -> AsyncIterator[Finding]:
     except BackstayError as error:
         yield _wrong("settings", error)
         return
-    yield Finding("database", True, f"{_shown(target.url)}, from {target.source}")
+    yield Finding("database", True, f"{target.shown}, from {target.source}")
     try:
         version = await _version(target.url)
         yield version
@@ -65,14 +65,14 @@ async def findings(db: str | None) -> AsyncIterator[Finding]:
             return
         async for finding in _durability(target.url):
             yield finding
-        async for finding in _inside(access.open_app(target.url)):
+        async for finding in _inside(access.open_target(target)):
             yield finding
     except BackstayError as error:
         yield _wrong("database", error)
 
 
 def _wrong(check: str, error: BackstayError) -> Finding:
-    return Finding(check, False, error.message, error.hint)
+    return Finding(check, False, error.message, repeated(error.hint))
 
 
 def _settings() -> Iterator[Finding]:
@@ -84,13 +84,6 @@ def _settings() -> Iterator[Finding]:
     loaded.bounds()
     named = settings.FILE_NAME if Path(settings.FILE_NAME).is_file() else "no backstay.toml here"
     yield Finding("settings", True, f"{named}, profile {loaded.profile}, owner {loaded.owner}")
-
-
-def _shown(url: str) -> str:
-    from backstay import wiring
-    from backstay.store.urls import is_postgres, shown
-
-    return shown(url) if is_postgres(url) else f"SQLite file {wiring.sqlite_path(url)}"
 
 
 async def _version(url: str) -> Finding:
@@ -142,6 +135,6 @@ def crewed(backlog: "list[Backlog]", alive: "list[WorkerView]") -> Iterator[Find
     yield Finding("workers", True, f"{len(alive)} alive")
     for waiting in backlog:
         runs = sum(waiting.handler in worker.handlers for worker in alive)
-        says = f"{waiting.items:,} items unfinished, {runs} live workers"
+        says = f"{output.count(waiting.items, 'item')} unfinished, {output.count(runs, 'live worker')}"
         advice = f"start a worker whose application has the handler {waiting.handler!r}"
         yield Finding(f"handler {waiting.handler}", runs > 0, says, advice)

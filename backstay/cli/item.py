@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from backstay.cli import access, output
-from backstay.cli.command import Command, LazyGroup, db_option, json_option
+from backstay.cli.command import Command, LazyGroup, json_option, place_options
 from backstay.cli.jobs import show_moment
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Moment(NamedTuple):
 @click.command("show", cls=Command, examples=("backstay item show 12-345", "backstay item show 12-345 --json"))
 @click.argument("item_id", metavar="ITEM")
 @click.option("--body", is_flag=True, help="Show the payload and the result too.")
-@db_option
+@place_options
 @json_option
 def show(item_id: str, body: bool, db: str | None, as_json: bool) -> None:
     """Shows an item, everything that happened to it, and why it is not running now."""
@@ -159,7 +159,7 @@ def _item_object(name: str, shown: Shown, moments: list[Moment], body: bool) -> 
 
 @click.command("retry", cls=Command, examples=("backstay item retry 12-345",))
 @click.argument("item_id", metavar="ITEM")
-@db_option
+@place_options
 @json_option
 def retry(item_id: str, db: str | None, as_json: bool) -> None:
     """Queues a failed item afresh, with all its attempts before it."""

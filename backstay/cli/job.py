@@ -1,16 +1,31 @@
 """`backstay job …`: one job, looked at or acted on."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from backstay.cli import access, output
-from backstay.cli.command import Command, Duration, LazyGroup, db_option, job_argument, json_option
+from backstay.cli.command import Command, Duration, LazyGroup, again, job_argument, json_option, place_options
 from backstay.cli.jobs import show_moment
 
 if TYPE_CHECKING:
     from backstay.client import Client
     from backstay.store.views import EventView, FailureGroup, JobView, ResultRow
+
+MESSAGE_CHARACTERS_MAX = 200
+
+# How the acts in a job's history read to people.
+_ACTS = {"cancel_asked": "asked to be cancelled", "timed_out": "timed out"}
+
+
+class Failures(NamedTuple):
+    """Failed items of one code, one of them by name, and what that one says."""
+
+    error_code: str | None
+    items: int
+    example: str
+    message: str | None
+
 
 COMMANDS = {
     "show": ("backstay.cli.job:show", "Show a job: its progress, its failures, what was done to it."),
@@ -33,15 +48,16 @@ job = LazyGroup(
 
 @click.command("show", cls=Command, examples=("backstay job show 12", "backstay job show 12 --json"))
 @job_argument
-@db_option
+@place_options
 @json_option
 def show(job_id: int, db: str | None, as_json: bool) -> None:
     """Shows a job: its progress, the kinds of its failures, and what people did to it."""
 
-    async def read(client: "Client") -> "tuple[JobView, list[FailureGroup], list[EventView]]":
+    async def read(client: "Client") -> "tuple[JobView, list[Failures], list[EventView]]":
         views = client.store.views
         view = await views.job(job_id, client.owner)
-        return view, await views.job_failures(job_id), await views.events(f"job:{job_id}")
+        groups = [await _explained(client, group) for group in await views.job_failures(job_id)]
+        return view, groups, await views.events(f"job:{job_id}")
 
     view, failures, events = access.with_client(access.open_app(db), read)
     if as_json:
@@ -49,34 +65,48 @@ def show(job_id: int, db: str | None, as_json: bool) -> None:
         return
     print_job(view)
     for group in failures:
-        code = group.error_code or "no code"
-        output.data(f"failed with {code}: {group.items:,}, for example {_item_name(group.example)}")
+        why = f": {group.message}" if group.message else ""
+        output.data(f"failed with {group.error_code or 'no code'}: {group.items:,}, for example {group.example}{why}")
     for event in events:
-        output.data(f"{show_moment(event.at)}  {event.act}" + (f": {event.detail}" if event.detail else ""))
+        output.data(
+            f"{show_moment(event.at)}  {_ACTS.get(event.act, event.act)}"
+            + (f": {event.detail}" if event.detail else "")
+        )
 
 
-def _job_object(view: "JobView", failures: "list[FailureGroup]", events: "list[EventView]") -> dict[str, object]:
+def _job_object(view: "JobView", failures: "list[Failures]", events: "list[EventView]") -> dict[str, object]:
     named = {name: getattr(view, name) for name in view.__slots__}
-    groups = [{"error_code": g.error_code, "items": g.items, "example": _item_name(g.example)} for g in failures]
+    groups = [group._asdict() for group in failures]
     return {**named, "done": view.done, "failures": groups, "events": [event._asdict() for event in events]}
 
 
-def _item_name(item_id: int) -> str:
+async def _explained(client: "Client", group: "FailureGroup") -> Failures:
+    """With what the last attempt of the example says of itself."""
     from backstay.core.ids import show_item
 
-    return show_item(item_id)
+    attempts = await client.store.views.attempts(group.example)
+    message = attempts[-1].message if attempts else None
+    if message and len(message) > MESSAGE_CHARACTERS_MAX:
+        message = f"{message[: MESSAGE_CHARACTERS_MAX - 1]}…"
+    return Failures(group.error_code, group.items, show_item(group.example), message)
+
+
+def _state(view: "JobView") -> str:
+    if view.ended or not view.stop_reason:
+        return str(view.state)
+    return "being cancelled" if view.stop_reason == "cancel" else f"{view.state}, being stopped ({view.stop_reason})"
 
 
 def print_job(view: "JobView") -> None:
-    stopping = f", being stopped ({view.stop_reason})" if view.stop_reason and not view.ended else ""
+    done = view.done - view.cancelled  # which have a line of their own
     counts = ("succeeded", "failed", "skipped", "cancelled", "repeats")
     output.record(
         (
             ("job", str(view.id)),
-            ("state", f"{view.state}{stopping}" + ("" if view.sealed else ", still being submitted")),
+            ("state", _state(view) + ("" if view.sealed else ", still being submitted")),
             ("handler", view.handler),
             ("label", view.label),
-            ("items", f"{view.done:,} of {view.total:,} done, {view.processing:,} at the provider"),
+            ("items", f"{done:,} of {view.total:,} done, {view.processing:,} at the provider"),
             *((name, f"{getattr(view, name):,}" if getattr(view, name) else None) for name in counts),
             ("priority", str(view.priority) if view.priority else None),
             *((name, getattr(view, name)) for name in ("retry", "delivery", "idempotency_key")),
@@ -96,7 +126,7 @@ def print_job(view: "JobView") -> None:
 )
 @job_argument
 @click.option("--timeout", type=Duration(), help="Give up waiting after this time, with exit code 6.")
-@db_option
+@place_options
 @json_option
 @click.pass_context
 def watch(ctx: click.Context, job_id: int, timeout: float | None, db: str | None, as_json: bool) -> None:
@@ -112,12 +142,12 @@ def watch(ctx: click.Context, job_id: int, timeout: float | None, db: str | None
         with watching(as_json) as seen:
             view = access.with_client(app, lambda client: client.job(job_id).wait(seen.show, timeout))
     except KeyboardInterrupt:
-        output.note(f"job {job_id} goes on; to watch it again: backstay job watch {job_id}")
+        output.note(f"job {job_id} goes on; to watch it again: {again(f'job watch {job_id}')}")
         ctx.exit(130)
     if not as_json:
         print_job(view)
     if view.failed or view.state == "failed":
-        output.note(f"{view.failed:,} items failed; to see why: backstay job show {job_id}")
+        output.note(f"{output.count(view.failed, 'item')} failed; to see why: {again(f'job show {job_id}')}")
         ctx.exit(3)
     ctx.exit(1 if view.state == "cancelled" else 0)
 
@@ -130,16 +160,22 @@ def _act(db: str | None, job_id: int, verb: str, as_json: bool) -> None:
         return changed, await client.job(job_id).show()
 
     changed, view = access.with_client(access.open_app(db), act)
-    count = {} if changed is None else {"items": changed}
     if as_json:
-        output.data(output.as_json({"job": job_id, "act": verb, "state": view.state, **count}))
+        more: dict[str, object] = {} if changed is None else {"items": changed}
+        if verb == "cancel":
+            more["stop_reason"] = view.stop_reason
+        output.data(output.as_json({"job": job_id, "act": verb, "state": view.state, **more}))
+    elif changed is not None:
+        queued = output.count(changed, "item")
+        output.data(f"job {job_id} is {_state(view)}, {queued} {'is' if changed == 1 else 'are'} queued again")
     else:
-        output.data(f"job {job_id} is {view.state}" + (f", {changed:,} items are queued again" if count else ""))
+        still = "; what runs ends as soon as it can" if verb == "cancel" and not view.ended else ""
+        output.data(f"job {job_id} is {_state(view)}{still}")
 
 
 @click.command("pause", cls=Command, examples=("backstay job pause 12",))
 @job_argument
-@db_option
+@place_options
 @json_option
 def pause(job_id: int, db: str | None, as_json: bool) -> None:
     """Starts no more items of a job for now; what runs goes on to its end."""
@@ -148,7 +184,7 @@ def pause(job_id: int, db: str | None, as_json: bool) -> None:
 
 @click.command("resume", cls=Command, examples=("backstay job resume 12",))
 @job_argument
-@db_option
+@place_options
 @json_option
 def resume(job_id: int, db: str | None, as_json: bool) -> None:
     """Lets a paused job go on. The time it was paused does not count against its time limit."""
@@ -157,7 +193,7 @@ def resume(job_id: int, db: str | None, as_json: bool) -> None:
 
 @click.command("cancel", cls=Command, examples=("backstay job cancel 12",))
 @job_argument
-@db_option
+@place_options
 @json_option
 def cancel(job_id: int, db: str | None, as_json: bool) -> None:
     """Ends a job: waiting items now, running ones as soon as their workers hear of it. Results are kept."""
@@ -166,7 +202,7 @@ def cancel(job_id: int, db: str | None, as_json: bool) -> None:
 
 @click.command("retry", cls=Command, examples=("backstay job retry 12", "backstay job retry 12 --json"))
 @job_argument
-@db_option
+@place_options
 @json_option
 def retry(job_id: int, db: str | None, as_json: bool) -> None:
     """Queues every failed item of a job afresh, with all its attempts before it."""
@@ -180,7 +216,7 @@ def retry(job_id: int, db: str | None, as_json: bool) -> None:
 )
 @job_argument
 @click.option("--failed", is_flag=True, help="Only the items that failed.")
-@db_option
+@place_options
 @json_option
 def results(job_id: int, failed: bool, db: str | None, as_json: bool) -> None:
     """Prints the items that have ended as JSON Lines, in the order of submit, with or without --json."""

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from backstay.cli import access, output
-from backstay.cli.command import Command, db_option, json_option
+from backstay.cli.command import Command, again, json_option, place_options
 
 if TYPE_CHECKING:
     from backstay.client import Client
@@ -25,7 +25,7 @@ ROWS_MAX = 1_000
 )
 @click.option("--limit", type=click.IntRange(1, ROWS_MAX), default=20, show_default=True, help="How many to show.")
 @click.option("--before", type=click.IntRange(1), metavar="JOB", help="Only jobs older than this one.")
-@db_option
+@place_options
 @json_option
 def jobs(limit: int, before: int | None, db: str | None, as_json: bool) -> None:
     """Lists jobs, the newest first."""
@@ -34,7 +34,11 @@ def jobs(limit: int, before: int | None, db: str | None, as_json: bool) -> None:
     async def read(client: "Client") -> "list[JobView]":
         return await client.store.views.jobs(client.owner, before or LAST_ID, limit)
 
-    views = access.with_client(access.open_app(db), read)
+    target = access.choose(db)
+    try:
+        views = access.with_client(access.open_target(target), read)
+    except access.NoFileYet:
+        views = []
     if as_json:
         for view in views:
             output.data(output.as_json(view))
@@ -42,9 +46,10 @@ def jobs(limit: int, before: int | None, db: str | None, as_json: bool) -> None:
     if views:
         output.table(("JOB", "STATE", "DONE", "FAILED", "HANDLER", "CREATED", "LABEL"), map(_row, views))
     if len(views) == limit:
-        output.note(f"more: backstay jobs --before {views[-1].id}")
+        output.note(f"more: {again(f'jobs --before {views[-1].id}')}")
     elif not views:
-        output.note("no jobs" if before is None else f"no jobs before {before}")
+        older = "" if before is None else f" before {before}"
+        output.note(f"no jobs{older} in {target.shown} (from {target.source})")
 
 
 def _row(view: "JobView") -> tuple[object, ...]:

@@ -3,7 +3,7 @@
 import click
 
 from backstay.cli import access, output
-from backstay.cli.command import Command, db_option, json_option
+from backstay.cli.command import Command, json_option, place_options
 
 
 @click.command(
@@ -11,7 +11,7 @@ from backstay.cli.command import Command, db_option, json_option
     cls=Command,
     examples=("backstay migrate", "backstay migrate --db postgresql://backstay@localhost/backstay"),
 )
-@db_option
+@place_options
 @json_option
 def migrate(db: str | None, as_json: bool) -> None:
     """Brings the database to the schema of this version. Running it again changes nothing.
@@ -21,6 +21,7 @@ def migrate(db: str | None, as_json: bool) -> None:
     from backstay import wiring
 
     target = access.choose(db)
+    access.make_folder(target)
 
     async def act() -> tuple[str | None, str | None]:
         before = await wiring.schema_version(target.url)

@@ -27,6 +27,10 @@ def note(text: str) -> None:
     click.echo(text, err=True, color=False)
 
 
+def count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def as_json(value: Any) -> str:
     return json.dumps(value, default=_plain, ensure_ascii=False, separators=(", ", ": "))
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from backstay.cli import access, output
-from backstay.cli.command import Command, Duration, LazyGroup, db_option, json_option
+from backstay.cli.command import Command, Duration, LazyGroup, json_option, place_options
 
 if TYPE_CHECKING:
     from backstay.client import Client
@@ -31,7 +31,7 @@ provider = LazyGroup(
 
 
 @click.command("list", cls=Command, examples=("backstay provider list", "backstay provider list --json"))
-@db_option
+@place_options
 @json_option
 def list_(db: str | None, as_json: bool) -> None:
     """Lists the providers that workers run or that were ever held, with the state of their breakers."""
@@ -77,9 +77,9 @@ def _row(breaker: "Breaker", now: int) -> tuple[object, ...]:
     examples=("backstay provider hold openai --reason 'quota used up'", "backstay provider hold openai --for 2h"),
 )
 @click.argument("name", metavar="PROVIDER")
-@click.option("--reason", default="held by hand", show_default=True, help="Why; shown to whoever wonders.")
+@click.option("--reason", default="an operator asked for it", show_default=True, help="Why; shown to whoever wonders.")
 @click.option("--for", "seconds", type=Duration(), help="Ends by itself after this time; without it, by `release`.")
-@db_option
+@place_options
 @json_option
 def hold(name: str, reason: str, seconds: float | None, db: str | None, as_json: bool) -> None:
     """Sends a provider nothing more for now: its items stay queued and lose no attempt."""
@@ -97,7 +97,7 @@ def hold(name: str, reason: str, seconds: float | None, db: str | None, as_json:
 
 @click.command("release", cls=Command, examples=("backstay provider release openai",))
 @click.argument("name", metavar="PROVIDER")
-@db_option
+@place_options
 @json_option
 def release(name: str, db: str | None, as_json: bool) -> None:
     """Closes a provider's breaker or ends its hold: its items flow again at once."""

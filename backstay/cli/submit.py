@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from backstay.cli import access, output
-from backstay.cli.command import Command, Duration, app_option, db_option, json_option
+from backstay.cli.command import Command, Duration, again, app_option, db_option, json_option
 from backstay.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -69,18 +69,21 @@ def submit(file: str, handler: str, app: str | None, force: bool, db: str | None
         items = check_lines(lines, check)
         lines.seek(0)
         known = bool(app) or force
-        job = access.with_client(made, lambda client: _send(client, handler, lines, options, known))
+        job, new = access.with_client(made, lambda client: _send(client, handler, lines, options, known))
     if as_json:
-        output.data(output.as_json({"job": job.id, "items": items, "handler": handler}))
+        output.data(output.as_json({"job": job.id, "items": items, "handler": handler, "new": new}))
     else:
-        output.data(f"job {job.id}: {items:,} items for {handler}")
-        output.note(f"to watch it: backstay job watch {job.id}")
+        there = "" if new else ", which was there already under this key"
+        output.data(f"job {job.id}: {output.count(items, 'item')} for {handler}{there}")
+        output.note(f"to watch it: {again(f'job watch {job.id}')}")
 
 
-async def _send(client: "Client", handler: str, lines: IO[bytes], options: Any, known: bool) -> "Job":
+async def _send(client: "Client", handler: str, lines: IO[bytes], options: Any, known: bool) -> "tuple[Job, bool]":
     if not known:
         await _require_registered(client, handler)
-    return await client.submit(handler, texts(lines), options, encode=str, wake=lambda: None)
+    before = (await client.store.holds()).now  # the clock that stamps a new job
+    job = await client.submit(handler, texts(lines), options, encode=str, wake=lambda: None)
+    return job, options.idempotency_key is None or (await job.show()).created_at >= before
 
 
 async def _require_registered(client: "Client", handler: str) -> None:

@@ -106,7 +106,8 @@ def _print(report: "TickReport", as_json: bool) -> None:
         output.data(output.as_json(report))
         return
     more = "a follow-up is asked for" if report.follow_up else "no follow-up is asked for"
+    claimed = output.count(report.claimed, "item")
     output.data(
-        f"depth {report.depth}: {report.claimed:,} items claimed, {report.polled:,} polled in {report.seconds:.1f} s, "
+        f"depth {report.depth}: {claimed} claimed, {report.polled:,} polled in {report.seconds:.1f} s, "
         f"{'more is pending' if report.pending else 'nothing is pending'}, {more}"
     )

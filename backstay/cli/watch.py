@@ -50,11 +50,12 @@ class Lines:
             output.data(output.as_json({"job": view.id, "percent": percent, **counts_of(view)}))
             sys.stdout.flush()
         else:
-            output.note(f"job {view.id}: {percent} %, {describe(view)}")
+            said = "" if view.state == "cancelled" else f"{percent} %, "  # there is no way to go any more
+            output.note(f"job {view.id}: {said}{describe(view)}")
 
 
 def percent_of(view: "JobView") -> int:
-    return view.done * 100 // view.total if view.total else 0
+    return (view.done - view.cancelled) * 100 // view.total if view.total else 0
 
 
 def counts_of(view: "JobView") -> dict[str, object]:
@@ -63,8 +64,10 @@ def counts_of(view: "JobView") -> dict[str, object]:
 
 
 def describe(view: "JobView") -> str:
-    parts = [f"{view.done:,} of {view.total:,} items done"]
+    parts = [f"{view.done - view.cancelled:,} of {output.count(view.total, 'item')} done"]
     parts += [f"{getattr(view, name):,} {name}" for name in ("failed", "skipped", "cancelled") if getattr(view, name)]
+    if view.state == "cancelled":
+        return f"cancelled, {', '.join(parts)}"
     return ", ".join([*parts, str(view.state)])
 
 

@@ -75,17 +75,19 @@ async def _serve(app: "Backstay", asked: Asked) -> int:
 
     tasks, stopping, metrics = Tasks(), asyncio.Event(), Metrics()
     working: Worker | None = None
-    if asked.metrics_port is not None or scrape.counted_for_a_parent():
+    counting = asked.metrics_port is not None or scrape.counted_for_a_parent()
+    if counting:
         app.bus.subscribe(metrics)
     signals = Signals(stopping.set, lambda: working.hurry() if working else None)
     if asked.attached:
         _watch_parent(stopping)
     with scrape.serving(metrics.registry, asked.metrics_host, asked.metrics_port):
         async with access.client_of(app) as client:
-            refreshing = tasks.spawn(scrape.refresh(client, metrics))
+            refreshing = tasks.spawn(scrape.refresh(client, metrics)) if counting else None
             async with app.working(asked.concurrency) as working:
                 await stopping.wait()
-            refreshing.cancel()
+            if refreshing is not None:
+                refreshing.cancel()
     return signals.exit_code
 
 

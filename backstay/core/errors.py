@@ -6,11 +6,9 @@ BackstayError                 exit 1
 ├── SchemaNewer               exit 2
 ├── NotAllowed                exit 2
 ├── IdempotencyConflict       exit 2
-├── JobFailed                 exit 3
 ├── NotFound                  exit 5
 ├── WaitTimeout               exit 6
 ├── DatabaseUnreachable       exit 8
-├── Interrupted               exit 130
 └── HandlerError              raised by handlers, turned into an outcome of the item
     ├── Transient             retried
     ├── Throttled             retried, costs no attempt
@@ -94,12 +92,6 @@ class IdempotencyConflict(BackstayError):
     hint = "send the same body again, or use a new key"
 
 
-class JobFailed(BackstayError):
-    """The job failed."""
-
-    exit_code = 3
-
-
 class NotFound(BackstayError):
     """There is no such thing."""
 
@@ -118,12 +110,6 @@ class DatabaseUnreachable(BackstayError):
 
     exit_code = 8
     hint = "check the database URL, and that the server is running"
-
-
-class Interrupted(BackstayError):
-    """Interrupted."""
-
-    exit_code = 130
 
 
 class HandlerError(BackstayError):

@@ -3,6 +3,7 @@
 from enum import StrEnum
 from typing import NamedTuple
 
+from backstay.core.errors import UsageError
 from backstay.core.states import ItemState
 
 
@@ -11,6 +12,13 @@ class Delivery(StrEnum):
 
     AT_LEAST_ONCE = "at_least_once"  # send it again, and record the repeat
     AT_MOST_ONCE = "at_most_once"  # fail it as UNKNOWN, for a person to decide
+
+
+def delivery_named(name: str) -> Delivery:
+    try:
+        return Delivery(name)
+    except ValueError:
+        raise UsageError(f"delivery must be at_least_once or at_most_once, not {name!r}") from None
 
 
 class Claimed(NamedTuple):

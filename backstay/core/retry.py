@@ -4,7 +4,7 @@ import math
 import random
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from types import MappingProxyType
@@ -60,25 +60,6 @@ class RetryPolicy:
         jitter = rng.uniform(0, self.jitter_ms)
         return max(0, round(self._formula_ms(max(0, attempt)) * spread + jitter))
 
-    def to_dict(self) -> dict[str, str | int | float | None]:
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, stored: Mapping[str, object]) -> "RetryPolicy":
-        missing = [field.name for field in fields(cls) if field.name not in stored]
-        if missing:
-            raise UsageError(f"stored retry policy lacks {', '.join(missing)}")
-        attempts_max = stored["attempts_max"]
-        return cls(
-            name=str(stored["name"]),
-            attempts_max=None if attempts_max is None else int(_number(stored, "attempts_max")),
-            base_ms=int(_number(stored, "base_ms")),
-            factor=float(_number(stored, "factor")),
-            cap_ms=int(_number(stored, "cap_ms")),
-            jitter_ms=int(_number(stored, "jitter_ms")),
-            spread=float(_number(stored, "spread")),
-        )
-
     def _formula_ms(self, attempt: int) -> float:
         if self.base_ms == 0 or self.factor == 1:
             return float(self.base_ms)
@@ -86,13 +67,6 @@ class RetryPolicy:
         if attempt >= math.log(self.cap_ms / self.base_ms, self.factor):
             return float(self.cap_ms)
         return min(self.base_ms * self.factor**attempt, float(self.cap_ms))
-
-
-def _number(stored: Mapping[str, object], name: str) -> int | float:
-    value = stored[name]
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise UsageError(f"stored retry policy: {name} must be a number, not {value!r}")
-    return value
 
 
 GATEWAY: Final = RetryPolicy("gateway", attempts_max=3, base_ms=5_000, factor=2, cap_ms=3_600_000, jitter_ms=5_000)

@@ -1,12 +1,12 @@
-"""The two shapes of a handler as the engine sees them, and the rules each one carries."""
+"""A handler as the engine sees it, and the rules it carries."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from backstay.core.breaker import DEFAULT_POLICY, BreakerPolicy
 from backstay.core.models import Delivery
-from backstay.core.outcomes import Failed, NeverArrived, Running, Skipped, Submitted, Succeeded
+from backstay.core.outcomes import NeverArrived, Submitted, Succeeded
 from backstay.core.retry import NAMED, RetryPolicy
 from backstay.handlers.context import Context
 
@@ -43,11 +43,3 @@ class Handler(Protocol):
     def check(self, payload: Any) -> None:
         """Raises UsageError for a payload that this handler cannot take."""
         ...
-
-
-class Polled(Handler, Protocol):
-    """A handler whose provider works on tasks: they are submitted, then polled."""
-
-    async def poll(self, task_ids: Sequence[str]) -> Mapping[str, Succeeded | Failed | Skipped | Running]: ...
-
-    async def cancel(self, task_id: str) -> None: ...

@@ -4,12 +4,21 @@ import inspect
 import json
 import typing
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
-from backstay.core.errors import UsageError
+from backstay.core.errors import ErrorCode, Permanent, UsageError
 
-BODY_BYTES_MAX = 16 * 1024 * 1024
+TYPES_REMEMBERED_MAX = 256
 _PLAIN = (Any, inspect.Parameter.empty, dict, list, str, int, float, bool, object)
+_JSON_TYPES: dict[type, type | tuple[type, ...]] = {
+    dict: dict,
+    list: (list, tuple),
+    str: str,
+    int: int,
+    float: (int, float),
+    bool: bool,
+}
 
 
 def dump(value: Any, what: str = "the payload") -> str:
@@ -22,9 +31,15 @@ def dump(value: Any, what: str = "the payload") -> str:
 
 def _plain_value(value: Any) -> Any:
     """Pydantic models and dataclasses as plain values."""
+    return _adapter(value.__class__).dump_python(value, mode="json")
+
+
+@lru_cache(maxsize=TYPES_REMEMBERED_MAX)
+def _adapter(kind: type) -> Any:
+    """Made once per type: making one costs many times what it then does."""
     from pydantic import TypeAdapter
 
-    return TypeAdapter(type(value)).dump_python(value, mode="json")
+    return TypeAdapter(kind)
 
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=_plain_value)
@@ -35,15 +50,23 @@ class PayloadType:
 
     def __init__(self, annotation: Any) -> None:
         self._adapter: Any = None
+        self._kind = annotation if annotation in _JSON_TYPES else None
         if annotation not in _PLAIN:
             from pydantic import TypeAdapter
 
             self._adapter = TypeAdapter(annotation)
 
     def load(self, body: str) -> Any:
-        return json.loads(body) if self._adapter is None else self._adapter.validate_json(body)
+        if self._adapter is not None:
+            return self._adapter.validate_json(body)
+        payload = json.loads(body)
+        if self._kind is not None and not _is(payload, self._kind):
+            raise Permanent(_mismatch(payload, self._kind), ErrorCode.GW_4XX)
+        return payload
 
     def check(self, payload: Any) -> None:
+        if self._kind is not None and not _is(payload, self._kind):
+            raise UsageError(_mismatch(payload, self._kind))
         if self._adapter is None:
             return
         from pydantic import ValidationError
@@ -54,6 +77,17 @@ class PayloadType:
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"]) or "value"
             raise UsageError(f"the payload does not fit the handler: {where}: {first['msg']}") from error
+
+
+def _is(payload: Any, kind: type) -> bool:
+    """Whether a value is of a plain JSON type: a whole number is a float too, and true is no number."""
+    if isinstance(payload, bool):
+        return kind is bool
+    return isinstance(payload, _JSON_TYPES[kind])
+
+
+def _mismatch(payload: Any, kind: type) -> str:
+    return f"the payload does not fit the handler: it takes {kind.__name__}, not {type(payload).__name__}"
 
 
 def payload_annotation(function: Callable[..., Any]) -> tuple[Any, bool]:

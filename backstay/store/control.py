@@ -2,6 +2,7 @@
 
 from backstay.core.errors import NotAllowed, NotFound
 from backstay.core.ids import item_range, job_of, show_item
+from backstay.core.states import JOB_ENDED, StopReason
 from backstay.store.queries import Ask, Script
 
 CHUNK_ITEMS = 2_000
@@ -32,8 +33,14 @@ def _refuse(job_id: int, owner: str, act: str) -> Script[None]:
     if not rows:
         raise NotFound(f"no job {job_id}")
     state, stop_reason = rows[0]
-    stopping = ", and is being stopped" if stop_reason is not None else ""
-    raise NotAllowed(f"job {job_id} is {state}{stopping}: it cannot be {act.replace('_', ' ')}")
+    done = "cancelled" if act == "cancel_asked" else act
+    if stop_reason is not None and state not in JOB_ENDED:
+        state = "being cancelled" if stop_reason == StopReason.CANCEL else "being stopped"
+    if state in (done, f"being {done}"):
+        raise NotAllowed(f"job {job_id} is {state} already")
+    if done == "resumed":
+        raise NotAllowed(f"job {job_id} is {state}: only a paused job can be resumed")
+    raise NotAllowed(f"job {job_id} is {state}: it cannot be {done}")
 
 
 def retry_items(job_id: int, owner: str, item: int | None, cursor: int) -> Script[list[int]]:

@@ -3,9 +3,10 @@
 import asyncio
 import sqlite3
 from importlib.resources import as_file, files
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backstay.core.errors import DatabaseUnreachable, SchemaBehind, SchemaNewer
+from backstay.core.errors import DatabaseUnreachable, SchemaBehind, SchemaNewer, UsageError
 from backstay.store.sqlite import BUSY_SECONDS, connect
 from backstay.store.urls import postgres_url
 
@@ -30,15 +31,24 @@ def check(version: str | None) -> None:
 
 
 def sqlite_version(path: str) -> str | None:
-    connection = connect(path)
+    try:
+        connection = connect(path)
+    except DatabaseUnreachable as error:
+        if type(error.__cause__) is sqlite3.DatabaseError:
+            raise _no_database(path) from error
+        raise
     try:
         return str(connection.execute("SELECT version_num FROM alembic_version").fetchone()[0])
     except (sqlite3.OperationalError, TypeError):
         return None
     except sqlite3.DatabaseError as error:
-        raise DatabaseUnreachable(f"not an SQLite database: {error}") from error
+        raise _no_database(path) from error
     finally:
         connection.close()
+
+
+def _no_database(path: str) -> UsageError:
+    return UsageError(f"{Path(path).name} is a file but no SQLite database", hint="name another file; it is left alone")
 
 
 async def postgres_version(url: str) -> str | None:

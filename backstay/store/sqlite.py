@@ -174,7 +174,7 @@ class SQLiteDatabase:
         return lane
 
     async def notify(self) -> None:
-        """Nothing to tell: workers of this process are woken directly, those of others watch the file."""
+        """Nothing to tell: workers of this process are woken directly, those of others look often."""
 
     async def listen(self, wake: Callable[[], None]) -> None:
-        """Calls `wake` when another process has written; see `changed`."""
+        """Nobody can ring across processes here: workers look by themselves."""

@@ -23,7 +23,7 @@ Arg = str | int | Path
 
 # `gate` names a file: the slow handler ends when it is there.
 APP = """
-import asyncio, os
+import asyncio, os, time
 from backstay import Backstay, Permanent, Transient
 
 backstay = Backstay()
@@ -53,6 +53,14 @@ async def slow(item):
     open("started", "a").write(f"{os.getpid()}\\n")
     while not os.path.exists("gate"):
         await asyncio.sleep(0.01)
+    return "done"
+
+
+@backstay.handler()
+def deaf(item):
+    open("started", "a").write(f"{os.getpid()}\\n")
+    while not os.path.exists("gate"):
+        time.sleep(0.01)
     return "done"
 """
 

@@ -24,7 +24,8 @@ SUBMIT = ("submit", "items.jsonl", "--app", "shop:backstay", "--handler", "echo"
         (["jobs", "--limit", "0"], "Invalid value for '--limit'"),
         (["job", "show", "abc"], "Invalid value for 'JOB'"),
         (["job", "watch", "1", "--timeout", "soon"], "'soon' is no duration; write 90, 90s, 20m, 2h or 1d"),
-        (["job", "watch", "1", "--timeout", "400d"], "is not between 0 and 366 days"),
+        (["job", "watch", "1", "--timeout", "400d"], "'400d' is out of range: more than 0, at most 366 days"),
+        (["job", "watch", "1", "--timeout", "0s"], "'0s' is out of range: more than 0"),
         (["item", "show", "12"], "'12' is not an item id. an item id is JOB-POSITION"),
         (["submit", "items.jsonl"], "Missing option '--handler'"),
         (["bounds", "--profile", "wild"], "'wild' is not one of 'conservative', 'balanced', 'aggressive'"),
@@ -50,7 +51,10 @@ SUBMIT = ("submit", "items.jsonl", "--app", "shop:backstay", "--handler", "echo"
         (["jobs", "--db", "mysql://root:hunter2@host/x"], "mysql://… is no database Backstay knows"),
         (["jobs", "--db", "sqlite:///"], "a database needs a file"),
         (["jobs", "--db", "sqlite:///nowhere/x.db"], "no folder 'nowhere'"),
-        (["jobs", "--db", "sqlite:///typo.db"], "there is no database file typo.db. `backstay migrate` makes one"),
+        (["jobs", "--db", "sqlite:///typo.db"], "no database file typo.db. `backstay migrate --db sqlite:///typo.db`"),
+        (["jobs", "--db", "typo.db"], "has no scheme. write sqlite:///typo.db or postgresql://…"),
+        (["migrate", "--db", "u:hunter2@host/x"], "has no scheme. write sqlite:///jobs.db or postgresql://…"),
+        (["jobs", "--db", "postgresql:/u:hunter2@h/x"], "it wants // after postgresql:"),
         (["jobs", "--db", "postgresql://u:hunter2@host:port/x"], "the database URL is not valid"),
         (
             ["jobs", "--db", "postgresql://u:hunter2@host/x?listen=maybe"],
@@ -120,20 +124,20 @@ def test_a_database_that_cannot_be_reached_is_exit_code_8(sqlite_shell: Shell) -
             assert "hunter2" not in ran.err
 
 
-def test_a_file_that_is_no_database_is_exit_code_8_and_is_left_alone(sqlite_shell: Shell) -> None:
+def test_a_file_that_is_no_database_is_exit_code_2_and_is_left_alone(sqlite_shell: Shell) -> None:
     path = sqlite_shell.file("this is not a database, it is a letter\n" * 100, "letter.db")
     before = path.read_bytes()
     for args in (("jobs",), ("migrate",), ("job", "show", "1")):
         ran = sqlite_shell(*args, "--db", f"sqlite:///{path}")
-        assert (ran.code, len(ran.said)) == (8, 1), ran.err
-        assert "letter.db" in ran.err
+        assert (ran.code, len(ran.said)) == (2, 1), ran.err
+        assert "letter.db is a file but no SQLite database. name another file" in ran.err
     assert path.read_bytes() == before
 
 
 def test_a_database_without_tables_says_migrate(sqlite_shell: Shell, empty_postgres_url: str) -> None:
     ran = sqlite_shell("jobs", "--db", empty_postgres_url)
     assert (ran.code, len(ran.said)) == (2, 1)
-    assert "`backstay migrate`" in ran.err
+    assert f"`backstay migrate --db {empty_postgres_url}`" in ran.err
     assert sqlite_shell("migrate", "--db", empty_postgres_url, "--json").json["changed"] is True
     assert sqlite_shell("migrate", "--db", empty_postgres_url, "--json").json["changed"] is False
     assert sqlite_shell("jobs", "--db", empty_postgres_url, "--json").code == 0
@@ -158,6 +162,7 @@ def test_what_does_not_exist_is_exit_code_5(shell: Shell, args: list[str]) -> No
     ran = shell(*args)
     assert (ran.code, ran.out, len(ran.said)) == (5, "", 1)
     assert "no " in ran.err
+    assert "looked in " in ran.err
 
 
 def test_an_unexpected_error_is_one_line_that_says_how_to_see_more(
@@ -213,7 +218,7 @@ def test_a_folder_of_the_user_that_cannot_be_made_is_said(sqlite_shell: Shell, m
     monkeypatch.delenv("BACKSTAY_DATABASE_URL")
     blocked = sqlite_shell.file("in the way", "data")
     monkeypatch.setenv("XDG_DATA_HOME", str(blocked))
-    ran = sqlite_shell("jobs")
+    ran = sqlite_shell("migrate")
     assert (ran.code, len(ran.said)) == (2, 1)
     assert "cannot make the folder" in ran.err
     assert os.path.isfile(blocked)

@@ -65,6 +65,13 @@ def test_every_command_speaks_json(name: str) -> None:
     assert "--json" in {option for parameter in command.params for option in parameter.opts}
 
 
+def test_every_command_on_a_database_tells_the_same_rule_for_which_one() -> None:
+    options = [{o.name: o for o in command.params if isinstance(o, click.Option)} for _, command in ALL]
+    on_a_database = [found for found in options if "db" in found]
+    assert len(on_a_database) == len(LEAVES) - 2  # `bounds` and `profiles` look at settings only
+    assert len({(found["db"].help, found["app"].help) for found in on_a_database}) == 1
+
+
 def test_the_help_shows_the_exit_codes(sqlite_shell: Shell) -> None:
     out = sqlite_shell("--help").out
     for code, means in EXIT_CODES.items():

@@ -85,6 +85,7 @@ def test_what_an_operator_does_to_a_provider_is_shown(shell: Shell) -> None:
     rows = shell("provider", "list", "--json").rows
     assert [(row["provider"], row["state"], row["reason"]) for row in rows] == [
         ("acme", "held", "quota"),
+        ("deaf", "closed", ""),
         ("echo", "closed", ""),
         ("slow", "closed", ""),
     ]

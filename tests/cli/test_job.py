@@ -1,13 +1,15 @@
 """`backstay jobs` and `backstay job …`."""
 
 import json
+import signal
 
 import pytest
 
+from backstay.cli.access import shown
 from backstay.cli.watch import Lines
 from backstay.core.states import JobState
 from backstay.store.views import JobView
-from tests.cli.shell import Shell
+from tests.cli.shell import Shell, eventually
 from tests.sites import Ticker
 
 
@@ -24,7 +26,7 @@ def test_jobs_are_listed_newest_first_a_page_at_a_time(shell: Shell) -> None:
 
 def test_no_jobs_is_said_beside_the_data(shell: Shell) -> None:
     ran = shell("jobs")
-    assert (ran.code, ran.out, ran.said) == (0, "", ["no jobs"])
+    assert (ran.code, ran.out, ran.said) == (0, "", [f"no jobs in {shown(shell.url)} (from BACKSTAY_DATABASE_URL)"])
     assert shell("jobs", "--json").out == ""
 
 
@@ -33,12 +35,13 @@ def test_show_tells_the_progress_the_failures_and_what_was_done(shell: Shell) ->
     shell("job", "pause", job_id)
     shell("job", "resume", job_id)
     shell.tick()
-    shown = shell("job", "show", job_id, "--json").json
-    assert (shown["state"], shown["succeeded"], shown["failed"], shown["done"]) == ("completed", 2, 2, 4)
-    assert shown["failures"] == [{"error_code": "UNKNOWN", "items": 2, "example": f"{job_id}-2"}]
-    assert [event["act"] for event in shown["events"]] == ["paused", "resumed"]
+    found = shell("job", "show", job_id, "--json").json
+    assert (found["state"], found["succeeded"], found["failed"], found["done"]) == ("completed", 2, 2, 4)
+    group = {"error_code": "UNKNOWN", "items": 2, "example": f"{job_id}-2", "message": "no threes"}
+    assert found["failures"] == [group]
+    assert [event["act"] for event in found["events"]] == ["paused", "resumed"]
     text = shell("job", "show", job_id).out
-    assert f"failed with UNKNOWN: 2, for example {job_id}-2" in text
+    assert f"failed with UNKNOWN: 2, for example {job_id}-2: no threes\n" in text
     assert "4 of 4 done" in text
 
 
@@ -52,13 +55,46 @@ def test_pause_resume_cancel_and_retry_say_the_new_state(shell: Shell) -> None:
     assert shell("job", "cancel", job_id, "--json").json["state"] == "cancelled"
 
 
-@pytest.mark.parametrize("verb", ["pause", "resume", "cancel", "retry"])
-def test_what_cannot_be_done_now_is_one_line(shell: Shell, verb: str) -> None:
+@pytest.mark.parametrize(
+    ("verb", "says"),
+    [
+        ("pause", "is completed: it cannot be paused"),
+        ("resume", "is completed: only a paused job can be resumed"),
+        ("cancel", "is completed: it cannot be cancelled"),
+        ("retry", "has no failed items to retry"),
+    ],
+)
+def test_what_cannot_be_done_now_is_one_line(shell: Shell, verb: str, says: str) -> None:
     job_id = shell.submit("echo", 1)
     shell.tick()
     ran = shell("job", verb, job_id)
-    assert (ran.code, ran.out, len(ran.said)) == (2, "", 1)
-    assert f"job {job_id}" in ran.err
+    assert (ran.code, ran.out, ran.said) == (2, "", [f"backstay: error: job {job_id} {says}."])
+
+
+def test_doing_it_twice_says_that_it_is_so_already(shell: Shell) -> None:
+    job_id = shell.submit("echo", 1)
+    for verb, state in (("pause", "paused"), ("cancel", "cancelled")):
+        assert shell("job", verb, job_id).out == f"job {job_id} is {state}\n"
+        assert shell("job", verb, job_id).said == [f"backstay: error: job {job_id} is {state} already."]
+
+
+def test_a_job_whose_items_still_run_is_being_cancelled(sqlite_shell: Shell) -> None:
+    job_id = sqlite_shell.submit("deaf", 1)
+    with sqlite_shell.start("worker", "--app", "shop:backstay") as worker:
+        eventually(sqlite_shell.started)
+        ran = sqlite_shell("job", "cancel", job_id)
+        assert ran.out == f"job {job_id} is being cancelled; what runs ends as soon as it can\n"
+        assert sqlite_shell("job", "cancel", job_id).said == [
+            f"backstay: error: job {job_id} is being cancelled already."
+        ]
+        text = sqlite_shell("job", "show", job_id).out
+        assert "being cancelled" in text
+        assert "asked to be cancelled" in text
+        assert "cancel_asked" not in text
+        sqlite_shell.file("", "gate")
+        eventually(lambda: sqlite_shell("job", "show", job_id, "--json").json["finished_at"])
+        worker.send(signal.SIGTERM)
+        worker.wait()
 
 
 def test_results_come_in_the_order_of_submit(shell: Shell) -> None:
@@ -91,7 +127,8 @@ def test_watch_ends_with_the_job_and_says_how_it_went(shell: Shell) -> None:
     assert "2 of 2 done" in ran.out
     ran = shell("job", "watch", bad, "--json")
     assert (ran.code, ran.json["failed"], ran.json["percent"]) == (3, 1, 100)
-    assert shell("job", "watch", over).code == 1
+    ran = shell("job", "watch", over)
+    assert (ran.code, ran.said) == (1, [f"job {over}: cancelled, 0 of 1 item done, 1 cancelled"])
 
 
 def test_watch_gives_up_with_exit_code_6(shell: Shell) -> None:

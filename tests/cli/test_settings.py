@@ -1,5 +1,6 @@
 """Which database and which limits a command uses, and what `doctor`, `bounds` and `profiles` say of them."""
 
+import signal
 import sqlite3
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 
 from backstay.cli.doctor import crewed, skew
 from backstay.store.views import Backlog, WorkerView
-from tests.cli.shell import Shell
+from tests.cli.shell import Shell, eventually
 from tests.servers.postgres import RunningPostgres
 
 
@@ -15,9 +16,79 @@ def test_without_any_name_the_user_has_a_database_of_their_own(
     sqlite_shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv("BACKSTAY_DATABASE_URL")
-    assert sqlite_shell("jobs").code == 0
-    assert (tmp_path / "data" / "backstay" / "backstay.db").exists()
-    assert "from the default" in sqlite_shell("doctor").out
+    file = tmp_path / "data" / "backstay" / "backstay.db"
+    ran = sqlite_shell("jobs")
+    assert (ran.code, ran.said) == (0, [f"no jobs in SQLite file {file} (from the default)"])
+    for args in (("job", "show", "1"), ("item", "show", "1-0"), ("provider", "list"), ("job", "cancel", "1")):
+        ran = sqlite_shell(*args)
+        assert (ran.code, len(ran.said)) == (5, 1)
+        assert str(file) in ran.err
+    assert f"{file}, from the default" in sqlite_shell("doctor").out
+    assert not file.parent.exists()
+    assert sqlite_shell("migrate").code == 0
+    assert file.exists()
+
+
+OWN = """
+from backstay import Backstay
+b = Backstay("sqlite:///own.db", owner="somebody")
+@b.handler()
+def f(x): ...
+"""
+
+
+@pytest.mark.parametrize("how", ["flag", "environment", "file"])
+def test_every_command_uses_the_database_of_the_application_that_is_named(
+    sqlite_shell: Shell, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    # BACKSTAY_DATABASE_URL names another database all the while.
+    sqlite_shell.file(OWN, "broken.py")
+    if how == "environment":
+        monkeypatch.setenv("BACKSTAY_APP", "broken:b")
+    if how == "file":
+        sqlite_shell.file('app = "broken:b"\n', "backstay.toml")
+    flags = ("--app", "broken:b") if how == "flag" else ()
+    assert "own.db, from the application" in sqlite_shell("doctor", *flags).out
+    assert sqlite_shell("jobs", *flags).said == ["no jobs in SQLite file own.db (from the application)"]
+    assert not (sqlite_shell.folder / "own.db").exists()
+    assert sqlite_shell("migrate", "--json", *flags).json["changed"] is True
+    assert (sqlite_shell.folder / "own.db").exists()
+    ran = sqlite_shell("submit", sqlite_shell.file("1\n"), "--handler", "f", *flags)
+    assert ran.said == [" ".join(("to watch it: backstay job watch 1", *flags))]
+    assert len(sqlite_shell("jobs", "--json", *flags).rows) == 1
+    assert sqlite_shell("tick", "--json", "--log-level", "error", *flags).json["claimed"] == 1
+    assert sqlite_shell("job", "show", "1", "--json", *flags).json["state"] == "completed"
+    assert sqlite_shell("item", "show", "1-0", "--json", *flags).json["state"] == "succeeded"
+    assert sqlite_shell("jobs", "--json", "--db", sqlite_shell.url).rows == []
+
+
+def test_a_worker_uses_the_database_of_its_application(sqlite_shell: Shell) -> None:
+    sqlite_shell.file(OWN, "broken.py")
+    named = ("--app", "broken:b")
+    sqlite_shell("submit", sqlite_shell.file("1\n"), "--handler", "f", *named)
+    with sqlite_shell.start("worker", *named) as worker:
+        eventually(lambda: sqlite_shell("job", "show", "1", "--json", *named).json["state"] == "completed")
+        worker.send(signal.SIGTERM)
+        assert worker.wait() == 0
+
+
+def test_hints_repeat_the_database_that_was_given(sqlite_shell: Shell) -> None:
+    db = ("--db", "sqlite:///third.db")
+    ran = sqlite_shell("submit", sqlite_shell.file("3\n"), "--app", "shop:backstay", "--handler", "picky", *db)
+    assert ran.out == "job 1: 1 item for picky\n"
+    assert ran.said == ["to watch it: backstay job watch 1 --db sqlite:///third.db"]
+    sqlite_shell("tick", "--app", "shop:backstay", *db)
+    ran = sqlite_shell("job", "watch", "1", *db)
+    assert ran.said[-1] == "1 item failed; to see why: backstay job show 1 --db sqlite:///third.db"
+    for verb in ("show", "pause"):
+        assert "looked in SQLite file third.db" in sqlite_shell("job", verb, "9", *db).err
+    assert "backstay jobs --db sqlite:///third.db lists" in sqlite_shell("job", "show", "9", *db).err
+
+
+def test_a_hint_does_not_repeat_a_password(sqlite_shell: Shell, empty_postgres_url: str) -> None:
+    ran = sqlite_shell("jobs", "--db", empty_postgres_url.replace("postgres@", "postgres:hunter2@"))
+    assert "run `backstay migrate --db …`" in ran.err
+    assert "hunter2" not in ran.err
 
 
 def test_the_flag_wins_over_the_environment_which_wins_over_the_file(
@@ -30,17 +101,13 @@ def test_the_flag_wins_over_the_environment_which_wins_over_the_file(
     assert "file.db, from backstay.toml" in sqlite_shell("doctor").out
 
 
-def test_the_applications_own_database_is_found(sqlite_shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("BACKSTAY_DATABASE_URL")
-    source = 'from backstay import Backstay\nb = Backstay("sqlite:///own.db")\n@b.handler()\ndef f(x): ...\n'
-    sqlite_shell.file(source, "broken.py")
-    sqlite_shell("submit", sqlite_shell.file("1\n"), "--app", "broken:b", "--handler", "f")
+def test_the_flag_wins_over_the_application(sqlite_shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    sqlite_shell.file(OWN, "broken.py")
     monkeypatch.setenv("BACKSTAY_APP", "broken:b")
-    assert len(sqlite_shell("jobs", "--json").rows) == 1
-    assert "own.db, from the application" in sqlite_shell("doctor").out
     sqlite_shell("submit", sqlite_shell.file("1\n"), "--handler", "f", "--db", "sqlite:///other.db")
-    assert len(sqlite_shell("jobs", "--json", "--db", "sqlite:///other.db").rows) == 1
-    assert len(sqlite_shell("jobs", "--json").rows) == 1
+    assert "other.db, from --db" in sqlite_shell("doctor", "--db", "sqlite:///other.db").out
+    assert sqlite_shell("job", "show", "1", "--db", "sqlite:///other.db").code == 0
+    assert not (sqlite_shell.folder / "own.db").exists()
 
 
 def test_doctor_is_content_with_a_fresh_database(shell: Shell) -> None:

@@ -98,7 +98,8 @@ def test_several_processes_share_the_work_and_stop_together(shell: Shell) -> Non
 def test_ctrl_c_on_the_terminal_reaches_each_child_once(sqlite_shell: Shell) -> None:
     job_id = sqlite_shell.submit("slow", 1, 2)
     with sqlite_shell.start(*WORKER, "--processes", 2) as parent:
-        eventually(lambda: len(sqlite_shell.started()) == 2)
+        # One child may take both items before the other has begun to listen for signals.
+        eventually(lambda: len(sqlite_shell.started()) == 2 and parent.said.count("worker started") == 2)
         parent.ctrl_c()
         eventually(lambda: parent.said.count("worker stopping") == 2)
         open_gate(sqlite_shell)
@@ -188,7 +189,7 @@ def test_a_tick_follows_its_chain_up_to_the_limit(shell: Shell, monkeypatch: pyt
         (2, 2, False),
     ]
     text = shell("tick", "--app", "shop:backstay", "--chain").out
-    assert text.startswith("depth 0: 1 items claimed, 0 polled in ")
+    assert text.startswith("depth 0: 1 item claimed, 0 polled in ")
     assert text.endswith("nothing is pending, no follow-up is asked for\n")
 
 

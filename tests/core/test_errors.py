@@ -41,11 +41,9 @@ def test_the_tree_at_the_top_of_the_module_names_every_error(error):
         ("SchemaNewer", 2),
         ("NotAllowed", 2),
         ("IdempotencyConflict", 2),
-        ("JobFailed", 3),
         ("NotFound", 5),
         ("WaitTimeout", 6),
         ("DatabaseUnreachable", 8),
-        ("Interrupted", 130),
     ],
 )
 def test_each_error_has_its_exit_code(name, exit_code):

@@ -1,15 +1,13 @@
 """The named bounds, the profiles made of them, and what is late by them."""
 
 import inspect
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from backstay.core import deadlines
-from backstay.core.deadlines import deadline_at, job_timed_out, past_deadline, remaining_ms, run_budget_ms, timed_out
+from backstay.core.deadlines import past_deadline, timed_out
 from backstay.core.errors import UsageError
 from backstay.core.limits import RANGES, Limits, reconcile_after_ms
 from backstay.core.profiles import PROFILES, profile_named
@@ -85,11 +83,10 @@ def test_a_profile_that_nobody_knows_is_answered_with_the_names_of_those_there_a
         profile_named("bold")
 
 
-@pytest.mark.parametrize(("late", "seconds"), [(timed_out, 7_200), (job_timed_out, 172_800)])
-def test_items_and_jobs_are_late_once_they_are_older_than_their_limit(late, seconds):
-    created_at = NOW - seconds * 1_000
-    assert not late(created_at, NOW, BALANCED)
-    assert late(created_at - 1, NOW, BALANCED)
+def test_an_item_is_late_once_it_is_older_than_its_limit():
+    created_at = NOW - 7_200_000
+    assert not timed_out(created_at, NOW, BALANCED)
+    assert timed_out(created_at - 1, NOW, BALANCED)
 
 
 def test_an_item_in_submitting_does_not_escape_its_timeout_because_no_state_is_asked_for():
@@ -97,29 +94,10 @@ def test_an_item_in_submitting_does_not_escape_its_timeout_because_no_state_is_a
     assert "states" not in vars(deadlines)
 
 
-def test_a_deadline_counts_from_creation_and_is_still_in_time_itself():
-    deadline = deadline_at(NOW, 1_200)
-    assert deadline == NOW + 1_200_000
-    assert not past_deadline(deadline, NOW + 1_200_000)
-    assert past_deadline(deadline, NOW + 1_200_001)
+def test_at_the_deadline_itself_the_work_is_still_in_time():
+    assert not past_deadline(NOW, NOW)
+    assert past_deadline(NOW, NOW + 1)
 
 
 def test_work_without_a_deadline_is_never_past_it():
-    assert deadline_at(NOW, None) is None
     assert not past_deadline(None, NOW)
-    assert remaining_ms(None, NOW) is None
-
-
-@pytest.mark.parametrize(
-    ("deadline", "budget_ms"),
-    [(None, 300_000), (NOW + 900_000, 300_000), (NOW + 5_000, 5_000), (NOW, 0), (NOW - 5_000, 0)],
-)
-def test_one_run_takes_its_limit_or_the_time_left_to_the_deadline(deadline, budget_ms):
-    assert run_budget_ms(deadline, NOW, BALANCED) == budget_ms
-
-
-@given(st.none() | st.integers(0, 2 * NOW), st.integers(0, 2 * NOW), st.floats(0.001, 86_400))
-def test_a_run_never_outlasts_its_limit_or_its_deadline(deadline, now_ms, seconds):
-    budget_ms = run_budget_ms(deadline, now_ms, replace(BALANCED, handler_timeout_seconds=seconds))
-    assert 0 <= budget_ms <= round(seconds * 1_000)
-    assert deadline is None or budget_ms == 0 or now_ms + budget_ms <= deadline

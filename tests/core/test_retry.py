@@ -1,6 +1,5 @@
 """How long an item waits before it is tried again."""
 
-import json
 import random
 from dataclasses import replace
 
@@ -120,37 +119,6 @@ def test_a_policy_that_nobody_knows_is_answered_with_the_names_of_those_there_ar
     assert policy_named("gateway") is GATEWAY
     with pytest.raises(UsageError, match="'gatway'; choose from gateway, queue, timed, none"):
         policy_named("gatway")
-
-
-@pytest.mark.parametrize("policy", NAMED.values(), ids=list(NAMED))
-def test_a_policy_survives_the_row_it_is_stored_in(policy):
-    assert RetryPolicy.from_dict(json.loads(json.dumps(policy.to_dict()))) == policy
-
-
-@given(POLICIES)
-def test_any_policy_survives_the_row_it_is_stored_in(policy):
-    assert RetryPolicy.from_dict(json.loads(json.dumps(policy.to_dict()))) == policy
-
-
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
-        ({"base_ms": "soon"}, "base_ms must be a number"),
-        ({"base_ms": True}, "base_ms must be a number"),
-        ({"spread": float("nan")}, "spread must be a number"),
-        ({"attempts_max": 0}, "attempts_max must be at least 1"),
-    ],
-)
-def test_a_stored_policy_that_makes_no_sense_is_refused_by_field(change, sentence):
-    with pytest.raises(UsageError, match=sentence):
-        RetryPolicy.from_dict({**QUEUE.to_dict(), **change})
-
-
-def test_a_stored_policy_that_lacks_a_field_is_refused_by_field():
-    stored = QUEUE.to_dict()
-    del stored["cap_ms"]
-    with pytest.raises(UsageError, match="lacks cap_ms"):
-        RetryPolicy.from_dict(stored)
 
 
 @pytest.mark.parametrize(

@@ -101,12 +101,12 @@ WHERE state = 'submitting' AND leased_by = :worker AND lease_expires_at IS NOT N
 -- Holds on to running items. An item missing from the answer is lost to its holder.
 UPDATE items SET lease_expires_at = {now} + :lease_ms
 FROM {batch(id bigint, fence bigint)}
-WHERE items.id = batch.id AND items.fence = batch.fence AND items.state = 'submitting'
+WHERE items.id = batch.id AND items.fence = batch.fence AND coalesce(items.state, '') = 'submitting'
 RETURNING items.id, items.fence;
 
 -- name: report_progress
 -- How far a running item is, said by its holder.
 UPDATE items SET progress = batch.progress
 FROM {batch(id bigint, fence bigint, progress bigint)}
-WHERE items.id = batch.id AND items.fence = batch.fence AND items.state = 'submitting'
+WHERE items.id = batch.id AND items.fence = batch.fence AND coalesce(items.state, '') = 'submitting'
 RETURNING items.id;

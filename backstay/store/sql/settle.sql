@@ -2,6 +2,8 @@
 
 -- name: settle_items
 -- What became of claimed items that share a fate. Guarded by state and fence: an item missing from the answer was lost.
+-- The state is compared behind coalesce to keep PostgreSQL off the partial indexes on it: it would join every leased item
+-- with every row of the batch, where one probe of the primary key for each row is meant.
 -- Who has given an item up holds no lease: the same settlement, sent again because its answer was lost, changes nothing.
 UPDATE items SET
     state = :state,
@@ -16,8 +18,8 @@ UPDATE items SET
     finished_at = CASE WHEN :state IN ('succeeded', 'failed', 'skipped', 'cancelled') THEN {now} END,
     timed_out_at = CASE WHEN :timed_out = 1 THEN {now} END
 FROM {batch(id bigint, fence bigint, delay_ms bigint, provider_task_id text)}
-WHERE items.id = batch.id AND items.fence = batch.fence AND items.state = :was AND items.leased_by IS NOT NULL
-  AND items.state IN ('submitting', 'processing') AND (items.state = 'submitting' OR :state <> 'submitting')
+WHERE items.id = batch.id AND items.fence = batch.fence AND coalesce(items.state, '') = :was AND items.leased_by IS NOT NULL
+  AND :was IN ('submitting', 'processing') AND (:was = 'submitting' OR :state <> 'submitting')
 RETURNING items.id, items.fence;
 
 -- name: write_events
@@ -68,8 +70,8 @@ WITH few AS MATERIALIZED (
         finished_at = CASE WHEN :state IN ('succeeded', 'failed', 'skipped', 'cancelled') THEN {now} END,
         timed_out_at = CASE WHEN :timed_out = 1 THEN {now} END
     FROM few
-    WHERE items.id = few.id AND items.fence = few.fence AND items.state = :was AND items.leased_by IS NOT NULL
-      AND items.state IN ('submitting', 'processing') AND (items.state = 'submitting' OR :state <> 'submitting')
+    WHERE items.id = few.id AND items.fence = few.fence AND coalesce(items.state, '') = :was AND items.leased_by IS NOT NULL
+      AND :was IN ('submitting', 'processing') AND (:was = 'submitting' OR :state <> 'submitting')
     RETURNING items.id, items.fence, items.job_id
 ), tried AS (
     INSERT INTO attempts (item_id, fence, number, outcome, started_at, ended_at, error_code, message, provider_status,

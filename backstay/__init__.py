@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 __all__ = [
+    "Answer",
     "Backstay",
     "BackstayError",
     "BreakerPolicy",
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from backstay.core.limits import Limits
     from backstay.core.retry import RetryPolicy
     from backstay.handlers.context import Context
-    from backstay.handlers.task import done, gone_wrong, running
+    from backstay.handlers.task import Answer, done, gone_wrong, running
     from backstay.sync import SyncBackstay
 
 _HOMES = {
@@ -56,6 +57,7 @@ _HOMES = {
     "RetryPolicy": "core.retry",
     "SyncBackstay": "sync",
     "Context": "handlers.context",
+    "Answer": "handlers.task",
     "done": "handlers.task",
     "gone_wrong": "handlers.task",
     "running": "handlers.task",

@@ -132,7 +132,7 @@ class Backstay:
 
     async def submit(self, handler: str | Handler, items: Items, **options: Any) -> Job:
         """Queues items: a list, an iterator or an async iterator of JSON payloads. Options: see `Options`."""
-        named = self.handlers[handler] if isinstance(handler, str) else handler
+        named = self.handlers[handler if isinstance(handler, str) else getattr(handler, "name", repr(handler))]
         if options.get("deadline_seconds") is None:
             options["deadline_seconds"] = named.rules.deadline_seconds
 
@@ -150,7 +150,7 @@ class Backstay:
     async def working(self, concurrency: int | None = None) -> AsyncIterator[Worker]:
         """Runs a worker in this process while the block runs."""
         client = await self.open()
-        made = wiring.parts(client.store, self.handlers, self.limits, self.bus)
+        made = wiring.parts(client.store, self.handlers, self.limits, self.bus, self.settings)
         worker = wiring.worker(self.url, made, concurrency or self.limits.worker_concurrency)
         await worker.start()
         self._workers.append(worker)
@@ -163,7 +163,7 @@ class Backstay:
     async def tick(self, depth: int = 0) -> TickReport:
         """One bounded invocation; ask for another when its report says so."""
         client = await self.open()
-        made = wiring.parts(client.store, self.handlers, self.limits, self.bus)
+        made = wiring.parts(client.store, self.handlers, self.limits, self.bus, self.settings)
         return await Tick(wiring.crew(self.url, made, self.limits.tick_concurrency)).run(depth)
 
     def _wake(self) -> None:

@@ -13,13 +13,14 @@ from backstay.core.failures import one_line
 from backstay.core.ids import position_of, show_item
 from backstay.core.models import delivery_named
 from backstay.core.retry import policy_named
-from backstay.core.states import ItemState
+from backstay.core.states import ItemState, StopReason
 from backstay.observe.bus import Bus
 from backstay.store.store import Store
 from backstay.store.submit import CHUNK_ITEMS, Chunk, NewJob, OpenJob, check_same
 from backstay.store.views import JobView, ResultRow
 
 PRIORITY_MAX = 9
+DEADLINE_SECONDS_MAX = 366 * 86_400
 BODY_CHARACTERS_MAX = 64 * 1024 * 1024
 WAIT_SECONDS_FIRST = 0.001
 WAIT_SECONDS_MAX = 0.25
@@ -41,7 +42,7 @@ class Options:
     def check(self) -> None:
         if not (isinstance(self.priority, int) and 0 <= self.priority <= PRIORITY_MAX):
             raise UsageError(f"priority must be from 0 to {PRIORITY_MAX}, not {self.priority}")
-        if self.deadline_seconds is not None and self.deadline_seconds <= 0:
+        if self.deadline_seconds is not None and not _is_time(self.deadline_seconds):
             raise UsageError(f"the deadline must be in the future, not in {self.deadline_seconds} s")
         if self.retry is not None:
             policy_named(self.retry)
@@ -50,6 +51,10 @@ class Options:
         key = self.idempotency_key
         if key is not None and not (1 <= len(key) <= 255 and key.isprintable()):
             raise UsageError("an idempotency key has 1 to 255 characters that can be printed")
+
+
+def _is_time(seconds: object) -> bool:
+    return isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds <= DEADLINE_SECONDS_MAX
 
 
 class Result(NamedTuple):
@@ -229,9 +234,8 @@ class Job:
         """Waiting items end now, running ones as soon as their workers hear of it."""
         store, owner = self._client.store, self._client.owner
         await store.cancel(self.id, owner)
-        for job_id, reason in await store.stopping():
-            while job_id == self.id and (await store.end_stopped(job_id, reason)).more:
-                pass
+        while (await store.end_stopped(self.id, StopReason.CANCEL)).more:
+            pass
 
     async def retry(self) -> int:
         """Queues every failed item afresh; returns how many."""
@@ -246,7 +250,7 @@ def _result(row: ResultRow) -> Result:
         position=position_of(row.id),
         state=ItemState(row.state),
         payload=json.loads(row.body),
-        value=None if row.result is None else json.loads(row.result),
+        value=json.loads(row.result) if row.result is not None and row.state == ItemState.SUCCEEDED else None,
         error_code=row.error_code,
         message=row.message,
         attempts=row.attempt_count,

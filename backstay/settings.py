@@ -24,7 +24,7 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    database_url: str | None = None
+    database_url: str | None = Field(None, repr=False)
     owner: str = "local"
     profile: str = "balanced"
     app: str | None = None

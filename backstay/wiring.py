@@ -7,11 +7,13 @@ from urllib.parse import urlsplit
 from backstay.clock import Clock, Tasks, new_incarnation, new_random
 from backstay.core.errors import UsageError
 from backstay.core.limits import Limits
+from backstay.core.retry import NAMED
 from backstay.engine.crew import Crew
 from backstay.engine.parts import Parts
 from backstay.engine.worker import Worker
 from backstay.handlers.registry import Registry
 from backstay.observe.bus import Bus
+from backstay.settings import Settings
 from backstay.store import schema
 from backstay.store.durability import Promise, postgres_promises, sqlite_promises
 from backstay.store.sqlite import SQLiteDatabase
@@ -94,8 +96,9 @@ async def open_store(url: str, clock: Clock | None = None) -> Store:
     return store
 
 
-def parts(store: Store, registry: Registry, limits: Limits, bus: Bus) -> Parts:
-    return Parts(store, registry, limits, Clock(), new_random(), Tasks(), bus, new_incarnation())
+def parts(store: Store, registry: Registry, limits: Limits, bus: Bus, settings: Settings) -> Parts:
+    policies = {**NAMED, "gateway": settings.gateway_policy()}
+    return Parts(store, registry, limits, Clock(), new_random(), Tasks(), bus, new_incarnation(), policies)
 
 
 def crew(url: str, made: Parts, concurrency: int) -> Crew:

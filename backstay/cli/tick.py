@@ -80,7 +80,7 @@ async def _tick(app: "Backstay", depth: int) -> "tuple[TickReport | None, int]":
     from backstay.engine.tick import Tick
 
     client = await app.open()
-    made = wiring.parts(client.store, app.handlers, app.limits, app.bus)
+    made = wiring.parts(client.store, app.handlers, app.limits, app.bus, app.settings)
     crew = wiring.crew(app.url, made, app.limits.tick_concurrency)
     invocation = made.tasks.spawn(Tick(crew).run(depth))
     loop = asyncio.get_running_loop()

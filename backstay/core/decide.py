@@ -20,13 +20,17 @@ from backstay.core.outcomes import (
     Succeeded,
     Terms,
 )
-from backstay.core.retry import next_delay_ms
+from backstay.core.retry import RETRY_AFTER_FLOOR_MS, next_delay_ms
 from backstay.core.states import ItemState
+
+APART_MS = 5_000
 
 
 def decide(item: Claimed, outcome: Outcome, terms: Terms, now_ms: int, rng: Random) -> Settlement:
     """The item's next state. Pure: the same arguments give the same settlement."""
     match outcome:
+        case Succeeded() if past_deadline(item.deadline_at, now_ms):
+            return _too_late(item, outcome, now_ms)
         case Succeeded():
             return _end(item, ItemState.SUCCEEDED, now_ms, outcome=outcome)
         case Skipped():
@@ -46,11 +50,19 @@ def decide(item: Claimed, outcome: Outcome, terms: Terms, now_ms: int, rng: Rand
         case NeverArrived():
             return _never_arrived(item, terms, now_ms)
         case CannotAsk():
-            return _cannot_ask(item, terms, now_ms)
+            return _cannot_ask(item, terms, now_ms, rng)
         case Failed():
             return _failed(item, outcome, terms, now_ms, rng)
         case _:
             assert_never(outcome)
+
+
+def _too_late(item: Claimed, outcome: Succeeded, now_ms: int) -> Settlement:
+    """The deadline has passed, so the item has failed; what came is kept with the attempt, for a person to see."""
+    failure = Failure(ErrorCode.GW_TIMEOUT, FailureKind.BUSINESS, "the deadline passed before the result came")
+    settled = _end(item, ItemState.FAILED, now_ms, outcome=Failed(failure, outcome.usage), timed_out=1)
+    kept = settled.attempt._replace(result=outcome.result) if settled.attempt else None
+    return settled._replace(attempt=kept)
 
 
 def _failed(item: Claimed, outcome: Failed, terms: Terms, now_ms: int, rng: Random) -> Settlement:
@@ -64,7 +76,7 @@ def _failed(item: Claimed, outcome: Failed, terms: Terms, now_ms: int, rng: Rand
             return _to_be_asked(item, outcome, now_ms)
         case FailureKind.UNKNOWN if item.state == ItemState.SUBMITTING and terms.delivery is Delivery.AT_MOST_ONCE:
             unknown = Failure(ErrorCode.UNKNOWN, FailureKind.UNKNOWN, f"outcome unknown: {failure.message}")
-            return _end(item, ItemState.FAILED, now_ms, outcome=Failed(unknown))
+            return _end(item, ItemState.FAILED, now_ms, outcome=Failed(unknown, outcome.usage))
         case FailureKind.THROTTLED | FailureKind.INFRASTRUCTURE | FailureKind.UNKNOWN:
             return _retry(item, outcome, terms, now_ms, rng)
         case _:
@@ -84,6 +96,9 @@ def _retry(item: Claimed, outcome: Failed, terms: Terms, now_ms: int, rng: Rando
     if terms.policy.attempts_max is not None and spent >= terms.policy.attempts_max and not outcome.probe:
         return _end(item, ItemState.FAILED, now_ms, outcome=outcome)
     repeat = failure.kind is FailureKind.UNKNOWN and item.state == ItemState.SUBMITTING
+    delay_ms = next_delay_ms(terms.policy, max(spent - 1, 0), failure.retry_after_ms, rng)
+    if spent == item.attempt_count:
+        delay_ms = max(delay_ms, RETRY_AFTER_FLOOR_MS)  # what costs no attempt must not spin
     return Settlement(
         item.id,
         item.fence,
@@ -93,7 +108,7 @@ def _retry(item: Claimed, outcome: Failed, terms: Terms, now_ms: int, rng: Rando
         round=item.round + outcome.task_ended,
         rescues=item.rescues,
         repeats=item.repeats + repeat,
-        delay_ms=next_delay_ms(terms.policy, max(spent - 1, 0), failure.retry_after_ms, rng),
+        delay_ms=delay_ms,
         error_code=failure.code,
         attempt=_attempt(item, "retry", now_ms, outcome),
         act="repeat" if repeat else None,
@@ -138,16 +153,18 @@ def _never_arrived(item: Claimed, terms: Terms, now_ms: int) -> Settlement:
     return _back(item, act="rescued", detail="asked: the provider never had it", rescues=1)
 
 
-def _cannot_ask(item: Claimed, terms: Terms, now_ms: int) -> Settlement:
+def _cannot_ask(item: Claimed, terms: Terms, now_ms: int, rng: Random) -> Settlement:
     if terms.delivery is Delivery.AT_MOST_ONCE:
         message = "outcome unknown: the worker was lost during the call"
         return _end(item, ItemState.FAILED, now_ms, outcome=Failed(_unknown(message)))
     if item.rescues >= terms.limits.rescues_max:
         message = f"outcome unknown: the worker was lost during {item.rescues + 1} calls"
         return _end(item, ItemState.FAILED, now_ms, outcome=Failed(_unknown(message)))
-    return _back(
+    back = _back(
         item, act="repeat", detail="the worker was lost during the call; it is sent again", rescues=1, repeats=1
     )
+    # One item among them may be what kills the workers: from the second time on they are spread out in time.
+    return back if item.rescues == 0 else back._replace(delay_ms=int(rng.uniform(0, APART_MS << item.rescues)))
 
 
 def _unknown(message: str) -> Failure:
@@ -199,7 +216,8 @@ def _too_old(item: Claimed, terms: Terms, now_ms: int, last: str, outcome: Faile
         f"item exceeded its timeout of {hours:g} h; last: {last}",
         provider_status=outcome.failure.provider_status if outcome else None,
     )
-    return _end(item, ItemState.FAILED, now_ms, outcome=Failed(failure), timed_out=1)
+    usage = outcome.usage if outcome else None
+    return _end(item, ItemState.FAILED, now_ms, outcome=Failed(failure, usage), timed_out=1)
 
 
 def _end(

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from backstay.core.breaker import Breaker
+from backstay.core.failures import one_line
 from backstay.core.models import Settlement
 from backstay.core.states import JobState
 
@@ -97,6 +98,9 @@ class Trouble:
 
     where: str
     message: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "message", one_line(self.message))
 
 
 @dataclass(frozen=True, slots=True)

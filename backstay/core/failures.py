@@ -71,6 +71,7 @@ class Failure:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "message", one_line(self.message))
+        object.__setattr__(self, "code", public_code(self.code))  # a handler may have made one up
 
 
 _BY_STATUS: Final[Mapping[int, tuple[ErrorCode, FailureKind]]] = MappingProxyType(

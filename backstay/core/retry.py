@@ -93,8 +93,13 @@ def next_delay_ms(policy: RetryPolicy, attempt: int, retry_after_ms: int | None,
     return min(max(retry_after_ms, RETRY_AFTER_FLOOR_MS), RETRY_AFTER_CAP_MS)
 
 
-def retry_after_ms_of(seconds: float | None) -> int | None:
-    return None if seconds is None or math.isnan(seconds) else _within_a_year(seconds * 1_000)
+def retry_after_ms_of(seconds: float | str | None) -> int | None:
+    """Also of a header's text, as it is often passed on; what is no number says nothing."""
+    try:
+        number = math.nan if seconds is None else float(seconds)
+    except (TypeError, ValueError):
+        return None
+    return None if math.isnan(number) else _within_a_year(number * 1_000)
 
 
 def parse_retry_after(value: str, now_ms: int | None) -> int | None:

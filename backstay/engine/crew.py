@@ -45,7 +45,8 @@ class Crew:
         self._loops: list[asyncio.Task[None]] = []
         self._observing: set[asyncio.Task[None]] = set()
         self.promote_at = float("-inf")  # on the steady clock: when waiting items may be due
-        self.claim_broke_off = False  # the database was lost during a claim: what it did is not known here
+        self._claims = 0
+        self._broken_off: str | None = None  # a claim whose answer never came: what it did is not known here
 
     async def start(self) -> None:
         parts = self.parts
@@ -74,13 +75,16 @@ class Crew:
         wants = await self.gate.wants(room)
         if not wants:
             return 0
-        if self.claim_broke_off:
-            # It may have been committed: what it gave this worker was never sent, so it goes back at no cost.
-            await parts.store.disown(parts.worker, [flight.item.id for flight in self.flights.all()])
-            self.claim_broke_off = False
+        await self.disown()
         now = parts.clock.monotonic()
         promoting = now >= self.promote_at
-        taken = await parts.store.claim(wants, parts.worker, parts.lease_ms, parts.met(), promoting, room)
+        self._claims += 1
+        name = f"{parts.worker}:{self._claims}"
+        try:
+            taken = await parts.store.claim(wants, name, parts.lease_ms, parts.met(), promoting, room)
+        except BaseException:
+            self._broken_off = name
+            raise
         self.wanting = taken.more
         if promoting:
             self.promote_at = now + PROMOTE_SECONDS
@@ -89,6 +93,12 @@ class Crew:
             self.executor.start(taken.items, now, self.gate.probing)
             parts.emit(ItemsClaimed(parts.worker, len(taken.items)))
         return len(taken.items)
+
+    async def disown(self) -> None:
+        """Gives back what a claim that broke off may have won: it never came here, so it was never sent."""
+        if self._broken_off is not None:
+            await self.parts.store.disown(self._broken_off)
+            self._broken_off = None
 
     def _slot_freed(self) -> None:
         self.freed.set()
@@ -120,6 +130,7 @@ class Crew:
                 await self.settler.drained()
                 await asyncio.gather(*self._observing)
                 await self.gate.give_probes()
+                await self.disown()
                 await self.parts.store.leave(self.parts.worker)
         except (TimeoutError, DatabaseUnreachable) as error:
             self.parts.emit(Trouble("stop", f"the database did not take the last words: {error}"))

@@ -8,6 +8,7 @@ from backstay.core.events import ItemLogged, Trouble
 from backstay.core.failures import ErrorCode, Failure, FailureKind, failure_of_exception, one_line
 from backstay.core.models import Claimed
 from backstay.core.outcomes import Failed, HandedBack, Interrupted, NeverArrived, Outcome, Skipped, Stopped
+from backstay.engine.calling import ask_provider
 from backstay.engine.flight import Cut, Flight, Flights
 from backstay.engine.parts import Parts
 from backstay.engine.settler import Settler
@@ -37,8 +38,8 @@ class Executor:
             flight = Flight(item, plan, context, started)
             flight.probe = plan.handler.provider in probing
             self._flights.add(flight)
+            self._flights.running += 1
             flight.task = parts.tasks.start(self._fly(flight))
-        self._flights.running += len(items)
 
     async def _fly(self, flight: Flight) -> None:
         try:
@@ -65,19 +66,29 @@ class Executor:
             return await flight.plan.handler.run(flight.item.body, context)
         except asyncio.CancelledError:
             return self._of_cut(flight)
-        except Skip as skip:
-            return Skipped(one_line(str(skip)))
-        except (Exception, SystemExit) as error:  # a handler that exits must not take the worker with it
+        except BaseException as error:  # a handler that exits, or worse, must not take the worker with it
+            return self._of_error(error, flight)
+
+    def _of_error(self, error: BaseException, flight: Flight) -> Outcome:
+        """What a handler raised, whatever it is: even what cannot say its own name ends the run with a reason."""
+        try:
+            if isinstance(error, Skip):
+                return Skipped(one_line(str(error)))
             failure = failure_of_exception(error, self._parts.clock.now_ms())
-            return Failed(failure, context.used, probe=flight.probe)
+        except BaseException:
+            message = f"{type(error).__name__}, which could not be shown"
+            failure = Failure(ErrorCode.UNKNOWN, FailureKind.BUSINESS, message)
+        return Failed(failure, flight.context.used, probe=flight.probe)
 
     async def _ask(self, flight: Flight) -> Outcome | None:
         """What became of an earlier call; None when the provider is certain that it never came."""
         try:
-            answer = await flight.plan.handler.ask(client_ref(flight.plan.job, flight.item))
+            ref = client_ref(flight.plan.job, flight.item)
+            answer = await ask_provider(self._parts, lambda: flight.plan.handler.ask(ref))
         except Exception as error:  # not certain, so nothing is sent
-            self._parts.emit(Trouble(f"look-up at {flight.plan.handler.provider}", failure_of_exception(error).message))
-            return HandedBack("the look-up failed")
+            failure = failure_of_exception(error)
+            self._parts.emit(Trouble(f"look-up at {flight.plan.handler.provider}", failure.message))
+            return Failed(Failure(failure.code, FailureKind.THROTTLED, f"the look-up failed: {failure.message}"))
         return None if isinstance(answer, NeverArrived) else answer
 
     def _of_unsent(self, cut: Cut) -> Outcome | None:

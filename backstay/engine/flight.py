@@ -8,6 +8,8 @@ from backstay.core.models import Claimed
 from backstay.engine.parts import Plan
 from backstay.handlers.context import Context
 
+DEAF_SECONDS = 10.0
+
 
 class Cut(StrEnum):
     """Why a run was cut off from outside."""
@@ -73,8 +75,11 @@ class Flights:
             flight.cut_off(why)
         self.cut_short += len(flying)
 
-    def leases(self) -> list[tuple[int, int]]:
-        return list(self._held)
+    def leases(self, now: float) -> list[tuple[int, int]]:
+        """What is to be held on to: not a run that goes on long after its time, deaf to its cut. Others take it up."""
+        return [
+            lease for lease, flight in list(self._held.items()) if now < flight.ends + DEAF_SECONDS or not flight.flying
+        ]
 
     def cut_overdue(self, now: float) -> None:
         """Cuts off the runs whose time is over. One pass over all is cheaper than a timer for each."""

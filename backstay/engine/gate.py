@@ -1,5 +1,6 @@
 """Decides how much may be claimed now: breakers and holds, as all workers see them, and this worker's own limits."""
 
+import asyncio
 from collections import defaultdict, deque
 from collections.abc import Sequence
 
@@ -115,6 +116,7 @@ class Gate:
         """Tells all workers what the provider's answers were. In calm weather nobody needs to know."""
         calls: dict[str, list[Call]] = defaultdict(list)
         handlers: dict[str, Handler] = {}
+        held: dict[str, tuple[Handler, str]] = {}
         for settlement, item, plan, outcome, _ in _telling(group):
             handler = plan.handler
             call = _call(item.claimed_at, settlement, outcome)
@@ -122,7 +124,9 @@ class Gate:
                 calls[handler.provider].append(call)
                 handlers[handler.provider] = handler
             if isinstance(outcome, Failed) and outcome.failure.kind is FailureKind.HELD:
-                await self.hold(handler, outcome.failure.message)
+                held[handler.provider] = (handler, outcome.failure.message)
+        for handler, reason in held.values():
+            await self.hold(handler, reason)
         for provider, made in calls.items():
             await self.observe_calls(handlers[provider], made)
 
@@ -158,7 +162,8 @@ class Gate:
         if handler.rules.health is None:
             return True
         try:
-            await handler.rules.health()
+            async with asyncio.timeout(self._parts.limits.call_timeout_seconds):
+                await handler.rules.health()
         except Exception as error:
             self._parts.emit(Trouble(f"health of {handler.provider}", type(error).__name__))
             return False

@@ -14,7 +14,7 @@ OpenStore = Callable[[], Awaitable[Store]]
 
 async def beat(store: Store, flights: Flights, parts: Parts) -> set[tuple[int, int]]:
     """One beat: extends every lease held and returns those that are no longer ours, as (item, fence)."""
-    return await store.extend(flights.leases(), parts.lease_ms, parts.worker)
+    return await store.extend(flights.leases(parts.clock.monotonic()), parts.lease_ms, parts.worker)
 
 
 def let_go(lost: set[tuple[int, int]], flights: Flights, parts: Parts) -> None:

@@ -1,6 +1,6 @@
 """What every part of the engine shares: the store, the handlers, the bounds, time, chance and the bus."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from backstay.core.events import Event
 from backstay.core.limits import Limits, reconcile_after_ms
 from backstay.core.models import Claimed, Delivery, JobTerms
 from backstay.core.outcomes import Terms
-from backstay.core.retry import policy_named
+from backstay.core.retry import NAMED, RetryPolicy
 from backstay.handlers.handler import Handler
 from backstay.handlers.registry import Registry
 from backstay.handlers.task import TaskHandler
@@ -39,6 +39,9 @@ class Parts:
     tasks: Tasks
     bus: Bus
     worker: str  # this incarnation's name
+    policies: Mapping[str, RetryPolicy] = field(
+        default_factory=lambda: NAMED
+    )  # what a job's choice of retry means here
     _jobs: dict[int, JobTerms] = field(default_factory=dict)
     _older: dict[int, JobTerms] = field(default_factory=dict)
     _plans: dict[int, Plan] = field(default_factory=dict)
@@ -70,7 +73,7 @@ class Parts:
     def _make_plan(self, handler: Handler, job: JobTerms) -> Plan:
         rules = handler.rules
         terms = Terms(
-            policy=rules.retry if job.retry is None else policy_named(job.retry),
+            policy=rules.retry if job.retry is None else self.policies[job.retry],
             delivery=rules.delivery if job.delivery is None else Delivery(job.delivery),
             limits=self.limits,
             askable=handler.askable,

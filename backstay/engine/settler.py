@@ -61,7 +61,10 @@ class Settler:
     async def run(self) -> None:
         while True:
             await self._there.wait()
-            await self.run_once()
+            try:
+                await self.run_once()
+            except Exception as error:  # what was in hand is rescued when its leases end; the rest must not wait
+                self._parts.emit(Trouble("settle", f"{type(error).__name__}: {error}"))
 
     async def drained(self) -> None:
         """Returns when everything put so far is committed."""

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from backstay.core.deadlines import timed_out
+from backstay.core.errors import DatabaseUnreachable
 from backstay.core.events import ItemsExpired, ItemsRescued, JobEnded, JobsTimedOut, Trouble
 from backstay.core.failures import ErrorCode, Failure, FailureKind, failure_of_exception
 from backstay.core.models import Claimed
@@ -27,17 +28,20 @@ class Sweeper:
         self._gate = gate
         self._settler = settler
         self._parked: set[int] = set()
+        # After an outage the living must have had time to extend their leases and settle what they hold.
+        self._patient_until = float("-inf")
 
     async def run_once(self) -> None:
-        """One sweep: job limits first, then deadlines, stopped jobs and lost items."""
-        steps = (self.stop_overdue, self.expire, self.end_stopped, self._gate.refresh, self.rescue, self.park)
-        for step in (*steps, self._gate.heal):
+        """One sweep: job limits first, then deadlines, stopped jobs, paused ones and the health of held providers."""
+        for step in (self.stop_overdue, self.expire, self.end_stopped, self.park, self._gate.refresh, self._gate.heal):
             await self._past_trouble(step)
 
     async def _past_trouble(self, step: Callable[[], Awaitable[None]]) -> None:
         try:
             await step()
         except Exception as error:
+            if isinstance(error, DatabaseUnreachable):
+                self._patient_until = self._parts.clock.monotonic() + 1.5 * self._parts.limits.heartbeat_seconds
             self._parts.emit(Trouble(f"sweep: {step.__name__}", failure_of_exception(error).message))
 
     async def stop_overdue(self) -> None:
@@ -56,12 +60,18 @@ class Sweeper:
 
     async def end_stopped(self) -> None:
         """Ends the items of cancelled and overdue jobs, a chunk at a time, each job in its turn."""
-        for job_id, reason in await self._parts.store.stopping():
-            for _ in range(PASSES_MAX):
-                swept = await self._parts.store.end_stopped(job_id, reason)
-                self._tell_ended(swept.ended_jobs)
-                if not swept.more:
-                    break
+        cursor = 0
+        while jobs := await self._parts.store.stopping(cursor):
+            cursor = jobs[-1][0]
+            for job_id, reason in jobs:
+                await self._end(job_id, reason)
+
+    async def _end(self, job_id: int, reason: StopReason) -> None:
+        for _ in range(PASSES_MAX):
+            swept = await self._parts.store.end_stopped(job_id, reason)
+            self._tell_ended(swept.ended_jobs)
+            if not swept.more:
+                break
 
     async def park(self) -> None:
         """Keeps paused jobs out of the claim's way, each once per pause; mends a resume that broke off."""
@@ -74,28 +84,32 @@ class Sweeper:
             await store.unpark(job_id)
 
     async def rescue(self) -> None:
-        """Takes up items whose holder is gone. One that may have been sent is asked about, never sent blindly."""
+        """Takes up items whose holder is gone. One that may have been sent is asked about, never sent blindly.
+
+        Apart from the sweep, because a provider may be slow to answer, and time must not wait for it.
+        """
+        if self._parts.clock.monotonic() < self._patient_until:
+            return
+        await self._gate.refresh()
         for handler in self._parts.registry:
             if handler.askable and not self._gate.may_call(handler):
                 continue
             for _ in range(PASSES_MAX):
-                if await self._rescue(handler) < RESCUE_ITEMS_MAX:
+                if not await self._rescue(handler):
                     break
 
-    async def _rescue(self, handler: Handler) -> int:
+    async def _rescue(self, handler: Handler) -> bool:
+        """One pass; whether there may be more. What must be asked about is taken only as fast as it can be asked."""
         parts = self._parts
-        rescuer = f"{parts.worker}:rescue"  # not the worker's own name: it may have been sent, so it is never disowned
-        taken = await parts.store.rescue(
-            handler.name, handler.askable, RESCUE_ITEMS_MAX, rescuer, parts.lease_ms, parts.met()
-        )
+        items_max = ASKS_AT_ONCE_MAX if handler.askable else RESCUE_ITEMS_MAX
+        rescuer = f"{parts.worker}:rescue"
+        taken = await parts.store.rescue(handler.name, handler.askable, items_max, rescuer, parts.lease_ms, parts.met())
         parts.remember(taken.jobs)
         if taken.items:
             parts.emit(ItemsRescued(parts.worker, handler.name, len(taken.items)))
             started = parts.clock.monotonic()
-            for first in range(0, len(taken.items), ASKS_AT_ONCE_MAX):
-                some = taken.items[first : first + ASKS_AT_ONCE_MAX]
-                await asyncio.gather(*(self._resolve(handler, item, started) for item in some))
-        return len(taken.items)
+            await asyncio.gather(*(self._resolve(handler, item, started) for item in taken.items))
+        return len(taken.items) == items_max
 
     async def _resolve(self, handler: Handler, item: Claimed, started: float) -> None:
         parts = self._parts

@@ -1,5 +1,7 @@
 """One bounded invocation for cron or a serverless trigger: sweep, poll, submit, time out, finish."""
 
+import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
 
 from backstay.clock import wait_for_event
@@ -35,10 +37,8 @@ class Tick:
         end = started + max(limits.invocation_seconds - MARGIN_SECONDS, limits.invocation_seconds / 2)
         await crew.start()
         try:
-            await crew.sweeper.run_once()
-            await crew.settler.drained()
             # Polls may take half of the items' bound at most: what is paid for comes first, but new work goes on.
-            polled = await crew.poller.run_once(max(limits.tick_items_max // 2, 1))
+            polled = await self._look_after(max(limits.tick_items_max // 2, 1), end)
             claimed = await self._submit(limits.tick_items_max - polled, end)
         finally:
             await crew.stop(max(end - self._clock.monotonic(), 0.0))
@@ -47,6 +47,17 @@ class Tick:
         report = TickReport(depth, claimed, polled, seconds, pending, pending and depth < limits.chain_depth_max)
         crew.parts.emit(TickEnded(depth, claimed + polled, seconds, report.follow_up))
         return report
+
+    async def _look_after(self, polls_max: int, end: float) -> int:
+        """Sweeps, rescues and polls, but not past the invocation's end: a provider may be slow to answer."""
+        crew, polled = self._crew, 0
+        await crew.sweeper.run_once()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(end - self._clock.monotonic(), 0.0)):
+                await crew.sweeper.rescue()
+                await crew.settler.drained()
+                polled = await crew.poller.run_once(polls_max)
+        return polled
 
     async def _submit(self, items_max: int, end: float) -> int:
         """Claims and runs items until there are none, the items' bound is met or the time is over."""

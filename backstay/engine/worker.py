@@ -36,6 +36,7 @@ class Worker:
             self._claims(),
             self._repeat(self.crew.gate.refresh, REFRESH_SECONDS),
             self._repeat(self._sweep, SWEEP_SECONDS),
+            self._repeat(self.crew.sweeper.rescue, SWEEP_SECONDS),
             self._repeat(self.crew.executor.store_progress, PROGRESS_SECONDS),
             self._repeat(self._listen, AGAIN_SECONDS),
         ]
@@ -68,7 +69,6 @@ class Worker:
             except Exception as error:
                 self._parts.emit(Trouble("claim", f"{type(error).__name__}: {error}"))
                 idle = AGAIN_SECONDS
-                self.crew.claim_broke_off = True
             if idle:
                 await wait_for_event(self.crew.wake, idle)
 

@@ -73,8 +73,18 @@ class Context:
 
     def usage(self, input_tokens: int = 0, output_tokens: int = 0, cost_micros: int | None = None) -> None:
         """What this run consumed; kept with the attempt."""
-        self.used = Usage(input_tokens, output_tokens, cost_micros)
+        cost = None if cost_micros is None else _count(cost_micros)
+        self.used = Usage(_count(input_tokens) or 0, _count(output_tokens) or 0, cost)
 
     def log(self, text: str) -> None:
         """A line for the worker's log, marked with this item."""
         self._around.log(self._item.id, text)
+
+
+def _count(number: object) -> int | None:
+    """A count as a database can keep it. A wrong one must not cost the result that was paid for."""
+    try:
+        count = int(number)  # type: ignore[call-overload]
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return count if 0 <= count < 1 << 62 else None

@@ -1,5 +1,6 @@
 """A user's class as a handler of provider tasks: submit, poll, and where the provider can, find and cancel."""
 
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,10 +11,15 @@ from backstay.handlers.context import Context
 from backstay.handlers.handler import Rules
 from backstay.handlers.payload import PayloadType, dump, payload_annotation
 
+Answer = Succeeded | Failed | Skipped | Running  # what a poll says of one task
 
-def done(result: Any) -> Succeeded:
-    """A poll's answer: the task ended well, with this result."""
-    return Succeeded(dump(result, "the result"))
+
+def done(result: Any) -> Succeeded | Failed:
+    """A poll's answer: the task ended well, with this result; one that is not JSON fails its own item only."""
+    try:
+        return Succeeded(dump(result, "the result"))
+    except UsageError as error:
+        return gone_wrong(error.message, retryable=False, code=ErrorCode.UNKNOWN)
 
 
 def running(progress: int | None = None) -> Running:
@@ -27,13 +33,20 @@ def gone_wrong(message: str, retryable: bool = True, code: ErrorCode = ErrorCode
     return Failed(Failure(code, kind, one_line(message)), task_ended=True)
 
 
+def _answer(given: Any) -> Answer:
+    """One bad answer is the business of its own item, not of all that were asked about with it."""
+    if isinstance(given, Succeeded | Failed | Skipped | Running):
+        return given
+    return gone_wrong(f"the poll answered {type(given).__name__}", retryable=False, code=ErrorCode.UNKNOWN)
+
+
 class TaskHandler:
     """Wraps an object with `async submit(item[, context]) -> task id` and `async poll(task_ids) -> {id: answer}`."""
 
     def __init__(self, work: Any, name: str, provider: str, rules: Rules, account: str | None = None) -> None:
         for method in ("submit", "poll"):
-            if not callable(getattr(work, method, None)):
-                raise UsageError(f"task handler {name!r} has no {method}()", hint="it needs submit and poll")
+            if not inspect.iscoroutinefunction(getattr(work, method, None)):
+                raise UsageError(f"task handler {name!r} has no async {method}()", hint="it needs submit and poll")
         annotation, self._wants_context = payload_annotation(work.submit)
         self._work = work
         self._payload = PayloadType(annotation)
@@ -55,9 +68,9 @@ class TaskHandler:
         found = await self._work.find(client_ref)
         return NeverArrived() if found is None else Submitted(_storable(found), self.account)
 
-    async def poll(self, task_ids: Sequence[str]) -> Mapping[str, Succeeded | Failed | Skipped | Running]:
-        answers: Mapping[str, Succeeded | Failed | Skipped | Running] = await self._work.poll(task_ids)
-        return answers
+    async def poll(self, task_ids: Sequence[str]) -> Mapping[str, Answer]:
+        answers = await self._work.poll(task_ids)
+        return {task_id: _answer(answers[task_id]) for task_id in task_ids if task_id in answers}
 
     async def cancel(self, task_id: str) -> None:
         cancel = getattr(self._work, "cancel", None)

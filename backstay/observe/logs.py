@@ -154,7 +154,6 @@ def _settlement(settlement: Settlement) -> dict[str, Any]:
         "duration_ms": attempt.ended_at - attempt.started_at if attempt else None,
         "provider_status": attempt.provider_status if attempt else None,
         "error_code": settlement.error_code,
-        **({"message": attempt.message} if attempt and attempt.message else {}),
         **({"retry_in_ms": settlement.delay_ms} if settlement.state is ItemState.QUEUED else {}),
     }
 

@@ -76,8 +76,8 @@ def rescue(handler: str, askable: bool, items: int, worker: str, lease_ms: int, 
     return Taken(taken, (yield from _meet_jobs(taken, met)))
 
 
-def disown(worker: str, known: Sequence[int]) -> Script[None]:
-    yield Ask("disown", {"worker": worker}, [(item,) for item in known])
+def disown(claimed_as: str) -> Script[None]:
+    yield Ask("disown", {"worker": claimed_as})
 
 
 def extend(held: Sequence[tuple[int, int]], lease_ms: int, worker: str) -> Script[set[tuple[int, int]]]:

@@ -10,6 +10,7 @@ import asyncpg
 
 from backstay.clock import Clock, Tasks
 from backstay.core.errors import DatabaseUnreachable
+from backstay.core.failures import one_line
 from backstay.store.queries import POSTGRES, Ask, Load, Script, queries_for
 from backstay.store.urls import postgres_url
 
@@ -26,17 +27,16 @@ PLANS = {"enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": 
 WAKE_CHANNEL = "backstay_wake"
 
 _AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
-# A restart, a failover, a full disk, a lock held too long: all of them pass, so all of them are waited out.
-_UNREACHABLE = (
-    OSError,
-    TimeoutError,
-    asyncpg.PostgresConnectionError,
-    asyncpg.InterfaceError,
-    asyncpg.InternalClientError,
-    asyncpg.OperatorInterventionError,
-    asyncpg.InsufficientResourcesError,
-    asyncpg.LockNotAvailableError,
-)
+# What PostgreSQL says of the data it was given; trying again would not help.
+_DATA = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError)
+# A restart, a failover, a full disk, a lock held too long, a right withdrawn: all of them pass, so all are waited out.
+_UNREACHABLE = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+
+
+def _lost(error: BaseException) -> DatabaseUnreachable:
+    return DatabaseUnreachable(
+        f"PostgreSQL does not answer as it should: {type(error).__name__}: {one_line(str(error))}"
+    )
 
 
 async def _nothing_to_reset(connection: Any) -> None:
@@ -97,8 +97,10 @@ class PostgresDatabase:
         try:
             async with self._opened().acquire() as connection:
                 return await self._drive(connection, make())
+        except _DATA:
+            raise
         except _UNREACHABLE as error:
-            raise DatabaseUnreachable(f"lost PostgreSQL: {type(error).__name__}") from error
+            raise _lost(error) from error
 
     async def notify(self) -> None:
         """Tells idle workers to look now: at once, and then at most every few milliseconds, however many submit.
@@ -111,7 +113,8 @@ class PostgresDatabase:
         if wait > 0:
             self._ringing = self._tasks.spawn(self._ring_later(wait))
             return
-        await self._ring()
+        with suppress(DatabaseUnreachable):  # only a hint is lost
+            await self._ring()
 
     async def _ring_later(self, seconds: float) -> None:
         await self._clock.sleep(seconds)
@@ -124,8 +127,10 @@ class PostgresDatabase:
         try:
             async with self._opened().acquire() as connection:
                 await connection.execute(f"NOTIFY {WAKE_CHANNEL}")
+        except _DATA:
+            raise
         except _UNREACHABLE as error:
-            raise DatabaseUnreachable(f"lost PostgreSQL: {type(error).__name__}") from error
+            raise _lost(error) from error
 
     async def listen(self, wake: Callable[[], None]) -> None:
         """Calls `wake` on every hint; call again when the connection was lost."""
@@ -146,11 +151,13 @@ class PostgresDatabase:
             try:
                 async with pool.acquire() as connection, connection.transaction():
                     return await self._drive(connection, make())
-            except _AGAIN:
+            except _AGAIN as error:
                 if left == 0:
-                    raise
+                    raise _lost(error) from error
+            except _DATA:
+                raise
             except _UNREACHABLE as error:
-                raise DatabaseUnreachable(f"lost PostgreSQL: {type(error).__name__}") from error
+                raise _lost(error) from error
         raise AssertionError("unreachable")
 
     async def _drive(self, connection: Any, script: Script[T]) -> T:

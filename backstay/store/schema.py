@@ -94,24 +94,32 @@ def _migrate_sqlite(path: str) -> None:
 
 
 async def migrate_postgres(url: str) -> None:
+    import asyncpg
     from sqlalchemy import text
+    from sqlalchemy.exc import DBAPIError
     from sqlalchemy.ext.asyncio import create_async_engine
     from sqlalchemy.pool import NullPool
 
     version = await postgres_version(url)
     if version is not None and version not in KNOWN:
         check(version)
-    engine = create_async_engine(_asyncpg_url(url), poolclass=NullPool)
-    async with engine.connect() as connection:
-        await connection.execute(text("SET lock_timeout = '10s'"))
-        await connection.execute(text(f"SELECT pg_advisory_xact_lock({ADVISORY_LOCK})"))
-        await connection.run_sync(_upgrade)
-        await connection.commit()
-    await engine.dispose()
-
-
-def _asyncpg_url(url: str) -> str:
-    return "postgresql+asyncpg://" + postgres_url(url).dsn.split("://", 1)[1]
+    dsn = postgres_url(url).dsn
+    # The driver reads the URL itself: SQLAlchemy would pass on what it does not know, such as sslmode.
+    engine = create_async_engine(
+        "postgresql+asyncpg://", poolclass=NullPool, async_creator=lambda: asyncpg.connect(dsn)
+    )
+    try:
+        async with engine.connect() as connection:
+            await connection.execute(text("SET lock_timeout = '10s'"))
+            await connection.execute(text(f"SELECT pg_advisory_xact_lock({ADVISORY_LOCK})"))
+            await connection.run_sync(_upgrade)
+            await connection.commit()
+    except (DBAPIError, OSError, asyncpg.PostgresError) as error:
+        raise DatabaseUnreachable(
+            f"the migration was broken off, nothing was changed: {type(error).__name__}"
+        ) from error
+    finally:
+        await engine.dispose()
 
 
 def _upgrade(connection: "Connection") -> None:

@@ -115,6 +115,8 @@ class _Lane:
         self._connection.execute("SAVEPOINT script")
         try:
             value = run_script(self._connection, make(), self._clock.now_ms())
+        except sqlite3.OperationalError:
+            raise  # a full or failing disk: the whole group is tried again by those who asked
         except Exception as error:  # handed to the caller, who waits for it
             self._connection.execute("ROLLBACK TO script")
             self._connection.execute("RELEASE script")

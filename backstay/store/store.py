@@ -90,9 +90,9 @@ class Store:
     ) -> Taken:
         return await self._db.write(lambda: claim.rescue(handler, askable, items, worker, lease_ms, met))
 
-    async def disown(self, worker: str, known: Sequence[int]) -> None:
-        """Gives back what a worker holds without knowing it: a claim was committed, its answer never came."""
-        await self._db.write(lambda: claim.disown(worker, known))
+    async def disown(self, claimed_as: str) -> None:
+        """Gives back what one claim won without the worker's knowing: it was committed, its answer never came."""
+        await self._db.write(lambda: claim.disown(claimed_as))
 
     async def extend(self, held: Sequence[tuple[int, int]], lease_ms: int, worker: str) -> set[tuple[int, int]]:
         return await self._db.write(lambda: claim.extend(held, lease_ms, worker))
@@ -113,8 +113,9 @@ class Store:
     async def stop_overdue(self) -> list[int]:
         return await self._db.write(sweep.stop_overdue)
 
-    async def stopping(self) -> list[tuple[int, StopReason]]:
-        return await self._db.read(sweep.stopping)
+    async def stopping(self, after: int = 0) -> list[tuple[int, StopReason]]:
+        """Jobs that were stopped and still have items to end, a page behind the cursor."""
+        return await self._db.read(lambda: sweep.stopping(after))
 
     async def end_stopped(self, job_id: int, reason: StopReason) -> Swept:
         return await self._db.write(lambda: sweep.end_stopped(job_id, reason))

@@ -39,15 +39,15 @@ def stop_overdue() -> Script[list[int]]:
     return [row[0] for row in rows]
 
 
-def stopping() -> Script[list[tuple[int, StopReason]]]:
-    rows = yield Ask("stopping_jobs", {"n": JOBS_MAX})
+def stopping(after: int) -> Script[list[tuple[int, StopReason]]]:
+    rows = yield Ask("stopping_jobs", {"n": JOBS_MAX, "after": after})
     return [(row[0], StopReason(row[1])) for row in rows]
 
 
 def end_stopped(job_id: int, reason: StopReason) -> Script[Swept]:
     """Ends a chunk of a stopped job's items. A cancelled job's running items are left to their holders."""
     first, after = item_range(job_id)
-    span = {"first": first, "after": after, "n": CHUNK_ITEMS}
+    span = {"first": first, "after": after, "n": CHUNK_ITEMS, "job_id": job_id, "reason": reason.value}
     yield Ask("seal_stopped", {"job_id": job_id})
     if reason is StopReason.CANCEL:
         rows = yield Ask("end_queued", {**span, "state": "cancelled", "error_code": None})

@@ -20,7 +20,12 @@ class PostgresUrl(NamedTuple):
 
 
 def postgres_url(url: str) -> PostgresUrl:
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:  # its own words would quote the password
+        hint = "percent-encode / ? # [ ] @ and : in the user name and password"
+        raise UsageError("the database URL is not valid", hint=hint) from None
     own: dict[str, bool] = {}
     others: list[tuple[str, str]] = []
     for name, value in parse_qsl(parts.query, keep_blank_values=True):
@@ -34,11 +39,11 @@ def postgres_url(url: str) -> PostgresUrl:
 
 
 def is_postgres(url: str) -> bool:
-    return urlsplit(url).scheme in ("postgres", "postgresql")
+    return url.partition("://")[0] in ("postgres", "postgresql")
 
 
 def shown(url: str) -> str:
-    """A URL without its password and query, for people and logs."""
-    parts = urlsplit(url)
-    host = parts.netloc.rpartition("@")[2]
-    return urlunsplit((parts.scheme, host, parts.path, "", ""))
+    """A URL without user, password and query, for people and logs, however badly it is written."""
+    scheme, _, rest = url.partition("://")
+    place = rest.rpartition("@")[2].partition("?")[0]
+    return f"{scheme}://{place}" if rest else url

@@ -7,8 +7,7 @@ from typing import Any
 
 import aiohttp
 
-from backstay import Backstay, BreakerPolicy, Context, Limits, RetryPolicy, done, running
-from backstay.core.outcomes import Running, Succeeded
+from backstay import Answer, Backstay, BreakerPolicy, Context, Limits, RetryPolicy, done, running
 
 PROVIDER_URL = os.environ.get("STORY_PROVIDER_URL", "http://127.0.0.1:9")
 
@@ -91,7 +90,7 @@ class Task:
     async def submit(self, item: Any, context: Context) -> str:
         return str((await send("/tasks/task", item, context))["task_id"])
 
-    async def poll(self, task_ids: Sequence[str]) -> Mapping[str, Succeeded | Running]:
+    async def poll(self, task_ids: Sequence[str]) -> Mapping[str, Answer]:
         async with session().post("/tasks/task/poll", json={"ids": list(task_ids)}) as response:
             answers = await response.json()
         return {

@@ -28,7 +28,7 @@ def test_the_faulty_provider_is_paid_once_for_everything_though_a_worker_is_kill
         assert "failed    8 NOT_PDF" in said
         assert "paid      392 calls, 0 of them twice" in said
         assert "\x1b" not in said, "no animation off a terminal"
-    assert_there(re.findall(r"look: backstay (.*)", said), tmp_path)
+    assert_there(re.findall(r"look: .venv/bin/backstay (.*)", said), tmp_path)
 
 
 def assert_there(looks: list[str], tmp_path: Path) -> None:

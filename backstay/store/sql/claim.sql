@@ -92,10 +92,9 @@ RETURNING id, job_id, handler, state, fence, attempt_count, round, rescues, repe
     (SELECT body FROM requests WHERE item_id = items.id) AS body;
 
 -- name: disown
--- Items that a worker was given without ever learning of it: nothing was sent, so they are queued as they were.
+-- What one claim won without its worker's ever learning of it: nothing was sent, so it is queued as it was.
 UPDATE items SET state = 'queued', fence = fence + 1, leased_by = NULL, lease_expires_at = NULL
-WHERE state = 'submitting' AND leased_by = :worker AND lease_expires_at IS NOT NULL
-  AND id NOT IN (SELECT id FROM {batch(id bigint)});
+WHERE state = 'submitting' AND leased_by = :worker AND lease_expires_at IS NOT NULL;
 
 -- name: extend
 -- Holds on to running items. An item missing from the answer is lost to its holder.

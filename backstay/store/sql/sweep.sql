@@ -31,7 +31,8 @@ RETURNING id, job_id, fence, last_attempt_at, attempt_count, {now} AS now;
 -- name: stop_overdue_jobs
 -- Jobs that ran into their own time limit take no more work.
 WITH picked AS MATERIALIZED (
-    SELECT id FROM jobs WHERE state IN ('queued', 'running') AND timeout_at <= {now} AND stop_reason IS NULL
+    SELECT id FROM jobs WHERE state IN ('queued', 'running') AND timeout_at <= {now}
+      AND (stop_reason IS NULL OR stop_reason = 'cancel')
     ORDER BY timeout_at LIMIT :n {skip_locked}
 )
 UPDATE jobs SET held = 1, stop_reason = 'timeout'
@@ -40,7 +41,7 @@ RETURNING id;
 
 -- name: stopping_jobs
 -- Jobs that were stopped and still have items to end.
-SELECT id, stop_reason FROM jobs WHERE held = 1 AND stop_reason IS NOT NULL ORDER BY id LIMIT :n;
+SELECT id, stop_reason FROM jobs WHERE held = 1 AND stop_reason IS NOT NULL AND id > :after ORDER BY id LIMIT :n;
 
 -- name: seal_stopped
 -- A stopped job gets no more items, even if its submitter never came back to say so.
@@ -49,7 +50,9 @@ UPDATE jobs SET sealed = 1 WHERE id = :job_id AND sealed = 0;
 -- name: end_queued
 -- A chunk of a stopped job's items that nobody holds.
 WITH picked AS MATERIALIZED (
-    SELECT id FROM items WHERE id >= :first AND id < :after AND state = 'queued' ORDER BY id LIMIT :n {skip_locked}
+    SELECT id FROM items WHERE id >= :first AND id < :after AND state = 'queued'
+      AND EXISTS (SELECT 1 FROM jobs WHERE jobs.id = :job_id AND jobs.stop_reason = :reason)
+    ORDER BY id LIMIT :n {skip_locked}
 )
 UPDATE items SET state = :state, fence = fence + 1, error_code = :error_code, finished_at = {now}, due_at = NULL,
     timed_out_at = CASE WHEN :state = 'failed' THEN {now} END
@@ -60,7 +63,9 @@ RETURNING id, job_id, fence, last_attempt_at, attempt_count, {now} AS now;
 -- name: end_submitting
 -- A chunk of an overdue job's items that a worker holds: the fence makes the worker's own answer miss.
 WITH picked AS MATERIALIZED (
-    SELECT id FROM items WHERE id >= :first AND id < :after AND state = 'submitting' ORDER BY id LIMIT :n {skip_locked}
+    SELECT id FROM items WHERE id >= :first AND id < :after AND state = 'submitting'
+      AND EXISTS (SELECT 1 FROM jobs WHERE jobs.id = :job_id AND jobs.stop_reason = :reason)
+    ORDER BY id LIMIT :n {skip_locked}
 )
 UPDATE items SET state = 'failed', fence = fence + 1, error_code = 'GW_TIMEOUT', finished_at = {now},
     timed_out_at = {now}, leased_by = NULL, lease_expires_at = NULL
@@ -71,7 +76,9 @@ RETURNING id, job_id, fence, last_attempt_at, attempt_count, {now} AS now;
 -- name: end_processing
 -- A chunk of an overdue job's items that are tasks at the provider.
 WITH picked AS MATERIALIZED (
-    SELECT id FROM items WHERE id >= :first AND id < :after AND state = 'processing' ORDER BY id LIMIT :n {skip_locked}
+    SELECT id FROM items WHERE id >= :first AND id < :after AND state = 'processing'
+      AND EXISTS (SELECT 1 FROM jobs WHERE jobs.id = :job_id AND jobs.stop_reason = :reason)
+    ORDER BY id LIMIT :n {skip_locked}
 )
 UPDATE items SET state = 'failed', fence = fence + 1, error_code = 'GW_TIMEOUT', finished_at = {now},
     timed_out_at = {now}, leased_by = NULL, due_at = NULL
@@ -110,7 +117,7 @@ WHERE id = :job_id AND owner = :owner AND state = 'paused' AND stop_reason IS NU
 RETURNING id;
 
 -- name: cancel_job
-UPDATE jobs SET held = 1, stop_reason = 'cancel'
+UPDATE jobs SET held = 1, stop_reason = 'cancel', state = CASE WHEN state = 'paused' THEN 'running' ELSE state END
 WHERE id = :job_id AND owner = :owner AND state IN ('queued', 'running', 'paused') AND stop_reason IS NULL
 RETURNING id;
 

@@ -22,8 +22,9 @@ FEW_ROWS_MAX = 20
 QUIET_SECONDS = 0.02
 
 # Every statement of ours is a few index ranges. In a table of middling size the planner finds it cheaper to read all of
-# it and hash, for one statement; for hundreds of them a second it is not. PgBouncer takes no such settings.
-PLANS = {"enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off"}
+# it and hash, for one statement; for hundreds of them a second it is not. What then must scan seems dear enough to be
+# compiled, at a tenth of a second each, so that is off too. PgBouncer takes no such settings.
+PLANS = {"enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off", "jit": "off"}
 WAKE_CHANNEL = "backstay_wake"
 
 _AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)

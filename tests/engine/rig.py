@@ -46,7 +46,7 @@ class Rig:
         return provider
 
     def takes_tasks(self, provider: TaskProvider, name: str = "task", **rules: Any) -> None:
-        self.app.handlers.add(TaskHandler(provider, name, name, self.app._rules(**rules), "account-1"))
+        self.app.handlers.add(TaskHandler(provider, name, name, self.app._rules(rules), "account-1"))
 
     async def submit(self, items: Any = ("a",), handler: str = "call", **options: Any) -> Job:
         return await self.app.submit(handler, items, **options)
@@ -81,6 +81,7 @@ class Rig:
         crew = self.crew(heart=False)
         await crew.start()
         await crew.sweeper.run_once()
+        await crew.sweeper.rescue()
         await crew.stop(0)
 
     async def abandon(self, items: int = 1, handler: str = "call") -> list[int]:

@@ -93,7 +93,7 @@ async def test_a_paused_job_can_be_cancelled(scene: Scene) -> None:
 async def test_a_job_is_cancelled_once(scene: Scene) -> None:
     job_id = await scene.submit()
     await scene.store.cancel(job_id, "ann")
-    with pytest.raises(NotAllowed, match="being stopped"):
+    with pytest.raises(NotAllowed, match="being cancelled already"):
         await scene.store.cancel(job_id, "ann")
     with pytest.raises(NotAllowed):
         await scene.store.pause(job_id, "ann")

@@ -39,7 +39,7 @@ def postgres_url(url: str) -> PostgresUrl:
 
 
 def is_postgres(url: str) -> bool:
-    return url.partition("://")[0] in ("postgres", "postgresql")
+    return url.partition(":")[0] in ("postgres", "postgresql")
 
 
 def shown(url: str) -> str:

@@ -9,7 +9,6 @@ from unittest.mock import patch
 from backstay.core.outcomes import HandedBack, NeverArrived
 from backstay.engine.executor import Executor
 from backstay.engine.sweeper import Sweeper
-from backstay.engine.worker import Worker
 from backstay.handlers.context import Context
 from backstay.store.queries import SQLITE, Query, queries_for
 from tests.simulation.exhaustive import FAULTS, small
@@ -51,13 +50,8 @@ async def _nothing(self: Sweeper) -> None:
     return None
 
 
-def _start_late(self: Executor, items: Any, started: float) -> None:
-    _start(self, items, self._parts.clock.monotonic())
-
-
-async def _stop_at_once(self: Worker, grace_seconds: float | None = None) -> None:
-    self._stopping.set()
-    await self.crew.stop(grace_seconds or 0.0)
+def _start_late(self: Executor, items: Any, started: float, probing: Any = ()) -> None:
+    _start(self, items, self._parts.clock.monotonic(), probing)
 
 
 ABLATIONS: Mapping[str, Ablation] = {
@@ -73,7 +67,6 @@ ABLATIONS: Mapping[str, Ablation] = {
         "count_items", "failed = jobs.failed + moved.failed", "failed = jobs.failed"
     ),
     "the rescue of lost items": lambda: patch.object(Sweeper, "rescue", _nothing),
-    "the wait for a claim under way at a shutdown": lambda: patch.object(Worker, "stop", _stop_at_once),
 }
 
 

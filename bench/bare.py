@@ -14,7 +14,7 @@ import asyncpg
 import uvloop
 
 from backstay.core.ids import item_id
-from backstay.core.models import Attempt
+from backstay.core.models import Attempt, Claimed
 from backstay.store.queries import POSTGRES, SQLITE, queries_for
 from backstay.store.sqlite import connect
 from backstay.store.submit import CHUNK_ITEMS, ITEM_COLUMNS
@@ -65,7 +65,10 @@ def chunks(n: int) -> Iterator[tuple[list[Any], list[Any]]]:
 
 
 def attempts(rows: list[Any]) -> list[tuple[Any, ...]]:
-    return [(row[0], row[4], 1, "succeeded", row[11], row[11], None, None, None, "1", None, None, None) for row in rows]
+    return [
+        (item.id, item.fence, 1, "succeeded", item.started_at, item.claimed_at, None, None, None, "1", None, None, None)
+        for item in map(Claimed._make, rows)
+    ]
 
 
 def batch(rows: list[Any]) -> list[tuple[Any, ...]]:

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import uvloop
 
 from backstay import Backstay
+from backstay.clock import collect_rarely
 from backstay.wiring import migrate
 from bench.idle_worker import PAUSE_SECONDS, WARM_UP, idle_worker, until_told_to_stop
 
@@ -27,6 +28,7 @@ _at: dict[str, Any] = {}
 
 
 def prepare(url: str) -> None:
+    collect_rarely()  # as `backstay worker` does
     # One loop from first to last, because the job is submitted in one call and waited for in the next.
     _at["loop"] = asyncio.Runner(loop_factory=uvloop.new_event_loop)
     _at["url"] = url

@@ -70,9 +70,10 @@ def worker(ctx: click.Context, /, db: str | None, **given: object) -> None:
 async def _serve(app: "Backstay", asked: Asked) -> int:
     from backstay.cli import scrape
     from backstay.cli.running import Signals
-    from backstay.clock import Tasks
+    from backstay.clock import Tasks, collect_rarely
     from backstay.observe.metrics import Metrics
 
+    collect_rarely()
     tasks, stopping, metrics = Tasks(), asyncio.Event(), Metrics()
     working: Worker | None = None
     counting = asked.metrics_port is not None or scrape.counted_for_a_parent()

@@ -43,6 +43,7 @@ def _adapter(kind: type) -> Any:
 
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=_plain_value)
+_DECODER = json.JSONDecoder()
 
 
 class PayloadType:
@@ -59,7 +60,7 @@ class PayloadType:
     def load(self, body: str) -> Any:
         if self._adapter is not None:
             return self._adapter.validate_json(body)
-        payload = json.loads(body)
+        payload = _DECODER.decode(body)
         if self._kind is not None and not _is(payload, self._kind):
             raise Permanent(_mismatch(payload, self._kind), ErrorCode.GW_4XX)
         return payload

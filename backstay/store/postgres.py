@@ -19,7 +19,7 @@ T = TypeVar("T")
 TRIES_MAX = 5
 COMMAND_SECONDS = 60
 FEW_ROWS_MAX = 20
-QUIET_SECONDS = 0.02
+QUIET_SECONDS = 0.002
 
 # Every statement of ours is a few index ranges. In a table of middling size the planner finds it cheaper to read all of
 # it and hash, for one statement; for hundreds of them a second it is not. What then must scan seems dear enough to be

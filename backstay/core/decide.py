@@ -275,7 +275,7 @@ def _attempt(
         failure.code if failure else None,
         failure.message if failure else message,
         status,
-        outcome.result if isinstance(outcome, Succeeded) else None,
+        outcome.result if isinstance(outcome, Succeeded) else outcome.reply if outcome is not None else None,
         usage.input_tokens if usage else None,
         usage.output_tokens if usage else None,
         usage.cost_micros if usage else None,

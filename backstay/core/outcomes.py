@@ -22,6 +22,7 @@ class Failed:
     failure: Failure
     usage: Usage | None = None
     task_ended: bool = False  # the provider's own task is over: the next try is a new request to it
+    reply: str | None = None  # what the provider answered, for a person to see
     probe: bool = False  # it was sent to find out whether an ill provider is well again, so it costs no attempt
 
 

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from backstay.core.breaker import DEFAULT_POLICY, BreakerPolicy
 from backstay.core.models import Delivery
-from backstay.core.outcomes import NeverArrived, Submitted, Succeeded
+from backstay.core.outcomes import Failed, NeverArrived, Submitted, Succeeded
 from backstay.core.retry import NAMED, RetryPolicy
 from backstay.handlers.context import Context
 
@@ -34,7 +34,7 @@ class Handler(Protocol):
     rules: Rules
     askable: bool
 
-    async def run(self, body: str, context: Context) -> Succeeded | Submitted: ...
+    async def run(self, body: str, context: Context) -> Succeeded | Submitted | Failed: ...
 
     async def ask(self, client_ref: str) -> Succeeded | Submitted | NeverArrived:
         """What became of a request that may have been sent: found, or certainly never there."""

@@ -1,0 +1,58 @@
+"""Where requests go and on what terms: all that a worker needs to know, and nothing that must stay secret."""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, fields
+from enum import StrEnum
+from urllib.parse import urlsplit
+
+
+class Lane(StrEnum):
+    """How a request is made: at once, as a task of the provider, or in the provider's own batches."""
+
+    CALL = "call"
+    BACKGROUND = "background"
+    BATCH = "batch"
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One service as one kind of run uses it. Two runs with the same terms share it, and so its limits."""
+
+    base_url: str
+    lane: Lane = Lane.CALL
+    key_env: str = "OPENAI_API_KEY"  # the variable that holds the key; the key itself is nowhere but there
+    headers_env: tuple[tuple[str, str], ...] = ()  # further headers: name, and the variable that holds the value
+    price: tuple[int, int] | None = None  # micro-dollars per million tokens, in and out; None: looked up by model
+    reconcilable: bool = False  # calls are stored at the provider with a reference, to be found after a crash
+    timeout_seconds: float = 600.0  # of one call
+
+    @property
+    def provider(self) -> str:
+        """The service behind one key: breaker, holds and rates are its, whatever the lane."""
+        named = "\0".join((self.base_url, self.key_env, *map("=".join, self.headers_env)))
+        return f"{urlsplit(self.base_url).netloc.rpartition('@')[2]}#{_digest(named)}"
+
+    @property
+    def name(self) -> str:
+        """The handler that does its items."""
+        return f"{self.lane.value}@{urlsplit(self.base_url).netloc.rpartition('@')[2]}#{_digest(self.dump())}"
+
+    def dump(self) -> str:
+        return json.dumps(asdict(self), sort_keys=True)
+
+
+def load_endpoint(text: str) -> Endpoint:
+    """Fields that a newer version wrote and this one does not know would change what is sent, so they are refused."""
+    values = json.loads(text)
+    known = {field.name for field in fields(Endpoint)}
+    if unknown := values.keys() - known:
+        raise ValueError(f"the endpoint has {sorted(unknown)[0]!r}, which this version does not know")
+    values["lane"] = Lane(values["lane"])
+    values["headers_env"] = tuple((name, variable) for name, variable in values["headers_env"])
+    values["price"] = tuple(values["price"]) if values["price"] is not None else None
+    return Endpoint(**values)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]

@@ -22,10 +22,19 @@ from backstay.store.views import JobView, ResultRow
 PRIORITY_MAX = 9
 DEADLINE_SECONDS_MAX = 366 * 86_400
 BODY_CHARACTERS_MAX = 64 * 1024 * 1024
+CHUNK_CHARACTERS = 8 * 1024 * 1024
 WAIT_SECONDS_FIRST = 0.001
 WAIT_SECONDS_MAX = 0.1
 
 Items = Iterable[Any] | AsyncIterable[Any]
+
+
+class Weighed(NamedTuple):
+    """An item that costs money: its text, the worst that one call can cost (None: unknown), and its tokens."""
+
+    body: str
+    cost_micros: int | None
+    tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +47,7 @@ class Options:
     retry: str | None = None
     delivery: str | None = None
     label: str | None = None
+    budget_micros: int | None = None
 
     def check(self) -> None:
         if not (isinstance(self.priority, int) and 0 <= self.priority <= PRIORITY_MAX):
@@ -145,6 +155,7 @@ class Client:
             deadline_ms=None if deadline is None else int(deadline * 1000),
             idempotency_key=options.idempotency_key,
             label=None if options.label is None else one_line(options.label),
+            budget_micros=options.budget_micros,
         )
 
     def job(self, job_id: int) -> "Job":
@@ -155,18 +166,23 @@ async def _chunks(handler: str, items: Items, encode: Callable[[Any], str]) -> A
     """The items as JSON texts, in full chunks and a last one, each with the digest of all up to its end."""
     digest = hashlib.sha256(handler.encode())
     bodies: list[str] = []
-    position = 0
+    weights: list[tuple[int | None, int]] = []
+    position = characters = 0
 
     def chunk(last: bool) -> Chunk:
         digest.update("".join(f"{body}\n" for body in bodies).encode())
-        return Chunk(position, bodies, digest.copy().hexdigest(), last)
+        return Chunk(position, bodies, digest.copy().hexdigest(), last, weights or None)
 
     async for item in _each(items):
-        if len(bodies) == CHUNK_ITEMS:
+        if len(bodies) == CHUNK_ITEMS or characters > CHUNK_CHARACTERS:
             yield chunk(last=False)
             position += len(bodies)
-            bodies = []
+            bodies, weights, characters = [], [], 0
+        if isinstance(item, Weighed):
+            weights.append(item[1:])
+            item = item.body
         bodies.append(_body(encode, item))
+        characters += len(bodies[-1])
     if bodies:
         yield chunk(last=True)
 

@@ -6,6 +6,7 @@ from typing import assert_never
 from backstay.core.deadlines import past_deadline, timed_out
 from backstay.core.failures import ErrorCode, Failure, FailureKind
 from backstay.core.models import Attempt, Claimed, Delivery, Settlement
+from backstay.core.money import account
 from backstay.core.outcomes import (
     CannotAsk,
     Failed,
@@ -28,6 +29,11 @@ APART_MS = 5_000
 
 def decide(item: Claimed, outcome: Outcome, terms: Terms, now_ms: int, rng: Random) -> Settlement:
     """The item's next state. Pure: the same arguments give the same settlement."""
+    settlement = _next(item, outcome, terms, now_ms, rng)
+    return account(item, outcome, settlement) if item.reserved else settlement
+
+
+def _next(item: Claimed, outcome: Outcome, terms: Terms, now_ms: int, rng: Random) -> Settlement:
     match outcome:
         case Succeeded() if past_deadline(item.deadline_at, now_ms):
             return _too_late(item, outcome, now_ms)

@@ -16,7 +16,6 @@
 """
 
 import re
-import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -35,12 +34,14 @@ from backstay.core.errors import (
     Transient,
 )
 from backstay.core.retry import parse_retry_after, retry_after_ms_of
+from backstay.core.words import one_line
 
 __all__ = [
     "INNER_CODES",
     "ErrorCode",
     "Failure",
     "FailureKind",
+    "error_of_failure",
     "failure_of_exception",
     "failure_of_status",
     "one_line",
@@ -149,66 +150,27 @@ def failure_of_exception(exc: BaseException, now_ms: int | None = None) -> Failu
     return Failure(code, kind, _words(exc))
 
 
-def one_line(text: str, length_max: int = 300) -> str:
-    """The first line that says something, without control characters, server paths and secrets, capped."""
-    work_max = max(4_000, length_max * 4)
-    line = _first_meaningful(_ANSI.sub("", text[:20_000]))[:work_max]
-    for pattern, masked in _SECRETS:
-        line = pattern.sub(masked, line)
-    line = _PATH.sub(lambda found: found["url"] or "<path>", line)
-    return line if len(line) <= length_max else line[: max(0, length_max - 1)] + "…"[:length_max]
-
-
-_ANSI: Final = re.compile(r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)?|\x1b[ -~]?")
-_SECRETS: Final = tuple(
-    (re.compile(pattern, re.IGNORECASE), masked)
-    for pattern, masked in (
-        (r"://(?:[^\s/:@]{0,200}:[^\s'\"]{0,2000}|[^\s/'\"]{0,200})@", "://<secret>@"),
-        (r"\bbearer +(?!tokens?\b|auth|scheme)[^\s'\"]+", "Bearer <secret>"),
-        (r"(authorization['\"]? ?[:=] ?['\"]?)(?!bearer )(?:\w+ )?[^\s'\",;]+", r"\1<secret>"),
-        (
-            r"((?:api[_-]?key|token|secret|passw(?:or)?d|pwd)\b['\"]? ?[:=] ?|key['\"]?=|\bsig(?:nature)?=)"
-            r"(?:\"[^\"]*\"|'[^']*'|(?!<secret>)[^\s'\"&,;)}\]]+)",
-            r"\1<secret>",
-        ),
-        (r"\b(?:sk|rk|ghp|gho|ghs|github_pat|glpat|xox[abprs])[-_][\w*.-]{6,}", "<secret>"),
-        (r"\b(?:AKIA[0-9A-Z]{12,}|AIza[\w-]{20,}|eyJ[\w-]{8,}\.[\w.-]+)", "<secret>"),
-    )
-)
-# URLs are matched first, so that what follows their host is not taken for a path of the server.
-_PATH: Final = re.compile(
-    r"(?P<url>\b(?!file:|sqlite)[a-z][a-z0-9+.-]{1,20}://[^\s'\"]*)"
-    r"|\b(?:file|sqlite)[a-z0-9+]{0,20}:/[^\s'\"]*"
-    r"|(?<=(?P<quote>['\"`]))(?:~?/|[a-z]:[\\/]|\\\\)[^'\"`]*(?=(?P=quote))"
-    r"|(?<![\w.~/\\])~?/(?:[^\s/'\"`:,;()<>]+/+[^\s'\"`:,;()<>]*|(?:etc|home|opt|root|srv|tmp|usr|var)\b)"
-    r"|(?<![\w])[a-z]:[\\/][^\s'\"`:,;()<>]*"
-    r"|(?<![\w\\])\\\\[\w.$-]+\\[^\s'\"`:,;()<>]*",
-    re.IGNORECASE,
-)
-
-
-def _first_meaningful(text: str) -> str:
-    in_traceback, fallback = False, ""
-    for raw in text.splitlines():
-        line = " ".join("".join(filter(_shown, raw)).split())
-        if line.startswith("Traceback (most recent call last)"):
-            in_traceback = True
-        elif any(map(str.isalnum, line)) and not (in_traceback and raw[:1].isspace()):
-            return line
-        fallback = fallback or line
-    return fallback
-
-
-def _shown(character: str) -> bool:
-    # Cf holds the marks that reverse or hide text, Cs the lone surrogates that no database takes.
-    return character.isspace() or unicodedata.category(character) not in ("Cc", "Cf", "Cs")
-
-
 def _status_words(status: int) -> str:
     try:
         return f"the provider answered {status} {HTTPStatus(status).phrase}"
     except ValueError:
         return f"the provider answered {status}"
+
+
+def error_of_failure(failure: Failure) -> HandlerError:
+    """The error that stands for a failure, for whoever can only raise."""
+    after = None if failure.retry_after_ms is None else failure.retry_after_ms / 1_000
+    match failure.kind:
+        case FailureKind.UNKNOWN:
+            return OutcomeUnknown(failure.message)
+        case FailureKind.HELD:
+            return ProviderHeld(failure.message)
+        case FailureKind.THROTTLED:
+            return Throttled(failure.message, after)
+        case FailureKind.INFRASTRUCTURE:
+            return Transient(failure.message, failure.code, after)
+        case FailureKind.BUSINESS:
+            return Permanent(failure.message, failure.code)
 
 
 def _failure_of_handler_error(exc: HandlerError) -> Failure:
@@ -246,7 +208,8 @@ def _verdict(exc: BaseException) -> tuple[ErrorCode, FailureKind]:
     causes = [cls.__name__ for cls in type(exc.__cause__).__mro__] if named("Connect") else []
     if any(part in name for name in names + causes for part in _NEVER_CONNECTED):
         return ErrorCode.GW_5XX, FailureKind.INFRASTRUCTURE  # There never was a connection to send it over.
-    if isinstance(exc, ConnectionError) or named("Connect", "NetworkError", "ProtocolError", "IncompleteRead"):
+    broke_off = named("Connect", "NetworkError", "ProtocolError", "IncompleteRead", "PayloadError")
+    if isinstance(exc, ConnectionError) or broke_off or _is_no_http(exc):
         return ErrorCode.GW_5XX, FailureKind.UNKNOWN  # It broke off, maybe after the request was sent.
     if isinstance(exc, OSError | MemoryError | DatabaseUnreachable):
         return ErrorCode.IO_ERROR, FailureKind.INFRASTRUCTURE
@@ -261,7 +224,14 @@ def _words(exc: BaseException) -> str:
         return name
 
 
+def _is_no_http(exc: BaseException) -> bool:
+    """Whether the answer could not be read as HTTP: aiohttp then makes up a status of its own, a 400."""
+    return any(cls.__name__ == "HttpProcessingError" for cls in type(exc.__cause__).__mro__)
+
+
 def _status_of(exc: BaseException) -> int | None:
+    if _is_no_http(exc):
+        return None
     for holder in _answers(exc):
         for name in ("status", "status_code"):
             status = _attribute(holder, name)

@@ -42,6 +42,7 @@ class Claimed(NamedTuple):
     account: str | None
     stop_reason: str | None
     body: str
+    reserved: int = 0  # micro-dollars set aside for the call under way
 
 
 class JobTerms(NamedTuple):
@@ -101,3 +102,5 @@ class Settlement(NamedTuple):
     attempt: Attempt | None = None
     act: str | None = None  # a rare act for the timeline: handed back, repeat, rescue
     detail: str | None = None
+    freed: int = 0  # of the money set aside: what is no longer
+    unknown: int = 0  # of what is freed: what may have been paid, for all anyone knows

@@ -45,6 +45,7 @@ class Crew:
         self._loops: list[asyncio.Task[None]] = []
         self._observing: set[asyncio.Task[None]] = set()
         self.promote_at = float("-inf")  # on the steady clock: when waiting items may be due
+        self.again_at = float("inf")  # on the steady clock: when a provider's pace allows the next call
         self._claims = 0
         self._broken_off: str | None = None  # a claim whose answer never came: what it did is not known here
 
@@ -86,6 +87,7 @@ class Crew:
             self._broken_off = name
             raise
         self.wanting = taken.more
+        self.again_at = float("inf") if taken.again_ms is None else now + taken.again_ms / 1000
         if promoting:
             self.promote_at = now + PROMOTE_SECONDS
         if taken.items:
@@ -142,8 +144,8 @@ class Crew:
         self.parts.emit(WorkerStopped(self.parts.worker, self.flights.cut_short))
 
     def _observed(self, group: Sequence[Ready]) -> None:
-        if any(ready.settlement.state is ItemState.QUEUED for ready in group):
-            self.wake.set()  # to look when what goes back is due
+        if any(ready.settlement.state is ItemState.QUEUED or ready.settlement.freed for ready in group):
+            self.wake.set()  # to look when what goes back is due, or at what the money given back is enough for
         task = self.parts.tasks.spawn(self._observe(group))
         self._observing.add(task)
         task.add_done_callback(self._observing.discard)

@@ -65,6 +65,9 @@ class Flights:
         """Lets go of one claim; a newer claim of the same item, by this very worker, is kept."""
         self._held.pop((item.id, item.fence), None)
 
+    def holds(self, item_id: int, fence: int) -> bool:
+        return (item_id, fence) in self._held
+
     def all(self) -> list[Flight]:
         return list(self._held.values())
 

@@ -56,15 +56,27 @@ class Gate:
         handlers = list(self._parts.registry)
         self._turn = (self._turn + 1) % max(len(handlers), 1)
         handlers = handlers[self._turn :] + handlers[: self._turn]
-        running = self._running_by_handler() if len(handlers) > 1 or any(h.rules.concurrency for h in handlers) else {}
+        limited = len(handlers) > 1 or any(h.rules.concurrency or h.answers for h in handlers)
+        running = self._running_by_handler() if limited else {}
         wants: list[Want] = []
         for handler in handlers:
             items = await self._allowed(handler, min(slots, self._parts.limits.claim_items_max), running)
             if items > 0:
                 # Of what cannot be asked about, nothing is learnt by waiting.
-                wants.append(Want(handler.name, items, self._parts.reconcile_ms(handler) if handler.askable else 0))
+                want = Want(handler.name, items, self._parts.reconcile_ms(handler) if handler.askable else 0)
+                wants.append(want if handler.answers is None else self._paced(want, handler))
         # Who may take few is served first: nobody else's share suffers, and no probe that was granted is left unused.
         return sorted(wants, key=lambda want: want.items)
+
+    def _paced(self, want: Want, handler: Handler) -> Want:
+        held = [flight for flight in self._flights.all() if flight.plan.handler is handler]
+        return want._replace(paced=handler.provider, held=len(held), running=sum(1 for flight in held if flight.flying))
+
+    async def keep_pace(self) -> None:
+        """Tells all workers what this one saw of the providers' pace, where it saw anything."""
+        for handler in self._parts.registry:
+            if handler.answers is not None and handler.answers.any:
+                await self._parts.store.judge_pace(handler.provider, handler.answers)
 
     def _running_by_handler(self) -> dict[str, int]:
         running: dict[str, int] = defaultdict(int)

@@ -64,6 +64,7 @@ class Tick:
         crew, claimed = self._crew, 0
         while claimed < items_max and self._clock.monotonic() < end:
             crew.freed.clear()
+            await crew.gate.keep_pace()
             won = await crew.claim_once(items_max - claimed)
             claimed += won
             if won == 0:

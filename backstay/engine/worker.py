@@ -12,6 +12,8 @@ from backstay.engine.gate import REFRESH_SECONDS
 SWEEP_SECONDS = 5.0
 PROGRESS_SECONDS = 1.0
 AGAIN_SECONDS = 1.0
+PACE_SECONDS = 0.25
+PACE_SECONDS_MIN = 0.005
 
 
 class Worker:
@@ -39,6 +41,7 @@ class Worker:
             self._repeat(self.crew.sweeper.rescue, SWEEP_SECONDS),
             self._repeat(self.crew.executor.store_progress, PROGRESS_SECONDS),
             self._repeat(self._listen, AGAIN_SECONDS),
+            self._repeat(self.crew.gate.keep_pace, PACE_SECONDS),
         ]
         if any(True for _ in parts.registry.polled()):
             loops.append(self._repeat(self._poll, min(1.0, parts.limits.poll_interval_seconds)))
@@ -80,8 +83,9 @@ class Worker:
         due_ms = await self._parts.store.views.due_in_ms()
         if due_ms is not None:
             idle = min(idle, max(due_ms / 1000, PROMOTE_SECONDS))
-        self.crew.promote_at = self._parts.clock.monotonic() + idle
-        return idle
+        now = self._parts.clock.monotonic()
+        self.crew.promote_at = now + idle
+        return min(idle, max(self.crew.again_at - now, PACE_SECONDS_MIN))
 
     async def _repeat(self, step: Callable[[], Awaitable[object]], seconds: float) -> None:
         """Repeats a step for life; one that fails is told of and tried again."""

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from backstay.core.outcomes import NeverArrived, Submitted, Succeeded
+from backstay.core.pace import Answers
 from backstay.handlers.context import Context
 from backstay.handlers.handler import Rules
 from backstay.handlers.payload import PayloadType, dump, payload_annotation
@@ -22,6 +23,7 @@ class FunctionHandler(Generic[P, R]):
     """Keeps the function's own signature: calling it runs the function, nothing else."""
 
     account: str | None = None
+    answers: Answers | None = None
 
     def __init__(
         self, function: Callable[P, R], name: str, provider: str, rules: Rules, find: Find | None = None

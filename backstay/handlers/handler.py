@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from backstay.core.breaker import DEFAULT_POLICY, BreakerPolicy
 from backstay.core.models import Delivery
 from backstay.core.outcomes import Failed, NeverArrived, Submitted, Succeeded
+from backstay.core.pace import Answers
 from backstay.core.retry import NAMED, RetryPolicy
 from backstay.handlers.context import Context
 
@@ -33,6 +34,7 @@ class Handler(Protocol):
     account: str | None
     rules: Rules
     askable: bool
+    answers: Answers | None  # what its calls told about the provider's pace; None: its pace is not kept
 
     async def run(self, body: str, context: Context) -> Succeeded | Submitted | Failed: ...
 

@@ -7,6 +7,7 @@ from typing import Any
 from backstay.core.errors import Permanent, UsageError
 from backstay.core.failures import ErrorCode, Failure, FailureKind, one_line
 from backstay.core.outcomes import Failed, NeverArrived, Running, Skipped, Submitted, Succeeded
+from backstay.core.pace import Answers
 from backstay.handlers.context import Context
 from backstay.handlers.handler import Rules
 from backstay.handlers.payload import PayloadType, dump, payload_annotation
@@ -42,6 +43,8 @@ def _answer(given: Any) -> Answer:
 
 class TaskHandler:
     """Wraps an object with `async submit(item[, context]) -> task id` and `async poll(task_ids) -> {id: answer}`."""
+
+    answers: Answers | None = None
 
     def __init__(self, work: Any, name: str, provider: str, rules: Rules, account: str | None = None) -> None:
         for method in ("submit", "poll"):

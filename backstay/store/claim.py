@@ -1,10 +1,14 @@
 """Scripts by which workers take items and keep them."""
 
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from backstay.core import pace as paces
 from backstay.core.models import Claimed, JobTerms
+from backstay.core.money import fit
+from backstay.core.pace import Pace
 from backstay.store.queries import Ask, Script
+from backstay.store.settle import Move, count
 
 PROMOTE_ITEMS_MAX = 5_000
 
@@ -15,12 +19,24 @@ class Want(NamedTuple):
     handler: str
     items: int
     reconcile_ms: int  # how long after the claim a request of a lost holder may still arrive at the provider
+    paced: str | None = None  # the provider whose pace and whose jobs' budgets it keeps to
+    held: int = 0  # items of the handler that this worker holds
+    running: int = 0  # of them, those whose call is under way
 
 
 class Taken(NamedTuple):
     items: list[Claimed]
     jobs: list[JobTerms]  # the terms of the jobs that the worker had not met
     more: bool = False  # a limit was reached: there may be more where these came from
+    again_ms: int | None = None  # when a provider's pace allows the next call
+
+
+class Paced(NamedTuple):
+    """What was claimed of how many that the pace allowed, and how long until it allows more."""
+
+    rows: list[Any]
+    allowed: int
+    again_ms: int
 
 
 def promote() -> Script[int]:
@@ -36,16 +52,59 @@ def claim(
         yield from promote()
     items: list[Claimed] = []
     more = False
+    again_ms: int | None = None
     for index, want in enumerate(wants):
         share = want.items if room is None else min(want.items, -(-(room - len(items)) // (len(wants) - index)))
         if share <= 0:
             break
-        values = {"handler": want.handler, "n": share, "reconcile_ms": want.reconcile_ms}
-        rows = yield Ask("claim", {**values, "worker": worker, "lease_ms": lease_ms})
+        values = {"reconcile_ms": want.reconcile_ms, "worker": worker, "lease_ms": lease_ms}
+        if want.paced is None:
+            rows = yield Ask("claim", {"handler": want.handler, "n": share, **values})
+        else:
+            rows, allowed, wait_ms = yield from _claim_paced(want, want.paced, share, values)
+            share = min(share, allowed)
+            if wait_ms > 0:
+                again_ms = wait_ms if again_ms is None else min(again_ms, wait_ms)
         items += map(Claimed._make, rows)
         more = more or len(rows) == share
     items.sort(key=_by_id)
-    return Taken(items, (yield from _meet_jobs(items, met)), more)
+    return Taken(items, (yield from _meet_jobs(items, met)), more, again_ms)
+
+
+def _claim_paced(want: Want, provider: str, share: int, values: dict[str, Any]) -> Script[Paced]:
+    """Takes no more than the provider's pace and the jobs' budgets allow, and sets the money aside, all in one."""
+    pace, now = yield from locked_pace(provider)
+    [(in_flight,)] = yield Ask("in_flight", {"handler": want.handler})
+    share = min(share, paces.requests_allowed(pace, max(in_flight - want.held, 0) + want.running, now))
+    picked = (yield Ask("pick", {"handler": want.handler, "n": share})) if share > 0 else []
+    fitting = paces.tokens_fit(pace, [row[3] for row in picked], now)
+    picked = picked[:fitting]
+    if not picked:
+        return Paced([], share, paces.waits_ms(pace, now))
+    jobs = sorted({row[1] for row in picked})
+    purses = yield Ask("purses", batch=[(job_id,) for job_id in jobs])
+    found = fit([row[:3] for row in picked], dict(map(tuple, purses)))
+    rows = (yield Ask("claim_picked", values, found.items)) if found.items else []
+    marks = [
+        (job_id, found.reserved.get(job_id, 0), int(job_id in found.short), int(job_id in found.reserved))
+        for job_id in jobs
+    ]
+    yield Ask("reserve", batch=marks)
+    tokens = {row[0]: row[3] for row in picked}
+    after = paces.taken(pace, len(rows), sum(tokens[row[0]] for row in rows), now)
+    yield from save_pace(after)
+    return Paced(rows, share, paces.waits_ms(after, now))
+
+
+def locked_pace(provider: str) -> Script[tuple[Pace, int]]:
+    rows = yield Ask("lock_pace", {"provider": provider})
+    *fields, now = rows[0]
+    return Pace(*fields), now
+
+
+def save_pace(pace: Pace) -> Script[None]:
+    names = ("provider", "ceiling", "requests_at", "tokens_at", "resume_at")
+    yield Ask("save_pace", {name: getattr(pace, name) for name in names})
 
 
 def _by_id(item: Claimed) -> int:
@@ -77,7 +136,8 @@ def rescue(handler: str, askable: bool, items: int, worker: str, lease_ms: int, 
 
 
 def disown(claimed_as: str) -> Script[None]:
-    yield Ask("disown", {"worker": claimed_as})
+    rows = yield Ask("disown", {"worker": claimed_as})
+    yield from count(Move(job_id, None, None, freed=reserved) for job_id, reserved in rows if reserved)
 
 
 def extend(held: Sequence[tuple[int, int]], lease_ms: int, worker: str) -> Script[set[tuple[int, int]]]:
@@ -86,8 +146,14 @@ def extend(held: Sequence[tuple[int, int]], lease_ms: int, worker: str) -> Scrip
     if not held:
         return set()
     rows = yield Ask("extend", {"lease_ms": lease_ms}, held)
-    return set(held) - {(row[0], row[1]) for row in rows}
+    missing = set(held) - {(row[0], row[1]) for row in rows}
+    if missing:
+        rows = yield Ask("held_still", batch=sorted(missing))
+        missing -= {(row[0], row[1]) for row in rows}
+    return missing
 
 
-def report_progress(progress: Sequence[tuple[int, int, int]]) -> Script[None]:
-    yield Ask("report_progress", batch=progress)
+def report_progress(progress: Sequence[tuple[int, int, int]]) -> Script[set[int]]:
+    """Writes how far items are, given as (item, fence, percent); returns the items it was written for."""
+    rows = yield Ask("report_progress", batch=progress)
+    return {row[0] for row in rows}

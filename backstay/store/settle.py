@@ -58,9 +58,16 @@ def settle_few(settlements: Sequence[Settlement]) -> Script[Settled]:
 
 
 def are_few(settlements: Sequence[Settlement]) -> bool:
-    """Whether one statement can settle them: few, alike, and with no rare act to be told."""
+    """Whether one statement can settle them: few, alike, and with nothing more to be told."""
     fates = {s[_SHARED_FROM:_SHARED_TO] for s in settlements}
-    return len(fates) == 1 and len(settlements) <= FEW_ITEMS_MAX and all(s.act is None for s in settlements)
+    return len(fates) == 1 and len(settlements) <= FEW_ITEMS_MAX and not any(map(_tells_more, settlements))
+
+
+def _tells_more(settlement: Settlement) -> bool:
+    """Whether it has a rare act or money to tell besides its state."""
+    attempt = settlement.attempt
+    used = attempt is not None and (attempt.input_tokens is not None or attempt.cost_micros is not None)
+    return settlement.act is not None or settlement.freed != 0 or used
 
 
 def _alike(settlements: Sequence[Settlement]) -> dict[tuple[object, ...], list[tuple[object, ...]]]:
@@ -76,27 +83,44 @@ def write_attempts(attempts: Sequence[Attempt]) -> Script[None]:
         yield Load("attempts", Attempt._fields, attempts)
 
 
-Move = tuple[int, str | None, str, int]  # job, old state, new state, repeats
+class Move(NamedTuple):
+    """What one item changes in its job's counters."""
+
+    job_id: int
+    old: str | None
+    new: str | None
+    repeats: int = 0
+    freed: int = 0
+    spent: int = 0
+    unknown: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
 
 
 def _moves(settlements: Iterable[Settlement]) -> Iterable[Move]:
     for s in settlements:
-        if s.state != s.was or s.act == "repeat":
-            yield job_of(s.id), s.was, s.state, int(s.act == "repeat")
+        attempt = s.attempt
+        if attempt is not None and (attempt.input_tokens is not None or attempt.cost_micros is not None):
+            used = (attempt.cost_micros or 0, s.unknown, attempt.input_tokens or 0, attempt.output_tokens or 0)
+            yield Move(job_of(s.id), s.was, s.state, int(s.act == "repeat"), s.freed, *used)
+        elif s.state != s.was or s.act == "repeat":
+            yield Move(job_of(s.id), s.was, s.state, int(s.act == "repeat"), s.freed, 0, s.unknown)
 
 
 def count(moves: Iterable[Move]) -> Script[list[tuple[int, JobState]]]:
     """Moves the counters of all jobs concerned; returns the jobs that ended by it."""
     sums: dict[int, list[int]] = {}
-    for job_id, old, new, repeats in moves:
+    for job_id, old, new, *amounts in moves:
         row = sums.get(job_id)
         if row is None:
-            row = sums[job_id] = [0] * 6
+            row = sums[job_id] = [0] * (len(_COUNTED) + len(amounts))
         if old == ItemState.PROCESSING:
             row[0] -= 1
         if new in _COUNTED:
             row[_COUNTED.index(new)] += 1
-        row[5] += repeats
+        if any(amounts):
+            for place, amount in enumerate(amounts, start=len(_COUNTED)):
+                row[place] += amount
     changed = sorted((job_id, *row) for job_id, row in sums.items() if any(row))
     if not changed:
         return []
@@ -105,8 +129,8 @@ def count(moves: Iterable[Move]) -> Script[list[tuple[int, JobState]]]:
 
 
 def ended_attempt(row: Sequence[int], state: str, code: str | None, message: str) -> Attempt:
-    """The attempt that tells why time, not a worker, ended an item: (id, job, fence, last try, tries, now)."""
-    item, _, fence, last_attempt_at, attempts, now = row
+    """The attempt that tells why time, not a worker, ended an item, from a row of the sweep."""
+    item, _, fence, last_attempt_at, attempts, now, _ = row
     return Attempt(item, fence, attempts, state, last_attempt_at or now, now, code, message, *[None] * 5)
 
 

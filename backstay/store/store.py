@@ -6,8 +6,9 @@ from typing import Protocol, TypeVar
 
 from backstay.core.breaker import BreakerPolicy, Call
 from backstay.core.models import Settlement
+from backstay.core.pace import Answers, Pace
 from backstay.core.states import StopReason
-from backstay.store import claim, control, park, providers, settle, submit, sweep
+from backstay.store import claim, control, endpoints, park, providers, settle, submit, sweep
 from backstay.store.claim import Taken, Want
 from backstay.store.providers import Change, Holds
 from backstay.store.queries import Ask, Dialect, Script
@@ -60,7 +61,8 @@ class Store:
     # submit
 
     async def open_job(self, job: NewJob, chunk: Chunk) -> OpenJob:
-        if self._db.dialect.chained and chunk.last and len(chunk.bodies) <= submit.FEW_ITEMS_MAX:
+        plain = chunk.weights is None and job.budget_micros is None
+        if self._db.dialect.chained and plain and chunk.last and len(chunk.bodies) <= submit.FEW_ITEMS_MAX:
             return await self._db.single(lambda: submit.open_small_job(job, chunk))
         return await self._db.write(lambda: submit.open_job(job, chunk))
 
@@ -78,7 +80,8 @@ class Store:
         promoting: bool = True,
         room: int | None = None,
     ) -> Taken:
-        return await self._db.single(lambda: claim.claim(wants, worker, lease_ms, met, promoting, room))
+        run = self._db.write if any(want.paced for want in wants) else self._db.single
+        return await run(lambda: claim.claim(wants, worker, lease_ms, met, promoting, room))
 
     async def poll(
         self, handler: str, account: str | None, items: int, worker: str, lease_ms: int, met: Collection[int] = ()
@@ -97,8 +100,8 @@ class Store:
     async def extend(self, held: Sequence[tuple[int, int]], lease_ms: int, worker: str) -> set[tuple[int, int]]:
         return await self._db.write(lambda: claim.extend(held, lease_ms, worker))
 
-    async def report_progress(self, progress: Sequence[tuple[int, int, int]]) -> None:
-        await self._db.write(lambda: claim.report_progress(progress))
+    async def report_progress(self, progress: Sequence[tuple[int, int, int]]) -> set[int]:
+        return await self._db.write(lambda: claim.report_progress(progress))
 
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:
         if self._db.dialect.chained and settle.are_few(settlements):
@@ -157,6 +160,25 @@ class Store:
         if retried == 0:
             await self._db.read(lambda: control.why_no_retry(job_id, owner, item))
         return retried
+
+    # endpoints, paces, ceilings
+
+    async def save_endpoint(self, name: str, spec: str) -> None:
+        await self._db.write(lambda: endpoints.save_endpoint(name, spec))
+
+    async def endpoints(self, open_only: bool = True) -> list[tuple[str, str]]:
+        """Where requests go, by handler: of unfinished jobs only, or all there ever were."""
+        return await self._db.read(lambda: endpoints.endpoints(open_only))
+
+    async def set_pace(self, provider: str, per_minute: tuple[int | None, int | None], concurrency: int) -> None:
+        """The limits that a person gave: requests and tokens a minute, and calls at once."""
+        await self._db.write(lambda: endpoints.set_pace(provider, *per_minute, concurrency))
+
+    async def judge_pace(self, provider: str, answers: Answers) -> tuple[Pace, int]:
+        return await self._db.write(lambda: endpoints.judge_pace(provider, answers))
+
+    async def change_budget(self, job_id: int, owner: str, budget_micros: int | None) -> None:
+        await self._db.write(lambda: endpoints.change_budget(job_id, owner, budget_micros))
 
     # hold, release
 

@@ -28,6 +28,7 @@ class NewJob:
     deadline_ms: int | None = None
     idempotency_key: str | None = None
     label: str | None = None
+    budget_micros: int | None = None
 
 
 class OpenJob(NamedTuple):
@@ -50,6 +51,7 @@ class Chunk(NamedTuple):
     bodies: Sequence[str]
     digest: str
     last: bool
+    weights: Sequence[tuple[int | None, int]] | None = None  # of each: the worst that a call costs, and its tokens
 
 
 def open_job(job: NewJob, chunk: Chunk) -> Script[OpenJob]:
@@ -100,7 +102,12 @@ def add_items(handler: str, job: OpenJob, chunk: Chunk) -> Script[None]:
 
 def _load(handler: str, job: OpenJob, chunk: Chunk, now: int) -> Script[None]:
     first = item_id(job.id, chunk.position)
-    yield Load("items", ITEM_COLUMNS, _item_rows(handler, job, chunk, now))
+    rows = _item_rows(handler, job, chunk, now)
+    if chunk.weights is None:
+        yield Load("items", ITEM_COLUMNS, rows)
+    else:
+        weighed = [(*row, *weight) for row, weight in zip(rows, chunk.weights, strict=True)]
+        yield Load("items", (*ITEM_COLUMNS, "cost_micros", "tokens"), weighed)
     yield Load("requests", ("item_id", "body"), [(first + n, body) for n, body in enumerate(chunk.bodies)])
 
 

@@ -67,7 +67,8 @@ def end_stopped(job_id: int, reason: StopReason) -> Script[Swept]:
 
 
 def _moves(rows: Sequence[Any], old: ItemState | None, new: ItemState = ItemState.FAILED) -> list[Move]:
-    return [(row[1], old, new, 0) for row in rows]
+    """What was set aside for a call that nobody waits for any more may have been paid."""
+    return [Move(row[1], old, new, freed=row[6], unknown=row[6]) for row in rows]
 
 
 def _tell(rows: Sequence[Any], state: ItemState, message: str) -> Script[None]:

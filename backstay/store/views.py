@@ -1,7 +1,7 @@
 """The one read side: what commands, pages, metrics and the API see."""
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,6 +11,7 @@ from backstay.core.states import JOB_ENDED, ItemState, JobState
 from backstay.store.queries import Ask, Script
 
 PAGE_ROWS = 1_000
+ENDED_ROWS = 10_000
 LAST_ID = (1 << 63) - 1
 
 Read = Callable[[Callable[[], Script[Any]]], Awaitable[Any]]
@@ -41,6 +42,13 @@ class JobView:
     finished_at: int | None
     timeout_at: int
     deadline_at: int | None
+    budget_micros: int | None
+    spent_micros: int
+    reserved_micros: int  # set aside for calls under way
+    unknown_micros: int  # of calls that may have been paid, for all anyone knows
+    short: bool  # the next item does not fit under the ceiling
+    input_tokens: int
+    output_tokens: int
 
     @property
     def done(self) -> int:
@@ -123,6 +131,13 @@ class Backlog(NamedTuple):
     oldest_at: int
 
 
+class UnderWay(NamedTuple):
+    """Of one job's items: those being sent, and those that wait for another try."""
+
+    sending: int
+    waiting: int
+
+
 class FailureGroup(NamedTuple):
     error_code: str | None
     items: int
@@ -194,6 +209,33 @@ class Views:
                 yield ResultRow(*row)
             cursor = rows[-1][0]
 
+    async def ended(self, job_id: int) -> AsyncIterator[list[tuple[int, str]]]:
+        """The ended items of a job with their states, in order, a page at a time."""
+        first, after = item_range(job_id)
+        cursor = first - 1
+        while rows := await self._rows("ended_page", cursor=cursor, after=after, n=ENDED_ROWS):
+            yield [(row[0], row[1]) for row in rows]
+            cursor = rows[-1][0]
+
+    async def results_of(self, items: Sequence[int]) -> list[ResultRow]:
+        """The named items, as far as they have ended."""
+
+        def script() -> Script[list[Any]]:
+            return (yield Ask("results_of", batch=[(item,) for item in items]))
+
+        return [ResultRow(*row) for row in await self._read(script)]
+
+    async def copies(self, first: int, last: int) -> dict[int, tuple[str, ...]]:
+        """The further names that items answer for, of items from `first` to `last`."""
+        found: dict[int, tuple[str, ...]] = {}
+        for item_id, custom_id in await self._rows("copies_page", first=first, last=last):
+            found[item_id] = (*found.get(item_id, ()), custom_id)
+        return found
+
+    async def under_way(self, job_id: int) -> UnderWay:
+        first, after = item_range(job_id)
+        return UnderWay(*(await self._rows("under_way", first=first, after=after))[0])
+
     async def backlog(self) -> list[Backlog]:
         return [Backlog(*row) for row in await self._rows("backlog")]
 
@@ -226,5 +268,5 @@ def _worker(row: list[Any]) -> WorkerView:
 
 def _job(row: Any) -> JobView:
     values = list(row)
-    values[3], values[10] = JobState(values[3]), bool(values[10])
+    values[3], values[10], values[27] = JobState(values[3]), bool(values[10]), bool(values[27])
     return JobView(*values)

@@ -17,8 +17,9 @@ from backstay import wiring
 from backstay.core.errors import SchemaBehind, SchemaNewer
 from backstay.store import schema
 
-TABLES = {"jobs", "items", "requests", "attempts", "events", "providers", "workers"}
+TABLES = {"jobs", "items", "requests", "attempts", "events", "providers", "workers", "endpoints", "paces", "copies"}
 INDEXES = {
+    "ix_jobs_short",
     "uq_jobs_key",
     "ix_jobs_held",
     "ix_jobs_timeout",

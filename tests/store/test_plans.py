@@ -52,6 +52,9 @@ VALUES: dict[str, Any] = {
         "cursor": FIRST,
         "after": AFTER,
     },
+    **dict.fromkeys(("provider", "spec"), "w"),
+    **dict.fromkeys(("concurrency", "ceiling", "requests_at", "tokens_at", "resume_at", "budget_micros"), 1),
+    **{"requests_per_minute": None, "tokens_per_minute": None, "last": IDS[-1]},
     **{"before": AFTER, "parked_at": parked_at(PAUSED_JOB), "now": NOW_MS, "batch": "[]"},
 }
 NEXT_PARKED = {"after": FUTURE_MS}
@@ -64,7 +67,7 @@ def values_for(name: str) -> dict[str, Any]:
 
 def batch_of(query: Query) -> dict[str, list[Any]]:
     """A batch by its columns: five hundred items, or the handful of jobs that they belong to."""
-    is_about_jobs = "UPDATE jobs" in query.sql
+    is_about_jobs = "UPDATE jobs" in query.sql or "budget_micros" in query.sql
     ids = [READY_JOB + number for number in range(5)] if is_about_jobs else IDS
     named = ("id", "item_id", "job_id")
     return {column: ids if column in named else [VALUES.get(column, 1)] * len(ids) for column in query.columns}

@@ -26,7 +26,7 @@ UPDATE items SET
 WHERE id {in picked}
 RETURNING id, job_id, handler, state, fence, attempt_count, round, rescues, repeats, ask_first, queued_at, deadline_at,
     last_attempt_at AS claimed_at, last_attempt_at AS started_at, provider_task_id, account,
-    CAST(NULL AS text) AS stop_reason, (SELECT body FROM requests WHERE item_id = items.id) AS body;
+    CAST(NULL AS text) AS stop_reason, (SELECT body FROM requests WHERE item_id = items.id) AS body, reserved_micros;
 
 -- name: claim.postgres
 -- why: the jobs are marked as running in the same statement, so that a claim is one round trip and one commit.
@@ -44,12 +44,49 @@ WITH picked AS MATERIALIZED (
     WHERE id {in picked}
     RETURNING id, job_id, handler, state, fence, attempt_count, round, rescues, repeats, ask_first, queued_at, deadline_at,
         last_attempt_at AS claimed_at, last_attempt_at AS started_at, provider_task_id, account,
-        CAST(NULL AS text) AS stop_reason, (SELECT body FROM requests WHERE item_id = items.id) AS body
+        CAST(NULL AS text) AS stop_reason, (SELECT body FROM requests WHERE item_id = items.id) AS body, reserved_micros
 ), started AS (
     UPDATE jobs SET state = 'running', started_at = {now}
     WHERE id = ANY(ARRAY(SELECT DISTINCT job_id FROM claimed)) AND state = 'queued'
 )
 SELECT * FROM claimed;
+
+-- name: in_flight
+-- How many items of one handler are being sent now, by whomever.
+SELECT count(*) AS items FROM items WHERE state = 'submitting' AND lease_expires_at IS NOT NULL AND handler = :handler;
+
+-- name: pick
+-- The ready items of one handler, in order, with what each may cost: which of them are taken is decided on that.
+SELECT id, job_id, cost_micros, tokens FROM items
+WHERE state = 'queued' AND due_at IS NULL AND handler = :handler
+  AND (deadline_at IS NULL OR deadline_at > {now})
+  AND job_id NOT IN (SELECT id FROM jobs WHERE held = 1)
+  AND job_id NOT IN (SELECT id FROM jobs WHERE short = 1)
+ORDER BY order_key LIMIT :n {skip_locked};
+
+-- name: claim_picked
+-- The claim of items that were picked, with what is set aside for each.
+UPDATE items SET
+    state = 'submitting', fence = fence + 1, leased_by = :worker, lease_expires_at = {now} + :lease_ms,
+    reconcile_after = {now} + :reconcile_ms, last_attempt_at = {now}, reserved_micros = batch.reserved
+FROM {batch(id bigint, reserved bigint)}
+WHERE items.id = batch.id AND coalesce(items.state, '') = 'queued'
+RETURNING items.id, job_id, handler, state, fence, attempt_count, round, rescues, repeats, ask_first, queued_at, deadline_at,
+    last_attempt_at AS claimed_at, last_attempt_at AS started_at, provider_task_id, account,
+    CAST(NULL AS text) AS stop_reason, (SELECT body FROM requests WHERE item_id = items.id) AS body, reserved_micros;
+
+-- name: purses
+-- What the jobs with a ceiling have left. Locked: two claims must not spend the same money.
+SELECT id, budget_micros - spent_micros - reserved_micros - unknown_micros AS left_micros
+FROM jobs WHERE id IN (SELECT id FROM {batch(id bigint)}) AND budget_micros IS NOT NULL ORDER BY id {for_update};
+
+-- name: reserve
+-- Sets money aside for calls about to be made, and marks the jobs whose next item does not fit under the ceiling.
+UPDATE jobs SET reserved_micros = reserved_micros + batch.reserved, short = batch.short,
+    state = CASE WHEN state = 'queued' AND batch.started = 1 THEN 'running' ELSE state END,
+    started_at = CASE WHEN started_at IS NULL AND batch.started = 1 THEN {now} ELSE started_at END
+FROM {batch(id bigint, reserved bigint, short bigint, started bigint)}
+WHERE jobs.id = batch.id;
 
 -- name: start_jobs
 -- Jobs whose first items were just claimed are running; gives the terms of each.
@@ -74,7 +111,7 @@ UPDATE items SET fence = fence + 1, leased_by = :worker, due_at = {now} + :lease
 WHERE id {in picked}
 RETURNING id, job_id, handler, state, fence, attempt_count, round, rescues, repeats, ask_first, queued_at, deadline_at,
     {now} AS claimed_at, last_attempt_at AS started_at, provider_task_id, account,
-    (SELECT stop_reason FROM jobs WHERE jobs.id = items.job_id) AS stop_reason, '' AS body;
+    (SELECT stop_reason FROM jobs WHERE jobs.id = items.job_id) AS stop_reason, '' AS body, reserved_micros;
 
 -- name: rescue
 -- Items whose holder is gone. One that can be asked about is left until a request of the lost holder must have landed.
@@ -89,23 +126,38 @@ WHERE id {in picked}
 RETURNING id, job_id, handler, state, fence, attempt_count, round, rescues, repeats, ask_first, queued_at, deadline_at,
     {now} AS claimed_at, last_attempt_at AS started_at, provider_task_id, account,
     (SELECT stop_reason FROM jobs WHERE jobs.id = items.job_id) AS stop_reason,
-    (SELECT body FROM requests WHERE item_id = items.id) AS body;
+    (SELECT body FROM requests WHERE item_id = items.id) AS body, reserved_micros;
 
 -- name: disown
 -- What one claim won without its worker's ever learning of it: nothing was sent, so it is queued as it was.
 UPDATE items SET state = 'queued', fence = fence + 1, leased_by = NULL, lease_expires_at = NULL
-WHERE state = 'submitting' AND leased_by = :worker AND lease_expires_at IS NOT NULL;
+WHERE state = 'submitting' AND leased_by = :worker AND lease_expires_at IS NOT NULL
+RETURNING job_id, reserved_micros;
 
 -- name: extend
--- Holds on to running items. An item missing from the answer is lost to its holder.
+-- Holds on to running items. What another transaction has in its hands just now, most often the item's settlement, is
+-- passed over: that transaction may want the items held here next, and each would wait for the other.
+WITH picked AS MATERIALIZED (
+    SELECT items.id FROM items JOIN {batch(id bigint, fence bigint)} ON items.id = batch.id AND items.fence = batch.fence
+    WHERE coalesce(items.state, '') = 'submitting' {skip_locked}
+)
 UPDATE items SET lease_expires_at = {now} + :lease_ms
-FROM {batch(id bigint, fence bigint)}
-WHERE items.id = batch.id AND items.fence = batch.fence AND coalesce(items.state, '') = 'submitting'
-RETURNING items.id, items.fence;
+WHERE id {in picked}
+RETURNING id, fence;
+
+-- name: held_still
+-- Which of these items are still their holder's. An item missing from the answer is lost.
+SELECT items.id, items.fence FROM items JOIN {batch(id bigint, fence bigint)} ON items.id = batch.id AND items.fence = batch.fence
+WHERE coalesce(items.state, '') = 'submitting';
 
 -- name: report_progress
--- How far a running item is, said by its holder.
-UPDATE items SET progress = batch.progress
-FROM {batch(id bigint, fence bigint, progress bigint)}
-WHERE items.id = batch.id AND items.fence = batch.fence AND coalesce(items.state, '') = 'submitting'
+-- How far running items are, said by their holder. What is in other hands just now is passed over, as in extend.
+WITH picked AS MATERIALIZED (
+    SELECT items.id, batch.progress FROM items
+    JOIN {batch(id bigint, fence bigint, progress bigint)} ON items.id = batch.id AND items.fence = batch.fence
+    WHERE coalesce(items.state, '') = 'submitting' {skip_locked}
+)
+UPDATE items SET progress = picked.progress
+FROM picked
+WHERE items.id = picked.id
 RETURNING items.id;

@@ -42,3 +42,20 @@ UPDATE workers SET seen_at = {now}, stopped_at = {now} WHERE id = :id;
 -- name: forget_workers
 -- Workers not heard of for long.
 DELETE FROM workers WHERE seen_at < {now} - :age_ms;
+
+-- name: set_pace
+-- The limits that a person gave; the latest win, and what the provider was learnt to bear starts anew if they changed.
+INSERT INTO paces (provider, requests_per_minute, tokens_per_minute, concurrency, ceiling)
+VALUES (:provider, :requests_per_minute, :tokens_per_minute, :concurrency, :ceiling)
+ON CONFLICT (provider) DO UPDATE SET
+    requests_per_minute = excluded.requests_per_minute, tokens_per_minute = excluded.tokens_per_minute,
+    ceiling = CASE WHEN paces.concurrency = excluded.concurrency THEN paces.ceiling ELSE excluded.ceiling END,
+    concurrency = excluded.concurrency;
+
+-- name: lock_pace
+SELECT provider, requests_per_minute, tokens_per_minute, concurrency, ceiling, requests_at, tokens_at, resume_at, {now} AS now
+FROM paces WHERE provider = :provider {for_update};
+
+-- name: save_pace
+UPDATE paces SET ceiling = :ceiling, requests_at = :requests_at, tokens_at = :tokens_at, resume_at = :resume_at
+WHERE provider = :provider;

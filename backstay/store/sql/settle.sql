@@ -11,6 +11,7 @@ UPDATE items SET
     due_at = {now} + batch.delay_ms,
     leased_by = NULL,
     lease_expires_at = CASE WHEN :state = 'submitting' THEN {now} END,
+    reserved_micros = CASE WHEN :state IN ('submitting', 'processing') THEN items.reserved_micros ELSE 0 END,
     provider_task_id = batch.provider_task_id, account = :account, error_code = :error_code,
     progress = CASE WHEN :state = 'succeeded' THEN 100
                     WHEN :state = 'queued' THEN 0
@@ -32,13 +33,17 @@ SELECT subject, {now}, act, detail FROM {batch(subject text, act text, detail te
 -- Rows are locked in order, against deadlocks. The sums are of the row being updated: what a statement read before it
 -- waited for a lock is stale, and written back it would undo another worker's count.
 WITH locked AS MATERIALIZED (
-    SELECT id FROM jobs WHERE id IN (SELECT job_id FROM {batch(job_id bigint, processing bigint, succeeded bigint, failed bigint, skipped bigint, cancelled bigint, repeats bigint)})
+    SELECT id FROM jobs WHERE id IN (SELECT job_id FROM {batch(job_id bigint, processing bigint, succeeded bigint, failed bigint, skipped bigint, cancelled bigint, repeats bigint, freed bigint, spent bigint, unknown bigint, input_tokens bigint, output_tokens bigint)})
     ORDER BY id {for_update}
 )
 UPDATE jobs SET
     processing = jobs.processing + moved.processing, succeeded = jobs.succeeded + moved.succeeded,
     failed = jobs.failed + moved.failed, skipped = jobs.skipped + moved.skipped,
     cancelled = jobs.cancelled + moved.cancelled, repeats = jobs.repeats + moved.repeats,
+    reserved_micros = jobs.reserved_micros - moved.freed, spent_micros = jobs.spent_micros + moved.spent,
+    unknown_micros = jobs.unknown_micros + moved.unknown,
+    short = CASE WHEN moved.freed > 0 THEN 0 ELSE jobs.short END,
+    input_tokens = jobs.input_tokens + moved.input_tokens, output_tokens = jobs.output_tokens + moved.output_tokens,
     finished_at = CASE WHEN jobs.sealed = 1 AND jobs.total = jobs.succeeded + jobs.failed + jobs.skipped + jobs.cancelled + moved.ended
                        THEN {now} ELSE jobs.finished_at END,
     held = CASE WHEN jobs.sealed = 1 AND jobs.total = jobs.succeeded + jobs.failed + jobs.skipped + jobs.cancelled + moved.ended
@@ -49,7 +54,7 @@ UPDATE jobs SET
                  WHEN jobs.stop_reason = 'timeout' THEN 'failed'
                  WHEN jobs.succeeded + moved.succeeded > 0 THEN 'completed' ELSE 'failed' END
 FROM (SELECT batch.*, batch.succeeded + batch.failed + batch.skipped + batch.cancelled AS ended
-      FROM locked JOIN {batch(job_id bigint, processing bigint, succeeded bigint, failed bigint, skipped bigint, cancelled bigint, repeats bigint)} ON batch.job_id = locked.id) AS moved
+      FROM locked JOIN {batch(job_id bigint, processing bigint, succeeded bigint, failed bigint, skipped bigint, cancelled bigint, repeats bigint, freed bigint, spent bigint, unknown bigint, input_tokens bigint, output_tokens bigint)} ON batch.job_id = locked.id) AS moved
 WHERE jobs.id = moved.job_id
 RETURNING jobs.id, jobs.state;
 
@@ -83,6 +88,8 @@ WITH few AS MATERIALIZED (
     SELECT job_id, count(*) AS items,
         CASE WHEN :state IN ('succeeded', 'failed', 'skipped', 'cancelled') THEN count(*) ELSE 0 END AS ended
     FROM settled GROUP BY job_id
+), locked AS MATERIALIZED (
+    SELECT id FROM jobs WHERE id = ANY(ARRAY(SELECT job_id FROM moved)) ORDER BY id {for_update}
 ), counted AS (
     UPDATE jobs SET
         processing = jobs.processing + CASE WHEN :state = 'processing' THEN moved.items ELSE 0 END
@@ -100,7 +107,7 @@ WITH few AS MATERIALIZED (
                      WHEN jobs.stop_reason = 'cancel' THEN 'cancelled'
                      WHEN jobs.stop_reason = 'timeout' THEN 'failed'
                      WHEN :state = 'succeeded' OR jobs.succeeded > 0 THEN 'completed' ELSE 'failed' END
-    FROM moved WHERE jobs.id = moved.job_id
+    FROM locked JOIN moved ON moved.job_id = locked.id WHERE jobs.id = locked.id
     RETURNING jobs.id, jobs.state
 )
 SELECT settled.id, settled.fence, settled.job_id, counted.state FROM settled LEFT JOIN counted ON counted.id = settled.job_id;

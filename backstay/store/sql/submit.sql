@@ -3,9 +3,9 @@
 -- name: create_job
 -- A new job, or nothing when the owner has used this idempotency key before.
 INSERT INTO jobs (owner, handler, state, priority, retry, delivery, label, ref_seed, idempotency_key, total, digest,
-                  sealed, created_at, timeout_ms, timeout_at, deadline_at)
+                  sealed, created_at, timeout_ms, timeout_at, deadline_at, budget_micros)
 VALUES (:owner, :handler, 'queued', :priority, :retry, :delivery, :label, :ref_seed, :idempotency_key, :total, :digest,
-        :sealed, {now}, :job_timeout_ms, {now} + :job_timeout_ms, {now} + CAST(:deadline_ms AS bigint))
+        :sealed, {now}, :job_timeout_ms, {now} + :job_timeout_ms, {now} + CAST(:deadline_ms AS bigint), :budget_micros)
 ON CONFLICT (owner, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
 RETURNING id, created_at, total, digest, sealed, priority, deadline_at;
 
@@ -53,3 +53,18 @@ UPDATE jobs SET
                  WHEN succeeded > 0 THEN 'completed' ELSE 'failed' END
 WHERE id = :job_id AND sealed = 0
 RETURNING id, state;
+
+-- name: change_budget
+-- A new ceiling; what did not fit under the old one may fit now.
+UPDATE jobs SET budget_micros = :budget_micros, short = 0 WHERE id = :job_id AND owner = :owner;
+
+-- name: save_endpoint
+INSERT INTO endpoints (name, spec, created_at) VALUES (:name, :spec, {now}) ON CONFLICT (name) DO NOTHING;
+
+-- name: open_endpoints
+-- Where the requests of unfinished jobs go.
+SELECT endpoints.name, endpoints.spec FROM endpoints
+WHERE name IN (SELECT handler FROM jobs WHERE state IN ('queued', 'running', 'paused')) ORDER BY name;
+
+-- name: all_endpoints
+SELECT name, spec FROM endpoints ORDER BY created_at, name;

@@ -12,7 +12,7 @@ UPDATE items SET state = 'failed', fence = fence + 1, error_code = 'GW_TIMEOUT',
     finished_at = {now}, leased_by = NULL, lease_expires_at = NULL, due_at = NULL
 WHERE id {in picked}
   AND state IN ('queued', 'submitting')
-RETURNING id, job_id, fence, last_attempt_at, attempt_count, {now} AS now;
+RETURNING id, job_id, fence, last_attempt_at, attempt_count, {now} AS now, reserved_micros;
 
 -- name: expire_processing
 -- Items past their deadline whose provider task never ended.
@@ -26,7 +26,7 @@ UPDATE items SET state = 'failed', fence = fence + 1, error_code = 'GW_TIMEOUT',
     finished_at = {now}, leased_by = NULL, due_at = NULL
 WHERE id {in picked}
   AND state = 'processing'
-RETURNING id, job_id, fence, last_attempt_at, attempt_count, {now} AS now;
+RETURNING id, job_id, fence, last_attempt_at, attempt_count, {now} AS now, reserved_micros;
 
 -- name: stop_overdue_jobs
 -- Jobs that ran into their own time limit take no more work.
@@ -58,7 +58,7 @@ UPDATE items SET state = :state, fence = fence + 1, error_code = :error_code, fi
     timed_out_at = CASE WHEN :state = 'failed' THEN {now} END
 WHERE id {in picked}
   AND state = 'queued'
-RETURNING id, job_id, fence, last_attempt_at, attempt_count, {now} AS now;
+RETURNING id, job_id, fence, last_attempt_at, attempt_count, {now} AS now, reserved_micros;
 
 -- name: end_submitting
 -- A chunk of an overdue job's items that a worker holds: the fence makes the worker's own answer miss.
@@ -71,7 +71,7 @@ UPDATE items SET state = 'failed', fence = fence + 1, error_code = 'GW_TIMEOUT',
     timed_out_at = {now}, leased_by = NULL, lease_expires_at = NULL
 WHERE id {in picked}
   AND state = 'submitting'
-RETURNING id, job_id, fence, last_attempt_at, attempt_count, {now} AS now;
+RETURNING id, job_id, fence, last_attempt_at, attempt_count, {now} AS now, reserved_micros;
 
 -- name: end_processing
 -- A chunk of an overdue job's items that are tasks at the provider.
@@ -84,7 +84,7 @@ UPDATE items SET state = 'failed', fence = fence + 1, error_code = 'GW_TIMEOUT',
     timed_out_at = {now}, leased_by = NULL, due_at = NULL
 WHERE id {in picked}
   AND state = 'processing'
-RETURNING id, job_id, fence, last_attempt_at, attempt_count, {now} AS now;
+RETURNING id, job_id, fence, last_attempt_at, attempt_count, {now} AS now, reserved_micros;
 
 -- name: end_if_over
 -- A stopped job with nothing left ends.

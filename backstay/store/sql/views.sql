@@ -9,13 +9,27 @@ SELECT state FROM items WHERE id = :item_id;
 -- name: jobs_page
 -- An owner's jobs, newest first, from a cursor on.
 SELECT id, owner, handler, state, stop_reason, priority, retry, delivery, label, idempotency_key, sealed, total, processing,
-    succeeded, failed, skipped, cancelled, repeats, created_at, started_at, finished_at, timeout_at, deadline_at
+    succeeded, failed, skipped, cancelled, repeats, created_at, started_at, finished_at, timeout_at, deadline_at,
+    budget_micros, spent_micros, reserved_micros, unknown_micros, short, input_tokens, output_tokens
 FROM jobs WHERE owner = :owner AND id < :before ORDER BY id DESC LIMIT :n;
 
 -- name: job
 SELECT id, owner, handler, state, stop_reason, priority, retry, delivery, label, idempotency_key, sealed, total, processing,
-    succeeded, failed, skipped, cancelled, repeats, created_at, started_at, finished_at, timeout_at, deadline_at
+    succeeded, failed, skipped, cancelled, repeats, created_at, started_at, finished_at, timeout_at, deadline_at,
+    budget_micros, spent_micros, reserved_micros, unknown_micros, short, input_tokens, output_tokens
 FROM jobs WHERE id = :job_id AND owner = :owner;
+
+-- name: under_way
+-- How many of a job's items are being sent, and how many wait for another try. Both are few, and have indexes.
+SELECT
+    (SELECT count(*) FROM items WHERE state = 'submitting' AND lease_expires_at IS NOT NULL
+        AND items.id >= :first AND items.id < :after) AS sending,
+    (SELECT count(*) FROM items WHERE state = 'queued' AND due_at IS NOT NULL
+        AND items.id >= :first AND items.id < :after) AS waiting;
+
+-- name: copies_page
+-- The further names that a job's items answer for, of some items in a row.
+SELECT item_id, custom_id FROM copies WHERE item_id >= :first AND item_id <= :last ORDER BY item_id, number;
 
 -- name: job_failures
 -- Why a job's items failed. Bounded: the first thousand failures.
@@ -50,6 +64,19 @@ LEFT JOIN attempts ON attempts.item_id = items.id AND attempts.fence = items.fen
     AND attempts.item_id > :cursor AND attempts.item_id < :after
 WHERE items.id > :cursor AND items.id < :after AND items.state IN ('succeeded', 'failed', 'skipped', 'cancelled')
 ORDER BY items.id LIMIT :n;
+
+-- name: ended_page
+-- Which of a job's items have ended, in order, from a cursor on.
+SELECT id, state FROM items
+WHERE id > :cursor AND id < :after AND state IN ('succeeded', 'failed', 'skipped', 'cancelled') ORDER BY id LIMIT :n;
+
+-- name: results_of
+-- Some ended items with their last attempt.
+SELECT items.id, items.state, items.error_code, items.attempt_count, items.repeats, attempts.message, attempts.result,
+    requests.body
+FROM {batch(id bigint)} JOIN items ON items.id = batch.id JOIN requests ON requests.item_id = items.id
+LEFT JOIN attempts ON attempts.item_id = items.id AND attempts.fence = items.fence
+WHERE items.state IN ('succeeded', 'failed', 'skipped', 'cancelled') ORDER BY items.id;
 
 -- name: backlog
 -- What is unfinished, by handler, from the jobs' counters.

@@ -1,0 +1,165 @@
+"""How fast a provider may be called: its limits a minute, a pause it asked for, and how many calls it bears at once.
+
+Requests and tokens follow the same rule, known as GCRA: each takes its share of a minute, and the moment up to which
+the shares are taken may run ahead of now by one short burst. The minute is a second too long, because calls that left
+in time may arrive closer together than they left.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+WINDOW_MICROS = 61_000_000
+BURSTS_PER_MINUTE = 60
+
+THROTTLED_SHARE_MAX = 0.2  # above it fewer calls are made at once: a few refusals are the weather
+PAUSE_SHARE_MIN = 0.5  # above it the pause that the provider asks of one call is meant for all
+CALLS_MIN = 5
+PAUSE_MS_MAX = 60_000
+SLOWER_TIMES = 3.0
+START_PARTS = 4
+CEILING_SLOW_MIN = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """One provider's pace as all workers share it. Times are the database's: `_at` of the shares in microseconds."""
+
+    provider: str
+    requests_per_minute: int | None
+    tokens_per_minute: int | None
+    concurrency: int
+    ceiling: int
+    requests_at: int = 0
+    tokens_at: int = 0
+    resume_at: int = 0  # milliseconds
+
+
+def start_ceiling(concurrency: int) -> int:
+    """Calls begin with a part of what is allowed: how long they take then is what rising latency is measured by."""
+    return max(min(concurrency, 16), concurrency // START_PARTS)
+
+
+def requests_allowed(pace: Pace, in_flight: int, now_ms: int) -> int:
+    """How many calls may start now."""
+    if now_ms < pace.resume_at:
+        return 0
+    free = pace.ceiling - in_flight
+    if pace.requests_per_minute is not None:
+        free = min(free, _shares(pace.requests_per_minute, pace.requests_at, now_ms * 1000))
+    return max(free, 0)
+
+
+def tokens_fit(pace: Pace, tokens: Sequence[int], now_ms: int) -> int:
+    """How many of these calls, in order, fit under the tokens a minute. One that never fits goes when all is quiet."""
+    if pace.tokens_per_minute is None:
+        return len(tokens)
+    now = now_ms * 1000
+    free = _shares(pace.tokens_per_minute, pace.tokens_at, now)
+    if tokens and pace.tokens_at <= now and tokens[0] > free:
+        return 1
+    fit = 0
+    for need in tokens:
+        free -= need
+        if free < 0:
+            break
+        fit += 1
+    return fit
+
+
+def taken(pace: Pace, calls: int, tokens: int, now_ms: int) -> Pace:
+    """The pace after these calls have started."""
+    now = now_ms * 1000
+    return replace(
+        pace,
+        requests_at=_after(pace.requests_per_minute, pace.requests_at, calls, now),
+        tokens_at=_after(pace.tokens_per_minute, pace.tokens_at, tokens, now),
+    )
+
+
+def waits_ms(pace: Pace, now_ms: int) -> int:
+    """How long until the next call may start, as far as the limits a minute and the pause are concerned."""
+    if now_ms < pace.resume_at:
+        return pace.resume_at - now_ms
+    waits = [0]
+    for per_minute, at in ((pace.requests_per_minute, pace.requests_at), (pace.tokens_per_minute, pace.tokens_at)):
+        if per_minute is not None and _shares(per_minute, at, now_ms * 1000) < 1:
+            share = -(-WINDOW_MICROS // _rate(per_minute))
+            waits.append(-(-(at + share - _burst_micros(per_minute)) // 1000) - now_ms)
+    return max(waits)
+
+
+def _burst(per_minute: int) -> int:
+    return max(per_minute // BURSTS_PER_MINUTE, 1)
+
+
+def _rate(per_minute: int) -> int:
+    """What may go in a window besides the burst, so that both together are never over the limit."""
+    return per_minute - (_burst(per_minute) - 1)
+
+
+def _burst_micros(per_minute: int) -> int:
+    return -(-_burst(per_minute) * WINDOW_MICROS // _rate(per_minute))
+
+
+def _shares(per_minute: int, at: int, now: int) -> int:
+    ahead = max(at, now) - now
+    return (_burst_micros(per_minute) - ahead) * _rate(per_minute) // WINDOW_MICROS
+
+
+def _after(per_minute: int | None, at: int, count: int, now: int) -> int:
+    return 0 if per_minute is None else max(at, now) + -(-count * WINDOW_MICROS // _rate(per_minute))
+
+
+class Answers:
+    """What one worker saw of a provider since it was last asked, and what that says about the ceiling."""
+
+    def __init__(self) -> None:
+        self._seconds: list[float] = []
+        self._throttled = 0
+        self._pause_ms = 0
+        self._exhausted_ms = 0
+        self._usual: float | None = None  # seconds that a call takes while it waits for no other
+
+    def add(self, seconds: float, throttled: bool, pause_ms: int = 0, exhausted_ms: int = 0) -> None:
+        """`exhausted_ms`: the provider said that nothing is left until then; it needs no vote."""
+        if throttled:
+            self._throttled += 1
+            self._pause_ms = max(self._pause_ms, pause_ms)
+        else:
+            self._seconds.append(seconds)
+        self._exhausted_ms = max(self._exhausted_ms, exhausted_ms)
+
+    @property
+    def any(self) -> bool:
+        return bool(self._seconds or self._throttled)
+
+    def verdict(self, pace: Pace, now_ms: int) -> Pace:
+        """The pace after what was seen, which is then forgotten."""
+        calls, throttled = len(self._seconds) + self._throttled, self._throttled
+        share = throttled / calls if calls >= CALLS_MIN else 0.0
+        pause_ms = min(self._pause_ms, PAUSE_MS_MAX) if share > PAUSE_SHARE_MIN else 0
+        pause_ms = max(pause_ms, min(self._exhausted_ms, PAUSE_MS_MAX))
+        slow = self._slower()
+        grown = len(self._seconds)
+        self._seconds, self._throttled, self._pause_ms, self._exhausted_ms = [], 0, 0, 0
+        ceiling = pace.ceiling
+        if share > THROTTLED_SHARE_MAX:
+            ceiling = max(ceiling * 7 // 10, 1)
+        elif slow:
+            ceiling = max(ceiling * 85 // 100, min(CEILING_SLOW_MIN, ceiling))
+        elif throttled == 0:
+            ceiling += grown
+        ceiling = min(max(ceiling, 1), pace.concurrency)
+        return replace(pace, ceiling=ceiling, resume_at=max(pace.resume_at, now_ms + pause_ms if pause_ms else 0))
+
+    def _slower(self) -> bool:
+        """Whether calls take several times as long as they used to: the provider queues them without saying so."""
+        if len(self._seconds) < CALLS_MIN:
+            return False
+        now = median(self._seconds)
+        if self._usual is None or now < self._usual:
+            self._usual = now
+        slower = now > SLOWER_TIMES * self._usual
+        self._usual *= 1.01  # what is usual changes with the requests
+        return slower

@@ -1,0 +1,60 @@
+"""The one line that is shown of what went wrong: safe for a database, a log and a stranger's eyes."""
+
+import re
+import unicodedata
+from typing import Final
+
+
+def one_line(text: str, length_max: int = 300) -> str:
+    """The first line that says something, without control characters, server paths and secrets, capped."""
+    work_max = max(4_000, length_max * 4)
+    line = _first_meaningful(_ANSI.sub("", text[:20_000]))[:work_max]
+    for pattern, masked in _SECRETS:
+        line = pattern.sub(masked, line)
+    line = _PATH.sub(lambda found: found["url"] or "<path>", line)
+    return line if len(line) <= length_max else line[: max(0, length_max - 1)] + "…"[:length_max]
+
+
+_ANSI: Final = re.compile(r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)?|\x1b[ -~]?")
+_SECRETS: Final = tuple(
+    (re.compile(pattern, re.IGNORECASE), masked)
+    for pattern, masked in (
+        (r"://(?:[^\s/:@]{0,200}:[^\s'\"]{0,2000}|[^\s/'\"]{0,200})@", "://<secret>@"),
+        (r"\bbearer +(?!tokens?\b|auth|scheme)[^\s'\"]+", "Bearer <secret>"),
+        (r"(authorization['\"]? ?[:=] ?['\"]?)(?!bearer )(?:\w+ )?[^\s'\",;]+", r"\1<secret>"),
+        (
+            r"((?:api[_-]?key|token|secret|passw(?:or)?d|pwd)\b['\"]? ?[:=] ?|key['\"]?=|\bsig(?:nature)?=)"
+            r"(?:\"[^\"]*\"|'[^']*'|(?!<secret>)[^\s'\"&,;)}\]]+)",
+            r"\1<secret>",
+        ),
+        (r"\b(?:sk|rk|ghp|gho|ghs|github_pat|glpat|xox[abprs])[-_][\w*.-]{6,}", "<secret>"),
+        (r"\b(?:AKIA[0-9A-Z]{12,}|AIza[\w-]{20,}|eyJ[\w-]{8,}\.[\w.-]+)", "<secret>"),
+    )
+)
+# URLs are matched first, so that what follows their host is not taken for a path of the server.
+_PATH: Final = re.compile(
+    r"(?P<url>\b(?!file:|sqlite)[a-z][a-z0-9+.-]{1,20}://[^\s'\"]*)"
+    r"|\b(?:file|sqlite)[a-z0-9+]{0,20}:/[^\s'\"]*"
+    r"|(?<=(?P<quote>['\"`]))(?:~?/|[a-z]:[\\/]|\\\\)[^'\"`]*(?=(?P=quote))"
+    r"|(?<![\w.~/\\])~?/(?:[^\s/'\"`:,;()<>]+/+[^\s'\"`:,;()<>]*|(?:etc|home|opt|root|srv|tmp|usr|var)\b)"
+    r"|(?<![\w])[a-z]:[\\/][^\s'\"`:,;()<>]*"
+    r"|(?<![\w\\])\\\\[\w.$-]+\\[^\s'\"`:,;()<>]*",
+    re.IGNORECASE,
+)
+
+
+def _first_meaningful(text: str) -> str:
+    in_traceback, fallback = False, ""
+    for raw in text.splitlines():
+        line = " ".join("".join(filter(_shown, raw)).split())
+        if line.startswith("Traceback (most recent call last)"):
+            in_traceback = True
+        elif any(map(str.isalnum, line)) and not (in_traceback and raw[:1].isspace()):
+            return line
+        fallback = fallback or line
+    return fallback
+
+
+def _shown(character: str) -> bool:
+    # Cf holds the marks that reverse or hide text, Cs the lone surrogates that no database takes.
+    return character.isspace() or unicodedata.category(character) not in ("Cc", "Cf", "Cs")

@@ -96,7 +96,13 @@ class Client:
         self._bus = bus
 
     async def submit(
-        self, handler: str, items: Items, options: Options, encode: Callable[[Any], str], wake: Callable[[], None]
+        self,
+        handler: str,
+        items: Items,
+        options: Options,
+        encode: Callable[[Any], str],
+        wake: Callable[[], None],
+        opened_as: Callable[[int], None] = lambda job_id: None,
     ) -> "Job":
         """Streams the items in, a chunk at a time, in constant memory. The job is whole when this returns.
 
@@ -114,6 +120,7 @@ class Client:
                 total += len(chunk.bodies)
                 if opened is None:
                     opened = await self.store.open_job(new, chunk)
+                    opened_as(opened.id)
                     if not opened.new:
                         await self._continue(handler, opened, chunk)
                 else:

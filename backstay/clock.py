@@ -7,6 +7,7 @@ import os
 import time
 import uuid
 from collections.abc import Coroutine
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -57,6 +58,29 @@ def new_random() -> Random:
 def new_incarnation() -> str:
     """A worker's name for this life only: a restarted process is a stranger to its predecessor's leases."""
     return uuid.uuid4().hex[:16]
+
+
+def this_place() -> str:
+    """Where a process's number is good: this boot of this kernel, and this namespace of processes in it.
+
+    Empty where that cannot be told: then nobody is ever taken for dead by its number.
+    """
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot}/{os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return ""
+
+
+def lives(pid: int) -> bool:
+    """Whether a process of this place is there; one that cannot be asked about is taken to live."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 async def wait_for_event(event: asyncio.Event, seconds: float) -> None:

@@ -4,7 +4,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from backstay.clock import Clock, Tasks, new_incarnation, new_random
+from backstay.clock import Clock, Tasks, new_incarnation, new_random, this_place
 from backstay.core.errors import UsageError
 from backstay.core.limits import Limits
 from backstay.core.retry import NAMED
@@ -98,7 +98,9 @@ async def open_store(url: str, clock: Clock | None = None) -> Store:
 
 def parts(store: Store, registry: Registry, limits: Limits, bus: Bus, settings: Settings) -> Parts:
     policies = {**NAMED, "gateway": settings.gateway_policy()}
-    return Parts(store, registry, limits, Clock(), new_random(), Tasks(), bus, new_incarnation(), policies)
+    return Parts(
+        store, registry, limits, Clock(), new_random(), Tasks(), bus, new_incarnation(), this_place(), policies
+    )
 
 
 def crew(url: str, made: Parts, concurrency: int) -> Crew:

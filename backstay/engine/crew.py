@@ -53,7 +53,7 @@ class Crew:
         parts = self.parts
         names = tuple(handler.name for handler in parts.registry)
         told = json.dumps({handler.name: handler.provider for handler in parts.registry})
-        await parts.store.greet(parts.worker, socket.gethostname(), os.getpid(), told)
+        await parts.store.greet(parts.worker, socket.gethostname(), os.getpid(), parts.place, told)
         self._loops = [parts.tasks.spawn(self.settler.run()), parts.tasks.spawn(self._time_out())]
         if self._heart is not None:
             self._heart.start()

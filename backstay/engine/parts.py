@@ -39,6 +39,7 @@ class Parts:
     tasks: Tasks
     bus: Bus
     worker: str  # this incarnation's name
+    place: str = ""  # where its process's number is good; empty: nobody can tell whether it lives
     policies: Mapping[str, RetryPolicy] = field(
         default_factory=lambda: NAMED
     )  # what a job's choice of retry means here

@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from backstay.clock import lives
 from backstay.core.deadlines import timed_out
 from backstay.core.errors import DatabaseUnreachable
-from backstay.core.events import ItemsExpired, ItemsRescued, JobEnded, JobsTimedOut, Trouble
+from backstay.core.events import ItemsExpired, ItemsRescued, ItemsStopped, JobEnded, JobsTimedOut, Trouble
 from backstay.core.failures import ErrorCode, Failure, FailureKind, failure_of_exception
 from backstay.core.models import Claimed
 from backstay.core.outcomes import CannotAsk, Failed, Outcome, Stopped
-from backstay.core.states import JobState, StopReason
+from backstay.core.states import ItemState, JobState, StopReason
 from backstay.engine.calling import ask_provider
 from backstay.engine.gate import Gate
 from backstay.engine.parts import Parts
@@ -67,8 +68,11 @@ class Sweeper:
                 await self._end(job_id, reason)
 
     async def _end(self, job_id: int, reason: StopReason) -> None:
+        state = ItemState.CANCELLED if reason is StopReason.CANCEL else ItemState.FAILED
         for _ in range(PASSES_MAX):
             swept = await self._parts.store.end_stopped(job_id, reason)
+            if swept.items:
+                self._parts.emit(ItemsStopped(job_id, swept.items, state))
             self._tell_ended(swept.ended_jobs)
             if not swept.more:
                 break
@@ -90,6 +94,7 @@ class Sweeper:
         """
         if self._parts.clock.monotonic() < self._patient_until:
             return
+        await self._parts.store.bury(self._parts.worker, self._parts.place, lives)
         await self._gate.refresh()
         for handler in self._parts.registry:
             if handler.askable and not self._gate.may_call(handler):

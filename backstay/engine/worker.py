@@ -42,9 +42,8 @@ class Worker:
             self._repeat(self.crew.executor.store_progress, PROGRESS_SECONDS),
             self._repeat(self._listen, AGAIN_SECONDS),
             self._repeat(self.crew.gate.keep_pace, PACE_SECONDS),
+            self._repeat(self._poll, min(1.0, parts.limits.poll_interval_seconds)),
         ]
-        if any(True for _ in parts.registry.polled()):
-            loops.append(self._repeat(self._poll, min(1.0, parts.limits.poll_interval_seconds)))
         self._loops = [parts.tasks.spawn(loop) for loop in loops]
 
     async def stop(self, grace_seconds: float | None = None) -> None:

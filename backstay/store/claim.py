@@ -1,6 +1,6 @@
 """Scripts by which workers take items and keep them."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 from backstay.core import pace as paces
@@ -138,6 +138,15 @@ def rescue(handler: str, askable: bool, items: int, worker: str, lease_ms: int, 
 def disown(claimed_as: str) -> Script[None]:
     rows = yield Ask("disown", {"worker": claimed_as})
     yield from count(Move(job_id, None, None, freed=reserved) for job_id, reserved in rows if reserved)
+
+
+def bury(worker: str, place: str, lives: Callable[[int], bool]) -> Script[int]:
+    neighbours = yield Ask("neighbours", {"place": place, "id": worker})
+    dead = [name for name, pid in neighbours if not lives(pid)]
+    for name in dead:
+        yield Ask("bury", {"claims": f"{name}:%"})
+        yield Ask("leave_worker", {"id": name})
+    return len(dead)
 
 
 def extend(held: Sequence[tuple[int, int]], lease_ms: int, worker: str) -> Script[set[tuple[int, int]]]:

@@ -1,5 +1,7 @@
 """Scripts for where requests go: endpoints, their paces, and the ceilings of jobs."""
 
+from collections.abc import Sequence
+
 from backstay.core.pace import Answers, Pace, start_ceiling
 from backstay.store.claim import locked_pace, save_pace
 from backstay.store.queries import Ask, Script
@@ -7,6 +9,10 @@ from backstay.store.queries import Ask, Script
 
 def save_endpoint(name: str, spec: str) -> Script[None]:
     yield Ask("save_endpoint", {"name": name, "spec": spec})
+
+
+def add_copies(copies: Sequence[tuple[int, int, str]]) -> Script[None]:
+    yield Ask("add_copies", batch=copies)
 
 
 def endpoints(open_only: bool) -> Script[list[tuple[str, str]]]:

@@ -94,10 +94,10 @@ class PostgresDatabase:
         return await self.read(make)
 
     async def read(self, make: Callable[[], Script[T]]) -> T:
-        """Statement by statement, without the round trips of a transaction."""
+        """Statement by statement, without the round trips of a transaction; each is tried again by itself."""
         try:
             async with self._opened().acquire() as connection:
-                return await self._drive(connection, make())
+                return await self._drive(connection, make(), TRIES_MAX)
         except _DATA:
             raise
         except _UNREACHABLE as error:
@@ -161,14 +161,25 @@ class PostgresDatabase:
                 raise _lost(error) from error
         raise AssertionError("unreachable")
 
-    async def _drive(self, connection: Any, script: Script[T]) -> T:
+    async def _drive(self, connection: Any, script: Script[T], tries_max: int = 1) -> T:
         answer: list[Any] | None = None
         while True:
             try:
                 asked = script.send(answer)  # type: ignore[arg-type]
             except StopIteration as end:
                 return end.value  # type: ignore[no-any-return]
-            answer = await (self._load(connection, asked) if isinstance(asked, Load) else self._ask(connection, asked))
+            answer = await self._answer(connection, asked, tries_max)
+
+    async def _answer(self, connection: Any, asked: Ask | Load, tries_max: int) -> list[Any]:
+        for left in reversed(range(tries_max)):
+            try:
+                if isinstance(asked, Load):
+                    return await self._load(connection, asked)
+                return await self._ask(connection, asked)
+            except _AGAIN:
+                if left == 0:
+                    raise
+        raise AssertionError("unreachable")
 
     async def _ask(self, connection: Any, asked: Ask) -> list[Any]:
         query = self._queries[asked.name]

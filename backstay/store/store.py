@@ -170,6 +170,10 @@ class Store:
         """Where requests go, by handler: of unfinished jobs only, or all there ever were."""
         return await self._db.read(lambda: endpoints.endpoints(open_only))
 
+    async def add_copies(self, copies: Sequence[tuple[int, int, str]]) -> None:
+        """Further custom_ids that items answer for: (item, number, custom_id)."""
+        await self._db.write(lambda: endpoints.add_copies(copies))
+
     async def set_pace(self, provider: str, per_minute: tuple[int | None, int | None], concurrency: int) -> None:
         """The limits that a person gave: requests and tokens a minute, and calls at once."""
         await self._db.write(lambda: endpoints.set_pace(provider, *per_minute, concurrency))
@@ -205,12 +209,19 @@ class Store:
 
     # workers
 
-    async def greet(self, worker: str, host: str, pid: int, handlers: str) -> None:
+    async def greet(self, worker: str, host: str, pid: int, place: str, handlers: str) -> None:
         def script() -> Script[None]:
-            yield Ask("greet_worker", {"id": worker, "host": host, "pid": pid, "handlers": handlers})
+            values = {"id": worker, "host": host, "pid": pid, "place": place, "handlers": handlers}
+            yield Ask("greet_worker", values)
             yield Ask("forget_workers", {"age_ms": WORKER_AGE_MS})
 
         await self._db.write(script)
+
+    async def bury(self, worker: str, place: str, lives: Callable[[int], bool]) -> int:
+        """Ends the leases of workers of this place whose processes are gone; returns how many they were."""
+        if not place:
+            return 0
+        return await self._db.write(lambda: claim.bury(worker, place, lives))
 
     async def leave(self, worker: str) -> None:
         def script() -> Script[None]:

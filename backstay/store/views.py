@@ -182,6 +182,11 @@ class Views:
             raise NotFound(f"no job {job_id}", hint="backstay jobs lists what there is")
         return _job(rows[0])
 
+    async def job_of_key(self, owner: str, key: str) -> int | None:
+        """The job that an owner's idempotency key stands for."""
+        rows = await self._rows("job_of_key", owner=owner, idempotency_key=key)
+        return rows[0][0] if rows else None
+
     async def job_failures(self, job_id: int) -> list[FailureGroup]:
         return [FailureGroup(*row) for row in await self._rows("job_failures", job_id=job_id)]
 

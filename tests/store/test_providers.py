@@ -117,7 +117,7 @@ async def test_a_change_is_told_in_the_providers_timeline(scene: Scene) -> None:
 
 
 async def test_a_worker_is_seen_while_it_beats_and_gone_when_it_leaves(scene: Scene) -> None:
-    await scene.store.greet("w1", "host", 42, '["echo"]')
+    await scene.store.greet("w1", "host", 42, "", '["echo"]')
     await scene.site.advance(80)
     await scene.store.extend([], 90_000, "w1")
     (worker,) = await scene.store.views.workers()
@@ -130,7 +130,7 @@ async def test_a_worker_is_seen_while_it_beats_and_gone_when_it_leaves(scene: Sc
 
 
 async def test_workers_not_seen_for_a_week_are_forgotten(scene: Scene) -> None:
-    await scene.store.greet("old", "host", 1, "[]")
+    await scene.store.greet("old", "host", 1, "", "[]")
     await scene.site.advance(7 * 86_400 + 1)
-    await scene.store.greet("new", "host", 2, "[]")
+    await scene.store.greet("new", "host", 2, "", "[]")
     assert [worker.id for worker in await scene.store.views.workers()] == ["new"]

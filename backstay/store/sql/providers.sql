@@ -31,7 +31,17 @@ SELECT id, stop_reason FROM jobs WHERE held = 1 ORDER BY id;
 SELECT {now} AS now;
 
 -- name: greet_worker
-INSERT INTO workers (id, host, pid, handlers, started_at, seen_at) VALUES (:id, :host, :pid, :handlers, {now}, {now});
+INSERT INTO workers (id, host, pid, place, handlers, started_at, seen_at)
+VALUES (:id, :host, :pid, :place, :handlers, {now}, {now});
+
+-- name: neighbours
+-- The workers of one place that have not said that they stopped.
+SELECT id, pid FROM workers WHERE place = :place AND stopped_at IS NULL AND id <> :id;
+
+-- name: bury
+-- A dead worker's leases end now: nobody is left to extend or to use them.
+UPDATE items SET lease_expires_at = {now}
+WHERE state = 'submitting' AND lease_expires_at > {now} AND leased_by LIKE :claims;
 
 -- name: see_worker
 UPDATE workers SET seen_at = {now} WHERE id = :id;

@@ -60,6 +60,7 @@ RETURNING jobs.id, jobs.state;
 
 -- name: settle_few.postgres
 -- why: a few items of one fate in one round trip: settle_items, their attempts and count_items in one statement.
+-- The jobs are taken in the order of their ids, as everywhere.
 WITH few AS MATERIALIZED (
     SELECT * FROM {batch(id bigint, fence bigint, delay_ms bigint, provider_task_id text, item_id bigint, attempt_fence bigint, number bigint, outcome text, started_at bigint, ended_at bigint, code text, message text, provider_status bigint, result text, input_tokens bigint, output_tokens bigint, cost_micros bigint)}
 ), settled AS (
@@ -87,9 +88,7 @@ WITH few AS MATERIALIZED (
 ), moved AS (
     SELECT job_id, count(*) AS items,
         CASE WHEN :state IN ('succeeded', 'failed', 'skipped', 'cancelled') THEN count(*) ELSE 0 END AS ended
-    FROM settled GROUP BY job_id
-), locked AS MATERIALIZED (
-    SELECT id FROM jobs WHERE id = ANY(ARRAY(SELECT job_id FROM moved)) ORDER BY id {for_update}
+    FROM settled GROUP BY job_id ORDER BY job_id
 ), counted AS (
     UPDATE jobs SET
         processing = jobs.processing + CASE WHEN :state = 'processing' THEN moved.items ELSE 0 END
@@ -107,7 +106,7 @@ WITH few AS MATERIALIZED (
                      WHEN jobs.stop_reason = 'cancel' THEN 'cancelled'
                      WHEN jobs.stop_reason = 'timeout' THEN 'failed'
                      WHEN :state = 'succeeded' OR jobs.succeeded > 0 THEN 'completed' ELSE 'failed' END
-    FROM locked JOIN moved ON moved.job_id = locked.id WHERE jobs.id = locked.id
+    FROM moved WHERE jobs.id = moved.job_id
     RETURNING jobs.id, jobs.state
 )
 SELECT settled.id, settled.fence, settled.job_id, counted.state FROM settled LEFT JOIN counted ON counted.id = settled.job_id;

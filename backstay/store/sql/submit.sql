@@ -58,6 +58,12 @@ RETURNING id, state;
 -- A new ceiling; what did not fit under the old one may fit now.
 UPDATE jobs SET budget_micros = :budget_micros, short = 0 WHERE id = :job_id AND owner = :owner;
 
+-- name: add_copies
+-- Further names that an item answers for; told again after a crash, they are there already.
+INSERT INTO copies (item_id, number, custom_id)
+SELECT item_id, number, custom_id FROM {batch(item_id bigint, number bigint, custom_id text)} WHERE true
+ON CONFLICT (item_id, number) DO NOTHING;
+
 -- name: save_endpoint
 INSERT INTO endpoints (name, spec, created_at) VALUES (:name, :spec, {now}) ON CONFLICT (name) DO NOTHING;
 

@@ -23,6 +23,8 @@ def upgrade() -> None:
     op.add_column("items", sa.Column("cost_micros", sa.BigInteger()))  # the worst that one call can cost
     op.add_column("items", sa.Column("tokens", sa.BigInteger(), nullable=False, server_default="0"))
     op.add_column("items", sa.Column("reserved_micros", sa.BigInteger(), nullable=False, server_default="0"))
+    # The kernel and the process namespace a worker's number is good in: there, who is dead can be told at once.
+    op.add_column("workers", sa.Column("place", sa.Text(), nullable=False, server_default=""))
     op.create_table(
         "endpoints",
         sa.Column("name", sa.Text(), primary_key=True),
@@ -52,6 +54,7 @@ def upgrade() -> None:
 def downgrade() -> None:
     for table in ("copies", "paces", "endpoints"):
         op.drop_table(table)
+    op.drop_column("workers", "place")
     for name in ("cost_micros", "tokens", "reserved_micros"):
         op.drop_column("items", name)
     op.drop_index("ix_jobs_short")

@@ -1,0 +1,110 @@
+"""Who waits for whom on PostgreSQL: never in a circle, and nobody's lease waits for another's commit."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import asyncpg
+import pytest
+
+from backstay.core.models import Claimed
+from backstay.core.outcomes import Outcome
+from backstay.store.claim import Want
+from backstay.store.store import Store
+from tests.sites import START_MS, Site, Ticker
+from tests.store.scene import LEASE_MS, OK, WRONG, chunk, decided, new_job
+
+PATIENCE_SECONDS = 20
+
+
+@pytest.fixture
+async def site(reused_postgres_url: str) -> AsyncIterator[Site]:
+    made = Site(reused_postgres_url, Ticker())
+    await made.empty()
+    yield made
+    await made.close()
+
+
+@asynccontextmanager
+async def holding(site: Site, sql: str) -> AsyncIterator[None]:
+    """Somebody else's transaction: it has done this, and commits at the end."""
+    connection = await asyncpg.connect(site.url)
+    try:
+        async with connection.transaction():
+            await connection.execute(sql)
+            yield
+    finally:
+        await connection.close()
+
+
+async def somebody_waits(site: Site) -> None:
+    asked = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not await site.one(asked):
+            await asyncio.sleep(0.01)
+
+
+async def claimed(store: Store, jobs: int, items: int = 1, handler: str = "echo") -> list[Claimed]:
+    for _ in range(jobs):
+        await store.open_job(new_job(handler=handler), chunk(0, items, last=True))
+    return (await store.claim([Want(handler, jobs * items, 1)], "w1", LEASE_MS)).items
+
+
+async def test_a_beat_passes_by_what_is_being_settled_and_does_not_call_it_lost(site: Site, store: Store) -> None:
+    items = await claimed(store, jobs=1, items=3)
+    leases = [(item.id, item.fence) for item in items]
+    await site.advance(10)
+    async with holding(site, f"SELECT FROM items WHERE id = {items[1].id} FOR UPDATE"):
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            assert await store.extend(leases, LEASE_MS, "w1") == set()
+    old, new = START_MS + LEASE_MS, START_MS + LEASE_MS + 10_000
+    asked = "SELECT lease_expires_at FROM items ORDER BY id"
+    assert await site.rows(asked) == [(new,), (old,), (new,)]
+    assert await store.extend(leases, LEASE_MS, "w1") == set()
+    assert await site.rows(asked) == [(new,)] * 3
+
+
+async def test_progress_of_what_is_in_other_hands_is_said_to_be_unwritten(site: Site, store: Store) -> None:
+    first, second = await claimed(store, jobs=1, items=2)
+    async with holding(site, f"SELECT FROM items WHERE id = {first.id} FOR UPDATE"):
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            said = [(first.id, first.fence, 40), (second.id, second.fence, 60)]
+            assert await store.report_progress(said) == {second.id}
+    assert await site.rows("SELECT progress FROM items ORDER BY id") == [(0,), (60,)]
+
+
+@pytest.mark.parametrize("outcomes", [[OK], [OK, WRONG]], ids=["in one statement", "in a transaction"])
+async def test_a_settlement_takes_its_jobs_in_order(site: Site, store: Store, outcomes: Sequence[Outcome]) -> None:
+    items = await claimed(store, jobs=9)
+    first, *others = [item.job_id for item in items]
+    fates = [outcomes[n % len(outcomes)] for n in range(len(items))]
+    settlements = [decided(item, fate, START_MS) for item, fate in zip(items, fates, strict=True)]
+    async with holding(site, f"SELECT FROM jobs WHERE id = {first} FOR UPDATE"):
+        settling = asyncio.create_task(store.settle(settlements[::-1]))
+        await somebody_waits(site)
+        free = await site.rows("SELECT id FROM jobs ORDER BY id FOR UPDATE SKIP LOCKED")
+    assert [job_id for (job_id,) in free] == others, "who waits for the first holds none of the others"
+    assert len((await settling).applied) == len(items)
+
+
+async def test_a_statement_that_stands_alone_is_tried_again_by_itself(postgres_url: str) -> None:
+    """What fails is the second handler's claim: what the first won is neither lost nor claimed again."""
+    site = Site(postgres_url, Ticker())
+    await site.rows(f"CREATE TABLE test_clock AS SELECT {START_MS} AS ms")
+    # Where transactions are kept this far apart, whoever waited for another's change is told to begin again.
+    database = postgres_url.rpartition("/")[2]
+    await site.rows(f"ALTER DATABASE {database} SET default_transaction_isolation = 'repeatable read'")
+    store = await site.open_store()
+    for handler in ("one", "two"):
+        await store.open_job(new_job(handler=handler), chunk(0, 2, last=True))
+    async with holding(site, "UPDATE jobs SET label = 'touched' WHERE handler = 'two'"):
+        claiming = asyncio.create_task(store.claim([Want("one", 1, 1), Want("two", 2, 1)], "w1", LEASE_MS))
+        await somebody_waits(site)
+    taken = (await claiming).items
+    assert [item.handler for item in taken] == ["one", "two", "two"]
+    assert await site.one("SELECT count(*) FROM items WHERE state = 'submitting'") == 3
+    async with holding(site, "UPDATE jobs SET label = 'touched again' WHERE handler = 'two'"):
+        settling = asyncio.create_task(store.settle([decided(item, OK, START_MS) for item in taken]))
+        await somebody_waits(site)
+    assert len((await settling).applied) == 3
+    await site.close()

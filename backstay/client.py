@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from backstay.clock import Clock, new_incarnation
 from backstay.core.errors import UsageError, WaitTimeout
-from backstay.core.events import ItemsSubmitted
+from backstay.core.events import ItemsStopped, ItemsSubmitted, JobEnded
 from backstay.core.failures import one_line
 from backstay.core.ids import position_of, show_item
 from backstay.core.models import delivery_named
@@ -93,7 +93,7 @@ class Client:
         self.owner = owner
         self.clock = clock
         self._job_timeout_ms = int(job_timeout_seconds * 1000)
-        self._bus = bus
+        self.bus = bus
 
     async def submit(
         self,
@@ -134,7 +134,7 @@ class Client:
             raise
         if opened is None:
             raise UsageError("there are no items to submit")
-        self._bus.emit(ItemsSubmitted(opened.id, handler, total))
+        self.bus.emit(ItemsSubmitted(opened.id, handler, total))
         return self.job(opened.id)
 
     async def _continue(self, handler: str, opened: OpenJob, chunk: Chunk) -> None:
@@ -257,8 +257,13 @@ class Job:
         """Waiting items end now, running ones as soon as their workers hear of it."""
         store, owner = self._client.store, self._client.owner
         await store.cancel(self.id, owner)
-        while (await store.end_stopped(self.id, StopReason.CANCEL)).more:
-            pass
+        more = True
+        while more:
+            items, ended_jobs, more = await store.end_stopped(self.id, StopReason.CANCEL)
+            if items:
+                self._client.bus.emit(ItemsStopped(self.id, items, ItemState.CANCELLED))
+            for job_id, state in ended_jobs:
+                self._client.bus.emit(JobEnded(job_id, state))
 
     async def retry(self) -> int:
         """Queues every failed item afresh; returns how many."""

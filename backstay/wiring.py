@@ -5,7 +5,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from backstay.clock import Clock, Tasks, new_incarnation, new_random, this_place
-from backstay.core.errors import UsageError
+from backstay.core.errors import DatabaseUnreachable, UsageError
 from backstay.core.limits import Limits
 from backstay.core.retry import NAMED
 from backstay.engine.crew import Crew
@@ -96,6 +96,18 @@ async def open_store(url: str, clock: Clock | None = None) -> Store:
     return store
 
 
+async def open_another(url: str) -> Store:
+    """A further store on a database that this process has open. It makes and migrates nothing: a file that is gone by
+    now was removed under us, and an empty one in its place would tell everybody that there is no work."""
+    if is_postgres(url):
+        return await open_store(url)
+    if not Path(sqlite_path(url)).exists():
+        raise DatabaseUnreachable("the database file was removed; stop this process")
+    store = Store(database(url, Clock()))
+    await store.open()
+    return store
+
+
 def parts(store: Store, registry: Registry, limits: Limits, bus: Bus, settings: Settings) -> Parts:
     policies = {**NAMED, "gateway": settings.gateway_policy()}
     return Parts(
@@ -104,7 +116,7 @@ def parts(store: Store, registry: Registry, limits: Limits, bus: Bus, settings: 
 
 
 def crew(url: str, made: Parts, concurrency: int) -> Crew:
-    return Crew(made, concurrency, open_store=lambda: open_store(url))
+    return Crew(made, concurrency, open_store=lambda: open_another(url))
 
 
 def worker(url: str, made: Parts, concurrency: int) -> Worker:

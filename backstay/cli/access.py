@@ -58,6 +58,18 @@ def load_app(named: str | None, db: str | None = None) -> "Backstay":
     return _on(app, target)
 
 
+def served_app(named: str | None, db: str | None = None) -> "Backstay":
+    """The application whose handlers are to run; without one, only what `run` and `submit` queued is served."""
+    from backstay import settings
+
+    if not (named or settings.load().app):
+        return open_app(db)
+    app = load_app(named, db)
+    if len(app.handlers) == 0:
+        raise UsageError("the application has no handlers", hint="register one with @backstay.handler()")
+    return app
+
+
 def open_app(db: str | None, must_exist: bool = True) -> "Backstay":
     """For commands that only look at a database or change what is in it: no handler is needed."""
     return open_target(choose(db), must_exist)

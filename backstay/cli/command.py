@@ -160,5 +160,8 @@ def log_level_option(command: F) -> F:
     return click.option("--log-level", type=levels, help=text)(command)
 
 
+JOB = click.IntRange(1, (1 << 35) - 1)  # with an item's position behind it, a job's number must fit into 63 bits
+
+
 def job_argument(command: F) -> F:
-    return click.argument("job_id", metavar="JOB", type=click.IntRange(1, (1 << 35) - 1))(command)
+    return click.argument("job_id", metavar="JOB", type=JOB)(command)

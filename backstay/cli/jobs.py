@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from backstay.cli import access, output
-from backstay.cli.command import Command, again, json_option, place_options
+from backstay.cli.command import JOB, Command, again, json_option, place_options
 
 if TYPE_CHECKING:
     from backstay.client import Client
@@ -24,7 +24,7 @@ ROWS_MAX = 1_000
     ),
 )
 @click.option("--limit", type=click.IntRange(1, ROWS_MAX), default=20, show_default=True, help="How many to show.")
-@click.option("--before", type=click.IntRange(1), metavar="JOB", help="Only jobs older than this one.")
+@click.option("--before", type=JOB, metavar="JOB", help="Only jobs older than this one.")
 @place_options
 @json_option
 def jobs(limit: int, before: int | None, db: str | None, as_json: bool) -> None:

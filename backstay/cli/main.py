@@ -20,18 +20,22 @@ EXIT_CODES = {
     3: "the job ended with failed items",
     5: "there is no such job, item or provider",
     6: "timed out while waiting",
+    7: "a run was stopped by its budget",
     8: "the database cannot be reached",
     130: "interrupted",
 }
 
 COMMANDS = {
+    "run": ("backstay.cli.run:run", "Send a file of LLM requests and write the results; again: go on."),
     "worker": ("backstay.cli.worker:worker", "Run the items of an application until stopped."),
     "tick": ("backstay.cli.tick:tick", "Run one bounded invocation, for cron or a serverless trigger."),
+    "plan": ("backstay.cli.plan:plan", "Say what a file of requests will take: tokens, money, time."),
     "submit": ("backstay.cli.submit:submit", "Queue the lines of a JSON Lines file as the items of a job."),
     "jobs": ("backstay.cli.jobs:jobs", "List jobs, the newest first."),
     "job": ("backstay.cli.job:job", "Show, watch, pause, resume, cancel or retry a job; read its results."),
     "item": ("backstay.cli.item:item", "Show an item and why it is not running, or retry it."),
     "provider": ("backstay.cli.provider:provider", "List, hold or release the services behind the handlers."),
+    "practice": ("backstay.cli.practice:practice", "Serve a stand-in for a paid provider, with faults and a bill."),
     "bounds": ("backstay.cli.bounds:bounds", "Show the worst case that the configuration allows in an hour."),
     "profiles": ("backstay.cli.bounds:profiles", "Show the three sets of limits to start from."),
     "migrate": ("backstay.cli.migrate:migrate", "Bring the database to the schema of this version."),
@@ -39,6 +43,7 @@ COMMANDS = {
 }
 
 EXAMPLES = (
+    "backstay run requests.jsonl --out results.jsonl --budget 5.00",
     "backstay worker --app shop.work:backstay",
     "backstay submit items.jsonl --app shop.work:backstay --handler summarise",
     "backstay job watch 12",

@@ -1,23 +1,22 @@
 """`backstay submit`: the lines of a file become the items of a job, all of them or none."""
 
-import json
-import shutil
-import sys
-import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
 import click
 
 from backstay.cli import access, output
-from backstay.cli.command import Command, Duration, again, app_option, db_option, json_option
+from backstay.cli.command import Command, again, app_option, db_option, json_option
+from backstay.cli.request_options import RequestOptions, request_options, tell_bad_lines
+from backstay.cli.run_options import RunOptions, run_options
 from backstay.core.errors import UsageError
+from backstay.llm import lines
 
 if TYPE_CHECKING:
     from backstay.client import Client, Job
 
-BOM = b"\xef\xbb\xbf"
+CHARACTER_BYTES_MAX = 4  # of UTF-8
+UNTOUCHED = "nothing was submitted"
 
 Check = Callable[[Any], None]
 
@@ -29,35 +28,80 @@ Check = Callable[[Any], None]
         "backstay submit items.jsonl --app shop.work:backstay --handler summarise",
         "generate | backstay submit - --handler summarise --priority 5 --deadline 20m",
         "backstay submit items.jsonl --handler summarise --idempotency-key 2024-05-01",
+        "backstay submit requests.jsonl --lane background --base-url http://127.0.0.1:9000/v1",
     ),
 )
 @click.argument("file", metavar="FILE", type=click.Path(allow_dash=True))
-@click.option("--handler", required=True, metavar="NAME", help="The handler that does the items.")
+@click.option("--handler", metavar="NAME", help="The handler that does the items. Without it they are LLM requests.")
 @app_option
 @click.option("--priority", type=click.IntRange(0, 9), default=0, show_default=True, help="9 goes first.")
-@click.option("--deadline", type=Duration(), help="Items not done by then fail: 90s, 20m, 2h.")
 @click.option("--idempotency-key", metavar="KEY", help="Submitting the same key and items again makes no second job.")
 @click.option("--retry", type=click.Choice(["gateway", "queue", "timed", "none"]), help="How failures are retried.")
-@click.option(
-    "--delivery",
-    type=click.Choice(["at_least_once", "at_most_once"]),
-    help="What becomes of an item whose call may have been done, at a provider that cannot be asked.",
-)
 @click.option("--label", metavar="TEXT", help="A name for people.")
 @click.option("--force", is_flag=True, help="Submit although nobody is known to run the handler.")
+@request_options
+@run_options
 @db_option
 @json_option
-def submit(file: str, handler: str, app: str | None, force: bool, db: str | None, as_json: bool, **given: Any) -> None:
-    """Queues every line of FILE, a JSON value each, as an item of a new job; `-` reads from stdin.
+def submit(
+    file: str,
+    handler: str | None,
+    wanted: RequestOptions,
+    terms: RunOptions,
+    db: str | None,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Queues every line of FILE (`-`: stdin) as an item of a new job, for workers or ticks to do.
 
-    Every line is checked before the first is stored. The memory used does not grow with the file.
+    With --handler each line is a JSON value for that handler. Without it each is an LLM request, as `backstay run`
+    takes it, with the same options; the same `run` later writes the results. Every line is checked before the first
+    is stored. The memory used does not grow with the file.
     """
+    if handler is None:
+        _queue_requests(file, wanted, terms, given["label"], db, as_json)
+    else:
+        _queue_items(file, handler, terms, db=db, as_json=as_json, **given)
+
+
+def _queue_requests(
+    file: str, wanted: RequestOptions, terms: RunOptions, label: str | None, db: str | None, as_json: bool
+) -> None:
+    from backstay.cli.run import default_out, opened
+    from backstay.llm.intake import open_source, survey
+    from backstay.run.submission import Submission
+
+    order = terms.order(out=default_out(file), label=label or file)
+    with open_source(file, wanted.reading(terms.url)) as source:
+        surveyed = survey(source)
+        tell_bad_lines(surveyed, wanted.skip_bad_lines)
+
+        async def queue(client: "Client") -> int:
+            submission = Submission(order, source, surveyed)
+            await submission.find(client)
+            await submission.announce(client)
+            return await submission.send(client, lambda: None)
+
+        job_id = access.with_client(opened(db), queue)
+    _tell(job_id, surveyed.requests, order.endpoint.name, True, as_json)
+
+
+def _queue_items(
+    file: str,
+    handler: str,
+    terms: RunOptions,
+    app: str | None,
+    force: bool,
+    db: str | None,
+    as_json: bool,
+    **given: Any,
+) -> None:
     from backstay import settings
     from backstay.client import Options
 
     app = app or settings.load().app
     made = access.load_app(app, db) if app else access.open_app(db, must_exist=not force)
-    given["deadline_seconds"] = given.pop("deadline")
+    given |= {"deadline_seconds": terms.deadline, "delivery": terms.delivery}
     check: Check | None = None
     if app and (handler in made.handlers or not force):
         found = made.handlers[handler]
@@ -65,24 +109,28 @@ def submit(file: str, handler: str, app: str | None, force: bool, db: str | None
         given["deadline_seconds"] = given["deadline_seconds"] or found.rules.deadline_seconds
     options = Options(**given)
     options.check()
-    with _opened(file) as lines:
-        items = check_lines(lines, check)
-        lines.seek(0)
+    with lines.opened(file) as content:
+        items = check_lines(content, check)
+        content.seek(0)
         known = bool(app) or force
-        job, new = access.with_client(made, lambda client: _send(client, handler, lines, options, known))
+        job, new = access.with_client(made, lambda client: _send(client, handler, content, options, known))
+    _tell(job.id, items, handler, new, as_json)
+
+
+def _tell(job_id: int, items: int, handler: str, new: bool, as_json: bool) -> None:
     if as_json:
-        output.data(output.as_json({"job": job.id, "items": items, "handler": handler, "new": new}))
+        output.data(output.as_json({"job": job_id, "items": items, "handler": handler, "new": new}))
     else:
         there = "" if new else ", which was there already under this key"
-        output.data(f"job {job.id}: {output.count(items, 'item')} for {handler}{there}")
-        output.note(f"to watch it: {again(f'job watch {job.id}')}")
+        output.data(f"job {job_id}: {output.count(items, 'item')} for {handler}{there}")
+        output.note(f"to watch it: {again(f'job watch {job_id}')}")
 
 
-async def _send(client: "Client", handler: str, lines: IO[bytes], options: Any, known: bool) -> "tuple[Job, bool]":
+async def _send(client: "Client", handler: str, file: IO[bytes], options: Any, known: bool) -> "tuple[Job, bool]":
     if not known:
         await _require_registered(client, handler)
     before = (await client.store.holds()).now  # the clock that stamps a new job
-    job = await client.submit(handler, texts(lines), options, encode=str, wake=lambda: None)
+    job = await client.submit(handler, texts(file), options, encode=str, wake=lambda: None)
     return job, options.idempotency_key is None or (await job.show()).created_at >= before
 
 
@@ -97,64 +145,39 @@ async def _require_registered(client: "Client", handler: str) -> None:
         raise UsageError(f"no worker has run a handler {handler!r} on this database", hint=hint)
 
 
-@contextmanager
-def _opened(file: str) -> Iterator[IO[bytes]]:
-    """The file, or stdin put into one: it is read twice, to be checked and to be sent."""
-    if file == "-":
-        with tempfile.TemporaryFile(prefix="backstay-") as spooled:
-            shutil.copyfileobj(sys.stdin.buffer, spooled)
-            spooled.seek(0)
-            yield spooled
-        return
-    try:
-        opened = open(file, "rb")  # noqa: SIM115 - closed below; only the opening may say that there is no such file
-    except OSError as error:
-        raise UsageError(f"cannot read {file}: {error.strerror}") from None
-    with opened:
-        if not opened.seekable():
-            raise UsageError(f"{file} can be read only once", hint=f"pipe it in: backstay submit - < {file}")
-        yield opened
-
-
-def texts(lines: IO[bytes]) -> Iterator[str]:
+def texts(file: IO[bytes]) -> Iterator[str]:
     """The JSON text of every line that has one, as it stands there."""
-    return (text for _, text in _numbered(lines))
+    return (text for _, text in _numbered(file))
 
 
-def _numbered(lines: IO[bytes]) -> Iterator[tuple[int, str]]:
-    for number, line in enumerate(lines, start=1):
-        if number == 1:
-            line = line.removeprefix(BOM)
+def _numbered(file: IO[bytes]) -> Iterator[tuple[int, str]]:
+    from backstay.client import BODY_CHARACTERS_MAX
+
+    for number, line in lines.numbered(file, BODY_CHARACTERS_MAX * CHARACTER_BYTES_MAX):
         try:
-            text = line.decode("utf-8").strip(" \t\r\n")
-        except UnicodeDecodeError as error:
-            raise UsageError(f"line {number} is not UTF-8: {error.reason} at byte {error.start + 1}") from None
+            text = "" if line is None else lines.text_of(line)
+        except lines.Refused as refused:
+            raise UsageError(f"line {number} {refused}", hint=UNTOUCHED) from None
+        if line is None or len(text) > BODY_CHARACTERS_MAX:
+            raise UsageError(f"line {number} has too many characters; at most {BODY_CHARACTERS_MAX:,} are taken")
         if text:
             yield number, text
 
 
-def check_lines(lines: IO[bytes], check: Check | None) -> int:
+def check_lines(file: IO[bytes], check: Check | None) -> int:
     """Reads every line as JSON, and as what the handler takes; returns how many items there are."""
-    from backstay.client import BODY_CHARACTERS_MAX
-
     items = 0
-    for number, text in _numbered(lines):
-        if len(text) > BODY_CHARACTERS_MAX:
-            raise UsageError(f"line {number} has {len(text):,} characters; at most {BODY_CHARACTERS_MAX:,} are taken")
+    for number, text in _numbered(file):
         try:
-            payload = json.loads(text, parse_constant=_refuse)
-        except (ValueError, RecursionError) as error:
-            raise UsageError(f"line {number} is not JSON: {error}", hint="nothing was submitted") from None
+            payload = lines.value_of(text)
+        except lines.Refused as refused:
+            raise UsageError(f"line {number} {refused}", hint=UNTOUCHED) from None
         if check is not None:
             try:
                 check(payload)
             except UsageError as error:
-                raise UsageError(f"line {number}: {error.message}", hint="nothing was submitted") from None
+                raise UsageError(f"line {number}: {error.message}", hint=UNTOUCHED) from None
         items += 1
     if items == 0:
         raise UsageError("there are no items to submit", hint="give one JSON value on every line")
     return items
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON number")

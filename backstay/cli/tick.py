@@ -44,8 +44,7 @@ def tick(
     """
     from backstay.cli.running import log_to_stderr
 
-    loaded = access.load_app(app, db)
-    require_handlers(loaded)
+    loaded = access.served_app(app, db)
     if chain_depth > loaded.limits.chain_depth_max:
         limit = loaded.limits.chain_depth_max
         raise UsageError(f"chain depth {chain_depth} is beyond the limit of {limit}", hint="nothing was run")
@@ -53,13 +52,10 @@ def tick(
     ctx.exit(access.run(_chain(loaded, chain_depth, chain, as_json)))
 
 
-def require_handlers(app: "Backstay") -> None:
-    if len(app.handlers) == 0:
-        raise UsageError("the application has no handlers", hint="register one with @backstay.handler()")
-
-
 async def _chain(app: "Backstay", depth: int, chain: bool, as_json: bool) -> int:
-    async with app:
+    from backstay.run.serving import serving
+
+    async with app, serving(app, await app.open(), app.limits.tick_concurrency):
         while True:
             report, code = await _tick(app, depth)
             if report is None:

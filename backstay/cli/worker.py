@@ -57,11 +57,9 @@ def worker(ctx: click.Context, /, db: str | None, **given: object) -> None:
     the rest and closes the database last. A second signal cuts short what still runs.
     """
     from backstay.cli.running import log_to_stderr
-    from backstay.cli.tick import require_handlers
 
     asked = Asked(**given)  # type: ignore[arg-type]
-    loaded = access.load_app(asked.app, os.environ.get(CHILD_DATABASE) if asked.attached else db)
-    require_handlers(loaded)
+    loaded = access.served_app(asked.app, os.environ.get(CHILD_DATABASE) if asked.attached else db)
     log_to_stderr(loaded, asked.log_level, asked.as_json)
     serve = _serve(loaded, asked) if asked.processes == 1 else _supervise(loaded, asked)
     ctx.exit(access.run(serve))
@@ -72,6 +70,7 @@ async def _serve(app: "Backstay", asked: Asked) -> int:
     from backstay.cli.running import Signals
     from backstay.clock import Tasks, collect_rarely
     from backstay.observe.metrics import Metrics
+    from backstay.run.serving import serving
 
     collect_rarely()
     tasks, stopping, metrics = Tasks(), asyncio.Event(), Metrics()
@@ -85,7 +84,7 @@ async def _serve(app: "Backstay", asked: Asked) -> int:
     with scrape.serving(metrics.registry, asked.metrics_host, asked.metrics_port):
         async with access.client_of(app) as client:
             refreshing = tasks.spawn(scrape.refresh(client, metrics)) if counting else None
-            async with app.working(asked.concurrency) as working:
+            async with serving(app, client, asked.concurrency), app.working(asked.concurrency) as working:
                 await stopping.wait()
             if refreshing is not None:
                 refreshing.cancel()

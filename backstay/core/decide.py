@@ -46,11 +46,11 @@ def _next(item: Claimed, outcome: Outcome, terms: Terms, now_ms: int, rng: Rando
         case HandedBack():
             return _back(item, act="handed_back", detail=outcome.reason)
         case Submitted():
-            return _poll_next(item, terms, outcome.provider_task_id, outcome.account)
+            return _poll_next(item, terms, outcome, outcome.provider_task_id, outcome.account)
         case Running():
             if timed_out(item.queued_at, now_ms, terms.limits):
                 return _too_old(item, terms, now_ms, "the provider's task never ended")
-            return _poll_next(item, terms, item.provider_task_id, item.account, outcome.progress)
+            return _poll_next(item, terms, outcome, item.provider_task_id, item.account)
         case Interrupted():
             return _interrupted(item, terms, now_ms)
         case NeverArrived():
@@ -91,10 +91,11 @@ def _failed(item: Claimed, outcome: Failed, terms: Terms, now_ms: int, rng: Rand
         case FailureKind.BUSINESS:
             return _end(item, ItemState.FAILED, now_ms, outcome=outcome)
         case FailureKind.HELD:
-            return _back(item, act="held", detail=failure.message)
+            held = _back(item, act="held", detail=failure.message)
+            return held._replace(round=item.round + outcome.task_ended)
         case FailureKind.UNKNOWN if item.state == ItemState.SUBMITTING and terms.askable:
             return _to_be_asked(item, outcome, now_ms)
-        case FailureKind.UNKNOWN if item.state == ItemState.SUBMITTING and terms.delivery is Delivery.AT_MOST_ONCE:
+        case FailureKind.UNKNOWN if terms.delivery is Delivery.AT_MOST_ONCE:
             unknown = Failure(ErrorCode.UNKNOWN, FailureKind.UNKNOWN, f"outcome unknown: {failure.message}")
             return _end(item, ItemState.FAILED, now_ms, outcome=Failed(unknown, outcome.usage))
         case FailureKind.THROTTLED | FailureKind.INFRASTRUCTURE | FailureKind.UNKNOWN:
@@ -115,7 +116,7 @@ def _retry(item: Claimed, outcome: Failed, terms: Terms, now_ms: int, rng: Rando
         return _end(item, ItemState.FAILED, now_ms, outcome=Failed(late, outcome.usage), timed_out=1)
     if terms.policy.attempts_max is not None and spent >= terms.policy.attempts_max and not outcome.probe:
         return _end(item, ItemState.FAILED, now_ms, outcome=outcome)
-    repeat = failure.kind is FailureKind.UNKNOWN and item.state == ItemState.SUBMITTING
+    repeat = failure.kind is FailureKind.UNKNOWN
     delay_ms = next_delay_ms(terms.policy, max(spent - 1, 0), failure.retry_after_ms, rng)
     if spent == item.attempt_count:
         delay_ms = max(delay_ms, RETRY_AFTER_FLOOR_MS)  # what costs no attempt must not spin
@@ -192,7 +193,7 @@ def _unknown(message: str) -> Failure:
 
 
 def _poll_next(
-    item: Claimed, terms: Terms, task_id: str | None, account: str | None, progress: int | None = None
+    item: Claimed, terms: Terms, found: Submitted | Running, task_id: str | None, account: str | None
 ) -> Settlement:
     return Settlement(
         item.id,
@@ -203,10 +204,10 @@ def _poll_next(
         round=item.round,
         rescues=item.rescues,
         repeats=item.repeats,
-        delay_ms=int(terms.limits.poll_interval_seconds * 1000),
+        delay_ms=max(int(terms.limits.poll_interval_seconds * 1000), found.after_ms),
         provider_task_id=task_id,
         account=account,
-        progress=progress,
+        progress=found.progress if isinstance(found, Running) else None,
     )
 
 

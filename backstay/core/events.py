@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from backstay.core.breaker import Breaker
 from backstay.core.failures import one_line
 from backstay.core.models import Settlement
-from backstay.core.states import JobState
+from backstay.core.states import ItemState, JobState
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +70,15 @@ class ItemsExpired:
 
 
 @dataclass(frozen=True, slots=True)
+class ItemsStopped:
+    """Items that ended with their job: cancelled, or failed because it exceeded its maximum runtime."""
+
+    job_id: int
+    items: int
+    state: ItemState
+
+
+@dataclass(frozen=True, slots=True)
 class ItemLogged:
     item_id: int
     text: str
@@ -121,6 +130,7 @@ Event = (
     | LeasesLost
     | ItemsRescued
     | ItemsExpired
+    | ItemsStopped
     | ItemLogged
     | JobEnded
     | JobsTimedOut

@@ -37,6 +37,7 @@ class Submitted:
 
     provider_task_id: str
     account: str | None = None
+    after_ms: int = 0  # it need not be polled sooner than that
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,7 @@ class Running:
     """A poll found the task still under way."""
 
     progress: int | None = None
+    after_ms: int = 0  # it need not be polled sooner than that
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,11 @@ class Handler(Protocol):
     account: str | None
     rules: Rules
     askable: bool
-    answers: Answers | None  # what its calls told about the provider's pace; None: its pace is not kept
+
+    @property
+    def answers(self) -> Answers | None:
+        """What its calls told about the provider's pace; None: its pace is not kept."""
+        ...
 
     async def run(self, body: str, context: Context) -> Succeeded | Submitted | Failed: ...
 

@@ -62,7 +62,7 @@ class TaskHandler:
     def check(self, payload: Any) -> None:
         self._payload.check(payload)
 
-    async def run(self, body: str, context: Context) -> Succeeded | Submitted:
+    async def run(self, body: str, context: Context) -> Succeeded | Submitted | Failed:
         payload = self._payload.load(body)
         more = {"context": context} if self._wants_context else {}
         return Submitted(_storable(await self._work.submit(payload, **more)), self.account)

@@ -23,7 +23,8 @@ class Endpoint:
     lane: Lane = Lane.CALL
     key_env: str = "OPENAI_API_KEY"  # the variable that holds the key; the key itself is nowhere but there
     headers_env: tuple[tuple[str, str], ...] = ()  # further headers: name, and the variable that holds the value
-    price: tuple[int, int] | None = None  # micro-dollars per million tokens, in and out; None: looked up by model
+    # Micro-dollars per million tokens: in, out, and cached if that is another. None: looked up by model.
+    price: tuple[int, ...] | None = None
     reconcilable: bool = False  # calls are stored at the provider with a reference, to be found after a crash
     timeout_seconds: float = 600.0  # of one call
 

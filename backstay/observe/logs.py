@@ -15,6 +15,7 @@ from backstay.core.events import (
     ItemsExpired,
     ItemsRescued,
     ItemsSettled,
+    ItemsStopped,
     ItemsSubmitted,
     JobEnded,
     JobsTimedOut,
@@ -63,6 +64,9 @@ class Logs:
                 say.info("items rescued", worker=event.worker, handler=event.handler, items=event.items)
             case ItemsExpired():
                 say.warning("items past their deadline", items=event.items, status="failed", error_code="GW_TIMEOUT")
+            case ItemsStopped():
+                stopped = say.warning if event.state is ItemState.FAILED else say.info
+                stopped("items ended with their job", job=event.job_id, items=event.items, status=event.state.value)
             case JobEnded():
                 ended = say.warning if event.state is JobState.FAILED else say.info
                 ended("job ended", job=event.job_id, status=event.state.value)

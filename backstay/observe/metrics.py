@@ -16,6 +16,7 @@ from backstay.core.events import (
     ItemsExpired,
     ItemsRescued,
     ItemsSettled,
+    ItemsStopped,
     ItemsSubmitted,
     JobEnded,
     JobsTimedOut,
@@ -102,8 +103,9 @@ class Metrics:
             case ItemsRescued():
                 self.rescued.inc(event.items)
             case ItemsExpired():
-                self.settled.labels(ItemState.FAILED.value).inc(event.items)
-                self.failed.labels("GW_TIMEOUT").inc(event.items)
+                self._swept(ItemState.FAILED, event.items)
+            case ItemsStopped():
+                self._swept(event.state, event.items)
             case JobEnded():
                 self.jobs_ended.labels(event.state.value).inc()
             case BreakerChanged():
@@ -133,6 +135,12 @@ class Metrics:
         self.attempt_seconds.observe_all(attempt.ended_at - attempt.started_at for attempt in attempts)
         self.retries.inc([attempt.outcome for attempt in attempts].count("retry"))
         self.repeats.inc([settlement.act for settlement in settlements].count("repeat"))
+
+    def _swept(self, state: ItemState, items: int) -> None:
+        """What the sweep failed, it failed because its time was over."""
+        self.settled.labels(state.value).inc(items)
+        if state is ItemState.FAILED:
+            self.failed.labels("GW_TIMEOUT").inc(items)
 
     def _changed(self, event: BreakerChanged) -> None:
         """The worker that changes a breaker tells of it, and no other: so the time is counted once."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import queue
 import sqlite3
 import threading
@@ -60,11 +61,31 @@ def _load(connection: sqlite3.Connection, load: Load) -> list[Any]:
     return []
 
 
+class _File:
+    """The file as it was opened. SQLite goes on in a file that has lost its name, and nobody would see it any more."""
+
+    def __init__(self, path: str) -> None:
+        self._path = os.path.abspath(path)  # the application may go to another folder
+        self._opened = self._identity()
+
+    def check(self) -> None:
+        if self._opened is None or self._identity() != self._opened:
+            raise DatabaseUnreachable("the database file was removed or replaced; stop this process")
+
+    def _identity(self) -> tuple[int, int] | None:
+        try:
+            found = os.stat(self._path)
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
+
 class _Lane:
     """A thread with a connection of its own; scripts that queue up together share one commit."""
 
     def __init__(self, path: str, clock: Clock, begin: str) -> None:
         self._connection = connect(path)
+        self._file = _File(path)
         self._clock = clock
         self._begin = begin
         self._queue: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
@@ -103,11 +124,13 @@ class _Lane:
             self._connection.execute(self._begin)
             for work in group:
                 answers.append((work, *self._one(work[0])))
+            self._file.check()
             self._connection.execute("COMMIT")
-        except sqlite3.Error as error:
+        except (sqlite3.Error, DatabaseUnreachable) as error:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
-            answers = [(work, None, DatabaseUnreachable(f"SQLite refused: {error}")) for work in group]
+            refusal = f"SQLite refused: {error}" if isinstance(error, sqlite3.Error) else str(error)
+            answers = [(work, None, DatabaseUnreachable(refusal)) for work in group]
         for (_, loop, future), value, failure in answers:
             _answer(loop, future, value, failure)
 

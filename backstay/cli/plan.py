@@ -1,0 +1,132 @@
+"""`backstay plan`: what a file of requests will take, before anything is sent."""
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from backstay.cli import output
+from backstay.cli.command import Command, Duration, json_option
+from backstay.cli.request_options import RequestOptions, price_option, request_options, tell_bad_lines
+from backstay.run.figures import show_money, show_seconds
+
+if TYPE_CHECKING:
+    from backstay.llm.forecast import Forecast, Pace, Share
+    from backstay.llm.intake import Source, Survey
+    from backstay.llm.prices import Price
+
+LANES = click.Choice(["call", "background", "batch"])
+UNKNOWN = "unknown"
+UNBOUNDED = "unbounded"
+
+
+@click.command(
+    "plan",
+    cls=Command,
+    examples=(
+        "backstay plan requests.jsonl",
+        "backstay plan requests.jsonl --lane batch --price 0.15/0.60",
+        "backstay plan rows.csv --template 'Translate: {text}' --model gpt-4o-mini --rpm 500 --latency 2s",
+    ),
+)
+@click.argument("file", metavar="FILE", type=click.Path(allow_dash=True))
+@request_options
+@click.option("--base-url", metavar="URL", default="", help="The service, as far as it decides the price.")
+@click.option("--lane", type=LANES, default="call", show_default=True, help="How the requests will be made.")
+@price_option
+@click.option("--output-tokens", type=click.IntRange(1), help="Tokens of a usual reply. Without it: 300.")
+@click.option("--rpm", type=click.IntRange(1), help="Requests per minute.")
+@click.option("--tpm", type=click.IntRange(1), help="Tokens per minute, input and output.")
+@click.option("--concurrency", type=click.IntRange(1), default=100, show_default=True, help="Requests at once.")
+@click.option("--latency", type=Duration(), help="How long a reply takes: 0.8, 2s.")
+@json_option
+def plan(file: str, wanted: RequestOptions, base_url: str, lane: str, price: "Price | None", **given: Any) -> None:
+    """Reads FILE (`-`: stdin) as a run would, and says what it will take: requests, tokens, money, time.
+
+    Nothing is sent, and no database is used. Lines that cannot be sent are named; there the exit code is 2, unless
+    they are to be skipped. Tokens are estimated: low is with replies of one token, worst is what no run can exceed.
+    """
+    from backstay.llm.endpoint import Lane
+    from backstay.llm.forecast import Forecast, Pace
+    from backstay.llm.intake import open_source, survey
+    from backstay.llm.prices import PriceList
+    from backstay.llm.tokens import OUTPUT_TOKENS_EXPECTED
+
+    reply_tokens = given["output_tokens"] or OUTPUT_TOKENS_EXPECTED
+    forecast = Forecast(PriceList(base_url, Lane(lane), price), reply_tokens)
+    pace = Pace() if lane == "batch" else Pace(given["rpm"], given["tpm"], given["concurrency"], given["latency"])
+    with open_source(file, wanted.reading(base_url or None)) as source:
+        surveyed = survey(source, forecast)
+        if given["as_json"]:
+            output.data(output.as_json(_as_json(source, surveyed, forecast, pace)))
+        else:
+            when = "at most 24 h, the provider's own window" if lane == "batch" else _time(pace, forecast.total)
+            _show(source, surveyed, forecast, when)
+    tell_bad_lines(surveyed, wanted.skip_bad_lines)
+
+
+def _as_json(source: "Source", surveyed: "Survey", forecast: "Forecast", pace: "Pace") -> dict[str, Any]:
+    shares = [{"endpoint": url, "model": model, **asdict(share)} for (url, model), share in forecast.shares.items()]
+    total = asdict(forecast.total)
+    del total["price"]
+    longest = pace.longest(forecast.total)
+    return {
+        "file": source.name,
+        "format": source.format,
+        "bytes": surveyed.bytes,
+        "digest": surveyed.digest,
+        **total,
+        "by_model": shares,
+        "seconds": None if longest is None else longest[1],
+        "seconds_by_limit": pace.seconds(forecast.total),
+        "bad_lines": surveyed.bad_count,
+        "bad": [bad._asdict() for bad in surveyed.bad],
+    }
+
+
+def _show(source: "Source", surveyed: "Survey", forecast: "Forecast", when: str) -> None:
+    total = forecast.total
+    output.record(
+        (
+            ("file", f"{source.name}, {source.format} format"),
+            ("requests", f"{total.requests:,}"),
+            ("bad lines", f"{surveyed.bad_count:,}"),
+            ("tokens in", f"{total.input_tokens:,} expected, {_tokens(total.input_tokens_max)} at most"),
+            ("tokens out", f"{total.output_tokens:,} expected, {_tokens(total.output_tokens_max)} at most"),
+            ("cost", _cost(total)),
+            ("time", when),
+        )
+    )
+    if not total.requests:
+        return
+    output.data("")
+    columns = ("MODEL", "ENDPOINT", "REQUESTS", "IN", "OUT", "LOW", "EXPECTED", "WORST", "PRICE PER MILLION")
+    output.table(columns, (_row(*kind, share) for kind, share in forecast.shares.items()))
+
+
+def _row(url: str, model: str, share: "Share") -> tuple[Any, ...]:
+    money = (share.low_micros, share.expected_micros, share.worst_micros)
+    return (model, url, share.requests, share.input_tokens, share.output_tokens, *map(_money, money), share.price)
+
+
+def _cost(total: "Share") -> str:
+    if total.expected_micros is None:
+        return UNKNOWN
+    worst = UNBOUNDED if total.worst_micros is None else _money(total.worst_micros)
+    return f"{_money(total.low_micros)} low, {_money(total.expected_micros)} expected, {worst} worst"
+
+
+def _money(micros: int | None) -> str:
+    return UNKNOWN if micros is None else show_money(micros)
+
+
+def _tokens(tokens: int | None) -> str:
+    return UNBOUNDED if tokens is None else f"{tokens:,}"
+
+
+def _time(pace: "Pace", total: "Share") -> str:
+    longest = pace.longest(total)
+    if longest is None:
+        return f"{UNKNOWN}; give --rpm, --tpm or --latency"
+    limit, seconds = longest
+    return f"{show_seconds(seconds)}, by {limit}"

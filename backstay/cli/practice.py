@@ -1,0 +1,129 @@
+"""`backstay practice`: a stand-in for a paid provider, to rehearse a run before paying for it."""
+
+import asyncio
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import click
+
+from backstay.cli import output
+from backstay.cli.command import Command, json_option
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from backstay.practice import Practice
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+SHARE = click.FloatRange(0, 1)
+SECONDS = click.FloatRange(0)
+COUNT = click.IntRange(1)
+
+
+class Place(NamedTuple):
+    host: str
+    port: int
+    as_json: bool
+
+
+def fault_options(command: F) -> F:
+    """In the order in which the help shows them; shares are of all requests."""
+    for flag, kind, text in reversed(
+        (
+            ("--seed", int, "What goes wrong is drawn from this number: the same requests meet the same faults."),
+            ("--latency", SECONDS, "Mean seconds that a call takes; half to one and a half of it."),
+            ("--fail", SHARE, "Share answered 500, 502 or 503."),
+            ("--throttle", SHARE, "Share answered 429, with a time to wait or without."),
+            ("--retry-after", SECONDS, "The seconds to wait that a throttled answer names; 1."),
+            ("--hang", SHARE, "Share never answered; half of them are done and billed."),
+            ("--cut", SHARE, "Share whose connection is cut: before the call is done, after it, or half-way."),
+            ("--slow-body", SHARE, "Share whose answer comes in pieces."),
+            ("--slow-seconds", SECONDS, "The time that a slow body takes; 5."),
+            ("--nonsense", SHARE, "Share answered 200 with a body that is none: not JSON, cut short, a gzip bomb."),
+            ("--quota", click.IntRange(0), "Charged calls until every further one gets 429 insufficient_quota."),
+            ("--concurrency", COUNT, "Calls at once; more wait in line and are never refused."),
+            ("--key", str, "The only API key that is let in; others get 401."),
+            ("--answer-tokens", COUNT, "Length of an answer, if the request allows it; without it a short echo."),
+            ("--visible-after", SECONDS, "Seconds until a stored completion can be listed; 0."),
+            ("--background-seconds", SECONDS, "Seconds that a background response takes; 1."),
+            ("--batch-seconds", SECONDS, "Seconds that a batch takes; 5."),
+            ("--batch-expire", SHARE, "Share of batches that expire half-way."),
+            ("--batch-enqueued-tokens", COUNT, "Tokens that may wait in all batches together."),
+        )
+    ):
+        command = click.option(flag, type=kind, help=text)(command)
+    return command
+
+
+@click.command(
+    "practice",
+    cls=Command,
+    examples=(
+        "backstay practice --port 9000 --latency 0.2 --fail 0.05 --rate-limit 500rpm",
+        "backstay practice --port 0 --json --cut 0.01 --hang 0.001 --outage 30:60",
+        "curl http://127.0.0.1:9000/bill?summary=1",
+    ),
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to serve on.")
+@click.option("--port", type=click.IntRange(0, 65_535), default=9000, show_default=True, help="0 picks a free one.")
+@fault_options
+@click.option("--rate-limit", multiple=True, metavar="RATE", help="500rpm or 100000tpm; may be given twice.")
+@click.option("--outage", multiple=True, metavar="START:SECONDS", help="Down from START on; may be given again.")
+@click.option("--price", default="0.15/0.60", show_default=True, help="Dollars per million tokens, in/out.")
+@click.option("--bill-file", type=click.Path(dir_okay=False, path_type=Path), help="Keeps the bill across restarts.")
+@json_option
+def practice(
+    host: str,
+    port: int,
+    rate_limit: tuple[str, ...],
+    outage: tuple[str, ...],
+    price: str,
+    bill_file: Path | None,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Serves a stand-in for OpenAI's API that fails as you ask it to and keeps a bill, until it is stopped.
+
+    It says where it is on stderr, or with --json on stdout. The bill is at /bill, its counts are at /counts, and POST
+    /faults changes what goes wrong while it runs.
+    """
+    from backstay.practice import Faults, Practice
+    from backstay.practice.faults import parse_outage, parse_rate
+
+    given |= {**dict(map(parse_rate, rate_limit)), "outage": tuple(map(parse_outage, outage))}
+    faults = Faults(**{name: value for name, value in given.items() if value is not None})
+    asyncio.run(_serve(Practice(faults, price, bill_file), Place(host, port, as_json)))
+
+
+async def _serve(provider: "Practice", place: Place) -> None:
+    from backstay.clock import collect_rarely
+    from backstay.core.errors import UsageError
+
+    _raise_file_limit()
+    collect_rarely()
+    stopped = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    try:
+        async with provider.serving(place.host, place.port) as base_url:
+            _tell(base_url, place.as_json)
+            await stopped.wait()
+    except OSError as error:
+        raise UsageError(f"cannot serve on {place.host}:{place.port}: {error.strerror}") from None
+
+
+def _tell(base_url: str, as_json: bool) -> None:
+    if as_json:
+        click.echo(output.as_json({"base_url": base_url}))
+    else:
+        output.note(f"practice provider at {base_url}, its bill at {base_url.removesuffix('/v1')}/bill")
+
+
+def _raise_file_limit() -> None:
+    """Every connection is an open file, and the usual limit is a thousand."""
+    import resource
+
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -1,0 +1,111 @@
+"""`backstay run`: a file of requests in, a file of results out; the same command again goes on where it was."""
+
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from backstay.cli import access, output
+from backstay.cli.command import Command, db_option, json_option
+from backstay.cli.request_options import RequestOptions, request_options, tell_bad_lines
+from backstay.cli.run_options import RunOptions, run_options
+
+if TYPE_CHECKING:
+    from backstay.app import Backstay
+    from backstay.llm.intake import Source, Survey
+    from backstay.run.order import Order
+    from backstay.run.summary import Summary
+    from backstay.run.view import View
+
+
+@click.command(
+    "run",
+    cls=Command,
+    examples=(
+        "backstay run requests.jsonl --out results.jsonl",
+        "backstay run requests.jsonl --base-url http://127.0.0.1:9000/v1 --price 0.15/0.60 --budget 5.00",
+        "backstay run rows.csv --template 'Translate: {text}' --model gpt-4o-mini --lane batch",
+    ),
+)
+@click.argument("file", metavar="FILE", type=click.Path(allow_dash=True))
+@click.option("--out", metavar="FILE", help="Where results go; - for stdout. Without it: NAME.results.jsonl.")
+@click.option("--errors", metavar="FILE", help="Where failures go. Without it: beside the results, with .errors.")
+@click.option("--ordered", is_flag=True, help="Results in the order of requests, written at the end.")
+@click.option("--retry-failed", is_flag=True, help="Try what failed in an earlier go once more.")
+@request_options
+@run_options
+@click.option("--label", metavar="TEXT", help="A name for people.")
+@db_option
+@json_option
+@click.pass_context
+def run(
+    ctx: click.Context,
+    file: str,
+    out: str | None,
+    errors: str | None,
+    ordered: bool,
+    retry_failed: bool,
+    wanted: RequestOptions,
+    terms: RunOptions,
+    label: str | None,
+    db: str | None,
+    as_json: bool,
+) -> None:
+    """Sends every request of FILE (`-`: stdin) and writes every result, each once, whatever happens in between.
+
+    Every line is checked before the first is sent. Ctrl-C stops cleanly; the same command goes on.
+
+    \b
+    Exit codes: 0 every request succeeded, 3 some failed, 7 the budget is reached, 130 interrupted, 2 wrong usage.
+    """
+    from backstay.llm.intake import open_source, survey
+
+    order = terms.order(
+        out=out or default_out(file), errors=errors, ordered=ordered, retry_failed=retry_failed, label=label or file
+    )
+    app = opened(db)
+    with open_source(file, wanted.reading(terms.url)) as source:
+        surveyed = survey(source)
+        tell_bad_lines(surveyed, wanted.skip_bad_lines)
+        summary = access.run(_go(app, order, source, surveyed, as_json))
+    ctx.exit(summary.exit_code)
+
+
+def default_out(file: str) -> str:
+    """requests.jsonl has its results in requests.results.jsonl, here."""
+    return "results.jsonl" if file == "-" else f"{Path(file).stem}.results.jsonl"
+
+
+def opened(db: str | None) -> "Backstay":
+    """The database of the run, with time limits that fit files which take days."""
+    from dataclasses import replace
+
+    from backstay.run.order import ITEM_SECONDS, JOB_SECONDS
+
+    app = access.open_app(db, must_exist=False)
+    app.limits = replace(app.limits, job_timeout_seconds=JOB_SECONDS, item_timeout_seconds=ITEM_SECONDS)
+    return app
+
+
+async def _go(app: "Backstay", order: "Order", source: "Source", surveyed: "Survey", as_json: bool) -> "Summary":
+    from backstay.cli.running import Signals
+    from backstay.clock import collect_rarely
+    from backstay.run.run import Run
+    from backstay.run.view import viewing
+
+    collect_rarely()
+    run = Run(app, order, source, surveyed)
+
+    def show(job_id: int) -> "AbstractContextManager[View]":
+        return viewing(job_id, order.label or "", as_json, plain=str(order.out) == "-")
+
+    def ask() -> None:
+        output.note("backstay: stopping; what is under way may finish. Ctrl-C again stops at once, and loses nothing.")
+        run.stop()
+
+    Signals(ask, run.hurry)
+    try:
+        return await run.go(show)
+    finally:
+        await app.close()

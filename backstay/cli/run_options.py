@@ -1,0 +1,159 @@
+"""The options that say where requests go, how fast and for how much; `run` and `submit` have the same."""
+
+import os
+from collections.abc import Callable
+from decimal import Decimal, InvalidOperation
+from functools import wraps
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import click
+
+from backstay.cli.command import Duration
+from backstay.cli.request_options import price_option
+from backstay.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from backstay.llm.endpoint import Endpoint
+    from backstay.llm.prices import Price
+    from backstay.run.order import Order
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+OPENAI = "https://api.openai.com/v1"
+BASE_URL = "OPENAI_BASE_URL"
+CONCURRENCY_MAX = 10_000
+CHEAPEST = "cheapest"
+
+
+class Dollars(click.ParamType[int]):
+    """An amount of dollars, as micro-dollars: 5, 5.00, $0.25."""
+
+    name = "dollars"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        text = str(value).strip().removeprefix("$")
+        try:
+            micros = Decimal(text) * 1_000_000
+        except InvalidOperation:
+            self.fail(f"{value!r} is no amount of dollars; write 5, 5.00 or 0.25", param, ctx)
+        if not micros.is_finite() or micros != micros.to_integral_value() or not 0 < micros < 1 << 62:
+            self.fail(f"{value!r} is out of range: above 0, and no finer than a millionth", param, ctx)
+        return int(micros)
+
+
+class RunOptions(NamedTuple):
+    """What the user said about where requests go."""
+
+    base_url: str | None
+    lane: str
+    api_key_env: str
+    header: tuple[str, ...]
+    concurrency: int
+    rpm: int | None
+    tpm: int | None
+    timeout: float
+    price: "Price | None"
+    budget: int | None
+    max_output_tokens: int | None
+    reconcilable: bool
+    delivery: str | None
+    deadline: float | None
+    dedupe: bool
+    new: bool
+
+    def order(self, **more: Any) -> "Order":
+        from backstay.llm.endpoint import Lane
+        from backstay.run.order import Order
+
+        if self.lane == CHEAPEST and self.deadline is None:
+            raise UsageError("the cheapest lane wants a deadline", hint="for example --deadline 24h")
+        cheapest = self.lane == CHEAPEST
+        return Order(
+            endpoint=self._endpoint(Lane.BATCH if cheapest else Lane(self.lane)),
+            call_instead=self._endpoint(Lane.CALL) if cheapest else None,
+            concurrency=self.concurrency,
+            requests_per_minute=self.rpm,
+            tokens_per_minute=self.tpm,
+            budget_micros=self.budget,
+            output_tokens_default=self.max_output_tokens,
+            delivery=self.delivery,
+            deadline_seconds=self.deadline,
+            dedupe=self.dedupe,
+            new=self.new,
+            **more,
+        )
+
+    @property
+    def url(self) -> str:
+        return (self.base_url or os.environ.get(BASE_URL) or OPENAI).rstrip("/")
+
+    def _endpoint(self, lane: Any) -> "Endpoint":
+        from backstay.llm.endpoint import Endpoint, Lane
+
+        if self.reconcilable and lane is not Lane.CALL:
+            raise UsageError("--reconcilable is for the lane call", hint="leave one of them out")
+        price = None if self.price is None else tuple(rate for rate in self.price[:3] if rate is not None)
+        headers = tuple(_header(text) for text in self.header)
+        return Endpoint(self.url, lane, self.api_key_env, headers, price, self.reconcilable, self.timeout)
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, equals, variable = text.partition("=")
+    if not (equals and name.strip() and variable.strip()):
+        raise UsageError(
+            f"--header {text!r} wants NAME=VARIABLE",
+            hint="the value is read from the environment, for example X-Org=MY_ORG",
+        )
+    return name.strip(), variable.strip()
+
+
+def run_options(command: F) -> F:
+    """Adds the options, which the command gets as one argument `terms`."""
+
+    @wraps(command)
+    def collecting(*args: Any, **given: Any) -> Any:
+        terms = RunOptions(**{name: given.pop(name) for name in RunOptions._fields})
+        return command(*args, terms=terms, **given)
+
+    for option in reversed(_OPTIONS):
+        collecting = option(collecting)
+    return collecting  # type: ignore[return-value]
+
+
+_LANES = click.Choice(["call", "background", "batch", CHEAPEST])
+_OPTIONS = (
+    click.option("--base-url", metavar="URL", help=f"The service. Without it: {BASE_URL}, or OpenAI."),
+    click.option(
+        "--lane", type=_LANES, default="call", show_default=True, help="Calls, background tasks, or half-price batches."
+    ),
+    click.option(
+        "--api-key-env", metavar="NAME", default="OPENAI_API_KEY", show_default=True, help="The variable with the key."
+    ),
+    click.option(
+        "--header", multiple=True, metavar="NAME=VARIABLE", help="A further header, its value from a variable."
+    ),
+    click.option(
+        "--concurrency",
+        type=click.IntRange(1, CONCURRENCY_MAX),
+        default=100,
+        show_default=True,
+        help="Requests at once.",
+    ),
+    click.option("--rpm", type=click.IntRange(1), help="Requests per minute, of all workers together."),
+    click.option("--tpm", type=click.IntRange(1), help="Tokens per minute, input and output."),
+    click.option("--timeout", type=Duration(), default="600", show_default=True, help="How long one request may take."),
+    price_option,
+    click.option("--budget", type=Dollars(), metavar="DOLLARS", help="The ceiling: never more than this is spent."),
+    click.option(
+        "--max-output-tokens", type=click.IntRange(1), help="The longest reply, where a request sets no bound itself."
+    ),
+    click.option("--reconcilable", is_flag=True, help="Store completions at the provider, to find them after a crash."),
+    click.option(
+        "--delivery",
+        type=click.Choice(["at_least_once", "at_most_once"]),
+        help="What becomes of a request that may have been done, where the provider cannot be asked.",
+    ),
+    click.option("--deadline", type=Duration(), help="Requests not done by then fail: 90s, 20m, 24h."),
+    click.option("--dedupe", is_flag=True, help="Pay for identical requests once."),
+    click.option("--new", is_flag=True, help="Start afresh instead of going on with the same run."),
+)

@@ -1,0 +1,172 @@
+"""The lane `batch`: requests go in the provider's own batches, at its price for them, and come back within a day."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from backstay.clock import Clock, Tasks
+from backstay.core.errors import ErrorCode, Permanent, Throttled
+from backstay.core.failures import Failure, FailureKind
+from backstay.core.outcomes import Failed, NeverArrived, Running, Submitted, Succeeded
+from backstay.handlers.context import Context
+from backstay.handlers.handler import Rules
+from backstay.handlers.task import Answer
+from backstay.llm.batch_api import BatchApi, BatchView
+from backstay.llm.dispatch import Dispatch
+from backstay.llm.endpoint import Endpoint
+from backstay.llm.envelope import Request, unseal
+from backstay.llm.harvest import Harvest
+from backstay.llm.harvests import Harvests
+from backstay.llm.lookup import Lookup
+from backstay.llm.restraint import Restraint
+from backstay.llm.shards import QUIET_SECONDS, Entry, Gatherer, Key, ShardBounds
+from backstay.llm.task_lane import TaskLane, ask_each
+from backstay.llm.tokens import estimate_fields
+from backstay.llm.wire import Wire
+
+RUN_SECONDS: Final = 240.0  # to gather, upload and create; a lost request is asked about soon after
+CREATE_SECONDS_MAX: Final = 60.0
+LOOKS_AT_ONCE: Final = 10
+ANSWERS_AT_ONCE: Final = 50
+LINE_BYTES: Final = 160  # what stands around a body in its line, at most
+POLLS_PER_SECOND: Final = 200  # of the requests of one batch: each is written down
+POLL_MS_MAX: Final = 300_000
+BATCHES_REMEMBERED_MAX: Final = 10_000
+
+
+class BatchHandler(TaskLane):
+    """A request is a task of the provider named by its batch and its own reference, which is its custom_id there."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        wire: Wire,
+        rules: Rules | None = None,
+        *,
+        bounds: ShardBounds | None = None,
+        clock: Clock | None = None,
+        quiet_seconds: float = QUIET_SECONDS,
+    ) -> None:
+        super().__init__(endpoint, wire, rules or Rules(timeout_seconds=RUN_SECONDS), askable=True, clock=clock)
+        tasks = Tasks()
+        seconds = self.rules.timeout_seconds or RUN_SECONDS
+        self._api = BatchApi(wire, self.require_answer)
+        self._lookup = Lookup(self._api, self.clock, tasks)
+        self._harvests = Harvests(self._api, self._lookup, self.price_of, self.clock, tasks)
+        self._restraint = Restraint(bounds or ShardBounds(), self.clock)
+        dispatch = Dispatch(self, self._restraint, self._lookup.remember, min(CREATE_SECONDS_MAX, seconds / 4))
+        self._gatherer = Gatherer(dispatch.send, self.clock, tasks, quiet_seconds)
+        self._cancelled: set[str] = set()
+        self._seen: set[str] = set()
+
+    async def close(self) -> None:
+        """Ends what is under way here; the batches at the provider go on."""
+        await self._gatherer.close()
+        await self._lookup.close()
+        await self._harvests.close()
+
+    async def run(self, body: str, context: Context) -> Succeeded | Submitted | Failed:
+        request = unseal(body)
+        fields = _fields(request)
+        model = fields.get("model") if isinstance(fields.get("model"), str) else None
+        if (seconds := self._restraint.seconds_to_wait(model)) > 0:
+            raise Throttled(f"as many tokens of {model} wait in batches as the provider allows", seconds)
+        bounds = self._restraint.bounds(model)
+        ref = context.idempotency_key
+        entry = _entry(ref, request, fields, context, bounds)
+        batch = await self._gatherer.join(Key(context.item_id.partition("-")[0], model, request.url), entry, bounds)
+        if isinstance(batch, Failed):
+            return batch
+        return Submitted(f"{batch.batch_id}/{ref}", self.account, _after_ms(batch.requests))
+
+    async def ask(self, client_ref: str) -> Succeeded | Submitted | NeverArrived:
+        batch_id = await self._lookup.find(client_ref)
+        return NeverArrived() if batch_id is None else Submitted(f"{batch_id}/{client_ref}", self.account)
+
+    async def poll(self, task_ids: Sequence[str]) -> Mapping[str, Answer]:
+        """Asks about each batch once. What cannot be learnt now is left out; an error only if nothing was learnt."""
+        asked: dict[str, list[str]] = {}
+        for task_id in task_ids:
+            asked.setdefault(task_id.rpartition("/")[0], []).append(task_id)
+        answers: dict[str, Answer] = {}
+
+        async def look(batch_id: str) -> None:
+            await self._answer(batch_id, asked[batch_id], answers)
+
+        troubles = await ask_each(asked, look, LOOKS_AT_ONCE)
+        if troubles and not answers:
+            raise troubles[0]
+        return answers
+
+    async def cancel(self, task_id: str) -> None:
+        """A batch has the requests of one job only: with the first of them, all are to be cancelled."""
+        batch_id = task_id.rpartition("/")[0]
+        if batch_id in self._cancelled:
+            return
+        await self._api.cancel(batch_id)
+        _remember(self._cancelled, batch_id)
+
+    async def _answer(self, batch_id: str, task_ids: Sequence[str], answers: dict[str, Answer]) -> None:
+        found = await self._harvests.look(batch_id)
+        if isinstance(found, Harvest):
+            wait_ms = self._wait_ms(found, len(task_ids))
+            for count, task_id in enumerate(task_ids):
+                answers[task_id] = found.answer(task_id.rpartition("/")[2], wait_ms)
+                if count % ANSWERS_AT_ONCE == 0:
+                    await self.clock.sleep(0)  # to read an answer takes time that others want too
+            return
+        answer: Answer
+        if found is None:
+            message = f"the provider no longer knows {batch_id}: its outcome is unknown, and it was probably paid for"
+            answer = Failed(Failure(ErrorCode.UNKNOWN, FailureKind.UNKNOWN, message), task_ended=True)
+        else:
+            self._see(found)
+            answer = Running(found.percent, 0 if found.ended else _after_ms(found.total))
+        answers.update(dict.fromkeys(task_ids, answer))
+
+    def _wait_ms(self, harvest: Harvest, asked: int) -> int:
+        if not harvest.too_many_tokens:
+            return 0
+        requests = max(asked, harvest.batch.total)
+        return int(self._restraint.too_many_tokens(harvest.batch.model, requests) * 1000)
+
+    def _see(self, batch: BatchView) -> None:
+        """The first time that a batch is seen to run, its model has room again."""
+        if batch.status == "in_progress" and batch.id not in self._seen:
+            self._restraint.tokens_fit(batch.model)
+            _remember(self._seen, batch.id)
+
+
+def _remember(batches: set[str], batch_id: str) -> None:
+    if len(batches) >= BATCHES_REMEMBERED_MAX:
+        batches.clear()
+    batches.add(batch_id)
+
+
+def _fields(request: Request) -> dict[str, Any]:
+    try:
+        fields = json.loads(request.body)
+    except (ValueError, RecursionError):
+        raise Permanent("the body of the request is not JSON", ErrorCode.GW_4XX) from None
+    if not isinstance(fields, dict):
+        raise Permanent("the body of the request is no JSON object", ErrorCode.GW_4XX)
+    return fields
+
+
+def _entry(ref: str, request: Request, fields: dict[str, Any], context: Context, bounds: ShardBounds) -> Entry:
+    body = request.body
+    if "\n" in body or "\r" in body:  # between its values, where a blank is as good; inside a text they are escaped
+        body = body.replace("\n", " ").replace("\r", " ")
+    try:
+        size = len(body) if body.isascii() else len(body.encode())
+    except UnicodeEncodeError:
+        raise Permanent("the body of the request is not UTF-8", ErrorCode.GW_4XX) from None
+    tokens = 0
+    if bounds.tokens_max is not None:
+        tokens = estimate_fields(request.url, body, fields).input_tokens
+    return Entry(ref, body, size + len(request.url) + LINE_BYTES, tokens, context)
+
+
+def _after_ms(requests: int) -> int:
+    """When to poll a batch of so many requests again, so that all its polls together stay few."""
+    return min(requests * 1000 // POLLS_PER_SECOND, POLL_MS_MAX)

@@ -1,0 +1,166 @@
+"""The provider's files and batches as far as this lane asks about them. What it answers is hostile input."""
+
+import re
+from collections.abc import AsyncIterator, Callable
+from typing import Any, BinaryIO, Final, NamedTuple
+from urllib.parse import quote
+
+from backstay.core.errors import Permanent, Transient
+from backstay.llm.task_lane import GONE, object_in
+from backstay.llm.wire import Reply, Wire
+
+FILES: Final = "/v1/files"
+BATCHES: Final = "/v1/batches"
+MARK: Final = "backstay"  # the key in a batch's metadata, and the beginning of its file's name
+PAGES_MAX: Final = 1_000
+ASK_SECONDS: Final = 30.0
+DOWNLOAD_SECONDS: Final = 1_800.0
+DOWNLOAD_BYTES_MAX: Final = 8 << 30
+ENDED: Final = frozenset({"completed", "failed", "expired", "cancelled"})
+_OURS: Final = re.compile(rf"{MARK}-[0-9a-f]+\.jsonl")
+
+
+class LineError(NamedTuple):
+    """What is wrong with a batch as a whole, or with one line of it, counted from 1."""
+
+    code: str
+    message: str
+    line: int | None
+
+
+class BatchView(NamedTuple):
+    """A batch as the provider shows it."""
+
+    id: str
+    status: str
+    input_file_id: str | None
+    output_file_id: str | None
+    error_file_id: str | None
+    created_at: int | None
+    model: str | None
+    total: int
+    done: int
+    errors: tuple[LineError, ...]
+    marked: bool  # it is one of ours
+
+    @property
+    def ended(self) -> bool:
+        return self.status in ENDED
+
+    @property
+    def percent(self) -> int | None:
+        return min(self.done * 100 // self.total, 100) if self.total > 0 else None
+
+
+class BatchApi:
+    def __init__(self, wire: Wire, require_answer: Callable[[Reply], Reply]) -> None:
+        self._wire = wire
+        self._require_answer = require_answer
+
+    async def show(self, batch_id: str) -> BatchView | None:
+        """None if the provider says that there is none."""
+        reply = await self._wire.get(f"{BATCHES}/{quote(batch_id, safe='')}", timeout_seconds=ASK_SECONDS)
+        if reply.status in GONE:
+            return None
+        return read_batch(_said(self._require_answer(reply)))
+
+    async def cancel(self, batch_id: str) -> None:
+        reply = await self._wire.post(f"{BATCHES}/{quote(batch_id, safe='')}/cancel", "", ASK_SECONDS)
+        if reply.status == 429 or reply.status >= 500:
+            self._require_answer(reply)
+        # Any other refusal says that there is nothing left to cancel.
+
+    async def since(self, created_at: int) -> list[BatchView]:
+        """The batches made since then. The provider gives the newest first, and has no filter."""
+        found: list[BatchView] = []
+        async for page in self._pages(BATCHES, {"limit": "100"}):
+            found += map(read_batch, page)
+            if found and found[-1].created_at is not None and found[-1].created_at < created_at:
+                break
+        return [batch for batch in found if batch.created_at is None or batch.created_at >= created_at]
+
+    async def our_files(self) -> set[str]:
+        """The ids of the files that have our names."""
+        found: set[str] = set()
+        async for page in self._pages(FILES, {"limit": "10000", "purpose": "batch", "order": "desc"}):
+            for file in page:
+                if _OURS.fullmatch(str(file.get("filename"))):
+                    found.add(str(file.get("id")))
+        return found
+
+    async def download(self, file_id: str, into: BinaryIO) -> bool:
+        """Whether the file was there to be read."""
+        path = f"{FILES}/{quote(file_id, safe='')}"
+        try:
+            await self._wire.download(f"{path}/content", into, DOWNLOAD_BYTES_MAX, DOWNLOAD_SECONDS)
+        except Permanent:
+            reply = await self._wire.get(path, timeout_seconds=ASK_SECONDS)
+            if reply.status in GONE:
+                return False
+            raise
+        return True
+
+    async def _pages(self, path: str, params: dict[str, str]) -> AsyncIterator[list[dict[str, Any]]]:
+        """Every page of a list. One that ends otherwise than it should would hide what it does not show."""
+        seen: set[str] = set()
+        for _ in range(PAGES_MAX):
+            said = _said(self._require_answer(await self._wire.get(path, params, ASK_SECONDS)))
+            page = said.get("data")
+            if not isinstance(page, list) or not all(isinstance(each, dict) and each.get("id") for each in page):
+                raise Transient("the provider's list is none")
+            ids = [str(each["id"]) for each in page]
+            if seen.issuperset(ids):
+                if said.get("has_more"):
+                    raise Transient("the provider's list goes on and brings nothing new")
+                return
+            yield page
+            if said.get("has_more") is False:
+                return
+            seen.update(ids)
+            params = {**params, "after": ids[-1]}
+        raise Transient("the provider's list does not end")
+
+
+def read_batch(said: dict[str, Any]) -> BatchView:
+    batch_id, status = said.get("id"), said.get("status")
+    if not isinstance(batch_id, str) or not isinstance(status, str):
+        raise Transient("the provider's answer about a batch has no id or no status")
+    counts, metadata = _dict(said.get("request_counts")), _dict(said.get("metadata"))
+    return BatchView(
+        id=batch_id,
+        status=status,
+        input_file_id=_text(said.get("input_file_id")),
+        output_file_id=_text(said.get("output_file_id")),
+        error_file_id=_text(said.get("error_file_id")),
+        created_at=_whole(said.get("created_at")),
+        model=_text(said.get("model")),
+        total=_whole(counts.get("total")) or 0,
+        done=(_whole(counts.get("completed")) or 0) + (_whole(counts.get("failed")) or 0),
+        errors=tuple(_errors(_dict(said.get("errors")).get("data"))),
+        marked=MARK in metadata,
+    )
+
+
+def _errors(data: object) -> list[LineError]:
+    found = [each for each in data if isinstance(each, dict)] if isinstance(data, list) else []
+    return [LineError(str(each.get("code")), str(each.get("message")), _whole(each.get("line"))) for each in found]
+
+
+def _said(reply: Reply) -> dict[str, Any]:
+    said = object_in(reply)
+    if said is None:
+        raise Transient("the provider's answer is no JSON object")
+    return said
+
+
+def _dict(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _text(value: object) -> str | None:
+    """Some providers write an empty text for none."""
+    return value if isinstance(value, str) and value else None
+
+
+def _whole(value: object) -> int | None:
+    return value if type(value) is int and value >= 0 else None

@@ -1,0 +1,127 @@
+"""Makes a batch of a shard: its lines in a file, the file uploaded, and the batch created from it, once."""
+
+import asyncio
+import json
+import tempfile
+from collections.abc import Callable, Sequence
+from typing import BinaryIO, Final
+
+from backstay.core.errors import OutcomeUnknown, Throttled, Transient
+from backstay.core.failures import ErrorCode
+from backstay.core.outcomes import Failed
+from backstay.handlers.function import in_thread
+from backstay.llm.batch_api import BATCHES, FILES, MARK
+from backstay.llm.replies import read_reply
+from backstay.llm.restraint import Restraint
+from backstay.llm.shards import Batched, Entry, Shard, drop_late, too_late
+from backstay.llm.task_lane import TaskLane, id_in, object_in
+from backstay.llm.wire import Reply
+
+UPLOADS_AT_ONCE: Final = 4
+WINDOW: Final = "24h"
+
+Uploaded = Callable[[str, Sequence[str]], None]  # told of every file: its id, and the references in it
+
+
+class Dispatch:
+    """A file alone costs nothing, so all that goes wrong before the batch is created is certain to be undone.
+
+    The claims behind a shard must be young enough when its batch is created: a request that could arrive after others
+    have asked about it, and found nothing, would be paid twice. They ask when the run's own time is over, and more; so
+    the creation begins only while every run has the time left that it may take. That leaves large files time to be
+    uploaded, and is never later than the moment at which a run that sends at its send guard may still be under way.
+    """
+
+    def __init__(self, lane: TaskLane, restraint: Restraint, uploaded: Uploaded, create_seconds: float) -> None:
+        self._lane = lane
+        self._restraint = restraint
+        self._uploaded = uploaded
+        self._create_seconds = create_seconds
+        self._slots = asyncio.Semaphore(UPLOADS_AT_ONCE)
+
+    async def send(self, shard: Shard) -> Batched | Failed:
+        """The batch; or what every request of the shard came to instead."""
+        async with self._slots:
+            drop_late(shard, 2 * self._create_seconds)
+            if not shard.entries or shard.broken:
+                raise too_late()
+            file_id = await self._upload(shard)
+        if isinstance(file_id, Failed):
+            return file_id
+        self._uploaded(file_id, list(shard.entries))
+        return await self._create(shard, file_id)
+
+    async def _upload(self, shard: Shard) -> str | Failed:
+        # Without a name in any folder: it is gone with the process, however that ends.
+        file = tempfile.TemporaryFile(prefix="backstay-")  # noqa: SIM115 - the upload closes it
+        try:
+            entries = list(shard.entries.values())
+            await in_thread(lambda: write_lines(file, shard.key.url, entries))
+            reply = await self._sent(file, shard)
+        finally:
+            file.close()
+        if not 200 <= reply.status <= 299:
+            return self._smaller(self._refused(reply, shard), shard)
+        if (file_id := id_in(object_in(reply))) is None:
+            raise Transient("the provider took a file and gave no id for it")
+        self._restraint.bytes_fit(shard.bytes)
+        return file_id
+
+    async def _sent(self, file: BinaryIO, shard: Shard) -> Reply:
+        ends_at = self._lane.clock.monotonic() + shard.seconds_left - self._create_seconds
+        seconds = max(int(ends_at - self._lane.clock.monotonic()), 1)
+        try:
+            return await self._lane.wire.upload(
+                FILES, {"purpose": "batch"}, f"{MARK}-{shard.digest}.jsonl", file, seconds
+            )
+        except OutcomeUnknown as error:
+            if self._lane.clock.monotonic() >= ends_at - 2:
+                self._restraint.too_many_bytes(shard.bytes)
+            raise Transient(f"the upload of {shard.bytes} bytes broke off: {error}") from None
+
+    async def _create(self, shard: Shard, file_id: str) -> Batched | Failed:
+        asked = {
+            "input_file_id": file_id,
+            "endpoint": shard.key.url,
+            "completion_window": WINDOW,
+            "metadata": {MARK: shard.digest},
+        }
+        if shard.broken or shard.seconds_left < self._create_seconds:  # no await between this and the request
+            raise too_late()
+        reply = await self._lane.wire.post(BATCHES, json.dumps(asked), self._create_seconds)
+        if reply.status >= 500 or reply.status == 408:
+            # Often it is a gateway that answers so, while the batch is made behind it: it can be looked for.
+            raise OutcomeUnknown(f"the provider answered {reply.status} to the creation of a batch")
+        if not 200 <= reply.status <= 299:
+            return self._refused(reply, shard)
+        self._tell(reply, shard)
+        if (batch_id := id_in(object_in(reply))) is None:
+            raise OutcomeUnknown("the provider took a batch and gave no id for it")
+        return Batched(batch_id, len(shard.entries))
+
+    def _refused(self, reply: Reply, shard: Shard) -> Failed:
+        """What a refusal is to every request of the shard."""
+        self._tell(reply, shard)
+        outcome = read_reply(reply, self._lane.learn(reply), self._lane.price_of)
+        assert isinstance(outcome, Failed), "only an answer can be a success"
+        return outcome
+
+    def _tell(self, reply: Reply, shard: Shard) -> None:
+        """The answer was one to every request; how long files take says nothing about the pace."""
+        learned = self._lane.learn(reply)
+        for _ in shard.entries:
+            self._lane.pacer.answered(reply.status, 0.0, learned)
+
+    def _smaller(self, refused: Failed, shard: Shard) -> Failed:
+        """A file that is too large is no fault of its requests, as long as it can be made smaller."""
+        if refused.failure.code is ErrorCode.TOO_LARGE and len(shard.entries) > 1:
+            self._restraint.too_many_bytes(shard.bytes)
+            raise Throttled(f"the provider refused a file of {shard.bytes} bytes; the next one is smaller")
+        return refused
+
+
+def write_lines(file: BinaryIO, url: str, entries: Sequence[Entry]) -> None:
+    middle = f'","method":"POST","url":{json.dumps(url)},"body":'
+    for entry in entries:
+        file.write(f'{{"custom_id":"{entry.ref}{middle}{entry.body}}}\n'.encode())
+    file.seek(0)

@@ -1,0 +1,119 @@
+"""What a file of requests will take: tokens, money and time, before anything is sent."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from backstay.llm.formats import Parsed
+from backstay.llm.intake import KINDS_MAX, OTHERS, Kind, kind_of
+from backstay.llm.prices import PriceList
+from backstay.llm.tokens import OUTPUT_TOKENS_EXPECTED, Estimate, estimate_fields
+
+REPLY_TOKENS_MIN = 1
+MINUTE_SECONDS = 60
+
+
+@dataclass(slots=True)
+class Share:
+    """The requests to one endpoint and model. A sum of which one part is not known is None."""
+
+    price: str = ""
+    requests: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    input_tokens_max: int | None = 0
+    output_tokens_max: int | None = 0
+    low_micros: int | None = 0  # every reply is one token long
+    expected_micros: int | None = 0
+    worst_micros: int | None = 0
+
+    def add(self, other: "Share") -> None:
+        self.requests += other.requests
+        self.input_tokens += other.input_tokens
+        self.output_tokens += other.output_tokens
+        self.input_tokens_max = _plus(self.input_tokens_max, other.input_tokens_max)
+        self.output_tokens_max = _plus(self.output_tokens_max, other.output_tokens_max)
+        self.low_micros = _plus(self.low_micros, other.low_micros)
+        self.expected_micros = _plus(self.expected_micros, other.expected_micros)
+        self.worst_micros = _plus(self.worst_micros, other.worst_micros)
+
+
+class Forecast:
+    """Adds up requests by endpoint and model, as a survey shows them."""
+
+    def __init__(self, prices: PriceList, output_tokens_expected: int = OUTPUT_TOKENS_EXPECTED) -> None:
+        self.shares: dict[Kind, Share] = {}
+        self._prices = prices
+        self._output_tokens_expected = output_tokens_expected
+
+    def add(self, parsed: Parsed) -> None:
+        kind = kind_of(parsed)
+        if kind not in self.shares and len(self.shares) >= KINDS_MAX:
+            kind = OTHERS
+        share = self.shares.get(kind)
+        if share is None:
+            share = self.shares[kind] = Share(self._price_shown(parsed.fields))
+        estimate = estimate_fields(parsed.url, parsed.body, parsed.fields, self._output_tokens_expected)
+        share.add(self._one(estimate, parsed.fields))
+
+    def clear(self) -> None:
+        self.shares.clear()
+
+    @property
+    def total(self) -> Share:
+        total = Share()
+        for share in self.shares.values():
+            total.add(share)
+        return total
+
+    def _one(self, estimate: Estimate, fields: Mapping[str, Any]) -> Share:
+        price = self._prices.price(fields)
+        low = expected = None
+        if price is not None:
+            shortest = min(REPLY_TOKENS_MIN * estimate.replies, estimate.output_tokens_expected)
+            low = price.cost_micros(estimate.input_tokens, shortest)
+            expected = price.cost_micros(estimate.input_tokens, estimate.output_tokens_expected)
+        return Share(
+            requests=1,
+            input_tokens=estimate.input_tokens,
+            output_tokens=estimate.output_tokens_expected,
+            input_tokens_max=estimate.input_tokens_max,
+            output_tokens_max=estimate.output_tokens_max,
+            low_micros=low,
+            expected_micros=expected,
+            worst_micros=self._prices.worst_of(estimate, fields),
+        )
+
+    def _price_shown(self, fields: Mapping[str, Any]) -> str:
+        price = self._prices.price(fields)
+        return "unknown" if price is None else f"{price} ({self._prices.source(fields)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """The limits that a run will keep to; None is no limit, or none that is known."""
+
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+    concurrency: int | None = None
+    latency_seconds: float | None = None
+
+    def seconds(self, share: Share) -> dict[str, float]:
+        """How long each limit alone would make it take, by its name."""
+        taken = {}
+        if self.requests_per_minute is not None:
+            taken["rpm"] = share.requests / self.requests_per_minute * MINUTE_SECONDS
+        if self.tokens_per_minute is not None:
+            taken["tpm"] = (share.input_tokens + share.output_tokens) / self.tokens_per_minute * MINUTE_SECONDS
+        if self.latency_seconds is not None and self.concurrency is not None:
+            rounds = -(-share.requests // self.concurrency)
+            taken["concurrency"] = rounds * self.latency_seconds
+        return taken
+
+    def longest(self, share: Share) -> tuple[str, float] | None:
+        """The limit that decides, and the time it takes; None if no limit is known."""
+        return max(self.seconds(share).items(), key=lambda taken: taken[1], default=None)
+
+
+def _plus(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else one + other

@@ -1,0 +1,268 @@
+"""What a line of a file of requests may look like, and how it becomes a request."""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from backstay.llm.envelope import Request
+from backstay.llm.lines import Member, Refused, members, quoted, value_at, value_of
+from backstay.llm.templates import Template
+
+CUSTOM_ID_CHARACTERS_MAX = 512
+CHAT = "/v1/chat/completions"
+RESPONSES = "/v1/responses"
+EMBEDDINGS = "/v1/embeddings"
+COMPLETIONS = "/v1/completions"
+MODEL_NEEDED = frozenset((CHAT, RESPONSES, EMBEDDINGS, COMPLETIONS))
+IDS = ("custom_id", "id")
+ENVELOPE = ("custom_id", "method", "url", "body")
+
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+_PATH = re.compile(r"/(?!/)[!-~]*")
+# Nearly every line of the Batch format looks like this, up to its body.
+_HEAD = re.compile(
+    r'\{"custom_id": ?"([^"\\\x00-\x1f\x7f-\x9f]{1,512})", ?"method": ?"POST", ?"url": ?"([^"\\]*)", ?"body": ?(?=\{)'
+)
+
+
+class Format(StrEnum):
+    """How the requests of a file are written."""
+
+    BATCH = "batch"
+    BODIES = "bodies"
+    PROMPTS = "prompts"
+    ROWS = "rows"
+    CSV = "csv"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What the user says about a file: the parts of a request that its lines leave out."""
+
+    format: Format | None = None
+    model: str | None = None
+    template: str | None = None
+    endpoint: str | None = None
+    base_url: str | None = None
+
+
+class Parsed(NamedTuple):
+    """A request, and its body as a value too."""
+
+    custom_id: str
+    url: str
+    body: str
+    fields: dict[str, Any]
+
+    @property
+    def request(self) -> Request:
+        return Request(self.custom_id, self.url, self.body)
+
+
+Parser = Callable[[int, str], Parsed]  # of a line's number and text
+
+
+class BatchLines:
+    """{"custom_id": …, "method": "POST", "url": …, "body": {…}}: the body is kept byte for byte."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+
+    def __call__(self, number: int, text: str) -> Parsed:
+        head = _HEAD.match(text)
+        if head is not None:
+            start = head.end()
+            fields, end = value_at(text, start)
+            if text[end:] == "}":
+                custom_id, url = head.groups()
+                return _checked(custom_id, path_of(url, self._reading.base_url), text[start:end], fields)
+        return self._walk(text)
+
+    def _walk(self, text: str) -> Parsed:
+        named: dict[str, Member] = {}
+        for member in members(text):
+            if member.key in named and member.key in ENVELOPE:
+                raise Refused(f'has "{member.key}" twice')
+            named[member.key] = member
+        custom_id, method, url, body = (named.get(key, _MISSING) for key in ENVELOPE)
+        if method is not _MISSING and str(method.value).upper() != "POST":
+            raise Refused(f"has the method {_shown(method.value)}; only POST is sent")
+        if body is _MISSING:
+            raise Refused("has no body")
+        where = self._reading.endpoint if url is _MISSING else url.value
+        if not isinstance(where, str):
+            raise Refused("has no url" if url is _MISSING else f"has the url {_shown(where)}, which is no text")
+        _check_id(custom_id)
+        path = path_of(where, self._reading.base_url)
+        return _checked(custom_id.value, path, text[body.start : body.end], body.value)
+
+
+class BodyLines:
+    """{"model": …, "messages": […]}: the line is the body; only an id of its own is taken out of it."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+
+    def __call__(self, number: int, text: str) -> Parsed:
+        fields = value_of(text)
+        if not isinstance(fields, dict):
+            raise Refused("is no JSON object")
+        url = self._reading.endpoint or _url_by_shape(fields)
+        custom_id = _named_id(fields, number)
+        if any(key in fields for key in IDS) or _added_model(fields, self._reading):
+            text = _joined(_added_model(fields, self._reading), _others(text, members(text), IDS))
+            fields = value_of(text)
+        return _checked(custom_id, path_of(url, self._reading.base_url), text, fields)
+
+
+class PromptLines:
+    """{"prompt": …}: becomes the body of a chat, with all else that the line has."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+
+    def __call__(self, number: int, text: str) -> Parsed:
+        found = members(text)
+        fields = {member.key: member.value for member in found}
+        prompt = next((member for member in found if member.key == "prompt"), _MISSING)
+        if not isinstance(prompt.value, str | list):
+            raise Refused("has no prompt" if prompt is _MISSING else "has a prompt that is neither text nor messages")
+        url = path_of(self._reading.endpoint or CHAT, self._reading.base_url)
+        asked = _asked(url, text[prompt.start : prompt.end], isinstance(prompt.value, str))
+        body = _joined(_added_model(fields, self._reading), [asked, *_others(text, found, (*IDS, "prompt"))])
+        return _checked(_named_id(fields, number), url, body, value_of(body))
+
+
+class Rows:
+    """Named texts, from a CSV file or from JSON objects, that fill a template: a prompt, or a whole body."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+        self._template = Template(reading.template or "{prompt}")
+
+    def __call__(self, number: int, text: str) -> Parsed:
+        row = value_of(text)
+        if not isinstance(row, dict):
+            raise Refused("is no JSON object")
+        texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in row.items()}
+        return self.fill(number, texts)
+
+    def fill(self, number: int, row: Mapping[str, str]) -> Parsed:
+        filled = self._template.fill(row)
+        url = self._reading.endpoint
+        if self._template.is_body:
+            fields = value_of(filled)
+            if _added_model(fields, self._reading):
+                filled = _joined(_added_model(fields, self._reading), _others(filled, members(filled), ()))
+                fields = value_of(filled)
+            url = path_of(url or _url_by_shape(fields), self._reading.base_url)
+        else:
+            url = path_of(url or CHAT, self._reading.base_url)
+            filled = _joined(_added_model({}, self._reading), [_asked(url, quoted(filled), True)])
+            fields = value_of(filled)
+        return _checked(_named_id(row, number), url, filled, fields)
+
+    def check_columns(self, columns: Iterable[str]) -> None:
+        self._template.check_columns(columns)
+
+
+@lru_cache(maxsize=1024)
+def path_of(url: str, base_url: str | None) -> str:
+    """The path that a url names; one on another host than the service's would carry the key there."""
+    try:
+        split = urlsplit(url)
+    except ValueError:
+        raise Refused(f"has the url {_shown(url)}, which is none") from None
+    if split.scheme or split.netloc:
+        home = urlsplit(base_url or "")
+        if (split.scheme.lower(), split.netloc.lower()) != (home.scheme.lower(), home.netloc.lower()):
+            raise Refused(f"has the url {_shown(url)}, which is on another host than the requests go to")
+        url = split.path + (f"?{split.query}" if split.query else "")
+    if not _PATH.fullmatch(url) or any(mark in url for mark in "\\#") or ".." in url.partition("?")[0].split("/"):
+        raise Refused(f"has the url {_shown(url)}; it must be a path such as {CHAT}")
+    return url
+
+
+def _checked(custom_id: str, url: str, body: str, fields: Any) -> Parsed:
+    if not isinstance(fields, dict):
+        raise Refused("has a body that is no object")
+    if fields.get("stream"):
+        raise Refused("asks for a stream; requests are answered as a whole")
+    if url in MODEL_NEEDED:
+        model = fields.get("model")
+        if not (model and isinstance(model, str)) and not (url == RESPONSES and "prompt" in fields):
+            raise Refused("names no model")
+    return Parsed(custom_id, url, body, fields)
+
+
+def _check_id(found: Member) -> None:
+    custom_id = found.value
+    if found is _MISSING or custom_id is None or custom_id == "":
+        raise Refused("has no custom_id")
+    if not isinstance(custom_id, str):
+        raise Refused(f"has the custom_id {_shown(custom_id)}, which is no text")
+    if len(custom_id) > CUSTOM_ID_CHARACTERS_MAX:
+        raise Refused(f"has a custom_id of {len(custom_id):,} characters; at most {CUSTOM_ID_CHARACTERS_MAX} are taken")
+    if _UNPRINTABLE.search(custom_id):
+        raise Refused(f"has the custom_id {_shown(custom_id)}, with characters that cannot be printed")
+
+
+def _named_id(fields: Mapping[str, Any], number: int) -> str:
+    """The line's own id where it has one; else one that the same file gives it every time."""
+    for name in IDS:
+        given = fields.get(name)
+        if given is not None and given != "":
+            if isinstance(given, int) and not isinstance(given, bool):
+                given = str(given)
+            _check_id(Member(name, given, 0, 0, 0))
+            return str(given)
+    return f"request-{number}"
+
+
+def _url_by_shape(fields: Mapping[str, Any]) -> str:
+    if "messages" in fields:
+        return CHAT
+    if "input" in fields:
+        return EMBEDDINGS if "embed" in str(fields.get("model")) else RESPONSES
+    return COMPLETIONS if "prompt" in fields and not isinstance(fields["prompt"], dict) else RESPONSES
+
+
+def _asked(url: str, prompt: str, is_text: bool) -> str:
+    """The member of a body that asks, in the words of its endpoint; `prompt` is JSON."""
+    path = url.partition("?")[0]
+    if path.endswith("/chat/completions"):
+        return f'"messages":[{{"role":"user","content":{prompt}}}]' if is_text else f'"messages":{prompt}'
+    return f'"prompt":{prompt}' if path.endswith("/completions") else f'"input":{prompt}'
+
+
+def _added_model(fields: Mapping[str, Any], reading: Reading) -> list[str]:
+    return [f'"model":{quoted(reading.model)}'] if reading.model is not None and "model" not in fields else []
+
+
+def _others(text: str, found: Sequence[Member], without: tuple[str, ...]) -> list[str]:
+    """The members of an object as they stand in its text, but for some."""
+    return [text[member.at : member.end] for member in found if member.key not in without]
+
+
+def _joined(first: list[str], rest: list[str]) -> str:
+    return f"{{{','.join([*first, *rest])}}}"
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 80 else f"{text[:79]}…"
+
+
+_MISSING = Member("", None, 0, 0, 0)
+
+PARSERS: dict[Format, Callable[[Reading], Parser]] = {
+    Format.BATCH: BatchLines,
+    Format.BODIES: BodyLines,
+    Format.PROMPTS: PromptLines,
+    Format.ROWS: Rows,
+}

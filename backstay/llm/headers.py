@@ -1,0 +1,126 @@
+"""What a reply's headers say about rate limits, in all the forms that providers give them."""
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from backstay.core.retry import parse_retry_after, retry_after_ms_of
+
+_EXACT: Final = "retry-after-ms"
+_LENGTH_MAX: Final = 64  # no true value is longer
+_COUNT_DIGITS_MAX: Final = 15
+_SPANS_REMEMBERED_MAX: Final = 4_096
+_EPOCH_SECONDS_MIN: Final = 10**9  # a wait of 30 years is a moment, given in seconds since 1970
+_EPOCH_MS_MIN: Final = 10**12  # ... and of 30,000 years one in milliseconds
+
+_NUMBER: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)", re.ASCII)
+_PART: Final = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h|d)", re.ASCII)
+_DURATION: Final = re.compile(rf"(?:{_PART.pattern})+", re.ASCII)
+_UNIT_SECONDS: Final = {
+    **{"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3},
+    **{"s": 1, "m": 60, "h": 3_600, "d": 86_400},
+}
+
+# Names of: requests left, until when, tokens left, until when. A reply has one family of them.
+_FAMILIES: Final = (
+    (
+        "x-ratelimit-remaining-requests",
+        "x-ratelimit-reset-requests",
+        "x-ratelimit-remaining-tokens",
+        "x-ratelimit-reset-tokens",
+    ),
+    (
+        "anthropic-ratelimit-requests-remaining",
+        "anthropic-ratelimit-requests-reset",
+        "anthropic-ratelimit-tokens-remaining",
+        "anthropic-ratelimit-tokens-reset",
+    ),
+    ("x-ratelimit-remaining", "x-ratelimit-reset", "", ""),
+)
+
+
+class Learned(NamedTuple):
+    """None is what the provider did not say, or not in earnest: a negative number means nothing."""
+
+    retry_after_ms: int | None = None
+    requests_remaining: int | None = None
+    requests_reset_ms: int | None = None
+    tokens_remaining: int | None = None
+    tokens_reset_ms: int | None = None
+
+    @property
+    def wait_ms(self) -> int | None:
+        """How long to wait after a refusal: as told, or until what is used up is there again."""
+        if self.retry_after_ms is not None:
+            return self.retry_after_ms
+        waits = (
+            self.requests_reset_ms if self.requests_remaining == 0 else None,
+            self.tokens_reset_ms if self.tokens_remaining == 0 else None,
+        )
+        return max((wait for wait in waits if wait is not None), default=None)
+
+
+NOTHING: Final = Learned()
+
+
+def learn(headers: Mapping[str, str], now_ms: int) -> Learned:
+    """`headers` by their names in lower case."""
+    retry_after_ms = _retry_after_ms(headers, now_ms) if "retry-after" in headers or _EXACT in headers else None
+    for requests, requests_reset, tokens, tokens_reset in _FAMILIES:
+        if requests in headers or tokens in headers:
+            return Learned(
+                retry_after_ms,
+                _count(headers.get(requests, "")),
+                _wait_ms(headers.get(requests_reset, ""), now_ms),
+                _count(headers.get(tokens, "")),
+                _wait_ms(headers.get(tokens_reset, ""), now_ms),
+            )
+    return NOTHING if retry_after_ms is None else Learned(retry_after_ms)
+
+
+def _retry_after_ms(headers: Mapping[str, str], now_ms: int) -> int | None:
+    exact = headers.get(_EXACT, "")
+    if _NUMBER.fullmatch(exact) and (number := float(exact)) >= 0:
+        return retry_after_ms_of(number / 1_000)
+    return _wait_ms(headers.get("retry-after", ""), now_ms)
+
+
+def _count(text: str) -> int | None:
+    if text.isdecimal() and text.isascii() and len(text) <= _COUNT_DIGITS_MAX:
+        return int(text)
+    number = float(text) if _NUMBER.fullmatch(text) else -1.0
+    return int(number) if 0 <= number < 10**_COUNT_DIGITS_MAX else None
+
+
+def _wait_ms(text: str, now_ms: int) -> int | None:
+    """A wait: seconds, a duration such as 6m0s, or the moment at which it ends."""
+    if not text or len(text) > _LENGTH_MAX:
+        return None
+    span = _span_ms(text)
+    return span if span is not None else _until_ms(text, now_ms)
+
+
+@lru_cache(maxsize=_SPANS_REMEMBERED_MAX)
+def _span_ms(text: str) -> int | None:
+    """A wait that does not depend on the time of day. Every reply has some, and they are much the same."""
+    if _NUMBER.fullmatch(text):
+        number = float(text)
+        return retry_after_ms_of(number) if 0 <= number < _EPOCH_SECONDS_MIN else None
+    if not _DURATION.fullmatch(text):
+        return None
+    return retry_after_ms_of(sum(float(number) * _UNIT_SECONDS[unit] for number, unit in _PART.findall(text)))
+
+
+def _until_ms(text: str, now_ms: int) -> int | None:
+    if _NUMBER.fullmatch(text):
+        number = float(text)
+        at_ms = number if number >= _EPOCH_MS_MIN else number * 1_000
+        return None if number < 0 else retry_after_ms_of((at_ms - now_ms) / 1_000)
+    try:
+        moment = datetime.fromisoformat(text)
+        aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        return retry_after_ms_of(aware.timestamp() - now_ms / 1_000)
+    except (ValueError, OverflowError):
+        return parse_retry_after(text, now_ms)

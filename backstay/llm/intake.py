@@ -1,0 +1,222 @@
+"""Reading a file of requests: a quick pass that checks every line, then a stream of what there is to send."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import IO, Any, NamedTuple, Protocol
+
+from backstay.core.errors import UsageError
+from backstay.llm import tables
+from backstay.llm.duplicates import LineSet, Repeat, Suspicion, repeats
+from backstay.llm.envelope import Request
+from backstay.llm.formats import PARSERS, Format, Parsed, Parser, Reading, path_of
+from backstay.llm.lines import LINE_BYTES_MAX, Refused, numbered, opened, text_of, value_of
+
+BAD_LINES_SHOWN_MAX = 100
+KINDS_MAX = 1000
+MODEL_CHARACTERS_MAX = 200
+OTHERS = ("(others)", "(others)")
+
+Entry = tuple[int, Parsed | Refused]
+Kind = tuple[str, str]  # url and model
+
+
+class BadLine(NamedTuple):
+    """A line that cannot be sent, and why."""
+
+    line: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"line {self.line} {self.reason}"
+
+
+class Numbered(NamedTuple):
+    """A request and the line it stands on."""
+
+    line: int
+    request: Request
+    fields: Mapping[str, Any]  # its body as a value
+
+
+class Tally(Protocol):
+    """Adds up what it is shown; it may have to start afresh."""
+
+    def add(self, parsed: Parsed) -> None: ...
+    def clear(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """An open file of requests, of a known format; `entries` reads it from its start."""
+
+    name: str
+    format: Format
+    entries: Callable[[], Iterator[Entry]]
+
+
+@dataclass(slots=True)
+class Survey:
+    """What a file holds. `digest` is of what would be sent: custom_ids, urls and bodies, in their order."""
+
+    requests: int = 0
+    bytes: int = 0  # of the bodies
+    digest: str = ""
+    kinds: Counter[Kind] = field(default_factory=Counter)
+    bad: list[BadLine] = field(default_factory=list)  # the first of them
+    bad_count: int = 0
+    bad_lines: LineSet = field(default_factory=LineSet)  # all of them
+
+    @property
+    def urls(self) -> Counter[str]:
+        return self._counted(0)
+
+    @property
+    def models(self) -> Counter[str]:
+        return self._counted(1)
+
+    def refuse(self, line: int, reason: str) -> None:
+        self.bad_count += 1
+        self.bad_lines.add(line)
+        if len(self.bad) < BAD_LINES_SHOWN_MAX:
+            self.bad.append(BadLine(line, reason))
+
+    def _counted(self, side: int) -> Counter[str]:
+        counted: Counter[str] = Counter()
+        for kind, times in self.kinds.items():
+            counted[kind[side]] += times
+        return counted
+
+
+@contextmanager
+def open_source(file: str, reading: Reading) -> Iterator[Source]:
+    """The requests of a file, `-` for stdin; what the user left open is told from its name and its first line."""
+    try:
+        if reading.endpoint is not None:
+            path_of(reading.endpoint, reading.base_url)
+    except Refused as refused:
+        raise UsageError(f"--endpoint {refused}") from None
+    name = "stdin" if file == "-" else file
+    with opened(file) as lines:
+        chosen = reading.format or _detect(name, lines, reading)
+        if chosen is Format.CSV:
+            yield Source(name, chosen, lambda: tables.entries(lines, reading))
+        else:
+            if reading.template is not None and chosen is not Format.ROWS:
+                hint = "it fills CSV files and, with --format rows, JSON objects"
+                raise UsageError(f"--template does not go with the format {chosen}", hint=hint)
+            parse = PARSERS[chosen](reading)
+            yield Source(name, chosen, lambda: _entries(lines, parse))
+
+
+def survey(source: Source, tally: Tally | None = None) -> Survey:
+    """Reads every line once, in memory that hardly grows with the file; a second time only if ids seem to repeat."""
+    ids = Suspicion()
+    found = _look(source, ids, {}, LineSet(), tally)
+    if ids.narrow():
+        repeated, named = LineSet(), dict[int, Repeat]()
+        suspected = (
+            (entry.custom_id, line)
+            for line, entry in source.entries()
+            if isinstance(entry, Parsed) and entry.custom_id in ids
+        )
+        for repeat in repeats(suspected):
+            repeated.add(repeat.line)
+            if len(named) < BAD_LINES_SHOWN_MAX:
+                named[repeat.line] = repeat
+        if named:
+            if tally is not None:
+                tally.clear()
+            found = _look(source, Suspicion(), named, repeated, tally)
+    if not found.requests and not found.bad_count:
+        raise UsageError(f"there are no requests in {source.name}")
+    return found
+
+
+def requests(source: Source, surveyed: Survey) -> Iterator[Numbered]:
+    """Every request that the survey found good, in the order of lines."""
+    digest = hashlib.sha256()
+    left = surveyed.requests
+    for line, entry in source.entries():
+        if left == 0:
+            break  # what has been written to the file since is not part of it
+        if line in surveyed.bad_lines or isinstance(entry, Refused):
+            continue
+        left -= 1
+        digest.update(_sent(entry))
+        yield Numbered(line, entry.request, entry.fields)
+    if digest.hexdigest() != surveyed.digest:
+        raise UsageError(f"{source.name} has been changed while it was read", hint="run it again")
+
+
+def _look(source: Source, ids: Suspicion, named: dict[int, Repeat], repeated: LineSet, tally: Tally | None) -> Survey:
+    found = Survey()
+    digest = hashlib.sha256()
+    kinds = found.kinds
+    for line, entry in source.entries():
+        if isinstance(entry, Refused):
+            found.refuse(line, str(entry))
+            continue
+        if repeated and line in repeated:
+            first = f" of line {named[line].first}" if line in named else ""
+            found.refuse(line, f"has the custom_id{first} again")
+            continue
+        custom_id, _, body, _ = entry
+        found.requests += 1
+        found.bytes += len(body) if body.isascii() else len(body.encode())
+        ids.add(custom_id)
+        digest.update(_sent(entry))
+        kind = kind_of(entry)
+        kinds[kind if kind in kinds or len(kinds) < KINDS_MAX else OTHERS] += 1
+        if tally is not None:
+            tally.add(entry)
+    found.digest = digest.hexdigest()
+    return found
+
+
+def kind_of(parsed: Parsed) -> Kind:
+    model = parsed.fields.get("model")
+    return parsed.url, model[:MODEL_CHARACTERS_MAX] if isinstance(model, str) else ""
+
+
+def _sent(parsed: Parsed) -> bytes:
+    return f"{parsed.custom_id}\0{parsed.url}\0{parsed.body}\n".encode()
+
+
+def _entries(lines: IO[bytes], parse: Parser) -> Iterator[Entry]:
+    lines.seek(0)
+    for number, line in numbered(lines):
+        try:
+            if line is None:
+                raise Refused(f"has more than {LINE_BYTES_MAX:,} bytes")
+            if text := text_of(line):
+                yield number, parse(number, text)
+        except Refused as refused:
+            yield number, refused
+
+
+def _detect(name: str, lines: IO[bytes], reading: Reading) -> Format:
+    if PurePath(name).suffix.lower() in (".csv", ".tsv"):
+        return Format.CSV
+    first: object = None
+    for _, line in numbered(lines):
+        try:
+            text = text_of(line or b"?")
+            if text:
+                first = value_of(text)
+                break
+        except Refused:
+            # Not JSON at all: with a template it can only be CSV; else every such line is named as a bad one.
+            return Format.CSV if reading.template is not None else Format.BATCH
+    if reading.template is not None:
+        return Format.ROWS
+    if not isinstance(first, dict) or isinstance(first.get("body"), dict) or not first.keys() & _BODY_KEYS:
+        return Format.BATCH
+    asks_more = first.keys() & (_BODY_KEYS - {"prompt"})
+    return Format.BODIES if asks_more or not isinstance(first["prompt"], str | list) else Format.PROMPTS
+
+
+_BODY_KEYS = {"messages", "input", "prompt", "model"}

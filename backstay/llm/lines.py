@@ -1,0 +1,165 @@
+"""Files of lines: opened to be read twice, numbered, and read as JSON that remembers where its values stand."""
+
+import json
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from json.encoder import encode_basestring, encode_basestring_ascii
+from typing import IO, Any, NamedTuple, NoReturn
+
+from backstay.core.errors import UsageError
+
+LINE_BYTES_MAX = 60 * 1024 * 1024  # an item may have 64 Mi characters, some of them for what goes around its body
+NESTING_MAX = 128  # Python's own bound depends on how deep the caller stands; this one is the same for everyone
+CHUNK_BYTES = 1 << 20
+BOM = b"\xef\xbb\xbf"
+
+_AROUND = " \t\r\n\ufeff"  # the mark stands at the start of a file, and in the middle where files were joined
+_OPENING = re.compile(r'\{[ \t\r\n]*(?="|\}\Z)')
+_KEY = re.compile(r'"([^"\\\x00-\x1f]*)"[ \t\r\n]*:[ \t\r\n]*')
+_COLON = re.compile(r"[ \t\r\n]*:[ \t\r\n]*")
+_FOLLOWING = re.compile(r'[ \t\r\n]*(?:,[ \t\r\n]*(?=")|(?=\}\Z))')
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class Refused(Exception):
+    """Why a line cannot be taken, as a phrase to stand behind its number."""
+
+
+class Member(NamedTuple):
+    """A member of an object, and where it stands in the text: key and value from `at`, the value from `start`."""
+
+    key: str
+    value: Any
+    at: int
+    start: int
+    end: int
+
+
+@contextmanager
+def opened(file: str) -> Iterator[IO[bytes]]:
+    """The file, to be read more than once: stdin (`-`) and pipes are put into a temporary one first."""
+    if file == "-":
+        with _spooled(sys.stdin.buffer) as spooled:
+            yield spooled
+        return
+    try:
+        found = open(file, "rb")  # noqa: SIM115 - closed below; only the opening may say that there is no such file
+    except OSError as error:
+        raise UsageError(f"cannot read {file}: {error.strerror}") from None
+    with found:
+        if found.seekable():
+            yield found
+        else:
+            with _spooled(found) as spooled:
+                yield spooled
+
+
+@contextmanager
+def _spooled(stream: IO[bytes]) -> Iterator[IO[bytes]]:
+    with tempfile.TemporaryFile(prefix="backstay-") as spooled:
+        shutil.copyfileobj(stream, spooled, CHUNK_BYTES)
+        spooled.seek(0)
+        yield spooled
+
+
+def numbered(file: IO[bytes], bytes_max: int = LINE_BYTES_MAX) -> Iterator[tuple[int, bytes | None]]:
+    """Every line with its number, from 1; None in place of one that is longer than the bound."""
+    for number, line in enumerate(iter(partial(file.readline, bytes_max + 1), b""), start=1):
+        if len(line) > bytes_max and not line.endswith(b"\n"):
+            while (rest := file.readline(CHUNK_BYTES)) and not rest.endswith(b"\n"):
+                pass
+            yield number, None
+        else:
+            yield number, line
+
+
+def text_of(line: bytes) -> str:
+    """What a line says, without the space around it; nothing, if it is blank."""
+    try:
+        return line.decode("utf-8").strip(_AROUND)
+    except UnicodeDecodeError as error:
+        raise Refused(f"is not UTF-8: {error.reason} at byte {error.start + 1}") from None
+
+
+def value_of(text: str) -> Any:
+    """The one JSON value that the text is."""
+    value, end = value_at(text, 0)
+    if end != len(text):
+        raise Refused(f"is not JSON: Extra data at column {end + 1}")
+    return value
+
+
+def value_at(text: str, start: int) -> tuple[Any, int]:
+    """The JSON value that starts there, and where it ends."""
+    try:
+        found = _scan(text, start)
+    except (ValueError, RecursionError) as error:
+        raise _refused(error) from None
+    _check_depth(text, found[0])
+    return found
+
+
+def members(text: str) -> list[Member]:
+    """The members of an object in their order, those that share a key included."""
+    found: list[Member] = []
+    try:
+        at = _OPENING.match(text)
+        while at is not None and text[start := at.end()] != "}":
+            key = _KEY.match(text, start)
+            name, value_start = (key[1], key.end()) if key is not None else _key_at(text, start)
+            value, end = _scan(text, value_start)
+            found.append(Member(name, value, start, value_start, end))
+            _check_depth(text, value)
+            at = _FOLLOWING.match(text, end)
+    except (ValueError, RecursionError) as error:
+        raise _refused(error) from None
+    if at is None:
+        value_of(text)  # says what is wrong with it
+        raise Refused("is no JSON object")
+    return found
+
+
+def _key_at(text: str, start: int) -> tuple[str, int]:
+    """A key with escapes in it, and where its value starts."""
+    name, end = _scan(text, start)
+    colon = _COLON.match(text, end)
+    if colon is None:
+        raise json.JSONDecodeError("Expecting ':' delimiter", text, end)
+    return name, colon.end()
+
+
+def quoted(text: str) -> str:
+    """The text as JSON, its letters as they are; half a pair of surrogates has no UTF-8 and is written as an escape."""
+    return encode_basestring_ascii(text) if _SURROGATE.search(text) else encode_basestring(text)
+
+
+def _check_depth(text: str, value: Any) -> None:
+    # Whatever is nested so deep has as many brackets, twice.
+    if len(text) <= 2 * NESTING_MAX or text.count("[") + text.count("{") <= NESTING_MAX:
+        return
+    level = [value] if isinstance(value, dict | list) else []
+    for _ in range(NESTING_MAX):
+        if not level:
+            return
+        inner = (node.values() if isinstance(node, dict) else node for node in level)
+        level = [child for children in inner for child in children if isinstance(child, dict | list)]
+    raise Refused(_TOO_DEEP)
+
+
+def _refused(error: Exception) -> Refused:
+    if isinstance(error, json.JSONDecodeError):
+        return Refused(f"is not JSON: {error.msg.removesuffix(' at')} at column {error.pos + 1}")
+    return Refused(_TOO_DEEP if isinstance(error, RecursionError) else f"is not JSON: {error}")
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no JSON number")
+
+
+_TOO_DEEP = f"is nested more than {NESTING_MAX} levels deep"
+_scan = json.JSONDecoder(parse_constant=_refuse).raw_decode

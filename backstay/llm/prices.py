@@ -1,0 +1,266 @@
+"""What tokens cost, in whole micro-dollars; a price that nobody knows is None and never 0."""
+
+import json
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from decimal import ROUND_CEILING, Decimal
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from backstay.clock import Clock
+from backstay.core.errors import UsageError
+from backstay.llm.endpoint import Endpoint, Lane
+from backstay.llm.envelope import Request
+from backstay.llm.tokens import Estimate, estimate_fields
+
+if TYPE_CHECKING:
+    from genai_prices.types import ModelInfo, ModelPrice, Provider, TieredPrices
+
+MILLION = 1_000_000
+MICROS_MAX = (1 << 63) - 1  # what a database can keep
+PRICE_MICROS_MAX = 1_000_000 * MILLION
+DAY_MS = 86_400_000
+MODELS_REMEMBERED_MAX = 4096
+MODEL_CHARACTERS_MAX = 200
+DEAR_TIERS = ("priority", "fast")  # any other costs as much as no tier at all, or less
+FALLBACK = "openai"  # whose names for models other services take over
+
+_FORM = "write dollars per million tokens as INPUT/OUTPUT or INPUT/OUTPUT/CACHED, for example 0.15/0.60"
+_AMOUNT = re.compile(r"\$?(\d+(?:\.\d+)?|\.\d+)")
+
+
+class Price(NamedTuple):
+    """Micro-dollars for a million tokens. Beyond some length of input, all of a request may cost more."""
+
+    input_micros_per_million: int
+    output_micros_per_million: int
+    cached_micros_per_million: int | None = None  # of input that the provider had read before; None: as all input
+    written_micros_per_million: int | None = None  # of input that it keeps for next time; None: as all input
+    call_micros: int = 0
+    above: "tuple[int, Price] | None" = None  # tokens of input, and the price when there are more
+
+    def cost_micros(
+        self, input_tokens: int, output_tokens: int, cached_tokens: int = 0, written_tokens: int = 0
+    ) -> int:
+        """Rounded up to a whole micro-dollar."""
+        if self.above is not None and input_tokens > self.above[0]:
+            return self.above[1].cost_micros(input_tokens, output_tokens, cached_tokens, written_tokens)
+        plain = self.input_micros_per_million
+        cached_tokens = min(cached_tokens, input_tokens)
+        written_tokens = min(written_tokens, input_tokens - cached_tokens)
+        total = (input_tokens - cached_tokens - written_tokens) * plain
+        total += cached_tokens * _or(self.cached_micros_per_million, plain)
+        total += written_tokens * _or(self.written_micros_per_million, plain)
+        total += output_tokens * self.output_micros_per_million
+        return min(self.call_micros - (-total // MILLION), MICROS_MAX)
+
+    def worst_micros(self, input_tokens: int, output_tokens: int) -> int:
+        """The most that so many tokens or fewer can cost, whatever of them is kept or was."""
+        dear = max(
+            _or(rate, 0)
+            for rate in (
+                self.input_micros_per_million,
+                self.cached_micros_per_million,
+                self.written_micros_per_million,
+            )
+        )
+        here = Price(dear, self.output_micros_per_million, call_micros=self.call_micros)
+        worst = here.cost_micros(input_tokens, output_tokens)
+        if self.above is not None and input_tokens > self.above[0]:
+            worst = max(worst, self.above[1].worst_micros(input_tokens, output_tokens))
+        return worst
+
+    def __str__(self) -> str:
+        rates = (self.input_micros_per_million, self.output_micros_per_million, self.cached_micros_per_million)
+        return "/".join(f"{Decimal(rate) / MILLION:f}" for rate in rates if rate is not None)
+
+
+class Quote(NamedTuple):
+    """A price, whose it is, and how many tokens the model can hold at most, input and output together."""
+
+    price: Price
+    source: str
+    window_tokens: int | None
+
+
+def parse_price(text: str) -> Price:
+    """A price as a person writes it: 0.15/0.60, $0.15/$0.60 or, with that of cached input, 0.15/0.60/0.075."""
+    amounts = [_AMOUNT.fullmatch(part.strip()) for part in text.split("/")]
+    rates = [_micros(Decimal(amount[1])) for amount in amounts if amount is not None]
+    if len(rates) != len(amounts) or len(rates) not in (2, 3) or max(rates) > PRICE_MICROS_MAX:
+        raise UsageError(f"{text!r} is no price", hint=_FORM)
+    return Price(rates[0], rates[1], rates[2] if len(rates) == 3 else None)
+
+
+def given_price(endpoint: Endpoint) -> Price | None:
+    """The price that an endpoint's user gave for all its models."""
+    if endpoint.price is None:
+        return None
+    read, written, *cached = endpoint.price
+    return Price(read, written, cached[0] if cached else None)
+
+
+class PriceList:
+    """The prices of one service: the one that its user gives for all models, else the published ones."""
+
+    def __init__(
+        self,
+        base_url: str,
+        lane: Lane = Lane.CALL,
+        given: Price | None = None,
+        output_tokens_default: int | None = None,
+    ) -> None:
+        self._base_url = base_url
+        self._lane = lane
+        self._given = given
+        self._output_tokens_default = output_tokens_default
+
+    def price(self, fields: Mapping[str, Any]) -> Price | None:
+        """The price for a request with such a body."""
+        if self._given is not None:
+            return self._given
+        found = self._quote(fields)
+        return None if found is None else found.price
+
+    def source(self, fields: Mapping[str, Any]) -> str:
+        """Whose price it is."""
+        if self._given is not None:
+            return "as given"
+        found = self._quote(fields)
+        return "unknown" if found is None else found.source
+
+    def worst_micros(self, request: Request) -> int | None:
+        """The most that one call can cost; None if there is no bound, or no price."""
+        fields = json.loads(request.body)
+        return self.worst_of(estimate_fields(request.url, request.body, fields), fields)
+
+    def worst_of(self, estimate: Estimate, fields: Mapping[str, Any]) -> int | None:
+        """The same of a body that has been parsed already."""
+        price = self.price(fields)
+        if price is None:
+            return None
+        found = None
+        if estimate.input_tokens_max is None or estimate.output_tokens_max is None:
+            found = self._quote(fields)
+        return worst_micros(
+            estimate, price, self._output_tokens_default, None if found is None else found.window_tokens
+        )
+
+    def _quote(self, fields: Mapping[str, Any]) -> Quote | None:
+        model, tier = fields.get("model"), fields.get("service_tier")
+        if not isinstance(model, str):
+            return None
+        return quote(model, self._base_url, self._lane, tier if isinstance(tier, str) else None)
+
+
+def worst_micros(
+    estimate: Estimate, price: Price, output_tokens_default: int | None = None, window_tokens: int | None = None
+) -> int | None:
+    """The most that one call can cost, to be set aside before it is made; None if nothing bounds it.
+
+    Where the body sets no bound on the output, the user's default counts, and without one the whole context window of
+    the model. The window also bounds the input that the body does not show, unless the provider's own tools add to it.
+    """
+    read = estimate.input_tokens_max
+    if read is None and estimate.one_pass:
+        read = window_tokens
+    written = estimate.output_tokens_max
+    if written is None:
+        each = output_tokens_default if output_tokens_default is not None else window_tokens
+        written = None if each is None else each * estimate.replies
+    return None if read is None or written is None else price.worst_micros(read, written)
+
+
+def price_of(model: str, base_url: str, lane: Lane = Lane.CALL, tier: str | None = None) -> Price | None:
+    """The published price of a model at the service behind a URL; None if it is not known."""
+    found = quote(model, base_url, lane, tier)
+    return None if found is None else found.price
+
+
+def quote(model: str, base_url: str, lane: Lane = Lane.CALL, tier: str | None = None) -> Quote | None:
+    """By today's list, as it came with the installed genai-prices: nothing is ever fetched."""
+    return _quote(model, base_url, lane, tier, Clock().now_ms() // DAY_MS)
+
+
+@lru_cache(maxsize=MODELS_REMEMBERED_MAX)
+def _quote(model: str, base_url: str, lane: Lane, tier: str | None, day: int) -> Quote | None:
+    found = _find(model, base_url) if len(model) <= MODEL_CHARACTERS_MAX else None
+    if found is None:
+        return None
+    provider, info = found
+    start = datetime.fromtimestamp(day * DAY_MS / 1000, UTC)
+    # Some prices go by the hour; which one a call will meet is not known before, so the dearest counts.
+    prices = [_resolved(provider, info, lane, tier, start + timedelta(hours=hour)) for hour in range(24)]
+    known = [price for price in prices if price is not None]
+    if not known:
+        return None
+    return Quote(max(known, key=lambda price: price[:2]), f"{provider.id} {info.id}", info.context_window)
+
+
+def _find(model: str, base_url: str) -> "tuple[Provider, ModelInfo] | None":
+    """At the provider whose address it is; where the address says nothing, at the one whose model it is by name."""
+    # The list alone is a megabyte of Python, and the package brings an HTTP client along.
+    from genai_prices.data_snapshot import get_snapshot
+
+    snapshot = get_snapshot()
+    try:
+        provider = snapshot.find_provider(None, None, base_url or "-")
+    except LookupError:
+        for wanted in (None, FALLBACK):
+            try:
+                return snapshot.find_provider_model(model, None, wanted, None)
+            except LookupError:
+                continue
+        return None
+    info = provider.find_model(model, all_providers=snapshot.providers)
+    return None if info is None else (provider, info)
+
+
+def _resolved(provider: "Provider", info: "ModelInfo", lane: Lane, tier: str | None, at: datetime) -> Price | None:
+    """The library knows some prices of batches and tiers; a batch that it does not know of is half price."""
+    own = any(info is model for model in provider.models)
+    variants = [variant.when for variant in info.price_variants or () if own]
+    if lane is Lane.BATCH:
+        listed = {"processing": "batch"} in variants
+        return _price(info.get_prices(at, {"processing": "batch"} if listed else None), 1 if listed else 2)
+    if tier is not None and {"service_tier": tier} in variants:
+        return _price(info.get_prices(at, {"service_tier": tier}), 1)
+    return None if tier in DEAR_TIERS else _price(info.get_prices(at), 1)
+
+
+def _price(rates: "ModelPrice", share: int) -> Price | None:
+    if rates.input_mtok is None:
+        return None  # what is paid by the hour or by the picture is not known by the token
+    starts = {tier.start for rate in vars(rates).values() if rate is not None for tier in getattr(rate, "tiers", ())}
+    price: Price | None = None
+    above: tuple[int, Price] | None = None
+    for start in sorted({0, *starts}, reverse=True):
+        price = Price(
+            _or(_rate(rates.input_mtok, start, share), 0),
+            # Embeddings have no output, and so no price for it.
+            _or(_rate(rates.output_mtok, start, share), 0),
+            _rate(rates.cache_read_mtok, start, share),
+            _rate(rates.cache_write_mtok, start, share),
+            _or(_rate(rates.requests_kcount, start, share * 1000), 0),
+            above,
+        )
+        above = (start, price)
+    return price
+
+
+def _rate(rate: "Decimal | TieredPrices | None", start: int, share: int) -> int | None:
+    """A rate as it is when there are more than `start` tokens of input."""
+    if rate is None:
+        return None
+    if not isinstance(rate, Decimal):
+        rate = next((tier.price for tier in reversed(rate.tiers) if tier.start <= start), rate.base)
+    return _micros(rate / share)
+
+
+def _micros(dollars: Decimal) -> int:
+    return int((dollars * MILLION).to_integral_value(ROUND_CEILING))
+
+
+def _or(rate: int | None, otherwise: int) -> int:
+    return otherwise if rate is None else rate

@@ -1,0 +1,173 @@
+"""What a provider's reply makes of an item. A reply is hostile input: whatever it holds, something comes of it."""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final, NoReturn, Protocol
+
+from pydantic_core import from_json
+
+from backstay.core.errors import ErrorCode
+from backstay.core.failures import Failure, FailureKind, failure_of_status
+from backstay.core.models import Usage
+from backstay.core.outcomes import Failed, Succeeded
+from backstay.llm.headers import Learned
+from backstay.llm.wire import Reply
+
+SHOWN_CHARACTERS_MAX: Final = 8_192
+_ID_CHARACTERS_MAX: Final = 200
+_TOKENS_MAX: Final = 10**10
+_BOM: Final = "\ufeff"
+_quoted = json.encoder.encode_basestring_ascii  # JSON in ASCII: nothing in it can upset a database
+# A minute's tokens are fewer than this one request needs, so it is refused for ever, with a status that says "later".
+_NEVER_FITS: Final = re.compile(r"request too large", re.IGNORECASE)
+_WRONG_REQUEST: Final = re.compile(
+    r"invalid|not_found|unsupported|too_(?:large|small|long)|content_(?:filter|policy)|context_length|empty_"
+)
+
+
+class Price(Protocol):
+    def cost_micros(self, input_tokens: int, output_tokens: int, cached_tokens: int = 0) -> int: ...
+
+
+PriceOf = Callable[[str], Price | None]  # by the model that did the work
+
+
+class _Nonsense(ValueError):
+    """The reply to a request that went well makes no sense; the message says why."""
+
+
+def read_reply(reply: Reply, learned: Learned, price_of: PriceOf) -> Succeeded | Failed:
+    """What became of the request. A result is the text of a `response` object, as in the lines of a batch's output."""
+    if not 200 <= reply.status <= 299:
+        return _refused(reply, learned)
+    if reply.cut:
+        message = f"the reply is larger than the {len(reply.text)} characters that are read of one"
+        failure = Failure(ErrorCode.TOO_LARGE, FailureKind.BUSINESS, message, provider_status=reply.status)
+        return Failed(failure, reply=shown(reply))
+    try:
+        text, body = _object(reply.text)
+    except _Nonsense as nonsense:
+        # It was done and probably paid for, only nobody can read what came of it.
+        message = f"the provider answered {reply.status} with {nonsense}"
+        failure = Failure(ErrorCode.GW_5XX, FailureKind.UNKNOWN, message, provider_status=reply.status)
+        return Failed(failure, reply=shown(reply))
+    usage = usage_of(body, price_of(model) if isinstance(model := body.get("model"), str) else None)
+    if error := body.get("error"):
+        failure = replace(failure_of_error(error, learned.wait_ms), provider_status=reply.status)
+        return Failed(failure, usage if "usage" in body else None, reply=shown(reply))
+    return Succeeded(_response(reply, text), usage, reply.status)
+
+
+def failure_of_error(error: object, retry_after_ms: int | None = None) -> Failure:
+    """What an error stands for that came inside a reply of its own: its code says it, as a status or in words."""
+    label, message = _words(error)
+    named = str(error.get("code", "")) if isinstance(error, Mapping) else ""
+    if re.fullmatch(r"[45]\d\d", named, re.ASCII):
+        status = int(named)
+    elif "rate_limit" in label or "quota" in label:
+        status = 429
+    else:
+        status = 400 if _WRONG_REQUEST.search(label) else 500
+    return failure_of_status(status, message or "the provider reports an error without a word", retry_after_ms)
+
+
+def usage_of(body: Mapping[str, Any], price: Price | None) -> Usage:
+    """What the reply says it used: of chat, responses or embeddings. What it does not say in earnest costs None."""
+    said = body.get("usage")
+    if not isinstance(said, dict):
+        return Usage()
+    if "prompt_tokens" in said:  # embeddings have no more than these
+        used, given = said["prompt_tokens"], said.get("completion_tokens", 0)
+        details = said.get("prompt_tokens_details")
+    else:
+        used, given, details = said.get("input_tokens"), said.get("output_tokens"), said.get("input_tokens_details")
+    if type(used) is not int or type(given) is not int or not (0 <= used <= _TOKENS_MAX and 0 <= given <= _TOKENS_MAX):
+        return Usage()
+    if price is None:
+        return Usage(used, given)
+    cached = details.get("cached_tokens") if isinstance(details, dict) else 0
+    return Usage(used, given, price.cost_micros(used, given, cached if type(cached) is int and cached <= used else 0))
+
+
+def shown(reply: Reply) -> str:
+    """A reply as a `response` object for a person to see: short JSON as it came, else its beginning as text."""
+    text = reply.text
+    if len(text) <= SHOWN_CHARACTERS_MAX:
+        try:
+            return _response(reply, _object(text)[0])
+        except _Nonsense:
+            pass
+    return _response(reply, _quoted(text[:SHOWN_CHARACTERS_MAX].encode("utf-8", "replace").decode()))
+
+
+def _response(reply: Reply, body: str) -> str:
+    headers = reply.headers
+    named = headers.get("x-request-id") or headers.get("apim-request-id") or headers.get("request-id") or ""
+    return f'{{"status_code":{reply.status},"request_id":{_quoted(named[:_ID_CHARACTERS_MAX])},"body":{body}}}'
+
+
+def _object(text: str) -> tuple[str, dict[str, Any]]:
+    """The text of a JSON object and what it says."""
+    text = text.removeprefix(_BOM)
+    try:
+        body = from_json(text, allow_inf_nan=False)  # takes half the time of the decoder below, and is stricter
+    except ValueError:
+        body = _decoded(text)
+    if type(body) is not dict:
+        raise _Nonsense(f"JSON that is no object but {type(body).__name__}")
+    return text, body
+
+
+def _refuse(token: str) -> NoReturn:
+    raise ValueError(f"{token} is not JSON")
+
+
+_DECODER: Final = json.JSONDecoder(parse_constant=_refuse)
+
+
+def _decoded(text: str) -> object:
+    """What the other parser would not take: JSON all the same, or the reason why it is none."""
+    if not text or text.isspace():
+        raise _Nonsense("an empty body")
+    try:
+        text.encode()
+        return _DECODER.decode(text)
+    except UnicodeEncodeError:
+        raise _Nonsense("what is not UTF-8") from None
+    except (ValueError, RecursionError):
+        raise _Nonsense(f"what is not JSON: {text[:80]!a}") from None
+
+
+def _refused(reply: Reply, learned: Learned) -> Failed:
+    status = reply.status
+    if 300 <= status <= 399:
+        target = reply.headers.get("location", "somewhere else")
+        message = f"the provider redirects to {target}, where nothing is sent; check the base URL"
+        return Failed(failure_of_status(status, message), reply=shown(reply))
+    _, message = _words(_error_in(reply.text))
+    failure = failure_of_status(status, message, learned.wait_ms if status in (408, 425, 429) or status > 499 else None)
+    if status == 429 and _NEVER_FITS.search(message):
+        failure = replace(failure, code=ErrorCode.TOO_LARGE, kind=FailureKind.BUSINESS, retry_after_ms=None)
+    return Failed(failure, reply=shown(reply))
+
+
+def _error_in(text: str) -> object:
+    """The error that a refusal holds, in whatever form."""
+    try:
+        _, body = _object(text)
+    except _Nonsense:
+        return ""
+    return next((body[name] for name in ("error", "detail", "message") if body.get(name)), "")
+
+
+def _words(error: object) -> tuple[str, str]:
+    """An error's label and its one sentence, which begins with the label."""
+    if not isinstance(error, Mapping):
+        return "", error if isinstance(error, str) else json.dumps(error) if error else ""
+    labels = [error.get("code"), error.get("type")]
+    label = next((text for text in labels if isinstance(text, str) and text and not text.isdigit()), "")
+    message = error.get("message") or error.get("detail") or ""
+    sentence = message if isinstance(message, str) else json.dumps(message)
+    return label, ": ".join(part for part in (label, sentence) if part)

@@ -1,0 +1,169 @@
+"""How many tokens a request may take, from its body alone: what is likely, and what cannot be exceeded."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from backstay.llm.envelope import Request
+
+BYTES_PER_TOKEN = 4  # of UTF-8: right for English, and near enough for scripts with more bytes to the letter
+OUTPUT_TOKENS_EXPECTED = 300  # of a reply, where the request sets no lower bound
+MESSAGE_TOKENS = 4  # what a message costs besides its text
+PREAMBLE_TOKENS_MAX = 64  # what a chat template may put around the messages
+TOOLS_TOKENS_MAX = 1024  # what it may put before the first tool
+IMAGE_TOKENS_EXPECTED = 1_000
+IMAGE_TOKENS_MAX = 50_000  # the model that counts pictures highest has 48,169 for the largest
+AUDIO_BYTES_PER_TOKEN = 500  # of base64: speech as MP3
+AUDIO_BYTES_PER_TOKEN_MIN = 16  # no format is so terse
+
+_IMAGE = {"image_url", "input_image", "image"}
+_UNREAD = {"role", "type", "id"}
+_WORDLESS = {"content", "text"}  # the names of all else are read too: think of the parameters of a tool
+_STORED = ("previous_response_id", "conversation")
+_OWN_TOOLS = {"function", "custom"}
+_ASKED = ("messages", "input", "instructions", "prompt", "tools", "functions", "response_format", "text")
+
+
+class Estimate(NamedTuple):
+    """Tokens of one request. No bound means None: the input may hang on what the provider has stored."""
+
+    input_tokens: int
+    output_tokens_expected: int
+    output_tokens_max: int | None
+    input_tokens_max: int | None
+    replies: int = 1
+    one_pass: bool = True  # the model reads its input once, so that its context window is a bound too
+
+
+class _Input:
+    """Adds up what a body gives the model to read."""
+
+    def __init__(self) -> None:
+        self.bytes = 0  # of text
+        self.tokens = 0  # of all else
+        self.data_bytes = 0  # of pictures and sound, which are not read as text
+        self.data_tokens_max = 0
+        self.bounded = True
+
+    def add(self, value: Any) -> None:
+        if isinstance(value, str):
+            self.bytes += _utf8(value)
+        elif isinstance(value, list):
+            for inner in value:
+                self.add(inner)
+        elif isinstance(value, dict):
+            self._add_object(value)
+        elif value is not None:
+            self.bytes += BYTES_PER_TOKEN  # a number, which may be a token itself
+
+    def _add_object(self, value: dict[str, Any]) -> None:
+        kind = value.get("type")
+        if "role" in value or kind == "function_call":
+            self.tokens += MESSAGE_TOKENS
+        if kind in _IMAGE:
+            self._add_image(value)
+        elif kind == "input_audio":
+            self._add_audio(value)
+        else:
+            # A picture or a file by its name, an answer stored elsewhere: who knows how long they are.
+            if "file_id" in value or kind in ("file", "input_file", "item_reference", "video_url"):
+                self.bounded = False
+            for name, inner in value.items():
+                if name not in _UNREAD:
+                    self.add(inner)
+                    self.bytes += 0 if name in _WORDLESS else len(name)
+
+    def _add_image(self, value: dict[str, Any]) -> None:
+        self.data_bytes += _longest(value)
+        self.tokens += IMAGE_TOKENS_EXPECTED
+        self.data_tokens_max += IMAGE_TOKENS_MAX
+
+    def _add_audio(self, value: dict[str, Any]) -> None:
+        size = _longest(value)
+        self.data_bytes += size
+        self.tokens += size // AUDIO_BYTES_PER_TOKEN
+        self.data_tokens_max += size // AUDIO_BYTES_PER_TOKEN_MIN + 1
+
+
+def estimate(request: Request, output_tokens_expected: int = OUTPUT_TOKENS_EXPECTED) -> Estimate:
+    fields = json.loads(request.body)
+    return estimate_fields(request.url, request.body, fields, output_tokens_expected)
+
+
+def estimate_fields(
+    url: str, body: str, fields: Mapping[str, Any], output_tokens_expected: int = OUTPUT_TOKENS_EXPECTED
+) -> Estimate:
+    """The same of a body that has been parsed already."""
+    read = _Input()
+    for name in _ASKED:
+        if name in fields:
+            read.add(fields[name])
+    bound, replies = _output(url, fields)
+    expected = output_tokens_expected if bound is None else min(bound, output_tokens_expected)
+    hosted = _has_hosted_tools(fields)
+    most: int | None = None
+    if read.bounded and not hosted and not _hangs_on_stored(fields):
+        # A token is a byte at least, of JSON too; and its punctuation makes up for what surrounds a message.
+        most = _utf8(body) - read.data_bytes + read.data_tokens_max + PREAMBLE_TOKENS_MAX
+        most += TOOLS_TOKENS_MAX if fields.get("tools") or fields.get("functions") else 0
+    return Estimate(
+        -(-read.bytes // BYTES_PER_TOKEN) + read.tokens,
+        expected * replies,
+        None if bound is None else bound * replies,
+        most,
+        replies,
+        not hosted,
+    )
+
+
+def _output(url: str, fields: Mapping[str, Any]) -> tuple[int | None, int]:
+    """The bound that a body sets on a reply, if it does, and how many replies it asks for."""
+    if url.partition("?")[0].endswith(("/embeddings", "/moderations")):
+        return 0, 1
+    replies = _count(fields.get("n")) or 1
+    prompt = fields.get("prompt")
+    if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int):
+        replies = max(replies, _count(fields.get("best_of")) or 1) * len(prompt)
+    elif "best_of" in fields:
+        replies = max(replies, _count(fields["best_of"]) or 1)
+    given = (fields.get(name) for name in ("max_completion_tokens", "max_tokens", "max_output_tokens"))
+    bounds = [bound for bound in map(_count, given) if bound is not None]
+    if not bounds:
+        return None, replies
+    # What was predicted and not used is paid like output.
+    predicted = _Input()
+    predicted.add(fields.get("prediction"))
+    return max(bounds) + predicted.bytes, replies
+
+
+def _count(value: Any) -> int | None:
+    """A whole number above zero; whatever else stands there, the provider will refuse or ignore."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+        return None
+    return -int(-value // 1)
+
+
+def _has_hosted_tools(fields: Mapping[str, Any]) -> bool:
+    """Tools that the provider runs itself: what they find is read, and paid for, as often as the model likes."""
+    tools = fields.get("tools")
+    if not isinstance(tools, list):
+        return "web_search_options" in fields
+    return "web_search_options" in fields or any(
+        not isinstance(tool, dict) or tool.get("type") not in _OWN_TOOLS for tool in tools
+    )
+
+
+def _hangs_on_stored(fields: Mapping[str, Any]) -> bool:
+    return any(fields.get(name) for name in _STORED) or isinstance(fields.get("prompt"), dict)
+
+
+def _longest(value: Any) -> int:
+    """The bytes of the longest text inside: of a picture or a sound that is its data or its address."""
+    if isinstance(value, str):
+        return _utf8(value)
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return max(map(_longest, inner), default=0)
+
+
+def _utf8(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))

@@ -1,0 +1,59 @@
+"""The lanes that are open in this process: endpoints as handlers, each with its own connections."""
+
+from backstay.core.errors import UsageError
+from backstay.core.events import Trouble
+from backstay.handlers.handler import Handler
+from backstay.handlers.registry import Registry
+from backstay.llm.background import BackgroundHandler
+from backstay.llm.batch import BatchHandler
+from backstay.llm.call import CallHandler
+from backstay.llm.credentials import key_of
+from backstay.llm.endpoint import Endpoint, Lane, load_endpoint
+from backstay.llm.wire import Wire
+from backstay.observe.bus import Bus
+from backstay.store.store import Store
+
+
+class Lanes:
+    def __init__(self, registry: Registry, connections_max: int) -> None:
+        self._registry = registry
+        self._connections_max = connections_max
+        self._wires: list[Wire] = []
+        self._refused: set[str] = set()
+
+    async def open(self, endpoint: Endpoint) -> Handler:
+        """The handler of an endpoint; it is there from now on."""
+        if endpoint.name in self._registry:
+            return self._registry[endpoint.name]
+        wire = Wire(endpoint, key_of(endpoint), self._connections_max)
+        await wire.open()
+        self._wires.append(wire)
+        handler = _handler(endpoint, wire)
+        self._registry.add(handler)
+        return handler
+
+    async def open_all(self, store: Store, bus: Bus) -> None:
+        """Opens what the unfinished jobs of a database need; one that cannot be opened here is told of once."""
+        for name, spec in await store.endpoints():
+            if name in self._registry or name in self._refused:
+                continue
+            try:
+                await self.open(load_endpoint(spec))
+            except (UsageError, ValueError) as error:
+                self._refused.add(name)
+                bus.emit(Trouble(f"lane {name}", str(error)))
+
+    async def close(self) -> None:
+        for wire in self._wires:
+            await wire.close()
+        self._wires = []
+
+
+def _handler(endpoint: Endpoint, wire: Wire) -> Handler:
+    match endpoint.lane:
+        case Lane.CALL:
+            return CallHandler(endpoint, wire)
+        case Lane.BACKGROUND:
+            return BackgroundHandler(endpoint, wire)
+        case Lane.BATCH:
+            return BatchHandler(endpoint, wire)

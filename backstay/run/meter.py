@@ -1,0 +1,114 @@
+"""How fast a run goes, how long it will take and what it will cost, from how it stood a little while ago and now."""
+
+from collections import deque
+from typing import Final, NamedTuple
+
+WINDOW_SECONDS: Final = 30.0
+WINDOW_ITEMS: Final = 20  # slow runs look further back, until this many have ended
+WINDOW_SECONDS_MAX: Final = 900.0
+SAMPLE_SECONDS: Final = 0.5
+START_SECONDS: Final = 2.0  # what ends sooner says nothing about the rest
+PAUSE_SECONDS: Final = 10.0  # nobody looked for so long: the process itself stood still
+COSTED_ITEMS: Final = 20  # as many as it takes for their mean cost to say more than the plan
+
+
+class RunState(NamedTuple):
+    """A run at one moment. Money is in micro-dollars; None is unknown, never nothing."""
+
+    total: int
+    succeeded: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    growing: bool = False  # more lines may come: the total is not the last word
+    submitted: int | None = None  # how many lines are stored already, while they stream in
+    running: int = 0
+    retrying: int = 0  # failed for now, and waiting for another try
+    held: str | None = None  # why nothing moves
+    stopping: bool = False
+    repeats: int = 0  # calls sent again although the first may have been paid
+    input_tokens: int = 0
+    output_tokens: int = 0
+    spent_micros: int | None = None
+    reserved_micros: int = 0
+    budget_micros: int | None = None
+    planned_micros: int | None = None  # what the whole was expected to cost
+
+    @property
+    def done(self) -> int:
+        return self.succeeded + self.failed + self.cancelled
+
+    @property
+    def left(self) -> int:
+        return max(self.total - self.done, 0)
+
+    @property
+    def percent(self) -> int:
+        return min(self.done * 100 // self.total, 100) if self.total else 0
+
+
+class Reading(NamedTuple):
+    """What follows from the states so far; None is not known yet."""
+
+    per_second: float | None = None
+    eta_seconds: float | None = None
+    forecast_micros: int | None = None
+
+
+class _Sample(NamedTuple):
+    at: float
+    done: int
+
+
+class Meter:
+    """Looks back over a window. What was done before it first looked, by an earlier process, is no speed of this one;
+    neither is the time during which the run was held or the process stood still."""
+
+    def __init__(self) -> None:
+        self._samples: deque[_Sample] = deque()
+        self._looked_at: float | None = None
+
+    def read(self, state: RunState, now: float) -> Reading:
+        self._look(state, now)
+        per_second = self._rate(state, now)
+        eta_seconds = None
+        if state.left == 0 and not state.growing:
+            eta_seconds = 0.0
+        elif per_second and not state.growing and not state.stopping:
+            eta_seconds = state.left / per_second
+        return Reading(per_second, eta_seconds, forecast(state))
+
+    def _look(self, state: RunState, now: float) -> None:
+        samples, looked_at, self._looked_at = self._samples, self._looked_at, now
+        stood_still = looked_at is not None and now - looked_at > PAUSE_SECONDS
+        if state.held is not None or stood_still or (samples and state.done < samples[-1].done):
+            samples.clear()
+        if not samples or now - samples[-1].at >= SAMPLE_SECONDS:
+            samples.append(_Sample(now, state.done))
+        while len(samples) > 2 and self._has_enough_since(samples[1], state, now):
+            samples.popleft()
+
+    def _has_enough_since(self, sample: _Sample, state: RunState, now: float) -> bool:
+        age, items = now - sample.at, state.done - sample.done
+        return age >= WINDOW_SECONDS_MAX or (age >= WINDOW_SECONDS and items >= WINDOW_ITEMS)
+
+    def _rate(self, state: RunState, now: float) -> float | None:
+        if state.held is not None:
+            return 0.0
+        first = self._samples[0]
+        seconds, items = now - first.at, state.done - first.done
+        if seconds < START_SECONDS or (items == 0 and seconds < WINDOW_SECONDS):
+            return None
+        return items / seconds
+
+
+def forecast(state: RunState) -> int | None:
+    """What the whole will cost, if what is left costs what the others did; rounded up."""
+    if state.spent_micros is None or state.growing:
+        return None
+    ended = state.succeeded + state.failed
+    if state.left == 0:
+        return state.spent_micros
+    if ended < COSTED_ITEMS:
+        planned = state.planned_micros
+        return None if planned is None else max(planned, state.spent_micros)
+    return state.spent_micros - (-state.spent_micros * state.left // ended)

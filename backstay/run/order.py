@@ -1,0 +1,42 @@
+"""What a person asks of a run, and which run that is: the same file and terms again are the same run."""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from backstay.llm.endpoint import Endpoint
+
+JOB_SECONDS = 30 * 86_400
+ITEM_SECONDS = 14 * 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    endpoint: Endpoint
+    out: str | Path
+    errors: str | Path | None = None
+    concurrency: int = 100
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+    budget_micros: int | None = None
+    output_tokens_default: int | None = None  # what a request may answer that sets no bound itself
+    delivery: str | None = None
+    deadline_seconds: float | None = None
+    call_instead: Endpoint | None = None  # where what the batches cannot do in time goes
+    ordered: bool = False
+    dedupe: bool = False
+    new: bool = False
+    retry_failed: bool = False
+    label: str | None = None
+
+    @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        return (self.endpoint,) if self.call_instead is None else (self.endpoint, self.call_instead)
+
+    def key(self, digest: str, number: int) -> str:
+        """Names the run in the database: what would be sent, where to and how, and which of the runs of that it is.
+
+        Limits, money and where the results go may change from one try to the next.
+        """
+        terms = "\0".join((digest, self.endpoint.dump(), str(self.delivery), str(self.dedupe)))
+        return f"run:{hashlib.sha256(terms.encode()).hexdigest()[:40]}:{number}"

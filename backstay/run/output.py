@@ -1,0 +1,260 @@
+"""The result files of a run: each custom_id stands in exactly one of them, once, after any number of crashes.
+
+`results.jsonl` gets the successes and `results.errors.jsonl` the failures, as lines of the Batch output format. The
+database is the truth: a line is written only after its result is committed, so a file lacks lines at worst, and whoever
+continues it reads which positions are there and writes the others. A crash leaves, at the end of a file,
+
+- a line without its end: cut off when the file is opened;
+- lines of copies whose own item's line is missing (it stands behind them): cut off likewise;
+- a failure that has succeeded since, in both files: its line is dropped from the errors.
+
+What is not a plain file (`-`, /dev/stdout, a named pipe) cannot be read back: it gets every result of the run, those of
+earlier tries included, once per try, and the failures go to stderr unless a file is named for them. A symbolic link is
+followed, also when the file is replaced.
+"""
+
+import os
+import stat
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from threading import Lock
+from types import TracebackType
+from typing import Final, Self
+
+from backstay.core.errors import BackstayError, UsageError
+from backstay.run.positions import Positions
+from backstay.run.result_file import AFRESH, MOVE_AWAY, ResultFile, Witness, witness_of
+from backstay.run.result_line import Ended, lines_of
+from backstay.run.result_stream import STDOUT, FailureStream, ResultStream
+
+CHUNK_BYTES: Final = 4 << 20
+
+Sink = ResultFile | ResultStream | FailureStream
+
+
+def errors_path(out: Path) -> Path:
+    """Where the failures go: results.jsonl has results.errors.jsonl beside it."""
+    return out.with_name(f"{out.stem}.errors{out.suffix}")
+
+
+def is_stream(out: str | Path) -> bool:
+    """Whether it is something that can only be written to, and not read back or replaced."""
+    if str(out) == STDOUT or str(out).startswith(("/dev/std", "/dev/fd/", "/proc/")):
+        return True  # whatever it leads to at the moment
+    try:
+        mode = os.stat(out).st_mode
+    except OSError:
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+class ResultFiles:
+    """Opened before anything is sent, so that what cannot be written is known before it is paid for.
+
+    A run that has no job yet gives None and sets `job_id` when it has one; it takes only files without lines. Calls may
+    block as long as the disk or the reader of a pipe does, so they may be made in a thread; closing waits for it.
+    """
+
+    def __init__(self, out: str | Path, job_id: int | None = None, errors: str | Path | None = None) -> None:
+        self.out = out
+        self.is_stream = is_stream(out)
+        self.errors = errors if errors is not None or self.is_stream else errors_path(Path(out))  # None: stderr
+        self.witnesses: list[Witness] = []
+        self.job_id = job_id
+        self._in_results = Positions()
+        self._in_errors = Positions()
+        self._lock = Lock()
+        self._overtaken = False  # something that stands in the errors has succeeded since
+
+    def open(self) -> Self:
+        """Creates the files, or continues those that are there; what is not this job's is refused and left alone."""
+        if not self.is_stream and os.path.realpath(self.out) == os.path.realpath(str(self.errors)):
+            raise UsageError(f"results and failures cannot both go to {self.out}")
+        with ExitStack() as undo:
+            self._results: Sink = self._sink(self.out)
+            undo.callback(self._results.abandon)
+            self._read(self._results, self._in_results, ok=True)
+            self._errors: Sink = FailureStream() if self.errors is None else self._sink(self.errors)
+            undo.callback(self._errors.abandon)
+            self._read(self._errors, self._in_errors, ok=False)
+            if self._overtaken:
+                self._drop_failures()
+            undo.pop_all()
+        return self
+
+    def _sink(self, path: str | Path) -> ResultFile | ResultStream:
+        if is_stream(path):
+            return ResultStream(path)
+        return ResultFile(Path(os.path.realpath(path)))
+
+    def _read(self, sink: Sink, positions: Positions, ok: bool) -> None:
+        if not isinstance(sink, ResultFile):
+            return
+        first = last = b""
+        for position, line in sink.scan(self.job_id):
+            if not positions.add(position):
+                raise UsageError(f"{sink.path} has two lines for item {self.job_id}-{position}", hint=AFRESH)
+            first, last = first or line, line
+            self._overtaken |= not ok and position in self._in_results
+        self.witnesses += [witness_of(line, ok) for line in dict.fromkeys((first, last)) if line]
+
+    def verify(self, known: Mapping[int, tuple[str, bool]]) -> None:
+        """Refuses the files of a job that has the same number in another database.
+
+        `known` says of every witness's position its custom_id in the database, and whether it has succeeded.
+        """
+        for witness in self.witnesses:
+            custom_id, succeeded = known.get(witness.position, (None, False))
+            if witness.custom_id != custom_id or (witness.ok and not succeeded):
+                where = self.out if witness.ok else self.errors
+                said = f"{where} holds results of another job {self.job_id}, which this database does not have"
+                raise UsageError(said, hint=MOVE_AWAY)
+
+    def missing(self, position: int) -> bool:
+        """Whether an item has no line yet."""
+        return position not in self._in_results and position not in self._in_errors
+
+    @property
+    def succeeded(self) -> int:
+        """How many items have a line in the results."""
+        return len(self._in_results)
+
+    @property
+    def failed(self) -> int:
+        """How many items have a line in the errors."""
+        return len(self._in_errors)
+
+    def write(self, rows: Iterable[Ended]) -> int:
+        """Appends the lines of items that have none yet, and returns how many items these are."""
+        with self._lock:
+            return self._write(rows)
+
+    def _write(self, rows: Iterable[Ended]) -> int:
+        results = _Pending(self._job, self._results, self._in_results)
+        errors = _Pending(self._job, self._errors, self._in_errors)
+        try:
+            for ended in rows:
+                if ended.ok:
+                    self._overtaken |= ended.position in self._in_errors
+                    results.add(ended)
+                elif ended.position not in self._in_results:
+                    errors.add(ended)
+            results.flush()
+            errors.flush()
+        except BaseException:
+            results.forget()
+            errors.forget()
+            raise
+        return results.items + errors.items
+
+    @property
+    def _job(self) -> int:
+        assert self.job_id is not None, "results belong to a job"
+        return self.job_id
+
+    def settle_errors(self, still_failed: Callable[[int], bool]) -> None:
+        """Drops the lines of failures that a person has retried since: they are under way again, or have succeeded."""
+        with self._lock:
+            if isinstance(self._errors, ResultFile) and not all(still_failed(at) for at, _ in self._errors.lines()):
+                self._drop_failures(still_failed)
+
+    def _drop_failures(self, keeps: Callable[[int], bool] = lambda _: True) -> None:
+        """Those that have succeeded go in any case."""
+        if not isinstance(self._errors, ResultFile):
+            return
+        kept = Positions()
+        with self._errors.replacing() as fresh:
+            for position, line in self._errors.lines():
+                if position not in self._in_results and keeps(position):
+                    kept.add(position)
+                    fresh.append(line)
+        self._in_errors, self._overtaken = kept, False
+
+    async def ordered(self, rows: AsyncIterable[Ended]) -> None:
+        """Writes both files afresh from all ended items, in order of position.
+
+        A stream gets those that it has not got yet, so for one in order nothing is written before.
+        """
+        with ExitStack() as replaced:
+            results = _Pending(self._job, *_afresh(self._results, self._in_results, replaced))
+            errors = _Pending(self._job, *_afresh(self._errors, self._in_errors, replaced))
+            async for ended in rows:
+                (results if ended.ok else errors).add(ended)
+            results.flush()
+            errors.flush()
+        self._in_results, self._in_errors, self._overtaken = results.positions, errors.positions, False
+
+    def sync(self) -> None:
+        """Waits until what was written is on the disk."""
+        for sink in (self._results, self._errors):
+            if isinstance(sink, ResultFile):
+                sink.sync()
+
+    def close(self) -> None:
+        """Leaves no errors file when nothing failed."""
+        with self._lock:
+            self._close()
+
+    def _close(self) -> None:
+        try:
+            if self._overtaken:
+                self._drop_failures()
+            self.sync()
+            for sink in (self._results, self._errors):
+                if isinstance(sink, ResultFile) and not sink.in_place:
+                    raise BackstayError(f"{sink.path} was removed or replaced while the run wrote to it", hint=AFRESH)
+            if isinstance(self._errors, ResultFile) and self._errors.size == 0:
+                self._errors.path.unlink()
+        finally:
+            self._results.release()
+            self._errors.release()
+
+    def __enter__(self) -> Self:
+        return self.open()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        try:
+            self.close()
+        except BackstayError:
+            if error is None:  # else the first failure is the one to tell
+                raise
+
+
+class _Pending:
+    """Lines on their way to one file: written together, and forgotten together when that fails."""
+
+    def __init__(self, job_id: int, sink: Sink, positions: Positions) -> None:
+        self.positions = positions
+        self.items = 0
+        self._job_id = job_id
+        self._sink = sink
+        self._lines: list[bytes] = []
+        self._waiting: list[int] = []
+        self._bytes = 0
+
+    def add(self, ended: Ended) -> None:
+        if not self.positions.add(ended.position):
+            return
+        self._waiting.append(ended.position)
+        lines = lines_of(self._job_id, ended)
+        self._lines.append(lines)
+        self._bytes += len(lines)
+        if self._bytes >= CHUNK_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        if self._lines:
+            self._sink.append(b"".join(self._lines))
+        self.items += len(self._waiting)
+        self._lines, self._waiting, self._bytes = [], [], 0
+
+    def forget(self) -> None:
+        for position in self._waiting:
+            self.positions.discard(position)
+
+
+def _afresh(sink: Sink, positions: Positions, replaced: ExitStack) -> tuple[Sink, Positions]:
+    if isinstance(sink, ResultFile):
+        return replaced.enter_context(sink.replacing()), Positions()
+    return sink, positions

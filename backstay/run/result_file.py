@@ -1,0 +1,245 @@
+"""One result file on disk: locked, continued where a crash cut it off, or replaced whole."""
+
+import contextlib
+import errno
+import fcntl
+import io
+import json
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple, NoReturn
+
+from backstay.core.errors import BackstayError, UsageError
+from backstay.core.ids import POSITIONS_MAX
+from backstay.run.result_line import HEAD, OPENING
+
+SYNC_BYTES: Final = 16 << 20
+READ_BYTES: Final = 1 << 20
+MOVE_AWAY: Final = "name another --out, or move that file away"
+AFRESH: Final = "move that file away and run the same command again: all results are in the database"
+LOST_NOTHING: Final = "nothing is lost: mend that, then run the same command again"
+# File systems without locks, some network ones, say so in one of these ways.
+_NO_LOCKS: Final = frozenset({errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS, errno.EINVAL})
+
+
+class Witness(NamedTuple):
+    """A line of a file that was there already, to be held against what the database says."""
+
+    position: int
+    custom_id: str
+    ok: bool
+
+
+class ResultFile:
+    """Every write begins where the last whole one ended, so that a write that failed leaves nothing behind."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.size = 0
+        self._synced = 0
+        self._fd, self._made = _open_locked(path)
+        self._torn = False
+
+    def scan(self, job_id: int | None) -> Iterator[tuple[int, bytes]]:
+        """The items that have their line, and the line. At the end, what a crash left half written is cut off.
+
+        A run that has no job yet, None, takes only a file without lines.
+        """
+        at, own = 0, str(job_id).encode()
+        self.size = 0
+        copied: int | None = None  # an item whose copies have their lines and it itself not yet
+        with self._reading() as file:
+            self._check_opening(file.peek(READ_BYTES), job_id)
+            for number, line in enumerate(file, 1):
+                if not line.endswith(b"}\n") or b"\0" in line:
+                    self._check_torn(line, number, job_id)
+                    break
+                head = HEAD.match(line)
+                job, item, copy = head.groups() if head else (b"", b"0", None)
+                position = int(item)
+                if job != own or position >= POSITIONS_MAX or (copied is not None and copied != position):
+                    self._refuse_line(number)
+                at += len(line)
+                if copy:
+                    copied = position
+                else:
+                    self.size, copied = at, None
+                    yield position, line
+        self._synced = self.size
+        with self._telling():
+            os.ftruncate(self._fd, self.size)
+            self._part.unlink(missing_ok=True)  # a crash may have left it
+
+    def lines(self) -> Iterator[tuple[int, bytes]]:
+        """The lines written so far, those of copies included, each with the position of its item."""
+        with self._reading() as file:
+            for line in file:
+                head = HEAD.match(line)
+                assert head is not None, "only lines of ours were written since the file was scanned"
+                yield int(head[2]), line
+
+    def _reading(self) -> "io.BufferedReader[io.FileIO]":
+        file = io.BufferedReader(io.FileIO(os.dup(self._fd)), READ_BYTES)
+        file.seek(0)
+        return file
+
+    def _check_opening(self, start: bytes, job_id: int | None) -> None:
+        """Looks at the first bytes before any line is read: a foreign file may be one line of many gigabytes."""
+        if not start:
+            return
+        head = HEAD.match(start)
+        if job_id is None:
+            what = f"the results of job {int(head[1])}" if head else "something"
+            raise UsageError(f"{self.path} holds {what} already, and this is a new run", hint=MOVE_AWAY)
+        if head is not None and int(head[1]) != job_id:
+            said = f"{self.path} holds the results of job {int(head[1])}, and this run is job {job_id}"
+            raise UsageError(said, hint=MOVE_AWAY)
+        if head is None and not _begins_like_ours(start, job_id):
+            raise UsageError(f"{self.path} holds something else than results", hint=MOVE_AWAY)
+
+    def _check_torn(self, line: bytes, number: int, job_id: int | None) -> None:
+        """A line of ours that a crash cut short, or the hole that a power failure left, may be cut off."""
+        cut_short = not line.endswith(b"\n") and _begins_like_ours(line, job_id)
+        if not (cut_short or b"\0" in line):
+            self._refuse_line(number)
+
+    def _refuse_line(self, number: int) -> NoReturn:
+        raise UsageError(f"line {number} of {self.path} is not a line that this run wrote", hint=AFRESH)
+
+    @property
+    def _part(self) -> Path:
+        return self.path.with_name(f".{self.path.name}.backstay-part")
+
+    def append(self, data: bytes) -> None:
+        if self._torn:
+            raise BackstayError(f"{self.path} cannot be written after an earlier failure", hint=LOST_NOTHING)
+        if self.size - self._synced >= SYNC_BYTES:
+            self.sync()  # before the write: once the data is there, nothing may fail that would have it written again
+        with self._telling():
+            _write_all(self._fd, data, self.size)
+        self.size += len(data)
+
+    def sync(self) -> None:
+        with self._telling():
+            os.fdatasync(self._fd)
+        self._synced = self.size
+
+    @contextmanager
+    def replacing(self) -> Iterator["ResultFile"]:
+        """Writes the file anew; whoever looks sees the old one or the new one, whole."""
+        part = self._part
+        fresh = ResultFile(part)
+        try:
+            with fresh._telling():
+                os.ftruncate(fresh._fd, 0)  # it may be what an earlier try left
+                os.fchmod(fresh._fd, stat.S_IMODE(os.fstat(self._fd).st_mode))
+            yield fresh
+            fresh.sync()
+            with self._telling():
+                os.replace(part, self.path)
+        except BaseException:
+            fresh.release()
+            with contextlib.suppress(OSError):
+                part.unlink()
+            raise
+        self.release()
+        self._fd, self.size, self._synced, self._torn = fresh._fd, fresh.size, fresh.size, False
+        _sync_folder(part.parent)
+
+    @property
+    def in_place(self) -> bool:
+        """Whether the path still leads to this file."""
+        return _leads_to(self.path, self._fd)
+
+    def release(self) -> None:
+        """The number is forgotten, because the next file to be opened gets it."""
+        os.close(self._fd)
+        self._fd = -1
+
+    def abandon(self) -> None:
+        """Nothing is to be written after all, so nothing is left behind that was not there before."""
+        if self._made and self.size == 0 and self.in_place:
+            self.path.unlink()
+        self.release()
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Turns a failure of the disk into one line, and takes back what was half written."""
+        try:
+            yield
+        except OSError as error:
+            try:
+                os.ftruncate(self._fd, self.size)
+            except OSError:
+                self._torn = True
+            why = error.strerror or type(error).__name__
+            raise BackstayError(f"{self.path} cannot be written: {why}", hint=LOST_NOTHING) from error
+
+
+def _begins_like_ours(line: bytes, job_id: int | None) -> bool:
+    ours = OPENING + f"{job_id}-".encode()
+    return line.startswith(ours) or ours.startswith(line)
+
+
+def witness_of(line: bytes, ok: bool) -> Witness:
+    head = HEAD.match(line)
+    assert head is not None, "it was matched when it was read"
+    custom_id, _ = json.JSONDecoder().raw_decode(line.decode(), len(line[: head.end()].decode()))
+    return Witness(int(head[2]), custom_id, ok)
+
+
+def _open_locked(path: Path) -> tuple[int, bool]:
+    """The file, and whether it is new."""
+    while True:
+        made = not path.exists()
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            said = f"{path} cannot be opened for writing: {error.strerror}"
+            raise UsageError(said, hint="name another --out") from error
+        try:
+            _lock(fd, path)
+        except BaseException:
+            os.close(fd)
+            raise
+        if _leads_to(path, fd):
+            return fd, made
+        os.close(fd)  # its holder replaced or removed it between our opening it and its unlocking it
+
+
+def _lock(fd: int, path: Path) -> None:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        hint = "wait until it ends, or name another --out"
+        raise UsageError(f"another run is writing to {path}", hint=hint) from None
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+
+
+def _leads_to(path: Path, fd: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(fd))
+    except FileNotFoundError:
+        return False
+
+
+def _write_all(fd: int, data: bytes, at: int) -> None:
+    rest = memoryview(data)
+    while rest:
+        written = os.pwrite(fd, rest, at)
+        rest, at = rest[written:], at + written
+
+
+def _sync_folder(folder: Path) -> None:
+    """Makes a renaming last. Where a file system cannot do that for folders, it is as safe as it makes it."""
+    with contextlib.suppress(OSError):
+        fd = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)

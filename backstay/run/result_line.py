@@ -1,0 +1,88 @@
+"""A line of a result file: what an ended item looks like in the Batch output format, and whose line one is."""
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from backstay.core.errors import ErrorCode
+from backstay.core.ids import position_of
+from backstay.core.states import ItemState
+from backstay.llm.envelope import unseal
+from backstay.store.views import ResultRow
+
+OUTCOME_UNKNOWN: Final = "outcome_unknown"
+CANCELLED: Final = "batch_cancelled"
+SKIPPED: Final = "skipped"
+
+# Every line begins with this and one of the ids below, so that whose it is can be told without parsing the reply in it.
+OPENING: Final = b'{"id":"batch_req_'
+HEAD: Final = re.compile(rb'\{"id":"batch_req_([0-9]{1,11})-([0-9]{1,9})(?:-([0-9]{1,9}))?","custom_id":')
+
+_UNKNOWN_WORDS = "outcome unknown"  # how the message of an item begins whose call may have been done
+_ANSWERED_WELL = '{"status_code":2'
+_NO_REASON = "no reason was recorded"
+
+
+class Ended(NamedTuple):
+    """An item that has ended. `response` is what the provider answered, as the text of a Batch `response` object.
+
+    `copies` are further custom_ids that this one item answers for.
+    """
+
+    position: int
+    custom_id: str
+    ok: bool
+    response: str | None
+    code: str | None = None
+    message: str | None = None
+    copies: tuple[str, ...] = ()
+
+
+def ended_of(row: ResultRow, copies: Sequence[str] = ()) -> Ended:
+    """An ended item as the store shows it."""
+    return Ended(
+        position_of(row.id),
+        unseal(row.body).custom_id,
+        row.state == ItemState.SUCCEEDED,
+        row.result,
+        _code(row),
+        row.message,
+        tuple(copies),
+    )
+
+
+def _code(row: ResultRow) -> str | None:
+    if row.state == ItemState.CANCELLED:
+        return CANCELLED
+    if row.state == ItemState.SKIPPED:
+        return SKIPPED
+    if row.error_code == ErrorCode.UNKNOWN and (row.message or "").startswith(_UNKNOWN_WORDS):
+        return OUTCOME_UNKNOWN
+    return row.error_code
+
+
+def lines_of(job_id: int, ended: Ended) -> bytes:
+    """The line of the item, after those of its copies: a cut never leaves an item's line without them."""
+    rest = f',"response":{_one_line(ended.response or "null")},"error":{_error(ended)}}}\n'
+    lines = [
+        f'{{"id":"batch_req_{job_id}-{ended.position}-{number}","custom_id":{json.dumps(custom_id)}{rest}'
+        for number, custom_id in enumerate(ended.copies, 2)
+    ]
+    lines.append(f'{{"id":"batch_req_{job_id}-{ended.position}","custom_id":{json.dumps(ended.custom_id)}{rest}')
+    return "".join(lines).encode("utf-8", "backslashreplace")  # half a surrogate pair becomes its JSON escape
+
+
+def _one_line(text: str) -> str:
+    """Providers may indent their JSON. A raw line end in it can only stand between tokens, so a blank does as well."""
+    if "\n" in text or "\r" in text:
+        return text.replace("\n", " ").replace("\r", " ")
+    return text
+
+
+def _error(ended: Ended) -> str:
+    """Null when the provider's own answer says it all; one that came too late or makes no sense needs a word."""
+    if ended.ok or (ended.response and not ended.response.startswith(_ANSWERED_WELL)):
+        return "null"
+    code, message = ended.code or ErrorCode.UNKNOWN.value, ended.message or _NO_REASON
+    return f'{{"code":{json.dumps(code)},"message":{json.dumps(message)}}}'

@@ -1,0 +1,189 @@
+"""One run from its first line to its last result: submits while it works, and ends with every item accounted for."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+
+from backstay.app import Backstay
+from backstay.client import Client, Job
+from backstay.clock import Tasks, wait_for_event
+from backstay.core.breaker import BreakerState
+from backstay.core.failures import ErrorCode
+from backstay.core.states import JobState
+from backstay.engine.worker import Worker
+from backstay.llm.intake import Source, Survey
+from backstay.run.collector import Collector
+from backstay.run.lanes import Lanes
+from backstay.run.meter import RunState
+from backstay.run.order import Order
+from backstay.run.output import ResultFiles
+from backstay.run.submission import Submission
+from backstay.run.summary import Ending, Summary
+from backstay.run.view import View
+from backstay.store.views import JobView
+
+LOOK_SECONDS = 0.2
+CATCH_UP_SECONDS = 15.0
+
+Show = Callable[[int], AbstractContextManager[View]]  # opens the view of a job
+
+
+class Run:
+    """One life: `go`. `stop` asks it to end; `hurry`, to end at once."""
+
+    def __init__(self, app: Backstay, order: Order, source: Source, surveyed: Survey) -> None:
+        self._app = app
+        self._order = order
+        self._surveyed = surveyed
+        self._submission = Submission(order, source, surveyed)
+        self._tasks = Tasks()
+        self._stopping = asyncio.Event()
+        self._worker: Worker | None = None
+        self._caught_up_at = float("-inf")
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    def hurry(self) -> None:
+        if self._worker is not None:
+            self._worker.hurry()
+
+    async def go(self, show: Show) -> Summary:
+        """`show` opens the view of the job, which stays open to the last word."""
+        with ExitStack() as views:
+            return await self._go(lambda job_id: views.enter_context(show(job_id)))
+
+    async def _go(self, show: Callable[[int], View]) -> Summary:
+        client = await self._app.open()
+        started = client.clock.monotonic()
+        job_id = await self._submission.find(client)
+        lanes = Lanes(self._app.handlers, self._order.concurrency)
+        with ResultFiles(self._order.out, job_id, self._order.errors) as files:
+            try:
+                for endpoint in self._order.endpoints:
+                    await lanes.open(endpoint)
+                await self._submission.announce(client)
+                if job_id is not None:
+                    await self._revive(client, job_id)
+                job, ending, view = await self._work(client, files, show)
+            finally:
+                await lanes.close()
+        summary = await self._summary(client, job, ending, files, client.clock.monotonic() - started)
+        view.end(summary)
+        return summary
+
+    async def _revive(self, client: Client, job_id: int) -> None:
+        """A person runs it again: what held it back is tried anew, under the ceiling given now."""
+        store, provider = client.store, self._order.endpoint.provider
+        await store.change_budget(job_id, client.owner, self._order.budget_micros)
+        known = (await store.holds()).providers.get(provider)
+        if known is not None and known.state is BreakerState.HELD:
+            await store.release(provider)
+        view = await client.job(job_id).show()
+        if view.state is JobState.PAUSED:
+            await client.job(job_id).resume()
+        if view.failed and self._order.retry_failed:
+            await client.job(job_id).retry()
+
+    async def _work(self, client: Client, files: ResultFiles, show: Callable[[int], View]) -> tuple[Job, Ending, View]:
+        async with self._app.working(self._order.concurrency) as self._worker:
+            submitting = self._tasks.spawn(self._submission.send(client, self._worker.wake))
+            try:
+                job = client.job(await self._submission.opened(submitting))
+                files.job_id = job.id
+                collector = Collector(client.store.views, files, job.id, self._order.dedupe)
+                await collector.continue_files()
+                self._app.bus.subscribe(collector)
+                view = show(job.id)
+                ending = await self._watch(client, job, collector, submitting, view)
+                view.show(await self._state(client, job), client.clock.monotonic())
+            finally:
+                submitting.cancel()
+                await asyncio.gather(submitting, return_exceptions=True)
+        await collector.catch_up()
+        if self._order.ordered:
+            await collector.write_ordered(client.owner)
+        return job, ending, view
+
+    async def _watch(
+        self, client: Client, job: Job, collector: Collector, submitting: "asyncio.Task[int]", view: View
+    ) -> Ending:
+        while not self._stopping.is_set():
+            if submitting.done():
+                submitting.result()
+            seen = await job.show()
+            view.show(await self._state(client, job), client.clock.monotonic())
+            if submitting.done() or not self._order.dedupe:  # before that, who shares an answer is not known
+                await self._collect(client, seen, collector)
+            if seen.ended:
+                return Ending.DONE
+            if seen.short and seen.sealed and seen.reserved_micros == 0:
+                return Ending.BUDGET
+            await wait_for_event(self._stopping, LOOK_SECONDS)
+        return Ending.INTERRUPTED
+
+    async def _collect(self, client: Client, seen: JobView, collector: Collector) -> None:
+        if self._order.ordered:
+            return
+        await collector.write()
+        now = client.clock.monotonic()
+        if seen.done > collector.written and now >= self._caught_up_at + CATCH_UP_SECONDS:
+            self._caught_up_at = now  # other workers have ended some as well
+            await collector.catch_up()
+
+    async def _state(self, client: Client, job: Job) -> RunState:
+        seen = await job.show()
+        under_way = await client.store.views.under_way(job.id)
+        growing = not seen.sealed and not seen.ended
+        return RunState(
+            total=max(self._submission.items, seen.total) if growing else seen.total,
+            succeeded=seen.succeeded,
+            failed=seen.failed,
+            cancelled=seen.cancelled + seen.skipped,
+            submitted=seen.total if growing else None,
+            running=under_way.sending + seen.processing,
+            retrying=under_way.waiting,
+            held=await self._held(client, seen),
+            stopping=self._stopping.is_set(),
+            repeats=seen.repeats,
+            input_tokens=seen.input_tokens,
+            output_tokens=seen.output_tokens,
+            spent_micros=seen.spent_micros if self._submission.priced else None,
+            reserved_micros=seen.reserved_micros + seen.unknown_micros,
+            budget_micros=seen.budget_micros,
+        )
+
+    async def _held(self, client: Client, seen: JobView) -> str | None:
+        """Why nothing moves, if so."""
+        if seen.state is JobState.PAUSED:
+            return f"it is paused; to go on: backstay job resume {seen.id}"
+        provider = self._order.endpoint.provider
+        breaker = (await client.store.holds()).providers.get(provider)
+        if breaker is None or breaker.state is BreakerState.CLOSED:
+            return "the budget is reached" if seen.short and seen.reserved_micros == 0 else None
+        if breaker.state is BreakerState.HELD:
+            return f"the provider refuses: {breaker.reason}; to go on: backstay provider release {provider}"
+        return "the provider fails; it is tried again by itself"
+
+    async def _summary(self, client: Client, job: Job, ending: Ending, files: ResultFiles, seconds: float) -> Summary:
+        seen = await job.show()
+        groups = await client.store.views.job_failures(job.id) if seen.failed else []
+        return Summary(
+            job_id=job.id,
+            ending=ending,
+            total=max(seen.total, self._submission.items) if not seen.sealed else seen.total,
+            succeeded=seen.succeeded,
+            failed=seen.failed,
+            cancelled=seen.cancelled + seen.skipped,
+            seconds=seconds,
+            out="stdout" if str(files.out) == "-" else str(files.out),
+            errors="stderr" if files.errors is None else str(files.errors),
+            input_tokens=seen.input_tokens,
+            output_tokens=seen.output_tokens,
+            spent_micros=seen.spent_micros if self._submission.priced else None,
+            reserved_micros=seen.reserved_micros + seen.unknown_micros,
+            budget_micros=seen.budget_micros,
+            repeats=seen.repeats,
+            unknown=sum(group.items for group in groups if group.error_code == ErrorCode.UNKNOWN),
+            groups=groups,
+        )

@@ -1,0 +1,201 @@
+"""Budgets and paces in the claim itself: what is set aside, spent, given back and kept, on both databases."""
+
+import asyncio
+
+import pytest
+
+from backstay.core.failures import ErrorCode, Failure, FailureKind
+from backstay.core.models import Claimed, Usage
+from backstay.core.outcomes import CannotAsk, Failed, HandedBack, Outcome, Submitted, Succeeded
+from backstay.core.pace import Answers
+from backstay.store.claim import Want
+from backstay.store.store import Store
+from backstay.store.submit import Chunk
+from tests.store.scene import LEASE_MS, Scene, decided, new_job
+
+PROVIDER = "api#1"
+
+
+async def priced_job(scene: Scene, costs: list[int | None], budget: int | None, tokens: int = 10) -> int:
+    bodies = [f"{n}" for n in range(len(costs))]
+    chunk = Chunk(0, bodies, "digest", True, [(cost, tokens) for cost in costs])
+    return (await scene.store.open_job(new_job(budget_micros=budget), chunk)).id
+
+
+async def paced(
+    scene: Scene, items: int = 100, store: Store | None = None, held: int = 0, running: int = 0
+) -> list[Claimed]:
+    want = Want("echo", items, 0, PROVIDER, held, running)
+    return (await (store or scene.store).claim([want], "w1:1", LEASE_MS)).items
+
+
+async def money(scene: Scene, job_id: int) -> tuple[int, int, int, bool]:
+    job = await scene.job(job_id)
+    return job.spent_micros, job.reserved_micros, job.unknown_micros, job.short
+
+
+def success(cost: int | None) -> Succeeded:
+    return Succeeded("1", None if cost is None else Usage(7, 3, cost))
+
+
+def failed(kind: FailureKind, status: int | None = None) -> Failed:
+    return Failed(Failure(ErrorCode.GW_5XX, kind, "went wrong", provider_status=status))
+
+
+@pytest.fixture(autouse=True)
+async def pace(scene: Scene) -> None:
+    await scene.store.set_pace(PROVIDER, (None, None), concurrency=10)
+
+
+async def test_the_worst_case_is_set_aside_with_the_claim(scene: Scene) -> None:
+    job = await priced_job(scene, [100, 200, 300], budget=1_000)
+    claimed = await paced(scene)
+    assert [item.reserved for item in claimed] == [100, 200, 300]
+    assert await money(scene, job) == (0, 600, 0, False)
+    assert (await scene.job(job)).state == "running"
+
+
+async def test_what_does_not_fit_under_the_ceiling_is_not_claimed(scene: Scene) -> None:
+    job = await priced_job(scene, [100, 100, 100], budget=250)
+    assert len(await paced(scene)) == 2
+    assert await money(scene, job) == (0, 200, 0, True)
+    assert await paced(scene) == []
+
+
+@pytest.mark.parametrize(
+    ("outcome", "spent", "kept", "again"),
+    [
+        (success(40), 40, 0, 2),
+        (success(None), 100, 0, 1),
+        (failed(FailureKind.BUSINESS, 400), 0, 0, 2),
+        (failed(FailureKind.BUSINESS, 200), 0, 100, 1),
+        (failed(FailureKind.UNKNOWN), 0, 100, 1),
+        (CannotAsk(), 0, 100, 1),
+        (HandedBack("not sent"), 0, 0, 2),
+    ],
+    ids=["cheaper", "says nothing", "refused", "nonsense", "timed out", "worker lost", "never sent"],
+)
+async def test_what_comes_of_a_call_settles_what_was_set_aside(
+    scene: Scene, outcome: Outcome, spent: int, kept: int, again: int
+) -> None:
+    job = await priced_job(scene, [100] * 4, budget=260)
+    first, second = await paced(scene)
+    await scene.settle(first, outcome, retry="none")
+    assert await money(scene, job) == (spent, 100, kept, False)
+    await scene.settle(second, success(10))
+    assert len(await paced(scene)) == again
+
+
+async def test_a_task_at_the_provider_keeps_its_money_set_aside_until_it_ends(scene: Scene) -> None:
+    job = await priced_job(scene, [100], budget=100)
+    [item] = await paced(scene)
+    await scene.settle(item, Submitted("task-1", ""))
+    assert await money(scene, job) == (0, 100, 0, False)
+    await scene.site.advance(60)
+    [polled] = (await scene.store.poll("echo", "", 10, "w2:1", LEASE_MS)).items
+    assert polled.reserved == 100
+    await scene.settle(polled, success(30))
+    assert await money(scene, job) == (30, 0, 0, False)
+
+
+async def test_a_claim_that_broke_off_gives_back_what_it_set_aside(scene: Scene) -> None:
+    job = await priced_job(scene, [100, 100], budget=150)
+    await paced(scene)
+    await scene.store.disown("w1:1")
+    assert await money(scene, job) == (0, 0, 0, False)
+    assert len(await paced(scene)) == 1
+
+
+async def test_what_a_deadline_ends_under_way_is_kept_as_unknown(scene: Scene) -> None:
+    chunk = Chunk(0, ["1"], "d", True, [(100, 1)])
+    job = (await scene.store.open_job(new_job(budget_micros=100, deadline_ms=1_000), chunk)).id
+    await paced(scene)
+    await scene.site.advance(2)
+    await scene.store.expire()
+    assert await money(scene, job) == (0, 0, 100, False)
+
+
+async def test_a_higher_ceiling_lets_a_job_go_on(scene: Scene) -> None:
+    job = await priced_job(scene, [100, 100], budget=100)
+    [first] = await paced(scene)
+    await scene.settle(first, success(100))
+    assert await paced(scene) == []
+    assert (await scene.job(job)).short
+    await scene.store.change_budget(job, "ann", 200)
+    assert len(await paced(scene)) == 1
+
+
+async def test_an_item_of_unknown_cost_is_never_claimed_under_a_ceiling(scene: Scene) -> None:
+    await priced_job(scene, [None], budget=10**9)
+    assert await paced(scene) == []
+
+
+async def test_two_workers_at_once_never_set_aside_more_than_the_ceiling(scene: Scene) -> None:
+    job = await priced_job(scene, [100] * 200, budget=5_050)
+    await scene.store.set_pace(PROVIDER, (None, None), concurrency=1_000)
+    await scene.store.judge_pace(PROVIDER, Answers())
+    stores = [await scene.site.open_store() for _ in range(4)]
+    spent = 0
+    for _ in range(30):
+        won = await asyncio.gather(*(paced(scene, 7, store) for store in stores))
+        for item in [item for claimed in won for item in claimed]:
+            await stores[0].settle([decided(item, success(80), scene.site.clock.ms)])
+            spent += 80
+        now = await money(scene, job)
+        assert sum(now[:3]) <= 5_050
+    assert (await money(scene, job))[0] == spent == 80 * 62
+
+
+async def test_calls_at_once_are_counted_over_all_workers(scene: Scene) -> None:
+    await priced_job(scene, [1] * 30, budget=None)
+    assert len(await paced(scene, 8)) == 8
+    other = await scene.site.open_store()
+    assert len(await paced(scene, 8, other)) == 2
+    assert await paced(scene, 8, held=8, running=8) == []
+    assert len(await paced(scene, 8, held=8, running=5)) == 3
+
+
+async def test_requests_a_minute_are_shared_by_all_workers(scene: Scene) -> None:
+    await scene.store.set_pace(PROVIDER, (60, None), concurrency=100)
+    await priced_job(scene, [1] * 30, budget=None)
+    other = await scene.site.open_store()
+    assert len(await paced(scene)) + len(await paced(scene, store=other)) == 1
+    await scene.site.advance(1.02)
+    assert len(await paced(scene, store=other)) + len(await paced(scene)) == 1
+
+
+async def test_a_worker_is_told_when_the_pace_allows_more(scene: Scene) -> None:
+    await scene.store.set_pace(PROVIDER, (60, None), concurrency=100)
+    await priced_job(scene, [1] * 3, budget=None)
+    taken = await scene.store.claim([Want("echo", 5, 0, PROVIDER)], "w1:1", LEASE_MS)
+    assert taken.again_ms is not None
+    await scene.site.advance(taken.again_ms / 1000)
+    assert len(await paced(scene)) == 1
+
+
+async def test_tokens_a_minute_hold_back_what_is_too_much(scene: Scene) -> None:
+    await scene.store.set_pace(PROVIDER, (None, 6_000), concurrency=100)
+    await priced_job(scene, [1] * 10, budget=None, tokens=40)
+    assert len(await paced(scene)) == 2
+    await scene.site.advance(0.9)
+    assert len(await paced(scene)) == 2
+
+
+async def test_what_one_worker_saw_is_what_all_keep_to(scene: Scene) -> None:
+    await priced_job(scene, [1] * 30, budget=None)
+    seen = Answers()
+    for _ in range(10):
+        seen.add(0.1, throttled=True, pause_ms=5_000)
+    await scene.store.judge_pace(PROVIDER, seen)
+    assert await paced(scene) == []
+    await scene.site.advance(5)
+    assert len(await paced(scene)) == 7
+
+
+async def test_tokens_and_money_add_up_in_the_job(scene: Scene) -> None:
+    job = await priced_job(scene, [100, 100], budget=None)
+    settlements = [decided(item, success(25), scene.site.clock.ms) for item in await paced(scene)]
+    await scene.store.settle(settlements)
+    seen = await scene.job(job)
+    assert (seen.input_tokens, seen.output_tokens, seen.spent_micros, seen.reserved_micros) == (14, 6, 50, 0)
+    assert seen.state == "completed"

@@ -101,11 +101,15 @@ async def open_another(url: str) -> Store:
     now was removed under us, and an empty one in its place would tell everybody that there is no work."""
     if is_postgres(url):
         return await open_store(url)
-    if not Path(sqlite_path(url)).exists():
-        raise DatabaseUnreachable("the database file was removed; stop this process")
+    _require_file(sqlite_path(url))
     store = Store(database(url, Clock()))
     await store.open()
     return store
+
+
+def _require_file(path: str) -> None:
+    if not Path(path).exists():
+        raise DatabaseUnreachable("the database file was removed; stop this process")
 
 
 def parts(store: Store, registry: Registry, limits: Limits, bus: Bus, settings: Settings) -> Parts:

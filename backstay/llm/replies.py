@@ -88,7 +88,7 @@ def usage_of(body: Mapping[str, Any], price: Price | None) -> Usage:
     if price is None:
         return Usage(used, given)
     cached = details.get("cached_tokens") if isinstance(details, dict) else 0
-    return Usage(used, given, price.cost_micros(used, given, cached if type(cached) is int and cached <= used else 0))
+    return Usage(used, given, price.cost_micros(used, given, cached if type(cached) is int and 0 <= cached <= used else 0))
 
 
 def shown(reply: Reply) -> str:

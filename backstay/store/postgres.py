@@ -11,14 +11,13 @@ import asyncpg
 from backstay.clock import Clock, Tasks
 from backstay.core.errors import DatabaseUnreachable
 from backstay.core.failures import one_line
-from backstay.store.queries import POSTGRES, Ask, Load, Script, queries_for
+from backstay.store.queries import FEW_ROWS_MAX, POSTGRES, Ask, Load, Script, queries_for
 from backstay.store.urls import postgres_url
 
 T = TypeVar("T")
 
 TRIES_MAX = 5
 COMMAND_SECONDS = 60
-FEW_ROWS_MAX = 20
 QUIET_SECONDS = 0.002
 
 # Every statement of ours is a few index ranges. In a table of middling size the planner finds it cheaper to read all of

@@ -11,6 +11,8 @@ T = TypeVar("T")
 
 Row = Sequence[Any]
 
+FEW_ROWS_MAX = 20  # so few are quicker inside one statement than on a way of their own
+
 
 class Ask(NamedTuple):
     """One named statement with its values; `batch` fills the statement's `{batch(...)}`, a row each."""

@@ -6,13 +6,12 @@ from typing import NamedTuple
 from backstay.core.ids import job_of
 from backstay.core.models import Attempt, Settlement
 from backstay.core.states import JOB_ENDED, TERMINAL, ItemState, JobState
-from backstay.store.queries import Ask, Load, Row, Script
+from backstay.store.queries import FEW_ROWS_MAX, Ask, Load, Row, Script
 
 _SHARED_FROM = Settlement._fields.index("was")
 _SHARED_TO = Settlement._fields.index("progress") + 1
 _SHARED = Settlement._fields[_SHARED_FROM:_SHARED_TO]
 _NO_ATTEMPT = (None,) * len(Attempt._fields)
-FEW_ITEMS_MAX = 20
 _COUNTED = ("processing", "succeeded", "failed", "skipped", "cancelled")
 
 
@@ -60,7 +59,7 @@ def settle_few(settlements: Sequence[Settlement]) -> Script[Settled]:
 def are_few(settlements: Sequence[Settlement]) -> bool:
     """Whether one statement can settle them: few, alike, and with nothing more to be told."""
     fates = {s[_SHARED_FROM:_SHARED_TO] for s in settlements}
-    return len(fates) == 1 and len(settlements) <= FEW_ITEMS_MAX and not any(map(_tells_more, settlements))
+    return len(fates) == 1 and len(settlements) <= FEW_ROWS_MAX and not any(map(_tells_more, settlements))
 
 
 def _tells_more(settlement: Settlement) -> bool:

@@ -11,7 +11,7 @@ from backstay.core.states import StopReason
 from backstay.store import claim, control, endpoints, park, providers, settle, submit, sweep
 from backstay.store.claim import Taken, Want
 from backstay.store.providers import Change, Holds
-from backstay.store.queries import Ask, Dialect, Script
+from backstay.store.queries import FEW_ROWS_MAX, Ask, Dialect, Script
 from backstay.store.settle import Settled
 from backstay.store.submit import Chunk, NewJob, OpenJob
 from backstay.store.sweep import Swept
@@ -62,7 +62,7 @@ class Store:
 
     async def open_job(self, job: NewJob, chunk: Chunk) -> OpenJob:
         plain = chunk.weights is None and job.budget_micros is None
-        if self._db.dialect.chained and plain and chunk.last and len(chunk.bodies) <= submit.FEW_ITEMS_MAX:
+        if self._db.dialect.chained and plain and chunk.last and len(chunk.bodies) <= FEW_ROWS_MAX:
             return await self._db.single(lambda: submit.open_small_job(job, chunk))
         return await self._db.write(lambda: submit.open_job(job, chunk))
 

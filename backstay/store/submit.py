@@ -11,7 +11,6 @@ from backstay.store.queries import Ask, Load, Script
 
 ITEM_COLUMNS = ("id", "job_id", "handler", "state", "order_key", "created_at", "queued_at", "deadline_at")
 CHUNK_ITEMS = 2_000
-FEW_ITEMS_MAX = 20
 
 
 @dataclass(frozen=True, slots=True)

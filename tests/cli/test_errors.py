@@ -13,6 +13,8 @@ from tests.cli.shell import Shell, eventually
 from tests.servers.postgres import RunningPostgres
 
 SUBMIT = ("submit", "items.jsonl", "--app", "shop:backstay", "--handler", "echo")
+HUGE = str(1 << 63)
+JOB_VERBS = ("show", "watch", "pause", "resume", "cancel", "retry", "results")
 
 
 @pytest.mark.parametrize(
@@ -27,6 +29,11 @@ SUBMIT = ("submit", "items.jsonl", "--app", "shop:backstay", "--handler", "echo"
         (["job", "watch", "1", "--timeout", "400d"], "'400d' is out of range: more than 0, at most 366 days"),
         (["job", "watch", "1", "--timeout", "0s"], "'0s' is out of range: more than 0"),
         (["item", "show", "12"], "'12' is not an item id. an item id is JOB-POSITION"),
+        (["jobs", "--before", HUGE], "Invalid value for '--before'"),
+        (["item", "show", f"1-{HUGE}"], "is not an item id. its numbers are too large"),
+        (["item", "retry", f"{HUGE}-1"], "is not an item id. its numbers are too large"),
+        (["item", "show", f"1-{'9' * 5_000}"], "is not an item id. its numbers are too large"),
+        *((["job", verb, HUGE], "Invalid value for 'JOB'") for verb in JOB_VERBS),
         (["submit", "items.jsonl"], "Missing option '--handler'"),
         (["bounds", "--profile", "wild"], "'wild' is not one of 'conservative', 'balanced', 'aggressive'"),
         ([*SUBMIT, "--priority", "10"], "Invalid value for '--priority'"),
@@ -61,7 +68,7 @@ SUBMIT = ("submit", "items.jsonl", "--app", "shop:backstay", "--handler", "echo"
             "listen in the database URL must be on or off",
         ),
     ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+    ids=lambda value: " ".join(value)[:60] if isinstance(value, list) else "",
 )
 def test_wrong_usage_is_one_line_and_exit_code_2(sqlite_shell: Shell, args: list[str], says: str) -> None:
     sqlite_shell.file("1\n")
@@ -154,7 +161,7 @@ def test_a_newer_schema_is_refused(sqlite_shell: Shell, postgres: RunningPostgre
 
 @pytest.mark.parametrize(
     "args",
-    [["job", verb, "99"] for verb in ("show", "watch", "pause", "resume", "cancel", "retry", "results")]
+    [["job", verb, "99"] for verb in JOB_VERBS]
     + [["item", "show", "99-1"], ["item", "retry", "99-1"], ["provider", "release", "acme"]],
     ids=" ".join,
 )

@@ -55,7 +55,7 @@ def test_stdin_is_read_to_its_end(sqlite_shell: Shell) -> None:
         (b"{not json}", "line 3001 is not JSON: Expecting property name"),
         (b"NaN", "line 3001 is not JSON: NaN is no JSON number"),
         (b'"\xff"', "line 3001 is not UTF-8: invalid start byte at byte 2"),
-        (b"[" * 100_000, "line 3001 is not JSON"),
+        (b"[" * 100_000, "line 3001 is nested more than 128 levels deep"),
         (b'"\x00"', "line 3001 is not JSON: Invalid control character"),
         (b"1 2", "line 3001 is not JSON: Extra data"),
     ],

@@ -88,6 +88,8 @@ CASES = [
     (UNKNOWN, item(), terms(MOST), ("failed", 1, 0)),
     (UNKNOWN, item(), terms(LEAST, askable=True), ("submitting", 1, 0)),
     (UNKNOWN, item(), terms(MOST, askable=True), ("submitting", 1, 0)),
+    (UNKNOWN, item("processing"), terms(LEAST, askable=True), ("queued", 1, 1)),
+    (UNKNOWN, item("processing"), terms(MOST, askable=True), ("failed", 1, 0)),
     (Interrupted(), item(attempts=1), terms(LEAST), ("queued", 1, 1)),
     (Interrupted(), item(attempts=1), terms(MOST), ("failed", 2, 0)),
     (Interrupted(), item(attempts=1), terms(askable=True), ("submitting", 1, 0)),
@@ -148,8 +150,16 @@ def test_the_first_retry_of_each_policy_starts_where_its_formula_does():
 def test_only_a_task_that_ended_at_the_provider_is_asked_for_under_a_new_reference():
     ended = failed(FailureKind.INFRASTRUCTURE, task_ended=True)
     assert settle(item("processing"), ended, terms()).round == 3
+    assert settle(item("processing"), failed(FailureKind.HELD, task_ended=True), terms()).round == 3
     assert settle(item(), INFRA, terms()).round == 2
     assert settle(item(), UNKNOWN, terms()).round == 2
+
+
+def test_a_task_is_polled_no_sooner_than_it_makes_sense():
+    interval_ms = int(Limits().poll_interval_seconds * 1000)
+    assert settle(item("processing"), Running(after_ms=1), terms()).delay_ms == interval_ms
+    assert settle(item("processing"), Running(after_ms=60_000), terms()).delay_ms == 60_000
+    assert settle(item(), Submitted("t", after_ms=60_000), terms()).delay_ms == 60_000
 
 
 @given(st.sampled_from(CASES), st.integers(min_value=0, max_value=10 * HOUR))

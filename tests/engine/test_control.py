@@ -1,6 +1,7 @@
 """pause, resume and cancel while things run."""
 
 from backstay.core.states import JobState
+from backstay.observe.metrics import Metrics
 from tests.engine.conftest import MakeRig
 from tests.engine.provider import HttpError, Provider, TaskProvider
 
@@ -86,6 +87,25 @@ async def test_a_cancelled_item_of_a_lost_worker_is_cancelled_not_sent(make_rig:
     await rig.tick()
     view = await job.show()
     assert (view.state, view.cancelled, provider.calls) == (JobState.CANCELLED, 2, 0)
+
+
+async def test_items_that_end_with_their_job_are_counted_like_any_other(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    metrics = Metrics()
+    rig.app.bus.subscribe(metrics)
+    rig.serves(Provider())
+    rig.takes_tasks(TaskProvider())
+    waiting, at_the_provider = await rig.submit(range(4)), await rig.submit(range(3), "task")
+    await waiting.cancel()
+    await rig.tick()
+    await rig.site.advance(rig.limits.job_timeout_seconds + 1)
+    await rig.sweep()
+    assert (await waiting.show()).cancelled == 4
+    assert (await at_the_provider.show()).failed == 3
+    asked = metrics.registry.get_sample_value
+    assert asked("backstay_items_settled_total", {"state": "cancelled"}) == 4
+    assert asked("backstay_items_settled_total", {"state": "failed"}) == 3
+    assert asked("backstay_items_failed_total", {"code": "GW_TIMEOUT"}) == 3
 
 
 async def test_a_job_can_be_retried_after_it_failed(make_rig: MakeRig) -> None:

@@ -262,3 +262,32 @@ async def test_progress_is_stored_while_an_item_runs(make_rig: MakeRig) -> None:
         provider.gate.set()
         await job.wait(timeout_seconds=20)
     assert (await rig.item(job)).progress == 100
+
+
+async def test_progress_whose_row_was_in_other_hands_is_stored_the_next_time(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    provider = Provider()
+    provider.gate.clear()
+
+    @rig.app.handler("reports")
+    async def reports(item: str, context: Context) -> None:
+        context.progress(40)
+        await provider.call(item, context)
+
+    job = await rig.submit(["a"], "reports")
+    store_all = rig.store.report_progress
+
+    async def store_none(rows: object) -> set[int]:
+        return set()
+
+    crew = rig.crew()
+    await crew.start()
+    await crew.claim_once(1)
+    await rig.until(lambda: provider.now == 1)
+    rig.store.report_progress = store_none
+    await crew.executor.store_progress()
+    rig.store.report_progress = store_all
+    await crew.executor.store_progress()
+    assert (await rig.item(job)).progress == 40
+    provider.gate.set()
+    await crew.stop(5)

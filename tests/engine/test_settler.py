@@ -1,6 +1,7 @@
 """settler and sweeper: one bad row never keeps the others, and a lost connection never costs a result."""
 
 import asyncio
+import os
 from contextlib import suppress
 
 import pytest
@@ -216,3 +217,25 @@ async def test_an_old_runs_answer_does_not_end_the_newer_run_of_the_same_worker(
         provider.gate.set()
         view = await job.wait(timeout_seconds=20)
     assert (view.state, len(await rig.attempts(job))) == (JobState.FAILED, 1)
+
+
+async def test_a_worker_whose_file_was_moved_away_pays_for_nothing_more_and_keeps_what_it_has(
+    make_sqlite_rig: MakeRig,
+) -> None:
+    rig = await make_sqlite_rig()
+    provider = rig.serves(Provider())
+    provider.gate.clear()
+    job = await rig.submit(range(5))
+    async with rig.working(concurrency=1, heart=False):
+        await rig.until(lambda: provider.now == 1)
+        os.rename(rig.site.path, f"{rig.site.path}.away")
+        provider.gate.set()
+
+        def told() -> set[str]:
+            return {t.where for t in rig.told(Trouble) if "the database file was removed or replaced" in t.message}
+
+        await rig.until(lambda: {"settle", "claim"} <= told())
+        assert provider.calls == 1
+        os.rename(f"{rig.site.path}.away", rig.site.path)
+        assert (await job.wait(timeout_seconds=20)).succeeded == 5
+    assert provider.calls == 5

@@ -5,7 +5,7 @@ from typing import get_args
 import pytest
 
 from backstay.core.breaker import Breaker, BreakerState
-from backstay.core.events import BreakerChanged, Event, ItemsExpired, TickEnded
+from backstay.core.events import BreakerChanged, Event, ItemsExpired, ItemsStopped, TickEnded
 from backstay.core.states import ItemState
 from backstay.observe.metrics import GroupHistogram, Metrics
 from backstay.store.views import Backlog
@@ -92,6 +92,16 @@ def test_items_that_time_ended_are_failures_too() -> None:
     metrics(ItemsExpired(5))
     assert value(metrics, "items_settled_total", state="failed") == 5
     assert value(metrics, "items_failed_total", code="GW_TIMEOUT") == 5
+
+
+def test_items_that_ended_with_their_job_are_counted_too() -> None:
+    metrics = Metrics()
+    metrics(ItemsStopped(4, 6, ItemState.CANCELLED))
+    assert value(metrics, "items_failed_total", code="GW_TIMEOUT") is None
+    metrics(ItemsStopped(5, 3, ItemState.FAILED))
+    assert value(metrics, "items_settled_total", state="cancelled") == 6
+    assert value(metrics, "items_settled_total", state="failed") == 3
+    assert value(metrics, "items_failed_total", code="GW_TIMEOUT") == 3
 
 
 def test_the_time_a_breaker_was_open_is_added_when_it_ends() -> None:

@@ -1,6 +1,8 @@
 """An SQLite file that goes away under an open store: nothing is written where nobody can see it."""
 
+import os
 import shutil
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -13,8 +15,10 @@ from tests.store.scene import chunk, new_job
 
 
 @pytest.fixture
-def site(sqlite_file_url: str) -> Site:
-    return Site(sqlite_file_url, Ticker())
+async def site(sqlite_file_url: str) -> AsyncIterator[Site]:
+    made = Site(sqlite_file_url, Ticker())
+    yield made
+    await made.close()
 
 
 async def refuses_everything(store: Store) -> None:
@@ -26,26 +30,23 @@ async def refuses_everything(store: Store) -> None:
 
 async def test_a_removed_file_takes_no_more(site: Site, store: Store) -> None:
     await store.open_job(new_job(), chunk(0, 1, last=True))
-    Path(site.path).unlink()
+    os.unlink(site.path)
     await refuses_everything(store)
-    await site.close()
 
 
 async def test_a_replaced_file_takes_no_more(site: Site, store: Store, sqlite_template: Path) -> None:
     shutil.copy(sqlite_template, f"{site.path}.new")
-    Path(f"{site.path}.new").rename(site.path)
+    os.rename(f"{site.path}.new", site.path)
     await refuses_everything(store)
-    await site.close()
 
 
 async def test_a_file_that_comes_back_takes_all(site: Site, store: Store) -> None:
     first = await store.open_job(new_job(), chunk(0, 1, last=True))
-    away = Path(site.path).rename(f"{site.path}.away")
+    os.rename(site.path, f"{site.path}.away")
     await refuses_everything(store)
-    away.rename(site.path)
+    os.rename(f"{site.path}.away", site.path)
     second = await store.open_job(new_job(), chunk(0, 1, last=True))
     assert [view.id for view in await store.views.jobs("ann", 1_000, 10)] == [second.id, first.id]
-    await site.close()
 
 
 async def test_a_process_that_goes_to_another_folder_keeps_its_file(

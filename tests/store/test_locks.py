@@ -40,7 +40,9 @@ async def holding(site: Site, sql: str) -> AsyncIterator[None]:
 async def somebody_waits(site: Site) -> None:
     asked = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
     async with asyncio.timeout(PATIENCE_SECONDS):
-        while not await site.one(asked):
+        while True:
+            if await site.one(asked):
+                return
             await asyncio.sleep(0.01)
 
 

@@ -1,0 +1,34 @@
+"""Files of requests for the tests, and what a run would make of them."""
+
+import json
+
+from backstay.llm.envelope import Request
+from backstay.llm.formats import Reading
+from backstay.llm.intake import Survey, open_source, requests, survey
+
+CHAT = "/v1/chat/completions"
+BODY = '{"model":"m","messages":[]}'
+
+
+def batch_line(custom_id: object = "a", body: str = BODY, url: str = CHAT, method: str = "POST") -> str:
+    return f'{{"custom_id": {json.dumps(custom_id)}, "method": "{method}", "url": "{url}", "body": {body}}}'
+
+
+def look(file: str, reading: Reading = Reading()) -> Survey:  # noqa: B008 - it is frozen
+    with open_source(file, reading) as source:
+        return survey(source)
+
+
+def sent(file: str, reading: Reading = Reading()) -> list[Request]:  # noqa: B008
+    """What a run of this file would send; every line of it is good."""
+    with open_source(file, reading) as source:
+        surveyed = survey(source)
+        assert surveyed.bad == []
+        return [one.request for one in requests(source, surveyed)]
+
+
+def reason(file: str, reading: Reading = Reading()) -> str:  # noqa: B008
+    """Why the only line of a file is bad."""
+    (bad,) = look(file, reading).bad
+    assert bad.line == 1
+    return bad.reason

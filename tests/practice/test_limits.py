@@ -1,0 +1,116 @@
+"""Rate limits are held at the provider's own count, and every answer tells how much is left."""
+
+import asyncio
+
+import pytest
+
+from backstay.core.errors import UsageError
+from backstay.practice.faults import Faults, parse_outage, parse_rate
+from backstay.practice.limits import RateLimits, Window, go_duration
+from backstay.practice.refusals import Refused
+from tests.practice.visitor import visiting
+
+
+def test_a_window_slides() -> None:
+    window = Window(60)
+    for at in (0, 10, 20, 70):
+        window.add(at, 5)
+    assert (window.requests, window.tokens) == (2, 10)
+    assert (window.requests_peak, window.tokens_peak) == (3, 15)
+
+
+def test_the_limit_opens_again_when_the_oldest_has_left() -> None:
+    limits, faults = RateLimits(), Faults(rpm=2)
+    limits.admit(0.0, 1, faults)
+    limits.admit(30.0, 1, faults)
+    with pytest.raises(Refused) as refused:
+        limits.admit(45.5, 1, faults)
+    assert refused.value.headers["retry-after-ms"] == "14500"
+    assert refused.value.headers["Retry-After"] == "15"
+    limits.admit(60.0, 1, faults)
+
+
+def test_tokens_wait_for_as_many_to_leave_as_they_need() -> None:
+    limits, faults = RateLimits(), Faults(tpm=100)
+    for at in (0.0, 10.0, 20.0):
+        limits.admit(at, 30, faults)
+    with pytest.raises(Refused) as refused:
+        limits.admit(30.0, 50, faults)
+    assert refused.value.kind == "tokens"
+    assert refused.value.headers["retry-after-ms"] == "40000"  # the second of them leaves at 70
+    with pytest.raises(Refused):
+        limits.admit(1_000.0, 101, faults)
+
+
+async def test_over_the_limit_is_429_and_the_headers_tell_why() -> None:
+    async with visiting(rpm=3, tpm=100_000) as visitor:
+        answers = [await visitor.chat(str(number)) for number in range(5)]
+        counts, bill = await visitor.counts(), await visitor.bill()
+    assert [answer.status for answer in answers] == [200, 200, 200, 429, 429]
+    assert [answer.headers["x-ratelimit-remaining-requests"] for answer in answers] == ["2", "1", "0", "0", "0"]
+    assert {answer.headers["x-ratelimit-limit-requests"] for answer in answers} == {"3"}
+    assert int(answers[0].headers["x-ratelimit-remaining-tokens"]) < 100_000
+    assert answers[3].headers["x-ratelimit-reset-requests"].endswith("s")
+    assert 0 < int(answers[3].headers["Retry-After"]) <= 60
+    assert answers[3].error["type"] == "requests"
+    assert (counts["requests_per_window_peak"], counts["limited"], counts["throttled"]) == (5, 2, 2)
+    assert bill["charged"] == 3
+
+
+async def test_the_bound_of_the_answer_counts_as_tokens() -> None:
+    async with visiting(tpm=1_000) as visitor:
+        first, second = await visitor.chat("a", max_tokens=600), await visitor.chat("b", max_tokens=600)
+        small = await visitor.chat("c", max_tokens=100)
+    assert (first.status, second.status, small.status) == (200, 429, 200)
+    assert second.error["type"] == "tokens"
+
+
+async def test_a_shorter_window_opens_sooner() -> None:
+    async with visiting(rpm=1, window_seconds=0.2) as visitor:
+        assert (await visitor.chat()).status == 200
+        refused = await visitor.chat()
+        assert refused.status == 429
+        await asyncio.sleep(int(refused.headers["retry-after-ms"]) / 1000 + 0.05)
+        assert (await visitor.chat()).status == 200
+
+
+async def test_headers_are_on_every_answer_while_there_is_a_limit() -> None:
+    async with visiting(rpm=100) as visitor:
+        failed = await visitor.chat(model="practice-500")
+        visitor.practice.change(rpm=None)
+        free = await visitor.chat()
+    assert failed.headers["x-ratelimit-remaining-requests"] == "99"
+    assert "x-ratelimit-limit-requests" not in free.headers
+
+
+async def test_the_peak_of_concurrency_is_counted() -> None:
+    async with visiting(latency=0.1) as visitor:
+        await asyncio.gather(*(visitor.chat(str(number)) for number in range(17)))
+        counts = await visitor.counts()
+    assert counts["concurrency_peak"] == 17
+    assert counts["running"] == 0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.0, "0ms"), (0.012, "12ms"), (1.5, "1.5s"), (60, "1m0s"), (372.25, "6m12.25s")]
+)
+def test_durations_are_written_as_the_provider_writes_them(seconds: float, text: str) -> None:
+    assert go_duration(seconds) == text
+
+
+def test_rates_and_outages_are_read() -> None:
+    assert parse_rate("500rpm") == ("rpm", 500)
+    assert parse_rate("100000TPM") == ("tpm", 100_000)
+    assert parse_outage("30:60.5") == (30, 60.5)
+
+
+@pytest.mark.parametrize("text", ["500", "rpm", "0rpm", "5rps", "-5rpm"])
+def test_a_rate_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        parse_rate(text)
+
+
+@pytest.mark.parametrize("text", ["30", "a:b", ":", ""])
+def test_an_outage_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        parse_outage(text)

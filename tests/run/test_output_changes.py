@@ -1,0 +1,188 @@
+"""Failures that are retried, files put in order, disks that are full: what becomes of files that are there."""
+
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+
+import pytest
+
+from backstay.core.errors import BackstayError
+from backstay.run.output import ResultFiles, errors_path
+from backstay.run.result_line import Ended
+from tests.house.sources import ROOT
+from tests.run.results import JOB, bad, good, ids_in, lines_in, standing
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "results.jsonl"
+
+
+async def stream(rows: Iterable[Ended]) -> AsyncIterator[Ended]:
+    for row in rows:
+        yield row
+
+
+# Failures that are retried
+
+
+def test_a_failure_that_is_under_way_again_loses_its_line_and_those_of_its_copies(out: Path) -> None:
+    with ResultFiles(out, JOB) as files:
+        files.write([bad(0), bad(1, "twin"), bad(2)])
+    with ResultFiles(out, JOB) as files:
+        files.settle_errors(lambda position: position != 1)
+        assert files.missing(1)
+        assert ids_in(errors_path(out)) == ["request-0", "request-2"]
+        files.write([good(1, "twin")])
+    assert standing(out) == (["twin", "request-1"], ["request-0", "request-2"])
+
+
+def test_errors_that_all_still_stand_are_not_written_again(out: Path) -> None:
+    with ResultFiles(out, JOB) as files:
+        files.write([bad(0), bad(1)])
+        before = os.stat(errors_path(out))
+        files.settle_errors(lambda _: True)
+        assert os.path.samestat(before, os.stat(errors_path(out)))
+
+
+def test_errors_that_have_all_been_mended_leave_no_file(out: Path) -> None:
+    with ResultFiles(out, JOB) as files:
+        files.write([bad(0)])
+    with ResultFiles(out, JOB) as files:
+        files.settle_errors(lambda _: False)
+        files.write([good(0)])
+    assert standing(out) == (["request-0"], [])
+    assert not errors_path(out).exists()
+
+
+def test_a_failure_that_succeeds_while_the_run_goes_on_moves_to_the_results(out: Path) -> None:
+    with ResultFiles(out, JOB) as files:
+        files.write([bad(0), bad(1)])
+        assert files.write([good(0)]) == 1
+        assert files.write([bad(0), good(0)]) == 0
+    assert standing(out) == (["request-0"], ["request-1"])
+
+
+def test_an_item_in_both_files_after_a_crash_stands_in_the_results_only(out: Path) -> None:
+    with ResultFiles(out, JOB) as files:
+        files.write([bad(0), bad(1)])
+        crashed = errors_path(out).read_bytes()
+        files.write([good(0)])
+    errors_path(out).write_bytes(crashed)
+    with ResultFiles(out, JOB):
+        assert standing(out) == (["request-0"], ["request-1"])
+
+
+def test_a_replaced_file_keeps_its_permissions(out: Path) -> None:
+    with ResultFiles(out, JOB) as files:
+        files.write([bad(0), bad(1)])
+        errors_path(out).chmod(0o640)
+        files.settle_errors(lambda position: position == 0)
+    assert stat.S_IMODE(errors_path(out).stat().st_mode) == 0o640
+
+
+# In order
+
+
+async def test_both_files_are_put_in_order(out: Path) -> None:
+    rows = [good(0, "twin"), bad(1), good(2), bad(3), good(4)]
+    with ResultFiles(out, JOB) as files:
+        files.write([good(4), bad(3), good(0, "twin"), bad(1)])
+        await files.ordered(stream(rows))
+        assert not files.missing(2)
+        assert standing(out) == (["twin", "request-0", "request-2", "request-4"], ["request-1", "request-3"])
+        files.write([good(5)])  # and they go on from there
+    assert ids_in(out)[-2:] == ["request-4", "request-5"]
+    assert [path.name for path in sorted(out.parent.iterdir())] == ["results.errors.jsonl", "results.jsonl"]
+
+
+async def test_a_failure_while_putting_in_order_leaves_the_files_as_they_were(out: Path) -> None:
+    async def broken() -> AsyncIterator[Ended]:
+        yield good(0)
+        raise ConnectionError("the database is gone")
+
+    with ResultFiles(out, JOB) as files:
+        files.write([good(1), bad(2), good(0)])
+        with pytest.raises(ConnectionError):
+            await files.ordered(broken())
+        assert standing(out) == (["request-1", "request-0"], ["request-2"])
+        files.write([good(3)])
+    assert standing(out) == (["request-1", "request-0", "request-3"], ["request-2"])
+    assert len(list(out.parent.iterdir())) == 2
+
+
+# When writing fails
+
+FULL_DISK = """
+import resource, sys
+from backstay.core.errors import BackstayError
+from backstay.run.output import ResultFiles
+from tests.run.results import JOB, bad, good
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
+files = ResultFiles(sys.argv[1], JOB).open()
+files.write([good(0)])
+for row in ([bad(1), good(2, words="x" * 2000), good(3)], [good(4)]):
+    try:
+        files.write(row)
+    except BackstayError as error:
+        print(error.message, "|", error.hint)
+files.close()
+print(files.missing(0), files.missing(1), files.missing(2), files.missing(3), files.missing(4))
+"""
+
+
+def test_a_full_disk_is_told_in_one_line_and_a_later_run_continues(out: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, str(out), "1000"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    told, missing = ran.stdout.splitlines()
+    assert told.startswith(f"{out} cannot be written: File too large | nothing is lost")
+    assert missing == "False True True True False", "what was refused counts as missing, what came later is there"
+    assert standing(out) == (["request-0", "request-4"], [])
+    with ResultFiles(out, JOB) as files:
+        files.write([good(0), bad(1), good(2), good(3), good(4)])
+    assert standing(out) == ([f"request-{n}" for n in (0, 4, 2, 3)], ["request-1"])
+
+
+def test_a_file_that_was_removed_meanwhile_is_told_and_written_afresh_by_the_next_run(out: Path) -> None:
+    files = ResultFiles(out, JOB).open()
+    files.write([good(0), bad(1)])
+    out.unlink()
+    with pytest.raises(BackstayError, match="was removed or replaced"):
+        files.close()
+    with ResultFiles(out, JOB) as files:
+        files.write([good(0), bad(1)])
+    assert standing(out) == (["request-0"], ["request-1"])
+
+
+def test_a_failure_inside_is_told_rather_than_the_failure_to_close(out: Path) -> None:
+    def fail_twice() -> None:
+        with ResultFiles(out, JOB):
+            out.unlink()
+            raise RuntimeError("the first")
+
+    with pytest.raises(RuntimeError, match="the first"):
+        fail_twice()
+
+
+def test_rows_that_cannot_be_read_leave_nothing_marked_as_written(out: Path) -> None:
+    def rows() -> Iterable[Ended]:
+        yield good(0)
+        yield bad(1)
+        raise ConnectionError("the database is gone")
+
+    with ResultFiles(out, JOB) as files:
+        with pytest.raises(ConnectionError):
+            files.write(rows())
+        assert files.missing(0)
+        assert files.missing(1)
+        files.write([good(0), bad(1)])
+    assert standing(out) == (["request-0"], ["request-1"])
+    assert len(lines_in(out)) == 1

@@ -1,0 +1,88 @@
+"""A line has the Batch output format, and a provider's words in it stand as they came."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backstay.core.ids import item_id
+from backstay.llm.envelope import Request, seal
+from backstay.run.result_line import HEAD, Ended, ended_of, lines_of
+from backstay.store.views import ResultRow
+
+JOB = 12
+BODY = seal(Request("request-5", "/v1/chat/completions", '{"model": "m"}'))
+ANSWER = '{"status_code":200,"request_id":"req_1","body":{"n": 1.50, "é": "\\u00e9"}}'
+REFUSAL = '{"status_code":400,"request_id":"req_1","body":{"error":{"message":"no"}}}'
+
+
+def row(state: str, code: str | None = None, message: str | None = None, result: str | None = None) -> ResultRow:
+    return ResultRow(item_id(JOB, 5), state, code, 1, 0, message, result, BODY)
+
+
+def test_a_success_is_spliced_in_byte_for_byte() -> None:
+    expected = f'{{"id":"batch_req_12-5","custom_id":"request-5","response":{ANSWER},"error":null}}\n'
+    assert lines_of(JOB, ended_of(row("succeeded", result=ANSWER))) == expected.encode()
+
+
+@pytest.mark.parametrize(
+    ("ended", "response", "code"),
+    [
+        (row("failed", "GW_4XX", "no", REFUSAL), 400, None),
+        (row("failed", "GW_TIMEOUT", "it took too long"), None, "GW_TIMEOUT"),
+        (row("failed", "GW_TIMEOUT", "the deadline passed before the result came", ANSWER), 200, "GW_TIMEOUT"),
+        (row("failed", "UNKNOWN", "outcome unknown: the worker was lost during the call"), None, "outcome_unknown"),
+        (row("failed", "UNKNOWN", "nobody knows"), None, "UNKNOWN"),
+        (row("cancelled"), None, "batch_cancelled"),
+        (row("skipped", message="not wanted"), None, "skipped"),
+    ],
+)
+def test_a_failure_shows_the_answer_or_says_why_there_is_none(
+    ended: ResultRow, response: int | None, code: str | None
+) -> None:
+    line = json.loads(lines_of(JOB, ended_of(ended)))
+    assert (line["id"], line["custom_id"]) == ("batch_req_12-5", "request-5")
+    assert (line["response"] or {}).get("status_code") == response
+    assert (line["error"] or {}).get("code") == code
+    assert line["error"] is None or line["error"]["message"]
+
+
+@pytest.mark.parametrize("pretty", ['{\n  "status_code": 200\n}', '{\r\n"status_code":200\r}', '{\n\n"a\\n":\n"\\r"}'])
+def test_an_indented_answer_is_brought_to_one_line_and_means_the_same(pretty: str) -> None:
+    data = lines_of(JOB, Ended(0, "a", True, pretty))
+    assert (data.count(b"\n"), data.count(b"\r")) == (1, 0)
+    assert json.loads(data)["response"] == json.loads(pretty)
+
+
+@given(
+    custom_id=st.text(max_size=30),
+    words=st.text(min_size=1, max_size=30),
+    copies=st.lists(st.text(max_size=5), max_size=3),
+    ok=st.booleans(),
+)
+def test_any_text_gives_lines_that_are_valid_and_known_as_ours(
+    custom_id: str, words: str, copies: list[str], ok: bool
+) -> None:
+    answer = f'{{"status_code":200,"body":{json.dumps(words, ensure_ascii=False)}}}' if ok else None
+    data = lines_of(JOB, Ended(5, custom_id, ok, answer, None if ok else "IO_ERROR", None if ok else words, (*copies,)))
+    assert data.endswith(b"\n")
+    lines = data[:-1].split(b"\n")
+    assert [json.loads(line)["custom_id"] for line in lines] == [*copies, custom_id]
+    for number, line in enumerate(lines, 2):
+        head = HEAD.match(line)
+        assert head is not None
+        assert head.groups() == (b"12", b"5", b"%d" % number if number - 2 < len(copies) else None)
+        said = json.loads(line)
+        assert (said["response"]["body"] if ok else said["error"]["message"]) == words
+
+
+def test_half_a_surrogate_pair_is_written_as_its_escape() -> None:
+    data = lines_of(JOB, Ended(0, "\ud800", True, '{"status_code":200,"body":"\udfff"}'))
+    line = json.loads(data.decode())
+    assert (line["custom_id"], line["response"]["body"]) == ("\ud800", "\udfff")
+
+
+def test_a_failure_without_words_still_says_something() -> None:
+    line = json.loads(lines_of(JOB, Ended(0, "a", False, None)))
+    assert line["error"] == {"code": "UNKNOWN", "message": "no reason was recorded"}

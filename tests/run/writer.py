@@ -1,0 +1,63 @@
+"""A run that only writes its files, to be killed: `python -m tests.run.writer OUT LIFE SEED`.
+
+What the database would hold is worked out from the position and the number of the life. As if a person retried them,
+some failures of one life are under way or successes in a later one.
+"""
+
+import asyncio
+import random
+import sys
+from collections.abc import AsyncIterator, Iterator
+
+from backstay.run.output import ResultFiles
+from backstay.run.result_line import Ended
+from tests.run.results import JOB, bad, good
+
+ITEMS = 6_000
+MENDED_LIFE = 40  # by then every failure that can be mended is
+
+
+def ended(position: int, life: int) -> Ended | None:
+    """None: not yet, or not at the moment."""
+    if position * MENDED_LIFE > ITEMS * (life + 1):
+        return None
+    copies = [f"twin-{position}-{n}" for n in range(position % 3)] if position % 10 == 3 else []
+    if position % 7 == 0 and position % 14 == 0:
+        return bad(position, *copies, message="x" * (position % 2_000))
+    if position % 7 == 0 and life < position % MENDED_LIFE:
+        return None if life % 4 == 2 else bad(position, *copies)  # or it was retried and is under way
+    return good(position, *copies, words="y" * (position * 37 % 10_000))
+
+
+def all_ended(life: int) -> Iterator[Ended]:
+    return (row for row in (ended(position, life) for position in range(ITEMS)) if row is not None)
+
+
+def still_failed(position: int, life: int) -> bool:
+    row = ended(position, life)
+    return row is not None and not row.ok
+
+
+async def in_order(life: int) -> AsyncIterator[Ended]:
+    for row in all_ended(life):
+        yield row
+
+
+def write(out: str, life: int, seed: int) -> None:
+    chance = random.Random(seed)
+    with ResultFiles(out, JOB) as files:
+        files.settle_errors(lambda position: still_failed(position, life))
+        rows = [row for row in all_ended(life) if files.missing(row.position)]
+        chance.shuffle(rows)
+        while rows:
+            count = chance.randint(1, 60)
+            files.write(rows[:count])
+            del rows[:count]
+        while life < MENDED_LIFE:  # until it is killed
+            asyncio.run(files.ordered(in_order(life)))
+        asyncio.run(files.ordered(in_order(life)))
+
+
+if __name__ == "__main__":
+    print("started", flush=True)
+    write(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

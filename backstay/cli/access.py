@@ -13,6 +13,8 @@ from backstay.cli.command import given_app, repeated
 from backstay.core.errors import BackstayError, NotFound, UsageError
 
 if TYPE_CHECKING:
+    import asyncio
+
     from backstay.app import Backstay
     from backstay.client import Client
 
@@ -44,10 +46,20 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     import asyncio
 
     try:
-        return asyncio.run(work)
+        with asyncio.Runner(loop_factory=_quick_loop()) as runner:
+            return runner.run(work)
     except BackstayError as error:
         error.hint = repeated(error.hint)
         raise
+
+
+def _quick_loop() -> "Callable[[], asyncio.AbstractEventLoop] | None":
+    """The quicker event loop, where there is one."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
 
 
 def load_app(named: str | None, db: str | None = None) -> "Backstay":

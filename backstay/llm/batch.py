@@ -58,6 +58,7 @@ class BatchHandler(TaskLane):
         self._gatherer = Gatherer(dispatch.send, self.clock, tasks, quiet_seconds)
         self._cancelled: set[str] = set()
         self._seen: set[str] = set()
+        self._models: dict[str, str | None] = {}  # of batches made here: those that fail often do not name theirs
 
     async def close(self) -> None:
         """Ends what is under way here; the batches at the provider go on."""
@@ -77,6 +78,9 @@ class BatchHandler(TaskLane):
         batch = await self._gatherer.join(Key(context.item_id.partition("-")[0], model, request.url), entry, bounds)
         if isinstance(batch, Failed):
             return batch
+        if len(self._models) >= BATCHES_REMEMBERED_MAX:
+            self._models.clear()
+        self._models[batch.batch_id] = model
         return Submitted(f"{batch.batch_id}/{ref}", self.account, _after_ms(batch.requests))
 
     async def ask(self, client_ref: str) -> Succeeded | Submitted | NeverArrived:
@@ -128,12 +132,15 @@ class BatchHandler(TaskLane):
         if not harvest.too_many_tokens:
             return 0
         requests = max(asked, harvest.batch.total)
-        return int(self._restraint.too_many_tokens(harvest.batch.model, requests) * 1000)
+        return int(self._restraint.too_many_tokens(self._model(harvest.batch), requests) * 1000)
+
+    def _model(self, batch: BatchView) -> str | None:
+        return self._models.get(batch.id, batch.model)
 
     def _see(self, batch: BatchView) -> None:
         """The first time that a batch is seen to run, its model has room again."""
         if batch.status == "in_progress" and batch.id not in self._seen:
-            self._restraint.tokens_fit(batch.model)
+            self._restraint.tokens_fit(self._model(batch))
             _remember(self._seen, batch.id)
 
 

@@ -1,25 +1,34 @@
 """The lane `call`: one request, one answer, as the endpoint of the line gives it."""
 
-import json
 from typing import Any, Final
+from urllib.parse import quote
 
 from backstay.clock import Clock
-from backstay.core.errors import Transient, UsageError
+from backstay.core.errors import ErrorCode, Permanent, Transient, UsageError
+from backstay.core.failures import error_of_failure
 from backstay.core.outcomes import Failed, NeverArrived, Succeeded
-from backstay.core.retry import NAMED
+from backstay.core.retry import RetryPolicy
 from backstay.handlers.context import Context
 from backstay.handlers.handler import Rules
 from backstay.llm.endpoint import Endpoint
-from backstay.llm.envelope import unseal
+from backstay.llm.envelope import Request, unseal
 from backstay.llm.headers import learn
 from backstay.llm.marked import REF, marked
 from backstay.llm.pacer import Pacer
 from backstay.llm.replies import read_reply
-from backstay.llm.task_lane import prices_of
-from backstay.llm.wire import Wire
+from backstay.llm.task_lane import object_in, prices_of
+from backstay.llm.wire import Reply, Wire
 
 CHAT: Final = "/v1/chat/completions"
 LOOK_SECONDS: Final = 30.0
+# Up to 1 s, 4 s, 16 s and a minute, each time anywhere in between: the first hiccup costs little, and a provider that
+# is ill is not met by everyone at once when it comes back.
+RETRY: Final = RetryPolicy("call", attempts_max=5, base_ms=500, factor=4, cap_ms=30_000, spread=1.0)
+_STORED: Final = {"store": "true"}
+
+
+def call_rules(endpoint: Endpoint) -> Rules:
+    return Rules(retry=RETRY, timeout_seconds=endpoint.timeout_seconds)
 
 
 class CallHandler:
@@ -29,7 +38,7 @@ class CallHandler:
         self.name = endpoint.name
         self.provider = endpoint.provider
         self.account: str | None = wire.account
-        self.rules = rules or Rules(retry=NAMED["gateway"], timeout_seconds=endpoint.timeout_seconds)
+        self.rules = rules or call_rules(endpoint)
         self.askable = endpoint.reconcilable
         self._seconds = endpoint.timeout_seconds
         self._wire = wire
@@ -39,15 +48,18 @@ class CallHandler:
         self.answers = self._pacer.answers
 
     def check(self, payload: Any) -> None:
-        if not isinstance(payload, dict) or payload.keys() != {"custom_id", "url", "body"}:
-            raise UsageError("a request has a custom_id, a url and a body", hint="see backstay.llm.envelope")
+        """Takes a request as `seal` writes it, as text or as what that text says."""
+        try:
+            request = unseal(payload) if isinstance(payload, str) else _request(payload)
+        except (ValueError, KeyError, TypeError):
+            raise UsageError("a request has a custom_id, a url and a body, in this order") from None
+        if self.askable:
+            _require_chat(request.url)
 
     async def run(self, body: str, context: Context) -> Succeeded | Failed:
         request = unseal(body)
         ref = context.idempotency_key
-        text = request.body
-        if self.askable and request.url == CHAT:
-            text = marked(text, ref, {"store": "true"})
+        text = _findable(request, ref) if self.askable else request.body
         context.guard()
         began = self._clock.monotonic()
         reply = await self._wire.post(request.url, text, self._seconds, ref)
@@ -57,18 +69,53 @@ class CallHandler:
 
     async def ask(self, client_ref: str) -> Succeeded | NeverArrived:
         """The stored completion that carries the reference; what is not certain raises."""
-        params = {f"metadata[{REF}]": client_ref}
-        reply = await self._wire.get(CHAT, params, timeout_seconds=LOOK_SECONDS)
-        learned = learn(reply.headers, self._clock.now_ms())
-        found = read_reply(reply, learned, self._price_of)
-        if isinstance(found, Failed):
-            raise Transient(f"the look-up failed: {found.failure.message}")
-        listed = json.loads(reply.text).get("data")
-        if not isinstance(listed, list):
+        reply, _ = await self._look(CHAT, {f"metadata[{REF}]": client_ref})
+        page = object_in(reply) or {}
+        listed = page.get("data")
+        if not isinstance(listed, list) or (page.get("has_more") and not listed):
             raise Transient("the look-up gave no list")
         if not listed:
             return NeverArrived()
-        said = read_reply(reply._replace(text=json.dumps(listed[0])), learned, self._price_of)
-        if isinstance(said, Failed):
-            raise Transient(f"the stored completion cannot be read: {said.failure.message}")
-        return said
+        found = next((each["id"] for each in listed if _carries(each, client_ref)), None)
+        if found is None:  # it does not heed the reference, so that it lists none says nothing
+            raise Transient("the look-up gave completions of other requests")
+        _, completion = await self._look(f"{CHAT}/{quote(found, safe='')}")
+        return completion
+
+    async def _look(self, path: str, params: dict[str, str] | None = None) -> tuple[Reply, Succeeded]:
+        reply = await self._wire.get(path, params, LOOK_SECONDS)
+        outcome = read_reply(reply, learn(reply.headers, self._clock.now_ms()), self._price_of)
+        if isinstance(outcome, Failed):
+            raise error_of_failure(outcome.failure)
+        return reply, outcome
+
+
+def _request(payload: Any) -> Request:
+    if list(payload) != list(Request._fields) or not isinstance(payload["body"], dict):
+        raise ValueError
+    return Request(payload["custom_id"], payload["url"], "")
+
+
+def _require_chat(url: str) -> None:
+    if url != CHAT:
+        raise Permanent(
+            f"only chat completions can be found again after a crash, not {url[1:]}; run these without that promise",
+            ErrorCode.GW_4XX,
+        )
+
+
+def _findable(request: Request, ref: str) -> str:
+    """The body of a completion that is to be stored under the reference. One that cannot carry it is not sent at all:
+    later, that it is not found would be taken for certain that it never arrived."""
+    _require_chat(request.url)
+    text = marked(request.body, ref, _STORED)
+    if f'"{ref}"' not in text:
+        raise Permanent("its metadata is full or no object, so it could not be found again", ErrorCode.GW_4XX)
+    return text
+
+
+def _carries(each: Any, ref: str) -> bool:
+    if not isinstance(each, dict) or not isinstance(each.get("id"), str):
+        return False
+    metadata = each.get("metadata")
+    return isinstance(metadata, dict) and metadata.get(REF) == ref

@@ -102,9 +102,10 @@ class Pace:
         """How long each limit alone would make it take, by its name."""
         taken = {}
         if self.requests_per_minute is not None:
-            taken["rpm"] = share.requests / self.requests_per_minute * MINUTE_SECONDS
+            taken["rpm"] = share.requests * MINUTE_SECONDS / self.requests_per_minute
         if self.tokens_per_minute is not None:
-            taken["tpm"] = (share.input_tokens + share.output_tokens) / self.tokens_per_minute * MINUTE_SECONDS
+            tokens = share.input_tokens + share.output_tokens
+            taken["tpm"] = tokens * MINUTE_SECONDS / self.tokens_per_minute
         if self.latency_seconds is not None and self.concurrency is not None:
             rounds = -(-share.requests // self.concurrency)
             taken["concurrency"] = rounds * self.latency_seconds

@@ -27,7 +27,7 @@ DEAR_TIERS = ("priority", "fast")  # any other costs as much as no tier at all, 
 FALLBACK = "openai"  # whose names for models other services take over
 
 _FORM = "write dollars per million tokens as INPUT/OUTPUT or INPUT/OUTPUT/CACHED, for example 0.15/0.60"
-_AMOUNT = re.compile(r"\$?(\d+(?:\.\d+)?|\.\d+)")
+_AMOUNT = re.compile(r"\$?([0-9]+(?:\.[0-9]+)?|\.[0-9]+)")
 
 
 class Price(NamedTuple):

@@ -44,7 +44,7 @@ def read_reply(reply: Reply, learned: Learned, price_of: PriceOf) -> Succeeded |
         return _refused(reply, learned)
     if reply.cut:
         message = f"the reply is larger than the {len(reply.text)} characters that are read of one"
-        failure = Failure(ErrorCode.TOO_LARGE, FailureKind.BUSINESS, message, provider_status=reply.status)
+        failure = Failure(ErrorCode.TOO_LARGE, FailureKind.UNKNOWN, message, provider_status=reply.status)
         return Failed(failure, reply=shown(reply))
     try:
         text, body = _object(reply.text)
@@ -88,7 +88,8 @@ def usage_of(body: Mapping[str, Any], price: Price | None) -> Usage:
     if price is None:
         return Usage(used, given)
     cached = details.get("cached_tokens") if isinstance(details, dict) else 0
-    return Usage(used, given, price.cost_micros(used, given, cached if type(cached) is int and 0 <= cached <= used else 0))
+    cached = cached if type(cached) is int and 0 <= cached <= used else 0
+    return Usage(used, given, price.cost_micros(used, given, cached))
 
 
 def shown(reply: Reply) -> str:

@@ -4,7 +4,7 @@ import base64
 import io
 from collections.abc import Awaitable, Mapping
 from typing import Any, BinaryIO, Final, NamedTuple
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import SplitResult, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
@@ -24,7 +24,7 @@ REPLY_BYTES_MAX: Final = 64 << 20
 ERROR_BYTES_MAX: Final = 64 << 10  # a refusal says what it has to say in less
 _AT_ONCE_BYTES_MAX: Final = 1 << 20  # aiohttp wants larger bodies as files
 _PATHS_REMEMBERED_MAX: Final = 1_000
-_JSON: Final = {"content-type": "application/json"}
+_JSON: Final = "application/json"
 _REF: Final = "x-client-request-id"
 _CLIENT_ERRORS: Final = (aiohttp.ClientError, OSError)
 
@@ -87,13 +87,12 @@ class Wire:
     async def post(self, path: str, body: str, timeout_seconds: float, ref: str | None = None) -> Reply:
         """`ref` names the request to the provider, should anyone ask about it there."""
         data = body.encode()
-        return await self._exchange(
-            "POST",
-            path,
-            timeout_seconds,
-            {**_JSON, _REF: ref} if ref else _JSON,
-            data=data if len(data) <= _AT_ONCE_BYTES_MAX else io.BytesIO(data),
-        )
+        payload: aiohttp.Payload
+        if len(data) <= _AT_ONCE_BYTES_MAX:
+            payload = aiohttp.BytesPayload(data, content_type=_JSON)
+        else:
+            payload = aiohttp.BytesIOPayload(io.BytesIO(data), content_type=_JSON)
+        return await self._exchange("POST", path, timeout_seconds, {_REF: ref} if ref else {}, data=payload)
 
     async def get(self, path: str, params: Mapping[str, str] | None = None, timeout_seconds: float = 60) -> Reply:
         return await self._exchange("GET", path, timeout_seconds, {}, params=params)
@@ -134,7 +133,8 @@ class Wire:
             try:
                 raw, cut = await self._body(response)
             finally:
-                response.release()
+                if not response.closed:  # it closes itself where its body ends, which is nearly always
+                    response.release()
         except _CLIENT_ERRORS as error:
             # Not from the error, which may hold the headers that were sent, and with them the key.
             raise _meaning(error, timeout_seconds) from None
@@ -208,7 +208,7 @@ def _joined(base: SplitResult, path: str) -> URL:
 
 def _own_headers(base: SplitResult, key: str | None) -> dict[str, str]:
     headers = {
-        "accept": "application/json",
+        "accept": _JSON,
         "accept-encoding": "gzip, deflate",
         "user-agent": f"backstay/{__version__}",
     }
@@ -226,14 +226,15 @@ def _proxy_of(base: SplitResult) -> dict[str, Any]:
         return {}
     try:
         proxy = URL(named if "://" in named else f"http://{named}")
-        login = f"{unquote(proxy.raw_user or '')}:{unquote(proxy.raw_password or '')}"
-        bare = proxy.with_user(None)
     except ValueError:
-        raise UsageError(f"the environment's {base.scheme}_proxy is no URL") from None
-    if login == ":":
-        return {"proxy": bare}
-    token = base64.b64encode(login.encode()).decode()
-    return {"proxy": bare, "proxy_headers": {"Proxy-Authorization": f"Basic {token}"}}
+        proxy = URL()
+    if proxy.scheme not in ("http", "https") or not proxy.host:
+        raise UsageError(f"the {base.scheme}_proxy of the environment is no URL of an HTTP proxy")
+    if proxy.user is None:
+        return {"proxy": proxy}
+    login = base64.b64encode(f"{proxy.user}:{proxy.password or ''}".encode()).decode()
+    # Under this name aiohttp takes a proxy's login for requests through a tunnel and for those without one.
+    return {"proxy": proxy.with_user(None), "proxy_headers": {"Authorization": f"Basic {login}"}}
 
 
 async def _read(response: aiohttp.ClientResponse, bytes_max: int) -> tuple[bytes, bool]:

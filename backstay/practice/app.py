@@ -1,6 +1,5 @@
 """The practice provider as a whole: its parts, and how it is served."""
 
-import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -55,23 +54,23 @@ class Practice:
     @asynccontextmanager
     async def serving(self, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[str]:
         """Serves until the block ends, and cuts off at once whatever still runs then."""
-        with tempfile.TemporaryDirectory(prefix="backstay-practice-") as folder:
-            parts = self._parts(Path(folder))
-            runner = web.AppRunner(application(parts), access_log=None, shutdown_timeout=SHUTDOWN_SECONDS)
-            self.bill.open()
-            await runner.setup()
-            try:
-                await web.TCPSite(runner, host, port, backlog=BACKLOG).start()
-                yield f"http://{_shown(host)}:{runner.addresses[0][1]}/v1"
-            finally:
-                parts.background.close()
-                await parts.batches.close()
-                await runner.cleanup()
-                self.bill.close()
+        parts = self._parts()
+        runner = web.AppRunner(application(parts), access_log=None, shutdown_timeout=SHUTDOWN_SECONDS)
+        self.bill.open()
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, host, port, backlog=BACKLOG).start()
+            yield f"http://{_shown(host)}:{runner.addresses[0][1]}/v1"
+        finally:
+            parts.background.close()
+            await parts.batches.close()
+            await runner.cleanup()
+            parts.files.close()
+            self.bill.close()
 
-    def _parts(self, folder: Path) -> Parts:
+    def _parts(self) -> Parts:
         gate = self._gate
-        stored, background, files = Stored(gate), Background(gate), Files(gate, folder)
+        stored, background, files = Stored(gate), Background(gate), Files(gate)
         calls = Calls(gate, self.bill, stored, background)
         batches = Batches(Shop(gate, self.bill, files, calls, {}))
         return Parts(gate, calls, stored, background, files, batches, self._control)

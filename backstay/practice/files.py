@@ -1,6 +1,8 @@
 """Files: uploaded by clients, or made by batches; kept on disk for as long as the provider runs."""
 
 import json
+import shutil
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -37,9 +39,9 @@ class File:
 
 
 class Files:
-    def __init__(self, gate: Gate, folder: Path) -> None:
+    def __init__(self, gate: Gate) -> None:
         self._gate = gate
-        self._folder = folder
+        self._folder: Path | None = None
         self._files: dict[str, File] = {}
 
     async def upload(self, request: web.Request) -> Reply:
@@ -66,6 +68,8 @@ class Files:
         )
 
     def new_path(self) -> Path:
+        if self._folder is None:  # not before it is needed: a killed provider cannot clear it away
+            self._folder = Path(tempfile.mkdtemp(prefix="backstay-practice-"))
         return self._folder / self._gate.mark()
 
     def add(self, path: Path, filename: str, purpose: str, lives_seconds: int | None) -> File:
@@ -77,6 +81,11 @@ class Files:
 
     def find(self, name: str) -> File | None:
         return self._files.get(name)
+
+    def close(self) -> None:
+        if self._folder is not None:
+            shutil.rmtree(self._folder)
+            self._folder = None
 
     async def list_(self, request: web.Request) -> Reply:
         purpose = request.query.get("purpose")

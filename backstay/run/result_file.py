@@ -134,7 +134,6 @@ class ResultFile:
         fresh = ResultFile(part)
         try:
             with fresh._telling():
-                os.ftruncate(fresh._fd, 0)  # it may be what an earlier try left
                 os.fchmod(fresh._fd, stat.S_IMODE(os.fstat(self._fd).st_mode))
             yield fresh
             fresh.sync()

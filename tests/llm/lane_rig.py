@@ -1,9 +1,9 @@
 """A lane at work: the real engine on a real database, over HTTP to the practice provider."""
 
+import re
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -16,8 +16,6 @@ from backstay.llm.endpoint import Endpoint, Lane
 from backstay.llm.shards import ShardBounds
 from backstay.llm.wire import Wire
 from backstay.practice import Faults, Practice
-from backstay.practice.refusals import Reply, Severed
-from backstay.practice.routes import Parts
 from tests.engine.rig import Rig
 from tests.sites import Site
 
@@ -28,44 +26,68 @@ CHAT = "/v1/chat/completions"
 RESPONSES = "/v1/responses"
 MINUTES_10 = 600
 
-Answering = Callable[[web.Request], Awaitable[Reply]]
+_ID = re.compile(r"(?<=/)(?:batch_|file-|resp_)[^/]+")
 
 
 class Provider(Practice):
-    """The practice provider, whose answers a test can count, lose on the way, or keep from being made."""
+    """The practice provider behind a door at which a test counts what is asked, and loses, drops or refuses some of it.
+
+    What is asked is named by its method and path, such as GET /files/*/content.
+    """
 
     def __init__(self, **faults: Any) -> None:
         super().__init__(Faults(**{"batch_seconds": 0.05, "background_seconds": 0.05, **faults}))
         self.asked: Counter[str] = Counter()
         self.lose: Counter[str] = Counter()  # what is done, but whose answer never arrives
         self.drop: Counter[str] = Counter()  # what never arrives
+        self.refuse: dict[str, int] = {}  # what is answered with a status instead
         self.before: dict[str, Callable[[], Awaitable[None]]] = {}
+        self.bodies: list[str] = []  # of responses asked for, as they came
 
-    def _parts(self, folder: Path) -> Parts:
-        parts = super()._parts(folder)
-        for owner, names in (
-            (parts.batches, ("create", "show", "cancel", "list_")),
-            (parts.files, ("content", "upload")),
-        ):
-            for name in names:
-                setattr(owner, name, self._watched(f"{type(owner).__name__}.{name}", getattr(owner, name)))
-        return parts
+    @asynccontextmanager
+    async def behind_a_door(self) -> AsyncIterator[str]:
+        door = web.Application(client_max_size=1 << 28)
+        runner = web.AppRunner(door, access_log=None, shutdown_timeout=0.1)
+        async with self.serving() as inside, aiohttp.ClientSession() as session:
 
-    def _watched(self, name: str, answer: Answering) -> Answering:
-        async def watched(request: web.Request) -> Reply:
-            self.asked[name] += 1
-            if self.drop[name] > 0:
-                self.drop[name] -= 1
-                raise Severed
-            if name in self.before:
-                await self.before[name]()
-            reply = await answer(request)
+            async def pass_on(request: web.Request) -> web.StreamResponse:
+                return await self._pass(request, session, inside.removesuffix("/v1"))
+
+            door.router.add_route("*", "/{rest:.*}", pass_on)
+            await runner.setup()
+            try:
+                await web.TCPSite(runner, "127.0.0.1", 0).start()
+                yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+            finally:
+                await runner.cleanup()
+
+    async def _pass(self, request: web.Request, session: aiohttp.ClientSession, inside: str) -> web.StreamResponse:
+        name = f"{request.method} {_ID.sub('*', request.path.removeprefix('/v1'))}"
+        body = await request.read()
+        self.asked[name] += 1
+        if name == "POST /responses":
+            self.bodies.append(body.decode())
+        if self.drop[name] > 0:
+            self.drop[name] -= 1
+            return _hang_up(request)
+        if name in self.refuse:
+            return web.json_response({"error": {"message": "at the door"}}, status=self.refuse[name])
+        if name in self.before:
+            await self.before[name]()
+        kept = {key: request.headers[key] for key in ("Authorization", "Content-Type") if key in request.headers}
+        async with session.request(request.method, inside + request.path_qs, data=body, headers=kept) as reply:
+            text = await reply.read()
             if self.lose[name] > 0:
                 self.lose[name] -= 1
-                raise Severed
-            return reply
+                return _hang_up(request)
+            headers = {"x-request-id": reply.headers["x-request-id"]}
+            return web.Response(status=reply.status, body=text, headers=headers)
 
-        return watched
+
+def _hang_up(request: web.Request) -> web.Response:
+    assert request.transport is not None
+    request.transport.abort()
+    return web.Response()
 
 
 class LaneRig(Rig):
@@ -73,8 +95,19 @@ class LaneRig(Rig):
 
     provider: Provider
     handler: BatchHandler | BackgroundHandler
+    endpoint: Endpoint
+    bounds: ShardBounds | None
     wire: Wire
     base_url: str
+
+    def restart(self) -> None:
+        """Puts the handler of a new process in the place of the old one, which knows nothing of what was done."""
+        clock = self.site.clock
+        if self.endpoint.lane is Lane.BATCH:
+            self.handler = BatchHandler(self.endpoint, self.wire, bounds=self.bounds, clock=clock, quiet_seconds=0.1)
+        else:
+            self.handler = BackgroundHandler(self.endpoint, self.wire, clock=clock)
+        self.app.handlers._handlers[self.handler.name] = self.handler
 
     async def request(self, bodies: list[dict[str, Any]], url: str = CHAT, **options: Any) -> Job:
         items = [{"custom_id": f"r{n}", "url": url, "body": body} for n, body in enumerate(bodies)]
@@ -86,11 +119,9 @@ class LaneRig(Rig):
             return await job.wait(timeout_seconds=30)
 
     async def ask(self, method: str, path: str) -> Any:
-        async with aiohttp.ClientSession() as session:
-            async with session.request(
-                method, f"{self.base_url}{path}", headers={"Authorization": f"Bearer {KEY}"}
-            ) as reply:
-                return await reply.json(content_type=None)
+        session = aiohttp.ClientSession(headers={"Authorization": f"Bearer {KEY}"})
+        async with session, session.request(method, f"{self.base_url}{path}") as reply:
+            return await reply.json(content_type=None)
 
     async def content(self, file_id: str) -> str:
         async with aiohttp.ClientSession() as session, session.get(f"{self.base_url}/files/{file_id}/content") as reply:
@@ -114,18 +145,13 @@ async def lane(
     **limits: Any,
 ) -> AsyncIterator[LaneRig]:
     provider = provider or Provider()
-    async with provider.serving() as base_url:
+    async with provider.behind_a_door() as base_url:
         rig = LaneRig(site, await site.open_store(), **{"poll_interval_seconds": 0.05, **limits})
         rig.provider, rig.base_url = provider, base_url
-        endpoint = Endpoint(base_url, kind, price=price)
-        rig.wire = Wire(endpoint, KEY, connections_max=50)
+        rig.endpoint, rig.bounds = Endpoint(base_url, kind, price=price), bounds
+        rig.wire = Wire(rig.endpoint, KEY, connections_max=50)
         await rig.wire.open()
-        rig.handler = (
-            BatchHandler(endpoint, rig.wire, bounds=bounds, clock=site.clock, quiet_seconds=0.1)
-            if kind is Lane.BATCH
-            else BackgroundHandler(endpoint, rig.wire, clock=site.clock)
-        )
-        rig.app.handlers.add(rig.handler)
+        rig.restart()
         await rig.store.set_pace(rig.handler.provider, (None, None), 80_000)
         try:
             yield rig

@@ -162,6 +162,15 @@ def test_a_file_that_was_removed_meanwhile_is_told_and_written_afresh_by_the_nex
     assert standing(out) == (["request-0"], ["request-1"])
 
 
+def test_a_thread_that_comes_too_late_writes_to_nobody_elses_file(out: Path) -> None:
+    files = ResultFiles(out, JOB).open()
+    files.close()
+    with (out.parent / "other").open("wb+") as other, pytest.raises(BackstayError, match="cannot be written"):
+        files.write([good(0)])
+    assert other.closed
+    assert ((out.parent / "other").read_bytes(), out.read_bytes()) == (b"", b"")
+
+
 def test_a_failure_inside_is_told_rather_than_the_failure_to_close(out: Path) -> None:
     def fail_twice() -> None:
         with ResultFiles(out, JOB):

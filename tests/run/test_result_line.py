@@ -48,7 +48,10 @@ def test_a_failure_shows_the_answer_or_says_why_there_is_none(
     assert line["error"] is None or line["error"]["message"]
 
 
-@pytest.mark.parametrize("pretty", ['{\n  "status_code": 200\n}', '{\r\n"status_code":200\r}', '{\n\n"a\\n":\n"\\r"}'])
+@pytest.mark.parametrize(
+    "pretty",
+    ['{\r"status_code":200}', '{\n  "status_code": 200\n}', '{\r\n"status_code":200\r}', '{\n\n"a\\n":\n"\\r"}'],
+)
 def test_an_indented_answer_is_brought_to_one_line_and_means_the_same(pretty: str) -> None:
     data = lines_of(JOB, Ended(0, "a", True, pretty))
     assert (data.count(b"\n"), data.count(b"\r")) == (1, 0)

@@ -137,7 +137,9 @@ def test_a_real_terminal_sees_the_block_move_and_then_the_summary() -> None:
     assert "\x1b[" in seen
     assert seen.rindex("12,000 succeeded") < seen.rindex("Job 12 is done")
     assert "a word between" in seen
-    assert seen.rindex("\x1b[?25h") > seen.rindex("\x1b[?25l"), "the cursor is there at the end"
+    assert seen.rindex("\x1b[?25l") < seen.index("\x1b[?25h") < seen.index("succeeded"), (
+        "a kill leaves no cursor hidden"
+    )
 
 
 def test_no_color_takes_the_colours_away() -> None:

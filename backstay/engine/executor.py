@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Collection
+from dataclasses import replace
 
 from backstay.core.errors import Skip
 from backstay.core.events import ItemLogged, Trouble
@@ -63,7 +64,8 @@ class Executor:
                 return found
             if context.too_late_to_send:  # no await between this and the handler's first step
                 return HandedBack("the claim was too old to send under")
-            return await flight.plan.handler.run(flight.item.body, context)
+            outcome = await flight.plan.handler.run(flight.item.body, context)
+            return replace(outcome, probe=True) if flight.probe and isinstance(outcome, Failed) else outcome
         except asyncio.CancelledError:
             return self._of_cut(flight)
         except BaseException as error:  # a handler that exits, or worse, must not take the worker with it

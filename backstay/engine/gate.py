@@ -70,13 +70,13 @@ class Gate:
 
     def _paced(self, want: Want, handler: Handler) -> Want:
         held = [flight for flight in self._flights.all() if flight.plan.handler is handler]
-        return want._replace(paced=handler.provider, held=len(held), running=sum(1 for flight in held if flight.flying))
+        return want._replace(paced=handler.pace_name, held=len(held), running=sum(1 for flight in held if flight.flying))
 
     async def keep_pace(self) -> None:
         """Tells all workers what this one saw of the providers' pace, where it saw anything."""
         for handler in self._parts.registry:
             if handler.answers is not None and handler.answers.any:
-                await self._parts.store.judge_pace(handler.provider, handler.answers)
+                await self._parts.store.judge_pace(handler.pace_name, handler.answers)
 
     def _running_by_handler(self) -> dict[str, int]:
         running: dict[str, int] = defaultdict(int)

@@ -24,6 +24,7 @@ class FunctionHandler(Generic[P, R]):
 
     account: str | None = None
     answers: Answers | None = None
+    pace_name = ""
 
     def __init__(
         self, function: Callable[P, R], name: str, provider: str, rules: Rules, find: Find | None = None

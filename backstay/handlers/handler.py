@@ -35,6 +35,8 @@ class Handler(Protocol):
     rules: Rules
     askable: bool
 
+    pace_name: str  # under which its pace is kept, if it is
+
     @property
     def answers(self) -> Answers | None:
         """What its calls told about the provider's pace; None: its pace is not kept."""

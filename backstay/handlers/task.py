@@ -45,6 +45,7 @@ class TaskHandler:
     """Wraps an object with `async submit(item[, context]) -> task id` and `async poll(task_ids) -> {id: answer}`."""
 
     answers: Answers | None = None
+    pace_name = ""
 
     def __init__(self, work: Any, name: str, provider: str, rules: Rules, account: str | None = None) -> None:
         for method in ("submit", "poll"):

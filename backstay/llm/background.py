@@ -12,6 +12,7 @@ from backstay.core.outcomes import Failed, Running, Submitted, Succeeded
 from backstay.handlers.context import Context
 from backstay.handlers.handler import Rules
 from backstay.handlers.task import Answer, gone_wrong
+from backstay.llm.call import RETRY
 from backstay.llm.endpoint import Endpoint
 from backstay.llm.envelope import unseal
 from backstay.llm.marked import marked
@@ -33,7 +34,8 @@ class BackgroundHandler(TaskLane):
         self, endpoint: Endpoint, wire: Wire, rules: Rules | None = None, *, clock: Clock | None = None
     ) -> None:
         self._seconds = min(endpoint.timeout_seconds, SUBMIT_SECONDS)
-        super().__init__(endpoint, wire, rules or Rules(timeout_seconds=self._seconds), askable=False, clock=clock)
+        rules = rules or Rules(retry=RETRY, timeout_seconds=self._seconds)
+        super().__init__(endpoint, wire, rules, askable=False, clock=clock)
 
     async def run(self, body: str, context: Context) -> Succeeded | Submitted | Failed:
         request = unseal(body)

@@ -8,6 +8,7 @@ from backstay.clock import Clock, Tasks
 from backstay.core.errors import ErrorCode, Permanent, Throttled
 from backstay.core.failures import Failure, FailureKind
 from backstay.core.outcomes import Failed, NeverArrived, Running, Submitted, Succeeded
+from backstay.core.retry import RetryPolicy
 from backstay.handlers.context import Context
 from backstay.handlers.handler import Rules
 from backstay.handlers.task import Answer
@@ -28,9 +29,11 @@ RUN_SECONDS: Final = 240.0  # to gather, upload and create; a lost request is as
 CREATE_SECONDS_MAX: Final = 60.0
 LOOKS_AT_ONCE: Final = 10
 ANSWERS_AT_ONCE: Final = 50
+# Without any chance in it: what failed together comes back together, and is one batch again.
+RETRY: Final = RetryPolicy("batch", attempts_max=5, base_ms=2_000, factor=4, cap_ms=600_000)
 LINE_BYTES: Final = 160  # what stands around a body in its line, at most
-POLLS_PER_SECOND: Final = 200  # of the requests of one batch: each is written down
-POLL_MS_MAX: Final = 300_000
+POLLS_PER_SECOND: Final = 500  # of single requests: each poll of one is written down
+POLL_MS_MAX: Final = 600_000
 BATCHES_REMEMBERED_MAX: Final = 10_000
 
 
@@ -47,7 +50,8 @@ class BatchHandler(TaskLane):
         clock: Clock | None = None,
         quiet_seconds: float = QUIET_SECONDS,
     ) -> None:
-        super().__init__(endpoint, wire, rules or Rules(timeout_seconds=RUN_SECONDS), askable=True, clock=clock)
+        rules = rules or Rules(retry=RETRY, timeout_seconds=RUN_SECONDS)
+        super().__init__(endpoint, wire, rules, askable=True, clock=clock)
         tasks = Tasks()
         seconds = self.rules.timeout_seconds or RUN_SECONDS
         self._api = BatchApi(wire, self.require_answer)
@@ -125,7 +129,7 @@ class BatchHandler(TaskLane):
             answer = Failed(Failure(ErrorCode.UNKNOWN, FailureKind.UNKNOWN, message), task_ended=True)
         else:
             self._see(found)
-            answer = Running(found.percent, 0 if found.ended else _after_ms(found.total))
+            answer = Running(found.percent, 0 if found.ended else _after_ms(self._harvests.requests_under_way))
         answers.update(dict.fromkeys(task_ids, answer))
 
     def _wait_ms(self, harvest: Harvest, asked: int) -> int:
@@ -175,5 +179,5 @@ def _entry(ref: str, request: Request, fields: dict[str, Any], context: Context,
 
 
 def _after_ms(requests: int) -> int:
-    """When to poll a batch of so many requests again, so that all its polls together stay few."""
+    """When to poll again, if so many requests are to be polled by then."""
     return min(requests * 1000 // POLLS_PER_SECOND, POLL_MS_MAX)

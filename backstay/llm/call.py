@@ -11,7 +11,7 @@ from backstay.core.retry import RetryPolicy
 from backstay.handlers.context import Context
 from backstay.handlers.handler import Rules
 from backstay.llm.endpoint import Endpoint
-from backstay.llm.envelope import Request, unseal
+from backstay.llm.envelope import Request, require_request, unseal
 from backstay.llm.headers import learn
 from backstay.llm.marked import REF, marked
 from backstay.llm.pacer import Pacer
@@ -37,6 +37,7 @@ class CallHandler:
     def __init__(self, endpoint: Endpoint, wire: Wire, rules: Rules | None = None, clock: Clock | None = None) -> None:
         self.name = endpoint.name
         self.provider = endpoint.provider
+        self.pace_name = endpoint.pace_name
         self.account: str | None = wire.account
         self.rules = rules or call_rules(endpoint)
         self.askable = endpoint.reconcilable
@@ -48,13 +49,9 @@ class CallHandler:
         self.answers = self._pacer.answers
 
     def check(self, payload: Any) -> None:
-        """Takes a request as `seal` writes it, as text or as what that text says."""
-        try:
-            request = unseal(payload) if isinstance(payload, str) else _request(payload)
-        except (ValueError, KeyError, TypeError):
-            raise UsageError("a request has a custom_id, a url and a body, in this order") from None
-        if self.askable:
-            _require_chat(request.url)
+        request = require_request(payload)
+        if self.askable and request.url != CHAT:
+            raise UsageError(_only_chat(request.url))
 
     async def run(self, body: str, context: Context) -> Succeeded | Failed:
         request = unseal(body)
@@ -90,24 +87,15 @@ class CallHandler:
         return reply, outcome
 
 
-def _request(payload: Any) -> Request:
-    if list(payload) != list(Request._fields) or not isinstance(payload["body"], dict):
-        raise ValueError
-    return Request(payload["custom_id"], payload["url"], "")
-
-
-def _require_chat(url: str) -> None:
-    if url != CHAT:
-        raise Permanent(
-            f"only chat completions can be found again after a crash, not {url[1:]}; run these without that promise",
-            ErrorCode.GW_4XX,
-        )
+def _only_chat(url: str) -> str:
+    return f"only chat completions can be found again after a crash, not {url[1:]}"
 
 
 def _findable(request: Request, ref: str) -> str:
     """The body of a completion that is to be stored under the reference. One that cannot carry it is not sent at all:
     later, that it is not found would be taken for certain that it never arrived."""
-    _require_chat(request.url)
+    if request.url != CHAT:
+        raise Permanent(_only_chat(request.url), ErrorCode.GW_4XX)
     text = marked(request.body, ref, _STORED)
     if f'"{ref}"' not in text:
         raise Permanent("its metadata is full or no object, so it could not be found again", ErrorCode.GW_4XX)

@@ -35,6 +35,11 @@ class Endpoint:
         return f"{urlsplit(self.base_url).netloc.rpartition('@')[2]}#{_digest(named)}"
 
     @property
+    def pace_name(self) -> str:
+        """Whose limits it keeps to: batches wait at the provider, and count against no limit of its calls."""
+        return self.name if self.lane is Lane.BATCH else self.provider
+
+    @property
     def name(self) -> str:
         """The handler that does its items."""
         return f"{self.lane.value}@{urlsplit(self.base_url).netloc.rpartition('@')[2]}#{_digest(self.dump())}"

@@ -1,7 +1,9 @@
 """A request as it is stored: its body stands there byte for byte as its author wrote it."""
 
 import json
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from backstay.core.errors import UsageError
 
 _BODY = ',"body":'  # inside a JSON string its quotes would be escaped, so the first one is the key
 _FIRST = '{"custom_id":"'
@@ -27,3 +29,21 @@ def unseal(text: str) -> Request:
         named = json.loads(head + "}")
         custom_id, url = named["custom_id"], named["url"]
     return Request(custom_id, url, rest[:-1])
+
+
+def require_request(payload: Any) -> Request:
+    """The request that a payload is: text as `seal` writes it, or what such text says."""
+    said = _read(payload) if isinstance(payload, str) else payload
+    if not isinstance(said, dict) or tuple(said) != Request._fields:
+        raise UsageError("a request has a custom_id, a url and a body, in this order")
+    custom_id, url, body = said.values()
+    if not (isinstance(custom_id, str) and isinstance(url, str) and isinstance(body, dict)):
+        raise UsageError("the custom_id and the url of a request are text, and its body is an object")
+    return Request(custom_id, url, json.dumps(body))
+
+
+def _read(text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None

@@ -7,7 +7,7 @@ from typing import Any
 from backstay.llm.formats import Parsed
 from backstay.llm.intake import KINDS_MAX, OTHERS, Kind, kind_of
 from backstay.llm.prices import PriceList
-from backstay.llm.tokens import OUTPUT_TOKENS_EXPECTED, Estimate, estimate_fields
+from backstay.llm.tokens import OUTPUT_TOKENS_EXPECTED, estimate_fields
 
 REPLY_TOKENS_MIN = 1
 MINUTE_SECONDS = 60
@@ -53,8 +53,7 @@ class Forecast:
         share = self.shares.get(kind)
         if share is None:
             share = self.shares[kind] = Share(self._price_shown(parsed.fields))
-        estimate = estimate_fields(parsed.url, parsed.body, parsed.fields, self._output_tokens_expected)
-        share.add(self._one(estimate, parsed.fields))
+        self._add_one(share, parsed)
 
     def clear(self) -> None:
         self.shares.clear()
@@ -66,23 +65,23 @@ class Forecast:
             total.add(share)
         return total
 
-    def _one(self, estimate: Estimate, fields: Mapping[str, Any]) -> Share:
+    def _add_one(self, share: Share, parsed: Parsed) -> None:
+        _, url, body, fields = parsed
+        estimate = estimate_fields(url, body, fields, self._output_tokens_expected)
+        read, written = estimate.input_tokens, estimate.output_tokens_expected
+        share.requests += 1
+        share.input_tokens += read
+        share.output_tokens += written
+        share.input_tokens_max = _plus(share.input_tokens_max, estimate.input_tokens_max)
+        share.output_tokens_max = _plus(share.output_tokens_max, estimate.output_tokens_max)
         price = self._prices.price(fields)
-        low = expected = None
-        if price is not None:
-            shortest = min(REPLY_TOKENS_MIN * estimate.replies, estimate.output_tokens_expected)
-            low = price.cost_micros(estimate.input_tokens, shortest)
-            expected = price.cost_micros(estimate.input_tokens, estimate.output_tokens_expected)
-        return Share(
-            requests=1,
-            input_tokens=estimate.input_tokens,
-            output_tokens=estimate.output_tokens_expected,
-            input_tokens_max=estimate.input_tokens_max,
-            output_tokens_max=estimate.output_tokens_max,
-            low_micros=low,
-            expected_micros=expected,
-            worst_micros=self._prices.worst_of(estimate, fields),
-        )
+        if price is None:
+            share.low_micros = share.expected_micros = share.worst_micros = None
+            return
+        low = price.cost_micros(read, min(REPLY_TOKENS_MIN * estimate.replies, written))
+        share.low_micros = _plus(share.low_micros, low)
+        share.expected_micros = _plus(share.expected_micros, price.cost_micros(read, written))
+        share.worst_micros = _plus(share.worst_micros, self._prices.worst_of(estimate, fields))
 
     def _price_shown(self, fields: Mapping[str, Any]) -> str:
         price = self._prices.price(fields)

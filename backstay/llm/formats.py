@@ -24,10 +24,15 @@ ENVELOPE = ("custom_id", "method", "url", "body")
 
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _PATH = re.compile(r"/(?!/)[!-~]*")
-# Nearly every line of the Batch format looks like this, up to its body.
+# Nearly every line of the Batch format looks like this up to its body, and nearly all others only have another order.
+# To look for these two first makes reading several times as fast.
 _HEAD = re.compile(
     r'\{"custom_id": ?"([^"\\\x00-\x1f\x7f-\x9f]{1,512})", ?"method": ?"POST", ?"url": ?"([^"\\]*)", ?"body": ?(?=\{)'
 )
+_PAIR = r'"(custom_id|method|url)": ?"([^"\\\x00-\x1f\x7f-\x9f]*)"'
+_PAIRS = re.compile(_PAIR)
+_BEFORE = re.compile(rf'\{{(?:{_PAIR}, ?)*"body": ?(?=\{{)')
+_AFTER = re.compile(rf"(?:, ?{_PAIR})*\}}")
 
 
 class Format(StrEnum):
@@ -81,7 +86,22 @@ class BatchLines:
             if text[end:] == "}":
                 custom_id, url = head.groups()
                 return _checked(custom_id, path_of(url, self._reading.base_url), text[start:end], fields)
-        return self._walk(text)
+        return self._in_any_order(text) or self._walk(text)
+
+    def _in_any_order(self, text: str) -> Parsed | None:
+        """A line with the four members and no other, each as plain as can be."""
+        before = _BEFORE.match(text)
+        if before is None:
+            return None
+        fields, end = value_at(text, before.end())
+        pairs = _PAIRS.findall(text, 0, before.end()) + _PAIRS.findall(text, end)
+        named = dict(pairs)
+        if len(pairs) != 3 or len(named) != 3 or named["method"] != "POST" or not _AFTER.fullmatch(text, end):
+            return None
+        if not 0 < len(named["custom_id"]) <= CUSTOM_ID_CHARACTERS_MAX:
+            return None
+        path = path_of(named["url"], self._reading.base_url)
+        return _checked(named["custom_id"], path, text[before.end() : end], fields)
 
     def _walk(self, text: str) -> Parsed:
         named: dict[str, Member] = {}

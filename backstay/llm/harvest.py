@@ -124,16 +124,16 @@ class Harvest:
         """Nothing of the batch was run. The requests at fault are named; the others are free to try again."""
         errors = self.batch.errors
         if self.too_many_tokens:
-            message = f"{errors[0].code}: {errors[0].message}"
+            message = _sentence(*errors[0][:2])
             return _ended(Failure(ErrorCode.GW_4XX, FailureKind.THROTTLED, message, wait_ms))
         at_fault = {error.line: error for error in errors if error.line is not None} if self._named is not None else {}
         numbers = self._named.spots(ref) if self._named is not None else []
         if (own := next((at_fault[number] for number in numbers if number in at_fault), None)) is not None:
-            return _ended(failure_of_status(400, f"{own.code}: {own.message}"))
+            return _ended(failure_of_status(400, _sentence(own.code, own.message)))
         if any(1 <= number <= len(self._named or ()) for number in at_fault):
             message = "another request of its batch is not valid, so none was run"
             return _ended(Failure(ErrorCode.GW_4XX, FailureKind.THROTTLED, message))
-        words = f"{errors[0].code}: {errors[0].message}" if errors else "without a reason"
+        words = _sentence(*errors[0][:2]) if errors else "without a reason"
         failure = Failure(ErrorCode.GW_5XX, FailureKind.INFRASTRUCTURE, f"the provider refused the batch: {words}")
         return _ended(failure)
 
@@ -141,9 +141,13 @@ class Harvest:
 def _undone(error: object) -> Failed:
     code = error.get("code") if isinstance(error, dict) else None
     if isinstance(error, dict) and code in _UNDONE:
-        message = f"{code}: {error.get('message')}"
+        message = _sentence(str(code), str(error.get("message")))
         return _ended(Failure(_UNDONE[code], FailureKind.INFRASTRUCTURE, message))
     return _ended(failure_of_error(error))
+
+
+def _sentence(code: str, message: str) -> str:
+    return f"{message} ({code})"
 
 
 def _ended(failure: Failure) -> Failed:

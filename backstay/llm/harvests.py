@@ -44,6 +44,11 @@ class Harvests:
         del self._reaping[batch_id]
         return self._keep(task.result())
 
+    @property
+    def requests_under_way(self) -> int:
+        """In all batches that were looked at and had not ended."""
+        return sum(view.total for _, view in self._views.values() if not view.ended)
+
     async def close(self) -> None:
         for task in self._reaping.values():
             task.cancel()
@@ -63,6 +68,7 @@ class Harvests:
             found = await self._api.show(batch_id)
         if len(self._views) >= VIEWS_MAX:
             self._views.clear()
+        self._views.pop(batch_id, None)
         if found is not None:
             self._views[batch_id] = (now, found)
         return found

@@ -47,26 +47,19 @@ class Price(NamedTuple):
         if self.above is not None and input_tokens > self.above[0]:
             return self.above[1].cost_micros(input_tokens, output_tokens, cached_tokens, written_tokens)
         plain = self.input_micros_per_million
-        cached_tokens = min(cached_tokens, input_tokens)
-        written_tokens = min(written_tokens, input_tokens - cached_tokens)
-        total = (input_tokens - cached_tokens - written_tokens) * plain
-        total += cached_tokens * _or(self.cached_micros_per_million, plain)
-        total += written_tokens * _or(self.written_micros_per_million, plain)
-        total += output_tokens * self.output_micros_per_million
+        total = input_tokens * plain + output_tokens * self.output_micros_per_million
+        if cached_tokens or written_tokens:
+            cached_tokens = min(cached_tokens, input_tokens)
+            written_tokens = min(written_tokens, input_tokens - cached_tokens)
+            total += cached_tokens * (_or(self.cached_micros_per_million, plain) - plain)
+            total += written_tokens * (_or(self.written_micros_per_million, plain) - plain)
         return min(self.call_micros - (-total // MILLION), MICROS_MAX)
 
     def worst_micros(self, input_tokens: int, output_tokens: int) -> int:
         """The most that so many tokens or fewer can cost, whatever of them is kept or was."""
-        dear = max(
-            _or(rate, 0)
-            for rate in (
-                self.input_micros_per_million,
-                self.cached_micros_per_million,
-                self.written_micros_per_million,
-            )
-        )
-        here = Price(dear, self.output_micros_per_million, call_micros=self.call_micros)
-        worst = here.cost_micros(input_tokens, output_tokens)
+        dear = max(self[0], self[2] or 0, self[3] or 0)
+        total = input_tokens * dear + output_tokens * self.output_micros_per_million
+        worst = min(self.call_micros - (-total // MILLION), MICROS_MAX)
         if self.above is not None and input_tokens > self.above[0]:
             worst = max(worst, self.above[1].worst_micros(input_tokens, output_tokens))
         return worst
@@ -115,6 +108,7 @@ class PriceList:
         self._lane = lane
         self._given = given
         self._output_tokens_default = output_tokens_default
+        self._quotes: dict[tuple[str, str | None], Quote | None] = {}
 
     def price(self, fields: Mapping[str, Any]) -> Price | None:
         """The price for a request with such a body."""
@@ -140,18 +134,22 @@ class PriceList:
         price = self.price(fields)
         if price is None:
             return None
-        found = None
-        if estimate.input_tokens_max is None or estimate.output_tokens_max is None:
-            found = self._quote(fields)
-        return worst_micros(
-            estimate, price, self._output_tokens_default, None if found is None else found.window_tokens
-        )
+        if estimate.input_tokens_max is not None and estimate.output_tokens_max is not None:
+            return price.worst_micros(estimate.input_tokens_max, estimate.output_tokens_max)
+        found = self._quote(fields)
+        window = None if found is None else found.window_tokens
+        return worst_micros(estimate, price, self._output_tokens_default, window)
 
     def _quote(self, fields: Mapping[str, Any]) -> Quote | None:
         model, tier = fields.get("model"), fields.get("service_tier")
         if not isinstance(model, str):
             return None
-        return quote(model, self._base_url, self._lane, tier if isinstance(tier, str) else None)
+        key = (model, tier if isinstance(tier, str) else None)
+        if key not in self._quotes:
+            if len(self._quotes) >= MODELS_REMEMBERED_MAX:
+                self._quotes.clear()
+            self._quotes[key] = quote(model, self._base_url, self._lane, key[1])
+        return self._quotes[key]
 
 
 def worst_micros(

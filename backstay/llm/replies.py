@@ -43,7 +43,7 @@ def read_reply(reply: Reply, learned: Learned, price_of: PriceOf) -> Succeeded |
     if not 200 <= reply.status <= 299:
         return _refused(reply, learned)
     if reply.cut:
-        message = f"the reply is larger than the {len(reply.text)} characters that are read of one"
+        message = f"the provider answered {reply.status} with more than is read of any reply"
         failure = Failure(ErrorCode.TOO_LARGE, FailureKind.UNKNOWN, message, provider_status=reply.status)
         return Failed(failure, reply=shown(reply))
     try:
@@ -114,7 +114,7 @@ def _object(text: str) -> tuple[str, dict[str, Any]]:
     text = text.removeprefix(_BOM)
     try:
         body = from_json(text, allow_inf_nan=False)  # takes half the time of the decoder below, and is stricter
-    except ValueError:
+    except (ValueError, TypeError):  # the latter for text with lone surrogates
         body = _decoded(text)
     if type(body) is not dict:
         raise _Nonsense(f"JSON that is no object but {type(body).__name__}")
@@ -164,11 +164,11 @@ def _error_in(text: str) -> object:
 
 
 def _words(error: object) -> tuple[str, str]:
-    """An error's label and its one sentence, which begins with the label."""
+    """An error's label and its one sentence, which ends with the label."""
     if not isinstance(error, Mapping):
         return "", error if isinstance(error, str) else json.dumps(error) if error else ""
     labels = [error.get("code"), error.get("type")]
     label = next((text for text in labels if isinstance(text, str) and text and not text.isdigit()), "")
     message = error.get("message") or error.get("detail") or ""
     sentence = message if isinstance(message, str) else json.dumps(message)
-    return label, ": ".join(part for part in (label, sentence) if part)
+    return label, f"{sentence} ({label})" if sentence and label else sentence or label

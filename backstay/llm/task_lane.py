@@ -7,13 +7,14 @@ from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from backstay.clock import Clock
-from backstay.core.errors import HandlerError, ProviderHeld, Throttled, UsageError
+from backstay.core.errors import HandlerError, ProviderHeld, Throttled
 from backstay.core.failures import error_of_failure
 from backstay.core.outcomes import Failed, NeverArrived, Submitted, Succeeded
 from backstay.core.pace import Answers
 from backstay.handlers.handler import Rules
 from backstay.handlers.task import TaskHandler
 from backstay.llm.endpoint import Endpoint
+from backstay.llm.envelope import require_request
 from backstay.llm.headers import Learned, learn
 from backstay.llm.pacer import THROTTLED, Pacer
 from backstay.llm.prices import Price, price_of
@@ -43,11 +44,11 @@ class TaskLane(TaskHandler):
         self.price_of = prices_of(endpoint)
         self.pacer = Pacer()
         self.answers = self.pacer.answers
+        self.pace_name = endpoint.pace_name
         self.wire = wire
 
     def check(self, payload: Any) -> None:
-        if not isinstance(payload, dict) or payload.keys() != {"custom_id", "url", "body"}:
-            raise UsageError("a request has a custom_id, a url and a body", hint="see backstay.llm.envelope")
+        require_request(payload)
 
     async def ask(self, client_ref: str) -> Succeeded | Submitted | NeverArrived:
         raise TypeError(f"{self.name} cannot be asked")

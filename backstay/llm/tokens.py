@@ -16,12 +16,15 @@ IMAGE_TOKENS_MAX = 50_000  # the model that counts pictures highest has 48,169 f
 AUDIO_BYTES_PER_TOKEN = 500  # of base64: speech as MP3
 AUDIO_BYTES_PER_TOKEN_MIN = 16  # no format is so terse
 
-_IMAGE = {"image_url", "input_image", "image"}
+# Tuples, because what stands in a body may be anything, hashable or not.
+_IMAGE = ("image_url", "input_image", "image")
+_ELSEWHERE = ("file", "input_file", "item_reference", "video_url")
 _UNREAD = {"role", "type", "id"}
 _WORDLESS = {"content", "text"}  # the names of all else are read too: think of the parameters of a tool
 _STORED = ("previous_response_id", "conversation")
-_OWN_TOOLS = {"function", "custom"}
-_ASKED = ("messages", "input", "instructions", "prompt", "tools", "functions", "response_format", "text")
+_OWN_TOOLS = ("function", "custom")
+_ASKED = {"messages", "input", "instructions", "prompt", "tools", "functions", "response_format", "text"}
+_BOUNDS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 
 
 class Estimate(NamedTuple):
@@ -37,6 +40,8 @@ class Estimate(NamedTuple):
 
 class _Input:
     """Adds up what a body gives the model to read."""
+
+    __slots__ = ("bounded", "bytes", "data_bytes", "data_tokens_max", "tokens")
 
     def __init__(self) -> None:
         self.bytes = 0  # of text
@@ -56,6 +61,15 @@ class _Input:
         elif value is not None:
             self.bytes += BYTES_PER_TOKEN  # a number, which may be a token itself
 
+    def add_messages(self, messages: list[Any]) -> None:
+        """Nearly all requests have nothing but these, and nearly all of these have nothing but text."""
+        for message in messages:
+            if isinstance(message, dict) and len(message) == 2 and isinstance(text := message.get("content"), str):
+                self.bytes += len(text) if text.isascii() else _utf8(text)
+                self.tokens += MESSAGE_TOKENS
+            else:
+                self.add(message)
+
     def _add_object(self, value: dict[str, Any]) -> None:
         kind = value.get("type")
         if "role" in value or kind == "function_call":
@@ -65,8 +79,8 @@ class _Input:
         elif kind == "input_audio":
             self._add_audio(value)
         else:
-            # A picture or a file by its name, an answer stored elsewhere: who knows how long they are.
-            if "file_id" in value or kind in ("file", "input_file", "item_reference", "video_url"):
+            # A file by its name, an answer stored elsewhere: who knows how long they are.
+            if "file_id" in value or kind in _ELSEWHERE:
                 self.bounded = False
             for name, inner in value.items():
                 if name not in _UNREAD:
@@ -95,17 +109,20 @@ def estimate_fields(
 ) -> Estimate:
     """The same of a body that has been parsed already."""
     read = _Input()
-    for name in _ASKED:
-        if name in fields:
-            read.add(fields[name])
+    for name, value in fields.items():
+        if name == "messages" and isinstance(value, list):
+            read.add_messages(value)
+        elif name in _ASKED:
+            read.add(value)
     bound, replies = _output(url, fields)
     expected = output_tokens_expected if bound is None else min(bound, output_tokens_expected)
-    hosted = _has_hosted_tools(fields)
+    tools = "tools" in fields or "functions" in fields or "web_search_options" in fields
+    hosted = tools and _has_hosted_tools(fields)
     most: int | None = None
     if read.bounded and not hosted and not _hangs_on_stored(fields):
         # A token is a byte at least, of JSON too; and its punctuation makes up for what surrounds a message.
         most = _utf8(body) - read.data_bytes + read.data_tokens_max + PREAMBLE_TOKENS_MAX
-        most += TOOLS_TOKENS_MAX if fields.get("tools") or fields.get("functions") else 0
+        most += TOOLS_TOKENS_MAX if tools else 0
     return Estimate(
         -(-read.bytes // BYTES_PER_TOKEN) + read.tokens,
         expected * replies,
@@ -120,20 +137,21 @@ def _output(url: str, fields: Mapping[str, Any]) -> tuple[int | None, int]:
     """The bound that a body sets on a reply, if it does, and how many replies it asks for."""
     if url.partition("?")[0].endswith(("/embeddings", "/moderations")):
         return 0, 1
-    replies = _count(fields.get("n")) or 1
+    bounds = [count for name in _BOUNDS if name in fields and (count := _count(fields[name])) is not None]
+    replies = max((_count(fields[name]) or 1 for name in ("n", "best_of") if name in fields), default=1)
     prompt = fields.get("prompt")
     if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int):
-        replies = max(replies, _count(fields.get("best_of")) or 1) * len(prompt)
-    elif "best_of" in fields:
-        replies = max(replies, _count(fields["best_of"]) or 1)
-    given = (fields.get(name) for name in ("max_completion_tokens", "max_tokens", "max_output_tokens"))
-    bounds = [bound for bound in map(_count, given) if bound is not None]
+        replies *= len(prompt)
     if not bounds:
         return None, replies
-    # What was predicted and not used is paid like output.
+    return max(bounds) + (_predicted(fields) if "prediction" in fields else 0), replies
+
+
+def _predicted(fields: Mapping[str, Any]) -> int:
+    """What was predicted and is not used is paid like output."""
     predicted = _Input()
-    predicted.add(fields.get("prediction"))
-    return max(bounds) + predicted.bytes, replies
+    predicted.add(fields["prediction"])
+    return predicted.bytes
 
 
 def _count(value: Any) -> int | None:
@@ -154,7 +172,7 @@ def _has_hosted_tools(fields: Mapping[str, Any]) -> bool:
 
 
 def _hangs_on_stored(fields: Mapping[str, Any]) -> bool:
-    return any(fields.get(name) for name in _STORED) or isinstance(fields.get("prompt"), dict)
+    return isinstance(fields.get("prompt"), dict) or any(name in fields and fields[name] for name in _STORED)
 
 
 def _longest(value: Any) -> int:

@@ -3,6 +3,7 @@
 import base64
 import io
 from collections.abc import Awaitable, Mapping
+from importlib.metadata import version
 from typing import Any, BinaryIO, Final, NamedTuple
 from urllib.parse import SplitResult, urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -10,8 +11,7 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 from yarl import URL
 
-from backstay import __version__
-from backstay.core.errors import ErrorCode, OutcomeUnknown, Permanent, Transient, UsageError
+from backstay.core.errors import ErrorCode, HandlerError, OutcomeUnknown, Permanent, Transient, UsageError
 from backstay.core.failures import error_of_failure, failure_of_exception, failure_of_status
 from backstay.llm.credentials import Veil, account_of, headers_of
 from backstay.llm.endpoint import Endpoint
@@ -156,7 +156,7 @@ class Wire:
             **more,
         )
 
-    async def _body(self, response: aiohttp.ClientResponse) -> tuple[bytes, bool]:
+    async def _body(self, response: aiohttp.ClientResponse) -> tuple[bytes | bytearray, bool]:
         if response.status < 300:
             return await _read(response, self._reply_bytes_max)
         try:
@@ -210,7 +210,7 @@ def _own_headers(base: SplitResult, key: str | None) -> dict[str, str]:
     headers = {
         "accept": _JSON,
         "accept-encoding": "gzip, deflate",
-        "user-agent": f"backstay/{__version__}",
+        "user-agent": f"backstay/{version('backstay')}",
     }
     if key:
         headers["authorization"] = f"Bearer {key}"
@@ -237,35 +237,35 @@ def _proxy_of(base: SplitResult) -> dict[str, Any]:
     return {"proxy": proxy.with_user(None), "proxy_headers": {"Authorization": f"Basic {login}"}}
 
 
-async def _read(response: aiohttp.ClientResponse, bytes_max: int) -> tuple[bytes, bool]:
-    """The body, at most so many bytes of it once it is unpacked, and whether there was more."""
+async def _read(response: aiohttp.ClientResponse, bytes_max: int) -> tuple[bytes | bytearray, bool]:
+    """The body, if it has at most so many bytes once it is unpacked; else its beginning, and that there was more."""
     content = response.content
     if content.is_eof() and content.total_bytes <= bytes_max:
         return content.read_nowait(), False  # a short one is here together with the headers
     length = response.content_length
     if length is not None and length <= bytes_max and "Content-Encoding" not in response.headers:
         return await response.read(), False
-    chunks: list[bytes] = []
-    size = 0
+    body = bytearray()
     async for chunk in content.iter_any():
-        chunks.append(chunk)
-        size += len(chunk)
-        if size > bytes_max:
+        body += chunk
+        if len(body) > bytes_max:
             response.close()
-            break
-    return b"".join(chunks)[:bytes_max], size > bytes_max
+            return body[: min(bytes_max, ERROR_BYTES_MAX)], True
+    return body, False
 
 
-def _decoded(raw: bytes) -> str:
+def _decoded(raw: bytes | bytearray) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError:
         return raw.decode("utf-8", "surrogateescape")
 
 
-def _meaning(error: Exception, timeout_seconds: float) -> Exception:
+def _meaning(error: Exception, timeout_seconds: float) -> HandlerError:
     """What an error of the client means: nothing was sent, or it may have been done and paid for."""
-    failure = failure_of_exception(error)
     if type(error) is TimeoutError:
         return OutcomeUnknown(f"no answer within {timeout_seconds:g} s")
+    failure = failure_of_exception(error)
+    if isinstance(error, aiohttp.ClientResponseError) and failure.provider_status is None:
+        return OutcomeUnknown(f"the provider's answer is no HTTP: {error.message}")
     return error_of_failure(failure)

@@ -4,10 +4,11 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from backstay.llm.endpoint import Endpoint
+from backstay.llm.endpoint import Endpoint, Lane
 
 JOB_SECONDS = 30 * 86_400
 ITEM_SECONDS = 14 * 86_400
+BATCH_REQUESTS_MAX = 10_000  # that are put together at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,11 @@ class Order:
     new: bool = False
     retry_failed: bool = False
     label: str | None = None
+
+    @property
+    def slots(self) -> int:
+        """How many requests the run's own worker holds at once."""
+        return self.concurrency if self.endpoint.lane is not Lane.BATCH else BATCH_REQUESTS_MAX
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:

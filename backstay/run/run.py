@@ -86,7 +86,7 @@ class Run:
             await client.job(job_id).retry()
 
     async def _work(self, client: Client, files: ResultFiles, show: Callable[[int], View]) -> tuple[Job, Ending, View]:
-        async with self._app.working(self._order.concurrency) as self._worker:
+        async with self._app.working(self._order.slots) as self._worker:
             submitting = self._tasks.spawn(self._submission.send(client, self._worker.wake))
             try:
                 job = client.job(await self._submission.opened(submitting))

@@ -6,10 +6,11 @@ from collections.abc import AsyncIterator, Callable
 from backstay.client import Client, Options, Weighed
 from backstay.core.ids import item_id
 from backstay.llm.duplicates import Originals
+from backstay.llm.endpoint import Lane
 from backstay.llm.envelope import seal
 from backstay.llm.intake import Source, Survey, requests
 from backstay.llm.prices import PriceList, given_price
-from backstay.run.order import Order
+from backstay.run.order import BATCH_REQUESTS_MAX, Order
 from backstay.run.weights import Scales
 
 COPIES_CHUNK = 1_000
@@ -58,8 +59,11 @@ class Submission:
         order, store = self._order, client.store
         for endpoint in order.endpoints:
             await store.save_endpoint(endpoint.name, endpoint.dump())
-        per_minute = (order.requests_per_minute, order.tokens_per_minute)
-        await store.set_pace(order.endpoint.provider, per_minute, order.concurrency)
+            if endpoint.lane is Lane.BATCH:
+                await store.set_pace(endpoint.pace_name, (None, None), BATCH_REQUESTS_MAX)
+            else:
+                per_minute = (order.requests_per_minute, order.tokens_per_minute)
+                await store.set_pace(endpoint.pace_name, per_minute, order.concurrency)
 
     async def opened(self, submitting: "asyncio.Task[int]") -> int:
         """The job's id, as soon as there is one; what kept it from being made is raised."""

@@ -48,7 +48,7 @@ def viewing(job_id: int, title: str, as_json: bool = False, plain: bool = False)
     else:
         from backstay.run.terminal import Terminal  # rich takes its time to load, and only a terminal needs it
 
-        with Terminal(f"job {job_id}: {title}") as terminal:
+        with Terminal(f"job {job_id}: {title}" if title else f"job {job_id}") as terminal:
             yield terminal
 
 

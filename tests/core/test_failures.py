@@ -13,6 +13,7 @@ from backstay.core.failures import (
     ErrorCode,
     Failure,
     FailureKind,
+    error_of_failure,
     failure_of_exception,
     failure_of_status,
     one_line,
@@ -198,6 +199,7 @@ def test_without_a_clock_a_retry_after_date_is_ignored_and_seconds_are_not():
         (exception_named("ClientConnectorError", "Derived"), "GW_5XX infrastructure"),
         (exception_named("NetworkError", "ReadError"), "GW_5XX unknown"),
         (exception_named("RemoteProtocolError"), "GW_5XX unknown"),
+        (exception_named("ClientError", "ClientPayloadError"), "GW_5XX unknown"),
         (FileNotFoundError(), "IO_ERROR infrastructure"),
         (OSError("disk"), "IO_ERROR infrastructure"),
         (MemoryError(), "IO_ERROR infrastructure"),
@@ -226,6 +228,24 @@ def test_a_client_that_wraps_its_transport_error_is_judged_by_whether_there_was_
     error = exception_named("APIConnectionError")
     error.__cause__ = cause
     assert verdict(failure_of_exception(error)) == expected
+
+
+def test_a_status_that_a_client_made_up_for_what_was_no_http_is_none_of_the_providers():
+    error = exception_named("ClientError", "ClientResponseError", status=400)
+    error.__cause__ = exception_named("HttpProcessingError", "BadStatusLine", code=400)
+    failure = failure_of_exception(error)
+    assert (verdict(failure), failure.provider_status) == ("GW_5XX unknown", None)
+
+
+@pytest.mark.parametrize("kind", FailureKind)
+def test_a_failure_that_is_raised_stands_for_the_same_again(kind):
+    failure = Failure(ErrorCode.GW_TIMEOUT, kind, "m", retry_after_ms=1_500)
+    again = failure_of_exception(error_of_failure(failure))
+    assert (again.kind, again.message) == (kind, "m")
+    if kind in (FailureKind.THROTTLED, FailureKind.INFRASTRUCTURE):
+        assert again.retry_after_ms == 1_500
+    if kind in (FailureKind.INFRASTRUCTURE, FailureKind.BUSINESS):
+        assert again.code is ErrorCode.GW_TIMEOUT
 
 
 def test_of_several_exceptions_at_once_the_one_that_may_have_cost_money_decides():

@@ -1,7 +1,14 @@
 """breaker, holds and limits: a sick provider costs nothing, and nobody has to say when it is well again."""
 
+from typing import Any
+
 from backstay.core.breaker import BreakerPolicy
 from backstay.core.events import BreakerChanged
+from backstay.core.failures import failure_of_exception
+from backstay.core.outcomes import Failed
+from backstay.handlers.context import Context
+from backstay.handlers.function import FunctionHandler
+from backstay.handlers.handler import Rules
 from tests.engine.conftest import MakeRig
 from tests.engine.provider import HttpError, Provider, TaskProvider
 from tests.engine.rig import Rig
@@ -57,6 +64,29 @@ async def test_however_long_an_outage_lasts_its_probes_cost_no_attempt(make_rig:
     job = await rig.app.job(view.id)
     assert [(await rig.item(job, n)).attempt_count for n in range(4)] == [1] * 4
     assert (await job.show()).failed == 0
+
+
+class Answering(FunctionHandler[Any, Any]):
+    """Returns what went wrong, where a function could only raise it."""
+
+    async def run(self, body: str, context: Context) -> Any:
+        try:
+            return await super().run(body, context)
+        except HttpError as error:
+            return Failed(failure_of_exception(error))
+
+
+async def test_a_probe_whose_failure_is_returned_costs_no_attempt_either(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    provider = Provider()
+    rig.app.handlers.add(Answering(provider.call, "call", "p", Rules(breaker=POLICY)))
+    provider.script = [HttpError(502)] * 24
+    job = await rig.submit(range(4))
+    for _ in range(10):
+        await rig.tick()
+        await rig.site.advance(31)
+    assert provider.calls > 4
+    assert [(await rig.item(job, n)).attempt_count for n in range(4)] == [1] * 4
 
 
 async def test_a_breaker_half_open_with_nothing_to_try_waits_for_nobody(make_rig: MakeRig) -> None:

@@ -41,6 +41,7 @@ class Provider(Practice):
         self.lose: Counter[str] = Counter()  # what is done, but whose answer never arrives
         self.drop: Counter[str] = Counter()  # what never arrives
         self.refuse: dict[str, int] = {}  # what is answered with a status instead
+        self.retry_after = 0.0  # what a refusal at the door says
         self.before: dict[str, Callable[[], Awaitable[None]]] = {}
         self.bodies: list[str] = []  # of responses asked for, as they came
 
@@ -71,7 +72,8 @@ class Provider(Practice):
             self.drop[name] -= 1
             return _hang_up(request)
         if name in self.refuse:
-            return web.json_response({"error": {"message": "at the door"}}, status=self.refuse[name])
+            said, headers = {"error": {"message": "at the door"}}, {"Retry-After": f"{self.retry_after:g}"}
+            return web.json_response(said, status=self.refuse[name], headers=headers)
         if name in self.before:
             await self.before[name]()
         kept = {key: request.headers[key] for key in ("Authorization", "Content-Type") if key in request.headers}

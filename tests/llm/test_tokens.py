@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backstay.llm.envelope import Request
-from backstay.llm.tokens import IMAGE_TOKENS_MAX, OUTPUT_TOKENS_EXPECTED, Estimate, estimate
+from backstay.llm.tokens import IMAGE_TOKENS_MAX, OUTPUT_TOKENS_EXPECTED, Estimate, estimate, estimate_fields
 
 CHAT, RESPONSES, EMBEDDINGS, COMPLETIONS = (
     f"/v1/{name}" for name in ("chat/completions", "responses", "embeddings", "completions")
@@ -172,3 +172,25 @@ def test_what_is_predicted_may_be_paid_as_output() -> None:
 def test_embeddings_have_no_output(url: str) -> None:
     found = of(url, input="x")
     assert (found.output_tokens_expected, found.output_tokens_max) == (0, 0)
+
+
+NAMES = ["type", "role", "content", "text", "image_url", "file_id", "tools", "messages", "input", "prompt", "name"]
+NAMES += ["n", "best_of", "max_tokens", "prediction", "conversation", "web_search_options", "functions", "data"]
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.sampled_from(["text", "image", "file", "function"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=4),
+    max_leaves=15,
+)
+
+
+@given(st.dictionaries(st.sampled_from(NAMES), ANYTHING), st.sampled_from([CHAT, RESPONSES, EMBEDDINGS, COMPLETIONS]))
+def test_whatever_a_body_says_it_is_estimated(fields: dict[str, Any], url: str) -> None:
+    found = estimate_fields(url, json.dumps(fields), fields)
+    assert min(found.input_tokens, found.output_tokens_expected, found.output_tokens_max or 0) >= 0
+    assert found.replies >= 1
+
+
+def test_a_tool_may_take_more_types_than_one() -> None:
+    parameters = {"type": "object", "properties": {"city": {"type": ["string", "null"]}}}
+    tool = {"type": "function", "function": {"name": "weather", "parameters": parameters}}
+    assert of(messages=[USER], tools=[tool]).input_tokens_max is not None

@@ -1,0 +1,126 @@
+"""The key goes where it should and is seen nowhere else: not in errors, logs or replies, and not by a proxy."""
+
+import logging
+import traceback
+
+import aiohttp
+import pytest
+
+from backstay.core.errors import HandlerError, ProviderHeld, Transient, UsageError
+from backstay.llm.credentials import account_of, key_of
+from backstay.llm.endpoint import Endpoint
+from backstay.llm.wire import Wire
+from tests.llm.odd_servers import Answer, OddServer, answer, hangs_up
+from tests.llm.wire_rig import CHAT, KEY, OK, free_port, wire_to, wired
+
+
+@pytest.mark.parametrize("key", ["sk-a\nb", "sk a", "sk-é", "sk-a\r", " sk-a", "sk-\x00"])
+def test_a_key_with_a_character_that_no_key_has_is_refused_in_one_line_that_does_not_show_it(key: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        key_of(Endpoint("http://x/v1", key_env="MY_KEY"), {"MY_KEY": key})
+    assert "MY_KEY" in str(caught.value)
+    assert key not in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_key_comes_from_the_variable_that_the_endpoint_names() -> None:
+    endpoint = Endpoint("http://x/v1", key_env="MY_KEY")
+    assert key_of(endpoint, {"MY_KEY": KEY}) == KEY
+    assert key_of(endpoint, {"MY_KEY": ""}) is None
+    assert key_of(endpoint, {}) is None
+
+
+def test_an_account_tells_keys_apart_and_gives_none_away() -> None:
+    assert len({account_of(KEY), account_of(KEY + "x"), account_of(None)}) == 3
+    assert KEY[3:9] not in account_of(KEY)
+
+
+async def test_further_headers_come_from_the_environment_and_win(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ORG", "org-1")
+    monkeypatch.setenv("AUTH", "Token abc")
+    headers = (("OpenAI-Organization", "ORG"), ("Authorization", "AUTH"))
+    async with wired(OK, headers_env=headers) as (wire, server):
+        await wire.post(CHAT, "{}", 5)
+    assert server.header("openai-organization") == "org-1"
+    assert server.header("authorization") == "Token abc"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("X-A", None), ("X-A", "a\nb: c"), ("X-A", "é"), ("X A", "a"), ("X:A", "a"), ("", "a"), ("Content-Length", "3")],
+)
+def test_a_header_that_cannot_be_sent_is_refused_without_its_value(
+    name: str, value: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("VALUE", raising=False)
+    if value is not None:
+        monkeypatch.setenv("VALUE", value)
+    with pytest.raises(UsageError) as caught:
+        Wire(Endpoint("http://x/v1", headers_env=((name, "VALUE"),)), KEY, 1)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+async def test_azure_also_gets_the_key_under_its_own_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with OddServer(OK).serving() as proxy:
+        monkeypatch.setenv("http_proxy", proxy.url)
+        async with wire_to("http://mine.openai.azure.com/openai/v1") as wire:
+            await wire.post(CHAT, "{}", 5)
+    assert (proxy.header("api-key"), proxy.header("authorization")) == (KEY, f"Bearer {KEY}")
+
+
+@pytest.mark.parametrize("odd", [hangs_up, b"SSH\r\n\r\n", answer(KEY, 401), answer(KEY, 200, x_request_id=KEY)])
+async def test_the_key_is_nowhere_to_be_seen(odd: bytes | Answer, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    shown = []
+    async with wired(odd) as (wire, server):
+        shown.append(repr(wire))
+        try:
+            shown.append(repr(await wire.post(CHAT, "{}", 5)))
+        except HandlerError as error:
+            shown += traceback.format_exception(error)
+        assert server.header("authorization") == f"Bearer {KEY}"
+    assert KEY not in "".join(shown) + caplog.text
+
+
+async def test_a_short_key_is_a_word_like_any_other() -> None:
+    async with wired(answer('{"a":"EMPTY"}'), key="EMPTY") as (wire, _):
+        assert (await wire.post(CHAT, "{}", 5)).text == '{"a":"EMPTY"}'
+
+
+async def test_the_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with OddServer(OK).serving() as proxy:
+        monkeypatch.setenv("http_proxy", proxy.url.replace("http://", "http://me:p%40ss@"))
+        async with wire_to("http://api.example/v1") as wire:
+            for _ in range(2):
+                assert (await wire.post(CHAT, "{}", 5)).status == 200
+    assert proxy.targets == ["http://api.example/v1/chat/completions"] * 2
+    assert proxy.header("authorization", 1) == f"Bearer {KEY}"
+    assert proxy.header("proxy-authorization", 1) == aiohttp.encode_basic_auth("me", "p@ss")
+
+
+async def test_a_proxy_is_not_used_for_hosts_that_the_environment_excepts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    async with wired(OK) as (wire, _):
+        assert (await wire.post(CHAT, "{}", 5)).status == 200
+
+
+@pytest.mark.parametrize(("status", "error"), [(407, ProviderHeld), (502, Transient)])
+async def test_a_proxy_that_builds_no_tunnel_does_not_see_the_key(
+    status: int, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with OddServer(answer("", status)).serving() as proxy:
+        monkeypatch.setenv("https_proxy", proxy.url.replace("http://", "http://me:pw@"))
+        async with wire_to("https://api.example/v1") as wire:
+            with pytest.raises(error):
+                await wire.post(CHAT, "{}", 5)
+    assert proxy.heads[0].startswith("CONNECT api.example:443 ")
+    assert proxy.header("proxy-authorization") == aiohttp.encode_basic_auth("me", "pw")
+    assert KEY not in proxy.heads[0]
+
+
+@pytest.mark.parametrize("named", ["socks5://127.0.0.1:9", "http://", "http://[::1"])
+async def test_a_proxy_that_cannot_be_used_is_named_at_once(named: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("https_proxy", named)
+    with pytest.raises(UsageError, match="https_proxy"):
+        await Wire(Endpoint("https://api.example/v1"), KEY, 1).open()

@@ -1,0 +1,57 @@
+"""A request is stored with its body as its author wrote it, and comes out as it went in."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backstay.core.errors import UsageError
+from backstay.llm.envelope import Request, require_request, seal, unseal
+
+TRICKY = st.text() | st.sampled_from(['","url":"', ',"body":', '"', "\\", '\\","url":"x', "é", "\x00", "\ud800"])
+BODIES = st.sampled_from(['{"body":1,"url":"x"}', '{ "a" : 1.10 }', "{}", '{"a":"\\u00e9 é"}', '{"a":",\\"body\\":"}'])
+
+
+@given(TRICKY, TRICKY, BODIES)
+def test_a_request_comes_out_as_it_went_in_and_is_json_meanwhile(custom_id, url, body):
+    request = Request(custom_id, url, body)
+    assert unseal(seal(request)) == request
+    assert json.loads(seal(request)) == {"custom_id": custom_id, "url": url, "body": json.loads(body)}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"custom_id":"a","url":"/v1/x","body":{"b":1}}', '{"url":"/v1/x","custom_id":"a","body":{"b":1}}'],
+)
+def test_the_order_of_the_names_does_not_matter_as_long_as_the_body_is_last(text):
+    assert unseal(text) == Request("a", "/v1/x", '{"b":1}')
+
+
+def test_what_seal_writes_is_a_request_as_text_and_as_what_it_says():
+    request = Request("a", "/v1/x", '{"b": 1}')
+    assert require_request(seal(request)) == request
+    assert require_request(json.loads(seal(request))) == request
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        None,
+        7,
+        "",
+        "[]",
+        "{",
+        {},
+        ["custom_id", "url", "body"],
+        {"custom_id": "a", "url": "/v1/x"},
+        {"custom_id": "a", "body": {}, "url": "/v1/x"},
+        {"custom_id": "a", "url": "/v1/x", "body": {}, "more": 1},
+        {"custom_id": 1, "url": "/v1/x", "body": {}},
+        {"custom_id": "a", "url": None, "body": {}},
+        {"custom_id": "a", "url": "/v1/x", "body": "{}"},
+    ],
+)
+def test_what_is_no_request_is_refused(payload):
+    with pytest.raises(UsageError, match=r"of a request|a request has"):
+        require_request(payload)

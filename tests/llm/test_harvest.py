@@ -1,0 +1,168 @@
+"""What the files of an ended batch say: read whole, whatever is odd about them."""
+
+import hashlib
+import io
+import json
+from typing import Any
+
+import pytest
+
+from backstay.core.failures import ErrorCode, FailureKind
+from backstay.core.outcomes import Failed, Succeeded
+from backstay.llm.batch_api import BatchView, LineError, read_batch
+from backstay.llm.harvest import Harvest, ResultFile
+from backstay.llm.line_index import LineIndex, refs_by_number, refs_by_offset
+from backstay.llm.prices import Price
+
+A, B, C = (hashlib.sha256(name.encode()).hexdigest()[:40] for name in "abc")
+CHAT = {"model": "m", "usage": {"prompt_tokens": 10, "completion_tokens": 5}}
+GOOD = {"status_code": 200, "request_id": "req_1", "body": CHAT}
+
+
+def view(status: str = "completed", *errors: LineError) -> BatchView:
+    return BatchView("batch_1", status, "file-in", None, None, 0, "m", 3, 3, errors, True)
+
+
+def line(ref: str, response: Any = None, error: Any = None) -> bytes:
+    return json.dumps({"id": "batch_req_1", "custom_id": ref, "response": response, "error": error}).encode() + b"\n"
+
+
+def result_file(content: bytes) -> ResultFile:
+    file = io.BytesIO(content)
+    return ResultFile(file, LineIndex(refs_by_offset(file)))
+
+
+def harvest(
+    *contents: bytes, batch: BatchView | None = None, whole: bool = True, named: LineIndex | None = None
+) -> Harvest:
+    price = Price(1_000_000, 2_000_000)
+    return Harvest(batch or view(), list(map(result_file, contents)), whole, named, lambda _: price)
+
+
+def failed(of: Harvest, ref: str = A) -> Failed:
+    answer = of.answer(ref, 60_000)
+    assert isinstance(answer, Failed)
+    assert answer.task_ended
+    return answer
+
+
+def test_a_result_is_the_response_of_its_line_byte_for_byte_with_what_it_cost() -> None:
+    response = (
+        '{"body" : {"model":"m", "n":1.00, "usage":{"prompt_tokens":10,"completion_tokens":5}}, "status_code":200}'
+    )
+    text = f'{{"custom_id": "{A}", "error": null, "response": {response}}}\r\n'
+    answer = harvest(line(B, GOOD) + text.encode()).answer(A, 0)
+    assert isinstance(answer, Succeeded)
+    body = '{"model":"m", "n":1.00, "usage":{"prompt_tokens":10,"completion_tokens":5}}'
+    assert answer.result == f'{{"status_code":200,"request_id":"","body":{body}}}'
+    assert answer.usage == (10, 5, 20)
+
+
+def test_both_files_are_read_and_a_success_wins_over_all_else() -> None:
+    refused = {"status_code": 400, "request_id": "", "body": {"error": {"message": "no", "code": "invalid"}}}
+    reaped = harvest(line(A, refused) + line(A, GOOD), line(B, refused) + line(A, None, {"code": "x"}))
+    assert isinstance(reaped.answer(A, 0), Succeeded)
+    assert (failed(reaped, B).failure.kind, failed(reaped, B).failure.provider_status) == (FailureKind.BUSINESS, 400)
+
+
+@pytest.mark.parametrize(
+    ("response", "error", "code", "kind"),
+    [
+        ({"status_code": 0, "request_id": "", "body": {}}, None, "GW_5XX", FailureKind.INFRASTRUCTURE),
+        ({"status_code": None, "body": None}, None, "GW_5XX", FailureKind.INFRASTRUCTURE),
+        ({"status_code": 200, "request_id": None, "body": None}, None, "GW_5XX", FailureKind.UNKNOWN),
+        ({"status_code": 429, "body": {"error": {"message": "slow"}}}, None, "GW_4XX", FailureKind.THROTTLED),
+        ({"status_code": 500, "body": "oh"}, None, "GW_5XX", FailureKind.INFRASTRUCTURE),
+        ({"status_code": 401, "body": {}}, None, "FORBIDDEN", FailureKind.HELD),
+        (None, {"code": "batch_expired", "message": "late"}, "GW_TIMEOUT", FailureKind.INFRASTRUCTURE),
+        (None, {"code": "batch_cancelled", "message": None}, "GW_5XX", FailureKind.INFRASTRUCTURE),
+        (None, {"code": "invalid_prompt", "message": "no"}, "GW_4XX", FailureKind.BUSINESS),
+        (None, "words", "GW_5XX", FailureKind.INFRASTRUCTURE),
+        (None, None, "UNKNOWN", FailureKind.UNKNOWN),
+        ("words", None, "UNKNOWN", FailureKind.UNKNOWN),
+    ],
+)
+def test_a_line_that_is_no_success_says_what_it_stands_for(
+    response: Any, error: Any, code: str, kind: FailureKind
+) -> None:
+    failure = failed(harvest(line(A, response, error))).failure
+    assert (failure.code, failure.kind) == (code, kind)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\n\n",
+        b"no json\n",
+        b"[1]\n",
+        b'{"custom_id": 7}\n',
+        b'{"custom_id": "someone else\'s", "response": null}\n',
+        b"\xff\xfe\n",
+        line(B, GOOD),
+        line("G" + A[1:], GOOD),
+    ],
+)
+def test_a_request_without_a_line_may_have_been_paid_for(content: bytes) -> None:
+    assert failed(harvest(content)).failure.kind is FailureKind.UNKNOWN
+
+
+@pytest.mark.parametrize("cut", [60, 90, 150])
+def test_a_line_that_breaks_off_is_an_unknown_outcome(cut: int) -> None:
+    assert failed(harvest(line(A, GOOD)[:cut])).failure.kind is FailureKind.UNKNOWN
+
+
+@pytest.mark.parametrize("status", ["expired", "cancelled"])
+def test_what_a_batch_left_undone_was_not_paid_for_unless_its_results_are_gone(status: str) -> None:
+    assert failed(harvest(batch=view(status))).failure.kind is FailureKind.INFRASTRUCTURE
+    assert failed(harvest(batch=view(status), whole=False)).failure.kind is FailureKind.UNKNOWN
+
+
+INPUT = LineIndex([(A, 1), (B, 2), (C, 3)])
+
+
+def test_of_a_batch_that_is_not_valid_only_the_named_requests_fail() -> None:
+    batch = view("failed", LineError("invalid_url", "wrong", 2), LineError("model_not_found", "none", 9))
+    reaped = harvest(batch=batch, named=INPUT)
+    assert failed(reaped, B).failure.kind is FailureKind.BUSINESS
+    assert failed(reaped, B).failure.message == "wrong (invalid_url)"
+    assert failed(reaped, A).failure.kind is FailureKind.THROTTLED
+
+
+@pytest.mark.parametrize("errors", [(), (LineError("empty_file", "none", None),), (LineError("odd", "line", 7),)])
+def test_a_batch_refused_for_no_request_of_its_own_costs_each_an_attempt(errors: tuple[LineError, ...]) -> None:
+    reaped = harvest(batch=view("failed", *errors), named=INPUT)
+    assert {failed(reaped, ref).failure.kind for ref in (A, B, C)} == {FailureKind.INFRASTRUCTURE}
+
+
+def test_a_batch_over_the_limit_of_tokens_waits() -> None:
+    reaped = harvest(batch=view("failed", LineError("token_limit_exceeded", "Enqueued token limit reached", None)))
+    failure = failed(reaped).failure
+    assert (reaped.too_many_tokens, failure.kind, failure.retry_after_ms) == (True, FailureKind.THROTTLED, 60_000)
+    assert failure.code is ErrorCode.GW_4XX
+
+
+def test_a_batch_is_read_with_nulls_and_empty_texts_where_others_have_values() -> None:
+    said = {"id": "b", "status": "completed", "output_file_id": "f", "error_file_id": "", "errors": None}
+    odd = {**said, "request_counts": {"total": None, "completed": None, "failed": None}, "metadata": None}
+    read = read_batch(odd)
+    assert (read.output_file_id, read.error_file_id, read.total, read.percent, read.marked) == (
+        "f",
+        None,
+        0,
+        None,
+        False,
+    )
+
+
+def test_an_index_knows_every_place_of_a_reference_and_no_other() -> None:
+    index = LineIndex([(A, 7), (B, 1), (A, 3)])
+    assert (index.spots(A), index.spots(B), index.spots(C), len(index)) == ([3, 7], [1], [], 3)
+    assert A in index
+    assert C not in index
+
+
+def test_requests_are_numbered_as_the_provider_counts_their_lines() -> None:
+    content = "".join(f'{{"custom_id":"{ref}","method":"POST","url":"/v1/x","body":{{}}}}\n' for ref in (A, B, C))
+    index = LineIndex(refs_by_number(io.BytesIO(content.encode())))
+    assert [index.spots(ref) for ref in (A, B, C)] == [[1], [2], [3]]

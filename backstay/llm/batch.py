@@ -20,7 +20,7 @@ from backstay.llm.harvest import Harvest
 from backstay.llm.harvests import Harvests
 from backstay.llm.lookup import Lookup
 from backstay.llm.restraint import Restraint
-from backstay.llm.shards import QUIET_SECONDS, Entry, Gatherer, Key, ShardBounds
+from backstay.llm.shards import GATHER_SECONDS, QUIET_SECONDS, Entry, Gatherer, Key, ShardBounds
 from backstay.llm.task_lane import TaskLane, ask_each
 from backstay.llm.tokens import estimate_fields
 from backstay.llm.wire import Wire
@@ -50,16 +50,17 @@ class BatchHandler(TaskLane):
         clock: Clock | None = None,
         quiet_seconds: float = QUIET_SECONDS,
     ) -> None:
-        rules = rules or Rules(retry=RETRY, timeout_seconds=RUN_SECONDS)
+        rules = rules or Rules(retry=RETRY, timeout_seconds=min(RUN_SECONDS, endpoint.timeout_seconds))
         super().__init__(endpoint, wire, rules, askable=True, clock=clock)
         tasks = Tasks()
-        seconds = self.rules.timeout_seconds or RUN_SECONDS
+        seconds = self.rules.timeout_seconds or seconds
         self._api = BatchApi(wire, self.require_answer)
         self._lookup = Lookup(self._api, self.clock, tasks)
         self._harvests = Harvests(self._api, self._lookup, self.price_of, self.clock, tasks)
         self._restraint = Restraint(bounds or ShardBounds(), self.clock)
         dispatch = Dispatch(self, self._restraint, self._lookup.remember, min(CREATE_SECONDS_MAX, seconds / 4))
-        self._gatherer = Gatherer(dispatch.send, self.clock, tasks, quiet_seconds)
+        quiet_seconds = min(quiet_seconds, seconds / 8)
+        self._gatherer = Gatherer(dispatch.send, self.clock, tasks, quiet_seconds, min(GATHER_SECONDS, seconds / 4))
         self._cancelled: set[str] = set()
         self._seen: set[str] = set()
         self._models: dict[str, str | None] = {}  # of batches made here: those that fail often do not name theirs

@@ -111,11 +111,19 @@ Send = Callable[[Shard], Awaitable[Batched | Failed]]
 
 
 class Gatherer:
-    def __init__(self, send: Send, clock: Clock, tasks: Tasks, quiet_seconds: float = QUIET_SECONDS) -> None:
+    def __init__(
+        self,
+        send: Send,
+        clock: Clock,
+        tasks: Tasks,
+        quiet_seconds: float = QUIET_SECONDS,
+        gather_seconds: float = GATHER_SECONDS,
+    ) -> None:
         self._send = send
         self._clock = clock
         self._tasks = tasks
         self._quiet_seconds = quiet_seconds
+        self._gather_seconds = gather_seconds
         self._open: dict[Key, Shard] = {}
         self._lives: set[asyncio.Task[None]] = set()
 
@@ -163,7 +171,7 @@ class Gatherer:
 
     async def _gather(self, shard: Shard) -> None:
         while not shard.closed.is_set():
-            ends_at = min(shard.joined_at + self._quiet_seconds, shard.opened_at + GATHER_SECONDS)
+            ends_at = min(shard.joined_at + self._quiet_seconds, shard.opened_at + self._gather_seconds)
             left = ends_at - self._clock.monotonic()
             if left <= 0:
                 break

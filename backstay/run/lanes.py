@@ -1,5 +1,7 @@
 """The lanes that are open in this process: endpoints as handlers, each with its own connections."""
 
+from contextlib import AsyncExitStack
+
 from backstay.core.errors import UsageError
 from backstay.core.events import Trouble
 from backstay.handlers.handler import Handler
@@ -18,7 +20,7 @@ class Lanes:
     def __init__(self, registry: Registry, connections_max: int) -> None:
         self._registry = registry
         self._connections_max = connections_max
-        self._wires: list[Wire] = []
+        self._closing = AsyncExitStack()
         self._refused: set[str] = set()
 
     async def open(self, endpoint: Endpoint) -> Handler:
@@ -27,8 +29,10 @@ class Lanes:
             return self._registry[endpoint.name]
         wire = Wire(endpoint, key_of(endpoint), self._connections_max)
         await wire.open()
-        self._wires.append(wire)
+        self._closing.push_async_callback(wire.close)
         handler = _handler(endpoint, wire)
+        if isinstance(handler, BatchHandler):
+            self._closing.push_async_callback(handler.close)
         self._registry.add(handler)
         return handler
 
@@ -44,9 +48,7 @@ class Lanes:
                 bus.emit(Trouble(f"lane {name}", str(error)))
 
     async def close(self) -> None:
-        for wire in self._wires:
-            await wire.close()
-        self._wires = []
+        await self._closing.aclose()
 
 
 def _handler(endpoint: Endpoint, wire: Wire) -> Handler:

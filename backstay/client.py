@@ -48,6 +48,8 @@ class Options:
     delivery: str | None = None
     label: str | None = None
     budget_micros: int | None = None
+    handler_then: str | None = None
+    move_seconds: float | None = None
 
     def check(self) -> None:
         if not (isinstance(self.priority, int) and 0 <= self.priority <= PRIORITY_MAX):
@@ -163,6 +165,8 @@ class Client:
             idempotency_key=options.idempotency_key,
             label=None if options.label is None else one_line(options.label),
             budget_micros=options.budget_micros,
+            handler_then=options.handler_then,
+            move_ms=None if options.move_seconds is None else int(options.move_seconds * 1000),
         )
 
     def job(self, job_id: int) -> "Job":

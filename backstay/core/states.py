@@ -29,6 +29,7 @@ class StopReason(StrEnum):
 
     CANCEL = "cancel"
     TIMEOUT = "timeout"
+    MOVE = "move"  # only of tasks at the provider: their time there is over, and another handler goes on
 
 
 _ENDS = frozenset({ItemState.SUCCEEDED, ItemState.FAILED, ItemState.SKIPPED, ItemState.CANCELLED})

@@ -70,7 +70,9 @@ class Gate:
 
     def _paced(self, want: Want, handler: Handler) -> Want:
         held = [flight for flight in self._flights.all() if flight.plan.handler is handler]
-        return want._replace(paced=handler.pace_name, held=len(held), running=sum(1 for flight in held if flight.flying))
+        return want._replace(
+            paced=handler.pace_name, held=len(held), running=sum(1 for flight in held if flight.flying)
+        )
 
     async def keep_pace(self) -> None:
         """Tells all workers what this one saw of the providers' pace, where it saw anything."""

@@ -45,7 +45,7 @@ class Parts:
     )  # what a job's choice of retry means here
     _jobs: dict[int, JobTerms] = field(default_factory=dict)
     _older: dict[int, JobTerms] = field(default_factory=dict)
-    _plans: dict[int, Plan] = field(default_factory=dict)
+    _plans: dict[tuple[int, str], Plan] = field(default_factory=dict)
 
     def emit(self, event: Event) -> None:
         self.bus.emit(event)
@@ -64,11 +64,11 @@ class Parts:
         self._jobs.update((job.id, job) for job in jobs)
 
     def plan(self, item: Claimed) -> Plan:
-        """The plan of an item just taken; a job has one handler, so one plan."""
-        plan = self._plans.get(item.job_id)
+        """The plan of an item just taken; the items of a job that have one handler have one plan."""
+        plan = self._plans.get((item.job_id, item.handler))
         if plan is None:
             job = self._jobs.get(item.job_id) or self._older[item.job_id]
-            plan = self._plans[item.job_id] = self._make_plan(self.registry[item.handler], job)
+            plan = self._plans[item.job_id, item.handler] = self._make_plan(self.registry[item.handler], job)
         return plan
 
     def _make_plan(self, handler: Handler, job: JobTerms) -> Plan:

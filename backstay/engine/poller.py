@@ -45,7 +45,10 @@ class Poller:
         for item in taken.items:
             outcome = answers.get(item.provider_task_id or "", Running())
             if item.stop_reason == StopReason.CANCEL and isinstance(outcome, Running):
-                outcome = await self._cancel(handler, item)
+                await self._cancel(handler, item)
+                outcome = Stopped()
+            elif item.stop_reason == StopReason.MOVE and isinstance(outcome, Running):
+                await self._cancel(handler, item)  # what comes of it is polled for as before
             self._settler.put(item, parts.plan(item), outcome, started)
         return len(taken.items)
 
@@ -63,9 +66,8 @@ class Poller:
         await self._gate.observe_calls(handler, [Call(started_at, started_at, ok)])
         return answers
 
-    async def _cancel(self, handler: TaskHandler, item: Claimed) -> Outcome:
+    async def _cancel(self, handler: TaskHandler, item: Claimed) -> None:
         try:
             await ask_provider(self._parts, lambda: handler.cancel(item.provider_task_id or ""))
         except Exception as error:
             self._parts.emit(Trouble(f"cancel at {handler.provider}", failure_of_exception(error).message))
-        return Stopped()

@@ -34,8 +34,10 @@ class Sweeper:
 
     async def run_once(self) -> None:
         """One sweep: job limits first, then deadlines, stopped jobs, paused ones and the health of held providers."""
-        for step in (self.stop_overdue, self.expire, self.end_stopped, self.park, self._gate.refresh, self._gate.heal):
+        for step in (self.stop_overdue, self.expire, self.end_stopped, self.move_late, self.park):
             await self._past_trouble(step)
+        for look in (self._gate.refresh, self._gate.heal):
+            await self._past_trouble(look)
 
     async def _past_trouble(self, step: Callable[[], Awaitable[None]]) -> None:
         try:
@@ -75,6 +77,12 @@ class Sweeper:
                 self._parts.emit(ItemsStopped(job_id, swept.items, state))
             self._tell_ended(swept.ended_jobs)
             if not swept.more:
+                break
+
+    async def move_late(self) -> None:
+        """What a handler has not done by the time it was given goes to the next."""
+        for _ in range(PASSES_MAX):
+            if not await self._parts.store.move_late():
                 break
 
     async def park(self) -> None:

@@ -53,7 +53,7 @@ class BatchHandler(TaskLane):
         rules = rules or Rules(retry=RETRY, timeout_seconds=min(RUN_SECONDS, endpoint.timeout_seconds))
         super().__init__(endpoint, wire, rules, askable=True, clock=clock)
         tasks = Tasks()
-        seconds = self.rules.timeout_seconds or seconds
+        seconds = self.rules.timeout_seconds or RUN_SECONDS
         self._api = BatchApi(wire, self.require_answer)
         self._lookup = Lookup(self._api, self.clock, tasks)
         self._harvests = Harvests(self._api, self._lookup, self.price_of, self.clock, tasks)

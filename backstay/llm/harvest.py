@@ -18,7 +18,11 @@ from backstay.llm.replies import PriceOf, failure_of_error, read_reply
 from backstay.llm.wire import Reply
 
 # A line that was never run; its request was not paid for.
-_UNDONE: Final = {"batch_expired": ErrorCode.GW_TIMEOUT, "batch_cancelled": ErrorCode.GW_5XX}
+# Someone cancelled the batch: that says nothing against the provider or the request, and costs no attempt.
+_UNDONE: Final = {
+    "batch_expired": (ErrorCode.GW_TIMEOUT, FailureKind.INFRASTRUCTURE),
+    "batch_cancelled": (ErrorCode.GW_5XX, FailureKind.THROTTLED),
+}
 _TOKEN_LIMIT: Final = "token_limit"
 
 
@@ -142,7 +146,7 @@ def _undone(error: object) -> Failed:
     code = error.get("code") if isinstance(error, dict) else None
     if isinstance(error, dict) and code in _UNDONE:
         message = _sentence(str(code), str(error.get("message")))
-        return _ended(Failure(_UNDONE[code], FailureKind.INFRASTRUCTURE, message))
+        return _ended(Failure(*_UNDONE[code], message))
     return _ended(failure_of_error(error))
 
 

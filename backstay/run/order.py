@@ -31,6 +31,13 @@ class Order:
     label: str | None = None
 
     @property
+    def move_seconds(self) -> float | None:
+        """After this time what the batches have not done is called: the last quarter of the deadline is left for it."""
+        if self.call_instead is None or self.deadline_seconds is None:
+            return None
+        return self.deadline_seconds * 3 / 4
+
+    @property
     def slots(self) -> int:
         """How many requests the run's own worker holds at once."""
         return self.concurrency if self.endpoint.lane is not Lane.BATCH else BATCH_REQUESTS_MAX

@@ -23,7 +23,7 @@ class Submission:
         self._order = order
         self._source = source
         self._surveyed = surveyed
-        endpoint = order.endpoint
+        endpoint = order.endpoints[-1]  # where a request may end up at last, and cost most
         prices = PriceList(endpoint.base_url, endpoint.lane, given_price(endpoint), order.output_tokens_default)
         self._scales = Scales(prices, order.budget_micros is not None)
         self._key = ""
@@ -81,6 +81,8 @@ class Submission:
             deadline_seconds=order.deadline_seconds,
             label=order.label,
             budget_micros=order.budget_micros,
+            handler_then=None if order.call_instead is None else order.call_instead.name,
+            move_seconds=order.move_seconds,
         )
         items = self._items(client)
         job = await client.submit(order.endpoint.name, items, options, str, wake, self._tell_opened)

@@ -113,6 +113,9 @@ class Store:
     async def expire(self) -> Swept:
         return await self._db.write(sweep.expire)
 
+    async def move_late(self) -> int:
+        return await self._db.write(sweep.move_late)
+
     async def stop_overdue(self) -> list[int]:
         return await self._db.write(sweep.stop_overdue)
 

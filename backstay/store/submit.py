@@ -28,6 +28,8 @@ class NewJob:
     idempotency_key: str | None = None
     label: str | None = None
     budget_micros: int | None = None
+    handler_then: str | None = None  # who does what is not done in time
+    move_ms: int | None = None
 
 
 class OpenJob(NamedTuple):

@@ -39,6 +39,17 @@ def stop_overdue() -> Script[list[int]]:
     return [row[0] for row in rows]
 
 
+def move_late() -> Script[int]:
+    """Hands over a chunk of each job whose handler has had its time; returns how many items changed hands."""
+    moved = 0
+    for job_id, handler, handler_then in (yield Ask("late_jobs", {"n": JOBS_MAX})):
+        first, after = item_range(job_id)
+        values = {"first": first, "after": after, "handler": handler, "handler_then": handler_then, "n": CHUNK_ITEMS}
+        moved += len((yield Ask("move_items", values)))
+        yield Ask("poll_soon", values)  # its tasks at the provider are to be cancelled there
+    return moved
+
+
 def stopping(after: int) -> Script[list[tuple[int, StopReason]]]:
     rows = yield Ask("stopping_jobs", {"n": JOBS_MAX, "after": after})
     return [(row[0], StopReason(row[1])) for row in rows]

@@ -154,7 +154,7 @@ async def lane(
         rig.wire = Wire(rig.endpoint, KEY, connections_max=50)
         await rig.wire.open()
         rig.restart()
-        await rig.store.set_pace(rig.handler.provider, (None, None), 80_000)
+        await rig.store.set_pace(rig.handler.pace_name, (None, None), 80_000)
         try:
             yield rig
         finally:

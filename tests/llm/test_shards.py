@@ -30,10 +30,13 @@ class Sent:
 
     def __init__(self) -> None:
         self.shards: list[Shard] = []
+        self.two = asyncio.Event()
         self.go_on = asyncio.Event()
 
     async def __call__(self, shard: Shard) -> Batched | Failed:
         self.shards.append(shard)
+        if len(self.shards) == 2:
+            self.two.set()
         await self.go_on.wait()
         return MADE
 
@@ -69,8 +72,7 @@ async def test_a_full_shard_is_sent_at_once_and_the_next_one_gathers_meanwhile()
     gatherer = Gatherer(sent, Clock(), Tasks(), quiet_seconds=60)
     joins = await joined(gatherer, 5, ShardBounds(requests_max=2))
     async with asyncio.timeout(5):
-        while len(sent.shards) < 2:
-            await asyncio.sleep(0)
+        await sent.two.wait()
     assert sent.sizes == [2, 2]
     sent.go_on.set()
     assert await asyncio.gather(*joins[:4]) == [MADE] * 4

@@ -19,6 +19,7 @@ from backstay.store import schema
 
 TABLES = {"jobs", "items", "requests", "attempts", "events", "providers", "workers", "endpoints", "paces", "copies"}
 INDEXES = {
+    "ix_jobs_move",
     "ix_jobs_short",
     "uq_jobs_key",
     "ix_jobs_held",

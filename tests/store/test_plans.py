@@ -52,8 +52,8 @@ VALUES: dict[str, Any] = {
         "cursor": FIRST,
         "after": AFTER,
     },
-    **dict.fromkeys(("provider", "spec", "place", "claims"), "w"),
-    **dict.fromkeys(("concurrency", "ceiling", "requests_at", "tokens_at", "resume_at", "budget_micros"), 1),
+    **dict.fromkeys(("provider", "spec", "place", "claims", "handler_then"), "w"),
+    **dict.fromkeys(("concurrency", "ceiling", "requests_at", "tokens_at", "resume_at", "budget_micros", "move_ms"), 1),
     **{"requests_per_minute": None, "tokens_per_minute": None, "last": IDS[-1]},
     **{"before": AFTER, "parked_at": parked_at(PAUSED_JOB), "now": NOW_MS, "batch": "[]"},
 }

@@ -197,3 +197,14 @@ def test_the_same_command_again_has_nothing_to_do_and_pays_nothing(tmp_path: Pat
         assert run.finish() == 0, run.log
         assert (tmp_path / "results.jsonl").read_bytes() == before
         assert provider.bill()["charged"] == 50
+
+
+def test_the_cheapest_lane_moves_what_the_batches_cannot_do_in_time_to_calls(tmp_path: Path, file_url: str) -> None:
+    with practice("--seed", "12", "--batch-seconds", "300") as provider:
+        run = rehearse(tmp_path, provider, file_url, "--lane", "cheapest", "--deadline", "64s", "--timeout", "10")
+        run.requests(200)
+        assert run.finish() == 0, run.log
+        run.check_complete(200)
+        bill = provider.bill()
+        assert (bill["charged"], paid_again(bill)) == (200, 0)
+        assert provider.counts()["statuses"]["200"] > 100, "most were called in the end"

@@ -111,7 +111,8 @@ UPDATE items SET fence = fence + 1, leased_by = :worker, due_at = {now} + :lease
 WHERE id {in picked}
 RETURNING id, job_id, handler, state, fence, attempt_count, round, rescues, repeats, ask_first, queued_at, deadline_at,
     {now} AS claimed_at, last_attempt_at AS started_at, provider_task_id, account,
-    (SELECT stop_reason FROM jobs WHERE jobs.id = items.job_id) AS stop_reason, '' AS body, reserved_micros;
+    (SELECT CASE WHEN stop_reason IS NULL AND move_at <= {now} THEN 'move' ELSE stop_reason END
+     FROM jobs WHERE jobs.id = items.job_id) AS stop_reason, '' AS body, reserved_micros;
 
 -- name: rescue
 -- Items whose holder is gone. One that can be asked about is left until a request of the lost holder must have landed.

@@ -3,9 +3,10 @@
 -- name: create_job
 -- A new job, or nothing when the owner has used this idempotency key before.
 INSERT INTO jobs (owner, handler, state, priority, retry, delivery, label, ref_seed, idempotency_key, total, digest,
-                  sealed, created_at, timeout_ms, timeout_at, deadline_at, budget_micros)
+                  sealed, created_at, timeout_ms, timeout_at, deadline_at, budget_micros, handler_then, move_at)
 VALUES (:owner, :handler, 'queued', :priority, :retry, :delivery, :label, :ref_seed, :idempotency_key, :total, :digest,
-        :sealed, {now}, :job_timeout_ms, {now} + :job_timeout_ms, {now} + CAST(:deadline_ms AS bigint), :budget_micros)
+        :sealed, {now}, :job_timeout_ms, {now} + :job_timeout_ms, {now} + CAST(:deadline_ms AS bigint), :budget_micros,
+        :handler_then, {now} + CAST(:move_ms AS bigint))
 ON CONFLICT (owner, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
 RETURNING id, created_at, total, digest, sealed, priority, deadline_at;
 
@@ -70,7 +71,8 @@ INSERT INTO endpoints (name, spec, created_at) VALUES (:name, :spec, {now}) ON C
 -- name: open_endpoints
 -- Where the requests of unfinished jobs go.
 SELECT endpoints.name, endpoints.spec FROM endpoints
-WHERE name IN (SELECT handler FROM jobs WHERE state IN ('queued', 'running', 'paused')) ORDER BY name;
+WHERE name IN (SELECT handler FROM jobs WHERE state IN ('queued', 'running', 'paused'))
+   OR name IN (SELECT handler_then FROM jobs WHERE state IN ('queued', 'running', 'paused')) ORDER BY name;
 
 -- name: all_endpoints
 SELECT name, spec FROM endpoints ORDER BY created_at, name;

@@ -39,6 +39,19 @@ UPDATE jobs SET held = 1, stop_reason = 'timeout'
 WHERE id {in picked}
 RETURNING id;
 
+-- name: late_jobs
+-- Jobs whose handler has had its time: what is left goes to another.
+SELECT id, handler, handler_then FROM jobs
+WHERE move_at IS NOT NULL AND state IN ('queued', 'running', 'paused') AND move_at <= {now} ORDER BY move_at LIMIT :n;
+
+-- name: move_items
+-- A chunk of a late job's waiting items changes hands.
+WITH picked AS MATERIALIZED (
+    SELECT id FROM items WHERE id >= :first AND id < :after AND state = 'queued' AND handler = :handler
+    ORDER BY id LIMIT :n {skip_locked}
+)
+UPDATE items SET handler = :handler_then WHERE id {in picked} AND state = 'queued' RETURNING id;
+
 -- name: stopping_jobs
 -- Jobs that were stopped and still have items to end.
 SELECT id, stop_reason FROM jobs WHERE held = 1 AND stop_reason IS NOT NULL AND id > :after ORDER BY id LIMIT :n;

@@ -18,6 +18,11 @@ def upgrade() -> None:
         op.add_column("jobs", sa.Column(name, sa.BigInteger(), nullable=False, server_default="0"))
     # Its next item does not fit under the ceiling: the claim passes the job over until something is refunded.
     op.add_column("jobs", sa.Column("short", sa.SmallInteger(), nullable=False, server_default="0"))
+    # Who does what the handler has not done by then.
+    op.add_column("jobs", sa.Column("handler_then", sa.Text()))
+    op.add_column("jobs", sa.Column("move_at", sa.BigInteger()))
+    moving = sa.text("move_at IS NOT NULL AND state IN ('queued', 'running', 'paused')")
+    op.create_index("ix_jobs_move", "jobs", ["move_at"], postgresql_where=moving, sqlite_where=moving)
     condition = sa.text("short = 1")
     op.create_index("ix_jobs_short", "jobs", ["id"], postgresql_where=condition, sqlite_where=condition)
     op.add_column("items", sa.Column("cost_micros", sa.BigInteger()))  # the worst that one call can cost
@@ -58,5 +63,6 @@ def downgrade() -> None:
     for name in ("cost_micros", "tokens", "reserved_micros"):
         op.drop_column("items", name)
     op.drop_index("ix_jobs_short")
-    for name in ("budget_micros", *JOB_MICROS, *JOB_TOKENS, "short"):
+    op.drop_index("ix_jobs_move")
+    for name in ("budget_micros", *JOB_MICROS, *JOB_TOKENS, "short", "handler_then", "move_at"):
         op.drop_column("jobs", name)

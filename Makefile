@@ -19,8 +19,8 @@ help: ## List the targets
 install: $(STAMP) ## Make .venv with the locked dependencies and Backstay itself
 	@:
 
-run: install ## Run the example: a provider that fails, and a bill that stays right
-	@$(BIN)/python examples/faulty_provider.py
+run: install ## Run a file of requests at a provider that fails, kill it, go on, and see the bill
+	@$(BIN)/python examples/rehearsal.py
 
 test: install lint ## Lint, then run every test but the slow ones
 	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"

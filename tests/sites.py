@@ -68,8 +68,8 @@ class Site:
         """Makes a used PostgreSQL database as good as new; an SQLite file is new."""
         if self.is_postgres:
             await self.rows(
-                "TRUNCATE jobs, items, requests, attempts, events, providers, workers, endpoints, paces, copies, test_clock "
-                "RESTART IDENTITY"
+                "TRUNCATE jobs, items, requests, attempts, events, providers, workers, endpoints, paces, copies, "
+                "test_clock RESTART IDENTITY"
             )
             await self.rows(f"INSERT INTO test_clock VALUES ({self.clock.ms})")
 

@@ -1,5 +1,6 @@
 """`backstay run`: a file of requests in, a file of results out; the same command again goes on where it was."""
 
+import sys
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ from backstay.cli import access, output
 from backstay.cli.command import Command, db_option, json_option
 from backstay.cli.request_options import RequestOptions, request_options, tell_bad_lines
 from backstay.cli.run_options import RunOptions, run_options
+from backstay.core.errors import UsageError
 
 if TYPE_CHECKING:
     from backstay.app import Backstay
@@ -61,6 +63,8 @@ def run(
     """
     from backstay.llm.intake import open_source, survey
 
+    if as_json and out == "-":
+        raise UsageError("--json and --out - would both write to stdout", hint="name a file: --out results.jsonl")
     order = terms.order(
         out=out or default_out(file), errors=errors, ordered=ordered, retry_failed=retry_failed, label=label or file
     )
@@ -91,6 +95,7 @@ def opened(db: str | None) -> "Backstay":
 async def _go(app: "Backstay", order: "Order", source: "Source", surveyed: "Survey", as_json: bool) -> "Summary":
     from backstay.cli.running import Signals
     from backstay.clock import collect_rarely
+    from backstay.run.output import is_stream
     from backstay.run.run import Run
     from backstay.run.view import viewing
 
@@ -98,7 +103,7 @@ async def _go(app: "Backstay", order: "Order", source: "Source", surveyed: "Surv
     run = Run(app, order, source, surveyed)
 
     def show(job_id: int) -> "AbstractContextManager[View]":
-        return viewing(job_id, order.label or "", as_json, plain=str(order.out) == "-")
+        return viewing(job_id, order.label or "", as_json, plain=is_stream(order.out) and sys.stdout.isatty())
 
     def ask() -> None:
         output.note("backstay: stopping; what is under way may finish. Ctrl-C again stops at once, and loses nothing.")

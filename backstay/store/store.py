@@ -61,7 +61,7 @@ class Store:
     # submit
 
     async def open_job(self, job: NewJob, chunk: Chunk) -> OpenJob:
-        plain = chunk.weights is None and job.budget_micros is None
+        plain = chunk.weights is None and job.budget_micros is None and job.handler_then is None
         if self._db.dialect.chained and plain and chunk.last and len(chunk.bodies) <= FEW_ROWS_MAX:
             return await self._db.single(lambda: submit.open_small_job(job, chunk))
         return await self._db.write(lambda: submit.open_job(job, chunk))

@@ -75,7 +75,7 @@ def test_both_files_are_read_and_a_success_wins_over_all_else() -> None:
         ({"status_code": 500, "body": "oh"}, None, "GW_5XX", FailureKind.INFRASTRUCTURE),
         ({"status_code": 401, "body": {}}, None, "FORBIDDEN", FailureKind.HELD),
         (None, {"code": "batch_expired", "message": "late"}, "GW_TIMEOUT", FailureKind.INFRASTRUCTURE),
-        (None, {"code": "batch_cancelled", "message": None}, "GW_5XX", FailureKind.INFRASTRUCTURE),
+        (None, {"code": "batch_cancelled", "message": None}, "GW_5XX", FailureKind.THROTTLED),
         (None, {"code": "invalid_prompt", "message": "no"}, "GW_4XX", FailureKind.BUSINESS),
         (None, "words", "GW_5XX", FailureKind.INFRASTRUCTURE),
         (None, None, "UNKNOWN", FailureKind.UNKNOWN),
@@ -112,9 +112,11 @@ def test_a_line_that_breaks_off_is_an_unknown_outcome(cut: int) -> None:
     assert failed(harvest(line(A, GOOD)[:cut])).failure.kind is FailureKind.UNKNOWN
 
 
-@pytest.mark.parametrize("status", ["expired", "cancelled"])
-def test_what_a_batch_left_undone_was_not_paid_for_unless_its_results_are_gone(status: str) -> None:
-    assert failed(harvest(batch=view(status))).failure.kind is FailureKind.INFRASTRUCTURE
+@pytest.mark.parametrize(
+    ("status", "kind"), [("expired", FailureKind.INFRASTRUCTURE), ("cancelled", FailureKind.THROTTLED)]
+)
+def test_what_a_batch_left_undone_was_not_paid_for_unless_its_results_are_gone(status: str, kind: FailureKind) -> None:
+    assert failed(harvest(batch=view(status))).failure.kind is kind
     assert failed(harvest(batch=view(status), whole=False)).failure.kind is FailureKind.UNKNOWN
 
 

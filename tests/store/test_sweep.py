@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from backstay.core.ids import item_id
+from backstay.core.outcomes import Submitted
 from backstay.core.states import ItemState, JobState, StopReason
 from backstay.store import sweep
 from backstay.store.queries import statements
@@ -175,3 +176,17 @@ def test_no_statement_deletes_work() -> None:
     """What is stuck is taken up again or fails with a reason; only workers' own records are ever forgotten."""
     deleting = {name for name, text in statements() if "DELETE" in text.upper()}
     assert deleting <= {"forget_workers"}
+
+
+async def test_what_a_handler_has_not_done_by_its_time_goes_to_the_next(scene: Scene) -> None:
+    job = await scene.submit(3, handler_then="other", move_ms=60_000)
+    [first, *_] = await scene.claim(1)
+    assert await scene.store.move_late() == 0
+    await scene.site.advance(60)
+    assert await scene.store.move_late() == 2
+    assert await scene.store.move_late() == 0
+    assert len(await scene.claim(handler="other")) == 2
+    await scene.settle(first, Submitted("task-1", ""))
+    await scene.site.advance(60)
+    [task] = (await scene.store.poll("echo", "", 10, "w9", 90_000)).items
+    assert (task.job_id, task.stop_reason) == (job, "move")

@@ -11,13 +11,31 @@ import pytest
 from tests.house.sources import ROOT
 
 
-def run(example: str, folder: Path) -> str:
+def ran(example: str, folder: Path) -> "subprocess.CompletedProcess[str]":
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, str(ROOT / "examples" / example)]
     ran = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=120)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert ran.stderr == ""
-    return ran.stdout
+    return ran
+
+
+def run(example: str, folder: Path) -> str:
+    ended = ran(example, folder)
+    assert ended.stderr == ""
+    return ended.stdout
+
+
+def test_the_rehearsal_is_killed_goes_on_and_ends_with_every_result_and_a_bill_that_agrees(tmp_path: Path) -> None:
+    for _ in range(2):  # a second time in the same folder
+        ended = ran("rehearsal.py", tmp_path)
+        assert "killed with -9" in ended.stdout
+        assert "300 of 300 requests succeeded" in ended.stderr
+        assert "results     300, 0 of them twice" in ended.stdout
+        assert "\x1b" not in ended.stdout + ended.stderr, "no animation off a terminal"
+    results = re.search(r"look at the results: (.*)", ended.stdout)
+    assert results is not None
+    assert len((tmp_path / results[1]).read_text().splitlines()) == 300
+    assert_there(re.findall(r"and at the job: +.venv/bin/backstay (.*)", ended.stdout), tmp_path)
 
 
 def test_the_faulty_provider_is_paid_once_for_everything_though_a_worker_is_killed(tmp_path: Path) -> None:
@@ -28,12 +46,14 @@ def test_the_faulty_provider_is_paid_once_for_everything_though_a_worker_is_kill
         assert "failed    8 NOT_PDF" in said
         assert "paid      392 calls, 0 of them twice" in said
         assert "\x1b" not in said, "no animation off a terminal"
-    assert_there(re.findall(r"look: .venv/bin/backstay (.*)", said), tmp_path)
+    looks = re.findall(r"look: .venv/bin/backstay (.*)", said)
+    assert len(looks) == 3
+    assert_there(looks, tmp_path)
 
 
 def assert_there(looks: list[str], tmp_path: Path) -> None:
     """What the example says to look at next can be looked at."""
-    assert len(looks) == 3
+    assert looks
     for look in looks:
         command = [sys.executable, "-m", "backstay", *look.split()]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}

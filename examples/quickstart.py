@@ -14,8 +14,8 @@ async def summarise(text: str) -> str:
 
 async def main() -> None:
     async with backstay, backstay.working(concurrency=10):
-        job = await backstay.submit(summarise, ["a long text", "another"], priority=5)
-        await job.wait(progress=lambda view: print(view.done, "of", view.total))
+        job = await backstay.submit(summarise, ["a long text", "another"])
+        await job.wait()
         async for result in job.results():
             print(result.item, result.state, result.value or result.message)
 

@@ -1,7 +1,7 @@
 """What every part of the engine shares: the store, the handlers, the bounds, time, chance and the bus."""
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from backstay.core.limits import Limits, reconcile_after_ms
 from backstay.core.models import Claimed, Delivery, JobTerms
 from backstay.core.outcomes import Terms
 from backstay.core.retry import NAMED, RetryPolicy
-from backstay.handlers.handler import Handler
+from backstay.handlers.handler import Handler, Rules
 from backstay.handlers.registry import Registry
 from backstay.handlers.task import TaskHandler
 from backstay.observe.bus import Bus
@@ -76,10 +76,15 @@ class Parts:
         terms = Terms(
             policy=rules.retry if job.retry is None else self.policies[job.retry],
             delivery=rules.delivery if job.delivery is None else Delivery(job.delivery),
-            limits=self.limits,
+            limits=self._limits_of(rules),
             askable=handler.askable,
         )
         return Plan(handler, job, terms, self.run_seconds(handler))
+
+    def _limits_of(self, rules: Rules) -> Limits:
+        if rules.item_timeout_seconds is None:
+            return self.limits
+        return replace(self.limits, item_timeout_seconds=rules.item_timeout_seconds)
 
     @property
     def lease_ms(self) -> int:

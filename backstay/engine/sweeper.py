@@ -128,7 +128,7 @@ class Sweeper:
         parts = self._parts
         outcome = await self._ask(handler, item)
         if outcome is None:
-            if not timed_out(item.queued_at, item.claimed_at, parts.limits):
+            if not timed_out(item.queued_at, item.claimed_at, parts.plan(item).terms.limits):
                 return  # not certain: its new lease runs out, and it is asked about again
             outcome = Failed(
                 Failure(ErrorCode.GW_TIMEOUT, FailureKind.INFRASTRUCTURE, "the provider could not be asked")

@@ -20,6 +20,7 @@ class Rules:
     delivery: Delivery = Delivery.AT_LEAST_ONCE
     timeout_seconds: float | None = None
     deadline_seconds: float | None = None
+    item_timeout_seconds: float | None = None  # the age at which an item fails, if it is another than everybody's
     concurrency: int | None = None
     breaker: BreakerPolicy = DEFAULT_POLICY
     hold_seconds: float | None = 300.0

@@ -153,21 +153,21 @@ class Gatherer:
         await asyncio.gather(*self._lives, return_exceptions=True)
 
     async def _live(self, shard: Shard) -> None:
-        await self._gather(shard)
-        if self._open.get(shard.key) is shard:
-            del self._open[shard.key]
-        if not shard.entries:
-            return
-        outcome: Batched | Failed
         try:
-            outcome = await self._send(shard)
-        except Exception as error:
-            outcome = Failed(failure_of_exception(error, self._clock.now_ms()))
-        except BaseException:
+            await self._gather(shard)
+            if self._open.get(shard.key) is shard:
+                del self._open[shard.key]
+            if shard.entries:
+                settle(shard.entries.values(), await self._outcome(shard))
+        finally:  # if it was given up, nobody knows what became of it, so nobody is told anything
             for entry in shard.entries.values():
-                entry.outcome.cancel()  # what became of it nobody knows, so nobody is told anything
-            raise
-        settle(shard.entries.values(), outcome)
+                entry.outcome.cancel()
+
+    async def _outcome(self, shard: Shard) -> Batched | Failed:
+        try:
+            return await self._send(shard)
+        except Exception as error:
+            return Failed(failure_of_exception(error, self._clock.now_ms()))
 
     async def _gather(self, shard: Shard) -> None:
         while not shard.closed.is_set():

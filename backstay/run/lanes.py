@@ -1,6 +1,7 @@
 """The lanes that are open in this process: endpoints as handlers, each with its own connections."""
 
 from contextlib import AsyncExitStack
+from dataclasses import replace
 
 from backstay.core.errors import UsageError
 from backstay.core.events import Trouble
@@ -13,6 +14,7 @@ from backstay.llm.credentials import key_of
 from backstay.llm.endpoint import Endpoint, Lane, load_endpoint
 from backstay.llm.wire import Wire
 from backstay.observe.bus import Bus
+from backstay.run.order import ITEM_SECONDS
 from backstay.store.store import Store
 
 
@@ -31,6 +33,8 @@ class Lanes:
         await wire.open()
         self._closing.push_async_callback(wire.close)
         handler = _handler(endpoint, wire)
+        # Whoever does them, a run's own worker or one that knows nothing of runs: batches take a day, outages hours.
+        handler.rules = replace(handler.rules, item_timeout_seconds=ITEM_SECONDS)
         if isinstance(handler, BatchHandler):
             self._closing.push_async_callback(handler.close)
         self._registry.add(handler)

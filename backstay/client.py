@@ -123,9 +123,7 @@ class Client:
                 if opened is None:
                     opened = await self.store.open_job(new, chunk)
                     opened_as(opened.id)
-                    if not opened.new:
-                        await self._continue(handler, opened, chunk)
-                else:
+                if chunk.position > 0 or not opened.new:
                     await self._continue(handler, opened, chunk)
                 if chunk.position == 0 or chunk.last:
                     wake()

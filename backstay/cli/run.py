@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from backstay.cli import access, output
-from backstay.cli.command import Command, db_option, json_option
+from backstay.cli.command import Command, json_option, place_options
 from backstay.cli.request_options import RequestOptions, request_options, tell_bad_lines
 from backstay.cli.run_options import RunOptions, run_options
 from backstay.core.errors import UsageError
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 @request_options
 @run_options
 @click.option("--label", metavar="TEXT", help="A name for people.")
-@db_option
+@place_options
 @json_option
 @click.pass_context
 def run(
@@ -62,15 +62,20 @@ def run(
     Exit codes: 0 every request succeeded, 3 some failed, 7 the budget is reached, 130 interrupted, 2 wrong usage.
     """
     from backstay.llm.intake import open_source, survey
+    from backstay.run.weights import Bounded
 
     if as_json and out == "-":
         raise UsageError("--json and --out - would both write to stdout", hint="name a file: --out results.jsonl")
     order = terms.order(
-        out=out or default_out(file), errors=errors, ordered=ordered, retry_failed=retry_failed, label=label or file
+        out=out or default_out(file),
+        errors=errors,
+        ordered=ordered,
+        retry_failed=retry_failed,
+        label=label or Path(file).name,
     )
     app = opened(db)
     with open_source(file, wanted.reading(terms.url)) as source:
-        surveyed = survey(source)
+        surveyed = survey(source, Bounded(order) if order.budget_micros is not None else None)
         tell_bad_lines(surveyed, wanted.skip_bad_lines)
         summary = access.run(_go(app, order, source, surveyed, as_json))
     ctx.exit(summary.exit_code)

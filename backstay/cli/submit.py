@@ -1,6 +1,7 @@
 """`backstay submit`: the lines of a file become the items of a job, all of them or none."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import click
@@ -70,10 +71,11 @@ def _queue_requests(
     from backstay.cli.run import default_out, opened
     from backstay.llm.intake import open_source, survey
     from backstay.run.submission import Submission
+    from backstay.run.weights import Bounded
 
-    order = terms.order(out=default_out(file), label=label or file)
+    order = terms.order(out=default_out(file), label=label or Path(file).name)
     with open_source(file, wanted.reading(terms.url)) as source:
-        surveyed = survey(source)
+        surveyed = survey(source, Bounded(order) if order.budget_micros is not None else None)
         tell_bad_lines(surveyed, wanted.skip_bad_lines)
 
         async def queue(client: "Client") -> int:

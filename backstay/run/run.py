@@ -73,9 +73,10 @@ class Run:
         return summary
 
     async def _revive(self, client: Client, job_id: int) -> None:
-        """A person runs it again: what held it back is tried anew, under the ceiling given now."""
+        """A person runs it again: what held it back is tried anew, under the ceiling given now, or that of before."""
         store, provider = client.store, self._order.endpoint.provider
-        await store.change_budget(job_id, client.owner, self._order.budget_micros)
+        if self._order.budget_micros is not None:
+            await store.change_budget(job_id, client.owner, self._order.budget_micros)
         known = (await store.holds()).providers.get(provider)
         if known is not None and known.state is BreakerState.HELD:
             await store.release(provider)

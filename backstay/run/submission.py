@@ -9,7 +9,6 @@ from backstay.llm.duplicates import Originals
 from backstay.llm.endpoint import Lane
 from backstay.llm.envelope import seal
 from backstay.llm.intake import Source, Survey, requests
-from backstay.llm.prices import PriceList, given_price
 from backstay.run.order import BATCH_REQUESTS_MAX, Order
 from backstay.run.weights import Scales
 
@@ -23,9 +22,7 @@ class Submission:
         self._order = order
         self._source = source
         self._surveyed = surveyed
-        endpoint = order.endpoints[-1]  # where a request may end up at last, and cost most
-        prices = PriceList(endpoint.base_url, endpoint.lane, given_price(endpoint), order.output_tokens_default)
-        self._scales = Scales(prices, order.budget_micros is not None)
+        self._scales = Scales.of(order)
         self._key = ""
         self._job_id: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._copies: list[tuple[int, int, str]] = []  # first position, line, custom_id; not yet written down

@@ -58,7 +58,6 @@ class Summary:
     repeats: int = 0
     unknown: int = 0  # requests whose outcome nobody knows
     groups: Sequence[FailureGroup] = ()
-    retry_command: str = ""
 
     @property
     def left(self) -> int:
@@ -129,6 +128,5 @@ def _advice(summary: Summary) -> Iterator[str]:
     if summary.exit_code == INTERRUPTED:
         yield "Nothing is lost. To go on, run the same command again."
     if summary.failed:
-        retry = summary.retry_command or f"backstay job retry {summary.job_id}"
-        yield f"To try what failed once more: {retry}, then run the same command again."
+        yield "To try what failed once more, run the same command with --retry-failed."
     yield f"Exit code {summary.exit_code}: {EXIT_CODES[summary.exit_code]}."

@@ -71,6 +71,14 @@ def claim(
     return Taken(items, (yield from _meet_jobs(items, met)), more, again_ms)
 
 
+def together(parts: Sequence[Taken]) -> Taken:
+    """Several claims as one."""
+    items = sorted((item for part in parts for item in part.items), key=_by_id)
+    waits = [part.again_ms for part in parts if part.again_ms is not None]
+    jobs = [job for part in parts for job in part.jobs]
+    return Taken(items, jobs, any(part.more for part in parts), min(waits, default=None))
+
+
 def _claim_paced(want: Want, provider: str, share: int, values: dict[str, Any]) -> Script[Paced]:
     """Takes no more than the provider's pace and the jobs' budgets allow, and sets the money aside, all in one."""
     pace, now = yield from locked_pace(provider)
@@ -83,7 +91,7 @@ def _claim_paced(want: Want, provider: str, share: int, values: dict[str, Any]) 
         return Paced([], share, paces.waits_ms(pace, now))
     jobs = sorted({row[1] for row in picked})
     purses = yield Ask("purses", batch=[(job_id,) for job_id in jobs])
-    found = fit([row[:3] for row in picked], dict(map(tuple, purses)))
+    found = fit([row[:3] for row in picked], {job_id: left for job_id, left in purses if left is not None})
     rows = (yield Ask("claim_picked", values, found.items)) if found.items else []
     marks = [
         (job_id, found.reserved.get(job_id, 0), int(job_id in found.short), int(job_id in found.reserved))

@@ -80,8 +80,16 @@ class Store:
         promoting: bool = True,
         room: int | None = None,
     ) -> Taken:
-        run = self._db.write if any(want.paced for want in wants) else self._db.single
-        return await run(lambda: claim.claim(wants, worker, lease_ms, met, promoting, room))
+        if not any(want.paced for want in wants):
+            return await self._db.single(lambda: claim.claim(wants, worker, lease_ms, met, promoting, room))
+        # In a transaction each: two workers that go by the same paces in another order would wait for each other.
+        parts: list[Taken] = []
+        for index, want in enumerate(wants):
+            left = None if room is None else room - sum(len(part.items) for part in parts)
+            share = None if left is None else -(-left // (len(wants) - index))
+            one = partial(claim.claim, [want], worker, lease_ms, met, promoting and index == 0, share)
+            parts.append(await self._db.write(one))
+        return claim.together(parts)
 
     async def poll(
         self, handler: str, account: str | None, items: int, worker: str, lease_ms: int, met: Collection[int] = ()

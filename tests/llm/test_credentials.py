@@ -77,7 +77,7 @@ async def test_the_key_is_nowhere_to_be_seen(odd: bytes | Answer, caplog: pytest
         try:
             shown.append(repr(await wire.post(CHAT, "{}", 5)))
         except HandlerError as error:
-            shown += traceback.format_exception(error)
+            shown += [*traceback.format_exception(error), repr(error.__cause__)]
         assert server.header("authorization") == f"Bearer {KEY}"
     assert KEY not in "".join(shown) + caplog.text
 
@@ -106,16 +106,17 @@ async def test_a_proxy_is_not_used_for_hosts_that_the_environment_excepts(monkey
 
 
 @pytest.mark.parametrize(("status", "error"), [(407, ProviderHeld), (502, Transient)])
+@pytest.mark.parametrize("login", ["", "me:pw@"])
 async def test_a_proxy_that_builds_no_tunnel_does_not_see_the_key(
-    status: int, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+    login: str, status: int, error: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with OddServer(answer("", status)).serving() as proxy:
-        monkeypatch.setenv("https_proxy", proxy.url.replace("http://", "http://me:pw@"))
+        monkeypatch.setenv("https_proxy", proxy.url.replace("http://", f"http://{login}"))
         async with wire_to("https://api.example/v1") as wire:
             with pytest.raises(error):
                 await wire.post(CHAT, "{}", 5)
     assert proxy.heads[0].startswith("CONNECT api.example:443 ")
-    assert proxy.header("proxy-authorization") == aiohttp.encode_basic_auth("me", "pw")
+    assert proxy.header("proxy-authorization") == (aiohttp.encode_basic_auth("me", "pw") if login else None)
     assert KEY not in proxy.heads[0]
 
 

@@ -89,6 +89,30 @@ async def test_a_settlement_takes_its_jobs_in_order(site: Site, store: Store, ou
     assert len((await settling).applied) == len(items)
 
 
+async def test_a_claim_holds_one_providers_pace_at_a_time(site: Site, store: Store) -> None:
+    wants = [Want(name, 5, 0, name) for name in ("one", "two")]
+    for want in wants:
+        await store.set_pace(want.handler, (None, None), concurrency=10)
+        await store.open_job(new_job(handler=want.handler), chunk(0, 3, last=True))
+    async with holding(site, "SELECT FROM paces WHERE provider = 'two' FOR UPDATE"):
+        claiming = asyncio.create_task(store.claim(wants, "w1:1", LEASE_MS, room=4))
+        await somebody_waits(site)
+        assert await site.rows("SELECT provider FROM paces FOR UPDATE SKIP LOCKED") == [("one",)]
+    assert [item.handler for item in (await claiming).items] == ["one", "one", "two", "two"]
+
+
+async def test_a_claim_takes_all_its_jobs_in_order_with_and_without_a_ceiling(site: Site, store: Store) -> None:
+    await store.set_pace("echo", (None, None), concurrency=10)
+    for budget in (None, 1_000):
+        weighed = chunk(0, 1, last=True)._replace(weights=[(10, 1)])
+        await store.open_job(new_job(budget_micros=budget), weighed)
+    async with holding(site, "SELECT FROM jobs WHERE id = 1 FOR UPDATE"):
+        claiming = asyncio.create_task(store.claim([Want("echo", 5, 0, "echo")], "w1:1", LEASE_MS))
+        await somebody_waits(site)
+        assert await site.rows("SELECT id FROM jobs FOR UPDATE SKIP LOCKED") == [(2,)]
+    assert [item.reserved for item in (await claiming).items] == [10, 10]
+
+
 async def test_a_statement_that_stands_alone_is_tried_again_by_itself(postgres_url: str) -> None:
     """What fails is the second handler's claim: what the first won is neither lost nor claimed again."""
     site = Site(postgres_url, Ticker())

@@ -76,9 +76,10 @@ RETURNING items.id, job_id, handler, state, fence, attempt_count, round, rescues
     CAST(NULL AS text) AS stop_reason, (SELECT body FROM requests WHERE item_id = items.id) AS body, reserved_micros;
 
 -- name: purses
--- What the jobs with a ceiling have left. Locked: two claims must not spend the same money.
+-- What the jobs have left, if they have a ceiling. Locked: two claims must not spend the same money. And all of them, in
+-- order, because the claim changes them all.
 SELECT id, budget_micros - spent_micros - reserved_micros - unknown_micros AS left_micros
-FROM jobs WHERE id IN (SELECT id FROM {batch(id bigint)}) AND budget_micros IS NOT NULL ORDER BY id {for_update};
+FROM jobs WHERE id IN (SELECT id FROM {batch(id bigint)}) ORDER BY id {for_update};
 
 -- name: reserve
 -- Sets money aside for calls about to be made, and marks the jobs whose next item does not fit under the ceiling.

@@ -13,6 +13,11 @@ JOB_TOKENS = ("input_tokens", "output_tokens")
 
 
 def upgrade() -> None:
+    _add_columns()
+    _create_tables()
+
+
+def _add_columns() -> None:
     op.add_column("jobs", sa.Column("budget_micros", sa.BigInteger()))
     for name in (*JOB_MICROS, *JOB_TOKENS):
         op.add_column("jobs", sa.Column(name, sa.BigInteger(), nullable=False, server_default="0"))
@@ -30,6 +35,9 @@ def upgrade() -> None:
     op.add_column("items", sa.Column("reserved_micros", sa.BigInteger(), nullable=False, server_default="0"))
     # The kernel and the process namespace a worker's number is good in: there, who is dead can be told at once.
     op.add_column("workers", sa.Column("place", sa.Text(), nullable=False, server_default=""))
+
+
+def _create_tables() -> None:
     op.create_table(
         "endpoints",
         sa.Column("name", sa.Text(), primary_key=True),

@@ -144,7 +144,9 @@ def test_watch_gives_up_with_exit_code_6(shell: Shell) -> None:
 def view(done: int, state: JobState = JobState.RUNNING) -> JobView:
     words = {"owner": "me", "handler": "h", "stop_reason": None, "retry": None, "delivery": None, "label": None}
     counts = dict.fromkeys(("priority", "processing", "failed", "skipped", "cancelled", "repeats", "timeout_at"), 0)
-    times = {"created_at": 0, "started_at": None, "finished_at": None, "deadline_at": None, "idempotency_key": None}
+    counts |= dict.fromkeys(("spent_micros", "reserved_micros", "unknown_micros", "input_tokens", "output_tokens"), 0)
+    times: dict[str, object] = {"budget_micros": None, "short": False}
+    times |= {"created_at": 0, "started_at": None, "finished_at": None, "deadline_at": None, "idempotency_key": None}
     return JobView(id=1, state=state, sealed=True, total=1000, succeeded=done, **words, **counts, **times)  # type: ignore[arg-type]
 
 

@@ -114,7 +114,7 @@ class Rehearsal:
 
     @property
     def log(self) -> str:
-        return (self.folder / "run.log").read_text(errors="replace")[-4_000:]
+        return (self.folder / "run.log").read_text(errors="replace")
 
     def lines(self, name: str = "results.jsonl") -> list[dict[str, Any]]:
         file = self.folder / name

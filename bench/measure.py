@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -11,10 +13,12 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from bench.environments import python_of
 from bench.probes import PROBES, NotMeasured, Probe
+from bench.provider import KINDS, provider
 from bench.servers import NotHere, PrivateRabbitMQ, private_postgres
 
-PROBE_SECONDS_MAX = 1_200
+PROBE_SECONDS_MAX = 3_600
 HERE = Path(__file__).resolve().parent
 
 Figures = dict[str, float]
@@ -29,6 +33,9 @@ def server(kind: str) -> Iterator[str]:
     elif kind == "rabbitmq":
         with PrivateRabbitMQ() as node:
             yield node.url
+    elif kind in KINDS:
+        with provider(kind) as url:
+            yield url
     else:
         # Not the temporary folder, which may be memory: a sync would then cost nothing.
         with tempfile.TemporaryDirectory(prefix=".sqlite-", dir=HERE) as folder:
@@ -38,26 +45,44 @@ def server(kind: str) -> Iterator[str]:
 def measure(probe: Probe, quick: bool) -> Figures:
     """One figure or more from one process; NotMeasured says why there is none."""
     items = probe.items_quick if quick else probe.items
+    python = python_of(probe.environment)
+    command = [python, "-m", "bench.contestant", probe.module, probe.measure, str(items)]
     try:
-        with server(probe.server) as url:
-            return run(probe, items, url)
+        with server(probe.server) as url, tempfile.TemporaryDirectory(prefix=".scratch-", dir=HERE) as folder:
+            return figures_of(*output_of([*command, url], folder))
     except NotHere as error:
         raise NotMeasured(str(error)) from error
 
 
-def run(probe: Probe, items: int, url: str) -> Figures:
-    command = [sys.executable, "-m", "bench.contestant", probe.module, probe.measure, str(items), url]
+def output_of(command: list[str], folder: str) -> tuple[int, str, str]:
+    """The exit code and what was said; the contestant keeps its files in the folder."""
+    process = subprocess.Popen(
+        command,
+        cwd=HERE.parent,
+        env={**os.environ, "TMPDIR": folder},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
     try:
-        done = subprocess.run(
-            command, cwd=HERE.parent, capture_output=True, text=True, timeout=PROBE_SECONDS_MAX, check=False
-        )
-    except subprocess.TimeoutExpired as error:
-        raise NotMeasured(f"no end after {PROBE_SECONDS_MAX} s") from error
+        output, errors = process.communicate(timeout=PROBE_SECONDS_MAX)
+    except BaseException as error:
+        # It has not been waited for, so the group is still its own: what it started ends with it.
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        if isinstance(error, subprocess.TimeoutExpired):
+            raise NotMeasured(f"no end after {PROBE_SECONDS_MAX} s") from error
+        raise
+    return process.returncode, output, errors
+
+
+def figures_of(code: int, output: str, errors: str) -> Figures:
     try:
-        answer = json.loads(done.stdout.strip().splitlines()[-1])
+        answer = json.loads(output.strip().splitlines()[-1])
     except (IndexError, ValueError):
-        said = done.stderr.strip().splitlines()
-        raise NotMeasured(f"exit code {done.returncode}: {said[-1] if said else 'it said nothing'}") from None
+        said = errors.strip().splitlines()
+        raise NotMeasured(f"exit code {code}: {said[-1] if said else 'it said nothing'}") from None
     if "figures" not in answer:
         raise NotMeasured(answer["not_measured"])
     figures: Figures = answer["figures"]
@@ -70,7 +95,7 @@ def measure_all(names: list[str], quick: bool, repeat: int) -> dict[str, Figures
     reasons: dict[str, str] = {}
     for turn in range(repeat):
         for name in names:
-            if name in reasons:
+            if name in reasons or (turn and PROBES[name].once):
                 continue
             try:
                 taken[name].append(measure(PROBES[name], quick))

@@ -13,11 +13,15 @@ class NotMeasured(Exception):
 @dataclass(frozen=True)
 class Probe:
     module: str
-    server: Literal["postgres", "rabbitmq", "sqlite"]
+    server: Literal["postgres", "rabbitmq", "sqlite", "provider", "slow-provider", "practice", "faulty-practice"]
     items: int
     items_quick: int
-    measure: Literal["throughput", "latency", "memory", "claim_scale"] = "throughput"
+    measure: Literal["throughput", "latency", "memory", "claim_scale", "rate", "slow_rate", "faulty_rate"] = (
+        "throughput"
+    )
     ours: bool = False
+    environment: str | None = None
+    once: bool = False  # however many repeats are asked for
 
 
 # Items are many enough for several seconds of work at the pace of each contestant, and no more.
@@ -37,4 +41,15 @@ PROBES = {
     "dbos": Probe("bench.peers.dbos", "postgres", 2_000, 300),
     "procrastinate": Probe("bench.peers.procrastinate", "postgres", 3_000, 500),
     "huey": Probe("bench.peers.huey", "sqlite", 10_000, 2_000),
+    "run": Probe("bench.run_ours", "provider", 20_000, 2_000, "rate", ours=True),
+    "run-bare": Probe("bench.run_bare", "provider", 20_000, 2_000, "rate", ours=True),
+    "openai": Probe("bench.peers.openai", "provider", 4_000, 500, "rate", environment="openai"),
+    "curator": Probe("bench.peers.curator", "provider", 4_000, 500, "rate", environment="curator"),
+    "litellm": Probe("bench.peers.litellm", "provider", 2_000, 300, "rate", environment="litellm"),
+    "run-practice": Probe("bench.run_ours", "practice", 20_000, 2_000, "rate", ours=True),
+    "run-faults": Probe("bench.run_ours", "faulty-practice", 20_000, 2_000, "faulty_rate", ours=True),
+    "run-latency": Probe("bench.run_ours", "slow-provider", 40_000, 4_000, "slow_rate", ours=True),
+    "run-bare-latency": Probe("bench.run_bare", "slow-provider", 40_000, 4_000, "slow_rate", ours=True),
+    "run-memory": Probe("bench.run_ours", "provider", 100_000, 10_000, "rate", ours=True, once=True),
+    "run-memory-large": Probe("bench.run_ours", "provider", 1_000_000, 50_000, "rate", ours=True, once=True),
 }

@@ -52,4 +52,15 @@ ROWS = (
     Row("latency-postgres", "p50_ms", "backstay-latency", (Bar(1.0, "pgqueuer-latency", at_most=True),)),
     Row("claim-scale", "claim_time_ratio", "claim-scale", (Bar(1.5, at_most=True),)),
     Row("memory", "peak_mb", "memory", (Bar(200.0, at_most=True),)),
+    Row("run-bare", "requests_per_second", "run", (Bar(0.6, "run-bare"),)),
+    Row(
+        "run-peers",
+        "requests_per_second",
+        "run",
+        (Bar(4.0, "openai"), Bar(6.0, "curator"), Bar(10.0, "litellm")),
+    ),
+    Row("run-faults", "seconds", "run-faults", (Bar(1.5, "run-practice", at_most=True),)),
+    Row("run-latency", "requests_per_second", "run-latency", (Bar(0.9, "run-bare-latency"),)),
+    Row("run-memory", "peak_mb", "run-memory", (Bar(150.0, at_most=True),)),
+    Row("run-memory-large", "peak_mb", "run-memory-large", (Bar(1.3, "run-memory", at_most=True),)),
 )

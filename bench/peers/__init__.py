@@ -1,1 +1,1 @@
-"""One module per peer: prepare(url), then submit(n) and finish(n), which give seconds, or rate(n), which gives figures."""
+"""One module per peer: prepare(url), then submit(n) and finish(n), which give seconds, or rate(n) with its figures."""

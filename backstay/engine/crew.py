@@ -20,7 +20,7 @@ from backstay.engine.settler import Ready, Settler
 from backstay.engine.sweeper import Sweeper
 
 PROMOTE_SECONDS = 0.2
-CLAIM_PARTS = 4
+CLAIM_PARTS = 2
 CLAIM_ITEMS_MIN = 100
 TIMEOUT_CHECK_SECONDS = 1.0
 LAST_WORDS_SECONDS = 5.0
@@ -144,8 +144,9 @@ class Crew:
         self.parts.emit(WorkerStopped(self.parts.worker, self.flights.cut_short))
 
     def _observed(self, group: Sequence[Ready]) -> None:
-        if any(ready.settlement.state is ItemState.QUEUED or ready.settlement.freed for ready in group):
-            self.wake.set()  # to look when what goes back is due, or at what the money given back is enough for
+        if self.wanting or any(ready.settlement.state is ItemState.QUEUED or ready.settlement.freed for ready in group):
+            # There is room behind the settler again, something goes back, or money given back is enough for more.
+            self.wake.set()
         task = self.parts.tasks.spawn(self._observe(group))
         self._observing.add(task)
         task.add_done_callback(self._observing.discard)

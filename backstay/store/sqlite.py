@@ -7,6 +7,7 @@ import queue
 import sqlite3
 import threading
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +19,7 @@ T = TypeVar("T")
 
 BUSY_SECONDS = 30
 GROUP_SCRIPTS_MAX = 64
+LOAD_ROWS = 100
 
 _Work = tuple[Callable[[], Script[Any]], asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
 
@@ -56,8 +58,14 @@ def _ask(connection: sqlite3.Connection, asked: Ask, now_ms: int) -> list[Any]:
 
 
 def _load(connection: sqlite3.Connection, load: Load) -> list[Any]:
-    marks = ", ".join("?" * len(load.columns))
-    connection.executemany(f"INSERT INTO {load.table} ({', '.join(load.columns)}) VALUES ({marks})", load.rows)
+    """Many rows in one statement: between two statements the driver takes Python's lock, and may wait long for it."""
+    marks = f"({', '.join('?' * len(load.columns))})"
+    insert = f"INSERT INTO {load.table} ({', '.join(load.columns)}) VALUES "
+    whole = len(load.rows) - len(load.rows) % LOAD_ROWS
+    for start in range(0, whole, LOAD_ROWS):
+        rows = load.rows[start : start + LOAD_ROWS]
+        connection.execute(insert + ", ".join([marks] * LOAD_ROWS), tuple(chain.from_iterable(rows)))
+    connection.executemany(insert + marks, load.rows[whole:])
     return []
 
 

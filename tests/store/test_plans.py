@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import sqlite3
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -207,6 +208,7 @@ def _blocks(node: dict[str, Any]) -> int:
 PAUSE = f"UPDATE jobs SET state = 'paused', held = 1 WHERE id = {PAUSED_JOB}"
 PARK = f"UPDATE items SET due_at = {parked_at(PAUSED_JOB)} WHERE id BETWEEN {FIRST_PAUSED} AND {FIRST_PAUSED} + 1000000"
 FOUND_BLOCKS_MAX = CLAIMED * 4  # the item's row, read and locked, and its share of the index
+CLAIMS_MAX = 60
 CLAIM_BLOCKS_MAX = CLAIMED * 30  # with what the update does to the table and its indexes
 
 
@@ -223,13 +225,17 @@ def test_a_claim_on_postgres_passes_a_held_handler_and_a_parked_job_by(crowded: 
     crowded.run(PAUSE)
     unparked = claim_blocks(crowded)
     crowded.run(PARK)
-    first, second = claim_blocks(crowded), claim_blocks(crowded)
+    # The first claim after it still meets the entries that parking left dead in the index, and marks them so, unless
+    # an autovacuum that began before it may still want to see them.
+    parked = [claim_blocks(crowded), claim_blocks(crowded)]
+    while parked[-1][0] > FOUND_BLOCKS_MAX and len(parked) < CLAIMS_MAX:
+        time.sleep(1)
+        parked.append(claim_blocks(crowded))
     crowded.run("VACUUM items")
     vacuumed = claim_blocks(crowded)
-    print(f"blocks to find 500, and in all: {unparked=} {first=} {second=} {vacuumed=}")
-    # The first claim after it still meets the entries that parking left dead in the index, and marks them so.
-    assert second[0] <= FOUND_BLOCKS_MAX
-    assert second[1] <= CLAIM_BLOCKS_MAX
+    print(f"blocks to find 500, and in all: {unparked=} {parked=} {vacuumed=}")
+    assert parked[-1][0] <= FOUND_BLOCKS_MAX
+    assert parked[-1][1] <= CLAIM_BLOCKS_MAX
     assert vacuumed[0] <= FOUND_BLOCKS_MAX
 
 

@@ -70,7 +70,7 @@ UPDATE items SET
     state = 'submitting', fence = fence + 1, leased_by = :worker, lease_expires_at = {now} + :lease_ms,
     reconcile_after = {now} + :reconcile_ms, last_attempt_at = {now}, reserved_micros = batch.reserved
 FROM {batch(id bigint, reserved bigint)}
-WHERE items.id = batch.id AND coalesce(items.state, '') = 'queued'
+WHERE items.id = batch.id AND CASE WHEN items.state = 'queued' THEN 1 ELSE 0 END <> 0
 RETURNING items.id, job_id, handler, state, fence, attempt_count, round, rescues, repeats, ask_first, queued_at, deadline_at,
     last_attempt_at AS claimed_at, last_attempt_at AS started_at, provider_task_id, account,
     CAST(NULL AS text) AS stop_reason, (SELECT body FROM requests WHERE item_id = items.id) AS body, reserved_micros;
@@ -141,7 +141,7 @@ RETURNING job_id, reserved_micros;
 -- passed over: that transaction may want the items held here next, and each would wait for the other.
 WITH picked AS MATERIALIZED (
     SELECT items.id FROM items JOIN {batch(id bigint, fence bigint)} ON items.id = batch.id AND items.fence = batch.fence
-    WHERE coalesce(items.state, '') = 'submitting' {skip_locked}
+    WHERE CASE WHEN items.state = 'submitting' THEN 1 ELSE 0 END <> 0 {skip_locked}
 )
 UPDATE items SET lease_expires_at = {now} + :lease_ms
 WHERE id {in picked}
@@ -150,14 +150,14 @@ RETURNING id, fence;
 -- name: held_still
 -- Which of these items are still their holder's. An item missing from the answer is lost.
 SELECT items.id, items.fence FROM items JOIN {batch(id bigint, fence bigint)} ON items.id = batch.id AND items.fence = batch.fence
-WHERE coalesce(items.state, '') = 'submitting';
+WHERE CASE WHEN items.state = 'submitting' THEN 1 ELSE 0 END <> 0;
 
 -- name: report_progress
 -- How far running items are, said by their holder. What is in other hands just now is passed over, as in extend.
 WITH picked AS MATERIALIZED (
     SELECT items.id, batch.progress FROM items
     JOIN {batch(id bigint, fence bigint, progress bigint)} ON items.id = batch.id AND items.fence = batch.fence
-    WHERE coalesce(items.state, '') = 'submitting' {skip_locked}
+    WHERE CASE WHEN items.state = 'submitting' THEN 1 ELSE 0 END <> 0 {skip_locked}
 )
 UPDATE items SET progress = picked.progress
 FROM picked

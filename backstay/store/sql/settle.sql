@@ -2,8 +2,9 @@
 
 -- name: settle_items
 -- What became of claimed items that share a fate. Guarded by state and fence: an item missing from the answer was lost.
--- The state is compared behind coalesce to keep PostgreSQL off the partial indexes on it: it would join every leased item
--- with every row of the batch, where one probe of the primary key for each row is meant.
+-- The state is compared inside CASE, where PostgreSQL cannot guess how many rows that leaves. It would guess from old
+-- statistics that hardly any item is leased, and join every leased item, or every item, with every row of the batch, where
+-- one probe of the primary key for each row is meant.
 -- Who has given an item up holds no lease: the same settlement, sent again because its answer was lost, changes nothing.
 UPDATE items SET
     state = :state,
@@ -19,7 +20,7 @@ UPDATE items SET
     finished_at = CASE WHEN :state IN ('succeeded', 'failed', 'skipped', 'cancelled') THEN {now} END,
     timed_out_at = CASE WHEN :timed_out = 1 THEN {now} END
 FROM {batch(id bigint, fence bigint, delay_ms bigint, provider_task_id text)}
-WHERE items.id = batch.id AND items.fence = batch.fence AND coalesce(items.state, '') = :was AND items.leased_by IS NOT NULL
+WHERE items.id = batch.id AND items.fence = batch.fence AND CASE WHEN items.state = :was AND items.leased_by IS NOT NULL THEN 1 ELSE 0 END <> 0
   AND :was IN ('submitting', 'processing') AND (:was = 'submitting' OR :state <> 'submitting')
 RETURNING items.id, items.fence;
 
@@ -76,7 +77,7 @@ WITH few AS MATERIALIZED (
         finished_at = CASE WHEN :state IN ('succeeded', 'failed', 'skipped', 'cancelled') THEN {now} END,
         timed_out_at = CASE WHEN :timed_out = 1 THEN {now} END
     FROM few
-    WHERE items.id = few.id AND items.fence = few.fence AND coalesce(items.state, '') = :was AND items.leased_by IS NOT NULL
+    WHERE items.id = few.id AND items.fence = few.fence AND CASE WHEN items.state = :was AND items.leased_by IS NOT NULL THEN 1 ELSE 0 END <> 0
       AND :was IN ('submitting', 'processing') AND (:was = 'submitting' OR :state <> 'submitting')
     RETURNING items.id, items.fence, items.job_id
 ), tried AS (

@@ -23,8 +23,9 @@ PRIORITY_MAX = 9
 DEADLINE_SECONDS_MAX = 366 * 86_400
 BODY_CHARACTERS_MAX = 64 * 1024 * 1024
 CHUNK_CHARACTERS = 8 * 1024 * 1024
-WAIT_SECONDS_FIRST = 0.001
+WAIT_SECONDS_MIN = 0.0005
 WAIT_SECONDS_MAX = 0.1
+WAIT_SHARE = 0.1  # of the time waited so far: the end is known that much late, and a long wait asks seldom
 
 Items = Iterable[Any] | AsyncIterable[Any]
 
@@ -229,8 +230,8 @@ class Job:
     ) -> JobView:
         """Returns when the job has ended; tells its progress whenever it changed."""
         clock = self._client.clock
-        end = None if timeout_seconds is None else clock.monotonic() + timeout_seconds
-        pause, seen = WAIT_SECONDS_FIRST, None
+        begun, seen = clock.monotonic(), None
+        end = None if timeout_seconds is None else begun + timeout_seconds
         while True:
             view = await self.show()
             if view != seen and progress is not None:
@@ -238,10 +239,10 @@ class Job:
             seen = view
             if view.ended:
                 return view
-            if end is not None and clock.monotonic() >= end:
+            now = clock.monotonic()
+            if end is not None and now >= end:
                 raise WaitTimeout(f"job {self.id} has not ended within {timeout_seconds:g} s")
-            await clock.sleep(pause)
-            pause = min(pause * 1.2, WAIT_SECONDS_MAX)
+            await clock.sleep(min(max((now - begun) * WAIT_SHARE, WAIT_SECONDS_MIN), WAIT_SECONDS_MAX))
 
     async def results(self) -> AsyncIterator[Result]:
         """Every item that has ended, in the order of submit."""

@@ -50,7 +50,9 @@ FATE: dict[str, Any] = {
 }
 LEASE: dict[str, Any] = {"handler": "noop", "n": BATCH, "worker": "bare", "lease_ms": 90_000, "reconcile_ms": 90_000}
 JOB: dict[str, Any] = {
-    **dict.fromkeys(("retry", "delivery", "label", "deadline_ms", "idempotency_key")),
+    **dict.fromkeys(
+        ("retry", "delivery", "label", "deadline_ms", "idempotency_key", "budget_micros", "handler_then", "move_ms")
+    ),
     **{"owner": "bare", "handler": "noop", "priority": 0, "ref_seed": "", "job_timeout_ms": 3_600_000},
     **{"digest": "", "sealed": 1},
 }
@@ -73,6 +75,11 @@ def attempts(rows: list[Any]) -> list[tuple[Any, ...]]:
 
 def batch(rows: list[Any]) -> list[tuple[Any, ...]]:
     return [(row[0], row[4], None, None) for row in rows]
+
+
+def counted(rows: list[Any]) -> tuple[int, ...]:
+    """What a batch of successes adds to the job's counters, in the columns of count_items."""
+    return (1, 0, len(rows), *[0] * (len(queries_for(SQLITE)["count_items"].columns) - 3))
 
 
 class SQLiteLoop:
@@ -105,7 +112,7 @@ class SQLiteLoop:
         self.connection.execute("BEGIN IMMEDIATE")
         self.ask("settle_items", batch=json.dumps(batch(rows)), **FATE)
         self.load("attempts", Attempt._fields, attempts(rows))
-        self.ask("count_items", batch=json.dumps([(1, 0, len(rows), 0, 0, 0, 0)]))
+        self.ask("count_items", batch=json.dumps([counted(rows)]))
         self.connection.execute("COMMIT")
 
 
@@ -147,7 +154,7 @@ class PostgresLoop:
         async with self.connection.transaction():
             await self.ask("settle_items", batch(rows), **FATE)
             await self.connection.copy_records_to_table("attempts", records=attempts(rows), columns=Attempt._fields)
-            await self.ask("count_items", [(1, 0, len(rows), 0, 0, 0, 0)])
+            await self.ask("count_items", [counted(rows)])
 
 
 def prepare(url: str) -> None:

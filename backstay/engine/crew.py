@@ -94,7 +94,6 @@ class Crew:
             parts.remember(taken.jobs)
             self.executor.start(taken.items, now, self.gate.probing)
             parts.emit(ItemsClaimed(parts.worker, len(taken.items)))
-            await asyncio.sleep(0)  # they go first, and then the next look
         return len(taken.items)
 
     async def disown(self) -> None:

@@ -10,7 +10,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help install run test lint format simulate bench storm clean lock
+.PHONY: help install run test lint format schema simulate bench storm clean lock
 .DELETE_ON_ERROR:
 
 help: ## List the targets
@@ -35,6 +35,11 @@ lint: install ## Check format, rules, types and layers
 format: install ## Format the code and mend what ruff can mend
 	@$(BIN)/ruff check --quiet --fix-only .
 	@$(BIN)/ruff format .
+
+schema: install ## Write the script for new SQLite databases anew, after a migration was added
+	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && $(BIN)/python -c 'import sys; from backstay.store import schema; \
+	  schema.upgrade_sqlite(sys.argv[1]); sys.stdout.write(schema.sqlite_script(sys.argv[1]))' "$$folder/new.db" \
+	  > backstay/store/migrations/head.sqlite.sql
 
 simulate: install ## Run the engine on a virtual clock under faults: make simulate SEEDS=1000
 	@$(BIN)/python -m tests.simulation $(SEEDS)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 KNOWN = ("0001", "0002")  # every revision this code knows, oldest first; a test holds it against Alembic's own list
 HEAD = KNOWN[-1]
+SQLITE_SCHEMA = "head.sqlite.sql"
 
 # Any constant will do; it keeps two migrating processes apart.
 ADVISORY_LOCK = 0x6261636B
@@ -69,13 +70,42 @@ async def postgres_version(url: str) -> str | None:
 
 async def migrate_sqlite(path: str) -> None:
     version = await asyncio.to_thread(sqlite_version, path)
+    if version is None and await asyncio.to_thread(create_sqlite, path):
+        return
     if version is None or version in KNOWN[:-1]:
-        await asyncio.to_thread(_migrate_sqlite, path)
+        await asyncio.to_thread(upgrade_sqlite, path)
     else:
         check(version)
 
 
-def _migrate_sqlite(path: str) -> None:
+def create_sqlite(path: str) -> bool:
+    """Gives an empty database the tables that the whole history ends in: to load Alembic for it takes most of a second.
+    A test holds the script against the history."""
+    script = files("backstay.store").joinpath("migrations", SQLITE_SCHEMA).read_text(encoding="utf-8")
+    connection = connect(path)
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        empty = connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
+        if empty:
+            for statement in script.split(";\n"):
+                connection.execute(statement)
+        connection.execute("COMMIT")
+    except sqlite3.Error as error:
+        raise DatabaseUnreachable(f"cannot make the tables in {Path(path).name}: {error}") from error
+    finally:
+        connection.close()
+    return empty
+
+
+def sqlite_script(path: str) -> str:
+    """What makes an empty SQLite database into one like this."""
+    connection = connect(path)
+    made = [sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid")]
+    connection.close()
+    return "".join(f"{sql};\n" for sql in (*made, f"INSERT INTO alembic_version VALUES ('{HEAD}')"))
+
+
+def upgrade_sqlite(path: str) -> None:
     from sqlalchemy import create_engine, event
     from sqlalchemy.pool import NullPool
 

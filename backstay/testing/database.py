@@ -21,7 +21,7 @@ def _template() -> sqlite3.Connection:
     made = sqlite3.connect(":memory:", check_same_thread=False)
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / "template.db")
-        schema._migrate_sqlite(path)
+        schema.create_sqlite(path)
         file = connect(path)
         file.backup(made)
         file.close()

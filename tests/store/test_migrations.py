@@ -144,3 +144,11 @@ async def test_going_down_and_up_again_leaves_the_same_schema(empty_url: str, mo
     monkeypatch.setattr(command, "upgrade", upgrade)
     await wiring.migrate(empty_url)
     assert await schema_of(empty_url) == before
+
+
+def test_a_new_sqlite_database_is_what_the_history_makes(tmp_path: Path) -> None:
+    schema.upgrade_sqlite(f"{tmp_path}/history.db")
+    made = files("backstay.store").joinpath("migrations", schema.SQLITE_SCHEMA).read_text()
+    assert made == schema.sqlite_script(f"{tmp_path}/history.db"), "run: make schema"
+    assert schema.create_sqlite(f"{tmp_path}/new.db")
+    assert schema.sqlite_script(f"{tmp_path}/new.db") == made

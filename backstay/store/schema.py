@@ -85,7 +85,7 @@ def create_sqlite(path: str) -> bool:
     connection = connect(path)
     try:
         connection.execute("BEGIN IMMEDIATE")
-        empty = connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
+        empty = bool(connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,))
         if empty:
             for statement in script.split(";\n"):
                 connection.execute(statement)

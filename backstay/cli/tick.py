@@ -55,9 +55,9 @@ def tick(
 async def _chain(app: "Backstay", depth: int, chain: bool, as_json: bool) -> int:
     from backstay.run.serving import serving
 
-    async with app, serving(app, await app.open(), app.limits.tick_concurrency):
+    async with app, serving(app, await app.open(), app.limits.tick_concurrency) as slots:
         while True:
-            report, code = await _tick(app, depth)
+            report, code = await _tick(app, depth, slots)
             if report is None:
                 return code
             _print(report, as_json)
@@ -66,7 +66,7 @@ async def _chain(app: "Backstay", depth: int, chain: bool, as_json: bool) -> int
             depth = report.depth + 1
 
 
-async def _tick(app: "Backstay", depth: int) -> "tuple[TickReport | None, int]":
+async def _tick(app: "Backstay", depth: int, slots: int) -> "tuple[TickReport | None, int]":
     """One invocation; a signal ends it early, with what runs finished or handed back."""
     import asyncio
 
@@ -77,7 +77,7 @@ async def _tick(app: "Backstay", depth: int) -> "tuple[TickReport | None, int]":
 
     client = await app.open()
     made = wiring.parts(client.store, app.handlers, app.limits, app.bus, app.settings)
-    crew = wiring.crew(app.url, made, app.limits.tick_concurrency)
+    crew = wiring.crew(app.url, made, slots)
     invocation = made.tasks.spawn(Tick(crew).run(depth))
     loop = asyncio.get_running_loop()
 

@@ -84,7 +84,8 @@ async def _serve(app: "Backstay", asked: Asked) -> int:
     with scrape.serving(metrics.registry, asked.metrics_host, asked.metrics_port):
         async with access.client_of(app) as client:
             refreshing = tasks.spawn(scrape.refresh(client, metrics)) if counting else None
-            async with serving(app, client, asked.concurrency), app.working(asked.concurrency) as working:
+            concurrency = asked.concurrency or app.limits.worker_concurrency
+            async with serving(app, client, concurrency) as slots, app.working(slots) as working:
                 await stopping.wait()
             if refreshing is not None:
                 refreshing.cancel()

@@ -11,7 +11,7 @@ from backstay.handlers.function import in_thread
 from backstay.llm.batch_api import BatchApi
 from backstay.llm.line_index import LineIndex, refs_by_number
 
-DAYS_BACK: Final = 7  # no job lives so long, unless it is told to
+DAYS_BACK: Final = 15  # no request lives so long
 FRESH_SECONDS: Final = 5.0  # how old a survey may be that says no: less than the margin before anyone asks
 WAIT_SECONDS: Final = 40.0
 FILES_REMEMBERED_MAX: Final = 200

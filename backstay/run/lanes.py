@@ -19,9 +19,9 @@ from backstay.store.store import Store
 
 
 class Lanes:
-    def __init__(self, registry: Registry, connections_max: int) -> None:
+    def __init__(self, registry: Registry, calls_max: int) -> None:
         self._registry = registry
-        self._connections_max = connections_max
+        self._calls_max = calls_max
         self._closing = AsyncExitStack()
         self._refused: set[str] = set()
 
@@ -29,7 +29,7 @@ class Lanes:
         """The handler of an endpoint; it is there from now on."""
         if endpoint.name in self._registry:
             return self._registry[endpoint.name]
-        wire = Wire(endpoint, key_of(endpoint), self._connections_max)
+        wire = Wire(endpoint, key_of(endpoint), self._calls_max)
         await wire.open()
         self._closing.push_async_callback(wire.close)
         handler = _handler(endpoint, wire)
@@ -37,6 +37,8 @@ class Lanes:
         handler.rules = replace(handler.rules, item_timeout_seconds=ITEM_SECONDS)
         if isinstance(handler, BatchHandler):
             self._closing.push_async_callback(handler.close)
+        else:
+            handler.rules = replace(handler.rules, concurrency=self._calls_max)
         self._registry.add(handler)
         return handler
 

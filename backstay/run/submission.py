@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable
 
 from backstay.client import Client, Options, Weighed
 from backstay.core.ids import item_id
+from backstay.core.pace import START_PARTS
 from backstay.llm.duplicates import Originals
 from backstay.llm.endpoint import Lane
 from backstay.llm.envelope import seal
@@ -57,7 +58,8 @@ class Submission:
         for endpoint in order.endpoints:
             await store.save_endpoint(endpoint.name, endpoint.dump())
             if endpoint.lane is Lane.BATCH:
-                await store.set_pace(endpoint.pace_name, (None, None), BATCH_REQUESTS_MAX)
+                # A pace begins with a part of what it allows, and the first batch is to be a whole one.
+                await store.set_pace(endpoint.pace_name, (None, None), BATCH_REQUESTS_MAX * START_PARTS)
             else:
                 per_minute = (order.requests_per_minute, order.tokens_per_minute)
                 await store.set_pace(endpoint.pace_name, per_minute, order.concurrency)

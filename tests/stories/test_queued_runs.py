@@ -93,3 +93,14 @@ def test_workers_beside_a_run_keep_to_its_budget_together(tmp_path: Path, url: s
         assert 0 < bill["cost_micros"] <= budget_micros
         assert 0 < len(run.lines()) < 300
         assert paid_again(bill) <= told("job", "show", "1", "--db", url)["repeats"]
+
+
+def test_a_worker_puts_more_requests_into_a_batch_than_it_would_call_at_once(tmp_path: Path, url: str) -> None:
+    with practice("--seed", "5", "--batch-seconds", "1") as provider:
+        run = queued(tmp_path, provider, url, "--lane", "batch", count=300)
+        with workers(1, url):
+            wait_until(lambda: has_ended(url), "the worker has done it")
+        batches = provider.read("/v1/batches")["data"]
+        assert [batch["request_counts"]["total"] for batch in batches] == [300]
+        assert run.finish() == 0, run.log
+        run.check_complete(300)

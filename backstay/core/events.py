@@ -49,6 +49,7 @@ class ItemsSettled:
     worker: str
     settlements: Sequence[Settlement]
     breakers: dict[str, str]  # provider -> breaker state, as the worker last saw it
+    bodies: Sequence[str] = ()  # the payloads of the same items, in the same order; empty where nobody had read one
 
 
 @dataclass(frozen=True, slots=True)

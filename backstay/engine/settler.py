@@ -12,6 +12,7 @@ from backstay.core.models import Claimed, Settlement
 from backstay.core.outcomes import Failed, Outcome
 from backstay.engine.flight import Flights
 from backstay.engine.parts import Parts, Plan
+from backstay.store.settle import Settled
 
 GROUP_ITEMS_MAX = 1_000
 BACKLOG_ITEMS_MAX = 5_000
@@ -99,7 +100,7 @@ class Settler:
                 group = [self._unstorable(group[0], error)]
         for ready in group:
             self._flights.drop(ready.item)
-        self._tell(settled.applied, settled.lost)
+        self._tell(settled, group)
         for job_id, state in settled.ended_jobs:
             self._parts.emit(JobEnded(job_id, state))
 
@@ -115,8 +116,10 @@ class Settler:
         settlement = decide(ready.item, outcome, ready.plan.terms, ready.item.claimed_at, self._parts.rng)
         return Ready(settlement, ready.item, ready.plan, outcome, unstorable=True)
 
-    def _tell(self, applied: list[Settlement], lost: list[Settlement]) -> None:
-        if applied:
-            self._parts.emit(ItemsSettled(self._parts.worker, applied, dict(self._breakers)))
-        if lost:
-            self._parts.emit(LeasesLost(self._parts.worker, tuple(settlement.id for settlement in lost)))
+    def _tell(self, settled: Settled, group: list[Ready]) -> None:
+        if settled.applied:
+            won = set(map(id, settled.applied)) if settled.lost else None
+            bodies = [ready.item.body for ready in group if won is None or id(ready.settlement) in won]
+            self._parts.emit(ItemsSettled(self._parts.worker, settled.applied, dict(self._breakers), bodies))
+        if settled.lost:
+            self._parts.emit(LeasesLost(self._parts.worker, tuple(settlement.id for settlement in settled.lost)))

@@ -100,8 +100,7 @@ class BackgroundHandler(TaskLane):
         return replace(outcome, task_ended=True) if isinstance(outcome, Failed) else outcome
 
     def _failed(self, reply: Reply, said: dict[str, Any]) -> Failed:
-        model = said.get("model")
-        usage = usage_of(said, self.price_of(model) if isinstance(model, str) else None) if said.get("usage") else None
+        usage = usage_of(said, self.price_of) if said.get("usage") else None
         failure = failure_of_error(said.get("error"), self.learn(reply).wait_ms)
         return Failed(failure, usage, task_ended=True, reply=shown(reply))
 

@@ -31,7 +31,7 @@ class Price(Protocol):
     def cost_micros(self, input_tokens: int, output_tokens: int, cached_tokens: int = 0) -> int: ...
 
 
-PriceOf = Callable[[str], Price | None]  # by the model that did the work
+PriceOf = Callable[[str, str | None], Price | None]  # by the model that did the work, and the tier it was done in
 
 
 class _Nonsense(ValueError):
@@ -53,7 +53,7 @@ def read_reply(reply: Reply, learned: Learned, price_of: PriceOf) -> Succeeded |
         message = f"the provider answered {reply.status} with {nonsense}"
         failure = Failure(ErrorCode.GW_5XX, FailureKind.UNKNOWN, message, provider_status=reply.status)
         return Failed(failure, reply=shown(reply))
-    usage = usage_of(body, price_of(model) if isinstance(model := body.get("model"), str) else None)
+    usage = usage_of(body, price_of)
     if error := body.get("error"):
         failure = replace(failure_of_error(error, learned.wait_ms), provider_status=reply.status)
         return Failed(failure, usage if "usage" in body else None, reply=shown(reply))
@@ -73,7 +73,7 @@ def failure_of_error(error: object, retry_after_ms: int | None = None) -> Failur
     return failure_of_status(status, message or "the provider reports an error without a word", retry_after_ms)
 
 
-def usage_of(body: Mapping[str, Any], price: Price | None) -> Usage:
+def usage_of(body: Mapping[str, Any], price_of: PriceOf) -> Usage:
     """What the reply says it used: of chat, responses or embeddings. What it does not say in earnest costs None."""
     said = body.get("usage")
     if not isinstance(said, dict):
@@ -85,6 +85,8 @@ def usage_of(body: Mapping[str, Any], price: Price | None) -> Usage:
         used, given, details = said.get("input_tokens"), said.get("output_tokens"), said.get("input_tokens_details")
     if type(used) is not int or type(given) is not int or not (0 <= used <= _TOKENS_MAX and 0 <= given <= _TOKENS_MAX):
         return Usage()
+    model, tier = body.get("model"), body.get("service_tier")
+    price = price_of(model, tier if isinstance(tier, str) else None) if isinstance(model, str) else None
     if price is None:
         return Usage(used, given)
     cached = details.get("cached_tokens") if isinstance(details, dict) else 0

@@ -98,10 +98,10 @@ async def ask_each(things: Iterable[T], ask: Callable[[T], Awaitable[None]], at_
 def prices_of(endpoint: Endpoint) -> PriceOf:
     """A price that is given is that of this lane; a published one of batches is lower by itself."""
     if endpoint.price is None:
-        return lambda model: price_of(model, endpoint.base_url, endpoint.lane)
+        return lambda model, tier: price_of(model, endpoint.base_url, endpoint.lane, tier)
     read, written, *cached = endpoint.price
     given = Price(read, written, cached[0] if cached else None)
-    return lambda _: given
+    return lambda _, __: given
 
 
 def object_in(reply: Reply) -> dict[str, Any] | None:

@@ -36,7 +36,7 @@ def harvest(
     *contents: bytes, batch: BatchView | None = None, whole: bool = True, named: LineIndex | None = None
 ) -> Harvest:
     price = Price(1_000_000, 2_000_000)
-    return Harvest(batch or view(), list(map(result_file, contents)), whole, named, lambda _: price)
+    return Harvest(batch or view(), list(map(result_file, contents)), whole, named, lambda _, __: price)
 
 
 def failed(of: Harvest, ref: str = A) -> Failed:

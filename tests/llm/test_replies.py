@@ -25,8 +25,14 @@ CHAT = {
 }
 
 
-def priced(model: str) -> Price | None:
-    return PRICE if model.startswith("gpt-4o-mini") else None
+DEAR = Price(300_000, 1_200_000, 150_000)
+MODEL = "gpt-4o-mini"
+
+
+def priced(model: str, tier: str | None = None) -> Price | None:
+    if not model.startswith(MODEL):
+        return None
+    return DEAR if tier == "priority" else PRICE
 
 
 def read(text: str, status: int = 200, learned: Learned = NOTHING, **headers: str) -> Succeeded | Failed:
@@ -80,7 +86,7 @@ def test_tokens_and_cost_are_taken_from_what_the_reply_says_it_used():
     ],
 )
 def test_usage_is_read_of_chat_responses_and_embeddings(used, expected):
-    assert usage_of({"usage": used}, PRICE) == (expected or Usage(10, 20, 14))
+    assert usage_of({"model": MODEL, "usage": used}, priced) == (expected or Usage(10, 20, 14))
 
 
 @pytest.mark.parametrize(
@@ -103,12 +109,17 @@ def test_usage_is_read_of_chat_responses_and_embeddings(used, expected):
     ],
 )
 def test_usage_that_is_missing_or_makes_no_sense_has_no_cost(used):
-    assert usage_of({"usage": used}, PRICE) == Usage()
+    assert usage_of({"model": MODEL, "usage": used}, priced) == Usage()
     assert isinstance(read(json.dumps({"id": "x", "model": "gpt-4o-mini", "usage": used})), Succeeded)
 
 
+def test_what_was_done_in_a_dear_tier_is_paid_at_its_price():
+    cheap, dear = (usage_of({**CHAT, "service_tier": tier}, priced).cost_micros for tier in ("default", "priority"))
+    assert (cheap, dear) == (180, 360)
+
+
 def test_an_unknown_price_is_no_cost_and_not_a_cost_of_nothing():
-    assert usage_of(CHAT, None) == Usage(1_000, 100, None)
+    assert usage_of({**CHAT, "model": "mine"}, priced) == Usage(1_000, 100, None)
     assert read(json.dumps({**CHAT, "model": "mine"})).usage == Usage(1_000, 100, None)
     assert read(json.dumps({**CHAT, "model": 4})).usage == Usage(1_000, 100, None)
 

@@ -36,7 +36,7 @@ class Crew:
         self.freed = asyncio.Event()  # a run has ended
         self.wanting = True  # a claim stopped at a limit: more is there when a run has ended
         self.gate = Gate(parts, self.flights)
-        self.settler = Settler(parts, self.flights, self._observed, self.gate.states)
+        self.settler = Settler(parts, self.flights, self._observed, self.gate.states, self.gate.refused)
         self.executor = Executor(parts, self.flights, self.settler, self._slot_freed)
         self.poller = Poller(parts, self.gate, self.settler)
         self.sweeper = Sweeper(parts, self.gate, self.settler)

@@ -29,6 +29,7 @@ class Gate:
         self._read_at = 0.0  # on the steady clock: when the holds were read
         self._stale = True
         self.probing: set[str] = set()  # the providers that this worker alone may try now
+        self.refused: set[str] = set()  # providers that refused us, as long as the hold for it is not yet written
         self._recent: dict[str, deque[Call]] = defaultdict(lambda: deque(maxlen=CALLS_REMEMBERED_MAX))
         self._turn = 0
         self.claim_age_seconds = REFRESH_SECONDS  # a claim waits for newer holds than these
@@ -88,6 +89,8 @@ class Gate:
         return running
 
     async def _allowed(self, handler: Handler, items: int, running: dict[str, int]) -> int:
+        if handler.provider in self.refused:
+            return 0
         if handler.rules.concurrency is not None:
             items = min(items, handler.rules.concurrency - running.get(handler.name, 0))
         breaker = self._holds.providers.get(handler.provider)
@@ -158,8 +161,11 @@ class Gate:
         self._stale = True
 
     async def hold(self, handler: Handler, reason: str) -> None:
-        self._tell(await self._parts.store.hold(handler.provider, reason, handler.rules.hold_seconds))
-        self._stale = True
+        try:
+            self._tell(await self._parts.store.hold(handler.provider, reason, handler.rules.hold_seconds))
+        finally:
+            self._stale = True
+            self.refused.discard(handler.provider)
 
     async def heal(self) -> None:
         """Providers in plain hold mode come back when their health probe succeeds, or by time if they have none."""

@@ -36,11 +36,13 @@ class Settler:
         flights: Flights,
         observed: Callable[[Sequence[Ready]], None],
         breakers: Mapping[str, str],
+        refused: set[str],
     ) -> None:
         self._parts = parts
         self._flights = flights
         self._observed = observed
         self._breakers = breakers
+        self._refused = refused
         self._pending: list[Ready] = []
         self._there = asyncio.Event()
         self._idle = asyncio.Event()
@@ -50,6 +52,8 @@ class Settler:
         """Decides about an item claimed at `started` on the steady clock, on the database's time, and queues it."""
         now_ms = item.claimed_at + int((self._parts.clock.monotonic() - started) * 1000)
         settlement = decide(item, outcome, plan.terms, now_ms, self._parts.rng)
+        if isinstance(outcome, Failed) and outcome.failure.kind is FailureKind.HELD:
+            self._refused.add(plan.handler.provider)  # at once: nothing more goes there while this is written down
         self._pending.append(Ready(settlement, item, plan, outcome))
         self._idle.clear()
         self._there.set()

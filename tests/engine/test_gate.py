@@ -145,6 +145,7 @@ async def test_without_credit_the_provider_is_held_and_no_item_fails(make_rig: M
     view = await job.show()
     assert (view.failed, view.processing, view.done) == (0, 0, 0)
     called = provider.calls
+    assert called <= 10, "those under way, and those being claimed, when it first refused"
     await rig.tick()
     assert provider.calls == called
     assert {(await rig.item(job, n)).attempt_count for n in range(20)} == {0}

@@ -16,9 +16,9 @@ class Probe:
     server: Literal["postgres", "rabbitmq", "sqlite", "provider", "slow-provider", "practice", "faulty-practice"]
     items: int
     items_quick: int
-    measure: Literal["throughput", "latency", "memory", "claim_scale", "rate", "slow_rate", "faulty_rate"] = (
-        "throughput"
-    )
+    measure: Literal[
+        "throughput", "latency", "memory", "claim_scale", "rate", "quick_rate", "slow_rate", "faulty_rate"
+    ] = "throughput"
     ours: bool = False
     environment: str | None = None
     once: bool = False  # however many repeats are asked for
@@ -43,6 +43,7 @@ PROBES = {
     "huey": Probe("bench.peers.huey", "sqlite", 10_000, 2_000),
     "run": Probe("bench.run_ours", "provider", 20_000, 2_000, "rate", ours=True),
     "run-bare": Probe("bench.run_bare", "provider", 20_000, 2_000, "rate", ours=True),
+    "run-bare-uvloop": Probe("bench.run_bare", "provider", 20_000, 2_000, "quick_rate", ours=True),
     "openai": Probe("bench.peers.openai", "provider", 4_000, 500, "rate", environment="openai"),
     "curator": Probe("bench.peers.curator", "provider", 4_000, 500, "rate", environment="curator"),
     "litellm": Probe("bench.peers.litellm", "provider", 2_000, 300, "rate", environment="litellm"),

@@ -90,7 +90,7 @@ class Rehearsal:
             env={**os.environ, **SHORT_WAITS, **environment},
         )
 
-    def finish(self, seconds: float = 300) -> int:
+    def finish(self, seconds: float = 1_200) -> int:
         """Runs to the end; returns the exit code."""
         process = self.start()
         try:

@@ -40,9 +40,11 @@ VALUES: dict[str, Any] = {
     **dict.fromkeys(("worker", "id", "host", "handlers", "name", "ref_seed", "digest", "reason", "label"), "w"),
     **dict.fromkeys(("lease_ms", "reconcile_ms", "probe_ms", "age_ms", "job_timeout_ms", "deadline_ms"), 5_000),
     **dict.fromkeys(("added", "retried", "pid", "askable", "priority", "timed_out", "round", "rescues", "repeats"), 1),
+    "number": 1,
     **dict.fromkeys(
         ("since_at", "until_at", "delay_ms", "attempt_count", "progress", "total", "sealed", "position_bits"), 1
     ),
+    **dict.fromkeys(("repeated", "anew"), 1),
     **dict.fromkeys(("account", "retry", "delivery", "error_code", "idempotency_key", "provider_task_id"), None),
     **{"owner": "local", "state": "queued", "was": "submitting", "calls": "[]", "subject": "item:1"},
     **{
@@ -55,7 +57,7 @@ VALUES: dict[str, Any] = {
     },
     **dict.fromkeys(("provider", "spec", "place", "claims", "handler_then"), "w"),
     **dict.fromkeys(("concurrency", "ceiling", "requests_at", "tokens_at", "resume_at", "budget_micros", "move_ms"), 1),
-    **{"requests_per_minute": None, "tokens_per_minute": None, "last": IDS[-1]},
+    **{"requests_per_minute": None, "tokens_per_minute": None},
     **{"before": AFTER, "parked_at": parked_at(PAUSED_JOB), "now": NOW_MS, "batch": "[]"},
 }
 NEXT_PARKED = {"after": FUTURE_MS}
@@ -309,6 +311,11 @@ def file_planner(request: pytest.FixtureRequest, crowded_file: CrowdedFile) -> C
 def test_sqlite_reads_no_big_table_from_end_to_end(file_planner: CrowdedFile, name: str) -> None:
     plan = file_planner.explain(queries_for(SQLITE)[name], values_for(name))
     assert file_planner.whole_table_scans(plan) == []
+
+
+def test_sqlite_counts_what_is_under_way_by_the_few_that_are(file_planner: CrowdedFile) -> None:
+    plan = file_planner.explain(queries_for(SQLITE)["under_way"], VALUES)
+    assert [line for line in plan if "items" in line and "ix_items_" not in line] == []
 
 
 def test_a_scan_of_a_whole_file_is_found(crowded_file: CrowdedFile) -> None:

@@ -20,16 +20,42 @@ SELECT id, owner, handler, state, stop_reason, priority, retry, delivery, label,
 FROM jobs WHERE id = :job_id AND owner = :owner;
 
 -- name: under_way
--- How many of a job's items are being sent, and how many wait for another try. Both are few, and have indexes.
+-- How many of a job's items are being sent, and how many wait for another try. Both are few, and have indexes; the plus
+-- keeps SQLite from reading the whole job along its primary key instead.
 SELECT
     (SELECT count(*) FROM items WHERE state = 'submitting' AND lease_expires_at IS NOT NULL
-        AND items.id >= :first AND items.id < :after) AS sending,
+        AND +id >= :first AND +id < :after) AS sending,
     (SELECT count(*) FROM items WHERE state = 'queued' AND due_at IS NOT NULL
-        AND items.id >= :first AND items.id < :after) AS waiting;
+        AND +id >= :first AND +id < :after) AS waiting;
+
+-- name: copies_of
+-- The further names that some items answer for.
+SELECT copies.item_id, copies.number, copies.custom_id
+FROM {batch(id bigint)} JOIN copies ON copies.item_id = batch.id ORDER BY copies.item_id, copies.number;
+
+-- name: unsent_page
+-- A job's items that may be sent yet, with the worst that each may cost and its request, from a cursor on: those of which
+-- no worst case is known, or all. Both tables have the span, as in results_page.
+SELECT items.id, items.cost_micros, requests.body
+FROM items JOIN requests ON requests.item_id = items.id AND requests.item_id > :cursor AND requests.item_id < :after
+WHERE items.id > :cursor AND items.id < :after AND items.state IN ('queued', 'submitting', 'processing', 'failed')
+  AND (items.cost_micros IS NULL OR :anew = 1)
+ORDER BY items.id LIMIT :n;
+
+-- name: next_cost
+-- The worst that the next item of a job may cost: the one that does not fit, if the job is short of money.
+SELECT cost_micros FROM items WHERE id >= :first AND id < :after AND state = 'queued' AND due_at IS NULL
+ORDER BY id LIMIT 1;
 
 -- name: copies_page
--- The further names that a job's items answer for, of some items in a row.
-SELECT item_id, custom_id FROM copies WHERE item_id >= :first AND item_id <= :last ORDER BY item_id, number;
+-- Which of a job's requests are copies, and of which items, from a cursor on.
+SELECT item_id, number FROM copies
+WHERE (item_id, number) > (:item_id, :number) AND item_id < :after ORDER BY item_id, number LIMIT :n;
+
+-- name: copies_named
+-- The names of some copies.
+SELECT copies.item_id, copies.number, copies.custom_id FROM {batch(item_id bigint, number bigint)}
+JOIN copies ON copies.item_id = batch.item_id AND copies.number = batch.number;
 
 -- name: job_failures
 -- Why a job's items failed. Bounded: the first thousand failures.
@@ -42,7 +68,7 @@ SELECT items.id, items.job_id, items.handler, items.state, items.due_at, items.l
     items.reconcile_after, items.fence, items.attempt_count, items.rescues, items.repeats, items.progress,
     items.created_at, items.queued_at, items.last_attempt_at, items.finished_at, items.timed_out_at,
     items.deadline_at, items.error_code, items.provider_task_id, items.account,
-    jobs.state AS job_state, jobs.stop_reason, {now} AS now, requests.body
+    jobs.state AS job_state, jobs.stop_reason, jobs.short AS job_short, {now} AS now, requests.body
 FROM items JOIN jobs ON jobs.id = items.job_id LEFT JOIN requests ON requests.item_id = items.id
 WHERE items.id = :item_id AND jobs.owner = :owner;
 
@@ -78,6 +104,11 @@ FROM {batch(id bigint)} JOIN items ON items.id = batch.id JOIN requests ON reque
 LEFT JOIN attempts ON attempts.item_id = items.id AND attempts.fence = items.fence
 WHERE items.state IN ('succeeded', 'failed', 'skipped', 'cancelled') ORDER BY items.id;
 
+-- name: requests_of
+-- Some items, whatever became of them, and what they ask.
+SELECT items.id, items.state, requests.body
+FROM {batch(id bigint)} JOIN items ON items.id = batch.id JOIN requests ON requests.item_id = items.id;
+
 -- name: backlog
 -- What is unfinished, by handler, from the jobs' counters.
 SELECT handler, count(*) AS jobs, CAST(sum(total - succeeded - failed - skipped - cancelled) AS bigint) AS items,
@@ -85,10 +116,12 @@ SELECT handler, count(*) AS jobs, CAST(sum(total - succeeded - failed - skipped 
 FROM jobs WHERE state IN ('queued', 'running', 'paused') GROUP BY handler ORDER BY handler;
 
 -- name: unfinished_here
--- Whether a tick has reason to ask for another: something of these handlers is ready, due soon or at the provider.
+-- Whether a tick has reason to ask for another: something of these handlers is ready, and fits under its job's ceiling,
+-- or is at the provider.
 -- Ordered, because for a plain EXISTS PostgreSQL reads the table from its start, hoping to meet a match soon.
 SELECT (SELECT id FROM items WHERE state = 'queued' AND due_at IS NULL AND handler = :handler
-        AND job_id NOT IN (SELECT id FROM jobs WHERE held = 1) ORDER BY order_key LIMIT 1) IS NOT NULL AS ready,
+        AND job_id NOT IN (SELECT id FROM jobs WHERE held = 1)
+        AND job_id NOT IN (SELECT id FROM jobs WHERE short = 1) ORDER BY order_key LIMIT 1) IS NOT NULL AS ready,
        (SELECT id FROM items WHERE state = 'processing' AND handler = :handler
         ORDER BY due_at LIMIT 1) IS NOT NULL AS processing;
 

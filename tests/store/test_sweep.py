@@ -9,7 +9,7 @@ from backstay.core.outcomes import Submitted
 from backstay.core.states import ItemState, JobState, StopReason
 from backstay.store import sweep
 from backstay.store.queries import statements
-from tests.store.scene import BROKEN, HOURS_48_MS, LEASE_MS, OK, TASK, Scene
+from tests.store.scene import BROKEN, HOURS_48_MS, LEASE_MS, OK, TASK, Scene, decided
 
 
 async def in_state(scene: Scene, state: ItemState, **options: Any) -> int:
@@ -190,3 +190,14 @@ async def test_what_a_handler_has_not_done_by_its_time_goes_to_the_next(scene: S
     await scene.site.advance(60)
     [task] = (await scene.store.poll("echo", "", 10, "w9", 90_000)).items
     assert (task.job_id, task.stop_reason) == (job, "move")
+
+
+async def test_what_comes_back_after_its_job_was_to_move_goes_to_the_next_handler(scene: Scene) -> None:
+    job = await scene.submit(30, handler_then="other", move_ms=60_000)
+    early, *late = await scene.claim(30)
+    await scene.settle(early, BROKEN)
+    await scene.site.advance(60)
+    await scene.store.settle([decided(item, BROKEN, scene.site.clock.ms) for item in late[:25]])
+    await scene.store.settle([decided(item, BROKEN, scene.site.clock.ms) for item in late[25:]])
+    handlers = await scene.site.rows(f"SELECT handler FROM items WHERE job_id = {job} ORDER BY id")
+    assert [handler for (handler,) in handlers] == ["echo"] + ["other"] * 29

@@ -6,8 +6,12 @@
 -- statistics that hardly any item is leased, and join every leased item, or every item, with every row of the batch, where
 -- one probe of the primary key for each row is meant.
 -- Who has given an item up holds no lease: the same settlement, sent again because its answer was lost, changes nothing.
+-- What comes back after its job's time to move goes straight to the next handler.
 UPDATE items SET
     state = :state,
+    handler = CASE WHEN :state = 'queued' THEN coalesce(
+        (SELECT handler_then FROM jobs WHERE jobs.id = items.job_id AND jobs.move_at <= {now}), items.handler)
+        ELSE items.handler END,
     attempt_count = :attempt_count, round = :round, rescues = :rescues, repeats = :repeats,
     due_at = {now} + batch.delay_ms,
     leased_by = NULL,
@@ -67,6 +71,9 @@ WITH few AS MATERIALIZED (
 ), settled AS (
     UPDATE items SET
         state = :state,
+        handler = CASE WHEN :state = 'queued' THEN coalesce(
+            (SELECT handler_then FROM jobs WHERE jobs.id = items.job_id AND jobs.move_at <= {now}), items.handler)
+            ELSE items.handler END,
         attempt_count = :attempt_count, round = :round, rescues = :rescues, repeats = :repeats,
         due_at = {now} + few.delay_ms, leased_by = NULL,
         lease_expires_at = CASE WHEN :state = 'submitting' THEN {now} END,

@@ -15,9 +15,10 @@ from backstay.core.models import delivery_named
 from backstay.core.retry import policy_named
 from backstay.core.states import ItemState, StopReason
 from backstay.observe.bus import Bus
+from backstay.store.result_views import ResultRow
 from backstay.store.store import Store
 from backstay.store.submit import CHUNK_ITEMS, Chunk, NewJob, OpenJob, check_same
-from backstay.store.views import JobView, ResultRow
+from backstay.store.views import JobView
 
 PRIORITY_MAX = 9
 DEADLINE_SECONDS_MAX = 366 * 86_400

@@ -40,7 +40,7 @@ def sqlite_path(url: str) -> str:
         raise UsageError("a database needs a file", hint="for example sqlite:///backstay.db")
     folder = Path(path).parent
     if not folder.is_dir():
-        raise UsageError(f"no folder {folder.name!r} for the database", hint="make the folder first")
+        raise UsageError(f"no folder {str(folder)!r} for the database", hint="make the folder first")
     return path
 
 

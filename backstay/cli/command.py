@@ -119,7 +119,14 @@ def place_options(command: F) -> F:
 
 _APP_HELP = "Your Backstay object, for example shop.work:backstay. Without it: BACKSTAY_APP or `app` in backstay.toml."
 _MEMORY = "backstay.given."
-_NAMED = ("backstay migrate", "backstay jobs", "backstay provider list")
+_NAMED = (
+    "backstay migrate",
+    "backstay jobs",
+    "backstay job resume",
+    "backstay provider list",
+    "backstay provider release",
+    "backstay worker",
+)
 
 
 def _remember(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
@@ -150,7 +157,8 @@ def again(command: str) -> str:
 def repeated(hint: str) -> str:
     """A hint whose commands are on the same database as this one."""
     for name in _NAMED:
-        hint = hint.replace(name, again(name.removeprefix("backstay ")))
+        if f"{name} --" not in hint:  # what names its place itself is left as it is
+            hint = hint.replace(name, again(name.removeprefix("backstay ")))
     return hint
 
 

@@ -1,12 +1,12 @@
 """`backstay doctor`: looks at everything that work depends on, and says what to do about what is wrong."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Container, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from backstay.cli import access, output
-from backstay.cli.command import Command, json_option, place_options, repeated
+from backstay.cli.command import Command, again, json_option, place_options, repeated
 from backstay.core.errors import BackstayError
 
 if TYPE_CHECKING:
@@ -117,7 +117,8 @@ async def _inside(app: "Backstay") -> AsyncIterator[Finding]:
         yield skew((await client.store.holds()).now, Clock().now_ms())
         lease_ms = int(app.limits.lease_seconds * 1000)
         workers = await client.store.views.workers()
-        for finding in crewed(await client.store.views.backlog(), [w for w in workers if w.alive(lease_ms)]):
+        requests = dict(await client.store.endpoints())
+        for finding in crewed(await client.store.views.backlog(), [w for w in workers if w.alive(lease_ms)], requests):
             yield finding
         stuck = await client.store.views.stuck()
         advice = "they are taken up by the sweep of a worker that runs their handler; start one"
@@ -130,11 +131,16 @@ def skew(database_ms: int, here_ms: int) -> Finding:
     return Finding("clock", apart <= SKEW_MS_MAX, f"{apart / 1000:.1f} s from the database's", advice)
 
 
-def crewed(backlog: "list[Backlog]", alive: "list[WorkerView]") -> Iterator[Finding]:
-    """Whether somebody runs what there is to run."""
+def crewed(backlog: "list[Backlog]", alive: "list[WorkerView]", requests: Container[str] = ()) -> Iterator[Finding]:
+    """Whether somebody runs what there is to run. Requests may wait for their run to be gone on with: that is fine."""
     yield Finding("workers", True, f"{len(alive)} alive")
     for waiting in backlog:
         runs = sum(waiting.handler in worker.handlers for worker in alive)
         says = f"{output.count(waiting.items, 'item')} unfinished, {output.count(runs, 'live worker')}"
-        advice = f"start a worker whose application has the handler {waiting.handler!r}"
-        yield Finding(f"handler {waiting.handler}", runs > 0, says, advice)
+        check = f"handler {waiting.handler}"
+        if waiting.handler in requests:
+            go_on = "" if runs else f"; to go on: the same `backstay run`, or {again('worker')}"
+            yield Finding(check, True, says + go_on)
+        else:
+            advice = f"start a worker whose application has the handler {waiting.handler!r}"
+            yield Finding(check, runs > 0, says, advice)

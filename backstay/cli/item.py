@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from backstay.cli import access, output
-from backstay.cli.command import Command, LazyGroup, json_option, place_options
+from backstay.cli.command import Command, LazyGroup, json_option, place_options, repeated
 from backstay.cli.jobs import show_moment
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def show(item_id: str, body: bool, db: str | None, as_json: bool) -> None:
     _print_item(item_id, shown.view)
     output.data("why it is not running" if shown.view.state in ("queued", "processing") else "how it stands")
     for reason in shown.reasons:
-        output.data(f"  {reason.text}")
+        output.data(f"  {repeated(reason.text)}")
     if body:
         last = shown.attempts[-1].result if shown.attempts else None
         output.record((("payload", shown.view.body), ("result", last)))
@@ -82,7 +82,8 @@ async def look(client: "Client", item_id: int, lease_ms: int) -> Shown:
     live = sum(view.handler in worker.handlers and worker.alive(lease_ms) for worker in workers)
     breaker = (await client.store.holds()).providers.get(provider_of(view.handler, workers))
     ahead = await views.ahead(item_id) if view.state == "queued" else 0
-    standing = _standing(view, attempts, breaker=breaker, live_workers=live, ahead=ahead)
+    is_request = view.handler in dict(await client.store.endpoints(open_only=False))
+    standing = _standing(view, attempts, breaker=breaker, live_workers=live, ahead=ahead, is_request=is_request)
     return Shown(view, attempts, await views.events(f"item:{item_id}"), why_not_running(standing))
 
 

@@ -6,11 +6,12 @@ import click
 
 from backstay.cli import access, output
 from backstay.cli.command import Command, Duration, LazyGroup, again, job_argument, json_option, place_options
-from backstay.cli.jobs import show_moment
+from backstay.cli.jobs import show_moment, show_state
 
 if TYPE_CHECKING:
     from backstay.client import Client
-    from backstay.store.views import EventView, FailureGroup, JobView, ResultRow
+    from backstay.store.result_views import ResultRow
+    from backstay.store.views import EventView, FailureGroup, JobView
 
 MESSAGE_CHARACTERS_MAX = 200
 
@@ -93,8 +94,19 @@ async def _explained(client: "Client", group: "FailureGroup") -> Failures:
 
 def _state(view: "JobView") -> str:
     if view.ended or not view.stop_reason:
-        return str(view.state)
+        return show_state(view)
     return "being cancelled" if view.stop_reason == "cancel" else f"{view.state}, being stopped ({view.stop_reason})"
+
+
+def _cost(view: "JobView") -> str | None:
+    """Of a job that costs money; nothing spent may also mean that no price is known."""
+    from backstay.run.figures import show_money
+
+    kept = view.reserved_micros + view.unknown_micros
+    if view.budget_micros is None and not view.spent_micros + kept:
+        return None
+    ceiling = "" if view.budget_micros is None else f" of a budget of {show_money(view.budget_micros)}"
+    return f"{show_money(view.spent_micros)}{ceiling}" + (f", {show_money(kept)} more is set aside" if kept else "")
 
 
 def print_job(view: "JobView") -> None:
@@ -108,6 +120,7 @@ def print_job(view: "JobView") -> None:
             ("label", view.label),
             ("items", f"{done:,} of {view.total:,} done, {view.processing:,} at the provider"),
             *((name, f"{getattr(view, name):,}" if getattr(view, name) else None) for name in counts),
+            ("cost", _cost(view)),
             ("priority", str(view.priority) if view.priority else None),
             *((name, getattr(view, name)) for name in ("retry", "delivery", "idempotency_key")),
             ("created", show_moment(view.created_at)),

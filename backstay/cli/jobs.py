@@ -54,7 +54,13 @@ def jobs(limit: int, before: int | None, db: str | None, as_json: bool) -> None:
 
 def _row(view: "JobView") -> tuple[object, ...]:
     done = f"{view.done:,}/{view.total:,}"
-    return str(view.id), view.state, done, view.failed, view.handler, show_moment(view.created_at), view.label
+    return str(view.id), show_state(view), done, view.failed, view.handler, show_moment(view.created_at), view.label
+
+
+def show_state(view: "JobView") -> str:
+    """A job whose next item does not fit under its budget runs no further by itself."""
+    over = view.short and view.reserved_micros == 0 and not view.ended
+    return f"{view.state}, held by its budget" if over else str(view.state)
 
 
 def show_moment(at: int) -> str:

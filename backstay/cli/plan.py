@@ -8,6 +8,15 @@ import click
 from backstay.cli import output
 from backstay.cli.command import Command, Duration, json_option
 from backstay.cli.request_options import RequestOptions, price_option, request_options, tell_bad_lines
+from backstay.cli.run_options import (
+    CHEAPEST,
+    LANES,
+    base_url_option,
+    dedupe_option,
+    max_output_tokens_option,
+    only_of,
+    service_url,
+)
 from backstay.run.figures import show_money, show_seconds
 
 if TYPE_CHECKING:
@@ -15,7 +24,6 @@ if TYPE_CHECKING:
     from backstay.llm.intake import Source, Survey
     from backstay.llm.prices import Price
 
-LANES = click.Choice(["call", "background", "batch"])
 UNKNOWN = "unknown"
 UNBOUNDED = "unbounded"
 
@@ -31,38 +39,64 @@ UNBOUNDED = "unbounded"
 )
 @click.argument("file", metavar="FILE", type=click.Path(allow_dash=True))
 @request_options
-@click.option("--base-url", metavar="URL", default="", help="The service, as far as it decides the price.")
+@base_url_option
 @click.option("--lane", type=LANES, default="call", show_default=True, help="How the requests will be made.")
 @price_option
+@max_output_tokens_option
 @click.option("--output-tokens", type=click.IntRange(1), help="Tokens of a usual reply. Without it: 300.")
 @click.option("--rpm", type=click.IntRange(1), help="Requests per minute.")
 @click.option("--tpm", type=click.IntRange(1), help="Tokens per minute, input and output.")
 @click.option("--concurrency", type=click.IntRange(1), default=100, show_default=True, help="Requests at once.")
 @click.option("--latency", type=Duration(), help="How long a reply takes: 0.8, 2s.")
+@click.option("--deadline", type=Duration(), help="When the cheapest lane has to be done: 24h.")
+@dedupe_option
 @json_option
-def plan(file: str, wanted: RequestOptions, base_url: str, lane: str, price: "Price | None", **given: Any) -> None:
+def plan(file: str, wanted: RequestOptions, base_url: str | None, lane: str, **given: Any) -> None:
     """Reads FILE (`-`: stdin) as a run would, and says what it will take: requests, tokens, money, time.
 
     Nothing is sent, and no database is used. Lines that cannot be sent are named; there the exit code is 2, unless
     they are to be skipped. Tokens are estimated: low is with replies of one token, worst is what no run can exceed.
     """
-    from backstay.llm.endpoint import Lane
-    from backstay.llm.forecast import Forecast, Pace
+    from backstay.llm.forecast import Distinct, Pace
     from backstay.llm.intake import open_source, survey
-    from backstay.llm.prices import PriceList
-    from backstay.llm.tokens import OUTPUT_TOKENS_EXPECTED
 
-    reply_tokens = given["output_tokens"] or OUTPUT_TOKENS_EXPECTED
-    forecast = Forecast(PriceList(base_url, Lane(lane), price), reply_tokens)
-    pace = Pace() if lane == "batch" else Pace(given["rpm"], given["tpm"], given["concurrency"], given["latency"])
-    with open_source(file, wanted.reading(base_url or None)) as source:
-        surveyed = survey(source, forecast)
+    url = service_url(base_url)
+    forecast = _forecast(url, lane, **given)
+    batched = lane in ("batch", CHEAPEST)
+    pace = Pace() if batched else Pace(given["rpm"], given["tpm"], given["concurrency"], given["latency"])
+    with open_source(file, wanted.reading(url, only_of(lane))) as source:
+        surveyed = survey(source, Distinct(forecast) if given["dedupe"] else forecast)
         if given["as_json"]:
             output.data(output.as_json(_as_json(source, surveyed, forecast, pace)))
         else:
-            when = "at most 24 h, the provider's own window" if lane == "batch" else _time(pace, forecast.total)
+            when = _window(lane, given["deadline"]) if batched else _time(pace, forecast.total)
             _show(source, surveyed, forecast, when)
     tell_bad_lines(surveyed, wanted.skip_bad_lines)
+
+
+def _forecast(
+    url: str, lane: str, price: "Price | None", output_tokens: int | None, max_output_tokens: int | None, **_: Any
+) -> "Forecast":
+    """The cheapest lane expects the price of batches, and at worst everything is called in the end."""
+    from backstay.llm.endpoint import Lane
+    from backstay.llm.forecast import Forecast
+    from backstay.llm.prices import PriceList
+    from backstay.llm.tokens import OUTPUT_TOKENS_EXPECTED
+
+    expected, dearest = (Lane.BATCH, Lane.CALL) if lane == CHEAPEST else (Lane(lane), Lane(lane))
+    reply_tokens = output_tokens or min(OUTPUT_TOKENS_EXPECTED, max_output_tokens or OUTPUT_TOKENS_EXPECTED)
+    return Forecast(
+        PriceList(url, expected, price, max_output_tokens),
+        reply_tokens,
+        dearest=PriceList(url, dearest, price, max_output_tokens),
+        output_tokens_default=max_output_tokens,
+    )
+
+
+def _window(lane: str, deadline: float | None) -> str:
+    if lane == "batch":
+        return "at most 24 h, the provider's own window"
+    return "up to the deadline" if deadline is None else f"at most {show_seconds(deadline)}, the deadline"
 
 
 def _as_json(source: "Source", surveyed: "Survey", forecast: "Forecast", pace: "Pace") -> dict[str, Any]:
@@ -76,6 +110,7 @@ def _as_json(source: "Source", surveyed: "Survey", forecast: "Forecast", pace: "
         "bytes": surveyed.bytes,
         "digest": surveyed.digest,
         **total,
+        "copies": surveyed.requests - forecast.total.requests,
         "by_model": shares,
         "seconds": None if longest is None else longest[1],
         "seconds_by_limit": pace.seconds(forecast.total),
@@ -89,7 +124,7 @@ def _show(source: "Source", surveyed: "Survey", forecast: "Forecast", when: str)
     output.record(
         (
             ("file", f"{source.name}, {source.format} format"),
-            ("requests", f"{total.requests:,}"),
+            ("requests", f"{total.requests:,}{_copies(surveyed.requests - total.requests)}"),
             ("bad lines", f"{surveyed.bad_count:,}"),
             ("tokens in", f"{total.input_tokens:,} expected, {_tokens(total.input_tokens_max)} at most"),
             ("tokens out", f"{total.output_tokens:,} expected, {_tokens(total.output_tokens_max)} at most"),
@@ -104,9 +139,14 @@ def _show(source: "Source", surveyed: "Survey", forecast: "Forecast", when: str)
     output.table(columns, (_row(*kind, share) for kind, share in forecast.shares.items()))
 
 
+def _copies(number: int) -> str:
+    return f", and {number:,} {'copy' if number == 1 else 'copies'} of them" if number else ""
+
+
 def _row(url: str, model: str, share: "Share") -> tuple[Any, ...]:
     money = (share.low_micros, share.expected_micros, share.worst_micros)
-    return (model, url, share.requests, share.input_tokens, share.output_tokens, *map(_money, money), share.price)
+    counts = (f"{number:,}" for number in (share.requests, share.input_tokens, share.output_tokens))
+    return (model, url, *counts, *map(_money, money), share.price)
 
 
 def _cost(total: "Share") -> str:

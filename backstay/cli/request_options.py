@@ -11,7 +11,7 @@ from backstay.cli.output import count, note
 from backstay.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from backstay.llm.formats import Reading
+    from backstay.llm.formats import Only, Reading
     from backstay.llm.intake import Survey
     from backstay.llm.prices import Price
 
@@ -35,11 +35,11 @@ class RequestOptions(NamedTuple):
     endpoint: str | None
     skip_bad_lines: bool
 
-    def reading(self, base_url: str | None = None) -> "Reading":
+    def reading(self, base_url: str | None = None, only: "Only | None" = None) -> "Reading":
         from backstay.llm.formats import Format, Reading
 
         chosen = None if self.format is None else Format(self.format)
-        return Reading(chosen, self.model, _template(self.template), self.endpoint, base_url)
+        return Reading(chosen, self.model, _template(self.template), self.endpoint, base_url, only)
 
 
 def request_options(command: F) -> F:
@@ -87,7 +87,8 @@ def tell_bad_lines(surveyed: "Survey", skip: bool) -> None:
     if unnamed := surveyed.bad_count - len(surveyed.bad):
         note(f"and {count(unnamed, 'more bad line')}")
     if surveyed.bad_count and not skip:
-        hint = "mend them, or go on without them by --skip-bad-lines"
+        them = "it" if surveyed.bad_count == 1 else "them"
+        hint = f"mend {them}, or go on without {them} by --skip-bad-lines"
         raise UsageError(f"{count(surveyed.bad_count, 'bad line')}; nothing was sent", hint=hint)
 
 

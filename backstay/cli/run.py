@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from backstay.cli import access, output
-from backstay.cli.command import Command, json_option, place_options
+from backstay.cli.command import Command, again, json_option, place_options
 from backstay.cli.request_options import RequestOptions, request_options, tell_bad_lines
 from backstay.cli.run_options import RunOptions, run_options
 from backstay.core.errors import UsageError
@@ -73,8 +73,9 @@ def run(
         retry_failed=retry_failed,
         label=label or Path(file).name,
     )
+    terms.require_key()
     app = opened(db)
-    with open_source(file, wanted.reading(terms.url)) as source:
+    with open_source(file, wanted.reading(terms.url, terms.only)) as source:
         surveyed = survey(source, Bounded(order) if order.budget_micros is not None else None)
         tell_bad_lines(surveyed, wanted.skip_bad_lines)
         summary = access.run(_go(app, order, source, surveyed, as_json))
@@ -105,13 +106,15 @@ async def _go(app: "Backstay", order: "Order", source: "Source", surveyed: "Surv
     from backstay.run.view import viewing
 
     collect_rarely()
-    run = Run(app, order, source, surveyed)
+    run = Run(app, order, source, surveyed, again)
 
     def show(job_id: int) -> "AbstractContextManager[View]":
         return viewing(job_id, order.label or "", as_json, plain=is_stream(order.out) and sys.stdout.isatty())
 
     def ask() -> None:
-        output.note("backstay: stopping; what is under way may finish. Ctrl-C again stops at once, and loses nothing.")
+        output.note(
+            "backstay: stopping; what is under way may finish. Ctrl-C again cuts it off, and it may be paid twice."
+        )
         run.stop()
 
     Signals(ask, run.hurry)

@@ -14,6 +14,7 @@ from backstay.core.errors import UsageError
 
 if TYPE_CHECKING:
     from backstay.llm.endpoint import Endpoint
+    from backstay.llm.formats import Only
     from backstay.llm.prices import Price
     from backstay.run.order import Order
 
@@ -21,8 +22,16 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 OPENAI = "https://api.openai.com/v1"
 BASE_URL = "OPENAI_BASE_URL"
+API_KEY = "OPENAI_API_KEY"
 CONCURRENCY_MAX = 10_000
 CHEAPEST = "cheapest"
+LANES = click.Choice(["call", "background", "batch", CHEAPEST])
+
+base_url_option = click.option("--base-url", metavar="URL", help=f"The service. Without it: {BASE_URL}, or OpenAI.")
+max_output_tokens_option = click.option(
+    "--max-output-tokens", type=click.IntRange(1), help="The longest reply, where a request sets no bound itself."
+)
+dedupe_option = click.option("--dedupe", is_flag=True, help="Pay for identical requests once.")
 
 
 class Dollars(click.ParamType[int]):
@@ -65,9 +74,9 @@ class RunOptions(NamedTuple):
         from backstay.llm.endpoint import Lane
         from backstay.run.order import Order
 
-        if self.lane == CHEAPEST and self.deadline is None:
-            raise UsageError("the cheapest lane wants a deadline", hint="for example --deadline 24h")
         cheapest = self.lane == CHEAPEST
+        if cheapest:
+            _check_deadline(self.deadline, self.timeout)
         return Order(
             endpoint=self._endpoint(Lane.BATCH if cheapest else Lane(self.lane)),
             call_instead=self._endpoint(Lane.CALL) if cheapest else None,
@@ -83,9 +92,23 @@ class RunOptions(NamedTuple):
             **more,
         )
 
+    def require_key(self) -> None:
+        """Refuses what would only be refused by the service, where that is certain before anything is sent."""
+        if os.environ.get(self.api_key_env) or any(text.lower().startswith("authorization=") for text in self.header):
+            return
+        hint = f"set {self.api_key_env}"
+        if self.api_key_env != API_KEY:
+            raise UsageError(f"the key is to come from {self.api_key_env}, which is not set", hint=hint)
+        if self.url == OPENAI:
+            raise UsageError(f"{API_KEY} is not set, and OpenAI wants a key", hint=f"{hint}, or give a --base-url")
+
     @property
     def url(self) -> str:
-        return (self.base_url or os.environ.get(BASE_URL) or OPENAI).rstrip("/")
+        return service_url(self.base_url)
+
+    @property
+    def only(self) -> "Only | None":
+        return only_of(self.lane, self.reconcilable)
 
     def _endpoint(self, lane: Any) -> "Endpoint":
         from backstay.llm.endpoint import Endpoint, Lane
@@ -95,6 +118,34 @@ class RunOptions(NamedTuple):
         price = None if self.price is None else tuple(rate for rate in self.price[:3] if rate is not None)
         headers = tuple(_header(text) for text in self.header)
         return Endpoint(self.url, lane, self.api_key_env, headers, price, self.reconcilable, self.timeout)
+
+
+def service_url(base_url: str | None) -> str:
+    return (base_url or os.environ.get(BASE_URL) or OPENAI).rstrip("/")
+
+
+def only_of(lane: str, reconcilable: bool = False) -> "Only | None":
+    """What can be sent so, if it is not everything."""
+    from backstay.llm.formats import CHAT, RESPONSES, Only
+
+    if lane == "background":
+        return Only(RESPONSES, "--lane background")
+    return Only(CHAT, "--reconcilable") if reconcilable else None
+
+
+def _check_deadline(deadline: float | None, timeout: float) -> None:
+    """Batches may begin until the last quarter of the deadline, which must be enough to gather and create one."""
+    from backstay.llm.batch import RUN_SECONDS
+    from backstay.run.figures import show_seconds
+
+    if deadline is None:
+        raise UsageError("the cheapest lane wants a deadline", hint="for example --deadline 24h")
+    least = 3 * min(RUN_SECONDS, timeout)
+    if deadline < least:
+        raise UsageError(
+            f"in {show_seconds(deadline)} no batch can be done: the cheapest lane wants {show_seconds(least)} or more",
+            hint="give a later --deadline, or --lane call",
+        )
 
 
 def _header(text: str) -> tuple[str, str]:
@@ -120,14 +171,13 @@ def run_options(command: F) -> F:
     return collecting  # type: ignore[return-value]
 
 
-_LANES = click.Choice(["call", "background", "batch", CHEAPEST])
 _OPTIONS = (
-    click.option("--base-url", metavar="URL", help=f"The service. Without it: {BASE_URL}, or OpenAI."),
+    base_url_option,
     click.option(
-        "--lane", type=_LANES, default="call", show_default=True, help="Calls, background tasks, or half-price batches."
+        "--lane", type=LANES, default="call", show_default=True, help="Calls, background tasks, or half-price batches."
     ),
     click.option(
-        "--api-key-env", metavar="NAME", default="OPENAI_API_KEY", show_default=True, help="The variable with the key."
+        "--api-key-env", metavar="NAME", default=API_KEY, show_default=True, help="The variable with the key."
     ),
     click.option(
         "--header", multiple=True, metavar="NAME=VARIABLE", help="A further header, its value from a variable."
@@ -144,9 +194,7 @@ _OPTIONS = (
     click.option("--timeout", type=Duration(), default="600", show_default=True, help="How long one request may take."),
     price_option,
     click.option("--budget", type=Dollars(), metavar="DOLLARS", help="The ceiling: never more than this is spent."),
-    click.option(
-        "--max-output-tokens", type=click.IntRange(1), help="The longest reply, where a request sets no bound itself."
-    ),
+    max_output_tokens_option,
     click.option("--reconcilable", is_flag=True, help="Store completions at the provider, to find them after a crash."),
     click.option(
         "--delivery",
@@ -154,6 +202,6 @@ _OPTIONS = (
         help="What becomes of a request that may have been done, where the provider cannot be asked.",
     ),
     click.option("--deadline", type=Duration(), help="Requests not done by then fail: 90s, 20m, 24h."),
-    click.option("--dedupe", is_flag=True, help="Pay for identical requests once."),
+    dedupe_option,
     click.option("--new", is_flag=True, help="Start afresh instead of going on with the same run."),
 )

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from backstay.cli import access, output
 from backstay.cli.command import Command, again, app_option, db_option, json_option
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 CHARACTER_BYTES_MAX = 4  # of UTF-8
 UNTOUCHED = "nothing was submitted"
+SHARED = {"deadline", "delivery"}
+ITEMS_ONLY = {"priority", "idempotency_key", "retry", "force"}
+REQUESTS_ONLY = {*RequestOptions._fields, *RunOptions._fields} - SHARED
 
 Check = Callable[[Any], None]
 
@@ -29,7 +33,7 @@ Check = Callable[[Any], None]
         "backstay submit items.jsonl --app shop.work:backstay --handler summarise",
         "generate | backstay submit - --handler summarise --priority 5 --deadline 20m",
         "backstay submit items.jsonl --handler summarise --idempotency-key 2024-05-01",
-        "backstay submit requests.jsonl --lane background --base-url http://127.0.0.1:9000/v1",
+        "backstay submit requests.jsonl --lane batch --base-url http://127.0.0.1:9000/v1",
     ),
 )
 @click.argument("file", metavar="FILE", type=click.Path(allow_dash=True))
@@ -60,9 +64,19 @@ def submit(
     is stored. The memory used does not grow with the file.
     """
     if handler is None:
+        _refuse(ITEMS_ONLY, "the items of a --handler")
         _queue_requests(file, wanted, terms, given["label"], db, as_json)
     else:
+        _refuse(REQUESTS_ONLY, "LLM requests, which have no --handler")
         _queue_items(file, handler, terms, db=db, as_json=as_json, **given)
+
+
+def _refuse(options: set[str], whose: str) -> None:
+    """An option that has no say here would be passed over in silence."""
+    ctx = click.get_current_context()
+    for option in ctx.command.params:
+        if option.name in options and ctx.get_parameter_source(option.name) is ParameterSource.COMMANDLINE:
+            raise UsageError(f"{option.opts[0]} is for {whose}", hint=UNTOUCHED)
 
 
 def _queue_requests(
@@ -71,21 +85,25 @@ def _queue_requests(
     from backstay.cli.run import default_out, opened
     from backstay.llm.intake import open_source, survey
     from backstay.run.submission import Submission
-    from backstay.run.weights import Bounded
+    from backstay.run.weights import Bounded, set_ceiling
 
     order = terms.order(out=default_out(file), label=label or Path(file).name)
-    with open_source(file, wanted.reading(terms.url)) as source:
+    with open_source(file, wanted.reading(terms.url, terms.only)) as source:
         surveyed = survey(source, Bounded(order) if order.budget_micros is not None else None)
         tell_bad_lines(surveyed, wanted.skip_bad_lines)
 
-        async def queue(client: "Client") -> int:
+        async def queue(client: "Client") -> tuple[int, bool]:
             submission = Submission(order, source, surveyed)
-            await submission.find(client)
+            found = await submission.find(client)
             await submission.announce(client)
-            return await submission.send(client, lambda: None)
+            if found is not None:
+                await set_ceiling(client, found, order)
+            return await submission.send(client, lambda: None), found is None
 
-        job_id = access.with_client(opened(db), queue)
-    _tell(job_id, surveyed.requests, order.endpoint.name, True, as_json)
+        job_id, new = access.with_client(opened(db), queue)
+    _tell(job_id, surveyed.requests, order.endpoint.name, "" if new else ", which was there already", as_json)
+    if not as_json:
+        output.note("to write the results: backstay run, with the same file and options")
 
 
 def _queue_items(
@@ -116,14 +134,14 @@ def _queue_items(
         content.seek(0)
         known = bool(app) or force
         job, new = access.with_client(made, lambda client: _send(client, handler, content, options, known))
-    _tell(job.id, items, handler, new, as_json)
+    _tell(job.id, items, handler, "" if new else ", which was there already under this key", as_json)
 
 
-def _tell(job_id: int, items: int, handler: str, new: bool, as_json: bool) -> None:
+def _tell(job_id: int, items: int, handler: str, there: str, as_json: bool) -> None:
+    """`there` says that no new job was made."""
     if as_json:
-        output.data(output.as_json({"job": job_id, "items": items, "handler": handler, "new": new}))
+        output.data(output.as_json({"job": job_id, "items": items, "handler": handler, "new": not there}))
     else:
-        there = "" if new else ", which was there already under this key"
         output.data(f"job {job_id}: {output.count(items, 'item')} for {handler}{there}")
         output.note(f"to watch it: {again(f'job watch {job_id}')}")
 

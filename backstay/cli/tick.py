@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     examples=(
         "backstay tick --app shop.work:backstay --chain        # from cron, every five minutes",
         "backstay tick --app shop.work:backstay --chain-depth 1 --json",
+        "backstay tick --db sqlite:///runs.db                  # requests that `run` or `submit` queued",
     ),
 )
 @app_option
@@ -39,6 +40,7 @@ def tick(
 ) -> None:
     """Runs one bounded invocation: sweep, poll, submit, time out, finish.
 
+    Without an application it does the LLM requests of `backstay submit` and `backstay run` only.
     It prints what it did. When `follow_up` is true there is more to do and the chain may grow: invoke it again with
     a depth of one more, or use --chain.
     """
@@ -105,5 +107,5 @@ def _print(report: "TickReport", as_json: bool) -> None:
     claimed = output.count(report.claimed, "item")
     output.data(
         f"depth {report.depth}: {claimed} claimed, {report.polled:,} polled in {report.seconds:.1f} s, "
-        f"{'more is pending' if report.pending else 'nothing is pending'}, {more}"
+        f"{'more is pending' if report.pending else 'nothing more can be done now'}, {more}"
     )

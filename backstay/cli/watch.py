@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from backstay.cli import output
+from backstay.cli.jobs import show_state
 from backstay.clock import Clock
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def describe(view: "JobView") -> str:
     parts += [f"{getattr(view, name):,} {name}" for name in ("failed", "skipped", "cancelled") if getattr(view, name)]
     if view.state == "cancelled":
         return f"cancelled, {', '.join(parts)}"
-    return ", ".join([*parts, str(view.state)])
+    return ", ".join([*parts, show_state(view)])
 
 
 class Bar:

@@ -38,6 +38,7 @@ class Asked(NamedTuple):
     examples=(
         "backstay worker --app shop.work:backstay",
         "backstay worker --app shop.work:backstay --processes 4 --concurrency 50 --metrics-port 9100",
+        "backstay worker --db sqlite:///runs.db                # requests that `run` or `submit` queued",
     ),
 )
 @app_option
@@ -51,7 +52,10 @@ class Asked(NamedTuple):
 @click.option("--attached", is_flag=True, hidden=True, help="Stop when stdin ends: the parent is gone.")
 @click.pass_context
 def worker(ctx: click.Context, /, db: str | None, **given: object) -> None:
-    """Runs the items of an application until it is stopped. Logs go to stderr; --json makes them JSON.
+    """Runs the items of an application, and LLM requests that were queued, until it is stopped.
+
+    Without an application it does the requests of `backstay submit` and `backstay run` only. Logs go to stderr; --json
+    makes them JSON.
 
     SIGTERM or Ctrl-C: it claims no more, finishes what runs within the grace (BACKSTAY_SHUTDOWN_SECONDS), hands back
     the rest and closes the database last. A second signal cuts short what still runs.

@@ -39,7 +39,9 @@ class Standing:
     last_message: str | None = None
     provider_task_id: str | None = None
     breaker: Breaker | None = None
+    job_short: bool = False  # the job's next item does not fit under its ceiling
     live_workers: int = 0  # that run its handler
+    is_request: bool = False  # of a run: whoever does it needs no application
     ahead: int = 0
 
 
@@ -81,6 +83,9 @@ def _job(item: Standing) -> Iterator[Reason]:
         yield Reason("job_timed_out", f"job {item.job_id} exceeded its maximum runtime: its items are being failed")
     elif item.job_state is JobState.PAUSED:
         yield Reason("job_paused", f"job {item.job_id} is paused; to go on: backstay job resume {item.job_id}")
+    if item.job_short and item.state is ItemState.QUEUED:
+        go_on = "to go on: the same `backstay run` or `backstay submit` with a higher --budget"
+        yield Reason("budget_reached", f"the next item of job {item.job_id} does not fit under its budget; {go_on}")
 
 
 def _own(item: Standing) -> Iterator[Reason]:
@@ -142,8 +147,9 @@ def _provider(item: Standing) -> Iterator[Reason]:
 
 def _workers(item: Standing) -> Iterator[Reason]:
     if item.live_workers == 0 and not _held_by_a_worker(item):
-        start = "start one: backstay worker --app PACKAGE.MODULE:NAME"
-        yield Reason("no_worker", f"no live worker runs handler {item.handler!r}; {start}")
+        command = "backstay worker" if item.is_request else "backstay worker --app PACKAGE.MODULE:NAME"
+        same = ", or give the same `backstay run` again" if item.is_request else ""
+        yield Reason("no_worker", f"no live worker runs handler {item.handler!r}; start one: {command}{same}")
 
 
 def _held_by_a_worker(item: Standing) -> bool:

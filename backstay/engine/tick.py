@@ -74,7 +74,7 @@ class Tick:
         return claimed
 
     async def _pending(self) -> bool:
-        """Whether another invocation would find work now; what waits for its time is left to the schedule."""
+        """Whether another invocation would find work now; what waits for its time or for money is left alone."""
         views = self._crew.parts.store.views
         for handler in self._crew.parts.registry:
             if await views.unfinished(handler.name):

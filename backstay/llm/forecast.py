@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from backstay.llm.duplicates import Originals
 from backstay.llm.formats import Parsed
-from backstay.llm.intake import KINDS_MAX, OTHERS, Kind, kind_of
+from backstay.llm.intake import KINDS_MAX, OTHERS, Kind, Tally, kind_of
 from backstay.llm.prices import PriceList
 from backstay.llm.tokens import OUTPUT_TOKENS_EXPECTED, estimate_fields
 
@@ -39,12 +40,22 @@ class Share:
 
 
 class Forecast:
-    """Adds up requests by endpoint and model, as a survey shows them."""
+    """Adds up requests by endpoint and model, as a survey shows them. `dearest` are the prices of the worst case, where
+    a request may end up in another lane; `output_tokens_default` bounds replies whose requests set no bound."""
 
-    def __init__(self, prices: PriceList, output_tokens_expected: int = OUTPUT_TOKENS_EXPECTED) -> None:
+    def __init__(
+        self,
+        prices: PriceList,
+        output_tokens_expected: int = OUTPUT_TOKENS_EXPECTED,
+        *,
+        dearest: PriceList | None = None,
+        output_tokens_default: int | None = None,
+    ) -> None:
         self.shares: dict[Kind, Share] = {}
         self._prices = prices
+        self._dearest = dearest or prices
         self._output_tokens_expected = output_tokens_expected
+        self._output_tokens_default = output_tokens_default
 
     def add(self, parsed: Parsed) -> None:
         kind = kind_of(parsed)
@@ -73,7 +84,10 @@ class Forecast:
         share.input_tokens += read
         share.output_tokens += written
         share.input_tokens_max = _plus(share.input_tokens_max, estimate.input_tokens_max)
-        share.output_tokens_max = _plus(share.output_tokens_max, estimate.output_tokens_max)
+        longest = estimate.output_tokens_max
+        if longest is None and self._output_tokens_default is not None:
+            longest = self._output_tokens_default * estimate.replies
+        share.output_tokens_max = _plus(share.output_tokens_max, longest)
         price = self._prices.price(fields)
         if price is None:
             share.low_micros = share.expected_micros = share.worst_micros = None
@@ -81,11 +95,29 @@ class Forecast:
         low = price.cost_micros(read, min(REPLY_TOKENS_MIN * estimate.replies, written))
         share.low_micros = _plus(share.low_micros, low)
         share.expected_micros = _plus(share.expected_micros, price.cost_micros(read, written))
-        share.worst_micros = _plus(share.worst_micros, self._prices.worst_of(estimate, fields))
+        share.worst_micros = _plus(share.worst_micros, self._dearest.worst_of(estimate, fields))
 
     def _price_shown(self, fields: Mapping[str, Any]) -> str:
         price = self._prices.price(fields)
         return "unknown" if price is None else f"{price} ({self._prices.source(fields)})"
+
+
+class Distinct:
+    """Shows a tally every request once that is in the file several times, as a run pays for it."""
+
+    def __init__(self, tally: Tally) -> None:
+        self._tally = tally
+        self._originals = Originals()
+        self._seen = 0
+
+    def add(self, parsed: Parsed) -> None:
+        self._seen += 1
+        if self._originals.first(parsed.request, self._seen) == self._seen:
+            self._tally.add(parsed)
+
+    def clear(self) -> None:
+        self._tally.clear()
+        self._originals = Originals()
 
 
 @dataclass(frozen=True, slots=True)

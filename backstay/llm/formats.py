@@ -45,15 +45,23 @@ class Format(StrEnum):
     CSV = "csv"
 
 
+class Only(NamedTuple):
+    """The one path whose requests can be taken, and the option that wants it so."""
+
+    path: str
+    option: str
+
+
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What the user says about a file: the parts of a request that its lines leave out."""
+    """What the user says about a file: the parts of a request that its lines leave out, and what may be in it."""
 
     format: Format | None = None
     model: str | None = None
     template: str | None = None
     endpoint: str | None = None
     base_url: str | None = None
+    only: Only | None = None
 
 
 class Parsed(NamedTuple):
@@ -137,7 +145,7 @@ class BodyLines:
         if any(key in fields for key in IDS) or _added_model(fields, self._reading):
             text = _joined(_added_model(fields, self._reading), _others(text, members(text), IDS))
             fields = value_of(text)
-        return _checked(custom_id, path_of(url, self._reading.base_url), text, fields)
+        return _checked(custom_id, path_of(url, self._reading.base_url), text, fields, _MODEL_HINT)
 
 
 class PromptLines:
@@ -155,7 +163,7 @@ class PromptLines:
         url = path_of(self._reading.endpoint or CHAT, self._reading.base_url)
         asked = _asked(url, text[prompt.start : prompt.end], isinstance(prompt.value, str))
         body = _joined(_added_model(fields, self._reading), [asked, *_others(text, found, (*IDS, "prompt"))])
-        return _checked(_named_id(fields, number), url, body, value_of(body))
+        return _checked(_named_id(fields, number), url, body, value_of(body), _MODEL_HINT)
 
 
 class Rows:
@@ -185,7 +193,7 @@ class Rows:
             url = path_of(url or CHAT, self._reading.base_url)
             filled = _joined(_added_model({}, self._reading), [_asked(url, quoted(filled), True)])
             fields = value_of(filled)
-        return _checked(_named_id(row, number), url, filled, fields)
+        return _checked(_named_id(row, number), url, filled, fields, _MODEL_HINT)
 
     def check_columns(self, columns: Iterable[str]) -> None:
         self._template.check_columns(columns)
@@ -208,7 +216,7 @@ def path_of(url: str, base_url: str | None) -> str:
     return url
 
 
-def _checked(custom_id: str, url: str, body: str, fields: Any) -> Parsed:
+def _checked(custom_id: str, url: str, body: str, fields: Any, hint: str = "") -> Parsed:
     if not isinstance(fields, dict):
         raise Refused("has a body that is no object")
     if fields.get("stream"):
@@ -216,7 +224,7 @@ def _checked(custom_id: str, url: str, body: str, fields: Any) -> Parsed:
     if url in MODEL_NEEDED:
         model = fields.get("model")
         if not (model and isinstance(model, str)) and not (url == RESPONSES and "prompt" in fields):
-            raise Refused("names no model")
+            raise Refused(f"names no model{hint}")
     return Parsed(custom_id, url, body, fields)
 
 
@@ -278,6 +286,7 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:79]}…"
 
 
+_MODEL_HINT = "; --model gives one"  # for all but `batch` lines, which are never changed
 _MISSING = Member("", None, 0, 0, 0)
 
 PARSERS: dict[Format, Callable[[Reading], Parser]] = {

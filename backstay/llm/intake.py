@@ -12,7 +12,7 @@ from backstay.core.errors import UsageError
 from backstay.llm import tables
 from backstay.llm.duplicates import LineSet, Repeat, Suspicion, repeats
 from backstay.llm.envelope import Request
-from backstay.llm.formats import PARSERS, Format, Parsed, Parser, Reading, path_of
+from backstay.llm.formats import PARSERS, Format, Only, Parsed, Parser, Reading, path_of
 from backstay.llm.lines import LINE_BYTES_MAX, Refused, numbered, opened, text_of, value_of
 
 BAD_LINES_SHOWN_MAX = 100
@@ -103,13 +103,13 @@ def open_source(file: str, reading: Reading) -> Iterator[Source]:
     with opened(file) as lines:
         chosen = reading.format or _detect(name, lines, reading)
         if chosen is Format.CSV:
-            yield Source(name, chosen, lambda: tables.entries(lines, reading))
+            yield Source(name, chosen, lambda: _taken(tables.entries(lines, reading), reading.only))
         else:
             if reading.template is not None and chosen is not Format.ROWS:
                 hint = "it fills CSV files and, with --format rows, JSON objects"
                 raise UsageError(f"--template does not go with the format {chosen}", hint=hint)
             parse = PARSERS[chosen](reading)
-            yield Source(name, chosen, lambda: _entries(lines, parse))
+            yield Source(name, chosen, lambda: _taken(_entries(lines, parse), reading.only))
 
 
 def survey(source: Source, tally: Tally | None = None) -> Survey:
@@ -196,6 +196,17 @@ def _entries(lines: IO[bytes], parse: Parser) -> Iterator[Entry]:
                 yield number, parse(number, text)
         except Refused as refused:
             yield number, refused
+
+
+def _taken(entries: Iterator[Entry], only: Only | None) -> Iterator[Entry]:
+    """The entries, where those that could only fail are bad lines, too."""
+    return entries if only is None else (_refuse_others(line, entry, only) for line, entry in entries)
+
+
+def _refuse_others(line: int, entry: Parsed | Refused, only: Only) -> Entry:
+    if isinstance(entry, Refused) or entry.url == only.path:
+        return line, entry
+    return line, Refused(f"is for {entry.url}; {only.option} takes {only.path} only")
 
 
 def _detect(name: str, lines: IO[bytes], reading: Reading) -> Format:

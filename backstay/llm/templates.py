@@ -8,7 +8,7 @@ from backstay.llm.lines import Refused, quoted, value_of
 
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 _BREAKS = re.compile(r"[\r\n]+")
-_PLACE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}")
+_PLACE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 
 
 class Template:
@@ -53,6 +53,9 @@ def _split(text: str) -> list[str]:
     for place in _PLACE.finditer(text):
         pieces[-1] += text[end : place.start()]
         end = place.end()
+        if len(place[0]) == 1:
+            near = text[max(place.start() - 20, 0) : place.end() + 20]
+            raise UsageError(f"the template has a lone {place[0]} in {near!r}", hint="write it twice to mean itself")
         if place[1] is None:
             pieces[-1] += place[0][0]
         else:

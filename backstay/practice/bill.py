@@ -118,10 +118,11 @@ class Bill:
             "refs": len(self.by_ref),
             "bodies": len(self.by_body),
             "paid_again": self.charged - len(self.by_ref),
-            "paid_twice": self.paid_twice,
-            "bodies_paid_twice": self.bodies_paid_twice,
         }
-        return shown if summary else {**shown, "by_ref": {ref: each.dump() for ref, each in self.by_ref.items()}}
+        if summary:
+            return shown
+        twice = {"paid_twice": self.paid_twice, "bodies_paid_twice": self.bodies_paid_twice}
+        return {**shown, **twice, "by_ref": {ref: each.dump() for ref, each in self.by_ref.items()}}
 
     def open(self) -> None:
         """From here on charges go to the file too."""

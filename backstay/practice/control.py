@@ -8,9 +8,8 @@ from aiohttp import web
 from backstay.core.errors import UsageError
 from backstay.practice.bill import Bill
 from backstay.practice.counts import Counts
+from backstay.practice.faults import OUTAGE_NOW
 from backstay.practice.gate import Gate
-
-OUTAGE_NOW = "outage_seconds"
 
 
 class Control:

@@ -7,6 +7,7 @@ from typing import Any
 
 from backstay.core.errors import UsageError
 
+OUTAGE_NOW = "outage_seconds"  # an outage that begins when it is told
 SHARES = ("fail", "throttle", "hang", "cut", "slow_body", "nonsense")
 _RATE = re.compile(r"([1-9]\d*)(rpm|tpm)")
 _TEXTS = ("key",)
@@ -60,7 +61,9 @@ class Faults:
     def changed(self, values: Mapping[str, Any]) -> "Faults":
         known = {field.name for field in fields(self)}
         if unknown := sorted(values.keys() - known):
-            raise UsageError(f"there is no fault {unknown[0]!r}", hint=f"there are {', '.join(sorted(known))}")
+            raise UsageError(
+                f"there is no fault {unknown[0]!r}", hint=f"there are {', '.join(sorted((*known, OUTAGE_NOW)))}"
+            )
         given = dict(values)
         if "outage" in given:
             given["outage"] = tuple(map(tuple, given["outage"] or ()))

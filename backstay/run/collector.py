@@ -1,30 +1,37 @@
 """Carries committed results from the database into the result files, as they come."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TypeVar
 
 from backstay.core.events import Event, ItemsSettled
 from backstay.core.ids import item_id, job_of, position_of
 from backstay.core.models import Attempt, Settlement
 from backstay.core.states import TERMINAL, ItemState
 from backstay.llm.envelope import unseal
+from backstay.run.file_order import FileOrder, Place
 from backstay.run.output import ResultFiles
-from backstay.run.positions import Positions
 from backstay.run.result_line import Ended, ended_of
-from backstay.store.views import ResultRow, Views
+from backstay.store.result_views import Copy, ResultRow
+from backstay.store.views import Views
 
 PAGE_ITEMS = 500
 HELD_CHARACTERS_MAX = 8_000_000  # of results that wait to be written; the database has them too
+
+T = TypeVar("T")
 
 
 class Collector:
     """Hears which items ended here, and looks for those that ended elsewhere. Files are written in a thread."""
 
-    def __init__(self, views: Views, files: ResultFiles, job_id: int, copies: bool) -> None:
+    def __init__(self, views: Views, files: ResultFiles, job_id: int, owner: str, copies: bool) -> None:
         self._views = views
         self._files = files
         self._job_id = job_id
+        self._owner = owner
         self._copies = copies
+        self._time_limit: int | None = None  # of the job, when the first line was written
         self._ended: list[ResultRow] = []
         self._unread: list[int] = []
         self._size = 0
@@ -47,7 +54,13 @@ class Collector:
         return self._files.succeeded + self._files.failed
 
     async def write(self) -> None:
-        """Writes what was heard of."""
+        """Writes what was heard of; first of all, what earlier tries and others have brought."""
+        if self._time_limit is None:
+            self._time_limit = await self._time_limit_now()
+            self._ended, self._unread, self._size = [], [], 0  # may have been retried before; the database knows
+            if self._files.failed:
+                await self._files.renew_errors(self._failures())
+            await self.catch_up()
         rows, self._ended, self._size = sorted(self._ended, key=lambda row: row.id), [], 0
         for low in range(0, len(rows), PAGE_ITEMS):
             await self._write(rows[low : low + PAGE_ITEMS])
@@ -58,51 +71,80 @@ class Collector:
     async def catch_up(self) -> None:
         """Writes every ended item that has no line yet, whoever ended it."""
         async for page in self._views.ended(self._job_id):
-            missing = [item for item, _ in page if self._files.missing(position_of(item))]
-            for low in range(0, len(missing), PAGE_ITEMS):
-                await self._write(await self._views.results_of(missing[low : low + PAGE_ITEMS]))
+            ended = ((item, state == ItemState.SUCCEEDED) for item, state in page)
+            for missing in _pages(item for item, ok in ended if self._files.missing(position_of(item), ok)):
+                await self._write(await self._views.results_of(missing))
 
-    async def continue_files(self) -> None:
-        """Holds the files of an earlier try against the database: they must be this run's, and say what is so."""
-        known: dict[int, tuple[str, bool]] = {}
-        for witness in self._files.witnesses:
-            rows = await self._views.results_of([item_id(self._job_id, witness.position)])
-            for row in rows:
-                known[witness.position] = (unseal(row.body).custom_id, row.state == ItemState.SUCCEEDED)
-        self._files.verify(known)
-        if self._files.failed:
-            failed = Positions()
-            async for page in self._views.ended(self._job_id):
-                for item, state in page:
-                    if state != ItemState.SUCCEEDED:
-                        failed.add(position_of(item))
-            await asyncio.to_thread(self._files.settle_errors, failed.__contains__)
+    async def finish(self) -> None:
+        """Writes the rest. What was retried while the run went on has an old failure in the errors, if any."""
+        await self.write()
+        if await self._time_limit_now() != self._time_limit:
+            await self._files.renew_errors(self._failures())
         await self.catch_up()
 
-    async def write_ordered(self, owner: str) -> None:
-        await self._files.ordered(self._in_order(owner))
+    async def _time_limit_now(self) -> int:
+        """A retry gives the job a new one, whoever asks for it: that tells of it."""
+        return (await self._views.job(self._job_id, self._owner)).timeout_at
 
-    async def _in_order(self, owner: str) -> AsyncIterator[Ended]:
-        page: list[ResultRow] = []
-        async for row in self._views.results(self._job_id, owner):
-            page.append(row)
-            if len(page) == PAGE_ITEMS:
-                for ended in await self._named(page):
+    async def _failures(self) -> AsyncIterator[Ended]:
+        async for page in self._views.ended(self._job_id):
+            for failed in _pages(item for item, state in page if state != ItemState.SUCCEEDED):
+                for ended in await self._named(await self._views.results_of(failed)):
                     yield ended
-                page = []
-        for ended in await self._named(page):
-            yield ended
+
+    async def finish_ordered(self) -> None:
+        """Writes everything at once, in the order of requests."""
+        await self._files.ordered(self._in_order())
+
+    async def _in_order(self) -> AsyncIterator[Ended]:
+        order = FileOrder()
+        if self._copies:
+            async for item, number in self._views.copies(self._job_id):
+                order.add(position_of(item), number)
+        items = (await self._views.job(self._job_id, self._owner)).total
+        for page in _pages(order.places(items)):
+            for ended in await self._standing_at(page):
+                yield ended
+
+    async def _standing_at(self, places: Sequence[Place]) -> list[Ended]:
+        """Those that have ended."""
+        items = sorted({item_id(self._job_id, place.position) for place in places})
+        ended = {position_of(row.id): ended_of(row) for row in await self._views.results_of(items)}
+        copies = [(item_id(self._job_id, at), number) for at, number in places if number is not None]
+        names = await self._views.copies_named(copies) if copies else {}
+        return [
+            ended[at]
+            if number is None
+            else ended[at]._replace(number=number, custom_id=names[item_id(self._job_id, at), number])
+            for at, number in places
+            if at in ended
+        ]
 
     async def _write(self, rows: Sequence[ResultRow]) -> None:
-        """The rows are in the order of their ids."""
         ended = await self._named(rows)
         await asyncio.to_thread(self._files.write, ended)
 
     async def _named(self, rows: Sequence[ResultRow]) -> list[Ended]:
-        copies: dict[int, tuple[str, ...]] = {}
+        copies: dict[int, list[Copy]] = {}
         if self._copies and rows:
-            copies = await self._views.copies(rows[0].id, rows[-1].id)
+            copies = await self._views.copies_of([row.id for row in rows])
         return [ended_of(row, copies.get(row.id, ())) for row in rows]
+
+
+async def verify(views: Views, files: ResultFiles, job_id: int) -> None:
+    """Refuses files that are not this job's."""
+    items = [item_id(job_id, witness.position) for witness in files.witnesses]
+    known = {
+        position_of(item): (unseal(body).custom_id, state == ItemState.SUCCEEDED)
+        for item, state, body in await views.requests_of(items)
+    }
+    files.verify(known)
+
+
+def _pages(all_of: Iterable[T]) -> Iterator[list[T]]:
+    left = iter(all_of)
+    while page := list(islice(left, PAGE_ITEMS)):
+        yield page
 
 
 def _row(settled: Settlement, attempt: Attempt, body: str) -> ResultRow:

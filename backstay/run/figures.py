@@ -18,6 +18,13 @@ def show_money(micros: int) -> str:
     return f"${cents}{finer}"
 
 
+def show_ceiling(micros: int) -> str:
+    """To the last digit that was given: $5.00, $0.00408."""
+    dollars, rest = divmod(micros, MICROS_PER_DOLLAR)
+    cents, finer = f"{rest:06}"[:2], f"{rest:06}"[2:].rstrip("0")
+    return f"${dollars:,}.{cents}{finer}"
+
+
 def show_tokens(tokens: int) -> str:
     for size, unit in ((10**9, "B"), (10**6, "M"), (10**4, "k")):
         if tokens >= size:

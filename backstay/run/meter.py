@@ -24,6 +24,7 @@ class RunState(NamedTuple):
     running: int = 0
     retrying: int = 0  # failed for now, and waiting for another try
     held: str | None = None  # why nothing moves
+    held_seconds: float | None = None  # until the next try, if that is known
     stopping: bool = False
     repeats: int = 0  # calls sent again although the first may have been paid
     input_tokens: int = 0

@@ -8,6 +8,9 @@ continues it reads which positions are there and writes the others. A crash leav
 - lines of copies whose own item's line is missing (it stands behind them): cut off likewise;
 - a failure that has succeeded since, in both files: its line is dropped from the errors.
 
+A failure may be retried at any time, by this command or another, while a run goes on or not. So the errors are written
+afresh, whole, when a run continues them, and at its end if anything was retried meanwhile.
+
 What is not a plain file (`-`, /dev/stdout, a named pipe) cannot be read back: it gets every result of the run, those of
 earlier tries included, once per try, and the failures go to stderr unless a file is named for them. A symbolic link is
 followed, also when the file is replaced.
@@ -15,7 +18,7 @@ followed, also when the file is replaced.
 
 import os
 import stat
-from collections.abc import AsyncIterable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterable, Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from threading import Lock
@@ -92,7 +95,7 @@ class ResultFiles:
         if not isinstance(sink, ResultFile):
             return
         first = last = b""
-        for position, line in sink.scan(self.job_id):
+        for position, line in sink.scan(self.job_id, positions):
             if not positions.add(position):
                 raise UsageError(f"{sink.path} has two lines for item {self.job_id}-{position}", hint=AFRESH)
             first, last = first or line, line
@@ -102,7 +105,8 @@ class ResultFiles:
     def verify(self, known: Mapping[int, tuple[str, bool]]) -> None:
         """Refuses the files of a job that has the same number in another database.
 
-        `known` says of every witness's position its custom_id in the database, and whether it has succeeded.
+        `known` says of every witness's position its custom_id in the database, and whether it has succeeded. What
+        failed may be anything by now, for it may have been retried.
         """
         for witness in self.witnesses:
             custom_id, succeeded = known.get(witness.position, (None, False))
@@ -111,9 +115,9 @@ class ResultFiles:
                 said = f"{where} holds results of another job {self.job_id}, which this database does not have"
                 raise UsageError(said, hint=MOVE_AWAY)
 
-    def missing(self, position: int) -> bool:
-        """Whether an item has no line yet."""
-        return position not in self._in_results and position not in self._in_errors
+    def missing(self, position: int, ok: bool = False) -> bool:
+        """Whether an item that ended so has no line yet. One that failed before and succeeded now lacks one, too."""
+        return position not in self._in_results and (ok or position not in self._in_errors)
 
     @property
     def succeeded(self) -> int:
@@ -153,26 +157,30 @@ class ResultFiles:
         assert self.job_id is not None, "results belong to a job"
         return self.job_id
 
-    def settle_errors(self, still_failed: Callable[[int], bool]) -> None:
-        """Drops the lines of failures that a person has retried since: they are under way again, or have succeeded."""
-        with self._lock:
-            if isinstance(self._errors, ResultFile) and not all(still_failed(at) for at, _ in self._errors.lines()):
-                self._drop_failures(still_failed)
+    async def renew_errors(self, rows: AsyncIterable[Ended]) -> None:
+        """Writes the failures afresh: those of before may be under way again, have succeeded, or failed otherwise."""
+        with ExitStack() as replaced:
+            errors = _Pending(self._job, *_afresh(self._errors, self._in_errors, replaced))
+            async for ended in rows:
+                if not ended.ok and ended.position not in self._in_results:
+                    errors.add(ended)
+            errors.flush()
+        self._in_errors, self._overtaken = errors.positions, False
 
-    def _drop_failures(self, keeps: Callable[[int], bool] = lambda _: True) -> None:
-        """Those that have succeeded go in any case."""
+    def _drop_failures(self) -> None:
+        """Those that have succeeded since."""
         if not isinstance(self._errors, ResultFile):
             return
         kept = Positions()
         with self._errors.replacing() as fresh:
             for position, line in self._errors.lines():
-                if position not in self._in_results and keeps(position):
+                if position not in self._in_results:
                     kept.add(position)
                     fresh.append(line)
         self._in_errors, self._overtaken = kept, False
 
     async def ordered(self, rows: AsyncIterable[Ended]) -> None:
-        """Writes both files afresh from all ended items, in order of position.
+        """Writes both files afresh from all ended items, in the order in which they are given.
 
         A stream gets those that it has not got yet, so for one in order nothing is written before.
         """
@@ -234,9 +242,13 @@ class _Pending:
         self._bytes = 0
 
     def add(self, ended: Ended) -> None:
-        if not self.positions.add(ended.position):
+        if ended.number is not None:
+            if ended.position not in self.positions:
+                return  # it has no place in a file without its item, which may have ended otherwise a moment ago
+        elif self.positions.add(ended.position):
+            self._waiting.append(ended.position)
+        else:
             return
-        self._waiting.append(ended.position)
         lines = lines_of(self._job_id, ended)
         self._lines.append(lines)
         self._bytes += len(lines)

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, NoReturn
 
 from backstay.core.errors import BackstayError, UsageError
 from backstay.core.ids import POSITIONS_MAX
+from backstay.run.positions import Positions
 from backstay.run.result_line import HEAD, OPENING
 
 SYNC_BYTES: Final = 16 << 20
@@ -43,10 +44,11 @@ class ResultFile:
         self._fd, self._made = _open_locked(path)
         self._torn = False
 
-    def scan(self, job_id: int | None) -> Iterator[tuple[int, bytes]]:
+    def scan(self, job_id: int | None, found: Positions) -> Iterator[tuple[int, bytes]]:
         """The items that have their line, and the line. At the end, what a crash left half written is cut off.
 
-        A run that has no job yet, None, takes only a file without lines.
+        A run that has no job yet, None, takes only a file without lines. `found` is for the reader to fill: a copy may
+        stand anywhere behind its item, in a file that was put in order, or else right before it.
         """
         at, own = 0, str(job_id).encode()
         self.size = 0
@@ -63,10 +65,11 @@ class ResultFile:
                 if job != own or position >= POSITIONS_MAX or (copied is not None and copied != position):
                     self._refuse_line(number)
                 at += len(line)
-                if copy:
+                if copy and position not in found:
                     copied = position
-                else:
-                    self.size, copied = at, None
+                    continue
+                self.size, copied = at, None
+                if not copy:
                     yield position, line
         self._synced = self.size
         with self._telling():

@@ -9,7 +9,7 @@ from backstay.core.errors import ErrorCode
 from backstay.core.ids import position_of
 from backstay.core.states import ItemState
 from backstay.llm.envelope import unseal
-from backstay.store.views import ResultRow
+from backstay.store.result_views import Copy, ResultRow
 
 OUTCOME_UNKNOWN: Final = "outcome_unknown"
 CANCELLED: Final = "batch_cancelled"
@@ -22,12 +22,14 @@ HEAD: Final = re.compile(rb'\{"id":"batch_req_([0-9]{1,11})-([0-9]{1,9})(?:-([0-
 _UNKNOWN_WORDS = "outcome unknown"  # how the message of an item begins whose call may have been done
 _ANSWERED_WELL = '{"status_code":2'
 _NO_REASON = "no reason was recorded"
+_WAS_CANCELLED = "the job was cancelled before this was done"
 
 
 class Ended(NamedTuple):
     """An item that has ended. `response` is what the provider answered, as the text of a Batch `response` object.
 
-    `copies` are further custom_ids that this one item answers for.
+    `copies` are further requests that this one item answers for, and whose lines go with its own. In a file in the
+    order of requests they stand elsewhere: then each is an Ended of its own, with its `number`.
     """
 
     position: int
@@ -36,10 +38,11 @@ class Ended(NamedTuple):
     response: str | None
     code: str | None = None
     message: str | None = None
-    copies: tuple[str, ...] = ()
+    copies: tuple[Copy, ...] = ()
+    number: int | None = None
 
 
-def ended_of(row: ResultRow, copies: Sequence[str] = ()) -> Ended:
+def ended_of(row: ResultRow, copies: Sequence[Copy] = ()) -> Ended:
     """An ended item as the store shows it."""
     return Ended(
         position_of(row.id),
@@ -47,7 +50,7 @@ def ended_of(row: ResultRow, copies: Sequence[str] = ()) -> Ended:
         row.state == ItemState.SUCCEEDED,
         row.result,
         _code(row),
-        row.message,
+        row.message or (_WAS_CANCELLED if row.state == ItemState.CANCELLED else None),
         tuple(copies),
     )
 
@@ -65,11 +68,10 @@ def _code(row: ResultRow) -> str | None:
 def lines_of(job_id: int, ended: Ended) -> bytes:
     """The line of the item, after those of its copies: a cut never leaves an item's line without them."""
     rest = f',"response":{_one_line(ended.response or "null")},"error":{_error(ended)}}}\n'
-    lines = [
-        f'{{"id":"batch_req_{job_id}-{ended.position}-{number}","custom_id":{json.dumps(custom_id)}{rest}'
-        for number, custom_id in enumerate(ended.copies, 2)
-    ]
-    lines.append(f'{{"id":"batch_req_{job_id}-{ended.position}","custom_id":{json.dumps(ended.custom_id)}{rest}')
+    item = f"{job_id}-{ended.position}"
+    names = [(f"{item}-{copy.number}", copy.custom_id) for copy in ended.copies]
+    names.append((item if ended.number is None else f"{item}-{ended.number}", ended.custom_id))
+    lines = [f'{{"id":"batch_req_{own}","custom_id":{json.dumps(custom_id)}{rest}' for own, custom_id in names]
     return "".join(lines).encode("utf-8", "backslashreplace")  # half a surrogate pair becomes its JSON escape
 
 

@@ -12,14 +12,17 @@ from backstay.core.failures import ErrorCode
 from backstay.core.states import JobState
 from backstay.engine.worker import Worker
 from backstay.llm.intake import Source, Survey
-from backstay.run.collector import Collector
+from backstay.run.collector import Collector, verify
 from backstay.run.lanes import Lanes
 from backstay.run.meter import RunState
 from backstay.run.order import Order
 from backstay.run.output import ResultFiles
+from backstay.run.result_line import ended_of
 from backstay.run.submission import Submission
 from backstay.run.summary import Ending, Summary
 from backstay.run.view import View
+from backstay.run.waits import Again, Waits
+from backstay.run.weights import set_ceiling
 from backstay.store.views import JobView
 
 LOOK_SECONDS = 0.2
@@ -31,11 +34,14 @@ Show = Callable[[int], AbstractContextManager[View]]  # opens the view of a job
 class Run:
     """One life: `go`. `stop` asks it to end; `hurry`, to end at once."""
 
-    def __init__(self, app: Backstay, order: Order, source: Source, surveyed: Survey) -> None:
+    def __init__(
+        self, app: Backstay, order: Order, source: Source, surveyed: Survey, again: Again = "backstay {}".format
+    ) -> None:
         self._app = app
         self._order = order
         self._surveyed = surveyed
         self._submission = Submission(order, source, surveyed)
+        self._waits = Waits(order, again)
         self._tasks = Tasks()
         self._stopping = asyncio.Event()
         self._worker: Worker | None = None
@@ -59,6 +65,8 @@ class Run:
         job_id = await self._submission.find(client)
         lanes = Lanes(self._app.handlers, self._order.concurrency)
         with ResultFiles(self._order.out, job_id, self._order.errors) as files:
+            if job_id is not None:
+                await verify(client.store.views, files, job_id)  # before anything is changed
             try:
                 for endpoint in self._order.endpoints:
                     await lanes.open(endpoint)
@@ -75,8 +83,7 @@ class Run:
     async def _revive(self, client: Client, job_id: int) -> None:
         """A person runs it again: what held it back is tried anew, under the ceiling given now, or that of before."""
         store, provider = client.store, self._order.endpoint.provider
-        if self._order.budget_micros is not None:
-            await store.change_budget(job_id, client.owner, self._order.budget_micros)
+        await set_ceiling(client, job_id, self._order)
         known = (await store.holds()).providers.get(provider)
         if known is not None and known.state is BreakerState.HELD:
             await store.release(provider)
@@ -92,19 +99,25 @@ class Run:
             try:
                 job = client.job(await self._submission.opened(submitting))
                 files.job_id = job.id
-                collector = Collector(client.store.views, files, job.id, self._order.dedupe)
-                await collector.continue_files()
-                self._app.bus.subscribe(collector)
+                collector = Collector(client.store.views, files, job.id, client.owner, self._order.dedupe)
+                if not self._order.ordered:
+                    self._app.bus.subscribe(collector)
+                self._app.bus.subscribe(self._waits)
                 view = show(job.id)
                 ending = await self._watch(client, job, collector, submitting, view)
-                view.show(await self._state(client, job), client.clock.monotonic())
+                view.show(await self._state(client, await job.show()), client.clock.monotonic())
             finally:
                 submitting.cancel()
                 await asyncio.gather(submitting, return_exceptions=True)
-        await collector.catch_up()
-        if self._order.ordered:
-            await collector.write_ordered(client.owner)
+        if self._names_known(submitting):
+            await (collector.finish_ordered() if self._order.ordered else collector.finish())
         return job, ending, view
+
+    def _names_known(self, submitting: "asyncio.Task[int]") -> bool:
+        """Whether all are known who share an answer: no line may be written before, because they stand beside it."""
+        if not self._order.dedupe:
+            return True
+        return submitting.done() and not submitting.cancelled() and submitting.exception() is None
 
     async def _watch(
         self, client: Client, job: Job, collector: Collector, submitting: "asyncio.Task[int]", view: View
@@ -113,13 +126,13 @@ class Run:
             if submitting.done():
                 submitting.result()
             seen = await job.show()
-            view.show(await self._state(client, job), client.clock.monotonic())
-            if submitting.done() or not self._order.dedupe:  # before that, who shares an answer is not known
+            view.show(await self._state(client, seen), client.clock.monotonic())
+            if self._names_known(submitting):
                 await self._collect(client, seen, collector)
-            if seen.ended:
-                return Ending.DONE
-            if seen.short and seen.sealed and seen.reserved_micros == 0:
-                return Ending.BUDGET
+                if seen.ended:
+                    return Ending.DONE
+                if seen.short and seen.sealed and seen.reserved_micros == 0:
+                    return Ending.BUDGET
             await wait_for_event(self._stopping, LOOK_SECONDS)
         return Ending.INTERRUPTED
 
@@ -132,9 +145,9 @@ class Run:
             self._caught_up_at = now  # other workers have ended some as well
             await collector.catch_up()
 
-    async def _state(self, client: Client, job: Job) -> RunState:
-        seen = await job.show()
-        under_way = await client.store.views.under_way(job.id)
+    async def _state(self, client: Client, seen: JobView) -> RunState:
+        under_way = await client.store.views.under_way(seen.id)
+        wait = await self._waits.look(client, seen, under_way)
         growing = not seen.sealed and not seen.ended
         return RunState(
             total=max(self._submission.items, seen.total) if growing else seen.total,
@@ -144,7 +157,8 @@ class Run:
             submitted=seen.total if growing else None,
             running=under_way.sending + seen.processing,
             retrying=under_way.waiting,
-            held=await self._held(client, seen),
+            held=None if wait is None else wait.why,
+            held_seconds=None if wait is None else wait.seconds,
             stopping=self._stopping.is_set(),
             repeats=seen.repeats,
             input_tokens=seen.input_tokens,
@@ -154,21 +168,10 @@ class Run:
             budget_micros=seen.budget_micros,
         )
 
-    async def _held(self, client: Client, seen: JobView) -> str | None:
-        """Why nothing moves, if so."""
-        if seen.state is JobState.PAUSED:
-            return f"it is paused; to go on: backstay job resume {seen.id}"
-        provider = self._order.endpoint.provider
-        breaker = (await client.store.holds()).providers.get(provider)
-        if breaker is None or breaker.state is BreakerState.CLOSED:
-            return "the budget is reached" if seen.short and seen.reserved_micros == 0 else None
-        if breaker.state is BreakerState.HELD:
-            return f"the provider refuses: {breaker.reason}; to go on: backstay provider release {provider}"
-        return "the provider fails; it is tried again by itself"
-
     async def _summary(self, client: Client, job: Job, ending: Ending, files: ResultFiles, seconds: float) -> Summary:
         seen = await job.show()
         groups = await client.store.views.job_failures(job.id) if seen.failed else []
+        examples = [group.example for group in groups]
         return Summary(
             job_id=job.id,
             ending=ending,
@@ -184,7 +187,11 @@ class Run:
             spent_micros=seen.spent_micros if self._submission.priced else None,
             reserved_micros=seen.reserved_micros + seen.unknown_micros,
             budget_micros=seen.budget_micros,
+            next_micros=await client.store.next_cost(job.id) if ending is Ending.BUDGET else None,
             repeats=seen.repeats,
             unknown=sum(group.items for group in groups if group.error_code == ErrorCode.UNKNOWN),
+            copies=self._submission.copies,
+            skipped_lines=self._surveyed.bad_count,
             groups=groups,
+            examples={row.id: ended_of(row) for row in await client.store.views.results_of(examples)},
         )

@@ -26,13 +26,18 @@ class Submission:
         self._scales = Scales.of(order)
         self._key = ""
         self._job_id: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._copies: list[tuple[int, int, str]] = []  # first position, line, custom_id; not yet written down
+        self._copies: list[tuple[int, int, str]] = []  # first position, number, custom_id; not yet written down
         self._left_out = 0
 
     @property
     def items(self) -> int:
         """How many items there will be, as far as is known."""
         return self._surveyed.requests - self._left_out
+
+    @property
+    def copies(self) -> int:
+        """How many requests were found to ask what another asks already."""
+        return self._left_out
 
     @property
     def priced(self) -> bool:
@@ -95,14 +100,14 @@ class Submission:
     async def _items(self, client: Client) -> AsyncIterator[Weighed]:
         position = 0
         with Originals() as originals:
-            for line, request, fields in requests(self._source, self._surveyed):
+            for number, (_, request, fields) in enumerate(requests(self._source, self._surveyed), 1):
                 first = originals.first(request, position) if self._order.dedupe else position
                 if first == position:
                     yield Weighed(seal(request), *self._scales.weigh(request, fields))
                     position += 1
                     continue
                 self._left_out += 1
-                self._copies.append((first, line, request.custom_id))
+                self._copies.append((first, number, request.custom_id))
                 if len(self._copies) >= COPIES_CHUNK and self._job_id.done():
                     await self._add_copies(client)
 
@@ -111,4 +116,4 @@ class Submission:
         copies, self._copies = self._copies, []
         if copies:
             job_id = await self._job_id
-            await client.store.add_copies([(item_id(job_id, first), line, name) for first, line, name in copies])
+            await client.store.add_copies([(item_id(job_id, first), number, name) for first, number, name in copies])

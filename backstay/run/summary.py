@@ -1,13 +1,15 @@
 """How a run ended: what came of it, where it is, what it cost, and how to go on."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
 from backstay.core.ids import show_item
-from backstay.run.figures import show_count, show_money, show_seconds
+from backstay.core.words import one_line
+from backstay.run.figures import show_ceiling, show_count, show_money, show_seconds
+from backstay.run.result_line import Ended
 from backstay.store.views import FailureGroup
 
 SUCCEEDED, FAILED, BUDGET, INTERRUPTED = 0, 3, 7, 130
@@ -18,6 +20,7 @@ EXIT_CODES: Final = {
     INTERRUPTED: "interrupted; the same command goes on",
 }
 GROUPS_MAX: Final = 10
+MESSAGE_CHARACTERS_MAX: Final = 160
 
 
 class Ending(StrEnum):
@@ -55,9 +58,13 @@ class Summary:
     spent_micros: int | None = None
     reserved_micros: int = 0
     budget_micros: int | None = None
+    next_micros: int | None = None  # the most that the next request may cost, which did not fit under the budget
     repeats: int = 0
     unknown: int = 0  # requests whose outcome nobody knows
+    copies: int = 0  # requests beyond `total` that share the reply of another
+    skipped_lines: int = 0  # that could not be sent
     groups: Sequence[FailureGroup] = ()
+    examples: Mapping[int, Ended] = field(default_factory=dict)  # of the groups, by item
 
     @property
     def left(self) -> int:
@@ -71,11 +78,16 @@ class Summary:
         """For a program to read."""
         told = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         told["job"] = told.pop("job_id")
-        told["groups"] = [
-            {"code": group.error_code, "items": group.items, "example": show_item(group.example)}
-            for group in self.groups
-        ]
+        del told["examples"]
+        told["groups"] = [self._group(group) for group in self.groups]
         return {**told, "left": self.left, "exit_code": self.exit_code}
+
+    def _group(self, group: FailureGroup) -> dict[str, Any]:
+        told = {"code": group.error_code, "items": group.items, "example": show_item(group.example)}
+        example = self.examples.get(group.example)
+        if example is None:
+            return told
+        return {**told, "code": example.code, "custom_id": example.custom_id, "message": example.message}
 
     def lines(self) -> list[str]:
         """For a person to read: a sentence, what there is to know, and how to go on."""
@@ -85,7 +97,8 @@ class Summary:
 
 
 def _headline(summary: Summary) -> str:
-    came = [f"{summary.succeeded:,} of {show_count(summary.total, 'request')} succeeded"]
+    asked = show_count(summary.total, "different request" if summary.copies else "request")
+    came = [f"{summary.succeeded:,} of {asked} succeeded"]
     if summary.failed:
         came.append(f"{summary.failed:,} failed")
     if summary.cancelled:
@@ -101,32 +114,60 @@ def _facts(summary: Summary) -> Iterator[tuple[str, str]]:
     if summary.failed + summary.cancelled:
         yield "failures", summary.errors
         for group in summary.groups[:GROUPS_MAX]:
-            yield "", f"{group.items:,} {group.error_code or 'unknown'}, for example {show_item(group.example)}"
+            yield "", _kind(group, summary.examples.get(group.example))
         if len(summary.groups) > GROUPS_MAX:
             yield "", f"and {show_count(len(summary.groups) - GROUPS_MAX, 'more kind')}"
+    if summary.copies:
+        yield "copies", f"{show_count(summary.copies, 'more request')} of the same content; each has its own line, too"
+    if summary.skipped_lines:
+        yield "skipped", f"{show_count(summary.skipped_lines, 'bad line')}, not sent"
     if summary.input_tokens or summary.output_tokens:
         yield "tokens", f"{summary.input_tokens:,} in, {summary.output_tokens:,} out"
     yield "cost", _cost(summary)
     if summary.repeats:
-        yield "repeated", f"{show_count(summary.repeats, 'call')} sent again although the first may have been paid"
+        yield "repeated", f"{show_count(summary.repeats, 'call')} that may have been paid, and sent again"
     if summary.unknown:
         them = "request" if summary.unknown == 1 else "requests"
         yield "unknown", f"{summary.unknown:,} {them} that may have been done and paid; they stand in the failures"
 
 
+def _kind(group: FailureGroup, example: Ended | None) -> str:
+    if example is None:
+        return f"{group.items:,} {group.error_code or 'unknown'}, for example {show_item(group.example)}"
+    said = f": {one_line(example.message, MESSAGE_CHARACTERS_MAX)}" if example.message else ""
+    named = f"{example.custom_id} ({show_item(group.example)})"
+    return f"{group.items:,} {example.code or 'unknown'}, for example {named}{said}"
+
+
 def _cost(summary: Summary) -> str:
     if summary.spent_micros is None:
         return "unknown: no price is known; --price gives one"
-    ceiling = "" if summary.budget_micros is None else f" of a budget of {show_money(summary.budget_micros)}"
+    ceiling = "" if summary.budget_micros is None else f" of a budget of {show_ceiling(summary.budget_micros)}"
     kept = f"; {show_money(summary.reserved_micros)} more is reserved for calls whose cost is not known"
     return f"{show_money(summary.spent_micros)}{ceiling}{kept if summary.reserved_micros else ''}"
 
 
+def _short(summary: Summary) -> Iterator[str]:
+    """What the ceiling has no room for, and what makes room."""
+    left = (summary.budget_micros or 0) - (summary.spent_micros or 0) - summary.reserved_micros
+    if left < 0:
+        yield f"What is spent or reserved already is {show_money(-left)} more than this budget."
+    elif summary.next_micros is not None:
+        most = show_money(summary.next_micros)
+        yield f"{show_money(left)} of the budget is left, and the next request may cost up to {most}."
+        yield "If it sets no bound on its reply itself, --max-output-tokens sets a lower one."
+    yield "Nothing is lost. To go on, run the same command with a higher --budget."
+
+
 def _advice(summary: Summary) -> Iterator[str]:
     if summary.exit_code == BUDGET:
-        yield "Nothing is lost. To go on, run the same command with a higher --budget."
+        yield from _short(summary)
     if summary.exit_code == INTERRUPTED:
         yield "Nothing is lost. To go on, run the same command again."
     if summary.failed:
         yield "To try what failed once more, run the same command with --retry-failed."
+    if summary.unknown:
+        yield "Where it cannot be looked up what became of a request, that may pay for it twice."
+    if summary.cancelled:
+        yield "What was cancelled stays so. To send the whole file again, run it with --new and another --out."
     yield f"Exit code {summary.exit_code}: {EXIT_CODES[summary.exit_code]}."

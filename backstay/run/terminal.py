@@ -10,9 +10,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from backstay.run.figures import show_money, show_rate, show_seconds, show_tokens
+from backstay.run.figures import show_ceiling, show_money, show_rate, show_seconds, show_tokens
 from backstay.run.meter import Meter, Reading, RunState
 from backstay.run.summary import Summary
+from backstay.run.view import describe_hold
 
 DRAW_SECONDS: Final = 0.2
 BAR_WIDTH_MAX: Final = 60
@@ -71,7 +72,7 @@ class Block:
         for row in (_counts(state, width), _pace(state, self._reading), _money(state, self._reading)):
             yield from _packed(row, dot, width)
         if state.held is not None:
-            yield Text(f"held: {state.held}", "yellow")
+            yield Text(describe_hold(state), "yellow")
         if state.stopping:
             yield Text(_stopping(state.running), "yellow")
 
@@ -100,7 +101,7 @@ def _counts(state: RunState, width: int) -> Iterator[Part]:
     if state.submitted is not None and state.submitted < state.total:
         yield f"{state.submitted:,} stored", ""
     if state.repeats:
-        yield f"{state.repeats:,} sent again", "yellow"
+        yield f"{state.repeats:,} may be paid twice", "yellow"
 
 
 def _pace(state: RunState, reading: Reading) -> Iterator[Part]:
@@ -115,7 +116,7 @@ def _money(state: RunState, reading: Reading) -> Iterator[Part]:
     if state.spent_micros is None:
         yield "cost unknown", ""
     else:
-        ceiling = "" if state.budget_micros is None else f" of {show_money(state.budget_micros)}"
+        ceiling = "" if state.budget_micros is None else f" of {show_ceiling(state.budget_micros)}"
         yield f"{show_money(state.spent_micros)}{ceiling} spent", ""
     if state.reserved_micros:
         yield f"{show_money(state.reserved_micros)} reserved", ""
@@ -127,8 +128,8 @@ def _money(state: RunState, reading: Reading) -> Iterator[Part]:
 def _stopping(running: int) -> str:
     if running == 0:
         return "stopping"
-    calls = "1 call under way is" if running == 1 else f"{running:,} calls under way are"
-    return f"stopping: {calls} finished first; Ctrl-C again stops at once"
+    calls, them = ("1 call finishes", "it") if running == 1 else (f"{running:,} calls finish", "them")
+    return f"stopping: {calls} first; Ctrl-C again cuts {them} off (may be paid twice)"
 
 
 def _packed(parts: Iterable[Part], dot: str, width: int) -> Iterator[Text]:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final, Protocol, TextIO
 
-from backstay.run.figures import show_money, show_rate, show_seconds
+from backstay.run.figures import show_ceiling, show_money, show_rate, show_seconds
 from backstay.run.meter import Meter, Reading, RunState
 from backstay.run.summary import Summary
 
@@ -95,7 +95,7 @@ class Lines:
         reading = self._meter.read(state, now)
         change = self._holds.change(state.held, now)
         if change == "held":
-            self.say(f"{self._name}: held: {state.held}")
+            self.say(f"{self._name}: {describe_hold(state)}")
         elif change == "released":
             self.say(f"{self._name}: goes on")
         if self._is_due(state, now):
@@ -129,12 +129,17 @@ def describe(state: RunState, reading: Reading) -> str:
     if reading.eta_seconds:
         parts.append(f"{show_seconds(reading.eta_seconds)} left")
     parts += describe_money(state, reading)
-    return ", ".join(parts) + (f"; held: {state.held}" if state.held else "")
+    return ", ".join(parts) + (f"; {describe_hold(state)}" if state.held else "")
+
+
+def describe_hold(state: RunState) -> str:
+    seconds = state.held_seconds
+    return f"held: {state.held}" + (f"; next try in {show_seconds(seconds)}" if seconds is not None else "")
 
 
 def describe_money(state: RunState, reading: Reading) -> list[str]:
     """Spent, ceiling and forecast; an unknown price is said to be unknown."""
-    ceiling = "" if state.budget_micros is None else f" of {show_money(state.budget_micros)}"
+    ceiling = "" if state.budget_micros is None else f" of {show_ceiling(state.budget_micros)}"
     if state.spent_micros is None:
         return ["cost unknown"]
     parts = [f"{show_money(state.spent_micros)}{ceiling} spent"]
@@ -158,11 +163,12 @@ class Events:
         reading = self._meter.read(state, now)
         change = self._holds.change(state.held, now)
         if change is not None:
-            self._emit(change, reason=state.held)
+            self._emit(change, reason=state.held, seconds=state.held_seconds)
         silent = now - self._said_at
-        changed = state != self._said and silent >= EVENT_SECONDS
+        stands = state._replace(held_seconds=None)  # that time goes by is no news
+        changed = stands != self._said and silent >= EVENT_SECONDS
         if self._said is None or changed or silent >= EVENT_SILENT_SECONDS_MAX:
-            self._said, self._said_at = state, now
+            self._said, self._said_at = stands, now
             self._emit("progress", **state._asdict(), done=state.done, **reading._asdict())
 
     def say(self, text: str) -> None:

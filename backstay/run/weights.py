@@ -1,13 +1,15 @@
 """What each request of a run weighs: the worst that its call can cost, and its tokens."""
 
+import json
 from collections.abc import Mapping
 from typing import Any, Self
 
+from backstay.client import Client
 from backstay.core.errors import UsageError
-from backstay.llm.envelope import Request
+from backstay.llm.envelope import Request, unseal
 from backstay.llm.formats import Parsed
 from backstay.llm.prices import PriceList, given_price
-from backstay.llm.tokens import estimate_fields
+from backstay.llm.tokens import Estimate, estimate_fields
 from backstay.run.order import Order
 
 
@@ -27,16 +29,17 @@ class Bounded:
 class Scales:
     """Remembers whether any request had no known price: then what the run costs is not known either."""
 
-    def __init__(self, prices: PriceList, ceiling: bool) -> None:
+    def __init__(self, prices: PriceList, ceiling: bool, replies_bounded: bool) -> None:
         self._prices = prices
         self._ceiling = ceiling
+        self._replies_bounded = replies_bounded
         self.priced = True
 
     @classmethod
     def of(cls, order: Order) -> Self:
         endpoint = order.endpoints[-1]  # where a request may end up at last, and cost most
         prices = PriceList(endpoint.base_url, endpoint.lane, given_price(endpoint), order.output_tokens_default)
-        return cls(prices, order.budget_micros is not None)
+        return cls(prices, order.budget_micros is not None, order.output_tokens_default is not None)
 
     def weigh(self, request: Request, fields: Mapping[str, Any]) -> tuple[int | None, int]:
         """Under a ceiling a request must have a worst case: one without could cost anything."""
@@ -46,7 +49,39 @@ class Scales:
         if worst is None and self._ceiling:
             raise UsageError(
                 f"nothing bounds what {request.custom_id!r} can cost, so no budget can be kept; nothing was sent",
-                hint="give --price, and --max-output-tokens for requests that set no bound",
+                hint=self._hint(estimate, fields),
             )
         most = estimate.output_tokens_max
         return worst, estimate.input_tokens + (estimate.output_tokens_expected if most is None else most)
+
+    def weigh_stored(self, body: str) -> int | None:
+        """The worst that a stored request can cost."""
+        request = unseal(body)
+        return self.weigh(request, json.loads(request.body))[0]
+
+    def _hint(self, estimate: Estimate, fields: Mapping[str, Any]) -> str:
+        """What is missing for a worst case."""
+        endless = estimate.output_tokens_max is None and not self._replies_bounded
+        if self._prices.price(fields) is None:
+            return "give --price" + (", and --max-output-tokens, for it sets no bound on its reply" if endless else "")
+        if endless:
+            return "give --max-output-tokens, for it sets no bound on its reply"
+        return "what it has the provider read has no bound; leave it out, or run it without --budget"
+
+
+async def set_ceiling(client: Client, job_id: int, order: Order) -> None:
+    """Gives a job that is there already the ceiling of the order, if it has one.
+
+    Its requests may have been stored without a worst case, when none was needed, or with one by another bound on their
+    replies; those that may be sent yet are weighed first, or the ceiling would hold them back for ever.
+    """
+    if order.budget_micros is None:
+        return
+    scales, anew, cursor = Scales.of(order), order.output_tokens_default is not None, -1
+    while page := await client.store.unsent(job_id, anew, cursor):
+        weights = [(item, scales.weigh_stored(body)) for item, _, body in page]
+        changed = [weight for weight, (_, before, _) in zip(weights, page, strict=True) if weight[1] != before]
+        if changed:
+            await client.store.weigh_items(changed)
+        cursor = page[-1][0]
+    await client.store.change_budget(job_id, client.owner, order.budget_micros)

@@ -6,6 +6,7 @@ from backstay.core.states import JOB_ENDED, StopReason
 from backstay.store.queries import Ask, Script
 
 CHUNK_ITEMS = 2_000
+RETRIED = ("by hand", "by hand; an earlier call may have been done and paid")
 
 
 def pause(job_id: int, owner: str) -> Script[None]:
@@ -47,12 +48,15 @@ def retry_items(job_id: int, owner: str, item: int | None, cursor: int) -> Scrip
     """Queues a chunk of a job's failed items (or the one item) behind the cursor afresh; returns them."""
     first, after = item_range(job_id) if item is None else (item, item + 1)
     values = {"job_id": job_id, "owner": owner, "first": max(first, cursor + 1), "after": after, "n": CHUNK_ITEMS}
-    rows = yield Ask("retry_items", values)
+    failed = yield Ask("failed_items", values)
+    rows = (yield Ask("retry_items", batch=failed)) if failed else []
     if not rows:
         return []
-    yield Ask("reopen_job", {"job_id": job_id, "retried": len(rows)})
-    yield Ask("write_events", batch=[(f"item:{row[0]}", "retried", "by hand") for row in rows])
-    return [row[0] for row in rows]
+    repeat = {row[0]: row[2] for row in failed}
+    retried = {row[0]: repeat[row[0]] for row in rows}
+    yield Ask("reopen_job", {"job_id": job_id, "retried": len(retried), "repeated": sum(retried.values())})
+    yield Ask("write_events", batch=[(f"item:{one}", "retried", RETRIED[again]) for one, again in retried.items()])
+    return list(retried)
 
 
 def why_no_retry(job_id: int, owner: str, item: int | None) -> Script[None]:

@@ -1,4 +1,4 @@
-"""Scripts for where requests go: endpoints, their paces, and the ceilings of jobs."""
+"""Scripts for where requests go: endpoints and their paces."""
 
 from collections.abc import Sequence
 
@@ -42,7 +42,3 @@ def judge_pace(provider: str, answers: Answers) -> Script[tuple[Pace, int]]:
     if after != pace:
         yield from save_pace(after)
     return after, now
-
-
-def change_budget(job_id: int, owner: str, budget_micros: int | None) -> Script[None]:
-    yield Ask("change_budget", {"job_id": job_id, "owner": owner, "budget_micros": budget_micros})

@@ -8,7 +8,7 @@ from backstay.core.breaker import BreakerPolicy, Call
 from backstay.core.models import Settlement
 from backstay.core.pace import Answers, Pace
 from backstay.core.states import StopReason
-from backstay.store import claim, control, endpoints, park, providers, settle, submit, sweep
+from backstay.store import ceilings, claim, control, endpoints, park, providers, settle, submit, sweep, waiting
 from backstay.store.claim import Taken, Want
 from backstay.store.providers import Change, Holds
 from backstay.store.queries import FEW_ROWS_MAX, Ask, Dialect, Script
@@ -16,6 +16,7 @@ from backstay.store.settle import Settled
 from backstay.store.submit import Chunk, NewJob, OpenJob
 from backstay.store.sweep import Swept
 from backstay.store.views import Views
+from backstay.store.waiting import Waiting
 
 T = TypeVar("T")
 
@@ -193,7 +194,22 @@ class Store:
         return await self._db.write(lambda: endpoints.judge_pace(provider, answers))
 
     async def change_budget(self, job_id: int, owner: str, budget_micros: int | None) -> None:
-        await self._db.write(lambda: endpoints.change_budget(job_id, owner, budget_micros))
+        await self._db.write(lambda: ceilings.change_budget(job_id, owner, budget_micros))
+
+    async def unsent(self, job_id: int, anew: bool, cursor: int) -> list[tuple[int, int | None, str]]:
+        """A page of what may be sent yet: (item, the worst it may cost, body). Without a worst case, or all `anew`."""
+        return await self._db.read(lambda: ceilings.unsent(job_id, anew, cursor))
+
+    async def weigh_items(self, weights: Sequence[tuple[int, int | None]]) -> None:
+        """The worst that a call of each item may cost: (item, micro-dollars)."""
+        await self._db.write(lambda: ceilings.weigh_items(weights))
+
+    async def next_cost(self, job_id: int) -> int | None:
+        """The worst that the job's next item may cost, if there is one and that is known."""
+        return await self._db.read(lambda: ceilings.next_cost(job_id))
+
+    async def waiting(self, job_id: int, handler: str, account: str, paces: tuple[str, str]) -> Waiting:
+        return await self._db.read(lambda: waiting.waiting(job_id, handler, account, paces))
 
     # hold, release
 

@@ -1,20 +1,17 @@
 """The one read side: what commands, pages, metrics and the API see."""
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from backstay.core.errors import NotFound
 from backstay.core.ids import item_range, show_item
 from backstay.core.states import JOB_ENDED, ItemState, JobState
-from backstay.store.queries import Ask, Script
+from backstay.store.result_views import ResultRow, ResultViews
 
 PAGE_ROWS = 1_000
-ENDED_ROWS = 10_000
 LAST_ID = (1 << 63) - 1
-
-Read = Callable[[Callable[[], Script[Any]]], Awaitable[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +82,7 @@ class ItemView:
     account: str | None
     job_state: JobState
     stop_reason: str | None
+    job_short: bool
     now: int
     body: str | None
 
@@ -108,19 +106,6 @@ class EventView(NamedTuple):
     at: int
     act: str
     detail: str | None
-
-
-class ResultRow(NamedTuple):
-    """An ended item: its result as JSON text, or why there is none."""
-
-    id: int
-    state: str
-    error_code: str | None
-    attempt_count: int
-    repeats: int
-    message: str | None
-    result: str | None
-    body: str
 
 
 class Backlog(NamedTuple):
@@ -160,18 +145,8 @@ class WorkerView:
         return self.stopped_at is None and self.seen_at + lease_ms > self.now
 
 
-class Views:
+class Views(ResultViews):
     """Reads, each bounded; a job or item of another owner is not found."""
-
-    def __init__(self, read: Read) -> None:
-        self._read = read
-
-    async def _rows(self, name: str, **values: Any) -> list[Any]:
-        def script() -> Script[list[Any]]:
-            return (yield Ask(name, values))
-
-        rows: list[Any] = await self._read(script)
-        return rows
 
     async def jobs(self, owner: str, before: int = LAST_ID, n: int = 50) -> list[JobView]:
         return [_job(row) for row in await self._rows("jobs_page", owner=owner, before=before, n=n)]
@@ -195,7 +170,7 @@ class Views:
         if not rows:
             raise NotFound(f"no item {show_item(item_id)}")
         row = list(rows[0])
-        row[3], row[22] = ItemState(row[3]), JobState(row[22])
+        row[3], row[22], row[24] = ItemState(row[3]), JobState(row[22]), bool(row[24])
         return ItemView(*row)
 
     async def attempts(self, item_id: int) -> list[AttemptView]:
@@ -213,29 +188,6 @@ class Views:
             for row in rows:
                 yield ResultRow(*row)
             cursor = rows[-1][0]
-
-    async def ended(self, job_id: int) -> AsyncIterator[list[tuple[int, str]]]:
-        """The ended items of a job with their states, in order, a page at a time."""
-        first, after = item_range(job_id)
-        cursor = first - 1
-        while rows := await self._rows("ended_page", cursor=cursor, after=after, n=ENDED_ROWS):
-            yield [(row[0], row[1]) for row in rows]
-            cursor = rows[-1][0]
-
-    async def results_of(self, items: Sequence[int]) -> list[ResultRow]:
-        """The named items, as far as they have ended."""
-
-        def script() -> Script[list[Any]]:
-            return (yield Ask("results_of", batch=[(item,) for item in items]))
-
-        return [ResultRow(*row) for row in await self._read(script)]
-
-    async def copies(self, first: int, last: int) -> dict[int, tuple[str, ...]]:
-        """The further names that items answer for, of items from `first` to `last`."""
-        found: dict[int, tuple[str, ...]] = {}
-        for item_id, custom_id in await self._rows("copies_page", first=first, last=last):
-            found[item_id] = (*found.get(item_id, ()), custom_id)
-        return found
 
     async def under_way(self, job_id: int) -> UnderWay:
         first, after = item_range(job_id)

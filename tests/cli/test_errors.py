@@ -56,6 +56,7 @@ JOB_VERBS = ("show", "watch", "pause", "resume", "cancel", "retry", "results")
         (["jobs", "--db", "mysql://root:hunter2@host/x"], "mysql://… is no database Backstay knows"),
         (["jobs", "--db", "sqlite:///"], "a database needs a file"),
         (["jobs", "--db", "sqlite:///nowhere/x.db"], "no folder 'nowhere'"),
+        (["jobs", "--db", "sqlite:////nonexistent/dir/x.db"], "no folder '/nonexistent/dir'"),
         (["jobs", "--db", "sqlite:///typo.db"], "no database file typo.db. `backstay migrate --db sqlite:///typo.db`"),
         (["jobs", "--db", "typo.db"], "has no scheme. write sqlite:///typo.db or postgresql://…"),
         (["migrate", "--db", "u:hunter2@host/x"], "has no scheme. write sqlite:///jobs.db or postgresql://…"),

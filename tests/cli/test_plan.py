@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from backstay.cli.plan import LANES
 from backstay.cli.request_options import FORMATS
+from backstay.cli.run_options import CHEAPEST, LANES
 from backstay.llm.endpoint import Lane
 from backstay.llm.formats import Format
 from tests.cli.shell import Shell
@@ -42,7 +42,7 @@ def test_a_plan_reads_well(sqlite_shell: Shell, requests: Path) -> None:
     assert told["requests"].strip() == "1,000"
     assert told["cost"].strip().startswith("$0.01")
     assert told["time"].strip() == "20 s, by concurrency"
-    assert ran.lines[-1].split()[:3] == ["gpt-4o-mini", "/v1/chat/completions", "1000"]
+    assert ran.lines[-1].split()[:3] == ["gpt-4o-mini", "/v1/chat/completions", "1,000"]
     assert ran.lines[-1].endswith("0.15/0.6/0.075 (openai gpt-4o-mini)")
 
 
@@ -81,6 +81,11 @@ def test_bad_lines_are_named_and_end_it(sqlite_shell: Shell, as_json: bool) -> N
         assert ran.json["bad"][0] == {"line": 2, "reason": "is not JSON: Expecting value at column 1"}
 
 
+def test_a_single_bad_line_is_spoken_of_as_one(sqlite_shell: Shell) -> None:
+    ran = sqlite_shell("plan", sqlite_shell.file("oops"))
+    assert "1 bad line; nothing was sent. mend it, or go on without it by --skip-bad-lines." in ran.err
+
+
 def test_bad_lines_can_be_skipped(sqlite_shell: Shell) -> None:
     path = sqlite_shell.file("\n".join((request("a"), *["oops"] * 150)))
     ran = sqlite_shell("plan", path, "--skip-bad-lines", "--json")
@@ -107,6 +112,41 @@ def test_a_table_fills_a_template_from_a_file(sqlite_shell: Shell) -> None:
         2,
         ["backstay: error: cannot read the template nothing.json: No such file or directory."],
     )
+
+
+def test_the_service_is_the_one_that_a_run_would_use(sqlite_shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = sqlite_shell.file(request("a", "llama-3.1-8b-instant"))
+    assert sqlite_shell("plan", path, "--json").json["expected_micros"] is None, "OpenAI has no such model"
+    given = sqlite_shell("plan", path, "--json", "--base-url", "https://api.groq.com/openai/v1").json
+    monkeypatch.setenv("OPENAI_BASE_URL", "https://api.groq.com/openai/v1")
+    assert sqlite_shell("plan", path, "--json").json["expected_micros"] == given["expected_micros"] > 0
+
+
+def test_the_cheapest_lane_expects_batches_and_at_worst_calls(sqlite_shell: Shell, requests: Path) -> None:
+    call, batch, cheapest = (
+        sqlite_shell("plan", requests, "--lane", lane, "--json").json for lane in ("call", "batch", "cheapest")
+    )
+    assert cheapest["expected_micros"] == batch["expected_micros"]
+    assert cheapest["worst_micros"] == call["worst_micros"]
+    told = sqlite_shell("plan", requests, "--lane", "cheapest", "--deadline", "6h")
+    assert any(line.startswith("time") and line.endswith("at most 6 h, the deadline") for line in told.lines)
+
+
+def test_a_bound_on_replies_counts_where_requests_set_none(sqlite_shell: Shell) -> None:
+    body = {"model": "mine", "messages": []}
+    line = json.dumps({"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": body})
+    plan = ("plan", sqlite_shell.file(line), "--price", "1/10", "--json")
+    assert sqlite_shell(*plan).json["worst_micros"] is None
+    told = sqlite_shell(*plan, "--max-output-tokens", 20).json
+    assert (told["output_tokens"], told["output_tokens_max"]) == (20, 20)
+    assert told["worst_micros"] == told["input_tokens_max"] + 200
+
+
+def test_requests_that_are_paid_once_are_planned_once(sqlite_shell: Shell) -> None:
+    path = sqlite_shell.file("\n".join(request(f"r{at}", max_tokens=at % 2 + 1) for at in range(6)))
+    told = sqlite_shell("plan", path, "--dedupe", "--json").json
+    assert (told["requests"], told["copies"]) == (2, 4)
+    assert any(line.endswith("2, and 4 copies of them") for line in sqlite_shell("plan", path, "--dedupe").lines)
 
 
 def test_stdin_is_planned_too(sqlite_shell: Shell) -> None:
@@ -142,4 +182,4 @@ def test_no_database_is_made(sqlite_shell: Shell, requests: Path) -> None:
 
 def test_the_options_name_what_there_is() -> None:
     assert list(FORMATS) == list(Format)
-    assert list(LANES.choices) == list(Lane)
+    assert list(LANES.choices) == [*Lane, CHEAPEST]

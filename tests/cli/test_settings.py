@@ -1,5 +1,6 @@
 """Which database and which limits a command uses, and what `doctor`, `bounds` and `profiles` say of them."""
 
+import json
 import signal
 import sqlite3
 from pathlib import Path
@@ -132,6 +133,19 @@ def test_doctor_finds_work_that_nobody_runs(shell: Shell) -> None:
     assert ran.code == 1
     (wrong,) = [line for line in ran.lines if line.startswith("WRONG")]
     assert "2 items unfinished, 0 live workers; start a worker whose application has the handler 'echo'" in wrong
+
+
+def test_requests_that_wait_for_their_run_are_in_order(sqlite_shell: Shell) -> None:
+    body = {"model": "gpt-4o-mini", "messages": []}
+    line = {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": body}
+    place = ("--db", "sqlite:///runs.db")
+    sqlite_shell("submit", sqlite_shell.file(json.dumps(line)), "--base-url", "http://127.0.0.1:9/v1", *place)
+    ran = sqlite_shell("doctor", *place)
+    assert ran.code == 0, ran.out
+    go_on = "to go on: the same `backstay run`, or backstay worker --db sqlite:///runs.db"
+    assert f"1 item unfinished, 0 live workers; {go_on}" in ran.out
+    shown = sqlite_shell("item", "show", "1-0", *place).out
+    assert "start one: backstay worker --db sqlite:///runs.db, or give the same `backstay run` again" in shown
 
 
 def test_doctor_finds_a_database_that_forgets(

@@ -168,3 +168,22 @@ def test_a_file_is_streamed_however_long_it_is(shell: Shell) -> None:
     long = peak_kilobytes(shell, shell.file(row * 80_000))
     # SQLite's page cache of 16 MB fills up on the way; the file has 41 MB.
     assert long - short < 20 * 1024, (short, long)
+
+
+@pytest.mark.parametrize(
+    ("option", "whose"),
+    [
+        (("--priority", "3"), "the items of a --handler"),
+        (("--retry", "none"), "the items of a --handler"),
+        (("--idempotency-key", "k"), "the items of a --handler"),
+        ((*APP, "--handler", "echo", "--budget", "5"), "LLM requests"),
+        ((*APP, "--handler", "echo", "--price", "1/2"), "LLM requests"),
+        ((*APP, "--handler", "echo", "--model", "gpt-4o"), "LLM requests"),
+    ],
+    ids=lambda words: words[-2] if isinstance(words, tuple) else "",
+)
+def test_an_option_that_would_have_no_say_is_refused(shell: Shell, option: tuple[str, ...], whose: str) -> None:
+    ran = shell("submit", shell.file('{"prompt": "hello"}\n'), *option)
+    assert (ran.code, len(ran.said)) == (2, 1)
+    assert f"{option[-2]} is for {whose}" in ran.err
+    assert jobs(shell) == []

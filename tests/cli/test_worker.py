@@ -190,7 +190,7 @@ def test_a_tick_follows_its_chain_up_to_the_limit(shell: Shell, monkeypatch: pyt
     ]
     text = shell("tick", "--app", "shop:backstay", "--chain").out
     assert text.startswith("depth 0: 1 item claimed, 0 polled in ")
-    assert text.endswith("nothing is pending, no follow-up is asked for\n")
+    assert text.endswith("nothing more can be done now, no follow-up is asked for\n")
 
 
 def test_a_signal_ends_a_tick_early_and_hands_back_what_runs(sqlite_shell: Shell) -> None:

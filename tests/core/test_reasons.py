@@ -46,7 +46,17 @@ def texts(item: Standing) -> dict[str, str]:
             "no_worker",
             "no live worker runs handler 'ocr'; start one: backstay worker",
         ),
+        (
+            replace(WAITING, live_workers=0, is_request=True),
+            "no_worker",
+            "start one: backstay worker, or give the same `backstay run` again",
+        ),
         (replace(WAITING, job_state=JobState.PAUSED), "job_paused", "to go on: backstay job resume 7"),
+        (
+            replace(WAITING, job_short=True),
+            "budget_reached",
+            "the next item of job 7 does not fit under its budget; to go on: the same `backstay run` or",
+        ),
         (replace(WAITING, stop_reason="cancel"), "job_cancelling", "job 7 is being cancelled"),
         (replace(WAITING, stop_reason="timeout"), "job_timed_out", "exceeded its maximum runtime"),
         (
@@ -129,6 +139,10 @@ def test_all_reasons_are_told_the_strongest_first() -> None:
 
 def test_a_closed_breaker_is_no_reason() -> None:
     assert list(texts(replace(WAITING, breaker=breaker(BreakerState.CLOSED)))) == ["next"]
+
+
+def test_a_budget_holds_back_only_what_waits() -> None:
+    assert list(texts(replace(RUNNING, job_short=True))) == ["running"]
 
 
 def test_a_running_item_needs_no_other_worker() -> None:

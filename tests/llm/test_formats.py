@@ -255,7 +255,7 @@ def test_a_prompt_is_asked_in_the_words_of_its_endpoint(write: Write, endpoint: 
 
 
 def test_prompts_need_a_model_and_a_prompt(write: Write) -> None:
-    assert reason(write('{"prompt": "x"}')) == "names no model"
+    assert reason(write('{"prompt": "x"}')) == "names no model; --model gives one"
     bad = look(
         write('{"prompt": "x"}\n{"text": "y"}\n{"prompt": 3}\n{"id": true, "prompt": "x"}'), Reading(model="m")
     ).bad

@@ -8,7 +8,7 @@ import pytest
 
 from backstay.core.errors import UsageError
 from backstay.llm import duplicates
-from backstay.llm.formats import Parsed, Reading
+from backstay.llm.formats import Only, Parsed, Reading
 from backstay.llm.intake import BAD_LINES_SHOWN_MAX, KINDS_MAX, open_source, requests, survey
 from tests.llm.request_files import BODY, batch_line, look
 
@@ -54,6 +54,20 @@ def test_every_bad_line_counts_and_the_first_are_named(write: Write) -> None:
     surveyed = look(write("oops\n" * 250 + batch_line()))
     assert (surveyed.requests, surveyed.bad_count, len(surveyed.bad)) == (1, 250, BAD_LINES_SHOWN_MAX)
     assert str(surveyed.bad[-1]) == "line 100 is not JSON: Expecting value at column 1"
+
+
+def test_what_the_lane_cannot_send_is_a_bad_line(write: Write) -> None:
+    lines = [batch_line("a", BODY, url) for url in ("/v1/chat/completions", "/v1/responses", "/v1/responses")]
+    only = Only("/v1/responses", "--lane background")
+    with open_source(write("\n".join(lines)), Reading(only=only)) as source:
+        surveyed = survey(source)
+        assert list(map(str, surveyed.bad)) == [
+            "line 1 is for /v1/chat/completions; --lane background takes /v1/responses only",
+            "line 3 has the custom_id of line 2 again",
+        ]
+        assert [found.line for found in requests(source, surveyed)] == [2]
+    with open_source(write("prompt\nx\n", "rows.csv"), Reading(model="m", only=only)) as source:
+        assert survey(source).bad_count == 1
 
 
 def test_the_digest_is_of_what_would_be_sent(write: Write) -> None:

@@ -218,6 +218,13 @@ async def test_faults_that_cannot_be_are_refused(values: Any) -> None:
         assert (await visitor.chat()).status == 200
 
 
+async def test_a_fault_that_is_not_known_names_those_that_are() -> None:
+    async with visiting() as visitor:
+        answer = await visitor.post("/faults", {"floods": 1})
+    names = answer.json["error"]["message"].partition("there are ")[2].split(", ")
+    assert {"fail", "outage", "outage_seconds"} <= set(names)
+
+
 async def test_only_the_key_is_let_in_and_it_is_never_shown() -> None:
     async with visiting(key="sk-right") as visitor:
         without = await visitor.chat()

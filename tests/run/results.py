@@ -1,11 +1,13 @@
 """Ended items to write, and the files that were written as a reader sees them."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from backstay.run.output import errors_path
 from backstay.run.result_line import Ended
+from backstay.store.result_views import Copy
 
 JOB = 12
 
@@ -17,11 +19,21 @@ def answer(position: int, words: str = "hello") -> str:
 
 
 def good(position: int, *copies: str, words: str = "hello") -> Ended:
-    return Ended(position, f"request-{position}", True, answer(position, words), copies=copies)
+    return Ended(position, f"request-{position}", True, answer(position, words), copies=numbered(copies))
 
 
 def bad(position: int, *copies: str, message: str = "it was down") -> Ended:
-    return Ended(position, f"request-{position}", False, None, "GW_5XX", message, copies)
+    return Ended(position, f"request-{position}", False, None, "GW_5XX", message, numbered(copies))
+
+
+def numbered(names: Sequence[str]) -> tuple[Copy, ...]:
+    return tuple(Copy(number, name) for number, name in enumerate(names, 2))
+
+
+def apart(ended: Ended) -> list[Ended]:
+    """An item and its copies, as they are given when each has a place of its own."""
+    copies = [ended._replace(custom_id=copy.custom_id, number=copy.number, copies=()) for copy in ended.copies]
+    return [ended._replace(copies=()), *copies]
 
 
 def lines_in(path: Path) -> list[dict[str, Any]]:

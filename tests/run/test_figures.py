@@ -2,7 +2,7 @@
 
 import pytest
 
-from backstay.run.figures import show_count, show_money, show_rate, show_seconds, show_tokens
+from backstay.run.figures import show_ceiling, show_count, show_money, show_rate, show_seconds, show_tokens
 
 
 @pytest.mark.parametrize(
@@ -22,6 +22,14 @@ from backstay.run.figures import show_count, show_money, show_rate, show_seconds
 )
 def test_money(micros: int, shown: str) -> None:
     assert show_money(micros) == shown
+
+
+@pytest.mark.parametrize(
+    ("micros", "shown"),
+    [(4_080, "$0.00408"), (1, "$0.000001"), (5_000_000, "$5.00"), (1_250_000, "$1.25"), (10**12, "$1,000,000.00")],
+)
+def test_a_ceiling_is_shown_as_it_was_given(micros: int, shown: str) -> None:
+    assert show_ceiling(micros) == shown
 
 
 @pytest.mark.parametrize(

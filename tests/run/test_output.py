@@ -13,7 +13,7 @@ from backstay.core.ids import POSITIONS_MAX
 from backstay.run.output import ResultFiles, errors_path
 from backstay.run.positions import Positions
 from backstay.run.result_line import Ended
-from tests.run.results import JOB, bad, good, ids_in, lines_in, standing
+from tests.run.results import JOB, bad, good, ids_in, lines_in, numbered, standing
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def test_files_cut_at_any_byte_are_continued(cuts: tuple[int, int], tmp_path_fac
 
 
 def test_a_results_file_cut_at_every_single_byte_is_continued(out: Path) -> None:
-    rows = [Ended(0, "a", True, '{"status_code":200}'), Ended(1, "b", True, "{}", copies=("c", "d"))]
+    rows = [Ended(0, "a", True, '{"status_code":200}'), Ended(1, "b", True, "{}", copies=numbered(("c", "d")))]
     written(out, *rows)
     whole, ids = out.read_bytes(), sorted(ids_in(out))
     for cut in range(len(whole)):
@@ -269,13 +269,12 @@ def test_a_run_without_a_job_yet_takes_an_empty_file_only(out: Path) -> None:
         ResultFiles(out).open()
 
 
-def test_two_runs_cannot_write_the_same_file(out: Path) -> None:
+async def test_two_runs_cannot_write_the_same_file(out: Path) -> None:
     with ResultFiles(out, JOB) as files:
         with pytest.raises(UsageError, match="another run is writing to"):
             ResultFiles(out, JOB).open()
-        files.settle_errors(lambda _: False)  # a file that was replaced is still guarded
         files.write([bad(0)])
-        files.settle_errors(lambda _: False)
+        await files.renew_errors(stream([bad(0)]))  # a file that was replaced is still guarded
         with pytest.raises(UsageError, match="another run is writing to"):
             ResultFiles(errors_path(out), JOB).open()
     ResultFiles(out, JOB).open().close()

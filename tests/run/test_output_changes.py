@@ -13,7 +13,7 @@ from backstay.core.errors import BackstayError
 from backstay.run.output import ResultFiles, errors_path
 from backstay.run.result_line import Ended
 from tests.house.sources import ROOT
-from tests.run.results import JOB, bad, good, ids_in, lines_in, standing
+from tests.run.results import JOB, apart, bad, good, ids_in, lines_in, standing
 
 
 @pytest.fixture
@@ -29,30 +29,33 @@ async def stream(rows: Iterable[Ended]) -> AsyncIterator[Ended]:
 # Failures that are retried
 
 
-def test_a_failure_that_is_under_way_again_loses_its_line_and_those_of_its_copies(out: Path) -> None:
+async def test_a_failure_that_is_under_way_again_loses_its_line_and_those_of_its_copies(out: Path) -> None:
     with ResultFiles(out, JOB) as files:
         files.write([bad(0), bad(1, "twin"), bad(2)])
     with ResultFiles(out, JOB) as files:
-        files.settle_errors(lambda position: position != 1)
+        await files.renew_errors(stream([bad(0), bad(2)]))
         assert files.missing(1)
         assert ids_in(errors_path(out)) == ["request-0", "request-2"]
         files.write([good(1, "twin")])
     assert standing(out) == (["twin", "request-1"], ["request-0", "request-2"])
 
 
-def test_errors_that_all_still_stand_are_not_written_again(out: Path) -> None:
+async def test_what_failed_once_more_has_its_newest_failure_and_what_succeeded_meanwhile_none(out: Path) -> None:
     with ResultFiles(out, JOB) as files:
-        files.write([bad(0), bad(1)])
-        before = os.stat(errors_path(out))
-        files.settle_errors(lambda _: True)
-        assert os.path.samestat(before, os.stat(errors_path(out)))
+        files.write([bad(0), bad(1), bad(2)])
+        files.write([good(2)])
+        await files.renew_errors(stream([bad(0, message="it was late"), bad(1), bad(2), good(3)]))
+        assert [line["error"]["message"] for line in lines_in(errors_path(out))] == ["it was late", "it was down"]
+        assert files.missing(3)
+        assert files.write([bad(0), bad(1)]) == 0
+    assert standing(out) == (["request-2"], ["request-0", "request-1"])
 
 
-def test_errors_that_have_all_been_mended_leave_no_file(out: Path) -> None:
+async def test_errors_that_have_all_been_mended_leave_no_file(out: Path) -> None:
     with ResultFiles(out, JOB) as files:
         files.write([bad(0)])
     with ResultFiles(out, JOB) as files:
-        files.settle_errors(lambda _: False)
+        await files.renew_errors(stream([]))
         files.write([good(0)])
     assert standing(out) == (["request-0"], [])
     assert not errors_path(out).exists()
@@ -61,7 +64,9 @@ def test_errors_that_have_all_been_mended_leave_no_file(out: Path) -> None:
 def test_a_failure_that_succeeds_while_the_run_goes_on_moves_to_the_results(out: Path) -> None:
     with ResultFiles(out, JOB) as files:
         files.write([bad(0), bad(1)])
+        assert (files.missing(0, ok=True), files.missing(0, ok=False)) == (True, False)
         assert files.write([good(0)]) == 1
+        assert not files.missing(0, ok=True)
         assert files.write([bad(0), good(0)]) == 0
     assert standing(out) == (["request-0"], ["request-1"])
 
@@ -76,11 +81,11 @@ def test_an_item_in_both_files_after_a_crash_stands_in_the_results_only(out: Pat
         assert standing(out) == (["request-0"], ["request-1"])
 
 
-def test_a_replaced_file_keeps_its_permissions(out: Path) -> None:
+async def test_a_replaced_file_keeps_its_permissions(out: Path) -> None:
     with ResultFiles(out, JOB) as files:
         files.write([bad(0), bad(1)])
         errors_path(out).chmod(0o640)
-        files.settle_errors(lambda position: position == 0)
+        await files.renew_errors(stream([bad(0)]))
     assert stat.S_IMODE(errors_path(out).stat().st_mode) == 0o640
 
 
@@ -97,6 +102,26 @@ async def test_both_files_are_put_in_order(out: Path) -> None:
         files.write([good(5)])  # and they go on from there
     assert ids_in(out)[-2:] == ["request-4", "request-5"]
     assert [path.name for path in sorted(out.parent.iterdir())] == ["results.errors.jsonl", "results.jsonl"]
+
+
+async def test_copies_that_stand_where_their_requests_do_are_taken_for_ours_and_the_file_goes_on(out: Path) -> None:
+    first, failed = apart(good(0, "twin", "triplet")), apart(bad(1, "double"))
+    rows = [first[0], failed[0], first[1], good(2), failed[1], first[2]]
+    with ResultFiles(out, JOB) as files:
+        await files.ordered(stream(rows))
+    assert standing(out) == (["request-0", "twin", "request-2", "triplet"], ["request-1", "double"])
+    with ResultFiles(out, JOB) as files:
+        assert (files.succeeded, files.failed) == (2, 1)
+        files.write([good(0, "twin", "triplet"), good(3, "last")])
+    assert ids_in(out) == ["request-0", "twin", "request-2", "triplet", "last", "request-3"]
+
+
+async def test_a_copy_never_stands_in_a_file_that_has_not_its_item(out: Path) -> None:
+    item, _ = apart(bad(0, "twin"))
+    _, copy = apart(good(0, "twin"))  # it succeeded while the files were put in order
+    with ResultFiles(out, JOB) as files:
+        await files.ordered(stream([item, copy]))
+    assert standing(out) == ([], ["request-0"])
 
 
 async def test_a_failure_while_putting_in_order_leaves_the_files_as_they_were(out: Path) -> None:

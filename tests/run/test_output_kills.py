@@ -14,7 +14,7 @@ import pytest
 from backstay.run.output import errors_path
 from tests.house.sources import ROOT
 from tests.run.results import lines_in
-from tests.run.writer import MENDED_LIFE, all_ended
+from tests.run.writer import MENDED_LIFE, in_order
 
 
 def start(out: Path, life: int) -> subprocess.Popen[str]:
@@ -41,8 +41,8 @@ def whole_lines(path: Path) -> list[str]:
 def expected(life: int) -> tuple[list[str], list[str]]:
     results: list[str] = []
     errors: list[str] = []
-    for row in all_ended(life):
-        (results if row.ok else errors).extend([*row.copies, row.custom_id])
+    for row in in_order(life):
+        (results if row.ok else errors).append(row.custom_id)
     return results, errors
 
 

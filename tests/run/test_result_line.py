@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from backstay.core.ids import item_id
 from backstay.llm.envelope import Request, seal
 from backstay.run.result_line import HEAD, Ended, ended_of, lines_of
-from backstay.store.views import ResultRow
+from backstay.store.result_views import ResultRow
+from tests.run.results import numbered
 
 JOB = 12
 BODY = seal(Request("request-5", "/v1/chat/completions", '{"model": "m"}'))
@@ -68,7 +69,9 @@ def test_any_text_gives_lines_that_are_valid_and_known_as_ours(
     custom_id: str, words: str, copies: list[str], ok: bool
 ) -> None:
     answer = f'{{"status_code":200,"body":{json.dumps(words, ensure_ascii=False)}}}' if ok else None
-    data = lines_of(JOB, Ended(5, custom_id, ok, answer, None if ok else "IO_ERROR", None if ok else words, (*copies,)))
+    data = lines_of(
+        JOB, Ended(5, custom_id, ok, answer, None if ok else "IO_ERROR", None if ok else words, numbered(copies))
+    )
     assert data.endswith(b"\n")
     lines = data[:-1].split(b"\n")
     assert [json.loads(line)["custom_id"] for line in lines] == [*copies, custom_id]
@@ -84,6 +87,11 @@ def test_half_a_surrogate_pair_is_written_as_its_escape() -> None:
     data = lines_of(JOB, Ended(0, "\ud800", True, '{"status_code":200,"body":"\udfff"}'))
     line = json.loads(data.decode())
     assert (line["custom_id"], line["response"]["body"]) == ("\ud800", "\udfff")
+
+
+def test_what_was_cancelled_says_so() -> None:
+    line = json.loads(lines_of(JOB, ended_of(row("cancelled"))))
+    assert line["error"] == {"code": "batch_cancelled", "message": "the job was cancelled before this was done"}
 
 
 def test_a_failure_without_words_still_says_something() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from backstay.core.ids import item_id
+from backstay.run.result_line import Ended
 from backstay.run.summary import EXIT_CODES, Ending, Summary, exit_code
 from backstay.store.views import FailureGroup
 
@@ -62,23 +63,37 @@ def test_a_run_in_which_all_succeeded_is_told_shortly() -> None:
 
 def test_failures_are_told_by_kind_with_where_they_are_and_how_to_go_on() -> None:
     groups = [FailureGroup("GW_4XX", 28, item_id(12, 17)), FailureGroup("UNKNOWN", 2, item_id(12, 99))]
-    told = summary(succeeded=19_970, failed=30, groups=groups, repeats=3, unknown=2)
+    examples = {
+        item_id(12, 17): Ended(17, "r17", False, None, "GW_4XX", "no such\nmodel " + "x" * 200),
+        item_id(12, 99): Ended(99, "r99", False, None, "outcome_unknown", "outcome unknown: the worker was lost"),
+    }
+    told = summary(succeeded=19_970, failed=30, groups=groups, examples=examples, repeats=3, unknown=2)
     assert told.exit_code == 3
     assert told.lines() == [
         "Job 12 is done: 19,970 of 20,000 requests succeeded, 30 failed, in 1 min 2 s.",
         "",
         "  results   results.jsonl",
         "  failures  results.errors.jsonl",
-        "            28 GW_4XX, for example 12-17",
-        "            2 UNKNOWN, for example 12-99",
+        "            28 GW_4XX, for example r17 (12-17): no such",
+        "            2 outcome_unknown, for example r99 (12-99): outcome unknown: the worker was lost",
         "  tokens    1,204,000 in, 310,400 out",
         "  cost      $1.50 of a budget of $5.00",
-        "  repeated  3 calls sent again although the first may have been paid",
+        "  repeated  3 calls that may have been paid, and sent again",
         "  unknown   2 requests that may have been done and paid; they stand in the failures",
         "",
         "To try what failed once more, run the same command with --retry-failed.",
+        "Where it cannot be looked up what became of a request, that may pay for it twice.",
         "Exit code 3: finished, and some requests failed.",
     ]
+
+
+def test_an_example_is_told_to_programs_too() -> None:
+    ended = Ended(17, "r17", False, None, "GW_4XX", "no such model")
+    told = summary(failed=1, groups=[FailureGroup("GW_4XX", 1, 17)], examples={17: ended}).fields()
+    assert told["groups"] == [
+        {"code": "GW_4XX", "items": 1, "example": "0-17", "custom_id": "r17", "message": "no such model"}
+    ]
+    assert "examples" not in told
 
 
 def test_many_kinds_of_failure_are_cut_short() -> None:
@@ -112,6 +127,18 @@ def test_cancelled_requests_are_no_successes() -> None:
     assert told.exit_code == 3
     assert "1,000 cancelled" in told.lines()[0]
     assert any(line.endswith("results.errors.jsonl") for line in told.lines())
+    advice = "\n".join(told.lines())
+    assert "--new" in advice
+    assert "--retry-failed" not in advice, "it would change nothing"
+
+
+def test_requests_that_share_a_reply_and_lines_that_were_not_sent_are_told() -> None:
+    told = summary(total=2, succeeded=2, copies=4, skipped_lines=1)
+    text = "\n".join(told.lines())
+    assert "2 of 2 different requests succeeded" in text
+    assert "copies   4 more requests of the same content; each has its own line, too" in text
+    assert "skipped  1 bad line, not sent" in text
+    assert (told.fields()["copies"], told.fields()["skipped_lines"], told.exit_code) == (4, 1, 0)
 
 
 def test_a_program_gets_every_figure() -> None:
@@ -120,3 +147,19 @@ def test_a_program_gets_every_figure() -> None:
     assert (told["job"], told["left"], told["exit_code"], told["ending"]) == (12, 2, 3, "done")
     assert told["groups"] == [{"code": "GW_4XX", "items": 28, "example": "12-17"}]
     assert told["spent_micros"] == 1_502_000
+
+
+def test_a_run_that_its_budget_stopped_says_what_did_not_fit_and_what_makes_room() -> None:
+    short = {"ending": Ending.BUDGET, "succeeded": 0, "spent_micros": 0, "budget_micros": 10_000}
+    said = "\n".join(summary(**short, next_micros=76_800).lines())
+    assert "$0.01 of the budget is left, and the next request may cost up to $0.0768." in said
+    assert "--max-output-tokens" in said
+    assert "higher --budget" in said
+    said = "\n".join(summary(**{**short, "spent_micros": 15_000}, next_micros=76_800).lines())
+    assert "What is spent or reserved already is $0.005 more than this budget." in said
+
+
+def test_who_may_pay_twice_by_a_retry_is_warned() -> None:
+    failed = {"succeeded": 19_990, "failed": 10}
+    assert "twice" in "\n".join(summary(**failed, unknown=3).lines())
+    assert "twice" not in "\n".join(summary(**failed).lines())

@@ -61,10 +61,11 @@ def test_what_is_not_known_is_said_to_be_unknown() -> None:
 def test_a_hold_and_a_stop_are_told_below() -> None:
     held = drawn(STATE._replace(held="api.example.com refuses: 401 wrong key"))
     assert held[-1] == "held: api.example.com refuses: 401 wrong key"
+    assert drawn(STATE._replace(held="it fails", held_seconds=27.4))[-1] == "held: it fails; next try in 28 s"
     stopping = [drawn(STATE._replace(stopping=True, running=number))[-1] for number in (100, 1, 0)]
     assert stopping == [
-        "stopping: 100 calls under way are finished first; Ctrl-C again stops at once",
-        "stopping: 1 call under way is finished first; Ctrl-C again stops at once",
+        "stopping: 100 calls finish first; Ctrl-C again cuts them off (may be paid twice)",
+        "stopping: 1 call finishes first; Ctrl-C again cuts it off (may be paid twice)",
         "stopping",
     ]
 
@@ -72,7 +73,7 @@ def test_a_hold_and_a_stop_are_told_below() -> None:
 def test_rare_things_are_told_when_there_are_any() -> None:
     counts = drawn(STATE._replace(repeats=2, cancelled=5, submitted=12_000, growing=True), width=120)
     assert counts[1].endswith("11,239 of 20,000+")
-    assert counts[2].endswith("5 cancelled · 12 retrying · 100 running · 12,000 stored · 2 sent again")
+    assert counts[2].endswith("5 cancelled · 12 retrying · 100 running · 12,000 stored · 2 may be paid twice")
 
 
 @pytest.mark.parametrize("width", [20, 24, 39, 40, 60, 200])

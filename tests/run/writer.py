@@ -7,13 +7,15 @@ some failures of one life are under way or successes in a later one.
 import asyncio
 import random
 import sys
+from collections import deque
 from collections.abc import AsyncIterator, Iterator
 
 from backstay.run.output import ResultFiles
 from backstay.run.result_line import Ended
-from tests.run.results import JOB, bad, good
+from tests.run.results import JOB, apart, bad, good
 
 ITEMS = 6_000
+LATER_MIN = 20
 MENDED_LIFE = 40  # by then every failure that can be mended is
 
 
@@ -33,20 +35,33 @@ def all_ended(life: int) -> Iterator[Ended]:
     return (row for row in (ended(position, life) for position in range(ITEMS)) if row is not None)
 
 
-def still_failed(position: int, life: int) -> bool:
-    row = ended(position, life)
-    return row is not None and not row.ok
-
-
-async def in_order(life: int) -> AsyncIterator[Ended]:
+async def failures(life: int) -> AsyncIterator[Ended]:
     for row in all_ended(life):
+        if not row.ok:
+            yield row
+
+
+def in_order(life: int) -> Iterator[Ended]:
+    """Copies stand some way behind their items."""
+    later: deque[Ended] = deque()
+    for row in all_ended(life):
+        item, *copies = apart(row)
+        yield item
+        later.extend(copies)
+        if len(later) > LATER_MIN:
+            yield later.popleft()
+    yield from later
+
+
+async def streamed(rows: Iterator[Ended]) -> AsyncIterator[Ended]:
+    for row in rows:
         yield row
 
 
 def write(out: str, life: int, seed: int) -> None:
     chance = random.Random(seed)
     with ResultFiles(out, JOB) as files:
-        files.settle_errors(lambda position: still_failed(position, life))
+        asyncio.run(files.renew_errors(failures(life)))
         rows = [row for row in all_ended(life) if files.missing(row.position)]
         chance.shuffle(rows)
         while rows:
@@ -54,8 +69,8 @@ def write(out: str, life: int, seed: int) -> None:
             files.write(rows[:count])
             del rows[:count]
         while life < MENDED_LIFE:  # until it is killed
-            asyncio.run(files.ordered(in_order(life)))
-        asyncio.run(files.ordered(in_order(life)))
+            asyncio.run(files.ordered(streamed(in_order(life))))
+        asyncio.run(files.ordered(streamed(in_order(life))))
 
 
 if __name__ == "__main__":

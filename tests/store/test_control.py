@@ -245,6 +245,31 @@ async def test_an_item_that_met_its_deadline_while_it_was_sent_keeps_its_referen
     assert [item.round for item in await scene.claim()] == [0]
 
 
+@pytest.mark.parametrize(
+    ("outcome", "reconcile_ms", "repeats"),
+    [(WRONG, 0, 0), (UNKNOWN, 0, 1), (TIMED_OUT, 0, 1), (UNKNOWN, RECONCILE_MS, 0)],
+    ids=["known", "unknown", "timed out", "can be looked up"],
+)
+async def test_a_retry_of_what_may_have_been_paid_and_cannot_be_looked_up_is_counted_as_a_repeat(
+    scene: Scene, outcome: Failed, reconcile_ms: int, repeats: int
+) -> None:
+    job_id = await scene.submit(2)
+    for item in (await scene.store.claim([Want("echo", 2, reconcile_ms)], "w1", LEASE_MS)).items:
+        await scene.settle(item, outcome, retry="none")
+    assert await scene.store.retry(job_id, "ann") == 2
+    assert ((await scene.item(job_id)).repeats, (await scene.job(job_id)).repeats) == (repeats, 2 * repeats)
+    [told] = await scene.store.views.events(f"item:{item_id(job_id, 0)}")
+    assert (told.detail == "by hand") == (repeats == 0)
+
+
+async def test_a_retry_of_what_was_never_sent_is_no_repeat(scene: Scene) -> None:
+    job_id = await scene.submit(deadline_ms=1_000)
+    await scene.site.advance(2)
+    await scene.store.expire()
+    await scene.store.retry(job_id, "ann")
+    assert (await scene.job(job_id)).repeats == 0
+
+
 async def test_a_task_that_never_ended_is_asked_for_anew(scene: Scene) -> None:
     job_id = await scene.submit(deadline_ms=1_000)
     await scene.settle((await scene.claim())[0], Submitted("task-1"))
@@ -252,6 +277,7 @@ async def test_a_task_that_never_ended_is_asked_for_anew(scene: Scene) -> None:
     await scene.store.expire()
     await scene.store.retry(job_id, "ann")
     assert [(item.round, item.provider_task_id) for item in await scene.claim()] == [(1, None)]
+    assert (await scene.job(job_id)).repeats == 1  # the provider may have gone on with it
 
 
 async def test_what_a_person_did_is_told_in_the_timelines(scene: Scene) -> None:

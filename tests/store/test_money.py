@@ -130,6 +130,33 @@ async def test_an_item_of_unknown_cost_is_never_claimed_under_a_ceiling(scene: S
     assert await paced(scene) == []
 
 
+async def test_an_item_that_is_weighed_later_can_be_claimed_under_a_ceiling(scene: Scene) -> None:
+    job = await priced_job(scene, [None, 700, None, None], budget=None)
+    first = (await paced(scene, 1))[0]
+    await scene.settle(first, success(1))
+    assert [row[:2] for row in await scene.store.unsent(job, False, -1)] == [(first.id + 2, None), (first.id + 3, None)]
+    unsent = await scene.store.unsent(job, True, -1)
+    assert unsent == [(first.id + 1, 700, "1"), (first.id + 2, None, "2"), (first.id + 3, None, "3")]
+    assert await scene.store.unsent(job, True, first.id + 3) == []
+    await scene.store.weigh_items([(item, 100) for item, _, _ in unsent])
+    await scene.store.change_budget(job, "ann", 250)
+    assert [item.reserved for item in await paced(scene)] == [100, 100]
+
+
+async def test_what_a_ceiling_holds_back_is_not_pending_and_says_what_it_may_cost(scene: Scene) -> None:
+    job = await priced_job(scene, [100, 300], budget=350)
+    [first] = await paced(scene)
+    await scene.settle(first, success(100))
+    assert await paced(scene) == []
+    assert not await scene.store.views.unfinished("echo")
+    assert await scene.store.next_cost(job) == 300
+    assert (await scene.item(job, 1)).job_short
+    await scene.store.change_budget(job, "ann", 400)
+    assert await scene.store.views.unfinished("echo")
+    await paced(scene)
+    assert await scene.store.next_cost(job) is None
+
+
 async def test_two_workers_at_once_never_set_aside_more_than_the_ceiling(scene: Scene) -> None:
     job = await priced_job(scene, [100] * 200, budget=5_050)
     await scene.store.set_pace(PROVIDER, (None, None), concurrency=1_000)

@@ -55,7 +55,7 @@ VALUES: dict[str, Any] = {
         "cursor": FIRST,
         "after": AFTER,
     },
-    **dict.fromkeys(("provider", "spec", "place", "claims", "handler_then"), "w"),
+    **dict.fromkeys(("provider", "paced", "paced_then", "spec", "place", "claims", "handler_then"), "w"),
     **dict.fromkeys(("concurrency", "ceiling", "requests_at", "tokens_at", "resume_at", "budget_micros", "move_ms"), 1),
     **{"requests_per_minute": None, "tokens_per_minute": None},
     **{"before": AFTER, "parked_at": parked_at(PAUSED_JOB), "now": NOW_MS, "batch": "[]"},

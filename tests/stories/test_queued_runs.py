@@ -46,6 +46,11 @@ def queued(folder: Path, provider: Provider, database_url: str, *options: str, *
     return run
 
 
+def said(*words: str) -> str:
+    ran = subprocess.run(**command(*words), capture_output=True, text=True, check=False)
+    return ran.stdout + ran.stderr
+
+
 def has_ended(url: str) -> bool:
     return told("job", "show", "1", "--db", url)["finished_at"] is not None
 
@@ -104,3 +109,26 @@ def test_a_worker_puts_more_requests_into_a_batch_than_it_would_call_at_once(tmp
         assert [batch["request_counts"]["total"] for batch in batches] == [300]
         assert run.finish() == 0, run.log
         run.check_complete(300)
+
+
+def test_a_reached_budget_is_told_everywhere_and_a_higher_one_of_submit_counts(tmp_path: Path, url: str) -> None:
+    with practice("--seed", "6") as provider:
+        run = queued(tmp_path, provider, url, count=40)
+        again = ("submit", str(tmp_path / "requests.jsonl"), *[word for word in run.options if word != "--json"])
+        assert told(*again, "--budget", "0.0002")["new"] is False
+        assert told("job", "show", "1", "--db", url)["budget_micros"] == 200
+        wait_until(lambda: not told("tick", "--db", url)["pending"], "the money is used up")
+        assert "nothing more can be done now, no follow-up is asked for" in said("tick", "--db", url)
+        assert 0 < provider.bill()["cost_micros"] <= 200
+        shown = said("job", "show", "1", "--db", url)
+        assert "running, held by its budget" in shown
+        assert "of a budget of $0.0002" in shown
+        assert "running, held by its budget" in said("jobs", "--db", url)
+        assert "does not fit under its budget" in said("item", "show", "1-39", "--db", url)
+        assert "job 1: 40 items" in (words := said(*again, "--budget", "5"))
+        assert "which was there already" in words
+        assert "to write the results: backstay run" in words
+        wait_until(lambda: not told("tick", "--db", url)["pending"], "a tick finds nothing left")
+        assert run.finish() == 0, run.log
+        run.check_complete(40)
+        assert provider.bill()["charged"] == 40

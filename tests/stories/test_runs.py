@@ -94,7 +94,7 @@ def test_background_tasks_are_polled_to_their_end_by_whoever_comes_after(
 
 @size
 def test_batches_are_found_again_and_never_paid_twice(tmp_path: Path, file_url: str, count: int, kills: int) -> None:
-    with practice("--seed", "5", "--batch-seconds", "2", "--fail", "0.02") as provider:
+    with practice("--seed", "5", "--batch-seconds", "2", "--fail", "0.01") as provider:
         run = rehearse(tmp_path, provider, file_url, "--lane", "batch", "--timeout", "10")
         run.requests(count)
         run.rage(kills, GAPS, seed=5)
@@ -119,6 +119,42 @@ def test_the_budget_is_never_exceeded_at_the_providers_own_count(
         run.options = (*run.options, "--budget", "5")
         assert run.finish() == 0, run.log
         run.check_complete(count)
+
+
+def test_a_budget_that_is_given_later_holds_for_what_was_stored_without_a_worst_case(
+    tmp_path: Path, file_url: str
+) -> None:
+    with practice("--seed", "13", "--latency", "0.3") as provider:
+        run = rehearse(tmp_path, provider, file_url)
+        run.requests(200, model="mystery", max_tokens=None)
+        process = run.start()
+        wait_until(lambda: len(run.lines()) > 0, "results come in")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+        plain = run.options
+        run.options = (*plain, "--budget", "0.00001", "--max-output-tokens", "2000")
+        assert run.finish() == 7, run.log
+        assert summary_of(run)["next_micros"] > 1_000
+        run.options = (*plain, "--budget", "5")
+        assert run.finish() == 2, run.log
+        assert "give --max-output-tokens" in run.log
+        run.options = (*plain, "--budget", "5", "--max-output-tokens", "40")
+        assert run.finish() == 0, run.log
+        run.check_complete(200)
+
+
+def test_what_nobody_knows_and_a_person_retries_is_counted_as_repeated(tmp_path: Path, file_url: str) -> None:
+    with practice("--seed", "14", "--cut", "1") as provider:
+        run = rehearse(tmp_path, provider, file_url, "--delivery", "at_most_once")
+        run.requests(20)
+        assert run.finish() == 3, run.log
+        unknown = summary_of(run)["unknown"]
+        provider.change(cut=0)
+        run.options = (*run.options, "--retry-failed")
+        assert run.finish() == 0, run.log
+        run.check_complete(20)
+        assert paid_again(provider.bill()) <= summary_of(run)["repeats"] == unknown
+        assert paid_again(provider.bill()) > 0
 
 
 def test_an_outage_burns_no_attempts_and_ends_by_itself(tmp_path: Path, file_url: str) -> None:
@@ -183,6 +219,7 @@ def test_a_second_ctrl_c_stops_at_once_and_nothing_is_lost(tmp_path: Path, file_
             process.wait(1)
         process.send_signal(signal.SIGINT)
         assert process.wait(8) == 130
+        assert "Ctrl-C again cuts it off, and it may be paid twice" in run.log
         provider.change(latency=0.01)
         assert run.finish() == 0, run.log
         run.check_complete(40)

@@ -59,6 +59,10 @@ RETURNING id, state;
 -- A new ceiling; what did not fit under the old one may fit now.
 UPDATE jobs SET budget_micros = :budget_micros, short = 0 WHERE id = :job_id AND owner = :owner;
 
+-- name: weigh_items
+-- The worst that calls may cost, told anew.
+UPDATE items SET cost_micros = batch.cost FROM {batch(id bigint, cost bigint)} WHERE items.id = batch.id;
+
 -- name: add_copies
 -- Further names that an item answers for; told again after a crash, they are there already.
 INSERT INTO copies (item_id, number, custom_id)

@@ -134,17 +134,23 @@ UPDATE jobs SET held = 1, stop_reason = 'cancel', state = CASE WHEN state = 'pau
 WHERE id = :job_id AND owner = :owner AND state IN ('queued', 'running', 'paused') AND stop_reason IS NULL
 RETURNING id;
 
+-- name: failed_items
+-- A chunk of a job's failed items, and of each whether another call may pay again: one may have been done and paid, and
+-- it cannot be looked up. What can be is claimed with a time until which its request may still turn up.
+SELECT items.id, items.fence,
+    CASE WHEN items.error_code IN ('UNKNOWN', 'GW_TIMEOUT')
+          AND (items.provider_task_id IS NOT NULL OR items.reconcile_after <= items.last_attempt_at) THEN 1 ELSE 0 END AS repeat
+FROM items JOIN jobs ON jobs.id = items.job_id
+WHERE items.id >= :first AND items.id < :after AND items.state = 'failed' AND items.job_id = :job_id
+  AND jobs.owner = :owner AND (jobs.stop_reason IS NULL OR jobs.finished_at IS NOT NULL)
+ORDER BY items.id LIMIT :n;
+
 -- name: retry_items
 -- Failed items start afresh, at the end of a person's patience: attempts from zero, ready now, timed from now.
 -- A request that may have reached the provider keeps its reference, and is looked up first, when it must have landed;
 -- a known failure is asked anew.
-WITH picked AS MATERIALIZED (
-    SELECT items.id FROM items JOIN jobs ON jobs.id = items.job_id
-    WHERE items.id >= :first AND items.id < :after AND items.state = 'failed' AND items.job_id = :job_id
-    AND jobs.owner = :owner AND (jobs.stop_reason IS NULL OR jobs.finished_at IS NOT NULL)
-    ORDER BY items.id LIMIT :n
-)
-UPDATE items SET state = 'queued', fence = fence + 1, attempt_count = 0, rescues = 0,
+UPDATE items SET state = 'queued', fence = items.fence + 1, attempt_count = 0, rescues = 0,
+    repeats = repeats + batch.repeat,
     due_at = CASE WHEN error_code IN ('UNKNOWN', 'GW_TIMEOUT') AND provider_task_id IS NULL AND reconcile_after > {now}
                   THEN reconcile_after END,
     round = CASE WHEN error_code IN ('UNKNOWN', 'GW_TIMEOUT') AND provider_task_id IS NULL THEN round ELSE round + 1 END,
@@ -155,14 +161,14 @@ UPDATE items SET state = 'queued', fence = fence + 1, attempt_count = 0, rescues
     deadline_at = deadline_at - queued_at +
         CASE WHEN error_code IN ('UNKNOWN', 'GW_TIMEOUT') AND provider_task_id IS NULL AND reconcile_after > {now}
              THEN reconcile_after ELSE {now} END
-WHERE id {in picked}
-  AND state = 'failed'
-RETURNING id;
+FROM {batch(id bigint, fence bigint, repeat bigint)}
+WHERE items.id = batch.id AND items.fence = batch.fence AND CASE WHEN items.state = 'failed' THEN 1 ELSE 0 END <> 0
+RETURNING items.id;
 
 -- name: reopen_job
 -- A job whose items are retried lives again, with a new time limit.
 -- One that was not over keeps its hold: it may have been paused or cancelled a moment ago.
-UPDATE jobs SET failed = failed - :retried, finished_at = NULL, timeout_at = {now} + timeout_ms,
+UPDATE jobs SET failed = failed - :retried, repeats = repeats + :repeated, finished_at = NULL, timeout_at = {now} + timeout_ms,
     paused_at = CASE WHEN state = 'paused' THEN {now} END,
     stop_reason = CASE WHEN finished_at IS NULL THEN stop_reason END,
     held = CASE WHEN finished_at IS NULL THEN held ELSE 0 END,

@@ -23,10 +23,26 @@ FROM jobs WHERE id = :job_id AND owner = :owner;
 -- How many of a job's items are being sent, and how many wait for another try. Both are few, and have indexes; the plus
 -- keeps SQLite from reading the whole job along its primary key instead.
 SELECT
-    (SELECT count(*) FROM items WHERE state = 'submitting' AND lease_expires_at IS NOT NULL
+    (SELECT count(*) FROM items WHERE state = 'submitting' AND lease_expires_at > {now}
         AND +id >= :first AND +id < :after) AS sending,
     (SELECT count(*) FROM items WHERE state = 'queued' AND due_at IS NOT NULL
         AND +id >= :first AND +id < :after) AS waiting;
+
+-- name: waiting
+-- What the items of a job wait for while none is being sent: a pause that the provider asked for, the next try of one,
+-- the look-up of those whose sender is gone, and tasks that belong to another account. Those are due for the longest,
+-- because nobody polls them, so it is enough to look at some. The plus is that of under_way.
+SELECT {now} AS now,
+    (SELECT max(resume_at) FROM paces WHERE provider IN (:paced, :paced_then)) AS resume_at,
+    (SELECT min(due_at) FROM items WHERE state = 'queued' AND due_at IS NOT NULL
+        AND +id >= :first AND +id < :after) AS due_at,
+    (SELECT count(*) FROM items WHERE state = 'submitting' AND lease_expires_at <= {now}
+        AND +id >= :first AND +id < :after) AS lost,
+    (SELECT min(reconcile_after) FROM items WHERE state = 'submitting' AND lease_expires_at <= {now}
+        AND +id >= :first AND +id < :after) AS ask_at,
+    (SELECT count(*) FROM (SELECT id, account FROM items WHERE state = 'processing' AND handler = :handler
+        AND due_at <= {now} ORDER BY due_at LIMIT :n) AS due
+        WHERE coalesce(account, '') <> :account AND id >= :first AND id < :after) AS strangers;
 
 -- name: copies_of
 -- The further names that some items answer for.

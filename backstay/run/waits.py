@@ -1,0 +1,99 @@
+"""Why nothing moves in a run, and until when: what its own worker heard last, and what the database knows."""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from backstay.client import Client
+from backstay.core.breaker import Breaker, BreakerState
+from backstay.core.errors import ErrorCode
+from backstay.core.events import Event, ItemsSettled, Trouble
+from backstay.core.states import JobState
+from backstay.llm.credentials import account_of, key_of
+from backstay.run.figures import show_count
+from backstay.run.order import Order
+from backstay.store.views import JobView, UnderWay
+from backstay.store.waiting import STRANGERS_MAX, Waiting
+
+SHORT_MS: Final = 2_000  # what is over sooner is not worth a word
+MESSAGE_CHARACTERS_MAX: Final = 160
+
+Again = Callable[[str], str]  # a command to type next, on the same database
+
+
+class Wait(NamedTuple):
+    why: str
+    seconds: float | None = None  # until the next try, if that is known
+
+
+class Waits:
+    """Listens to the engine for what the provider said last, and is asked why nothing moves."""
+
+    def __init__(self, order: Order, again: Again) -> None:
+        self._order = order
+        self._again = again
+        self._places = (order.endpoint.provider, *(endpoint.name for endpoint in order.endpoints))
+        self._trouble: str | None = None
+
+    def __call__(self, event: Event) -> None:
+        """What a call refused or throttled is told of elsewhere; this is how calls come to nothing."""
+        if isinstance(event, ItemsSettled):
+            for settlement in event.settlements:
+                attempt = settlement.attempt
+                if attempt is not None and attempt.message and attempt.error_code != ErrorCode.GW_4XX:
+                    self._trouble = attempt.message
+        elif isinstance(event, Trouble) and any(place in event.where for place in self._places):
+            self._trouble = event.message
+
+    async def look(self, client: Client, seen: JobView, under_way: UnderWay) -> Wait | None:
+        """One read, and a second one while nothing is being sent."""
+        if seen.ended:
+            return None
+        if seen.state is JobState.PAUSED:
+            return Wait(f"it is paused; to go on: {self._again(f'job resume {seen.id}')}")
+        holds = await client.store.holds()
+        breaker = holds.providers.get(self._order.endpoint.provider)
+        if breaker is not None and breaker.state is not BreakerState.CLOSED:
+            return self._of_breaker(breaker, holds.now)
+        if seen.short and seen.reserved_micros == 0:
+            return Wait("the budget is reached")
+        if under_way.sending or not seen.sealed:
+            return None
+        first, last = self._order.endpoints[0], self._order.endpoints[-1]
+        paces = (first.pace_name, last.pace_name)
+        waiting = await client.store.waiting(seen.id, first.name, account_of(key_of(first)), paces)
+        return self.of_items(seen, under_way, waiting)
+
+    def _of_breaker(self, breaker: Breaker, now: int) -> Wait:
+        seconds = _seconds(breaker.until_at, now)
+        if breaker.state is not BreakerState.HELD:
+            return Wait(f"the provider fails: {self._last(breaker.reason)}", seconds)
+        why = f"the provider is held: {breaker.reason}"
+        if breaker.until_at is None:
+            return Wait(f"{why}; to go on: {self._again(f'provider release {breaker.provider}')}")
+        key = self._order.endpoint.key_env
+        return Wait(f"{why}; mend that (the key is in {key}) and run the same command again", seconds)
+
+    def of_items(self, seen: JobView, under_way: UnderWay, waiting: Waiting) -> Wait | None:
+        """While nothing is being sent: a pause, a look-up, another key, or the time until the next try."""
+        now, left = waiting.now, seen.total - seen.done
+        if waiting.resume_at is not None and waiting.resume_at > now + SHORT_MS:
+            return Wait("the provider asked for a pause", _seconds(waiting.resume_at, now))
+        if waiting.strangers and waiting.strangers + under_way.waiting >= min(left, STRANGERS_MAX):
+            tasks = show_count(waiting.strangers, "request")
+            key = self._order.endpoint.key_env
+            return Wait(f"{tasks} at the provider can be asked for only with the key of before; set {key} to it")
+        if waiting.lost and not seen.processing:
+            cut = show_count(waiting.lost, "request")
+            return Wait(f"{cut} cut off before: looked up at the provider first", _seconds(waiting.ask_at, now))
+        if waiting.due_at is not None and waiting.due_at > now + SHORT_MS and under_way.waiting >= left:
+            tries = show_count(left, "request")
+            return Wait(f"{tries} to be tried again: {self._last('failed')}", _seconds(waiting.due_at, now))
+        return None
+
+    def _last(self, otherwise: str) -> str:
+        said = self._trouble or otherwise
+        return said if len(said) <= MESSAGE_CHARACTERS_MAX else f"{said[: MESSAGE_CHARACTERS_MAX - 1]}…"
+
+
+def _seconds(at: int | None, now: int) -> float | None:
+    return (at - now) / 1000 if at is not None and at > now else None

@@ -1,0 +1,79 @@
+"""What `run` and `submit` refuse before anything is sent or stored."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.shell import Shell
+
+HERE = ("--base-url", "http://127.0.0.1:9/v1")
+CHAT, RESPONSES, EMBEDDINGS = "/v1/chat/completions", "/v1/responses", "/v1/embeddings"
+
+
+def requests(shell: Shell, *urls: str) -> Path:
+    body = {"model": "gpt-4o-mini", "input": "x", "messages": []}
+    lines = [{"custom_id": f"r{at}", "method": "POST", "url": url, "body": body} for at, url in enumerate(urls)]
+    return shell.file("\n".join(map(json.dumps, lines)), "requests.jsonl")
+
+
+@pytest.mark.parametrize("command", ["run", "submit", "plan"])
+def test_requests_that_the_background_cannot_do_are_bad_lines(sqlite_shell: Shell, command: str) -> None:
+    path = requests(sqlite_shell, RESPONSES, CHAT)
+    ran = sqlite_shell(command, path, *HERE, "--lane", "background")
+    assert ran.code == 2
+    assert ran.said[0] == "line 2 is for /v1/chat/completions; --lane background takes /v1/responses only"
+    if command != "plan":
+        assert sqlite_shell("jobs", "--json").rows == [], "nothing was stored"
+
+
+@pytest.mark.parametrize("command", ["run", "submit"])
+def test_requests_that_cannot_be_found_again_are_bad_lines(sqlite_shell: Shell, command: str) -> None:
+    ran = sqlite_shell(command, requests(sqlite_shell, CHAT, EMBEDDINGS), *HERE, "--reconcilable")
+    assert ran.code == 2
+    assert ran.said[0] == "line 2 is for /v1/embeddings; --reconcilable takes /v1/chat/completions only"
+
+
+def test_the_others_are_queued_without_them(sqlite_shell: Shell) -> None:
+    path = requests(sqlite_shell, CHAT, RESPONSES, RESPONSES)
+    ran = sqlite_shell("submit", path, *HERE, "--lane", "background", "--skip-bad-lines", "--json")
+    assert (ran.code, ran.json["items"]) == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--deadline", "24s"], "in 24 s no batch can be done: the cheapest lane wants 12 min or more"),
+        (["--deadline", "20s", "--timeout", "10"], "the cheapest lane wants 30 s or more"),
+        ([], "the cheapest lane wants a deadline"),
+    ],
+)
+@pytest.mark.parametrize("command", ["run", "submit"])
+def test_a_deadline_that_no_batch_can_meet_is_refused(
+    sqlite_shell: Shell, command: str, options: list[str], says: str
+) -> None:
+    ran = sqlite_shell(command, requests(sqlite_shell, CHAT), *HERE, "--lane", "cheapest", *options)
+    assert (ran.code, len(ran.said)) == (2, 1)
+    assert says in ran.err
+
+
+def test_the_shortest_deadline_that_leaves_time_for_a_batch_is_taken(sqlite_shell: Shell) -> None:
+    path = requests(sqlite_shell, CHAT)
+    assert sqlite_shell("submit", path, *HERE, "--lane", "cheapest", "--deadline", "12m").code == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ([], "OPENAI_API_KEY is not set, and OpenAI wants a key"),
+        ([*HERE, "--api-key-env", "NOPE_KEY"], "the key is to come from NOPE_KEY, which is not set"),
+    ],
+)
+def test_a_key_that_is_not_there_is_missed_before_the_first_call(
+    sqlite_shell: Shell, monkeypatch: pytest.MonkeyPatch, options: list[str], says: str
+) -> None:
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    ran = sqlite_shell("run", requests(sqlite_shell, CHAT), *options)
+    assert (ran.code, len(ran.said)) == (2, 1)
+    assert says in ran.err

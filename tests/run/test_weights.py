@@ -1,0 +1,39 @@
+"""What a request may cost at worst, and what is said when nothing bounds it."""
+
+import json
+from typing import Any
+
+import pytest
+
+from backstay.core.errors import UsageError
+from backstay.llm.endpoint import Endpoint, Lane
+from backstay.llm.envelope import Request
+from backstay.run.order import Order
+from backstay.run.weights import Scales
+
+STORED = {"previous_response_id": "resp_1"}
+
+
+def order(price: tuple[int, ...] | None, **terms: Any) -> Order:
+    endpoint = Endpoint("http://127.0.0.1:9/v1", Lane.CALL, "KEY", (), price, False, 600.0)
+    return Order(endpoint=endpoint, out="-", budget_micros=1_000_000, **terms)
+
+
+@pytest.mark.parametrize(
+    ("price", "default", "body", "hint"),
+    [
+        (None, None, {}, "give --price, and --max-output-tokens, for it sets no bound on its reply"),
+        (None, 20, {}, "give --price"),
+        (None, None, {"max_tokens": 5}, "give --price"),
+        ((1, 2), None, {}, "give --max-output-tokens, for it sets no bound on its reply"),
+        ((1, 2), 20, STORED, "what it has the provider read has no bound; leave it out, or run it without --budget"),
+    ],
+)
+def test_a_request_without_a_bound_is_refused_with_what_is_missing(
+    price: tuple[int, ...] | None, default: int | None, body: dict[str, Any], hint: str
+) -> None:
+    fields = {"model": "mystery", "messages": [], **body}
+    scales = Scales.of(order(price, output_tokens_default=default))
+    with pytest.raises(UsageError, match="nothing bounds what 'r1' can cost") as refused:
+        scales.weigh(Request("r1", "/v1/chat/completions", json.dumps(fields)), fields)
+    assert refused.value.hint == hint

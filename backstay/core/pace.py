@@ -13,6 +13,7 @@ WINDOW_MICROS = 61_000_000
 BURSTS_PER_MINUTE = 60
 
 THROTTLED_SHARE_MAX = 0.2  # above it fewer calls are made at once: a few refusals are the weather
+WEATHER_PARTS = 10  # with a few refusals it still goes up, more slowly
 PAUSE_SHARE_MIN = 0.5  # above it the pause that the provider asks of one call is meant for all
 CALLS_MIN = 5
 PAUSE_MS_MAX = 60_000
@@ -148,8 +149,8 @@ class Answers:
             ceiling = max(ceiling * 7 // 10, 1)
         elif slow:
             ceiling = max(ceiling * 85 // 100, min(CEILING_SLOW_MIN, ceiling))
-        elif throttled == 0:
-            ceiling += grown
+        else:
+            ceiling += grown if throttled == 0 else grown // WEATHER_PARTS
         ceiling = min(max(ceiling, 1), pace.concurrency)
         return replace(pace, ceiling=ceiling, resume_at=max(pace.resume_at, now_ms + pause_ms if pause_ms else 0))
 

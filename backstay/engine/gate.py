@@ -19,6 +19,7 @@ from backstay.store.providers import Change, Holds
 
 REFRESH_SECONDS = 0.5
 CALLS_REMEMBERED_MAX = 100
+TELL_SECONDS = 0.25
 
 
 class Gate:
@@ -29,6 +30,7 @@ class Gate:
         self._read_at = 0.0  # on the steady clock: when the holds were read
         self._stale = True
         self.probing: set[str] = set()  # the providers that this worker alone may try now
+        self._told_at: dict[str, float] = defaultdict(lambda: float("-inf"))
         self.refused: set[str] = set()  # providers that refused us, as long as the hold for it is not yet written
         self._recent: dict[str, deque[Call]] = defaultdict(lambda: deque(maxlen=CALLS_REMEMBERED_MAX))
         self._turn = 0
@@ -152,9 +154,15 @@ class Gate:
         recent = self._recent[handler.provider]
         recent.extend(calls)
         known = self._holds.providers.get(handler.provider)
-        calm = known is None or (known.state is BreakerState.CLOSED and all(call.ok for call in known.calls))
+        closed = known is None or known.state is BreakerState.CLOSED
+        calm = known is None or (closed and all(call.ok for call in known.calls))
         if calm and all(call.ok for call in calls):
             return
+        now = self._parts.clock.monotonic()
+        few = 2 * sum(not call.ok for call in recent) < len(recent)
+        if closed and few and now < self._told_at[handler.provider] + TELL_SECONDS:
+            return  # no breaker opens at that, so it can wait for more
+        self._told_at[handler.provider] = now
         told = tuple(recent)
         recent.clear()
         self._tell(await self._parts.store.observe(handler.provider, told, handler.rules.breaker))

@@ -13,7 +13,7 @@ WINDOW_MICROS = 61_000_000
 BURSTS_PER_MINUTE = 60
 
 THROTTLED_SHARE_MAX = 0.2  # above it fewer calls are made at once: a few refusals are the weather
-WEATHER_PARTS = 10  # with a few refusals it still goes up, more slowly
+WEATHER_PARTS = 4  # with a few refusals it still goes up, more slowly
 PAUSE_SHARE_MIN = 0.5  # above it the pause that the provider asks of one call is meant for all
 CALLS_MIN = 5
 PAUSE_MS_MAX = 60_000

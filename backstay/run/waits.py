@@ -9,6 +9,7 @@ from backstay.core.errors import ErrorCode
 from backstay.core.events import Event, ItemsSettled, Trouble
 from backstay.core.states import JobState
 from backstay.llm.credentials import account_of, key_of
+from backstay.llm.endpoint import Lane
 from backstay.run.figures import show_count
 from backstay.run.order import Order
 from backstay.store.views import JobView, UnderWay
@@ -84,7 +85,10 @@ class Waits:
             return Wait(f"{tasks} at the provider can be asked for only with the key of before; set {key} to it")
         if waiting.lost and not seen.processing:
             cut = show_count(waiting.lost, "request")
-            return Wait(f"{cut} cut off before: looked up at the provider first", _seconds(waiting.ask_at, now))
+            endpoint = self._order.endpoint
+            asked = endpoint.reconcilable or endpoint.lane is Lane.BATCH
+            then = "looked up at the provider first" if asked else "taken up again"
+            return Wait(f"{cut} cut off before: {then}", _seconds(waiting.ask_at, now))
         if waiting.due_at is not None and waiting.due_at > now + SHORT_MS and under_way.waiting >= left:
             tries = show_count(left, "request")
             return Wait(f"{tries} to be tried again: {self._last('failed')}", _seconds(waiting.due_at, now))

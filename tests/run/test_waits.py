@@ -44,7 +44,7 @@ def settled(code: ErrorCode, message: str) -> ItemsSettled:
             IDLE._replace(lost=300, ask_at=NOW + 255_000),
             0,
             0,
-            "300 requests cut off before: looked up at the provider first",
+            "300 requests cut off before: taken up again",
             255.0,
         ),
         (IDLE._replace(lost=10, ask_at=NOW + 255_000), 0, 290, None, None),

@@ -1,6 +1,6 @@
 """Why nothing moves: from what the worker heard, and from what the items wait for."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -44,7 +44,7 @@ def settled(code: ErrorCode, message: str) -> ItemsSettled:
             IDLE._replace(lost=300, ask_at=NOW + 255_000),
             0,
             0,
-            "300 requests cut off before: taken up again",
+            "300 requests cut off before: looked up at the provider first",
             255.0,
         ),
         (IDLE._replace(lost=10, ask_at=NOW + 255_000), 0, 290, None, None),
@@ -88,3 +88,10 @@ def test_the_last_trouble_of_the_provider_is_remembered_and_cut_to_a_line() -> N
     assert said() == "Cannot connect to host"
     heard(Trouble(f"poll of {ENDPOINT.name}", "x" * 1_000))
     assert said() == "x" * 159 + "…"
+
+
+def test_calls_that_cannot_be_looked_up_are_taken_up_again() -> None:
+    order = Order(replace(ENDPOINT, lane=Lane.CALL), "results.jsonl")
+    lost = IDLE._replace(lost=2, ask_at=NOW + 5_000)
+    told = Waits(order, "backstay {}".format).of_items(job(), UnderWay(0, 0), lost)
+    assert told == Wait("2 requests cut off before: taken up again", 5.0)

@@ -156,6 +156,7 @@ class Running:
             stdout=subprocess.DEVNULL,
             stderr=self._log,
             start_new_session=True,
+            preexec_fn=_hear_ctrl_c,
         )
 
     def __enter__(self) -> Self:
@@ -197,3 +198,8 @@ def gone(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except FileNotFoundError:
         return True
+
+
+def _hear_ctrl_c() -> None:
+    """A shell that starts the tests in the background has them ignore it, and they would hand that on."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -1,6 +1,7 @@
 """The options that say where requests go, how fast and for how much; `run` and `submit` have the same."""
 
 import os
+import re
 from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 from functools import wraps
@@ -111,12 +112,13 @@ class RunOptions(NamedTuple):
         return only_of(self.lane, self.reconcilable)
 
     def _endpoint(self, lane: Any) -> "Endpoint":
-        from backstay.llm.endpoint import Endpoint, Lane
+        from backstay.llm.endpoint import Endpoint, Lane, parts_of
 
         if self.reconcilable and lane is not Lane.CALL:
             raise UsageError("--reconcilable is for the lane call", hint="leave one of them out")
         price = None if self.price is None else tuple(rate for rate in self.price[:3] if rate is not None)
         headers = tuple(_header(text) for text in self.header)
+        parts_of(self.url)
         return Endpoint(self.url, lane, self.api_key_env, headers, price, self.reconcilable, self.timeout)
 
 
@@ -150,9 +152,9 @@ def _check_deadline(deadline: float | None, timeout: float) -> None:
 
 def _header(text: str) -> tuple[str, str]:
     name, equals, variable = text.partition("=")
-    if not (equals and name.strip() and variable.strip()):
+    if not (equals and name.strip() and re.fullmatch(r"[A-Za-z_]\w*", variable.strip(), re.ASCII)):
         raise UsageError(
-            f"--header {text!r} wants NAME=VARIABLE",
+            f"--header {name!r} wants NAME=VARIABLE",
             hint="the value is read from the environment, for example X-Org=MY_ORG",
         )
     return name.strip(), variable.strip()

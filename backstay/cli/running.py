@@ -25,15 +25,17 @@ def log_to_stderr(app: "Backstay", level: str | None, as_json: bool) -> None:
 
 
 class Signals:
-    """SIGTERM and SIGINT. The first asks for an end, the second cuts short what runs, the third ends the process."""
+    """SIGTERM, SIGINT and a terminal that goes away. The first asks for an end, the second cuts short what runs, the
+    third ends the process."""
 
     def __init__(self, ask: Callable[[], object], insist: Callable[[], object]) -> None:
         self._ask = ask
         self._insist = insist
         self.received = 0
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self.receive)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # nohup is taken at its word
+                loop.add_signal_handler(number, self.receive)
 
     def receive(self) -> None:
         self.received += 1

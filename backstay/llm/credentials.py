@@ -13,7 +13,7 @@ _KEY: Final = re.compile(r"[!-~]+")
 _HEADER_NAME: Final = re.compile(r"[\w!#$%&'*+.^`|~-]+", re.ASCII)
 _HEADER_VALUE: Final = re.compile(r"[ -~]*")
 _OURS: Final = frozenset({"content-length", "content-type", "content-encoding", "transfer-encoding", "connection"})
-_SECRET_LENGTH_MIN: Final = 16  # a shorter one, such as "none" for a server of one's own, is a word like any other
+_SECRET_LENGTH_MIN: Final = 8  # a shorter one, such as "none" for a server of one's own, is a word like any other
 
 
 def key_of(endpoint: Endpoint, environ: Mapping[str, str] = os.environ) -> str | None:
@@ -51,7 +51,8 @@ class Veil:
     """Takes secrets out of what a provider says, should it ever repeat them."""
 
     def __init__(self, secrets: Iterable[str | None]) -> None:
-        self._secrets = tuple({secret for secret in secrets if secret and len(secret) >= _SECRET_LENGTH_MIN})
+        known = {secret for secret in secrets if secret and len(secret) >= _SECRET_LENGTH_MIN}
+        self._secrets = tuple(known | {secret.replace("/", "\\/") for secret in known})  # as some write JSON
 
     def over(self, text: str) -> str:
         for secret in self._secrets:

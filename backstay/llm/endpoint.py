@@ -2,9 +2,15 @@
 
 import hashlib
 import json
+import re
 from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
-from urllib.parse import urlsplit
+from typing import Final
+from urllib.parse import SplitResult, parse_qsl, urlsplit
+
+from backstay.core.errors import UsageError
+
+_SECRET_NAME: Final = re.compile(r"key|token|secret|passw|signature", re.IGNORECASE)
 
 
 class Lane(StrEnum):
@@ -62,3 +68,21 @@ def load_endpoint(text: str) -> Endpoint:
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def parts_of(base_url: str) -> SplitResult:
+    """A base URL in its parts; it is stored, so nothing secret may be in it."""
+    try:
+        base = urlsplit(base_url)
+        _ = base.port
+    except ValueError as error:
+        raise UsageError(f"the base URL is none: {error}") from None
+    if base.scheme not in ("http", "https") or not base.hostname:
+        raise UsageError(f"the base URL must begin with http:// or https://, not {base_url[:40]!r}")
+    if "@" in base.netloc:
+        raise UsageError(
+            "the base URL must not hold a user or a password", hint="give the key by an environment variable"
+        )
+    if any(_SECRET_NAME.search(name) for name, _ in parse_qsl(base.query, keep_blank_values=True)):
+        raise UsageError("the base URL must not hold a key", hint="give it by --api-key-env or --header")
+    return base

@@ -5,7 +5,7 @@ import io
 from collections.abc import Awaitable, Mapping
 from importlib.metadata import version
 from typing import Any, BinaryIO, Final, NamedTuple
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
@@ -14,7 +14,7 @@ from yarl import URL
 from backstay.core.errors import ErrorCode, HandlerError, OutcomeUnknown, Permanent, Transient, UsageError
 from backstay.core.failures import error_of_failure, failure_of_exception, failure_of_status
 from backstay.llm.credentials import Veil, account_of, headers_of
-from backstay.llm.endpoint import Endpoint
+from backstay.llm.endpoint import Endpoint, parts_of
 
 CONNECT_SECONDS: Final = 10.0
 # Below the five seconds after which many servers drop an idle connection: a request must not cross the farewell.
@@ -48,7 +48,7 @@ class Wire:
         connections_max: int,
         reply_bytes_max: int = REPLY_BYTES_MAX,
     ) -> None:
-        self._base = _checked(endpoint.base_url)
+        self._base = parts_of(endpoint.base_url)
         self._connections_max = connections_max
         self._reply_bytes_max = reply_bytes_max
         further = headers_of(endpoint)
@@ -177,21 +177,6 @@ class Wire:
         timeout = aiohttp.ClientTimeout(total=seconds, connect=min(CONNECT_SECONDS, seconds / 2))
         self._timeouts[seconds] = timeout
         return timeout
-
-
-def _checked(base_url: str) -> SplitResult:
-    try:
-        base = urlsplit(base_url)
-        _ = base.port
-    except ValueError as error:
-        raise UsageError(f"the base URL is none: {error}") from None
-    if base.scheme not in ("http", "https") or not base.hostname:
-        raise UsageError(f"the base URL must begin with http:// or https://, not {base_url[:40]!r}")
-    if "@" in base.netloc:
-        raise UsageError(
-            "the base URL must not hold a user or a password", hint="give the key by an environment variable"
-        )
-    return base
 
 
 def _joined(base: SplitResult, path: str) -> URL:

@@ -77,3 +77,24 @@ def test_a_key_that_is_not_there_is_missed_before_the_first_call(
     ran = sqlite_shell("run", requests(sqlite_shell, CHAT), *options)
     assert (ran.code, len(ran.said)) == (2, 1)
     assert says in ran.err
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        (("--base-url", "http://me:SECRETWORD@127.0.0.1:9/v1"), "must not hold a user or a password"),
+        (("--base-url", "http://127.0.0.1:9/v1?api_key=SECRETWORD"), "must not hold a key"),
+        (("--base-url", "http://[::1"), "the base URL is none"),
+        ((*HERE, "--header", "X-Key=sk-SECRETWORD"), "wants NAME=VARIABLE"),
+    ],
+    ids=["password", "key in the query", "no URL", "value in a header"],
+)
+@pytest.mark.parametrize("command", ["run", "submit"])
+def test_what_is_secret_is_refused_where_it_would_be_stored(
+    sqlite_shell: Shell, command: str, options: tuple[str, ...], word: str
+) -> None:
+    ran = sqlite_shell(command, requests(sqlite_shell, CHAT), *options)
+    assert ran.code == 2
+    assert word in ran.said[0]
+    assert "SECRETWORD" not in " ".join(ran.said)
+    assert sqlite_shell("jobs", "--json").rows == []

@@ -7,7 +7,7 @@ import aiohttp
 import pytest
 
 from backstay.core.errors import HandlerError, ProviderHeld, Transient, UsageError
-from backstay.llm.credentials import account_of, key_of
+from backstay.llm.credentials import Veil, account_of, key_of
 from backstay.llm.endpoint import Endpoint
 from backstay.llm.wire import Wire
 from tests.llm.odd_servers import Answer, OddServer, answer, hangs_up
@@ -125,3 +125,9 @@ async def test_a_proxy_that_cannot_be_used_is_named_at_once(named: str, monkeypa
     monkeypatch.setenv("https_proxy", named)
     with pytest.raises(UsageError, match="https_proxy"):
         await Wire(Endpoint("https://api.example/v1"), KEY, 1).open()
+
+
+def test_a_secret_is_veiled_also_as_some_write_it_in_json() -> None:
+    veil = Veil(["Zm9v/YmFy", "short"])
+    assert veil.over(r'{"error": "bad key Zm9v\/YmFy, or Zm9v/YmFy"}') == '{"error": "bad key <secret>, or <secret>"}'
+    assert veil.over("a short word") == "a short word"

@@ -111,7 +111,16 @@ class Run:
                 await asyncio.gather(submitting, return_exceptions=True)
         if self._names_known(submitting):
             await (collector.finish_ordered() if self._order.ordered else collector.finish())
+        if ending is Ending.INTERRUPTED:
+            await self._lay_aside(client, job)
         return job, ending, view
+
+    async def _lay_aside(self, client: Client, job: Job) -> None:
+        """Pauses a run that only this command was at: the next one on the database must not go on with it unasked."""
+        lease_ms = int(self._app.limits.lease_seconds * 1000)
+        others = [worker for worker in await client.store.views.workers() if worker.alive(lease_ms)]
+        if not others and not (await job.show()).ended:
+            await job.pause()
 
     def _names_known(self, submitting: "asyncio.Task[int]") -> bool:
         """Whether all are known who share an answer: no line may be written before, because they stand beside it."""

@@ -208,6 +208,24 @@ def test_ctrl_c_stops_cleanly_and_the_same_command_goes_on_without_a_repeat(tmp_
         assert provider.bill()["charged"] == 1_000
 
 
+def test_a_run_that_was_stopped_is_not_paid_for_by_the_next(tmp_path: Path, file_url: str) -> None:
+    with practice("--seed", "13", "--latency", "0.1") as provider:
+        first = rehearse(tmp_path, provider, file_url, "--concurrency", "10")
+        first.requests(400)
+        process = first.start()
+        wait_until(lambda: len(first.lines()) > 20, "results come in")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+        charged = provider.bill()["charged"]
+        (tmp_path / "next").mkdir()
+        second = rehearse(tmp_path / "next", provider, file_url, "--concurrency", "10")
+        second.requests(20, temperature=1)
+        assert second.finish() == 0, second.log
+        assert provider.bill()["charged"] == charged + 20
+        assert first.finish() == 0, first.log
+        first.check_complete(400)
+
+
 def test_a_second_ctrl_c_stops_at_once_and_nothing_is_lost(tmp_path: Path, file_url: str) -> None:
     with practice("--seed", "11", "--latency", "5") as provider:
         run = rehearse(tmp_path, provider, file_url)

@@ -158,8 +158,9 @@ class Gate:
         calm = known is None or (closed and all(call.ok for call in known.calls))
         if calm and all(call.ok for call in calls):
             return
-        now = self._parts.clock.monotonic()
-        few = 2 * sum(not call.ok for call in recent) < len(recent)
+        now, policy = self._parts.clock.monotonic(), handler.rules.breaker
+        latest = list(recent)[-policy.window_calls :]
+        few = sum(not call.ok for call in latest) < policy.fail_ratio * len(latest)
         if closed and few and now < self._told_at[handler.provider] + TELL_SECONDS:
             return  # no breaker opens at that, so it can wait for more
         self._told_at[handler.provider] = now

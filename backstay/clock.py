@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import gc
 import os
+import secrets
 import time
 import uuid
 from collections.abc import Coroutine
@@ -58,6 +59,16 @@ def new_random() -> Random:
 def new_incarnation() -> str:
     """A worker's name for this life only: a restarted process is a stranger to its predecessor's leases."""
     return uuid.uuid4().hex[:16]
+
+
+def new_id() -> str:
+    """Part of a name that nobody can guess and no other has."""
+    return secrets.token_hex(12)
+
+
+def new_secret() -> str:
+    """256 bits of chance in 43 characters."""
+    return secrets.token_urlsafe(32)
 
 
 def this_place() -> str:

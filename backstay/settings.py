@@ -45,6 +45,17 @@ class Settings(BaseModel):
     circuit_fail_threshold: float | None = None
     circuit_cooldown_ms: int | None = None
 
+    # The service.
+    data: str | None = None  # a folder, or s3://bucket/prefix: uploads, results, logs, archives
+    redis_url: str | None = Field(None, repr=False)
+    secret_key: str | None = Field(None, repr=False, min_length=32)  # webhooks and callbacks are signed by it
+    public_url: str | None = None  # where the service is reached from outside, for callbacks
+    inside_hosts: str = ""  # host:port of services inside that webhooks, callbacks and gateways may reach
+    upload_max_bytes: int = Field(1 << 30, ge=1)
+    file_days: float = Field(30, gt=0, le=3650)
+    cache_seconds: float = Field(300, ge=0, le=86_400)
+    rate_limit_per_minute: int = Field(6_000, ge=1)  # requests of one key
+
     # single bounds over the profile's, by the name they have in it
     limits: dict[str, int | float] = Field(default_factory=dict)
 

@@ -29,6 +29,8 @@ COMMANDS = {
     "run": ("backstay.cli.run:run", "Send a file of LLM requests and write the results; again: go on."),
     "worker": ("backstay.cli.worker:worker", "Run the items of an application until stopped."),
     "tick": ("backstay.cli.tick:tick", "Run one bounded invocation, for cron or a serverless trigger."),
+    "serve": ("backstay.cli.serve:serve", "Serve the HTTP API and OpenAI's Files and Batches, with a worker inside."),
+    "key": ("backstay.cli.key:key", "Create, list, revoke or rotate keys of the HTTP service."),
     "plan": ("backstay.cli.plan:plan", "Say what a file of requests will take: tokens, money, time."),
     "submit": ("backstay.cli.submit:submit", "Queue the lines of a JSON Lines file as the items of a job."),
     "jobs": ("backstay.cli.jobs:jobs", "List jobs, the newest first."),

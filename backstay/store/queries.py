@@ -1,7 +1,7 @@
 """Loads the named statements of `sql/` and renders each for a database."""
 
 import re
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -31,6 +31,17 @@ class Load(NamedTuple):
 
 
 Script = Generator[Ask | Load, list[Any], T]
+
+
+def one(
+    name: str, values: Mapping[str, Any] = {}, batch: Sequence[Row] | None = None
+) -> Callable[[], Script[list[Any]]]:
+    """A script of one statement, which returns its rows."""
+
+    def script() -> Script[list[Any]]:
+        return (yield Ask(name, values, batch))
+
+    return script
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,11 @@ from backstay.store.urls import postgres_url
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-KNOWN = ("0001", "0002")  # every revision this code knows, oldest first; a test holds it against Alembic's own list
+KNOWN = (
+    "0001",
+    "0002",
+    "0003",
+)  # every revision this code knows, oldest first; a test holds it against Alembic's own list
 HEAD = KNOWN[-1]
 SQLITE_SCHEMA = "head.sqlite.sql"
 

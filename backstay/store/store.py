@@ -10,6 +10,7 @@ from backstay.core.pace import Answers, Pace
 from backstay.core.states import StopReason
 from backstay.store import ceilings, claim, control, endpoints, park, providers, settle, submit, sweep, waiting
 from backstay.store.claim import Taken, Want
+from backstay.store.keys import Keys
 from backstay.store.providers import Change, Holds
 from backstay.store.queries import FEW_ROWS_MAX, Ask, Dialect, Script
 from backstay.store.settle import Settled
@@ -46,6 +47,7 @@ class Store:
     def __init__(self, database: Database) -> None:
         self._db = database
         self.views = Views(database.read)
+        self.keys = Keys(database)
 
     async def open(self) -> None:
         await self._db.open()

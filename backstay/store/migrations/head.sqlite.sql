@@ -150,4 +150,146 @@ CREATE TABLE copies (
 	custom_id TEXT NOT NULL, 
 	PRIMARY KEY (item_id, number)
 );
-INSERT INTO alembic_version VALUES ('0002');
+CREATE TABLE api_keys (
+	id TEXT NOT NULL, 
+	owner TEXT NOT NULL, 
+	name TEXT DEFAULT '' NOT NULL, 
+	role TEXT NOT NULL, 
+	digest TEXT NOT NULL, 
+	created_at BIGINT NOT NULL, 
+	expires_at BIGINT, 
+	revoked_at BIGINT, 
+	used_at BIGINT, 
+	PRIMARY KEY (id), 
+	CONSTRAINT ck_api_keys_role CHECK (role IN ('read', 'write', 'admin'))
+);
+CREATE INDEX ix_api_keys_owner ON api_keys (owner, id);
+CREATE TABLE replies (
+	owner TEXT NOT NULL, 
+	"key" TEXT NOT NULL, 
+	digest TEXT NOT NULL, 
+	created_at BIGINT NOT NULL, 
+	status INTEGER, 
+	headers TEXT, 
+	body TEXT, 
+	PRIMARY KEY (owner, "key")
+);
+CREATE INDEX ix_replies_created ON replies (created_at);
+CREATE TABLE files (
+	id TEXT NOT NULL, 
+	owner TEXT NOT NULL, 
+	filename TEXT NOT NULL, 
+	purpose TEXT NOT NULL, 
+	bytes BIGINT NOT NULL, 
+	created_at BIGINT NOT NULL, 
+	expires_at BIGINT, 
+	deleted_at BIGINT, 
+	blob TEXT, 
+	job_id BIGINT, 
+	survey TEXT, 
+	PRIMARY KEY (id)
+);
+CREATE INDEX ix_files_owner ON files (owner, created_at, id);
+CREATE INDEX ix_files_expiry ON files (expires_at) WHERE expires_at IS NOT NULL AND deleted_at IS NULL;
+CREATE TABLE batches (
+	id TEXT NOT NULL, 
+	owner TEXT NOT NULL, 
+	job_id BIGINT, 
+	status TEXT NOT NULL, 
+	endpoint TEXT NOT NULL, 
+	input_file_id TEXT NOT NULL, 
+	completion_window TEXT NOT NULL, 
+	metadata TEXT, 
+	model TEXT, 
+	errors TEXT, 
+	output_file_id TEXT, 
+	error_file_id TEXT, 
+	created_at BIGINT NOT NULL, 
+	expires_at BIGINT NOT NULL, 
+	output_seconds BIGINT, 
+	in_progress_at BIGINT, 
+	finalizing_at BIGINT, 
+	completed_at BIGINT, 
+	failed_at BIGINT, 
+	expired_at BIGINT, 
+	cancelling_at BIGINT, 
+	cancelled_at BIGINT, 
+	leased_until BIGINT DEFAULT '0' NOT NULL, 
+	PRIMARY KEY (id)
+);
+CREATE INDEX ix_batches_owner ON batches (owner, created_at, id);
+CREATE UNIQUE INDEX uq_batches_job ON batches (job_id);
+CREATE INDEX ix_batches_moving ON batches (leased_until) WHERE status IN ('validating', 'in_progress', 'finalizing', 'cancelling');
+CREATE TABLE outbox (
+	id INTEGER NOT NULL, 
+	owner TEXT NOT NULL, 
+	aggregate_type TEXT NOT NULL, 
+	aggregate_id TEXT NOT NULL, 
+	message_type TEXT NOT NULL, 
+	payload TEXT NOT NULL, 
+	status TEXT DEFAULT 'pending' NOT NULL, 
+	created_at BIGINT NOT NULL, 
+	processed_at BIGINT, 
+	retry_count BIGINT DEFAULT '0' NOT NULL, 
+	error_message TEXT, 
+	due_at BIGINT DEFAULT '0' NOT NULL, 
+	PRIMARY KEY (id), 
+	CONSTRAINT ck_outbox_status CHECK (status IN ('pending', 'published', 'dead'))
+);
+CREATE INDEX ix_outbox_pending ON outbox (due_at, id) WHERE status = 'pending';
+CREATE INDEX ix_outbox_aggregate ON outbox (aggregate_id, aggregate_type);
+CREATE TABLE webhooks (
+	id TEXT NOT NULL, 
+	owner TEXT NOT NULL, 
+	url TEXT NOT NULL, 
+	events TEXT NOT NULL, 
+	created_at BIGINT NOT NULL, 
+	secret_version BIGINT DEFAULT '1' NOT NULL, 
+	old_secret_until BIGINT, 
+	failing_since BIGINT, 
+	disabled_at BIGINT, 
+	deleted_at BIGINT, 
+	disabled_why TEXT, 
+	PRIMARY KEY (id)
+);
+CREATE INDEX ix_webhooks_owner ON webhooks (owner, id);
+CREATE TABLE deliveries (
+	id TEXT NOT NULL, 
+	webhook_id TEXT NOT NULL, 
+	owner TEXT NOT NULL, 
+	event_id TEXT NOT NULL, 
+	event_type TEXT NOT NULL, 
+	body TEXT NOT NULL, 
+	created_at BIGINT NOT NULL, 
+	due_at BIGINT, 
+	tries BIGINT DEFAULT '0' NOT NULL, 
+	delivered_at BIGINT, 
+	given_up_at BIGINT, 
+	last_status INTEGER, 
+	last_error TEXT, 
+	PRIMARY KEY (id), 
+	CONSTRAINT uq_deliveries_event UNIQUE (webhook_id, event_id)
+);
+CREATE INDEX ix_deliveries_due ON deliveries (due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX ix_deliveries_webhook ON deliveries (webhook_id, created_at, id);
+CREATE TABLE inbox (
+	id INTEGER NOT NULL, 
+	item_id BIGINT NOT NULL, 
+	fence BIGINT NOT NULL, 
+	kind TEXT NOT NULL, 
+	received_at BIGINT NOT NULL, 
+	body TEXT NOT NULL, 
+	is_late SMALLINT DEFAULT '0' NOT NULL, 
+	digest TEXT NOT NULL, 
+	accepted_at BIGINT, 
+	accepted_by TEXT, 
+	PRIMARY KEY (id), 
+	CONSTRAINT uq_inbox_digest UNIQUE (item_id, digest)
+);
+CREATE INDEX ix_inbox_item ON inbox (item_id, id);
+CREATE TRIGGER tell_ended AFTER UPDATE OF state ON jobs
+WHEN NEW.state IN ('completed', 'failed', 'cancelled') AND OLD.state NOT IN ('completed', 'failed', 'cancelled')
+BEGIN INSERT INTO outbox (owner, aggregate_type, aggregate_id, message_type, payload, created_at)
+SELECT NEW.owner, 'job', CAST(NEW.id AS text), 'job.' || NEW.state, '{}', coalesce(NEW.finished_at, NEW.created_at)
+WHERE EXISTS (SELECT 1 FROM webhooks WHERE owner = NEW.owner AND disabled_at IS NULL AND deleted_at IS NULL); END;
+INSERT INTO alembic_version VALUES ('0003');

@@ -1,0 +1,122 @@
+"""`backstay key …`: the keys by which programs come in over HTTP."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from backstay.cli import access, output
+from backstay.cli.command import Command, Duration, LazyGroup, json_option, place_options
+from backstay.cli.jobs import show_moment
+
+if TYPE_CHECKING:
+    from backstay.client import Client
+    from backstay.store.keys import Key, NewKey
+
+COMMANDS = {
+    "create": ("backstay.cli.key:create", "Make a key; it is shown once."),
+    "list": ("backstay.cli.key:list_keys", "List the keys of an owner."),
+    "revoke": ("backstay.cli.key:revoke", "End a key at once."),
+    "rotate": ("backstay.cli.key:rotate", "Make a new key for an old one, which counts for a while yet."),
+}
+
+key = LazyGroup(
+    "key",
+    lazy=COMMANDS,
+    examples=("backstay key create --role write", "backstay key rotate 3f2a91c0d4e5"),
+    help="Makes, lists, revokes and rotates the keys of the HTTP service.",
+    no_args_is_help=True,
+)
+
+_owner = click.option("--owner", help="Whose work the key is for; without it, the owner of the settings.")
+_lives = click.option(
+    "--expires", type=Duration(), help="How long it counts, for example 90d; without it, until revoked."
+)
+
+
+@click.command("create", cls=Command, examples=("backstay key create --role read --name grafana --expires 90d",))
+@click.option("--role", type=click.Choice(["read", "write", "admin"]), default="write", show_default=True)
+@click.option("--name", default="", help="A word to know it by.")
+@_owner
+@_lives
+@place_options
+@json_option
+def create(role: str, name: str, owner: str | None, expires: float | None, db: str | None, as_json: bool) -> None:
+    """Makes a key and prints it. It is not stored and cannot be shown again."""
+    from backstay.store.keys import Role
+
+    async def make(client: "Client") -> "NewKey":
+        return await client.store.keys.create(owner or client.owner, Role(role), name, expires)
+
+    _show_new(access.with_client(access.open_app(db, must_exist=False), make), as_json)
+
+
+@click.command("list", cls=Command, examples=("backstay key list --json",))
+@_owner
+@place_options
+@json_option
+def list_keys(owner: str | None, db: str | None, as_json: bool) -> None:
+    """Lists the keys of an owner, the newest first; never their secrets."""
+
+    async def read(client: "Client") -> "list[Key]":
+        return await client.store.keys.list(owner or client.owner)
+
+    keys = access.with_client(access.open_app(db), read)
+    if as_json:
+        shown = ({name: value for name, value in one._asdict().items() if name != "digest"} for one in keys)
+        output.data(output.as_json(list(shown)))
+        return
+    columns = ("id", "role", "name", "created", "expires", "last used", "revoked")
+    rows = [
+        (
+            one.id,
+            one.role.value,
+            one.name,
+            *(_moment(at) for at in (one.created_at, one.expires_at, one.used_at)),
+            _moment(one.revoked_at),
+        )
+        for one in keys
+    ]
+    output.table(columns, rows)
+
+
+@click.command("revoke", cls=Command, examples=("backstay key revoke 3f2a91c0d4e5",))
+@click.argument("key_id", metavar="KEY")
+@_owner
+@place_options
+def revoke(key_id: str, owner: str | None, db: str | None) -> None:
+    """Ends a key: servers stop taking it within seconds."""
+
+    async def end(client: "Client") -> None:
+        await client.store.keys.revoke(key_id, owner or client.owner)
+
+    access.with_client(access.open_app(db), end)
+    output.note(f"key {key_id} is revoked")
+
+
+@click.command("rotate", cls=Command, examples=("backstay key rotate 3f2a91c0d4e5 --grace 1h",))
+@click.argument("key_id", metavar="KEY")
+@click.option("--grace", type=Duration(), default="1d", show_default=True, help="How long the old key counts yet.")
+@_owner
+@_lives
+@place_options
+@json_option
+def rotate(key_id: str, grace: float, owner: str | None, expires: float | None, db: str | None, as_json: bool) -> None:
+    """Makes a new key of the same role and name, and ends the old one when its grace is over."""
+
+    async def make(client: "Client") -> "NewKey":
+        return await client.store.keys.rotate(key_id, owner or client.owner, grace, expires)
+
+    _show_new(access.with_client(access.open_app(db), make), as_json)
+
+
+def _show_new(made: "NewKey", as_json: bool) -> None:
+    if as_json:
+        shown = {"id": made.id, "key": made.text, "created_at": made.created_at, "expires_at": made.expires_at}
+        output.data(output.as_json(shown))
+        return
+    output.data(made.text)
+    output.note("keep it now: it is not stored and cannot be shown again")
+
+
+def _moment(at: int | None) -> str | None:
+    return None if at is None else show_moment(at)

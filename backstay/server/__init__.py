@@ -1,0 +1,1 @@
+"""The service: the same store over HTTP, for people, programs and OpenAI clients."""

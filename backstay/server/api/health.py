@@ -1,0 +1,30 @@
+"""Whether the service lives, and whether it can do its work."""
+
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse
+
+from backstay.core.errors import BackstayError
+from backstay.server.service import Serving
+
+router = APIRouter(tags=["health"])
+
+
+@router.get("/livez", include_in_schema=False)
+async def livez() -> dict[str, str]:
+    """Asks nobody: the process answers, so it lives."""
+    return {"status": "ok"}
+
+
+@router.get("/readyz", include_in_schema=False)
+async def readyz(service: Serving, verbose: bool = False) -> JSONResponse:
+    checks: dict[str, str] = {}
+    try:
+        await service.store.holds()
+        checks["database"] = "ok"
+    except BackstayError as error:
+        checks["database"] = type(error).__name__
+    ready = set(checks.values()) == {"ok"}
+    said: dict[str, Any] = {"status": "ok" if ready else "not ready", **({"checks": checks} if verbose else {})}
+    return JSONResponse(said, 200 if ready else 503)

@@ -1,0 +1,105 @@
+"""Who is asking: a key's owner and role, or on this machine alone, whoever started the service."""
+
+import hashlib
+from collections import OrderedDict
+from typing import Annotated, Final, NamedTuple
+
+from fastapi import Depends, Request
+
+from backstay.clock import Clock
+from backstay.server.problems import Problem
+from backstay.server.service import Service, service_of
+from backstay.store.keys import Key, Keys, Role, is_key
+
+REMEMBERED_SECONDS: Final = 2.0  # a key that was revoked works that much longer
+REMEMBERED_MAX: Final = 10_000
+USED_SECONDS: Final = 60.0
+LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
+_FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
+
+
+class Principal(NamedTuple):
+    owner: str
+    role: Role
+    key_id: str | None = None
+
+
+class KeyRing:
+    """The keys seen of late: a digest is compared once, and not for every request."""
+
+    def __init__(self, keys: Keys, clock: Clock) -> None:
+        self._keys = keys
+        self._clock = clock
+        self._seen: OrderedDict[bytes, tuple[float, Key | None]] = OrderedDict()
+        self._used: dict[str, float] = {}
+
+    async def find(self, text: str) -> Key | None:
+        digest = hashlib.sha256(text.encode()).digest()  # not the key itself: memory ends up in dumps
+        now = self._clock.monotonic()
+        known = self._seen.get(digest)
+        if known is None or now >= known[0] + REMEMBERED_SECONDS:
+            known = self._seen[digest] = (now, await self._keys.verify(text))
+            self._seen.move_to_end(digest)
+            while len(self._seen) > REMEMBERED_MAX:
+                self._seen.popitem(last=False)
+            await self._tell_used(known[1], now)
+        return known[1]
+
+    async def _tell_used(self, key: Key | None, now: float) -> None:
+        if key is not None and now >= self._used.get(key.id, float("-inf")) + USED_SECONDS:
+            self._used[key.id] = now
+            await self._keys.touch(key.id)
+
+
+def presented(request: Request) -> str | None:
+    """The key that a request brings, as OpenAI's and as Azure's client send it."""
+    scheme, _, text = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer" and text.strip():
+        return text.strip()
+    return request.headers.get("api-key") or None
+
+
+async def principal(request: Request) -> Principal:
+    service = service_of(request)
+    text = presented(request)
+    if text is not None and is_key(text):
+        key = await service.ring.find(text)
+        if key is None:
+            raise _refused("the key is not valid")
+        return Principal(key.owner, key.role, key.id)
+    if service.options.open_here and _from_here(request):
+        return Principal(service.owner, Role.ADMIN)
+    raise _refused("a key is needed")
+
+
+def _refused(why: str) -> Problem:
+    hint = "send Authorization: Bearer bks_…; `backstay key create` makes a key"
+    return Problem(401, why, hint=hint, headers={"www-authenticate": "Bearer"})
+
+
+def _from_here(request: Request) -> bool:
+    """From this machine, by its own name, on nobody's behalf: a page in a browser, or a proxy, is someone else."""
+    host = request.headers.get("host", "").rpartition(":")[0] or request.headers.get("host", "")
+    near = request.client is not None and request.client.host in LOOPBACK
+    foreign = "origin" in request.headers and not _same_origin(request)
+    return near and host.strip("[]") in LOOPBACK and not foreign and not any(h in request.headers for h in _FORWARDED)
+
+
+def _same_origin(request: Request) -> bool:
+    return request.headers["origin"] == f"{request.url.scheme}://{request.headers.get('host', '')}"
+
+
+def require(role: Role):  # type: ignore[no-untyped-def]
+    async def check(found: Annotated[Principal, Depends(principal)]) -> Principal:
+        if not found.role.includes(role):
+            raise Problem(403, f"this key may only {found.role.value}", hint=f"use a key with the role {role.value}")
+        return found
+
+    return check
+
+
+Reader = Annotated[Principal, Depends(require(Role.READ))]
+Writer = Annotated[Principal, Depends(require(Role.WRITE))]
+Admin = Annotated[Principal, Depends(require(Role.ADMIN))]
+
+__all__ = ["Admin", "KeyRing", "Principal", "Reader", "Service", "Writer", "principal"]

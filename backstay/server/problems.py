@@ -1,0 +1,142 @@
+"""What goes wrong, as RFC 9457 problems with one of the ten codes and a hint."""
+
+from typing import Any, Final
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from backstay.core.errors import (
+    BackstayError,
+    DatabaseUnreachable,
+    ErrorCode,
+    IdempotencyConflict,
+    NotAllowed,
+    NotFound,
+    UsageError,
+    WaitTimeout,
+)
+
+MEDIA_TYPE: Final = "application/problem+json"
+OPENAI_PATHS: Final = ("/v1/", "/openai/")
+_WRONG: Final = "invalid_request_error"
+_TYPES: Final = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+
+_TITLES: Final = {
+    400: "Bad request",
+    401: "No valid key",
+    403: "Not allowed for this key",
+    404: "Not found",
+    405: "Method not allowed",
+    409: "Not possible now",
+    410: "Expired",
+    413: "Too large",
+    415: "Wrong type",
+    422: "Not valid",
+    428: "A condition is missing",
+    429: "Too many requests",
+    500: "Unexpected error",
+    503: "The database does not answer",
+}
+_CODES: Final = {
+    401: ErrorCode.FORBIDDEN,
+    403: ErrorCode.FORBIDDEN,
+    410: ErrorCode.EXPIRED,
+    413: ErrorCode.TOO_LARGE,
+    503: ErrorCode.IO_ERROR,
+}
+
+
+class Problem(Exception):
+    """An answer that is not what was asked for."""
+
+    def __init__(
+        self,
+        status: int,
+        detail: str,
+        *,
+        code: ErrorCode | None = None,
+        hint: str = "",
+        headers: dict[str, str] | None = None,
+        param: str | None = None,
+        label: str | None = None,
+        type: str | None = None,
+    ) -> None:
+        """`param`, `label` and `type` are what OpenAI's errors say besides: which field, and words for programs."""
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+        self.code = code or _CODES.get(status, ErrorCode.UNKNOWN if status >= 500 else ErrorCode.GW_4XX)
+        self.hint = hint
+        self.headers = headers or {}
+        self.param = param
+        self.label = label
+        self.type = type
+
+    def body(self) -> dict[str, Any]:
+        return {
+            "type": "about:blank",
+            "title": _TITLES.get(self.status, "Error"),
+            "status": self.status,
+            "detail": self.detail,
+            "code": self.code.value,
+            "hint": self.hint,
+        }
+
+
+def problem_of(error: Exception) -> Problem:
+    """Every exception there is, as a problem; what nobody foresaw says nothing of itself to the outside."""
+    match error:
+        case Problem():
+            return error
+        case RequestValidationError():
+            return _of_validation(error)
+        case HTTPException():
+            return Problem(error.status_code, str(error.detail), headers=dict(error.headers or {}))
+        case NotFound():
+            return Problem(404, error.message, hint=error.hint)
+        case IdempotencyConflict():
+            return Problem(422, error.message, hint=error.hint)
+        case NotAllowed():
+            return Problem(409, error.message, hint=error.hint, headers={"x-should-retry": "false"})
+        case UsageError():
+            return Problem(400, error.message, hint=error.hint)
+        case DatabaseUnreachable():
+            return Problem(503, "the database does not answer", hint="try again", headers={"retry-after": "1"})
+        case WaitTimeout():
+            return Problem(504, error.message, code=ErrorCode.GW_TIMEOUT, hint=error.hint)
+        case BackstayError():
+            return Problem(500, error.message, hint=error.hint)
+        case _:
+            return Problem(500, "something unexpected went wrong", hint="the log of the service says what")
+
+
+def _of_validation(error: RequestValidationError) -> Problem:
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"] if part != "body") or "the body"
+    return Problem(422, f"{where}: {first['msg']}")
+
+
+def answer(problem: Problem) -> JSONResponse:
+    return JSONResponse(problem.body(), problem.status, headers=problem.headers, media_type=MEDIA_TYPE)
+
+
+def answer_openai(problem: Problem) -> JSONResponse:
+    """The same as OpenAI says it: its client builds its exceptions from this."""
+    said = {
+        "message": f"{problem.detail}. {problem.hint}" if problem.hint else problem.detail,
+        "type": problem.type or _TYPES.get(problem.status, "server_error" if problem.status > 499 else _WRONG),
+        "param": problem.param,
+        "code": problem.label,
+    }
+    return JSONResponse({"error": said}, problem.status, headers=problem.headers)
+
+
+def install(app: FastAPI) -> None:
+    async def handle(request: Request, error: Exception) -> JSONResponse:
+        problem = problem_of(error)
+        return answer_openai(problem) if request.url.path.startswith(OPENAI_PATHS) else answer(problem)
+
+    for kind in (Problem, RequestValidationError, HTTPException, BackstayError, Exception):
+        app.add_exception_handler(kind, handle)

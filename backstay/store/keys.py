@@ -1,0 +1,108 @@
+"""The keys by which people and programs come in over HTTP. A key's secret is shown once and never stored."""
+
+import hashlib
+import hmac
+import re
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from backstay.clock import new_id, new_secret
+from backstay.core.errors import NotFound, UsageError
+from backstay.store.queries import Row, one
+
+if TYPE_CHECKING:
+    from backstay.store.store import Database
+
+KEYS_SHOWN_MAX: Final = 1_000
+_FORM: Final = re.compile(r"bks_([0-9a-f]{12})_([0-9A-Za-z_-]{43})")
+
+
+class Role(StrEnum):
+    """What a key may do; each may do what those before it may."""
+
+    READ = "read"
+    WRITE = "write"
+    ADMIN = "admin"
+
+    def includes(self, other: "Role") -> bool:
+        order = list(Role)
+        return order.index(self) >= order.index(other)
+
+
+class Key(NamedTuple):
+    id: str
+    owner: str
+    name: str
+    role: Role
+    digest: str
+    created_at: int
+    expires_at: int | None
+    revoked_at: int | None
+    used_at: int | None
+
+
+class NewKey(NamedTuple):
+    """A key as it is shown once: `text` holds the secret."""
+
+    id: str
+    text: str
+    created_at: int
+    expires_at: int | None
+
+
+class Keys:
+    def __init__(self, database: "Database") -> None:
+        self._db = database
+
+    async def create(self, owner: str, role: Role, name: str = "", lives_seconds: float | None = None) -> NewKey:
+        if not owner or not owner.isprintable() or len(owner) > 100:
+            raise UsageError("an owner has 1 to 100 characters that can be printed")
+        key_id, secret = new_id()[:12], new_secret()
+        lives_ms = None if lives_seconds is None else int(lives_seconds * 1000)
+        values = {"id": key_id, "owner": owner, "name": name[:100], "role": role.value, "digest": _digest(secret)}
+        [(created_at, expires_at)] = await self._db.write(one("add_key", {**values, "lives_ms": lives_ms}))
+        return NewKey(key_id, f"bks_{key_id}_{secret}", created_at, expires_at)
+
+    async def verify(self, text: str) -> Key | None:
+        """The key that a text is, if it counts."""
+        form = _FORM.fullmatch(text)
+        if form is None:
+            return None
+        rows = await self._db.read(one("key", {"id": form[1]}))
+        if not rows or not hmac.compare_digest(rows[0][4], _digest(form[2])):
+            return None
+        return _key(rows[0])
+
+    async def list(self, owner: str) -> "list[Key]":
+        return [_key(row) for row in await self._db.read(one("keys", {"owner": owner, "n": KEYS_SHOWN_MAX}))]
+
+    async def revoke(self, key_id: str, owner: str) -> None:
+        await self._end(key_id, owner, 0)
+
+    async def rotate(self, key_id: str, owner: str, grace_seconds: float, lives_seconds: float | None = None) -> NewKey:
+        """A new key of the same name and role; the old one counts until the grace is over."""
+        name, role = await self._end(key_id, owner, max(int(grace_seconds * 1000), 0))
+        return await self.create(owner, Role(role), name, lives_seconds)
+
+    async def touch(self, key_id: str) -> None:
+        await self._db.write(one("touch_key", {"id": key_id}))
+
+    async def _end(self, key_id: str, owner: str, grace_ms: int) -> tuple[str, str]:
+        rows = await self._db.write(one("revoke_key", {"id": key_id, "owner": owner, "grace_ms": grace_ms}))
+        if not rows:
+            raise NotFound(f"no key {key_id}", hint="`backstay key list` shows the keys there are")
+        return rows[0][0], rows[0][1]
+
+
+def is_key(text: str) -> bool:
+    """Whether a text means to be one of our keys, however wrong it is."""
+    return text.startswith("bks_")
+
+
+def _key(row: Row) -> Key:
+    return Key(*row)._replace(role=Role(row[3]))
+
+
+def _digest(secret: str) -> str:
+    """Plain SHA-256: the secret has 256 bits of chance, so there is nothing to guess."""
+    return hashlib.sha256(secret.encode()).hexdigest()

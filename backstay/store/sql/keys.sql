@@ -1,0 +1,27 @@
+-- API keys: found by their id, checked by the digest of their secret.
+
+-- name: add_key
+INSERT INTO api_keys (id, owner, name, role, digest, created_at, expires_at)
+VALUES (:id, :owner, :name, :role, :digest, {now}, {now} + CAST(:lives_ms AS bigint))
+RETURNING created_at, expires_at;
+
+-- name: key
+-- One that counts: neither revoked nor expired.
+SELECT id, owner, name, role, digest, created_at, expires_at, revoked_at, used_at
+FROM api_keys WHERE id = :id AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > {now});
+
+-- name: keys
+SELECT id, owner, name, role, digest, created_at, expires_at, revoked_at, used_at
+FROM api_keys WHERE owner = :owner ORDER BY created_at DESC, id LIMIT :n;
+
+-- name: revoke_key
+-- At once, or when those who still use it have had time to change over.
+UPDATE api_keys SET
+    revoked_at = CASE WHEN :grace_ms = 0 THEN {now} ELSE revoked_at END,
+    expires_at = CASE WHEN :grace_ms = 0 THEN expires_at
+                      WHEN expires_at IS NULL OR expires_at > {now} + :grace_ms THEN {now} + :grace_ms ELSE expires_at END
+WHERE id = :id AND owner = :owner AND revoked_at IS NULL
+RETURNING name, role;
+
+-- name: touch_key
+UPDATE api_keys SET used_at = {now} WHERE id = :id;

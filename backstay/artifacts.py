@@ -1,76 +1,139 @@
 """Uploads, results, logs and archives: streams of bytes under names, in a folder or in S3."""
 
-from collections.abc import AsyncIterable, AsyncIterator
+import asyncio
+import os
+from collections.abc import AsyncIterable, AsyncIterator, Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from backstay.core.errors import NotFound, UsageError
+from backstay.core.errors import FilesUnreachable, NotFound, UsageError
 
 CHUNK_BYTES: Final = 1 << 20
+PART_BYTES: Final = 8 * CHUNK_BYTES  # of an upload to S3, which takes 10,000 of them
 
 
 class Artifacts:
     """What is put under a name is there as a whole, or not at all."""
 
-    def __init__(self, store: Any) -> None:
+    def __init__(self, store: Any, folder: Path | None = None, own: "Mapping[str, Artifacts] | None" = None) -> None:
+        """`own` are places of their own for names with a certain first part."""
         self._store = store
+        self._folder = folder
+        self._own = own or {}
+
+    def _lead(self, name: str) -> "Artifacts":
+        return self._own.get(name.partition("/")[0], self)
 
     async def put(self, name: str, chunks: AsyncIterable[bytes]) -> int:
         """Streams it in, in constant memory; returns its size. What breaks off leaves nothing behind."""
         import obstore
 
-        size = 0
-        async with obstore.open_writer_async(self._store, name, buffer_size=8 * CHUNK_BYTES) as writer:
-            async for chunk in chunks:
+        size, place = 0, self._lead(name)
+        async with AsyncExitStack() as stack:
+            opened = obstore.open_writer_async(place._store, name, buffer_size=PART_BYTES)
+            writer = await stack.enter_async_context(opened)
+            async for chunk in chunks:  # what this raises is not the place's fault, and goes out as it is
                 size += len(chunk)
-                await writer.write(chunk)
+                with _reaching():
+                    await writer.write(chunk)
+            with _reaching():
+                await stack.aclose()
+        if place._folder is not None:
+            with _reaching():
+                await asyncio.to_thread(_settle_on_disk, place._folder / name)
         return size
 
     async def get(self, name: str, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
-        """Streams it out, whole or the bytes from `start` up to `end`."""
+        """Streams it out, whole or the bytes from `start` up to `end`, as far as there are any."""
         import obstore
-        from obstore.exceptions import NotFoundError
 
-        options: Any = {"range": (start, end)} if end is not None else {"range": {"offset": start}} if start else None
-        try:
-            found = await obstore.get_async(self._store, name, options=options)
-        except (NotFoundError, FileNotFoundError):
-            raise NotFound(f"there is no {name}") from None
-        async for chunk in found.stream(min_chunk_size=CHUNK_BYTES):
-            yield bytes(chunk)
+        size = await self.size(name)
+        if size is None:
+            raise NotFound(f"there is no {name}")
+        end = size if end is None else min(end, size)
+        if start >= end:
+            return
+        whole = start == 0 and end == size
+        with _reaching(name):
+            found = await obstore.get_async(
+                self._lead(name)._store, name, options=None if whole else {"range": (start, end)}
+            )
+            pieces = found.stream(min_chunk_size=CHUNK_BYTES).__aiter__()
+        while True:
+            with _reaching(name):
+                piece = await anext(pieces, None)
+            if piece is None:
+                return
+            yield bytes(piece)
 
     async def size(self, name: str) -> int | None:
         """Its bytes; None when it is not there."""
         import obstore
-        from obstore.exceptions import NotFoundError
 
         try:
-            return int((await obstore.head_async(self._store, name))["size"])
-        except (NotFoundError, FileNotFoundError):
+            with _reaching(name):
+                return int((await obstore.head_async(self._lead(name)._store, name))["size"])
+        except NotFound:
             return None
 
     async def names(self, prefix: str) -> AsyncIterator[str]:
-        """What is there under a prefix, in no promised order."""
+        """What is there under a prefix of whole parts (`logs/12`, never `logs/1` for it), in no promised order."""
         import obstore
 
-        async for page in obstore.list(self._store, prefix):
+        pages = obstore.list(self._lead(prefix)._store, prefix).__aiter__()
+        while True:
+            with _reaching():
+                page = await anext(pages, None)
+            if page is None:
+                return
             for found in page:
                 yield found["path"]
 
     async def delete(self, name: str) -> None:
         """Gone, or never there: both are well."""
         import obstore
-        from obstore.exceptions import NotFoundError
 
         try:
-            await obstore.delete_async(self._store, name)
-        except (NotFoundError, FileNotFoundError):
+            with _reaching(name):
+                await obstore.delete_async(self._lead(name)._store, name)
+        except NotFound:
             return
 
 
-def artifacts_at(place: str) -> Artifacts:
-    """A folder, which is made, or s3://bucket/prefix with AWS's own variables for keys, region and endpoint."""
+@contextmanager
+def _reaching(name: str = "") -> Iterator[None]:
+    """Says what the storage library says, in our words; its own name buckets, paths and addresses."""
+    from obstore.exceptions import BaseError, NotFoundError
+
+    try:
+        yield
+    except (NotFoundError, FileNotFoundError):
+        raise NotFound(f"there is no {name}") from None
+    except (BaseError, OSError) as error:
+        raise FilesUnreachable() from error
+
+
+def _settle_on_disk(path: Path) -> None:
+    """Whoever writes down that a file is there must find it there after a power cut, too."""
+    for each in (path, path.parent):
+        handle = os.open(each, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def artifacts_at(place: str, own: Mapping[str, str] | None = None) -> Artifacts:
+    """A folder, which is made, or s3://bucket/prefix with AWS's own variables for keys, region and endpoint.
+
+    `own` gives names with a certain first part, such as `results`, a place of their own.
+    """
+    if find_spec("obstore") is None:
+        raise UsageError("a place for files needs the service's extra", hint="pip install 'backstay[service]'")
+    apart = {first: artifacts_at(elsewhere) for first, elsewhere in (own or {}).items()}
     if not place.startswith("s3://"):
         from obstore.store import LocalStore
 
@@ -79,10 +142,20 @@ def artifacts_at(place: str) -> Artifacts:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
             raise UsageError(f"cannot make the folder {place}: {error.strerror}", hint="set BACKSTAY_DATA") from None
-        return Artifacts(LocalStore(folder.resolve()))
+        return Artifacts(LocalStore(folder.resolve()), folder.resolve(), apart)
     from obstore.store import S3Store
 
     parts = urlsplit(place)
     if not parts.netloc or parts.query or "@" in parts.netloc:
         raise UsageError("the place of artifacts must be a folder or s3://bucket/prefix", hint="set BACKSTAY_DATA")
-    return Artifacts(S3Store(parts.netloc, prefix=parts.path.strip("/") or None))
+    # Who names an endpoint without TLS wants one: there is no second switch for it.
+    plain = os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://")
+    return Artifacts(
+        S3Store(
+            parts.netloc,
+            prefix=parts.path.strip("/") or None,
+            client_options={"allow_http": plain},
+            retry_config={"max_retries": 5},
+        ),
+        own=apart,
+    )

@@ -25,7 +25,7 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     database_url: str | None = Field(None, repr=False)
-    owner: str = "local"
+    owner: str = Field("local", min_length=1, max_length=100)
     profile: str = "balanced"
     app: str | None = None
     log_level: str = Field("info", pattern="^(debug|info|warning|error)$")
@@ -51,6 +51,7 @@ class Settings(BaseModel):
     secret_key: str | None = Field(None, repr=False, min_length=32)  # webhooks and callbacks are signed by it
     public_url: str | None = None  # where the service is reached from outside, for callbacks
     inside_hosts: str = ""  # host:port of services inside that webhooks, callbacks and gateways may reach
+    remote_kinds: str = ""  # kinds of remote work and their deadlines: writing:1200, speaking:3600
     upload_max_bytes: int = Field(1 << 30, ge=1)
     file_days: float = Field(30, gt=0, le=3650)
     cache_seconds: float = Field(300, ge=0, le=86_400)
@@ -89,6 +90,8 @@ class Settings(BaseModel):
     def breaker_policy(self) -> BreakerPolicy:
         changes: dict[str, Any] = {
             "window_calls": self.circuit_window,
+            # A window of fewer calls than are judged by itself would never be full enough.
+            "calls_min": None if self.circuit_window is None else min(self.circuit_window, BreakerPolicy().calls_min),
             "fail_ratio": self.circuit_fail_threshold,
             "open_ms": self.circuit_cooldown_ms,
         }

@@ -16,9 +16,7 @@ class Probe:
     server: Literal["postgres", "rabbitmq", "sqlite", "provider", "slow-provider", "practice", "faulty-practice"]
     items: int
     items_quick: int
-    measure: Literal[
-        "throughput", "latency", "memory", "claim_scale", "rate", "quick_rate", "slow_rate", "faulty_rate"
-    ] = "throughput"
+    measure: str = "throughput"  # a function of the module, but for throughput
     ours: bool = False
     environment: str | None = None
     once: bool = False  # however many repeats are asked for
@@ -52,5 +50,13 @@ PROBES = {
     "run-latency": Probe("bench.run_ours", "slow-provider", 40_000, 4_000, "slow_rate", ours=True),
     "run-bare-latency": Probe("bench.run_bare", "slow-provider", 40_000, 4_000, "slow_rate", ours=True),
     "run-memory": Probe("bench.run_ours", "provider", 100_000, 10_000, "rate", ours=True, once=True),
+    "get-item": Probe("bench.service", "sqlite", 20_000, 2_000, "get_item", ours=True),
+    "get-item-bare": Probe("bench.bare_service", "sqlite", 20_000, 2_000, "get_item", ours=True),
+    "get-batch": Probe("bench.service", "sqlite", 20_000, 2_000, "get_batch", ours=True),
+    "get-batch-bare": Probe("bench.bare_service", "sqlite", 20_000, 2_000, "get_batch", ours=True),
+    "take-in": Probe("bench.service", "sqlite", 50_000, 5_000, "take_in", ours=True),
+    "view-scale": Probe("bench.service_scale", "postgres", 5_000_000, 500_000, "view_scale", ours=True, once=True),
+    "unwatched": Probe("bench.service", "sqlite", 100_000, 10_000, "unwatched", ours=True),
+    "watched": Probe("bench.service", "sqlite", 100_000, 10_000, "watched", ours=True),
     "run-memory-large": Probe("bench.run_ours", "provider", 1_000_000, 50_000, "rate", ours=True, once=True),
 }

@@ -63,4 +63,10 @@ ROWS = (
     Row("run-latency", "requests_per_second", "run-latency", (Bar(0.9, "run-bare-latency"),)),
     Row("run-memory", "peak_mb", "run-memory", (Bar(150.0, at_most=True),)),
     Row("run-memory-large", "peak_mb", "run-memory-large", (Bar(1.3, "run-memory", at_most=True),)),
+    Row("take-in", "lines_per_second", "take-in", (Bar(20_000.0),)),
+    Row("get-item", "requests_per_second", "get-item", (Bar(0.5, "get-item-bare"),)),
+    Row("get-batch", "requests_per_second", "get-batch", (Bar(0.5, "get-batch-bare"),)),
+    Row("view-scale", "view_time_ratio", "view-scale", (Bar(1.5, at_most=True),)),
+    Row("watched-run", "items_per_second", "watched", (Bar(0.8, "unwatched"),)),
+    Row("watched-memory", "peak_mb", "watched", (Bar(300.0, at_most=True),)),
 )

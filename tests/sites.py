@@ -69,7 +69,7 @@ class Site:
         if self.is_postgres:
             await self.rows(
                 "TRUNCATE jobs, items, requests, attempts, events, providers, workers, endpoints, paces, copies, "
-                "test_clock RESTART IDENTITY"
+                "replies, outbox, webhooks, deliveries, inbox, test_clock RESTART IDENTITY"
             )
             await self.rows(f"INSERT INTO test_clock VALUES ({self.clock.ms})")
 

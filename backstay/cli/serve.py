@@ -64,6 +64,7 @@ async def _serve(loaded: "Backstay", given: dict[str, Any]) -> int:
     from backstay.clock import collect_rarely
     from backstay.llm.endpoint import Endpoint, parts_of
     from backstay.server.app import create_app
+    from backstay.server.listening import Listening
     from backstay.server.service import Options
 
     collect_rarely()
@@ -79,8 +80,9 @@ async def _serve(loaded: "Backstay", given: dict[str, Any]) -> int:
         concurrency=given["concurrency"],
         works=given["works"],
     )
+    app = create_app(loaded, options)
     config = uvicorn.Config(
-        create_app(loaded, options),
+        app,
         *(given["host"], given["port"]),
         log_level="warning",
         access_log=False,
@@ -89,7 +91,7 @@ async def _serve(loaded: "Backstay", given: dict[str, Any]) -> int:
         timeout_keep_alive=75,
         lifespan="on",
     )
-    server = uvicorn.Server(config)
+    server = Listening(config, app)
     output.note(f"backstay: serving on http://{given['host']}:{given['port']} (process {os.getpid()})")
     await server.serve()
     return 0 if server.started else 1

@@ -55,9 +55,13 @@ def tick(
 
 
 async def _chain(app: "Backstay", depth: int, chain: bool, as_json: bool) -> int:
+    from backstay.run.equipment import artifacts_of, equipped
     from backstay.run.serving import serving
+    from backstay.server.remote import remote_here
 
-    async with app, serving(app, await app.open(), app.limits.tick_concurrency) as slots:
+    client, concurrency = await app.open(), app.limits.tick_concurrency
+    equipment = equipped(app, client, artifacts_of(app), concurrency)
+    async with app, serving(app, client, concurrency) as slots, equipment, remote_here(app, client):
         while True:
             report, code = await _tick(app, depth, slots)
             if report is None:

@@ -74,7 +74,9 @@ async def _serve(app: "Backstay", asked: Asked) -> int:
     from backstay.cli.running import Signals
     from backstay.clock import Tasks, collect_rarely
     from backstay.observe.metrics import Metrics
+    from backstay.run.equipment import artifacts_of, equipped
     from backstay.run.serving import serving
+    from backstay.server.remote import remote_here
 
     collect_rarely()
     tasks, stopping, metrics = Tasks(), asyncio.Event(), Metrics()
@@ -89,7 +91,9 @@ async def _serve(app: "Backstay", asked: Asked) -> int:
         async with access.client_of(app) as client:
             refreshing = tasks.spawn(scrape.refresh(client, metrics)) if counting else None
             concurrency = asked.concurrency or app.limits.worker_concurrency
-            async with serving(app, client, concurrency) as slots, app.working(slots) as working:
+            equipment = equipped(app, client, artifacts_of(app), concurrency)
+            remote = remote_here(app, client)
+            async with serving(app, client, concurrency) as slots, equipment, remote, app.working(slots) as working:
                 await stopping.wait()
             if refreshing is not None:
                 refreshing.cancel()

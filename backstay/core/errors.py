@@ -9,6 +9,7 @@ BackstayError                 exit 1
 ├── NotFound                  exit 5
 ├── WaitTimeout               exit 6
 ├── DatabaseUnreachable       exit 8
+├── FilesUnreachable          exit 8
 └── HandlerError              raised by handlers, turned into an outcome of the item
     ├── Transient             retried
     ├── Throttled             retried, costs no attempt
@@ -110,6 +111,13 @@ class DatabaseUnreachable(BackstayError):
 
     exit_code = 8
     hint = "check the database URL, and that the server is running"
+
+
+class FilesUnreachable(BackstayError):
+    """The place where files are kept cannot be reached."""
+
+    exit_code = 8
+    hint = "check the folder or the bucket that BACKSTAY_DATA names"
 
 
 class HandlerError(BackstayError):

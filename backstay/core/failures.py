@@ -26,6 +26,7 @@ from typing import Final
 from backstay.core.errors import (
     DatabaseUnreachable,
     ErrorCode,
+    FilesUnreachable,
     HandlerError,
     OutcomeUnknown,
     Permanent,
@@ -211,7 +212,7 @@ def _verdict(exc: BaseException) -> tuple[ErrorCode, FailureKind]:
     broke_off = named("Connect", "NetworkError", "ProtocolError", "IncompleteRead", "PayloadError")
     if isinstance(exc, ConnectionError) or broke_off or _is_no_http(exc):
         return ErrorCode.GW_5XX, FailureKind.UNKNOWN  # It broke off, maybe after the request was sent.
-    if isinstance(exc, OSError | MemoryError | DatabaseUnreachable):
+    if isinstance(exc, OSError | MemoryError | DatabaseUnreachable | FilesUnreachable):
         return ErrorCode.IO_ERROR, FailureKind.INFRASTRUCTURE
     return ErrorCode.GW_4XX if "ValidationError" in names else ErrorCode.UNKNOWN, FailureKind.BUSINESS
 

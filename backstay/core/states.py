@@ -38,14 +38,15 @@ _ENDS = frozenset({ItemState.SUCCEEDED, ItemState.FAILED, ItemState.SKIPPED, Ite
 # submitting  -> queued: handed back, retried or rescued. processing: the provider took it as a task.
 #                submitting: its outcome is unknown, and the provider is asked before it is sent again.
 # processing  -> queued: the provider's task failed and may be tried again.
-# failed      -> queued: a person retries it. The other ends are final.
+# failed      -> queued: a person retries it. succeeded: its result came too late, and a person lets it count.
+#                The other ends are final.
 TRANSITIONS: Mapping[ItemState, frozenset[ItemState]] = MappingProxyType(
     {
         ItemState.QUEUED: frozenset({ItemState.SUBMITTING, ItemState.FAILED, ItemState.CANCELLED}),
         ItemState.SUBMITTING: frozenset({ItemState.QUEUED, ItemState.SUBMITTING, ItemState.PROCESSING}) | _ENDS,
         ItemState.PROCESSING: frozenset({ItemState.QUEUED, ItemState.PROCESSING}) | _ENDS,
         ItemState.SUCCEEDED: frozenset(),
-        ItemState.FAILED: frozenset({ItemState.QUEUED}),
+        ItemState.FAILED: frozenset({ItemState.QUEUED, ItemState.SUCCEEDED}),
         ItemState.SKIPPED: frozenset(),
         ItemState.CANCELLED: frozenset(),
     }

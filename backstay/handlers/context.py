@@ -49,6 +49,21 @@ class Context:
         return self._item.attempt_count + 1
 
     @property
+    def fence(self) -> int:
+        """Which claim this is; every later one has a higher number."""
+        return self._item.fence
+
+    @property
+    def owner(self) -> str:
+        """Whose item it is."""
+        return self._job.owner
+
+    @property
+    def deadline_at(self) -> int | None:
+        """When the item fails if it is not done by then, in milliseconds since 1970."""
+        return self._item.deadline_at
+
+    @property
     def idempotency_key(self) -> str:
         """The same for every try of this item: send it to the provider, so that it can recognise a repeat."""
         return client_ref(self._job, self._item)
@@ -77,7 +92,7 @@ class Context:
         self.used = Usage(_count(input_tokens) or 0, _count(output_tokens) or 0, cost)
 
     def log(self, text: str) -> None:
-        """A line for the worker's log, marked with this item."""
+        """A line for the item's own log, if one is kept, and for the worker's."""
         self._around.log(self._item.id, text)
 
 

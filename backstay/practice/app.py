@@ -16,6 +16,7 @@ from backstay.practice.counts import Counts
 from backstay.practice.faults import Faults
 from backstay.practice.files import Files
 from backstay.practice.gate import Gate
+from backstay.practice.gateway import Gateway
 from backstay.practice.routes import Parts, application
 from backstay.practice.shop import Shop
 from backstay.practice.stored import Stored
@@ -73,7 +74,7 @@ class Practice:
         stored, background, files = Stored(gate), Background(gate), Files(gate)
         calls = Calls(gate, self.bill, stored, background)
         batches = Batches(Shop(gate, self.bill, files, calls, {}))
-        return Parts(gate, calls, stored, background, files, batches, self._control)
+        return Parts(gate, calls, stored, background, files, batches, self._control, Gateway(gate, self.bill))
 
 
 def _shown(host: str) -> str:

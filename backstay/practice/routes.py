@@ -12,6 +12,7 @@ from backstay.practice.control import Control
 from backstay.practice.endpoints import ENDPOINTS
 from backstay.practice.files import Files
 from backstay.practice.gate import Gate
+from backstay.practice.gateway import PATH, Gateway
 from backstay.practice.models import list_models, show_model
 from backstay.practice.refusals import Refused, Reply, reply_with
 from backstay.practice.responses import read_prompt
@@ -28,12 +29,14 @@ class Parts(NamedTuple):
     files: Files
     batches: Batches
     control: Control
+    gateway: Gateway
 
 
 def application(parts: Parts) -> web.Application:
     app = web.Application(client_max_size=REQUEST_BYTES_MAX)
     for path in ENDPOINTS:
         app.router.add_post(path, parts.calls.answer)
+    app.router.add_post(PATH, parts.gateway.answer)
     _add_unpaid(app, parts)
     _add_control(app, parts.control)
     app.router.add_route("*", "/{rest:.*}", parts.gate.through(unknown))

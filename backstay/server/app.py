@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -10,17 +11,29 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import backstay
 from backstay.app import Backstay
-from backstay.artifacts import artifacts_at
 from backstay.clock import new_id
 from backstay.core.errors import UsageError
+from backstay.handlers.outgoing import Outgoing
+from backstay.run.equipment import default_folder, equipped, files_at
 from backstay.run.serving import serving
 from backstay.server import problems
 from backstay.server.api import routers as api_routers
 from backstay.server.auth import KeyRing
+from backstay.server.bounded import Bounded
+from backstay.server.branches import branches
+from backstay.server.cache import Details
+from backstay.server.events import Lookout
+from backstay.server.idempotency import Idempotent
 from backstay.server.openai import routers as openai_routers
+from backstay.server.openai.mover import moving
+from backstay.server.ratelimit import Limited, RateLimit
+from backstay.server.relay import Relay, relaying
+from backstay.server.remote import add_remote, links
+from backstay.server.removal import removing
+from backstay.server.seen import Seen
 from backstay.server.service import Options, Service
+from backstay.server.shared import Shared
 from backstay.server.signing import Signer, key_beside
-from backstay.store.urls import is_postgres
 
 # OpenAI's client calls the first; Azure's the others.
 OPENAI_PREFIXES: Final = ("/v1", "/openai/v1", "/openai")
@@ -44,12 +57,15 @@ def create_app(made: Backstay, options: Options) -> FastAPI:
         openapi_url="/api/openapi.json",
     )
     problems.install(app)
+    app.add_middleware(Bounded)
+    app.add_middleware(Idempotent)
+    app.add_middleware(Limited)
     app.add_middleware(Named)
-    for router in api_routers():
-        app.include_router(router)
+    for branch in branches(api_routers()):
+        app.include_router(branch)
     for prefix in OPENAI_PREFIXES:
-        for router in openai_routers():
-            app.include_router(router, prefix=prefix, include_in_schema=prefix == OPENAI_PREFIXES[0])
+        for branch in branches(openai_routers(), prefix):
+            app.include_router(branch, prefix=prefix, include_in_schema=prefix == OPENAI_PREFIXES[0])
     return app
 
 
@@ -57,28 +73,40 @@ async def _opened(made: Backstay, options: Options, stack: AsyncExitStack) -> Se
     client = await made.open()
     stack.push_async_callback(made.close)
     place = made.settings.data or str(default_folder(made.url))
+    settings, clock = made.settings, client.clock
+    shared = Shared(settings.redis_url, clock) if settings.redis_url else None
+    if shared is not None:
+        stack.push_async_callback(shared.close)
+    artifacts = files_at(place, settings)  # which makes the folder that the key lies in
+    signer = Signer(settings.secret_key or _own_key(place))
+    outgoing = Outgoing(settings.inside_hosts)
+    stack.push_async_callback(outgoing.close)
     service = Service(
         backstay=made,
         options=options,
         main=client,
-        artifacts=artifacts_at(place),
-        signer=Signer(made.settings.secret_key or _own_key(place)),
-        ring=KeyRing(client.store.keys, client.clock),
+        artifacts=artifacts,
+        signer=signer,
+        ring=KeyRing(client.store.keys, clock),
+        shared=shared,
+        details=Details(signer, shared, settings.cache_seconds),
+        rate_limit=RateLimit(clock, settings.rate_limit_per_minute, shared),
+        lookout=Lookout(client.store.snapshots, clock),
+        seen=Seen(client.store.snapshots),
+        outgoing=outgoing,
+        relay=Relay(client.store.webhooks, outgoing, signer, clock, made.bus),
     )
+    await stack.enter_async_context(relaying(service.relay))
     if options.works:
         slots = await stack.enter_async_context(serving(made, client, options.concurrency))
+    await stack.enter_async_context(equipped(made, client, artifacts, options.concurrency))
+    add_remote(made.handlers, links(outgoing, client.store.inbox, signer, clock, settings.public_url), settings)
+    if options.works:
         worker = await stack.enter_async_context(made.working(slots))
         service.wake = worker.wake
+    await stack.enter_async_context(moving(service))
+    await stack.enter_async_context(removing(service))
     return service
-
-
-def default_folder(url: str) -> Path:
-    """Beside the database's file; a database on a server has no such place."""
-    if is_postgres(url):
-        raise UsageError(
-            "the service needs a place for files", hint="set BACKSTAY_DATA to a folder or s3://bucket/prefix"
-        )
-    return Path(url.removeprefix("sqlite:///")).resolve().with_suffix(".data")
 
 
 def _own_key(place: str) -> str:
@@ -92,6 +120,8 @@ class Named:
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
+        self._life = new_id()[:16]
+        self._numbers = count(1)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -100,7 +130,8 @@ class Named:
 
         async def named(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], (b"x-request-id", f"req_{new_id()}".encode())]
+                name = f"req_{self._life}{next(self._numbers):08x}"
+                message["headers"] = [*message["headers"], (b"x-request-id", name.encode())]
             await send(message)
 
         await self._app(scope, receive, named)

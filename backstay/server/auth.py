@@ -15,6 +15,7 @@ REMEMBERED_SECONDS: Final = 2.0  # a key that was revoked works that much longer
 REMEMBERED_MAX: Final = 10_000
 USED_SECONDS: Final = 60.0
 LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
+_FOUND: Final = "backstay.principal"
 _FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 
 
@@ -60,6 +61,14 @@ def presented(request: Request) -> str | None:
 
 
 async def principal(request: Request) -> Principal:
+    """Found once for a request, however many ask."""
+    found: Principal | None = request.scope.get(_FOUND)
+    if found is None:
+        found = request.scope[_FOUND] = await _principal(request)
+    return found
+
+
+async def _principal(request: Request) -> Principal:
     service = service_of(request)
     text = presented(request)
     if text is not None and is_key(text):
@@ -89,11 +98,17 @@ def _same_origin(request: Request) -> bool:
     return request.headers["origin"] == f"{request.url.scheme}://{request.headers.get('host', '')}"
 
 
+async def allowed(request: Request, role: Role) -> Principal:
+    """Who asks, if he may. Routes that must be quick call it; the others have it called by Reader, Writer or Admin."""
+    found = await principal(request)
+    if not found.role.includes(role):
+        raise Problem(403, f"this key may only {found.role.value}", hint=f"use a key with the role {role.value}")
+    return found
+
+
 def require(role: Role):  # type: ignore[no-untyped-def]
-    async def check(found: Annotated[Principal, Depends(principal)]) -> Principal:
-        if not found.role.includes(role):
-            raise Problem(403, f"this key may only {found.role.value}", hint=f"use a key with the role {role.value}")
-        return found
+    async def check(request: Request) -> Principal:
+        return await allowed(request, role)
 
     return check
 
@@ -102,4 +117,4 @@ Reader = Annotated[Principal, Depends(require(Role.READ))]
 Writer = Annotated[Principal, Depends(require(Role.WRITE))]
 Admin = Annotated[Principal, Depends(require(Role.ADMIN))]
 
-__all__ = ["Admin", "KeyRing", "Principal", "Reader", "Service", "Writer", "principal"]
+__all__ = ["Admin", "KeyRing", "Principal", "Reader", "Service", "Writer", "allowed", "principal"]

@@ -11,12 +11,14 @@ from backstay.core.errors import (
     BackstayError,
     DatabaseUnreachable,
     ErrorCode,
+    FilesUnreachable,
     IdempotencyConflict,
     NotAllowed,
     NotFound,
     UsageError,
     WaitTimeout,
 )
+from backstay.server.lingering import LingeringResponse
 
 MEDIA_TYPE: Final = "application/problem+json"
 OPENAI_PATHS: Final = ("/v1/", "/openai/")
@@ -31,13 +33,14 @@ _TITLES: Final = {
     405: "Method not allowed",
     409: "Not possible now",
     410: "Expired",
+    412: "Changed meanwhile",
     413: "Too large",
     415: "Wrong type",
     422: "Not valid",
     428: "A condition is missing",
     429: "Too many requests",
     500: "Unexpected error",
-    503: "The database does not answer",
+    503: "Out of reach",
 }
 _CODES: Final = {
     401: ErrorCode.FORBIDDEN,
@@ -62,6 +65,7 @@ class Problem(Exception):
         param: str | None = None,
         label: str | None = None,
         type: str | None = None,
+        lingers: bool = False,
     ) -> None:
         """`param`, `label` and `type` are what OpenAI's errors say besides: which field, and words for programs."""
         super().__init__(detail)
@@ -73,6 +77,7 @@ class Problem(Exception):
         self.param = param
         self.label = label
         self.type = type
+        self.lingers = lingers  # the sender is still sending: it hears this, and is then cut off
 
     def body(self) -> dict[str, Any]:
         return {
@@ -104,6 +109,8 @@ def problem_of(error: Exception) -> Problem:
             return Problem(400, error.message, hint=error.hint)
         case DatabaseUnreachable():
             return Problem(503, "the database does not answer", hint="try again", headers={"retry-after": "1"})
+        case FilesUnreachable():
+            return Problem(503, error.message, hint="try again", headers={"retry-after": "1"})
         case WaitTimeout():
             return Problem(504, error.message, code=ErrorCode.GW_TIMEOUT, hint=error.hint)
         case BackstayError():
@@ -115,11 +122,12 @@ def problem_of(error: Exception) -> Problem:
 def _of_validation(error: RequestValidationError) -> Problem:
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"] if part != "body") or "the body"
-    return Problem(422, f"{where}: {first['msg']}")
+    return Problem(422, f"{where}: {first['msg']}", param=where, label="invalid_value")
 
 
 def answer(problem: Problem) -> JSONResponse:
-    return JSONResponse(problem.body(), problem.status, headers=problem.headers, media_type=MEDIA_TYPE)
+    kind = LingeringResponse if problem.lingers else JSONResponse
+    return kind(problem.body(), problem.status, headers=problem.headers, media_type=MEDIA_TYPE)
 
 
 def answer_openai(problem: Problem) -> JSONResponse:
@@ -130,13 +138,19 @@ def answer_openai(problem: Problem) -> JSONResponse:
         "param": problem.param,
         "code": problem.label,
     }
-    return JSONResponse({"error": said}, problem.status, headers=problem.headers)
+    kind = LingeringResponse if problem.lingers else JSONResponse
+    status = 400 if problem.status == 422 else problem.status  # OpenAI knows no other refusal of what is not valid
+    return kind({"error": said}, status, headers=problem.headers)
+
+
+def said(request: Request, problem: Problem) -> JSONResponse:
+    """In the words of whichever API was asked."""
+    return answer_openai(problem) if request.url.path.startswith(OPENAI_PATHS) else answer(problem)
 
 
 def install(app: FastAPI) -> None:
     async def handle(request: Request, error: Exception) -> JSONResponse:
-        problem = problem_of(error)
-        return answer_openai(problem) if request.url.path.startswith(OPENAI_PATHS) else answer(problem)
+        return said(request, problem_of(error))
 
     for kind in (Problem, RequestValidationError, HTTPException, BackstayError, Exception):
         app.add_exception_handler(kind, handle)

@@ -2,19 +2,26 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from fastapi import Depends, Request
 
 from backstay.app import Backstay
 from backstay.artifacts import Artifacts
 from backstay.client import Client
+from backstay.handlers.outgoing import Outgoing
 from backstay.llm.endpoint import Endpoint
 from backstay.server.signing import Signer
 from backstay.store.store import Store
 
 if TYPE_CHECKING:
     from backstay.server.auth import KeyRing
+    from backstay.server.cache import Details
+    from backstay.server.events import Lookout
+    from backstay.server.ratelimit import RateLimit
+    from backstay.server.relay import Relay
+    from backstay.server.seen import Seen
+    from backstay.server.shared import Shared
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +47,17 @@ class Service:
     artifacts: Artifacts
     signer: Signer
     ring: "KeyRing"
+    shared: "Shared | None"  # Redis, when it is configured
+    details: "Details"
+    rate_limit: "RateLimit"
+    lookout: "Lookout"  # for those who watch jobs and items
+    seen: "Seen"  # for those who ask
+    outgoing: Outgoing  # to URLs that other people gave
+    relay: "Relay"
     wake: Callable[[], None] = field(default=lambda: None)
+    wake_mover: Callable[[], None] = field(default=lambda: None)  # a batch can be moved on
+    adopted_up_to: dict[str, int] = field(default_factory=dict)  # by owner: jobs before this one are batches if they can
+    kept_models: tuple[float, list[dict[str, Any]] | None] | None = None  # when asked for, and what was listed
 
     @property
     def store(self) -> Store:
@@ -60,4 +77,9 @@ def service_of(request: Request) -> Service:
     return cast(Service, request.app.state.service)
 
 
-Serving = Annotated[Service, Depends(service_of)]
+async def _serving(request: Request) -> Service:
+    """Async, because FastAPI sends what is not through a thread."""
+    return service_of(request)
+
+
+Serving = Annotated[Service, Depends(_serving)]

@@ -11,6 +11,7 @@ from backstay.clock import new_secret
 from backstay.core.errors import UsageError
 
 KEY_LENGTH_MIN: Final = 32
+KEY_NAME: Final = "secret.key"
 _TAG_BYTES: Final = 16
 
 
@@ -45,7 +46,7 @@ class Signer:
 
 def key_beside(folder: Path) -> str:
     """The key of a service on one machine: made once, readable by nobody else."""
-    path = folder / "secret.key"
+    path = folder / KEY_NAME
     try:
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
             file.write(new_secret())

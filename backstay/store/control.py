@@ -2,8 +2,9 @@
 
 from backstay.core.errors import NotAllowed, NotFound
 from backstay.core.ids import item_range, job_of, show_item
-from backstay.core.states import JOB_ENDED, StopReason
+from backstay.core.states import JOB_ENDED, ItemState, StopReason
 from backstay.store.queries import Ask, Script
+from backstay.store.sources import with_sources
 
 CHUNK_ITEMS = 2_000
 RETRIED = ("by hand", "by hand; an earlier call may have been done and paid")
@@ -49,6 +50,10 @@ def retry_items(job_id: int, owner: str, item: int | None, cursor: int) -> Scrip
     first, after = item_range(job_id) if item is None else (item, item + 1)
     values = {"job_id": job_id, "owner": owner, "first": max(first, cursor + 1), "after": after, "n": CHUNK_ITEMS}
     failed = yield Ask("failed_items", values)
+    while failed and not (kept := (yield from with_sources(owner, failed))):
+        values["first"] = failed[-1][0] + 1
+        failed = yield Ask("failed_items", values)
+    failed = kept if failed else []
     rows = (yield Ask("retry_items", batch=failed)) if failed else []
     if not rows:
         return []
@@ -67,5 +72,8 @@ def why_no_retry(job_id: int, owner: str, item: int | None) -> Script[None]:
         found = yield Ask("item_state", {"item_id": item})
         if not found or job_of(item) != job_id:
             raise NotFound(f"no item {show_item(item)}")
+        if found[0][0] == ItemState.FAILED and not (yield from with_sources(owner, [(item,)])):
+            hint = "upload it again, and submit it anew"
+            raise NotAllowed(f"item {show_item(item)} cannot be retried: its source is gone", hint=hint)
         raise NotAllowed(f"item {show_item(item)} is {found[0][0]}: only a failed item can be retried")
     raise NotAllowed(f"job {job_id} has no failed items to retry")

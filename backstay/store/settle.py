@@ -35,6 +35,8 @@ def settle(settlements: Sequence[Settlement]) -> Script[Settled]:
     acts = [(f"item:{s.id}", s.act, s.detail) for s in applied if s.act is not None]
     if acts:
         yield Ask("write_events", batch=acts)
+    if late := [(s.id,) for s in applied if s.timed_out]:
+        yield Ask("mark_late", batch=late)
     ended = yield from count(_moves(applied))
     return Settled(applied, lost, ended)
 
@@ -63,10 +65,10 @@ def are_few(settlements: Sequence[Settlement]) -> bool:
 
 
 def _tells_more(settlement: Settlement) -> bool:
-    """Whether it has a rare act or money to tell besides its state."""
+    """Whether it has a rare act, money or a passed deadline to tell besides its state."""
     attempt = settlement.attempt
     used = attempt is not None and (attempt.input_tokens is not None or attempt.cost_micros is not None)
-    return settlement.act is not None or settlement.freed != 0 or used
+    return settlement.act is not None or settlement.freed != 0 or settlement.timed_out != 0 or used
 
 
 def _alike(settlements: Sequence[Settlement]) -> dict[tuple[object, ...], list[tuple[object, ...]]]:

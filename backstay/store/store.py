@@ -9,15 +9,25 @@ from backstay.core.models import Settlement
 from backstay.core.pace import Answers, Pace
 from backstay.core.states import StopReason
 from backstay.store import ceilings, claim, control, endpoints, park, providers, settle, submit, sweep, waiting
+from backstay.store.batches import Batches
 from backstay.store.claim import Taken, Want
+from backstay.store.dead_letters import DeadLetters
+from backstay.store.files import Files
+from backstay.store.inbox import Inbox
 from backstay.store.keys import Keys
+from backstay.store.listing import Listing
 from backstay.store.providers import Change, Holds
+from backstay.store.purge import Purge
 from backstay.store.queries import FEW_ROWS_MAX, Ask, Dialect, Script
+from backstay.store.replies import Replies
 from backstay.store.settle import Settled
+from backstay.store.snapshots import Snapshots
+from backstay.store.sources import Sources
 from backstay.store.submit import Chunk, NewJob, OpenJob
 from backstay.store.sweep import Swept
 from backstay.store.views import Views
 from backstay.store.waiting import Waiting
+from backstay.store.webhooks import Webhooks
 
 T = TypeVar("T")
 
@@ -48,6 +58,16 @@ class Store:
         self._db = database
         self.views = Views(database.read)
         self.keys = Keys(database)
+        self.listing = Listing(database)
+        self.dead_letters = DeadLetters(database)
+        self.purge = Purge(database)
+        self.files = Files(database)
+        self.sources = Sources(database)
+        self.batches = Batches(database)
+        self.replies = Replies(database)
+        self.snapshots = Snapshots(database)
+        self.webhooks = Webhooks(database)
+        self.inbox = Inbox(database)
 
     async def open(self) -> None:
         await self._db.open()

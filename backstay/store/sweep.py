@@ -85,3 +85,4 @@ def _moves(rows: Sequence[Any], old: ItemState | None, new: ItemState = ItemStat
 def _tell(rows: Sequence[Any], state: ItemState, message: str) -> Script[None]:
     if rows:
         yield from write_attempts([ended_attempt(row, state, "GW_TIMEOUT", message) for row in rows])
+        yield Ask("mark_late", batch=[(row[0],) for row in rows])

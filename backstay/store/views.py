@@ -149,13 +149,13 @@ class Views(ResultViews):
     """Reads, each bounded; a job or item of another owner is not found."""
 
     async def jobs(self, owner: str, before: int = LAST_ID, n: int = 50) -> list[JobView]:
-        return [_job(row) for row in await self._rows("jobs_page", owner=owner, before=before, n=n)]
+        return [job_view(row) for row in await self._rows("jobs_page", owner=owner, before=before, n=n)]
 
     async def job(self, job_id: int, owner: str) -> JobView:
         rows = await self._rows("job", job_id=job_id, owner=owner)
         if not rows:
             raise NotFound(f"no job {job_id}", hint="backstay jobs lists what there is")
-        return _job(rows[0])
+        return job_view(rows[0])
 
     async def job_of_key(self, owner: str, key: str) -> int | None:
         """The job that an owner's idempotency key stands for."""
@@ -223,7 +223,7 @@ def _worker(row: list[Any]) -> WorkerView:
     return WorkerView(*row)
 
 
-def _job(row: Any) -> JobView:
+def job_view(row: Any) -> JobView:
     values = list(row)
     values[3], values[10], values[27] = JobState(values[3]), bool(values[10]), bool(values[27])
     return JobView(*values)

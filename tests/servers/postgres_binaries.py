@@ -1,11 +1,11 @@
 """Find the PostgreSQL server programs, or install them where that is ours to do."""
 
-import os
 import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+
+from tests.servers import apt
 
 NEEDED = ("initdb", "pg_ctl", "postgres", "psql")
 
@@ -21,7 +21,7 @@ class PostgresMissing(Exception):
 def find_or_install() -> Path:
     """The folder of the server programs; installs them when root on Debian."""
     found = find()
-    if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
+    if found is None and apt.possible():
         _install_with_apt()
         found = find()
     if found is None:
@@ -46,35 +46,8 @@ def _candidates() -> Iterator[Path]:
 
 
 def _install_with_apt() -> None:
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    install = ["apt-get", "install", "-y", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=300", "postgresql"]
-    with _no_cluster_of_debian():
-        for command in (["apt-get", "update"], install):
-            ran = subprocess.run(
-                command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-            )
-            if ran.returncode != 0:
-                raise PostgresMissing(f"{' '.join(command)} failed:\n{ran.stderr.strip()}\n{PostgresMissing.__doc__}")
-
-
-@contextmanager
-def _no_cluster_of_debian() -> Iterator[None]:
-    """Debian's package would create and start a cluster of its own; for the time of the install it may not."""
-    settings = {
-        Path("/etc/postgresql-common/createcluster.d/backstay-tests.conf"): "create_main_cluster = false\n",
-        Path("/usr/sbin/policy-rc.d"): "#!/bin/sh\nexit 101\n",
-    }
-    written = [path for path in settings if not path.exists()]
-    folders = [path.parent for path in written if not path.parent.exists()]
-    try:
-        for path in written:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(settings[path])
-            path.chmod(0o755)
-        yield
-    finally:
-        for path in written:
-            path.unlink(missing_ok=True)
-        for folder in folders:
-            if folder.is_dir() and not any(folder.iterdir()):
-                folder.rmdir()
+    # Debian's package would create a cluster of its own as well.
+    no_cluster = {Path("/etc/postgresql-common/createcluster.d/backstay-tests.conf"): "create_main_cluster = false\n"}
+    wrong = apt.install("postgresql", no_cluster)
+    if wrong is not None:
+        raise PostgresMissing(f"{wrong}\n{PostgresMissing.__doc__}")

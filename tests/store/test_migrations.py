@@ -19,6 +19,17 @@ from backstay.store import schema
 
 TABLES = {"jobs", "items", "requests", "attempts", "events", "providers", "workers", "endpoints", "paces", "copies"}
 INDEXES = {
+    "ix_outbox_pending",
+    "ix_outbox_aggregate",
+    "ix_outbox_done",
+    "ix_webhooks_owner",
+    "ix_deliveries_due",
+    "ix_deliveries_webhook",
+    "ix_deliveries_over",
+    "uq_deliveries_event",
+    "ix_inbox_item",
+    "ix_inbox_late",
+    "uq_inbox_digest",
     "ix_jobs_move",
     "ix_jobs_short",
     "uq_jobs_key",

@@ -58,6 +58,17 @@ VALUES: dict[str, Any] = {
     **dict.fromkeys(("provider", "paced", "paced_then", "spec", "place", "claims", "handler_then"), "w"),
     **dict.fromkeys(("concurrency", "ceiling", "requests_at", "tokens_at", "resume_at", "budget_micros", "move_ms"), 1),
     **{"requests_per_minute": None, "tokens_per_minute": None},
+    **{"looked": CLAIMED, "upto": FIRST + CLAIMED, "downto": 0, "replayable": 1},
+    **dict.fromkeys(("url", "events", "error", "kind", "body", "task", "accepted_by"), "w"),
+    **dict.fromkeys(("enabled", "told", "failed", "is_late", "fence", "tries", "delivery"), 1),
+    **{"grace_ms": 1, "lasting_ms": 1, "answered": 200, "key": "w", "token": "w", "headers": "w", "role": "read"},
+    "lives_ms": 1,
+    **dict.fromkeys(("filename", "purpose", "blob", "part", "survey", "input_file_id", "endpoint", "span"), "w"),
+    **dict.fromkeys(
+        ("completion_window", "metadata", "status", "model", "errors", "output_file_id", "error_file_id"), "w"
+    ),
+    **dict.fromkeys(("bytes", "lives_ms", "window_ms", "output_seconds", "requests"), 1),
+    "created_at": NOW_MS,
     **{"before": AFTER, "parked_at": parked_at(PAUSED_JOB), "now": NOW_MS, "batch": "[]"},
 }
 NEXT_PARKED = {"after": FUTURE_MS}

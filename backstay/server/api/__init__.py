@@ -2,8 +2,40 @@
 
 from fastapi import APIRouter
 
-from backstay.server.api import health
+from backstay.server.api import (
+    callbacks,
+    dead_letters,
+    events,
+    health,
+    item_results,
+    items,
+    jobs,
+    late,
+    logs,
+    providers,
+    results,
+    stats,
+    submit,
+    uploads,
+    webhooks,
+)
 
 
 def routers() -> list[APIRouter]:
-    return [health.router]
+    return [
+        health.router,
+        submit.router,
+        jobs.router,
+        items.router,
+        item_results.router,
+        logs.router,
+        uploads.router,
+        results.router,
+        dead_letters.router,
+        events.router,
+        providers.router,
+        stats.router,
+        webhooks.router,
+        callbacks.router,
+        late.router,
+    ]

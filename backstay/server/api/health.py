@@ -26,5 +26,7 @@ async def readyz(service: Serving, verbose: bool = False) -> JSONResponse:
     except BackstayError as error:
         checks["database"] = type(error).__name__
     ready = set(checks.values()) == {"ok"}
+    if verbose and service.shared is not None:  # without it the service is slower, and as ready as with it
+        checks["redis"] = "ok" if await service.shared.ask(lambda redis: redis.ping()) else "does not answer"
     said: dict[str, Any] = {"status": "ok" if ready else "not ready", **({"checks": checks} if verbose else {})}
     return JSONResponse(said, 200 if ready else 503)

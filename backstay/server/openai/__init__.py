@@ -2,6 +2,8 @@
 
 from fastapi import APIRouter
 
+from backstay.server.openai import batches, files, models, webhook_endpoints
+
 
 def routers() -> list[APIRouter]:
-    return []
+    return [files.router, batches.router, models.router, webhook_endpoints.router]

@@ -169,6 +169,8 @@ CREATE TABLE replies (
 	"key" TEXT NOT NULL, 
 	digest TEXT NOT NULL, 
 	created_at BIGINT NOT NULL, 
+	token TEXT NOT NULL, 
+	leased_until BIGINT NOT NULL, 
 	status INTEGER, 
 	headers TEXT, 
 	body TEXT, 
@@ -186,11 +188,12 @@ CREATE TABLE files (
 	deleted_at BIGINT, 
 	blob TEXT, 
 	job_id BIGINT, 
+	part TEXT, 
 	survey TEXT, 
 	PRIMARY KEY (id)
 );
 CREATE INDEX ix_files_owner ON files (owner, created_at, id);
-CREATE INDEX ix_files_expiry ON files (expires_at) WHERE expires_at IS NOT NULL AND deleted_at IS NULL;
+CREATE INDEX ix_files_expiry ON files (expires_at) WHERE expires_at IS NOT NULL AND blob IS NOT NULL;
 CREATE TABLE batches (
 	id TEXT NOT NULL, 
 	owner TEXT NOT NULL, 
@@ -214,7 +217,9 @@ CREATE TABLE batches (
 	expired_at BIGINT, 
 	cancelling_at BIGINT, 
 	cancelled_at BIGINT, 
+	requests BIGINT DEFAULT '0' NOT NULL, 
 	leased_until BIGINT DEFAULT '0' NOT NULL, 
+	adopted SMALLINT DEFAULT '0' NOT NULL, 
 	PRIMARY KEY (id)
 );
 CREATE INDEX ix_batches_owner ON batches (owner, created_at, id);
@@ -238,12 +243,15 @@ CREATE TABLE outbox (
 );
 CREATE INDEX ix_outbox_pending ON outbox (due_at, id) WHERE status = 'pending';
 CREATE INDEX ix_outbox_aggregate ON outbox (aggregate_id, aggregate_type);
+CREATE INDEX ix_outbox_done ON outbox (processed_at) WHERE processed_at IS NOT NULL;
 CREATE TABLE webhooks (
 	id TEXT NOT NULL, 
 	owner TEXT NOT NULL, 
+	name TEXT DEFAULT '' NOT NULL, 
 	url TEXT NOT NULL, 
 	events TEXT NOT NULL, 
 	created_at BIGINT NOT NULL, 
+	updated_at BIGINT NOT NULL, 
 	secret_version BIGINT DEFAULT '1' NOT NULL, 
 	old_secret_until BIGINT, 
 	failing_since BIGINT, 
@@ -254,7 +262,7 @@ CREATE TABLE webhooks (
 );
 CREATE INDEX ix_webhooks_owner ON webhooks (owner, id);
 CREATE TABLE deliveries (
-	id TEXT NOT NULL, 
+	id INTEGER NOT NULL, 
 	webhook_id TEXT NOT NULL, 
 	owner TEXT NOT NULL, 
 	event_id TEXT NOT NULL, 
@@ -267,13 +275,15 @@ CREATE TABLE deliveries (
 	given_up_at BIGINT, 
 	last_status INTEGER, 
 	last_error TEXT, 
-	PRIMARY KEY (id), 
-	CONSTRAINT uq_deliveries_event UNIQUE (webhook_id, event_id)
+	PRIMARY KEY (id)
 );
+CREATE UNIQUE INDEX uq_deliveries_event ON deliveries (webhook_id, event_id);
 CREATE INDEX ix_deliveries_due ON deliveries (due_at) WHERE due_at IS NOT NULL;
-CREATE INDEX ix_deliveries_webhook ON deliveries (webhook_id, created_at, id);
+CREATE INDEX ix_deliveries_webhook ON deliveries (webhook_id, id);
+CREATE INDEX ix_deliveries_over ON deliveries (created_at) WHERE due_at IS NULL;
 CREATE TABLE inbox (
 	id INTEGER NOT NULL, 
+	owner TEXT NOT NULL, 
 	item_id BIGINT NOT NULL, 
 	fence BIGINT NOT NULL, 
 	kind TEXT NOT NULL, 
@@ -283,13 +293,21 @@ CREATE TABLE inbox (
 	digest TEXT NOT NULL, 
 	accepted_at BIGINT, 
 	accepted_by TEXT, 
-	PRIMARY KEY (id), 
-	CONSTRAINT uq_inbox_digest UNIQUE (item_id, digest)
+	PRIMARY KEY (id)
 );
+CREATE UNIQUE INDEX uq_inbox_digest ON inbox (item_id, digest);
 CREATE INDEX ix_inbox_item ON inbox (item_id, id);
+CREATE INDEX ix_inbox_late ON inbox (owner, id) WHERE is_late = 1 AND kind = 'succeeded';
+CREATE INDEX ix_jobs_failing ON jobs (owner, id) WHERE failed > 0;
 CREATE TRIGGER tell_ended AFTER UPDATE OF state ON jobs
 WHEN NEW.state IN ('completed', 'failed', 'cancelled') AND OLD.state NOT IN ('completed', 'failed', 'cancelled')
 BEGIN INSERT INTO outbox (owner, aggregate_type, aggregate_id, message_type, payload, created_at)
 SELECT NEW.owner, 'job', CAST(NEW.id AS text), 'job.' || NEW.state, '{}', coalesce(NEW.finished_at, NEW.created_at)
+WHERE EXISTS (SELECT 1 FROM webhooks WHERE owner = NEW.owner AND disabled_at IS NULL AND deleted_at IS NULL); END;
+CREATE TRIGGER tell_batch AFTER UPDATE OF status ON batches
+WHEN NEW.status IN ('completed', 'failed', 'expired', 'cancelled')
+AND OLD.status NOT IN ('completed', 'failed', 'expired', 'cancelled') BEGIN INSERT INTO outbox (owner, aggregate_type, aggregate_id, message_type, payload, created_at)
+SELECT NEW.owner, 'batch', NEW.id, 'batch.' || NEW.status, '{}', coalesce(NEW.completed_at, NEW.failed_at,
+NEW.expired_at, NEW.cancelled_at, NEW.created_at)
 WHERE EXISTS (SELECT 1 FROM webhooks WHERE owner = NEW.owner AND disabled_at IS NULL AND deleted_at IS NULL); END;
 INSERT INTO alembic_version VALUES ('0003');

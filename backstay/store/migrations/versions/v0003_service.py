@@ -15,6 +15,8 @@ def upgrade() -> None:
     _keys_and_replies()
     _files_and_batches()
     _messages()
+    _inbox()
+    _dead_letters()
     _tell_of_ended_jobs()
 
 
@@ -43,6 +45,7 @@ def _keys_and_replies() -> None:
     op.create_table(  # what was answered to a request with an idempotency key; without a status it is being answered
         "replies",
         *(_text("owner"), _text("key"), _text("digest"), _number("created_at")),
+        *(_text("token"), _number("leased_until")),  # who answers it, and until when he is believed to live
         *(sa.Column("status", sa.Integer()), _text("headers", nullable=True), _text("body", nullable=True)),
         sa.PrimaryKeyConstraint("owner", "key"),
     )
@@ -56,11 +59,11 @@ def _files_and_batches() -> None:
         *(_text("owner"), _text("filename"), _text("purpose"), _number("bytes"), _number("created_at")),
         *(_number(name, nullable=True) for name in ("expires_at", "deleted_at")),
         _text("blob", nullable=True),  # its key among the artifacts; none: it is read from the job it stands for
-        _number("job_id", nullable=True),
+        *(_number("job_id", nullable=True), _text("part", nullable=True)),  # and which part of it: input, output, errors
         _text("survey", nullable=True),  # what was found in a file of requests as it came in
     )
     op.create_index("ix_files_owner", "files", ["owner", "created_at", "id"])
-    expiring = sa.text("expires_at IS NOT NULL AND deleted_at IS NULL")
+    expiring = sa.text("expires_at IS NOT NULL AND blob IS NOT NULL")
     op.create_index("ix_files_expiry", "files", ["expires_at"], postgresql_where=expiring, sqlite_where=expiring)
     moments = ("in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled")
     op.create_table(
@@ -75,12 +78,19 @@ def _files_and_batches() -> None:
         ),
         *(_number("created_at"), _number("expires_at"), _number("output_seconds", nullable=True)),
         *(_number(f"{moment}_at", nullable=True) for moment in moments),
-        _number("leased_until", default="0"),  # who moves it on has it to himself for so long
+        *(_number("requests", default="0"), _number("leased_until", default="0")),  # who moves it has it for so long
+        sa.Column("adopted", sa.SmallInteger(), nullable=False, server_default="0"),  # it stands for a run
     )
     op.create_index("ix_batches_owner", "batches", ["owner", "created_at", "id"])
     op.create_index("uq_batches_job", "batches", ["job_id"], unique=True)
     moving = sa.text("status IN ('validating', 'in_progress', 'finalizing', 'cancelling')")
     op.create_index("ix_batches_moving", "batches", ["leased_until"], postgresql_where=moving, sqlite_where=moving)
+
+
+def _dead_letters() -> None:
+    """An owner's jobs with failed items are few among all of them."""
+    failing = sa.text("failed > 0")
+    op.create_index("ix_jobs_failing", "jobs", ["owner", "id"], postgresql_where=failing, sqlite_where=failing)
 
 
 def _messages() -> None:
@@ -95,35 +105,45 @@ def _messages() -> None:
     pending = sa.text("status = 'pending'")
     op.create_index("ix_outbox_pending", "outbox", ["due_at", "id"], postgresql_where=pending, sqlite_where=pending)
     op.create_index("ix_outbox_aggregate", "outbox", ["aggregate_id", "aggregate_type"])
+    done = sa.text("processed_at IS NOT NULL")
+    op.create_index("ix_outbox_done", "outbox", ["processed_at"], postgresql_where=done, sqlite_where=done)
     op.create_table(
         "webhooks",
         sa.Column("id", sa.Text(), primary_key=True),
-        *(_text("owner"), _text("url"), _text("events"), _number("created_at"), _number("secret_version", default="1")),
+        *(_text("owner"), _text("name", default=""), _text("url"), _text("events"), _number("created_at")),
+        *(_number("updated_at"), _number("secret_version", default="1")),
         *(_number(name, nullable=True) for name in ("old_secret_until", "failing_since", "disabled_at", "deleted_at")),
         _text("disabled_why", nullable=True),
     )
     op.create_index("ix_webhooks_owner", "webhooks", ["owner", "id"])
     op.create_table(
         "deliveries",
-        sa.Column("id", sa.Text(), primary_key=True),
+        _counted(),
         *(_text("webhook_id"), _text("owner"), _text("event_id"), _text("event_type"), _text("body")),
         *(_number("created_at"), _number("due_at", nullable=True), _number("tries", default="0")),
         *(_number("delivered_at", nullable=True), _number("given_up_at", nullable=True)),
         *(sa.Column("last_status", sa.Integer()), _text("last_error", nullable=True)),
-        sa.UniqueConstraint("webhook_id", "event_id", name="uq_deliveries_event"),
     )
+    op.create_index("uq_deliveries_event", "deliveries", ["webhook_id", "event_id"], unique=True)
     waiting = sa.text("due_at IS NOT NULL")
     op.create_index("ix_deliveries_due", "deliveries", ["due_at"], postgresql_where=waiting, sqlite_where=waiting)
-    op.create_index("ix_deliveries_webhook", "deliveries", ["webhook_id", "created_at", "id"])
+    op.create_index("ix_deliveries_webhook", "deliveries", ["webhook_id", "id"])
+    over = sa.text("due_at IS NULL")
+    op.create_index("ix_deliveries_over", "deliveries", ["created_at"], postgresql_where=over, sqlite_where=over)
+
+
+def _inbox() -> None:
     op.create_table(  # what remote workers said about items, as it came
         "inbox",
         _counted(),
-        *(_number("item_id"), _number("fence"), _text("kind"), _number("received_at"), _text("body")),
+        *(_text("owner"), _number("item_id"), _number("fence"), _text("kind"), _number("received_at"), _text("body")),
         *(sa.Column("is_late", sa.SmallInteger(), nullable=False, server_default="0"), _text("digest")),
         *(_number("accepted_at", nullable=True), _text("accepted_by", nullable=True)),
-        sa.UniqueConstraint("item_id", "digest", name="uq_inbox_digest"),
     )
+    op.create_index("uq_inbox_digest", "inbox", ["item_id", "digest"], unique=True)
     op.create_index("ix_inbox_item", "inbox", ["item_id", "id"])
+    late = sa.text("is_late = 1 AND kind = 'succeeded'")
+    op.create_index("ix_inbox_late", "inbox", ["owner", "id"], postgresql_where=late, sqlite_where=late)
 
 
 # One rule at one place: whichever of the statements that can end a job does it, the message is in the same transaction.
@@ -144,18 +164,38 @@ POSTGRES_TRIGGER = """CREATE TRIGGER tell_ended AFTER UPDATE OF state ON jobs FO
 WHEN (NEW.state IN ('completed', 'failed', 'cancelled') AND OLD.state NOT IN ('completed', 'failed', 'cancelled'))
 EXECUTE FUNCTION tell_ended()"""
 
+# A batch has ended when its files are there, which is later than its job; one that was not valid never had a job.
+_BATCH_ENDED = """NEW.status IN ('completed', 'failed', 'expired', 'cancelled')
+AND OLD.status NOT IN ('completed', 'failed', 'expired', 'cancelled')"""
+_TELL_BATCH = """INSERT INTO outbox (owner, aggregate_type, aggregate_id, message_type, payload, created_at)
+SELECT NEW.owner, 'batch', NEW.id, 'batch.' || NEW.status, '{}', coalesce(NEW.completed_at, NEW.failed_at,
+NEW.expired_at, NEW.cancelled_at, NEW.created_at)
+WHERE EXISTS (SELECT 1 FROM webhooks WHERE owner = NEW.owner AND disabled_at IS NULL AND deleted_at IS NULL);"""
+
+SQLITE_BATCH_TRIGGER = f"""CREATE TRIGGER tell_batch AFTER UPDATE OF status ON batches
+WHEN {_BATCH_ENDED} BEGIN {_TELL_BATCH} END"""
+
+POSTGRES_BATCH_FUNCTION = f"""CREATE FUNCTION tell_batch() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+{_TELL_BATCH} RETURN NULL; END $$"""
+
+POSTGRES_BATCH_TRIGGER = f"""CREATE TRIGGER tell_batch AFTER UPDATE OF status ON batches FOR EACH ROW
+WHEN ({_BATCH_ENDED}) EXECUTE FUNCTION tell_batch()"""
+
 
 def _tell_of_ended_jobs() -> None:
     if op.get_bind().dialect.name == "sqlite":
-        op.execute(SQLITE_TRIGGER)
+        statements = [SQLITE_TRIGGER, SQLITE_BATCH_TRIGGER]
     else:
-        op.execute(POSTGRES_FUNCTION)
-        op.execute(POSTGRES_TRIGGER)
+        statements = [POSTGRES_FUNCTION, POSTGRES_TRIGGER, POSTGRES_BATCH_FUNCTION, POSTGRES_BATCH_TRIGGER]
+    for statement in statements:
+        op.execute(statement)
 
 
 def downgrade() -> None:
-    op.execute("DROP TRIGGER tell_ended" + ("" if op.get_bind().dialect.name == "sqlite" else " ON jobs"))
-    if op.get_bind().dialect.name != "sqlite":
-        op.execute("DROP FUNCTION tell_ended")
+    for name, table in (("tell_ended", "jobs"), ("tell_batch", "batches")):
+        op.execute(f"DROP TRIGGER {name}" + ("" if op.get_bind().dialect.name == "sqlite" else f" ON {table}"))
+        if op.get_bind().dialect.name != "sqlite":
+            op.execute(f"DROP FUNCTION {name}")
+    op.drop_index("ix_jobs_failing", "jobs")
     for table in TABLES:
         op.drop_table(table)

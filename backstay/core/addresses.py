@@ -1,0 +1,128 @@
+"""Where a request on someone else's behalf may go: only to addresses outside, and only by URLs that say so plainly."""
+
+import re
+from collections.abc import Iterable
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+from backstay.core.errors import UsageError
+
+URL_LENGTH_MAX: Final = 2_048
+HOST_LENGTH_MAX: Final = 253
+_PORTS: Final = {"http": 80, "https": 443}
+_NAME: Final = re.compile(r"(?:[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?\.)*[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?\.?")
+# How C libraries write an address: any last part that is a number, in whatever base, makes the whole one.
+_ENDS_IN_A_NUMBER: Final = re.compile(r"(?:.*\.)?(?:\d+|0x[0-9a-f]*)\.?")
+
+# Written out, because what Python calls global has changed between its versions.
+_INSIDE_4: Final = tuple(
+    map(
+        IPv4Network,
+        (
+            *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12"),
+            *("192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24"),
+            *("203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4"),
+            "168.63.129.16/32",  # a public address that is the inside of a cloud
+        ),
+    )
+)
+_UNICAST_6: Final = IPv6Network("2000::/3")
+# Special uses, tunnels to IPv4 (Teredo, 6to4) and documentation; NAT64 and mapped addresses lie outside of unicast.
+_INSIDE_6: Final = tuple(map(IPv6Network, ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")))
+
+
+class Place(NamedTuple):
+    """Where a URL leads: a host's name or address, in lower case, and a port."""
+
+    scheme: str
+    host: str
+    port: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+def is_outside(address: str) -> bool:
+    """Whether an address belongs to the world at large, and not to this machine, its network or its cloud."""
+    try:
+        found = ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    if isinstance(found, IPv4Address):
+        return found.is_global and not any(found in network for network in _INSIDE_4)
+    return _is_outside_6(found)
+
+
+def _is_outside_6(found: IPv6Address) -> bool:
+    inside = any(found in network for network in _INSIDE_6)
+    return found in _UNICAST_6 and found.is_global and not inside
+
+
+def read_place(url: str) -> Place:
+    """The place of a URL that can be read in one way only; everything clever is refused."""
+    if not url or len(url) > URL_LENGTH_MAX:
+        raise UsageError(f"a URL has 1 to {URL_LENGTH_MAX:,} characters")
+    if not url.isascii() or not url.isprintable() or any(sign in url for sign in " \\<>\"'`{}|^"):
+        raise UsageError("the URL has characters that do not belong in one", hint="write it in ASCII, encoded")
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise UsageError("the URL cannot be read") from None
+    if parts.scheme not in _PORTS or not url.lower().startswith(f"{parts.scheme}://"):
+        raise UsageError("the URL must begin with https:// or http://")
+    if "@" in parts.netloc:
+        raise UsageError("the URL must not hold a user's name or password")
+    if parts.fragment or url.endswith("#"):
+        raise UsageError("the URL must not have a fragment")
+    if port == 0 or parts.netloc.endswith(":"):
+        raise UsageError("the URL has no valid port")
+    return Place(parts.scheme, _host(parts.hostname or "", "[" in parts.netloc), port or _PORTS[parts.scheme])
+
+
+def _host(host: str, bracketed: bool) -> str:
+    """A host in the one form that is meant: plain IPv6 in brackets, plain IPv4 with four numbers, or a name."""
+    try:
+        if bracketed:
+            return str(IPv6Address(host)) if "%" not in host else _no_host()
+        if _ENDS_IN_A_NUMBER.fullmatch(host):
+            return str(IPv4Address(host))
+    except ValueError:
+        return _no_host()
+    if len(host) > HOST_LENGTH_MAX or not _NAME.fullmatch(host):
+        return _no_host()
+    return host.rstrip(".")
+
+
+def _no_host() -> str:
+    raise UsageError("the URL has no valid host", hint="name it, or write an address as 203.0.113.7 or [2001:db8::7]")
+
+
+def is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def read_inside(text: str) -> frozenset[str]:
+    """The places inside that may be reached all the same, from `host:port, host:port`."""
+    return frozenset(_inside(part.strip().lower()) for part in text.split(",") if part.strip())
+
+
+def _inside(part: str) -> str:
+    try:
+        place = read_place(f"http://{part}/")
+    except UsageError as error:
+        raise UsageError(f"inside_hosts: {part!r} is no host:port") from error
+    if not part.endswith(f":{place.port}"):
+        raise UsageError(f"inside_hosts: {part!r} names no port", hint="write host:port, host:port")
+    return place.name
+
+
+def first_inside(addresses: Iterable[str]) -> str | None:
+    """The first address that is not outside; one is enough to refuse them all."""
+    return next((address for address in addresses if not is_outside(address)), None)

@@ -1,0 +1,122 @@
+"""What remote workers say about items: one JSON object each time, read with care, and what it means."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final, NamedTuple, NoReturn
+
+from backstay.core.errors import ErrorCode, UsageError
+from backstay.core.failures import Failure, FailureKind, one_line, public_code
+from backstay.core.ids import read_item, show_item
+from backstay.core.outcomes import Failed, Succeeded
+
+# Of these a remote worker is believed to do better the next time, unless it says otherwise.
+_AGAIN: Final = frozenset({ErrorCode.GW_5XX, ErrorCode.GW_TIMEOUT, ErrorCode.IO_ERROR})
+
+
+class Kind(StrEnum):
+    PROGRESS = "progress"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Callback:
+    """One message, as it is kept: `body` is its JSON again, in plain ASCII."""
+
+    kind: Kind
+    body: str
+    progress: int | None = None
+
+
+class Said(NamedTuple):
+    """A message that was kept: of which item, at which try, and how long it is."""
+
+    number: int
+    item_id: int
+    fence: int
+    kind: str
+    length: int
+
+
+def read_callback(raw: bytes) -> Callback:
+    """A message, or a UsageError that says what is wrong with it."""
+    try:
+        said = json.loads(raw, parse_constant=_refuse)
+        body = json.dumps(said, allow_nan=False, separators=(",", ":"))
+    except (ValueError, RecursionError):
+        raise UsageError("the body is not JSON") from None
+    if not isinstance(said, dict):
+        raise UsageError("the body must be a JSON object")
+    status = said.get("status")
+    if status not in list(Kind):
+        raise UsageError("status must be progress, succeeded or failed")
+    progress = _progress(said.get("progress"), needed=status == Kind.PROGRESS)
+    if status == Kind.SUCCEEDED and "result" not in said:
+        raise UsageError("a success must have a result", hint='send "result": null if there is none')
+    if status == Kind.FAILED:
+        _check_error(said.get("error"))
+    return Callback(Kind(status), body, progress)
+
+
+def _refuse(name: str) -> NoReturn:
+    raise ValueError(name)
+
+
+def _progress(value: Any, needed: bool) -> int | None:
+    if value is None and not needed:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 100:
+        raise UsageError("progress must be a number from 0 to 100")
+    return int(value)
+
+
+def _check_error(error: Any) -> None:
+    if not isinstance(error, dict):
+        raise UsageError("a failure must have an error", hint='send "error": {"code": …, "message": …}')
+    for name in ("code", "message"):
+        if not isinstance(error.get(name, ""), str):
+            raise UsageError(f"error.{name} must be a text")
+    if not isinstance(error.get("retryable", True), bool):
+        raise UsageError("error.retryable must be true or false")
+
+
+def digest_of(callback: Callback, fence: int) -> str:
+    """The same message again has the same digest. Of each try one message of progress is kept, the last."""
+    told = "" if callback.kind is Kind.PROGRESS else callback.body
+    return hashlib.sha256(f"{fence}\0{callback.kind}\0{told}".encode()).hexdigest()
+
+
+def result_of(body: str) -> str:
+    """A success's result as JSON text."""
+    return json.dumps(json.loads(body)["result"], separators=(",", ":"))
+
+
+def outcome_of(kind: str, body: str) -> Succeeded | Failed:
+    if kind == Kind.SUCCEEDED:
+        return Succeeded(result_of(body))
+    error = json.loads(body)["error"]
+    code = public_code(error.get("code", ""))
+    retryable = error.get("retryable", code in _AGAIN)
+    failure = FailureKind.INFRASTRUCTURE if retryable else FailureKind.BUSINESS
+    message = one_line(error.get("message", "")) or "the remote worker failed"
+    return Failed(Failure(code, failure, message), task_ended=True)
+
+
+def deciding(said: Sequence[Said], fence: int) -> Said | None:
+    """Which message decides about a try: a success of any try, for the work is the same, or its own failure."""
+    success = (one for one in said if one.kind == Kind.SUCCEEDED)
+    failure = (one for one in said if one.kind == Kind.FAILED and one.fence == fence)
+    return next(success, None) or next(failure, None)
+
+
+def name_task(item: int, fence: int) -> str:
+    """A try at an item, as the engine remembers it while a remote worker has it."""
+    return f"{show_item(item)}/{fence}"
+
+
+def read_task(name: str) -> tuple[int, int]:
+    item, _, fence = name.partition("/")
+    return read_item(item), int(fence)

@@ -1,0 +1,72 @@
+"""Where remote workers say how far they are and what came out; the signed address is all that they need to know."""
+
+import asyncio
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Path, Request, Response
+from fastapi.responses import JSONResponse
+
+from backstay.core.callbacks import read_callback
+from backstay.core.errors import NotFound, UsageError
+from backstay.core.ids import read_item
+from backstay.server.auth import Admin
+from backstay.server.problems import Problem
+from backstay.server.remote import PURPOSE, secret_of
+from backstay.server.service import Serving
+from backstay.server.shapes import PROBLEMS
+
+router = APIRouter(tags=["remote work"], responses=PROBLEMS)
+
+CALLBACK_BYTES_MAX: Final = 4 << 20
+READ_SECONDS: Final = 60.0
+_FENCE_DIGITS_MAX: Final = 18
+
+Part = Annotated[str, Path(max_length=100)]
+
+
+@router.post("/callbacks/{item}/{fence}/{tag}", status_code=202, include_in_schema=False)
+async def receive(request: Request, service: Serving, item: Part, fence: Part, tag: Part) -> Response:
+    """Once or many times, early or late: whatever comes is kept first. The same again changes nothing."""
+    item_id, number = _opened(service, item, fence, tag)
+    try:
+        callback = read_callback(await _body(request))
+    except UsageError as error:
+        raise Problem(422, error.message, hint=error.hint) from None
+    try:
+        received = await service.store.inbox.receive(item_id, number, callback)
+    except NotFound:
+        raise _none() from None
+    return JSONResponse({"accepted": True, "late": received.late, "repeated": received.repeated}, 202)
+
+
+@router.get("/api/remote/secret", response_model=dict[str, str])
+async def show_remote_secret(who: Admin, service: Serving) -> Response:
+    """What requests to this owner's remote workers are signed with, as Standard Webhooks does it."""
+    said: dict[str, Any] = {"secret": secret_of(service.signer, who.owner)}
+    return JSONResponse(said, headers={"cache-control": "no-store"})
+
+
+def _opened(service: Serving, item: str, fence: str, tag: str) -> tuple[int, int]:
+    """The item and the try that an address was made for; any other address is nowhere."""
+    if not (fence.isascii() and fence.isdigit() and len(fence) <= _FENCE_DIGITS_MAX and tag.isascii()):
+        raise _none()
+    if not service.signer.fits(tag, PURPOSE, item, fence):
+        raise _none()
+    return read_item(item), int(fence)
+
+
+def _none() -> Problem:
+    return Problem(404, "there is no such address")
+
+
+async def _body(request: Request) -> bytes:
+    body = bytearray()
+    try:
+        async with asyncio.timeout(READ_SECONDS):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > CALLBACK_BYTES_MAX:
+                    raise Problem(413, f"a callback has at most {CALLBACK_BYTES_MAX:,} bytes")
+    except TimeoutError:
+        raise Problem(408, "the body did not come in time") from None
+    return bytes(body)

@@ -1,0 +1,122 @@
+"""Dead letters: the items that failed, over all jobs. Groups by error, a list, one, and replay by a filter."""
+
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, Field
+from pydantic_core import to_json
+
+from backstay.core.errors import ErrorCode, NotFound
+from backstay.core.ids import show_item
+from backstay.core.states import ItemState
+from backstay.server import cursors, etags
+from backstay.server.api.items import FullItem
+from backstay.server.api.pages import PAGE_DEFAULT, Cursor, ItemId, Limit, item_number, job_number, page
+from backstay.server.auth import Reader, Writer
+from backstay.server.service import Serving
+from backstay.server.shapes import PROBLEMS, ItemPage, Strict, item_bytes, item_object
+from backstay.store.dead_letters import REPLAY_ITEMS_MAX, Wanted
+
+router = APIRouter(prefix="/api/dead-letters", tags=["dead letters"], responses=PROBLEMS)
+
+IDS_MAX: Final = 10_000
+AGE_SECONDS_MAX: Final = 100 * 366 * 86_400
+
+Job = Annotated[str | None, Query(max_length=40, description="of this job only")]
+Age = Annotated[float, Query(ge=0, le=AGE_SECONDS_MAX, description="failed at least so long ago")]
+
+
+class GroupShape(BaseModel):
+    error_code: ErrorCode
+    items: int
+    oldest: str = Field(description="the item's id")
+    newest: str
+    first_at: int
+    last_at: int
+
+
+class GroupsShape(BaseModel):
+    """The groups count the first failures of the newest jobs; `complete` says whether these are all there are."""
+
+    groups: list[GroupShape]
+    jobs: int
+    items: int = Field(description="all failed items of these jobs")
+    complete: bool
+
+
+class ReplayShape(Strict):
+    """Every part narrows it down; without any, all failed items of the owner are meant."""
+
+    job: str | None = Field(None, max_length=40)
+    code: ErrorCode | None = None
+    older_than_seconds: float = Field(0, ge=0, le=AGE_SECONDS_MAX)
+    ids: list[Annotated[str, Field(max_length=40)]] | None = Field(None, min_length=1, max_length=IDS_MAX)
+    dry_run: bool = Field(False, description="only count")
+
+
+class ReplayedShape(BaseModel):
+    dry_run: bool
+    items: int = Field(description="how many were queued afresh, or would be")
+    more: bool = Field(description=f"there may be more: one call takes about {REPLAY_ITEMS_MAX:,}; call again")
+
+
+@router.get("", response_model=ItemPage)
+async def list_dead_letters(
+    request: Request,
+    who: Reader,
+    service: Serving,
+    limit: Limit = PAGE_DEFAULT,
+    cursor: Cursor = None,
+    job: Job = None,
+    code: ErrorCode | None = None,
+    older_than_seconds: Age = 0,
+) -> Response:
+    """The newest jobs' last items first."""
+    wanted = _wanted(job, code, older_than_seconds)
+    what = f"dead\0{wanted.job_id}\0{code}\0{wanted.age_ms}"
+    before = cursors.take(service, who.owner, what, cursor)
+    found, following = await service.store.dead_letters.page(who.owner, wanted, before, limit)
+    next_cursor = None if following is None else cursors.give(service, who.owner, what, following)
+    return page(request, map(item_object, found), next_cursor)
+
+
+@router.get("/groups", response_model=GroupsShape)
+async def group_dead_letters(who: Reader, service: Serving, job: Job = None) -> Response:
+    """Why items failed, and how many for each reason."""
+    found = await service.store.dead_letters.groups(who.owner, None if job is None else job_number(job))
+    groups: list[dict[str, Any]] = [
+        {**group._asdict(), "oldest": show_item(group.oldest), "newest": show_item(group.newest)}
+        for group in found.groups
+    ]
+    return Response(to_json({**found._asdict(), "groups": groups}), media_type=etags.JSON)
+
+
+@router.get("/{item_id}", response_model=FullItem)
+async def show_dead_letter(request: Request, who: Reader, service: Serving, item_id: ItemId) -> Response:
+    """A failed item with what it asks."""
+    number = item_number(item_id)
+    row = await service.store.listing.item(number, who.owner)
+    if row.state != ItemState.FAILED:
+        raise NotFound(f"no failed item {item_id[:40]}", hint="it may have been retried")
+    payload = (await service.store.listing.bodies(number, who.owner)).payload or "null"
+    return etags.answer(request, item_bytes(row)[:-1] + f',"payload":{payload}}}'.encode())
+
+
+@router.post("/replay", response_model=ReplayedShape)
+async def replay_dead_letters(who: Writer, service: Serving, given: ReplayShape) -> Response:
+    """Queues failed items afresh. The same replay twice queues each item once: what is queued has not failed."""
+    wanted = _wanted(given.job, given.code, given.older_than_seconds)
+    letters = service.store.dead_letters
+    if given.ids is None:
+        done = await letters.replay(who.owner, wanted, given.dry_run)
+    else:
+        ids = [item_number(one) for one in given.ids]
+        done = await letters.replay_some(who.owner, wanted, ids, given.dry_run)
+    if not given.dry_run and done.items:
+        await service.store.notify()
+        service.wake()
+    return Response(to_json({"dry_run": given.dry_run, **done._asdict()}), media_type=etags.JSON)
+
+
+def _wanted(job: str | None, code: ErrorCode | None, seconds: float) -> Wanted:
+    return Wanted(None if job is None else job_number(job), code, int(seconds * 1000))

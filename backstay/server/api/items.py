@@ -1,0 +1,158 @@
+"""Items: list with filters, show, timeline, why it is not running, retry."""
+
+from collections.abc import Collection
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel
+from pydantic_core import to_json
+
+from backstay.core.errors import ErrorCode
+from backstay.core.ids import POSITIONS_MAX, job_of
+from backstay.core.ids import show_item as show_id
+from backstay.core.states import ItemState
+from backstay.server import cursors, etags
+from backstay.server.api.pages import PAGE_DEFAULT, Cursor, ItemId, JobId, Limit, item_number, job_number, page
+from backstay.server.auth import Reader, Writer, allowed
+from backstay.server.service import Service, Serving, service_of
+from backstay.server.shapes import CHANGES, PROBLEMS, ItemPage, ItemShape, item_bytes, item_object
+from backstay.store.item_story import Shown, look, timeline
+from backstay.store.keys import Role
+from backstay.store.listing import ItemFilter, ItemRow
+
+router = APIRouter(prefix="/api", tags=["items"], responses=PROBLEMS)
+
+Position = Annotated[int, Query(ge=0, lt=POSITIONS_MAX, description="counted from 0")]
+
+
+class FullItem(ItemShape):
+    payload: Any = None
+    result: Any = None
+
+
+class ReasonShape(BaseModel):
+    code: str
+    text: str
+    until_at: int | None
+
+
+class WhyShape(BaseModel):
+    """Every reason that holds now, the strongest first."""
+
+    id: str
+    state: ItemState
+    reasons: list[ReasonShape]
+
+
+class AttemptShape(BaseModel):
+    number: int
+    outcome: str
+    started_at: int
+    ended_at: int
+    error_code: str | None
+    message: str | None
+    provider_status: int | None
+    input_tokens: int | None
+    output_tokens: int | None
+    cost_micros: int | None
+
+
+class MomentShape(BaseModel):
+    at: int
+    what: str
+    detail: str | None
+
+
+class TimelineShape(BaseModel):
+    id: str
+    state: ItemState
+    attempts: list[AttemptShape]
+    timeline: list[MomentShape]
+
+
+@router.get("/jobs/{job_id}/items", response_model=ItemPage)
+async def list_items(
+    request: Request,
+    who: Reader,
+    service: Serving,
+    job_id: JobId,
+    limit: Limit = PAGE_DEFAULT,
+    cursor: Cursor = None,
+    state: ItemState | None = None,
+    error_code: ErrorCode | None = None,
+    position_from: Position = 0,
+    position_to: Position = POSITIONS_MAX - 1,
+) -> Response:
+    """In the order of submit."""
+    job = job_number(job_id)
+    wanted = ItemFilter(state, error_code, position_from, position_to)
+    what = f"items\0{job}\0{state}\0{error_code}\0{position_from}\0{position_to}"
+    after = cursors.take(service, who.owner, what, cursor)
+    found, following = await service.store.listing.items(job, who.owner, wanted, after, limit)
+    next_cursor = None if following is None else cursors.give(service, who.owner, what, following)
+    return page(request, map(item_object, found), next_cursor)
+
+
+@router.get("/items/{item_id}", response_model=FullItem)
+async def show_item(
+    request: Request,
+    item_id: ItemId,
+    include: Annotated[list[Literal["payload", "result"]], Query(max_length=2)] = [],  # noqa: B006 - FastAPI copies it
+) -> Response:
+    """With an ETag; If-None-Match makes it cheap to ask again."""
+    who, service = await allowed(request, Role.READ), service_of(request)
+    row = await service.seen.item(item_number(item_id), who.owner)
+    return etags.answer(request, await _with_bodies(service, row, who.owner, include) if include else item_bytes(row))
+
+
+async def _with_bodies(service: Service, row: ItemRow, owner: str, include: Collection[str]) -> bytes:
+    """Payload and result go out as the JSON texts that they are, from the cache as long as the row is as it was."""
+    body = item_bytes(row)
+    wanted = [name for name in ("payload", "result") if name in include]
+
+    async def make() -> bytes:
+        bodies = (await service.store.listing.bodies(row.id, owner))._asdict()
+        texts = [f',"{name}":{bodies[name] or "null"}' for name in wanted]
+        return body[:-1] + "".join(texts).encode() + b"}"
+
+    name = f"item:{show_id(row.id)}:{'+'.join(wanted)}"
+    return await service.details.find(name, f"{row.fence}:{etags.etag_of(body)}", make)
+
+
+@router.get("/items/{item_id}/why", response_model=WhyShape)
+async def explain_item(who: Reader, service: Serving, item_id: ItemId) -> Response:
+    """Why it is not running now, in sentences that each say what to do or until when to wait."""
+    shown = await _looked(service, who.owner, item_id)
+    reasons = [reason._asdict() for reason in shown.reasons]
+    return Response(to_json({"id": item_id, "state": shown.view.state, "reasons": reasons}), media_type=etags.JSON)
+
+
+@router.get("/items/{item_id}/timeline", response_model=TimelineShape)
+async def show_timeline(who: Reader, service: Serving, item_id: ItemId) -> Response:
+    """Everything that happened to it, in the order of time."""
+    shown = await _looked(service, who.owner, item_id)
+    fields = AttemptShape.model_fields
+    said = {
+        "id": item_id,
+        "state": shown.view.state,
+        "attempts": [{name: getattr(attempt, name) for name in fields} for attempt in shown.attempts],
+        "timeline": [moment._asdict() for moment in timeline(shown.view, shown.attempts, shown.events)],
+    }
+    return Response(to_json(said), media_type=etags.JSON)
+
+
+@router.post("/items/{item_id}/retry", response_model=ItemShape, responses=CHANGES)
+async def retry_item(request: Request, who: Writer, service: Serving, item_id: ItemId) -> Response:
+    """Queues a failed item afresh, with all its attempts before it."""
+    number = item_number(item_id)
+    if "if-match" in request.headers:
+        etags.require_match(request, item_bytes(await service.store.listing.item(number, who.owner)))
+    await service.store.retry(job_of(number), who.owner, number)
+    await service.store.notify()
+    service.wake()
+    return etags.answer(request, item_bytes(await service.store.listing.item(number, who.owner)))
+
+
+async def _looked(service: Service, owner: str, item_id: str) -> Shown:
+    lease_ms = int(service.backstay.limits.lease_seconds * 1000)
+    return await look(service.store, item_number(item_id), owner, lease_ms)

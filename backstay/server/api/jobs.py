@@ -1,0 +1,105 @@
+"""Jobs: list, show, pause, resume, cancel, retry, delete."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel
+from pydantic_core import to_json
+
+from backstay.core.states import JobState
+from backstay.server import cursors, etags
+from backstay.server.api.pages import PAGE_DEFAULT, Cursor, JobId, Limit, job_number, page
+from backstay.server.auth import Principal, Reader, Writer, allowed
+from backstay.server.removal import remove
+from backstay.server.service import Service, Serving, service_of
+from backstay.server.shapes import CHANGES, PROBLEMS, JobPage, JobShape, job_bytes, job_object
+from backstay.server.stopping import cancel_job
+from backstay.store.keys import Role
+from backstay.store.listing import JobFilter
+
+router = APIRouter(prefix="/api/jobs", tags=["jobs"], responses=PROBLEMS)
+
+
+class RetriedJob(BaseModel):
+    retried: int
+    job: JobShape
+
+
+@router.get("", response_model=JobPage)
+async def list_jobs(
+    request: Request,
+    who: Reader,
+    service: Serving,
+    limit: Limit = PAGE_DEFAULT,
+    cursor: Cursor = None,
+    state: JobState | None = None,
+    handler: Annotated[str | None, Query(max_length=300, pattern=r"^[^\x00]*$")] = None,
+) -> Response:
+    """Newest first."""
+    wanted = JobFilter(state, handler)
+    what = f"jobs\0{state}\0{handler}"
+    before = cursors.take(service, who.owner, what, cursor)
+    found, following = await service.store.listing.jobs(who.owner, wanted, before, limit)
+    next_cursor = None if following is None else cursors.give(service, who.owner, what, following)
+    return page(request, map(job_object, found), next_cursor)
+
+
+@router.get("/{job_id}", response_model=JobShape)
+async def show_job(request: Request, job_id: JobId) -> Response:
+    """With an ETag; If-None-Match makes it cheap to ask again."""
+    who = await allowed(request, Role.READ)
+    return etags.answer(request, await _shown(service_of(request), who, job_number(job_id)))
+
+
+@router.post("/{job_id}/pause", response_model=JobShape, responses=CHANGES)
+async def pause_job(request: Request, who: Writer, service: Serving, job_id: JobId) -> Response:
+    """Starts none of its items until it is resumed; those under way go on to their end."""
+    job = await _unchanged(request, service, who, job_id)
+    await service.client(who.owner).job(job).pause()
+    return etags.answer(request, await _shown(service, who, job))
+
+
+@router.post("/{job_id}/resume", response_model=JobShape, responses=CHANGES)
+async def resume_job(request: Request, who: Writer, service: Serving, job_id: JobId) -> Response:
+    job = await _unchanged(request, service, who, job_id)
+    await service.client(who.owner).job(job).resume()
+    service.wake()
+    return etags.answer(request, await _shown(service, who, job))
+
+
+@router.post("/{job_id}/cancel", response_model=JobShape, responses=CHANGES)
+async def cancel(request: Request, who: Writer, service: Serving, job_id: JobId) -> Response:
+    """Waiting items end now, or soon if they are very many; running ones as soon as their workers hear of it."""
+    job = await _unchanged(request, service, who, job_id)
+    await cancel_job(service, job, who.owner)
+    return etags.answer(request, await _shown(service, who, job))
+
+
+@router.post("/{job_id}/retry", response_model=RetriedJob, responses=CHANGES)
+async def retry_job(request: Request, who: Writer, service: Serving, job_id: JobId) -> Response:
+    """Queues every failed item afresh, with all its attempts before it."""
+    job = await _unchanged(request, service, who, job_id)
+    retried = await service.client(who.owner).job(job).retry()
+    service.wake()
+    view = await service.store.views.job(job, who.owner)
+    return Response(to_json({"retried": retried, "job": job_object(view)}), media_type=etags.JSON)
+
+
+@router.delete("/{job_id}", status_code=204, responses=CHANGES)
+async def delete_job(request: Request, who: Writer, service: Serving, job_id: JobId) -> Response:
+    """A job that has ended, with its items, results and logs. There is no way back."""
+    job = await _unchanged(request, service, who, job_id)
+    await remove(service, job, who.owner)
+    return Response(status_code=204)
+
+
+async def _shown(service: Service, who: Principal, job: int) -> bytes:
+    return job_bytes(await service.seen.job(job, who.owner))
+
+
+async def _unchanged(request: Request, service: Service, who: Principal, job_id: str) -> int:
+    """The job to change, if it is as If-Match says."""
+    job = job_number(job_id)
+    if "if-match" in request.headers:
+        etags.require_match(request, await _shown(service, who, job))
+    return job

@@ -1,0 +1,39 @@
+"""The execution log of an item, streamed."""
+
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+from fastapi import APIRouter
+from fastapi.responses import StreamingResponse
+
+from backstay.core.errors import NotFound
+from backstay.observe.item_logs import place_of
+from backstay.server.api.pages import ItemId, item_number
+from backstay.server.auth import Reader
+from backstay.server.service import Service, Serving
+from backstay.server.shapes import PROBLEMS
+
+router = APIRouter(prefix="/api/items", tags=["items"], responses=PROBLEMS)
+
+_TEXT: Final[dict[int | str, dict[str, Any]]] = {
+    200: {"description": "Lines, the oldest first.", "content": {"text/plain": {"schema": {"type": "string"}}}}
+}
+
+
+@router.get("/{item_id}/log", response_class=StreamingResponse, responses=_TEXT)
+async def stream_log(who: Reader, service: Serving, item_id: ItemId) -> StreamingResponse:
+    """What the item's handler said in all its runs. Of a running one the last seconds may be missing yet."""
+    number = item_number(item_id)
+    await service.store.listing.item(number, who.owner)
+    pieces = sorted([name async for name in service.artifacts.names(place_of(number))])
+    headers = {"x-content-type-options": "nosniff"}
+    return StreamingResponse(_lines(service, pieces), headers=headers, media_type="text/plain; charset=utf-8")
+
+
+async def _lines(service: Service, pieces: list[str]) -> AsyncIterator[bytes]:
+    for name in pieces:
+        try:
+            async for chunk in service.artifacts.get(name):
+                yield chunk
+        except NotFound:
+            return  # the job was deleted meanwhile

@@ -1,0 +1,79 @@
+"""Providers: their breakers, and holding and releasing them. They are shared by all owners."""
+
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Path, Response
+from pydantic import BaseModel, Field
+from pydantic_core import to_json
+
+from backstay.core.breaker import Breaker
+from backstay.core.errors import NotFound
+from backstay.core.failures import one_line
+from backstay.server import etags
+from backstay.server.auth import Admin, Reader
+from backstay.server.service import Service, Serving
+from backstay.server.shapes import PROBLEMS, ProviderShape, Strict, provider_object
+
+router = APIRouter(prefix="/api/providers", tags=["providers"], responses=PROBLEMS)
+
+HOLD_SECONDS_MAX: Final = 366 * 86_400
+Name = Annotated[str, Path(min_length=1, max_length=300)]
+
+
+class ProvidersShape(BaseModel):
+    data: list[ProviderShape]
+    now: int
+
+
+class HoldShape(Strict):
+    reason: str = Field("an operator asked for it", max_length=1_000)
+    seconds: float | None = Field(None, gt=0, le=HOLD_SECONDS_MAX, description="without it, until it is released")
+
+
+@router.get("", response_model=ProvidersShape)
+async def list_providers(who: Reader, service: Serving) -> Response:
+    """Those that workers told of, and those that are held, with the state of each one's breaker."""
+    breakers, now = await _breakers(service)
+    data = [provider_object(breakers[name]) for name in sorted(breakers)]
+    return Response(to_json({"data": data, "now": now}), media_type=etags.JSON)
+
+
+@router.get("/{provider}", response_model=ProviderShape)
+async def show_provider(who: Reader, service: Serving, provider: Name) -> Response:
+    return _answer(await _known(service, provider))
+
+
+@router.post("/{provider}/hold", response_model=ProviderShape)
+async def hold_provider(who: Admin, service: Serving, provider: Name, given: HoldShape) -> Response:
+    """Sends it nothing more for now: its items stay queued and lose no attempt."""
+    await _known(service, provider)
+    change = await service.store.hold(provider, one_line(given.reason), given.seconds)
+    return _answer(change.after)
+
+
+@router.post("/{provider}/release", response_model=ProviderShape)
+async def release_provider(who: Admin, service: Serving, provider: Name) -> Response:
+    """Closes its breaker or ends its hold: its items flow again at once."""
+    await _known(service, provider)
+    change = await service.store.release(provider)
+    await service.store.notify()
+    service.wake()
+    return _answer(change.after)
+
+
+async def _breakers(service: Service) -> tuple[dict[str, Breaker], int]:
+    holds = await service.store.holds()
+    told = {name for worker in await service.store.views.workers() for name in worker.providers.values()}
+    told |= {handler.provider for handler in service.backstay.handlers}
+    return {name: Breaker(name) for name in told} | holds.providers, holds.now
+
+
+async def _known(service: Service, provider: str) -> Breaker:
+    found = (await _breakers(service))[0].get(provider)
+    if found is None:
+        raise NotFound(f"no provider {one_line(provider)[:100]}", hint="GET /api/providers lists them")
+    return found
+
+
+def _answer(breaker: Breaker) -> Response:
+    return Response(to_json(provider_object(breaker)), media_type=etags.JSON)

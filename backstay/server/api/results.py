@@ -1,0 +1,74 @@
+"""Results: what became of a job's items, as lines, streamed."""
+
+from collections.abc import AsyncIterator
+from typing import Annotated, Any, Final, Literal
+
+from fastapi import APIRouter, Query
+from fastapi.responses import StreamingResponse
+from pydantic_core import to_json
+
+from backstay.core.ids import POSITIONS_MAX, item_range, position_of, show_item
+from backstay.server.api.pages import JobId, job_number
+from backstay.server.auth import Reader
+from backstay.server.service import Service, Serving
+from backstay.server.shapes import PROBLEMS
+from backstay.store.result_views import ResultRow
+
+router = APIRouter(prefix="/api/jobs", tags=["results"], responses=PROBLEMS)
+
+ROWS_MIN: Final = 1
+ROWS_MAX: Final = 1_000
+READ_BYTES: Final = 4 << 20  # about so much is held of one stream
+
+_LINES: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "description": "One line for every item that has ended, in the order of submit.",
+        "content": {"application/x-ndjson": {"schema": {"type": "string"}}},
+    }
+}
+
+
+@router.get("/{job_id}/results", response_class=StreamingResponse, responses=_LINES)
+async def stream_results(
+    who: Reader,
+    service: Serving,
+    job_id: JobId,
+    state: Literal["succeeded", "failed", "skipped", "cancelled"] | None = None,
+    after: Annotated[int, Query(ge=-1, lt=POSITIONS_MAX, description="the last position that you have")] = -1,
+    payload: Annotated[bool, Query(description="say what was asked, too")] = False,
+) -> StreamingResponse:
+    """What has ended so far. Broken off, it goes on with `after`: the position of the last whole line."""
+    job = job_number(job_id)
+    await service.store.views.job(job, who.owner)
+    return StreamingResponse(_lines(service, job, state, after, payload), media_type="application/x-ndjson")
+
+
+async def _lines(service: Service, job: int, state: str | None, after: int, payload: bool) -> AsyncIterator[bytes]:
+    first, end = item_range(job)
+    cursor, n = first + after, 100
+    while rows := await service.store.listing.results(cursor, end, n):
+        found = [ResultRow(*row) for row in rows]
+        block = b"".join(_line(row, payload) for row in found if state in (None, row.state))
+        if block:
+            yield block
+        cursor = found[-1].id
+        size = sum(len(row.body) + len(row.result or "") for row in found)
+        n = min(max(READ_BYTES * len(found) // max(size, 1), ROWS_MIN), n * 2, ROWS_MAX)
+
+
+def _line(row: ResultRow, payload: bool) -> bytes:
+    """The JSON texts of payload and result go out as they are; a line break can only stand between their parts."""
+    said = to_json(
+        {
+            "item": show_item(row.id),
+            "position": position_of(row.id),
+            "state": row.state,
+            "error_code": row.error_code,
+            "message": row.message,
+            "attempts": row.attempt_count,
+            "repeats": row.repeats,
+        }
+    )
+    result = row.result if row.state == "succeeded" and row.result is not None else "null"
+    asked = f',"payload":{row.body}' if payload else ""
+    return said[:-1] + f',"result":{result}{asked}}}'.replace("\r", " ").replace("\n", " ").encode() + b"\n"

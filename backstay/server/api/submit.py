@@ -1,0 +1,166 @@
+"""Submitting jobs: as one JSON body, or as a stream of lines with an item on each."""
+
+from collections.abc import AsyncIterator, Callable
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import Field
+
+from backstay.client import Items, Options
+from backstay.core.errors import UsageError
+from backstay.handlers.handler import Handler
+from backstay.handlers.payload import dump
+from backstay.handlers.registry import unknown_handler
+from backstay.llm import lines
+from backstay.server import etags
+from backstay.server.auth import Writer
+from backstay.server.idempotency import EffectKey
+from backstay.server.lines import numbered_lines, whole_body
+from backstay.server.problems import Problem
+from backstay.server.service import Service, Serving
+from backstay.server.shapes import CHANGES, PROBLEMS, JobShape, Strict, job_bytes
+
+router = APIRouter(prefix="/api/jobs", tags=["jobs"], responses=PROBLEMS)
+
+LINES: Final = ("application/x-ndjson", "application/jsonl", "application/x-jsonlines")
+_HINT: Final = 'send {"handler": …, "items": […]} as application/json, or lines as application/x-ndjson'
+
+
+class OptionsShape(Strict):
+    """How a job wants its items treated; what it leaves out is the handler's business."""
+
+    priority: int = Field(default=0, ge=0, le=9)
+    deadline_seconds: float | None = Field(default=None, gt=0, le=366 * 86_400)
+    retry: str | None = Field(default=None, max_length=100, description="the name of a retry policy")
+    delivery: str | None = Field(default=None, max_length=100, description="at_least_once or at_most_once")
+    label: str | None = Field(default=None, max_length=300)
+    idempotency_key: str | None = Field(
+        default=None, min_length=1, max_length=255, description="the same as the header Idempotency-Key"
+    )
+
+
+class SubmitShape(Strict):
+    handler: str = Field(min_length=1, max_length=300)
+    items: list[Any] = Field(min_length=1)
+    options: OptionsShape = OptionsShape()
+
+
+class QueryShape(OptionsShape):
+    """The same beside a body of lines."""
+
+    handler: str | None = Field(None, min_length=1, max_length=300)
+
+
+_BODIES: Final[dict[str, Any]] = {
+    "required": True,
+    "content": {
+        "application/json": {
+            "schema": {
+                "type": "object",
+                "required": ["handler", "items"],
+                "additionalProperties": False,
+                "properties": {
+                    "handler": {"type": "string", "minLength": 1, "maxLength": 300},
+                    "items": {"type": "array", "minItems": 1, "items": {}},
+                    "options": OptionsShape.model_json_schema(),
+                },
+            },
+            "example": {"handler": "convert", "items": [{"page": 1}], "options": {"priority": 5}},
+        },
+        "application/x-ndjson": {"schema": {"type": "string"}, "example": '{"page": 1}\n{"page": 2}\n'},
+    },
+}
+
+
+@router.post(
+    "",
+    status_code=201,
+    response_model=JobShape,
+    responses={**CHANGES, 413: PROBLEMS[422], 415: PROBLEMS[422]},
+    openapi_extra={"requestBody": _BODIES},
+)
+async def submit_job(
+    request: Request,
+    who: Writer,
+    service: Serving,
+    query: Annotated[QueryShape, Query()],
+    key: EffectKey = None,
+) -> Response:
+    """Lines are taken in as they come; handler and options are then in the query. A job is whole when this answers."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    items: Items
+    given: OptionsShape
+    encode: Callable[[Any], str]
+    if kind in LINES:
+        if query.handler is None:
+            raise Problem(422, "handler: it must be in the query", hint="POST /api/jobs?handler=NAME")
+        name, given = query.handler, query
+        found = await _handler(service, name)
+        items, encode = _payloads(request, service, found), str
+    elif kind == "application/json":
+        body = await whole_body(request, SubmitShape)
+        name, given, items = body.handler, body.options, body.items
+        found = await _handler(service, name)
+        encode = _Encoder(found)
+    else:
+        raise Problem(415, f"a body of type {kind[:100]!r} is not taken", hint=_HINT)
+    options = _options(given, key, found)
+    job = await service.client(who.owner).submit(name, items, options, encode, service.wake)
+    view = await job.show()
+    headers = {"location": f"/api/jobs/{job.id}", "etag": etags.etag_of(job_bytes(view))}
+    return Response(job_bytes(view), 201, headers=headers, media_type=etags.JSON)
+
+
+class _Encoder:
+    def __init__(self, handler: Handler | None) -> None:
+        self._handler = handler
+
+    def __call__(self, payload: Any) -> str:
+        if self._handler is not None:
+            self._handler.check(payload)
+        return dump(payload)
+
+
+async def _payloads(request: Request, service: Service, handler: Handler | None) -> AsyncIterator[str]:
+    """Every line's text as it stands, once it is known to be JSON that the handler takes."""
+    async for number, text in numbered_lines(request, service.backstay.settings.upload_max_bytes):
+        try:
+            payload = lines.value_of(text)
+            if handler is not None:
+                handler.check(payload)
+        except lines.Refused as refused:
+            raise Problem(422, f"line {number} {refused}") from None
+        except UsageError as error:
+            raise Problem(422, f"line {number}: {error.message}", hint=error.hint) from None
+        yield text
+
+
+async def _handler(service: Service, name: str) -> Handler | None:
+    """The handler if its code is here; otherwise some worker must have told of it."""
+    if "@" in name and "#" in name:
+        raise Problem(422, "requests to a provider are not submitted here", hint="POST /v1/batches, or `backstay run`")
+    if name in service.backstay.handlers:
+        return service.backstay.handlers[name]
+    workers = await service.store.views.workers()
+    known = {handler for worker in workers for handler in worker.handlers}
+    if name not in known:
+        known |= {handler.name for handler in service.backstay.handlers}
+        error = unknown_handler(name[:100], sorted(one for one in known if "#" not in one))
+        raise Problem(422, error.message, hint=error.hint)
+    return None
+
+
+def _options(given: OptionsShape, key: str | None, handler: Handler | None) -> Options:
+    if key is not None and given.idempotency_key not in (None, key):
+        raise Problem(422, "two idempotency keys were given", hint="leave one of them out")
+    deadline = given.deadline_seconds
+    if deadline is None and handler is not None:
+        deadline = handler.rules.deadline_seconds
+    return Options(
+        priority=given.priority,
+        deadline_seconds=deadline,
+        idempotency_key=key or given.idempotency_key,
+        retry=given.retry,
+        delivery=given.delivery,
+        label=given.label,
+    )

@@ -1,0 +1,174 @@
+"""Uploads: the files that items are made from. Their type and size are looked at while they come in."""
+
+from typing import Annotated, Any, Final
+from urllib.parse import quote
+
+from fastapi import APIRouter, Path, Request, Response
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, Field
+from pydantic_core import to_json
+
+from backstay.core.errors import ErrorCode, NotFound
+from backstay.handlers.gateway import is_pdf
+from backstay.server.api.pages import PAGE_DEFAULT, Cursor, Limit, page
+from backstay.server.auth import Reader, Writer
+from backstay.server.etags import JSON
+from backstay.server.idempotency import EffectId
+from backstay.server.openai.content import drop_blobs
+from backstay.server.problems import Problem
+from backstay.server.service import Service, Serving
+from backstay.server.shapes import MOMENT, PROBLEMS, PageShape
+from backstay.server.uploads import Head, Watch, receive
+from backstay.store.files import File, NewFile
+
+router = APIRouter(prefix="/api/uploads", tags=["uploads"], responses=PROBLEMS)
+
+PURPOSE: Final = "user_data"  # as OpenAI's Files API, where they are seen too, calls what is for nothing of its own
+TYPES: Final = ("pdf", "any")
+DAY_MS: Final = 86_400_000
+_FORM: Final = {
+    "type": "object",
+    "required": ["file"],
+    "properties": {
+        "type": {"type": "string", "enum": list(TYPES), "default": "pdf", "description": "comes before the file"},
+        "file": {"type": "string", "format": "binary"},
+    },
+}
+_REQUEST: Final = {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": _FORM}}}}
+_BYTES: Final[dict[int | str, dict[str, Any]]] = {
+    200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
+}
+_REFUSED: Final[dict[int | str, dict[str, Any]]] = {
+    408: {"description": "Nothing came for too long."},
+    413: {"description": "It is too large (TOO_LARGE)."},
+    415: {"description": "It is not what it must be (NOT_PDF), or not a form."},
+}
+_GONE: Final[dict[int | str, dict[str, Any]]] = {410: {"description": "Its time is over (EXPIRED)."}}
+
+FileId = Annotated[str, Path(description="a file's id", examples=["file-0123456789abcdef01234567"], max_length=100)]
+
+
+class UploadShape(BaseModel):
+    id: str
+    filename: str
+    bytes: int
+    created_at: int = Field(description=MOMENT)
+    expires_at: int | None = Field(description=MOMENT)
+
+
+class UploadPage(PageShape):
+    data: list[UploadShape]
+
+
+@router.post("", status_code=201, response_model=UploadShape, responses=_REFUSED, openapi_extra=_REQUEST)
+async def upload(request: Request, who: Writer, service: Serving, effect: EffectId) -> Response:
+    """Takes in one file. It must be a PDF, unless the field `type` says `any`."""
+    settings = service.backstay.settings
+    received = await receive(
+        request, service.artifacts, fields={"type"}, bytes_max=settings.upload_max_bytes, begin=_begin
+    )
+    if received.bytes == 0:
+        await service.artifacts.delete(received.blob)
+        raise (
+            _not_pdf("the file is empty") if received.fields.get("type", "pdf") == "pdf" else Problem(400, "empty file")
+        )
+    lives_ms = int(settings.file_days * DAY_MS)
+    made = NewFile(f"file-{effect}", who.owner, received.filename, PURPOSE, received.bytes, lives_ms, received.blob)
+    if not await service.store.files.add(made):
+        await service.artifacts.delete(received.blob)  # sent again by someone who did not hear the answer
+    body = to_json(_object(await service.store.files.get(made.id, who.owner)))
+    return Response(body, 201, {"location": f"/api/uploads/{made.id}"}, media_type=JSON)
+
+
+def _begin(head: Head) -> Watch | None:
+    kind = head.fields.get("type", "pdf")
+    if kind not in TYPES:
+        raise Problem(422, f"the type must be one of {', '.join(TYPES)}", param="type")
+    return _watch_for_pdf() if kind == "pdf" else None
+
+
+def _watch_for_pdf() -> Watch:
+    looked = False
+
+    async def watch(piece: bytes) -> None:
+        """The first piece is long enough to tell, or it is all there is."""
+        nonlocal looked
+        if not looked and not is_pdf(piece):
+            raise _not_pdf("the file is not a PDF")
+        looked = True
+
+    return watch
+
+
+def _not_pdf(detail: str) -> Problem:
+    hint = "send a PDF; for another type send the field type=any before the file"
+    return Problem(415, detail, code=ErrorCode.NOT_PDF, hint=hint, param="file")
+
+
+@router.get("", response_model=UploadPage)
+async def list_uploads(
+    request: Request, who: Reader, service: Serving, limit: Limit = PAGE_DEFAULT, cursor: Cursor = None
+) -> Response:
+    """The newest first: what was uploaded, and what was made of it."""
+    try:
+        found = await service.store.files.page(who.owner, cursor, limit + 1, False, PURPOSE)
+    except NotFound:
+        raise Problem(400, "the cursor is not valid", hint="take next_cursor from the page before") from None
+    return page(request, map(_object, found[:limit]), found[limit - 1].id if len(found) > limit else None)
+
+
+@router.get("/{file_id}", response_model=UploadShape, responses=_GONE)
+async def show_upload(who: Reader, service: Serving, file_id: FileId) -> Response:
+    return Response(to_json(_object(await there(service, file_id, who.owner))), media_type=JSON)
+
+
+@router.get("/{file_id}/content", response_class=StreamingResponse, responses={**_BYTES, **_GONE})
+async def read_upload(who: Reader, service: Serving, file_id: FileId) -> StreamingResponse:
+    """The bytes as they came."""
+    return await streamed(service, await there(service, file_id, who.owner), "application/octet-stream")
+
+
+@router.delete("/{file_id}", status_code=204)
+async def delete_upload(who: Writer, service: Serving, file_id: FileId) -> Response:
+    """Gone at once. Items that are made from it can then neither be done nor retried."""
+    found = await _found(service, file_id, who.owner)
+    if found is None:
+        raise _missing(file_id)
+    await service.store.files.delete(file_id, who.owner)
+    await drop_blobs(service.store, service.artifacts)
+    return Response(status_code=204)
+
+
+async def there(service: Service, file_id: str, owner: str) -> File:
+    """The owner's file, as long as its bytes can be read."""
+    found = await _found(service, file_id, owner)
+    if found is not None:
+        return found
+    if "\0" not in file_id and await service.store.sources.expired(file_id, owner):
+        raise Problem(410, f"{file_id} has expired", hint="upload it again, or do it again")
+    raise _missing(file_id)
+
+
+async def _found(service: Service, file_id: str, owner: str) -> File | None:
+    found = await service.store.files.find(file_id, owner) if "\0" not in file_id else None
+    return found if found is not None and found.blob is not None else None
+
+
+def _missing(file_id: str) -> NotFound:
+    return NotFound(f"no upload {file_id[:40]}")
+
+
+async def streamed(service: Service, file: File, media_type: str) -> StreamingResponse:
+    size = await service.artifacts.size(file.blob) if file.blob else None
+    if file.blob is None or size is None:
+        raise Problem(410, f"the bytes of {file.id} are gone", hint="upload it again, or do it again")
+    headers = {
+        "content-length": str(size),
+        "content-disposition": f"attachment; filename*=UTF-8''{quote(file.filename, safe='')}",
+        "x-content-type-options": "nosniff",
+    }
+    return StreamingResponse(service.artifacts.get(file.blob), headers=headers, media_type=media_type)
+
+
+def _object(file: File) -> dict[str, Any]:
+    return {name: getattr(file, name) for name in ("id", "filename", "bytes", "created_at", "expires_at")}

@@ -1,0 +1,238 @@
+"""Webhooks: who is told when work ends, with what secret, and how the telling went."""
+
+from typing import Annotated, Any, Final, Literal
+
+from fastapi import APIRouter, Path, Request, Response
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, Field
+
+from backstay.core.errors import NotAllowed
+from backstay.server import cursors
+from backstay.server.api.pages import PAGE_DEFAULT, Cursor, Limit, page
+from backstay.server.auth import Reader, Writer
+from backstay.server.idempotency import EffectId
+from backstay.server.service import Serving
+from backstay.server.shapes import CHANGES, PROBLEMS, PageShape, Strict
+from backstay.store.webhooks import EVENTS, LAST_ID, TEST_EVENT, Change, Delivery, Webhook
+
+router = APIRouter(prefix="/api/webhooks", tags=["webhooks"], responses=PROBLEMS)
+
+# Its secret is in the answer: nobody on the way keeps it.
+UNKEPT: Final = {"cache-control": "no-store"}
+_DIGITS_MAX: Final = 18
+
+EventName = Literal[
+    "batch.completed",
+    "batch.failed",
+    "batch.expired",
+    "batch.cancelled",
+    "job.completed",
+    "job.failed",
+    "job.cancelled",
+]
+Events = Annotated[list[EventName], Field(min_length=1, max_length=len(EVENTS))]
+Url = Annotated[str, Field(min_length=1, max_length=2_048, examples=["https://example.com/hook"])]
+Name = Annotated[str, Field(max_length=100, pattern=r"^[^\x00-\x1f]*$")]
+WebhookId = Annotated[str, Path(max_length=100, pattern=r"^[^\x00]*$", examples=["wh_0123456789abcdef01234567"])]
+DeliveryId = Annotated[str, Path(examples=["7"])]
+
+
+class NewWebhook(Strict):
+    url: Url
+    events: Events | None = Field(None, description="what it is told of; everything, if left out")
+    name: Name = ""
+
+
+class ChangedWebhook(Strict):
+    url: Url | None = None
+    events: Events | None = None
+    name: Name | None = None
+    enabled: bool | None = Field(None, description="false: told nothing; true: told again, with a clean record")
+
+
+class Rotation(Strict):
+    keep_old: bool = Field(True, description="sign with the old secret as well for 24 hours")
+
+
+class WebhookShape(BaseModel):
+    """All moments are milliseconds since 1970, UTC."""
+
+    id: str
+    name: str
+    url: str
+    events: list[str]
+    enabled: bool
+    created_at: int
+    updated_at: int
+    old_secret_until: int | None
+    failing_since: int | None
+    disabled_at: int | None
+    disabled_why: str | None
+
+
+class WebhookWithSecret(WebhookShape):
+    secret: str = Field(description="shown here and never again")
+
+
+class WebhookList(PageShape):
+    data: list[WebhookShape]
+
+
+class DeliveryShape(BaseModel):
+    """All moments are milliseconds since 1970, UTC."""
+
+    id: str
+    event_id: str = Field(description="the webhook-id header: the same for every try")
+    event_type: str
+    state: Literal["pending", "delivered", "failed"]
+    tries: int
+    created_at: int
+    next_try_at: int | None
+    delivered_at: int | None
+    given_up_at: int | None
+    last_status: int | None
+    last_error: str | None
+
+
+class DeliveryPage(PageShape):
+    data: list[DeliveryShape]
+
+
+class Resent(BaseModel):
+    resent: int
+
+
+@router.post("", status_code=201, response_model=WebhookWithSecret, responses=CHANGES)
+async def create_webhook(given: NewWebhook, who: Writer, service: Serving, effect: EffectId) -> Response:
+    """The answer holds the secret by which the receiver knows what comes from here; it is not shown again."""
+    await service.outgoing.check_name(given.url)
+    events = tuple(dict.fromkeys(given.events or EVENTS))
+    made = await service.store.webhooks.add(f"wh_{effect}", who.owner, given.url, events, given.name)
+    secret = service.signer.secret_of(made.id, made.secret_version)
+    return JSONResponse({**webhook_object(made), "secret": secret}, 201, UNKEPT)
+
+
+@router.get("", response_model=WebhookList)
+async def list_webhooks(request: Request, who: Reader, service: Serving) -> Response:
+    """All there are; an owner has a few dozen at most."""
+    return page(request, map(webhook_object, await service.store.webhooks.of(who.owner)), None)
+
+
+@router.get("/{webhook_id}", response_model=WebhookShape)
+async def show_webhook(who: Reader, service: Serving, webhook_id: WebhookId) -> Response:
+    return JSONResponse(webhook_object(await service.store.webhooks.show(webhook_id, who.owner)))
+
+
+@router.patch("/{webhook_id}", response_model=WebhookShape)
+async def change_webhook(given: ChangedWebhook, who: Writer, service: Serving, webhook_id: WebhookId) -> Response:
+    """What is left out stays as it is."""
+    await service.store.webhooks.show(webhook_id, who.owner)
+    if given.url is not None:
+        await service.outgoing.check_name(given.url)
+    events = None if given.events is None else tuple(dict.fromkeys(given.events))
+    change = Change(given.name, given.url, events, given.enabled)
+    return JSONResponse(webhook_object(await service.store.webhooks.change(webhook_id, who.owner, change)))
+
+
+@router.delete("/{webhook_id}", status_code=204, response_class=Response)
+async def delete_webhook(who: Writer, service: Serving, webhook_id: WebhookId) -> Response:
+    """It is told nothing more, not even what waits for another try."""
+    await service.store.webhooks.delete(webhook_id, who.owner)
+    return Response(status_code=204)
+
+
+@router.post("/{webhook_id}/rotate", response_model=WebhookWithSecret)
+async def rotate_webhook(
+    who: Writer, service: Serving, webhook_id: WebhookId, given: Rotation | None = None
+) -> Response:
+    """A new secret. The old one signs as well for 24 hours, unless told otherwise."""
+    keep_old = given is None or given.keep_old
+    changed = await service.store.webhooks.rotate(webhook_id, who.owner, keep_old)
+    secret = service.signer.secret_of(changed.id, changed.secret_version)
+    return JSONResponse({**webhook_object(changed), "secret": secret}, 200, UNKEPT)
+
+
+@router.post("/{webhook_id}/test", status_code=202, response_model=DeliveryShape, responses=CHANGES)
+async def test_webhook(who: Writer, service: Serving, webhook_id: WebhookId) -> Response:
+    """Tells it an event of the type webhook.test; the delivery shows what came of it."""
+    webhook = await _enabled(service, webhook_id, who.owner)
+    told = await service.store.webhooks.announce(webhook, TEST_EVENT, {"id": webhook_id}, service.main.clock.now_ms())
+    return JSONResponse(delivery_object(told), 202)
+
+
+@router.get("/{webhook_id}/deliveries", response_model=DeliveryPage)
+async def list_deliveries(
+    request: Request,
+    who: Reader,
+    service: Serving,
+    webhook_id: WebhookId,
+    limit: Limit = PAGE_DEFAULT,
+    cursor: Cursor = None,
+) -> Response:
+    """Newest first."""
+    what = f"deliveries\0{webhook_id}"
+    before = cursors.take(service, who.owner, what, cursor)
+    await service.store.webhooks.show(webhook_id, who.owner)
+    found = await service.store.webhooks.deliveries(webhook_id, who.owner, before, limit)
+    following = cursors.give(service, who.owner, what, found[-1].id) if len(found) == limit else None
+    return page(request, map(delivery_object, found), following)
+
+
+@router.post(
+    "/{webhook_id}/deliveries/{delivery_id}/resend", status_code=202, response_model=DeliveryShape, responses=CHANGES
+)
+async def resend_delivery(who: Writer, service: Serving, webhook_id: WebhookId, delivery_id: DeliveryId) -> Response:
+    """Tells it again under its old event id, so that a receiver that has it knows it; tries start afresh."""
+    await _enabled(service, webhook_id, who.owner)
+    number = int(delivery_id) if _is_number(delivery_id) else LAST_ID
+    return JSONResponse(delivery_object(await service.store.webhooks.resend(webhook_id, who.owner, number)), 202)
+
+
+@router.post("/{webhook_id}/resend", status_code=202, response_model=Resent, responses=CHANGES)
+async def resend_failed(who: Writer, service: Serving, webhook_id: WebhookId) -> Response:
+    """Tells again what was given up, the oldest thousand of it."""
+    await _enabled(service, webhook_id, who.owner)
+    return JSONResponse({"resent": await service.store.webhooks.resend_failed(webhook_id, who.owner)}, 202)
+
+
+async def _enabled(service: Serving, webhook_id: str, owner: str) -> Webhook:
+    webhook = await service.store.webhooks.show(webhook_id, owner)
+    if webhook.disabled_at is not None:
+        raise NotAllowed(f"webhook {webhook_id} is disabled", hint="enable it first: PATCH it with enabled: true")
+    return webhook
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX
+
+
+def webhook_object(webhook: Webhook) -> dict[str, Any]:
+    return {
+        "id": webhook.id,
+        "name": webhook.name,
+        "url": webhook.url,
+        "events": list(webhook.events),
+        "enabled": webhook.disabled_at is None,
+        "created_at": webhook.created_at,
+        "updated_at": webhook.updated_at,
+        "old_secret_until": webhook.old_secret_until,
+        "failing_since": webhook.failing_since,
+        "disabled_at": webhook.disabled_at,
+        "disabled_why": webhook.disabled_why,
+    }
+
+
+def delivery_object(told: Delivery) -> dict[str, Any]:
+    return {
+        "id": str(told.id),
+        "event_id": told.event_id,
+        "event_type": told.event_type,
+        "state": told.state,
+        "tries": told.tries,
+        "created_at": told.created_at,
+        "next_try_at": told.due_at,
+        "delivered_at": told.delivered_at,
+        "given_up_at": told.given_up_at,
+        "last_status": told.last_status,
+        "last_error": told.last_error,
+    }

@@ -1,0 +1,180 @@
+"""Idempotency-Key: a POST that is sent again has the effect of one, and the same answer.
+
+For routes there is nothing to do: `Idempotent` stands before all of them, for every POST under /api, /v1 and /openai.
+The first request with a key runs; its answer, if it is a success, is kept for a day and repeated (with the header
+`x-backstay-replayed: 1`) to the same request of the same owner. Another body, path or query with the key is 422 (409
+with `x-should-retry: false` under /v1); the same while the first still runs is 409, `retry-after: 1`. What was not a
+success is not kept: nothing was done, and the key is free again. Bodies are digested as they stream by, never held.
+
+Two things are for routes:
+
+- `EffectKey` (a dependency, `str | None`) is the key as sent: hand it to `client.submit(..., idempotency_key=…)`.
+- `EffectId` (a dependency, `str` of 24 hex digits) names what the route creates (`batch_…`, `file-…`, `wh_…`): derived
+  from owner, path and key where there is a key, new otherwise. Insert it with ON CONFLICT DO NOTHING and answer with
+  the row that is there: then even a process that died between the effect and its answer leaves no second one.
+
+An answer with a secret in it says `cache-control: no-store`: it is shown once and not kept; sent again, it is 409.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import json
+from typing import Annotated, Final
+
+from fastapi import Depends, Header, Request
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from backstay.clock import Clock, Tasks, new_id
+from backstay.core.errors import BackstayError
+from backstay.server.auth import Principal, principal
+from backstay.server.digests import BodyDigest
+from backstay.server.problems import OPENAI_PATHS, Problem, said
+from backstay.server.service import Service, service_of
+from backstay.store.keys import Role
+from backstay.store.replies import LEASE_MS, Claim, Replies, Reply
+
+KEY_HEADER: Final = "idempotency-key"
+KEY_CHARACTERS_MAX: Final = 255
+PATHS: Final = ("/api/", *OPENAI_PATHS)
+REPLY_BYTES_MAX: Final = 1 << 20
+OVERHEAD_BYTES: Final = 1 << 20  # of a form around the largest file that is taken
+KEPT_HEADERS: Final = ("content-type", "location", "etag")
+REPLAYED: Final = {"x-backstay-replayed": "1"}
+
+EffectKey = Annotated[
+    str | None,
+    Header(alias="Idempotency-Key", max_length=KEY_CHARACTERS_MAX, description="Sent again, it has one effect."),
+]
+
+
+def effect_id(request: Request, found: Annotated[Principal, Depends(principal)], key: EffectKey = None) -> str:
+    if key is None:
+        return new_id()
+    return hashlib.sha256("\0".join((found.owner, request.url.path, key)).encode()).hexdigest()[:24]
+
+
+EffectId = Annotated[str, Depends(effect_id)]
+
+
+class Idempotent:
+    """Stands before the routes and lets each keyed POST through once."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "POST" or not scope["path"].startswith(PATHS):
+            return await self._app(scope, receive, send)
+        key = Headers(scope=scope).get(KEY_HEADER)
+        if key is None:
+            return await self._app(scope, receive, send)
+        request = Request(scope)
+        try:
+            found = await principal(request)
+        except Problem:
+            return await self._app(scope, receive, send)  # which refuses it in its own words
+        if found.role is Role.READ:
+            return await self._app(scope, receive, send)
+        try:
+            await self._once(request, found, key, receive, send)
+        except Problem as problem:
+            await said(request, problem)(scope, receive, send)
+
+    async def _once(self, request: Request, found: Principal, key: str, receive: Receive, send: Send) -> None:
+        if not (1 <= len(key) <= KEY_CHARACTERS_MAX and key.isascii() and key.isprintable()):
+            raise Problem(400, f"an idempotency key has 1 to {KEY_CHARACTERS_MAX} plain characters that can be printed")
+        service = service_of(request)
+        bytes_max = service.backstay.settings.upload_max_bytes + OVERHEAD_BYTES
+        body = BodyDigest(receive, _start_of(request, found), request.headers.get("content-type", ""), bytes_max)
+        taken = await service.store.replies.take(found.owner, key)
+        if isinstance(taken, Reply):
+            await (await _again(taken, body, request))(request.scope, receive, send)
+        else:
+            await _First(service, taken, body, send).run(self._app, request.scope)
+
+
+def _start_of(request: Request, found: Principal) -> bytes:
+    """What makes a request the same besides its body; the role, so that no key is shown what it may not ask."""
+    parts = (request.method, request.url.path, request.url.query, found.role.value)
+    return "\0".join(parts).encode()
+
+
+async def _again(reply: Reply, body: BodyDigest, request: Request) -> Response:
+    """The answer to a key that was used before."""
+    if reply.status is None:
+        headers = {"retry-after": "1", "x-should-retry": "true"}
+        raise Problem(409, "a request with this idempotency key is being answered", hint="try again", headers=headers)
+    final = {"x-should-retry": "false"}
+    if not await body.drain() or body.hexdigest() != reply.digest:
+        status = 409 if request.url.path.startswith(OPENAI_PATHS) else 422
+        hint = "use a new key for a new request"
+        raise Problem(status, "this idempotency key was used for another request", hint=hint, headers=final)
+    if reply.body is None:
+        raise Problem(409, "this was done before, and its answer is shown once", headers=final)
+    return Response(reply.body, reply.status, headers={**json.loads(reply.headers or "{}"), **REPLAYED})
+
+
+class _First:
+    """The first request with a key: runs, and its answer is kept before it is sent."""
+
+    def __init__(self, service: Service, claim: Claim, body: BodyDigest, send: Send) -> None:
+        self._replies: Replies = service.store.replies
+        self._clock: Clock = service.main.clock
+        self._claim = claim
+        self._body = body
+        self._send = send
+        self._held: list[Message] = []  # the answer so far, until it is whole or too large to keep
+        self._held_bytes = 0
+        self._passing = False
+        self._kept = False
+
+    async def run(self, app: ASGIApp, scope: Scope) -> None:
+        beat = Tasks().start(self._beat())
+        try:
+            await app(scope, self._body.receive, self._take)
+        finally:
+            beat.cancel()
+            if not self._kept:
+                await asyncio.shield(self._replies.give(self._claim))
+
+    async def _beat(self) -> None:
+        while True:
+            await self._clock.sleep(LEASE_MS / 3000)
+            with contextlib.suppress(BackstayError):
+                await self._replies.hold(self._claim)
+
+    async def _take(self, message: Message) -> None:
+        if self._passing:
+            return await self._send(message)
+        self._held.append(message)
+        self._held_bytes += len(message.get("body", b""))
+        whole = message["type"] == "http.response.body" and not message.get("more_body", False)
+        if whole or self._held_bytes > REPLY_BYTES_MAX:
+            await self._keep()
+            self._passing = True
+            for held in self._held:
+                await self._send(held)
+            self._held.clear()
+
+    async def _keep(self) -> None:
+        start = self._held[0]
+        status: int = start["status"]
+        if not 200 <= status < 400 or not await self._body.drain():
+            return
+        headers = Headers(raw=start["headers"])
+        kept = json.dumps({name: headers[name] for name in KEPT_HEADERS if name in headers})
+        reply = Reply(self._body.hexdigest(), status, kept, self._text(headers))
+        self._kept = True  # or at least done: a key given back would do it again
+        with contextlib.suppress(BackstayError):
+            await self._replies.keep(self._claim, reply)
+
+    def _text(self, headers: Headers) -> str | None:
+        if self._held_bytes > REPLY_BYTES_MAX or "no-store" in headers.get("cache-control", ""):
+            return None
+        try:
+            return b"".join(message.get("body", b"") for message in self._held).decode()
+        except UnicodeDecodeError:
+            return None

@@ -1,0 +1,76 @@
+"""Bodies as they come in: whole ones up to a bound, and lines one by one, in constant memory."""
+
+from collections.abc import AsyncIterator
+from typing import Final, TypeVar
+
+from fastapi import Request
+from pydantic import BaseModel, ValidationError
+from starlette.requests import ClientDisconnect
+
+from backstay.llm import lines
+from backstay.server.problems import Problem
+
+BODY_BYTES_MAX: Final = 16 << 20
+LINE_BYTES_MAX: Final = 16 << 20
+
+M = TypeVar("M", bound=BaseModel)
+
+
+async def whole_body(request: Request, shape: type[M]) -> M:
+    """A JSON body that fits into memory, checked."""
+    held = bytearray()
+    async for chunk in _chunks(request, BODY_BYTES_MAX, "send the items as lines: content-type application/x-ndjson"):
+        held += chunk
+    try:
+        return shape.model_validate_json(bytes(held))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the body"
+        raise Problem(422, f"{where}: {first['msg']}") from None
+
+
+async def numbered_lines(request: Request, bytes_max: int) -> AsyncIterator[tuple[int, str]]:
+    """Every line that is not blank, with its number, from 1."""
+    rest, number = b"", 0
+    async for chunk in _chunks(request, bytes_max, "split it into several jobs"):
+        *whole, last = chunk.split(b"\n")
+        for line in whole:
+            number += 1
+            if text := _text(number, rest + line):
+                yield number, text
+            rest = b""
+        rest += last
+        _check_length(number + 1, rest)
+    if text := _text(number + 1, rest):
+        yield number + 1, text
+
+
+def _text(number: int, line: bytes) -> str:
+    _check_length(number, line)
+    try:
+        return lines.text_of(line)
+    except lines.Refused as refused:
+        raise Problem(422, f"line {number} {refused}") from None
+
+
+def _check_length(number: int, line: bytes) -> None:
+    if len(line) > LINE_BYTES_MAX:
+        raise Problem(413, f"line {number} has more than {LINE_BYTES_MAX:,} bytes", hint="a line holds one item")
+
+
+async def _chunks(request: Request, bytes_max: int, hint: str) -> AsyncIterator[bytes]:
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise Problem(415, "a compressed body is not taken", hint="send it as it is")
+    too_large = Problem(413, f"the body has more than {bytes_max:,} bytes", hint=hint)
+    declared = request.headers.get("content-length", "0")
+    if declared.isdigit() and int(declared[:20]) > bytes_max:
+        raise too_large
+    size = 0
+    try:
+        async for chunk in request.stream():
+            size += len(chunk)
+            if size > bytes_max:
+                raise too_large
+            yield chunk
+    except ClientDisconnect:
+        raise Problem(400, "the body broke off") from None

@@ -1,0 +1,111 @@
+"""/batches: create, show, list, cancel, and what has come of one so far."""
+
+import json
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import JSONResponse, StreamingResponse
+
+from backstay.server.auth import Reader, Writer, allowed
+from backstay.server.idempotency import EffectId
+from backstay.server.openai.adoption import adopt
+from backstay.server.openai.content import result_lines
+from backstay.server.openai.mover import stop_job
+from backstay.server.openai.orders import BatchOrder, read_order
+from backstay.server.openai.shapes import batch_object, page
+from backstay.server.problems import Problem
+from backstay.server.service import Service, Serving, service_of
+from backstay.store.batches import NewBatch
+from backstay.store.keys import Role
+
+router = APIRouter(tags=["OpenAI batches"])
+
+LIST_MAX: Final = 100
+REPLAY_MS: Final = 120_000
+NDJSON: Final = "application/x-ndjson"
+OVER: Final = ("completed", "failed", "expired")
+_BODY: Final = {"requestBody": {"content": {"application/json": {"schema": BatchOrder.model_json_schema()}}}}
+
+
+@router.post("/batches", openapi_extra=_BODY)
+async def create(request: Request, service: Serving, who: Writer, effect: EffectId) -> Response:
+    """Writes the batch down and answers; what is wrong with its file, it says itself, soon."""
+    order = await read_order(request)
+    strict = service.options.strict_openai
+    order.check_endpoint(strict)
+    seconds = order.window_seconds(strict)
+    if service.options.upstream is None:
+        raise Problem(400, "this service has nowhere to send requests to", hint="start it with --base-url")
+    expires = order.output_expires_after
+    new = NewBatch(
+        id=f"batch_{effect}",
+        owner=who.owner,
+        endpoint=order.endpoint,
+        input_file_id=order.input_file_id,
+        completion_window=order.completion_window,
+        window_ms=seconds * 1000,
+        metadata=None if order.metadata is None else json.dumps(order.metadata, sort_keys=True),
+        output_seconds=None if expires is None else expires.seconds,
+    )
+    made, is_new = await service.store.batches.create(new, REPLAY_MS if _is_sent_again(request) else None)
+    service.wake_mover()
+    headers = {} if is_new else {"x-backstay-replayed": "1"}
+    return JSONResponse(batch_object(await service.store.batches.get(made, who.owner)), headers=headers)
+
+
+def _is_sent_again(request: Request) -> bool:
+    """OpenAI's client counts; it sends a request again when it did not hear the answer, which may have been a batch."""
+    count = request.headers.get("x-stainless-retry-count", "")
+    return count.isascii() and count.isdigit() and int(count[:9]) > 0
+
+
+@router.get("/batches")
+async def list_batches(
+    service: Serving,
+    who: Reader,
+    after: Annotated[str | None, Query(max_length=100)] = None,
+    limit: Annotated[int, Query(ge=1, le=LIST_MAX)] = 20,
+) -> Response:
+    """Newest first, the runs of commands on the same database among them."""
+    await adopt(service, who.owner)
+    found = await service.store.batches.page(who.owner, after, limit + 1)
+    return JSONResponse(page([batch_object(batch) for batch in found[:limit]], len(found) > limit))
+
+
+@router.get("/batches/{batch_id}")
+async def show(request: Request, batch_id: str) -> Response:
+    who, service = await allowed(request, Role.READ), service_of(request)
+    return JSONResponse(batch_object(await service.seen.batch(batch_id, who.owner)))
+
+
+@router.post("/batches/{batch_id}/cancel")
+async def cancel(batch_id: str, service: Serving, who: Writer) -> Response:
+    """What is done is kept; what is being sent may still be answered."""
+    batch = await service.store.batches.get(batch_id, who.owner)
+    if batch.status in OVER:
+        raise Problem(409, f"Cannot cancel a batch with status '{batch.status}'.", headers={"x-should-retry": "false"})
+    if await service.store.batches.cancel(batch_id, who.owner):
+        if batch.job_id is not None:
+            await stop_job(service.store, batch.job_id, who.owner)
+        service.wake_mover()
+    return JSONResponse(batch_object(await service.store.batches.get(batch_id, who.owner)))
+
+
+@router.get("/batches/{batch_id}/output", response_class=StreamingResponse)
+async def output(batch_id: str, service: Serving, who: Reader) -> Response:
+    """What has succeeded so far, while the batch runs and after."""
+    return await _part(service, batch_id, who.owner, ok=True)
+
+
+@router.get("/batches/{batch_id}/errors", response_class=StreamingResponse)
+async def errors(batch_id: str, service: Serving, who: Reader) -> Response:
+    """What has failed so far."""
+    return await _part(service, batch_id, who.owner, ok=False)
+
+
+async def _part(service: Service, batch_id: str, owner: str, ok: bool) -> Response:
+    batch = await service.store.batches.get(batch_id, owner)
+    if batch.job_id is None:
+        return Response(b"", media_type=NDJSON)
+    lines = result_lines(service.store, batch.job_id, ok=ok, copies=bool(batch.adopted))
+    return StreamingResponse(lines, media_type=NDJSON)

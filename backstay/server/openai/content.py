@@ -1,0 +1,63 @@
+"""The bytes of files: from the artifacts, or line by line from the job that a file stands for."""
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from typing import Final
+
+from backstay.artifacts import Artifacts
+from backstay.llm.envelope import unseal
+from backstay.run.result_line import Ended, ended_of, lines_of
+from backstay.server.service import Service
+from backstay.store.batches import EndedRow
+from backstay.store.files import INPUT, OUTPUT, File
+from backstay.store.result_views import Copy
+from backstay.store.store import Store
+
+BATCH_EXPIRED: Final = "batch_expired"
+EXPIRED_WORDS: Final = "This request could not be executed before the completion window expired."
+
+
+async def content(service: Service, file: File, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
+    """All of a file, or of one among the artifacts the bytes from `start` up to `end`."""
+    if file.blob is not None:
+        async for chunk in service.artifacts.get(file.blob, start, end):
+            yield chunk
+    elif file.job_id is not None and file.part == INPUT:
+        async for chunk in request_lines(service.store, file.job_id):
+            yield chunk
+    elif file.job_id is not None:
+        async for chunk in result_lines(service.store, file.job_id, ok=file.part == OUTPUT, copies=True):
+            yield chunk
+
+
+async def result_lines(store: Store, job_id: int, *, ok: bool, copies: bool) -> AsyncIterator[bytes]:
+    """What has ended so far, in the Batch output format: what succeeded, or what did not. A run's items may answer for
+    `copies` under other names as well."""
+    async for rows in store.batches.results(job_id, ok):
+        names = await store.views.copies_of([ended.row.id for ended in rows]) if copies else {}
+        yield b"".join(lines_of(job_id, _ended(ended, names.get(ended.row.id, ()))) for ended in rows)
+
+
+def _ended(ended: EndedRow, copies: Sequence[Copy]) -> Ended:
+    line = ended_of(ended.row, copies)
+    return line._replace(response=None, code=BATCH_EXPIRED, message=EXPIRED_WORDS) if ended.expired else line
+
+
+async def request_lines(store: Store, job_id: int) -> AsyncIterator[bytes]:
+    """What a job asks, in the Batch format; the bodies are as they were given."""
+    async for bodies in store.batches.requests(job_id):
+        yield "".join(_request_line(body) for body in bodies).encode("utf-8", "backslashreplace")
+
+
+def _request_line(stored: str) -> str:
+    custom_id, url, body = unseal(stored)
+    return f'{{"custom_id":{json.dumps(custom_id)},"method":"POST","url":{json.dumps(url)},"body":{body}}}\n'
+
+
+async def drop_blobs(store: Store, artifacts: Artifacts) -> int:
+    """Deletes the bytes that nobody may read any more; how many files that were."""
+    idle = await store.files.idle_blobs()
+    for file_id, blob in idle:
+        await artifacts.delete(blob)
+        await store.files.forget_blob(file_id)
+    return len(idle)

@@ -1,0 +1,97 @@
+"""How the requests of a batch become the items of its job: streamed from its file, and only once."""
+
+from collections.abc import AsyncIterator
+from typing import Final
+
+from backstay.client import Client, Options, Weighed
+from backstay.core.errors import UsageError
+from backstay.llm.endpoint import Endpoint
+from backstay.llm.envelope import Request, seal
+from backstay.llm.formats import Reading
+from backstay.llm.lines import text_of
+from backstay.run.order import JOB_SECONDS, Order
+from backstay.run.weights import Scales
+from backstay.server.openai.content import content
+from backstay.server.openai.survey import Lines, RequestLines
+from backstay.server.service import Service
+from backstay.store.batches import Batch
+
+DEADLINE_SECONDS_MIN: Final = 0.001
+BREATH_ITEMS: Final = 200  # after so many, others have their turn
+
+
+class Stopped(Exception):
+    """The batch is not in progress any more."""
+
+
+async def announce(service: Service, upstream: Endpoint) -> None:
+    """Tells all workers of the database where the requests go, and how fast they may."""
+    options = service.options
+    await service.store.save_endpoint(upstream.name, upstream.dump())
+    per_minute = (options.requests_per_minute, options.tokens_per_minute)
+    await service.store.set_pace(upstream.pace_name, per_minute, options.concurrency)
+
+
+class Sending:
+    """Done again, it goes on where it was: the job is found by its key."""
+
+    def __init__(self, service: Service, batch: Batch) -> None:
+        if service.options.upstream is None:
+            raise UsageError("this service has nowhere to send requests to", hint="start it with --base-url")
+        self._service = service
+        self._batch = batch
+        self._upstream = service.options.upstream
+        self._job_id = batch.job_id
+        self._attached = False
+
+    @staticmethod
+    def key(batch_id: str) -> str:
+        return f"batch:{batch_id}"
+
+    async def send(self) -> None:
+        batch, service = self._batch, self._service
+        left_seconds = (batch.expires_at - batch.now) / 1000
+        options = Options(
+            idempotency_key=self.key(batch.id),
+            deadline_seconds=max(left_seconds, DEADLINE_SECONDS_MIN),
+            label=batch.id,
+            budget_micros=service.options.budget_micros,
+        )
+        client = Client(
+            service.store, batch.owner, max(left_seconds, JOB_SECONDS), service.main.clock, service.backstay.bus
+        )
+        await client.submit(self._upstream.name, self._items(), options, str, service.wake, self._opened_as)
+        await self._attach()
+
+    def _opened_as(self, job_id: int) -> None:
+        self._job_id = job_id
+
+    async def _attach(self) -> None:
+        """Whoever asks for the batch sees its job from the first items on, and whoever cancels it can."""
+        if self._attached or self._job_id is None:
+            return
+        self._attached = True
+        if await self._service.store.batches.attach(self._batch.id, self._job_id) != "in_progress":
+            raise Stopped
+
+    async def _items(self) -> AsyncIterator[Weighed]:
+        order = Order(self._upstream, "-", budget_micros=self._service.options.budget_micros)
+        scales, count = Scales.of(order), 0
+        async for request, fields in self._requests():
+            yield Weighed(seal(request), *scales.weigh(request, fields))
+            count += 1
+            if count % BREATH_ITEMS == 0:
+                await self._attach()
+                await self._service.main.clock.sleep(0)
+
+    async def _requests(self) -> "AsyncIterator[tuple[Request, dict[str, object]]]":
+        file = await self._service.store.files.get(self._batch.input_file_id, self._batch.owner)
+        parse, lines = RequestLines(Reading()), Lines()
+        async for piece in content(self._service, file):
+            for line in lines.feed(piece):
+                if text := text_of(line):
+                    parsed = parse(0, text)
+                    yield parsed.request, parsed.fields
+        if text := text_of(lines.end()):
+            parsed = parse(0, text)
+            yield parsed.request, parsed.fields

@@ -1,0 +1,223 @@
+"""What a file of requests holds: found line by line while it comes in, so that a batch of it can begin at once."""
+
+import json
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+from backstay.llm.duplicates import Suspicion
+from backstay.llm.formats import CHAT, COMPLETIONS, EMBEDDINGS, ENVELOPE, BatchLines, Parsed, Reading
+from backstay.llm.lines import Refused, members, text_of
+
+LINE_BYTES_MAX: Final = 32 << 20
+FAULTS_MAX: Final = 100
+URLS_MAX: Final = 50
+MODELS_MAX: Final = 1_000
+NAME_CHARACTERS_MAX: Final = 200
+SUSPECTS_MAX: Final = 200_000
+OTHERS: Final = "(others)"
+_NEEDED: Final = {CHAT: "messages", EMBEDDINGS: "input", COMPLETIONS: "prompt"}
+
+
+class Fault(NamedTuple):
+    """What is wrong with a line, in OpenAI's words."""
+
+    code: str
+    line: int | None
+    message: str
+    param: str | None
+
+
+class RequestLines(BatchLines):
+    """Lines of the Batch format that leave nothing out."""
+
+    def _walk(self, text: str) -> Parsed:
+        if not any(member.key == "method" for member in members(text)):
+            raise Refused("has no method")
+        return super()._walk(text)
+
+
+class Lines:
+    """Cuts pieces into lines; only the line in hand is kept."""
+
+    def __init__(self) -> None:
+        self._open: list[bytes] = []
+        self._open_bytes = 0
+
+    def feed(self, piece: bytes) -> list[bytes]:
+        lines = piece.split(b"\n")
+        if len(lines) == 1:
+            self._keep(piece)
+            return []
+        self._open.append(lines[0])
+        lines[0] = b"".join(self._open)
+        self._open, self._open_bytes = [], 0
+        self._keep(lines.pop())
+        return lines
+
+    def end(self) -> bytes:
+        """The last line, if no line end stands behind it."""
+        return b"".join(self._open)
+
+    def _keep(self, rest: bytes) -> None:
+        self._open.append(rest)
+        self._open_bytes += len(rest)
+        if self._open_bytes > LINE_BYTES_MAX:
+            raise Refused(f"has more than {LINE_BYTES_MAX:,} bytes")
+
+
+class Survey:
+    """Sees a file once, in memory that hardly grows with it."""
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.faults: list[Fault] = []
+        self.fault_count = 0
+        self.first: Fault | None = None  # what is wrong with the first line, if it is no JSON
+        self._urls: dict[str, list[Any]] = {}  # how many, and the first lines
+        self._models: dict[str, int] = {}  # the first line of each
+        self._ids = Suspicion()
+        self._lines = Lines()
+        self._number = 0
+        self._parse = RequestLines(Reading())
+
+    def feed(self, piece: bytes) -> None:
+        try:
+            lines = self._lines.feed(piece)
+        except Refused as refused:
+            self._refuse(Fault("invalid_json_line", self._number + 1, f"This line {refused}.", None))
+            raise
+        for line in lines:
+            self._see(line)
+
+    def end(self) -> bool:
+        """Whether some custom_ids seem to come twice: then `repeated` must look at the file again."""
+        self._see(self._lines.end())
+        return self._ids.narrow()
+
+    def suspects(self, line: bytes) -> str | None:
+        """The custom_id of a line, if it seems to come twice."""
+        try:
+            found = self._parse(0, text_of(line)).custom_id
+        except Refused:
+            return None
+        return found if found in self._ids else None
+
+    def refuse_repeats(self, repeats: list[tuple[int, int, str]]) -> None:
+        """Lines whose custom_id stands on an earlier one: (line, first line, custom_id)."""
+        for line, first, custom_id in repeats:
+            message = f"The custom_id {custom_id!r} of line {first} comes again. It must be unique in a batch."
+            self._refuse(Fault("duplicate_custom_id", line, message, "custom_id"))
+        self.faults.sort(key=lambda fault: fault.line or 0)
+
+    def told(self, digest: str) -> dict[str, Any]:
+        """As it is kept with the file."""
+        return {
+            "requests": self.requests,
+            "digest": digest,
+            "urls": self._urls,
+            "models": self._models,
+            "faults": self.faults,
+            "fault_count": self.fault_count,
+        }
+
+    def _see(self, line: bytes) -> None:
+        self._number += 1
+        text = ""
+        try:
+            text = text_of(line)
+            if not text:
+                return
+            custom_id, url, _, fields = self._parse(self._number, text)
+        except Refused as refused:
+            self._refuse(fault_of(text, str(refused), self._number))
+            return
+        needed = _NEEDED.get(url)
+        if needed is not None and fields.get(needed) is None:
+            message = f"{needed.capitalize()} parameter is required."
+            self._refuse(Fault("invalid_request", self._number, message, f"body.{needed}"))
+            return
+        self.requests += 1
+        self._ids.add(custom_id)
+        self._count(url, fields.get("model"))
+
+    def _count(self, url: str, model: object) -> None:
+        known = self._urls.get(url)
+        if known is None:
+            url = url[:NAME_CHARACTERS_MAX] if len(self._urls) < URLS_MAX else OTHERS
+            known = self._urls.setdefault(url, [0, []])
+        known[0] += 1
+        if known[0] <= FAULTS_MAX:
+            known[1].append(self._number)
+        if isinstance(model, str) and model not in self._models and len(self._models) < MODELS_MAX:
+            self._models.setdefault(shown_model(model), self._number)
+
+    def _refuse(self, fault: Fault) -> None:
+        if self.requests + self.fault_count == 0 and fault.code == "invalid_json_line":
+            self.first = fault
+        self.fault_count += 1
+        if len(self.faults) < FAULTS_MAX:
+            self.faults.append(fault)
+
+
+class Repeats:
+    """A second look at a file in which custom_ids seem to come twice: names the first lines that have one again."""
+
+    def __init__(self, survey: Survey) -> None:
+        self._survey = survey
+        self._lines = Lines()
+        self._number = 0
+        self._first: dict[str, int] = {}
+        self.found: list[tuple[int, int, str]] = []
+
+    def feed(self, piece: bytes) -> None:
+        for line in self._lines.feed(piece):
+            self._see(line)
+
+    def end(self) -> None:
+        self._see(self._lines.end())
+
+    def _see(self, line: bytes) -> None:
+        self._number += 1
+        custom_id = self._survey.suspects(line)
+        if custom_id is None or len(self.found) >= FAULTS_MAX:
+            return
+        first = self._first.get(custom_id)
+        if first is not None:
+            self.found.append((self._number, first, custom_id))
+        elif len(self._first) < SUSPECTS_MAX:
+            self._first[custom_id] = self._number
+
+
+def shown_model(model: str) -> str:
+    """As it can stand in any database: nothing that cannot be printed, and not too long."""
+    return "".join(filter(str.isprintable, model[:NAME_CHARACTERS_MAX]))
+
+
+def fault_of(text: str, why: str, line: int) -> Fault:
+    """What is wrong with a line that was refused; the first thing that OpenAI would name."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        return Fault("invalid_json_line", line, f"This line is not parseable as valid JSON: it {why}.", None)
+    for key in ENVELOPE:
+        if value.get(key) in (None, ""):
+            return Fault("missing_required_parameter", line, f"Missing required parameter: '{key}'.", key)
+    return next(_wrong(value, why, line))
+
+
+def _wrong(value: dict[str, Any], why: str, line: int) -> Iterator[Fault]:
+    body = value["body"]
+    if not isinstance(body, dict):
+        yield Fault("invalid_type", line, "The body must be an object.", "body")
+    elif body.get("stream"):
+        yield Fault("streaming_unsupported", line, "Streaming is not supported in batches.", "body.stream")
+    if str(value["method"]).upper() != "POST":
+        yield Fault("invalid_method", line, "Only POST is supported.", "method")
+    for name, code in (("custom_id", "invalid_value"), ("url", "invalid_url")):
+        if f"the {name} " in why or f"a {name} " in why:
+            yield Fault(code, line, f"This line {why}.", name)
+    if "names no model" in why:
+        yield Fault("invalid_request", line, "Model parameter is required.", "body.model")
+    yield Fault("invalid_json_line" if "JSON" in why else "invalid_request", line, f"This line {why}.", None)

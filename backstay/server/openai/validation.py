@@ -1,0 +1,99 @@
+"""Whether a batch can begin: all that is wrong with its file, told together."""
+
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import Any, Final
+
+from backstay.llm.lines import Refused
+from backstay.server.openai.content import content
+from backstay.server.openai.models import upstream_models
+from backstay.server.openai.survey import FAULTS_MAX, Fault, Survey
+from backstay.server.service import Options, Service
+from backstay.store.batches import Batch
+from backstay.store.files import File
+
+STRICT_LINES_MAX: Final = 50_000
+
+
+async def surveyed(service: Service, file: File) -> dict[str, Any]:
+    """What is in the file: known from its upload, unless it is the requests of a run."""
+    if file.survey is not None:
+        known: dict[str, Any] = json.loads(file.survey)
+        return known
+    survey = Survey()
+    with suppress(Refused):  # a line without end: it is among the faults
+        async for piece in content(service, file):
+            survey.feed(piece)
+        survey.end()
+    return survey.told("")
+
+
+async def faults_of(service: Service, batch: Batch, survey: dict[str, Any]) -> list[Fault]:
+    options = service.options
+    found = [Fault(*fault) for fault in survey["faults"]]
+    found.extend(_wrong_urls(survey["urls"], batch.endpoint))
+    found.extend(_too_many(survey["requests"], options))
+    if options.strict_openai:
+        found.extend(_other_models(survey["models"]))
+        found.extend(_unknown_models(survey["models"], await upstream_models(service)))
+    count = survey["fault_count"] - len(survey["faults"]) + len(found)
+    count += sum(
+        number - len(lines) for url, (number, lines) in survey["urls"].items() if not _fits(url, batch.endpoint)
+    )
+    return _shown(found, count)
+
+
+def missing_file(file_id: str) -> list[Fault]:
+    return [Fault("invalid_request", None, f"Cannot find file {file_id}.", "file_id")]
+
+
+def wrong_purpose(file: File) -> list[Fault]:
+    message = f"The purpose of file {file.id} is {file.purpose}; it must be batch."
+    return [Fault("invalid_request", None, message, "file_id")]
+
+
+def told(faults: Iterable[Fault]) -> str:
+    """As a batch's errors are kept."""
+    return json.dumps([fault._asdict() for fault in faults])
+
+
+def _fits(url: str, endpoint: str) -> bool:
+    """The same path, with the version or without it, as Azure's clients write it."""
+    return url.removeprefix("/v1") == endpoint.removeprefix("/v1")
+
+
+def _wrong_urls(urls: dict[str, Any], endpoint: str) -> Iterator[Fault]:
+    for url, (_, lines) in urls.items():
+        if not _fits(url, endpoint):
+            message = f"The URL provided for this request ({url}) does not match the batch endpoint {endpoint}."
+            yield from (Fault("invalid_url", line, message, "url") for line in lines)
+
+
+def _too_many(requests: int, options: Options) -> Iterator[Fault]:
+    most = STRICT_LINES_MAX if options.strict_openai else options.lines_max
+    if requests > most:
+        yield Fault("too_many_tasks", None, f"There are {requests:,} requests; a batch takes at most {most:,}.", None)
+
+
+def _other_models(models: dict[str, int]) -> Iterator[Fault]:
+    named = iter(models.items())
+    first = next(named, ("", 0))[0]
+    for model, line in named:
+        message = f"The model {model!r} is another than {first!r}. All requests of a batch must name one model."
+        yield Fault("mismatched_model", line, message, "body.model")
+
+
+def _unknown_models(models: dict[str, int], listed: list[dict[str, Any]] | None) -> Iterator[Fault]:
+    known = None if listed is None else {model["id"] for model in listed}
+    for model, line in models.items():
+        if known is not None and model not in known:
+            yield Fault("model_not_found", line, f"The model {model!r} does not exist.", "body.model")
+
+
+def _shown(faults: list[Fault], count: int) -> list[Fault]:
+    faults.sort(key=lambda fault: fault.line or 0)
+    if count <= FAULTS_MAX:
+        return faults
+    more = f"{count - FAULTS_MAX:,} more errors are not listed here."
+    return [*faults[:FAULTS_MAX], Fault("too_many_errors", None, more, None)]

@@ -1,0 +1,93 @@
+"""How many requests a key may make in a minute: counted in Redis for all processes, or here when Redis is not there."""
+
+from typing import Final
+
+from fastapi import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from backstay.clock import Clock
+from backstay.server.auth import principal
+from backstay.server.problems import OPENAI_PATHS, Problem, said
+from backstay.server.service import service_of
+from backstay.server.shared import Shared
+
+WINDOW_SECONDS: Final = 60
+COUNTED_HERE_MAX: Final = 100_000  # names in one minute; more are counted together
+PATHS: Final = ("/api/", "/callbacks/", *OPENAI_PATHS)
+_THE_REST: Final = "the rest"
+
+
+class RateLimit:
+    """One count for each name and minute."""
+
+    def __init__(self, clock: Clock, per_minute: int, shared: Shared | None = None) -> None:
+        self.per_minute = per_minute
+        self._clock = clock
+        self._shared = shared
+        self._window = 0
+        self._here: dict[str, int] = {}
+
+    async def hit(self, name: str) -> tuple[int, int]:
+        """How many requests the name has left after this one (below 0: this one was too many), and for how long."""
+        now = self._clock.now_ms() // 1000
+        window = now // WINDOW_SECONDS
+        here = self._count_here(name, window)
+        found = None
+        if self._shared is not None:
+            found = await self._shared.count(f"rate:{name}:{window}", 2 * WINDOW_SECONDS)
+        # What was counted here counts also when Redis comes back with less, having lost what it knew.
+        return self.per_minute - max(here, found or 0), WINDOW_SECONDS - now % WINDOW_SECONDS
+
+    def _count_here(self, name: str, window: int) -> int:
+        if window != self._window:
+            self._window = window
+            self._here = {}
+        if name not in self._here and len(self._here) >= COUNTED_HERE_MAX:
+            name = _THE_REST
+        self._here[name] = counted = self._here.get(name, 0) + 1
+        return counted
+
+
+class Limited:
+    """Counts each request before anything is done for it, and says in its answer how many are left."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not scope["path"].startswith(PATHS):
+            return await self._app(scope, receive, send)
+        request = Request(scope)
+        limit = service_of(request).rate_limit
+        left, reset = await limit.hit(await _who(request))
+        headers = {
+            "ratelimit-policy": f'"requests";q={limit.per_minute};w={WINDOW_SECONDS}',
+            "ratelimit": f'"requests";r={max(left, 0)};t={reset}',
+        }
+        if left < 0:
+            await said(request, _too_many(limit.per_minute, {**headers, "retry-after": str(reset)}))(
+                scope, receive, send
+            )
+            return None
+        raw = [(name.encode(), value.encode()) for name, value in headers.items()]
+
+        async def counted(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], *raw]
+            await send(message)
+
+        await self._app(scope, receive, counted)
+
+
+def _too_many(per_minute: int, headers: dict[str, str]) -> Problem:
+    why = f"more than {per_minute:,} requests in a minute"
+    return Problem(429, why, hint="wait as Retry-After says", headers=headers, label="rate_limit_exceeded")
+
+
+async def _who(request: Request) -> str:
+    """A key counts for itself. Those without a good one share their address's count, so that guessing is bounded."""
+    try:
+        found = await principal(request)
+    except Problem:
+        return f"from:{request.client.host if request.client else ''}"
+    return f"key:{found.key_id}" if found.key_id else f"here:{found.owner}"

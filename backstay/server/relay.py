@@ -1,0 +1,172 @@
+"""The relay: takes what happened out of the outbox and tells it to those who want to know, until they have heard."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from random import Random
+from typing import Final
+
+from standardwebhooks import Webhook as Seal
+
+from backstay.clock import Clock, Tasks, new_id, new_random, wait_for_event
+from backstay.core.errors import BackstayError, HandlerError
+from backstay.core.events import Trouble
+from backstay.core.failures import one_line, parse_retry_after
+from backstay.handlers.outgoing import Answer, Outgoing
+from backstay.observe.bus import Bus
+from backstay.server.signing import Signer
+from backstay.store.webhooks import Due, Told, Webhook, Webhooks, telling
+
+# After the first try: 5 s, 5 and 30 minutes, then hours; together a little more than three days.
+LADDER_SECONDS: Final = (5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400)
+SPREAD: Final = 0.1  # so that what failed together does not come back together
+TIMEOUT_SECONDS: Final = 15.0
+LOOK_SECONDS: Final = 1.0
+AGAIN_SECONDS: Final = 5.0
+FORGET_SECONDS: Final = 600.0
+AT_ONCE_MAX: Final = 40
+AT_ONCE_EACH: Final = 5  # to one webhook: a slow one must not be in the way of the others
+GONE: Final = 410
+
+
+class Relay:
+    """One life: start, stop. Any number of processes may run one each."""
+
+    def __init__(self, webhooks: Webhooks, outgoing: Outgoing, signer: Signer, clock: Clock, bus: Bus) -> None:
+        self._webhooks = webhooks
+        self._outgoing = outgoing
+        self._signer = signer
+        self._clock = clock
+        self._bus = bus
+        self._rng = new_random()
+        self._tasks = Tasks()
+        self._telling: dict[asyncio.Task[None], str] = {}
+        self._freed = asyncio.Event()
+        self._forget_at = float("-inf")
+        self._loop: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._loop = self._tasks.spawn(self._run())
+
+    async def stop(self) -> None:
+        """What is being told has its time-out to be heard; what is not is taken up by the next."""
+        if self._loop is not None:
+            self._loop.cancel()
+        await asyncio.gather(*filter(None, [self._loop]), *self._telling, return_exceptions=True)
+
+    async def run_once(self) -> int:
+        """Spreads what happened and tells what is due, to its end; returns how many tries it made."""
+        while await self._webhooks.spread():
+            pass
+        tries = 0
+        while begun := await self._begin():
+            tries += begun
+            await asyncio.gather(*self._telling)
+        return tries
+
+    async def _run(self) -> None:
+        while True:
+            pause = LOOK_SECONDS
+            try:
+                await self._webhooks.spread()
+                if await self._begin():
+                    pause = 0.0
+                await self._forget()
+            except Exception as error:
+                self._bus.emit(Trouble("webhooks", f"{type(error).__name__}: {error}"))
+                pause = AGAIN_SECONDS
+            self._freed.clear()
+            if pause:
+                await self._clock.sleep(pause)
+            elif len(self._telling) >= AT_ONCE_MAX:
+                await wait_for_event(self._freed, TIMEOUT_SECONDS)
+
+    async def _begin(self) -> int:
+        """Begins to tell what is due, as much as there is room for."""
+        room = AT_ONCE_MAX - len(self._telling)
+        if room <= 0:
+            return 0
+        each = Counter(self._telling.values())
+        busy = [webhook for webhook, number in each.items() if number >= AT_ONCE_EACH]
+        dues = await self._webhooks.claim(min(room, AT_ONCE_EACH), busy)
+        for due in dues:
+            task = self._tasks.spawn(self._tell(due))
+            self._telling[task] = due.webhook_id
+            task.add_done_callback(self._told)
+        return len(dues)
+
+    def _told(self, task: asyncio.Task[None]) -> None:
+        self._telling.pop(task, None)
+        self._freed.set()
+
+    async def _tell(self, due: Due) -> None:
+        try:
+            told = await self._try(due)
+            if await self._webhooks.settle(due, told):
+                self._bus.emit(Trouble("webhooks", f"{due.webhook_id} takes nothing any more and was disabled"))
+        except BackstayError as error:
+            # Its lease runs out, and it is told again: who has heard it knows it by its name.
+            self._bus.emit(Trouble("webhooks", f"{type(error).__name__}: {error}"))
+
+    async def _try(self, due: Due) -> Told:
+        if due.url is None:
+            return Told(False, error="the webhook is disabled")
+        try:
+            answer = await self._outgoing.post(due.url, due.body, self._headers(due), TIMEOUT_SECONDS)
+        except HandlerError as error:
+            return Told(False, error=one_line(error.message), delay_ms=next_try_ms(due.tries, self._rng))
+        return told_by(answer, due.tries, self._rng, self._clock.now_ms())
+
+    async def knock(self, webhook: Webhook, event_type: str) -> Answer:
+        """Tells a webhook a sample, now and once."""
+        now = self._clock.now_ms()
+        *_, event_id, _, body = telling(webhook.id, webhook.owner, f"evt_{new_id()}", event_type, {"id": "sample"}, now)
+        sample = Due(0, webhook.id, event_id, event_type, body, 1, now, webhook.url, webhook.secret_version, 0)
+        return await self._outgoing.post(webhook.url, body, self._headers(sample), TIMEOUT_SECONDS)
+
+    def _headers(self, due: Due) -> dict[str, str]:
+        """Standard Webhooks: while a secret is being changed, both sign."""
+        versions = [due.secret_version, due.secret_version - 1][: 1 + due.two_secrets]
+        at = datetime.fromtimestamp(self._clock.now_ms() // 1000, UTC)
+        seals = [Seal(self._signer.secret_of(due.webhook_id, version)) for version in versions]
+        return {
+            "webhook-id": due.event_id,
+            "webhook-timestamp": str(int(at.timestamp())),
+            "webhook-signature": " ".join(seal.sign(due.event_id, at, due.body) for seal in seals),
+        }
+
+    async def _forget(self) -> None:
+        if self._clock.monotonic() >= self._forget_at:
+            self._forget_at = self._clock.monotonic() + FORGET_SECONDS
+            await self._webhooks.forget()
+
+
+def told_by(answer: Answer, tries: int, rng: Random, now_ms: int) -> Told:
+    """2xx is heard, and nothing else is: a redirect might lead anywhere."""
+    if 200 <= answer.status <= 299:
+        return Told(True, answer.status)
+    words = f": {answer.text}" if answer.text else ""
+    error = one_line(f"it answered {answer.status}{words}")
+    if answer.status == GONE:
+        return Told(False, GONE, error, gone=True)
+    asked_ms = parse_retry_after(answer.retry_after, now_ms) if answer.retry_after else None
+    return Told(False, answer.status, error, next_try_ms(tries, rng, asked_ms))
+
+
+def next_try_ms(tries: int, rng: Random, asked_ms: int | None = None) -> int | None:
+    """How long until the next try; None when there were enough."""
+    if tries > len(LADDER_SECONDS):
+        return None
+    step_ms = LADDER_SECONDS[tries - 1] * 1_000
+    return max(int(step_ms * rng.uniform(1, 1 + SPREAD)), min(asked_ms or 0, LADDER_SECONDS[-1] * 1_000))
+
+
+@asynccontextmanager
+async def relaying(relay: Relay) -> AsyncIterator[None]:
+    relay.start()
+    try:
+        yield
+    finally:
+        await relay.stop()

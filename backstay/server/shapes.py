@@ -1,0 +1,219 @@
+"""What the API says, as OpenAPI describes it; the JSON itself is made without a detour through models."""
+
+from typing import Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic_core import to_json
+
+from backstay.core.breaker import Breaker
+from backstay.core.errors import ErrorCode
+from backstay.core.ids import job_of, position_of, show_item
+from backstay.core.states import ItemState, JobState
+from backstay.store.listing import ItemRow
+from backstay.store.park import NEVER_MS
+from backstay.store.views import JobView
+
+MOMENT: Final = "milliseconds since 1970, UTC"
+
+
+class ProblemShape(BaseModel):
+    """RFC 9457, with one of the ten codes and what to do about it."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: ErrorCode
+    hint: str
+
+
+def _described(text: str) -> dict[str, Any]:
+    schema = ProblemShape.model_json_schema(ref_template="#/components/schemas/{model}")
+    schema.pop("$defs", None)
+    schema["properties"]["code"] = {"type": "string", "enum": [code.value for code in ErrorCode]}
+    return {"description": text, "content": {"application/problem+json": {"schema": schema}}}
+
+
+PROBLEMS: Final[dict[int | str, dict[str, Any]]] = {
+    400: _described("The request is not valid."),
+    401: _described("No valid key."),
+    403: _described("The key's role does not allow it."),
+    404: _described("There is no such thing, or it is another owner's."),
+    422: _described("The request is not valid."),
+    429: _described("Too many requests; Retry-After says when to come again."),
+    503: _described("The database does not answer."),
+}
+CHANGES: Final[dict[int | str, dict[str, Any]]] = {
+    409: _described("Not possible in the present state."),
+    412: _described("Changed since it was seen."),
+}
+
+
+class JobShape(BaseModel):
+    """All moments are milliseconds since 1970, UTC."""
+
+    id: str = Field(examples=["12"])
+    handler: str
+    state: JobState
+    stop_reason: str | None = Field(description="why it takes no more work although items are left")
+    label: str | None
+    priority: int
+    retry: str | None
+    delivery: str | None
+    idempotency_key: str | None
+    sealed: bool = Field(description="whether all its items are in")
+    total: int
+    done: int
+    processing: int
+    succeeded: int
+    failed: int
+    skipped: int
+    cancelled: int
+    repeats: int = Field(description="calls that may have been paid twice")
+    created_at: int
+    started_at: int | None
+    finished_at: int | None
+    timeout_at: int
+    deadline_at: int | None
+    budget_micros: int | None
+    spent_micros: int
+    reserved_micros: int
+    unknown_micros: int
+    short: bool = Field(description="the next item does not fit under the budget")
+    input_tokens: int
+    output_tokens: int
+
+
+class ItemShape(BaseModel):
+    """All moments are milliseconds since 1970, UTC."""
+
+    id: str = Field(examples=["12-345"])
+    job: str
+    position: int
+    handler: str
+    state: ItemState
+    attempts: int
+    repeats: int
+    progress: int = Field(description="per cent")
+    error_code: ErrorCode | None
+    message: str | None = Field(description="what the last attempt said")
+    created_at: int
+    queued_at: int
+    last_attempt_at: int | None
+    finished_at: int | None
+    timed_out_at: int | None
+    deadline_at: int | None
+    due_at: int | None
+    provider_task_id: str | None
+
+
+class PageShape(BaseModel):
+    """A page may be short, even empty, and still have a next one."""
+
+    has_more: bool
+    next_cursor: str | None
+
+
+class JobPage(PageShape):
+    data: list[JobShape]
+
+
+class ItemPage(PageShape):
+    data: list[ItemShape]
+
+
+class ProviderShape(BaseModel):
+    provider: str
+    state: str = Field(description="closed, open, half_open or held")
+    since_at: int | None
+    until_at: int | None
+    reason: str
+
+
+class Strict(BaseModel):
+    """What comes in: a field that nobody knows is a mistake."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+def job_object(view: JobView) -> dict[str, Any]:
+    return {
+        "id": str(view.id),
+        "handler": view.handler,
+        "state": view.state,
+        "stop_reason": view.stop_reason,
+        "label": view.label,
+        "priority": view.priority,
+        "retry": view.retry,
+        "delivery": view.delivery,
+        "idempotency_key": view.idempotency_key,
+        "sealed": view.sealed,
+        "total": view.total,
+        "done": view.done,
+        "processing": view.processing,
+        "succeeded": view.succeeded,
+        "failed": view.failed,
+        "skipped": view.skipped,
+        "cancelled": view.cancelled,
+        "repeats": view.repeats,
+        **_moments_and_money(view),
+    }
+
+
+def _moments_and_money(view: JobView) -> dict[str, Any]:
+    return {
+        "created_at": view.created_at,
+        "started_at": view.started_at,
+        "finished_at": view.finished_at,
+        "timeout_at": view.timeout_at,
+        "deadline_at": view.deadline_at,
+        "budget_micros": view.budget_micros,
+        "spent_micros": view.spent_micros,
+        "reserved_micros": view.reserved_micros,
+        "unknown_micros": view.unknown_micros,
+        "short": view.short,
+        "input_tokens": view.input_tokens,
+        "output_tokens": view.output_tokens,
+    }
+
+
+def item_object(row: ItemRow) -> dict[str, Any]:
+    return {
+        "id": show_item(row.id),
+        "job": str(job_of(row.id)),
+        "position": position_of(row.id),
+        "handler": row.handler,
+        "state": row.state,
+        "attempts": row.attempt_count,
+        "repeats": row.repeats,
+        "progress": row.progress,
+        "error_code": row.error_code,
+        "message": row.message,
+        "created_at": row.created_at,
+        "queued_at": row.queued_at,
+        "last_attempt_at": row.last_attempt_at,
+        "finished_at": row.finished_at,
+        "timed_out_at": row.timed_out_at,
+        "deadline_at": row.deadline_at,
+        # A paused job's items are moved out of the way by a due time that never comes.
+        "due_at": row.due_at if row.due_at is None or row.due_at < NEVER_MS else None,
+        "provider_task_id": row.provider_task_id,
+    }
+
+
+def job_bytes(view: JobView) -> bytes:
+    return to_json(job_object(view))
+
+
+def item_bytes(row: ItemRow) -> bytes:
+    return to_json(item_object(row))
+
+
+def provider_object(breaker: Breaker) -> dict[str, Any]:
+    return {
+        "provider": breaker.provider,
+        "state": breaker.state,
+        "since_at": breaker.since_at,
+        "until_at": breaker.until_at,
+        "reason": breaker.reason,
+    }

@@ -1,0 +1,175 @@
+"""Files that come in as multipart forms: streamed into the artifacts, in constant memory, refused as early as can be.
+
+    received = await receive(
+        request, service.artifacts, fields={"purpose"}, bytes_max=settings.upload_max_bytes, begin=begin
+    )
+
+`begin(head)` is called once, when the file starts, with the fields that came before it (OpenAI's client sends them all
+before). It may raise a Problem, and returns None or an async `watch(chunk)`, which sees the file's bytes in order, in
+pieces of about 256 KiB, before they are written. The watch may raise a Problem too, and may hand its work to a thread.
+What comes back is complete and written: `received.blob` is its name among the artifacts, `received.fields` are all
+fields, before and after the file. Whatever is raised, by whomever, nothing is left behind. Who finds
+afterwards that it does not want the file says `artifacts.delete(received.blob)`.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from fastapi import Request
+from python_multipart.multipart import parse_options_header
+from starlette.requests import ClientDisconnect
+
+from backstay.artifacts import Artifacts
+from backstay.clock import new_id
+from backstay.core.errors import FilesUnreachable
+from backstay.server.form import Form, Head, broken_off
+from backstay.server.problems import Problem
+
+FORM_BYTES_MAX: Final = 1 << 20  # all that is not the file: fields, headers, and what stands before and behind
+PIECE_BYTES: Final = 256 << 10
+SILENCE_SECONDS: Final = 60.0  # a sender who is quiet for longer has gone
+
+Watch = Callable[[bytes], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A file that is written, under `blob`, with all that came with it."""
+
+    blob: str
+    filename: str
+    content_type: str
+    bytes: int
+    sha256: str
+    fields: Mapping[str, str]
+
+
+async def receive(
+    request: Request,
+    artifacts: Artifacts,
+    *,
+    fields: Collection[str],
+    bytes_max: int,
+    begin: Callable[[Head], Watch | None] | None = None,
+    line_bytes_max: int | None = None,
+    file_field: str = "file",
+    blob: str | None = None,
+) -> Received:
+    """Takes in a form with exactly one file, and of `fields` what is there; any other field is refused."""
+    form = Form(_boundary(request, bytes_max), fields, file_field)
+    body = _Body(request, form, bytes_max)
+    blob = blob or f"files/{new_id()}"
+    try:
+        while form.head is None and await body.advance():
+            pass
+        if form.head is None:
+            raise Problem(400, f"the form has no file: {file_field!r} is missing", param=file_field)
+        digest = hashlib.sha256()
+        watches = [] if line_bytes_max is None else [_line_watch(line_bytes_max)]
+        watch = begin(form.head) if begin else None
+        size = await artifacts.put(blob, _watched(body, digest.update, [*watches, *([watch] if watch else [])]))
+        while await body.advance():
+            pass
+        form.check_whole()
+    except BaseException as error:
+        with suppress(FilesUnreachable):  # what was wrong is the better answer
+            await artifacts.delete(blob)
+        if isinstance(error, Problem):
+            error.lingers = not body.ended  # or the sender would have to send all the rest first
+        raise
+    head = form.head
+    return Received(blob, head.filename, head.content_type, size, digest.hexdigest(), dict(form.fields))
+
+
+def _boundary(request: Request, bytes_max: int) -> bytes:
+    """What can be refused by the headers alone, before a byte of the body is read."""
+    kind, options = parse_options_header(request.headers.get("content-type", ""))
+    if kind != b"multipart/form-data" or not options.get(b"boundary"):
+        hint = "send multipart/form-data with a boundary"
+        raise Problem(415, "the file must come as a multipart form", hint=hint, lingers=True)
+    if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
+        raise Problem(415, "a compressed body is not taken", hint="send it without Content-Encoding", lingers=True)
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared) > bytes_max + FORM_BYTES_MAX:
+        raise _too_large(bytes_max)
+    return options[b"boundary"]
+
+
+def _too_large(bytes_max: int) -> Problem:
+    hint = "split it, or set BACKSTAY_UPLOAD_MAX_BYTES higher"
+    return Problem(413, f"the file has more than {bytes_max} bytes", hint=hint, param="file", lingers=True)
+
+
+async def _watched(body: "_Body", see: Callable[[bytes], None], watches: list[Watch]) -> AsyncIterator[bytes]:
+    """The file's bytes in pieces of a good size, each seen by every watch before it goes on."""
+    form = body.form
+    while form.waiting_bytes or not form.file_ended:
+        while form.waiting_bytes < PIECE_BYTES and not form.file_ended:
+            if not await body.advance():
+                raise broken_off()
+        piece = form.take()
+        see(piece)
+        for watch in watches:
+            await watch(piece)
+        yield piece
+
+
+def _line_watch(line_bytes_max: int) -> Watch:
+    """Bounds a line of the file: who reads lines must hold one of them."""
+    open_bytes = 0
+
+    async def watch(piece: bytes) -> None:
+        nonlocal open_bytes
+        lengths = [len(line) for line in piece.split(b"\n")] if open_bytes + len(piece) > line_bytes_max else []
+        if lengths and max(lengths[0] + open_bytes, *lengths) > line_bytes_max:
+            raise Problem(413, f"a line has more than {line_bytes_max} bytes", param="file")
+        last = piece.rfind(b"\n")
+        open_bytes = open_bytes + len(piece) if last < 0 else len(piece) - last - 1
+
+    return watch
+
+
+class _Body:
+    """The request's body as it is fed to the form, with its bounds."""
+
+    def __init__(self, request: Request, form: Form, bytes_max: int) -> None:
+        self.form = form
+        self._chunks = request.stream()
+        self._bytes_max = bytes_max
+        self._seen_bytes = 0
+        self.ended = False
+
+    async def advance(self) -> bool:
+        """Feeds one more chunk of what comes in; False at the end of it."""
+        chunk = await self._next()
+        if not chunk:
+            return False
+        self._seen_bytes += len(chunk)
+        self.form.feed(chunk)
+        if self.form.file_bytes > self._bytes_max:
+            raise _too_large(self._bytes_max)
+        if self._seen_bytes - self.form.file_bytes > FORM_BYTES_MAX:
+            raise Problem(413, f"the form has more than {FORM_BYTES_MAX} bytes besides its file")
+        return True
+
+    async def _next(self) -> bytes:
+        """The next bytes; none at the end, whoever asks however often."""
+        try:
+            async with asyncio.timeout(SILENCE_SECONDS):
+                while not self.ended:
+                    chunk = await anext(self._chunks, None)
+                    self.ended = chunk is None
+                    if chunk:
+                        return chunk
+        except TimeoutError:
+            raise Problem(408, "nothing came for too long", hint="send it again") from None
+        except ClientDisconnect:
+            raise broken_off() from None
+        return b""
+
+
+__all__ = ["Head", "Received", "Watch", "receive"]

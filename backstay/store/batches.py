@@ -1,0 +1,257 @@
+"""Batches: jobs as OpenAI's clients see them, from the file of requests to the files of results."""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from backstay.core.errors import NotFound
+from backstay.core.ids import POSITIONS_MAX, item_range
+from backstay.core.states import JOB_ENDED, JobState
+from backstay.store.files import INPUT, LATEST, NewFile, may_be_id
+from backstay.store.queries import Ask, Row, Script, one
+from backstay.store.result_views import ResultRow
+
+if TYPE_CHECKING:
+    from backstay.store.store import Database
+
+ROWS: Final = 1_000
+SETTLED_MS: Final = 3_600_000  # no transaction takes so long
+MODELS_MAX: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class NewBatch:
+    id: str
+    owner: str
+    endpoint: str
+    input_file_id: str
+    completion_window: str
+    window_ms: int
+    metadata: str | None
+    output_seconds: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A batch and what its job has come to; the job's part is None as long as there is no job."""
+
+    id: str
+    owner: str
+    job_id: int | None
+    status: str
+    endpoint: str
+    input_file_id: str
+    completion_window: str
+    metadata: str | None
+    model: str | None
+    errors: str | None
+    output_file_id: str | None
+    error_file_id: str | None
+    created_at: int
+    expires_at: int
+    output_seconds: int | None
+    in_progress_at: int | None
+    finalizing_at: int | None
+    completed_at: int | None
+    failed_at: int | None
+    expired_at: int | None
+    cancelling_at: int | None
+    cancelled_at: int | None
+    requests: int
+    adopted: int
+    now: int
+    job_state: str | None
+    sealed: int | None
+    total: int | None
+    succeeded: int | None
+    failed: int | None
+    cancelled: int | None
+    input_tokens: int | None
+    output_tokens: int | None
+
+    @property
+    def job_ended(self) -> bool:
+        """A job that was deleted has ended, too."""
+        return self.job_id is not None and (self.job_state is None or JobState(self.job_state) in JOB_ENDED)
+
+
+class Adoptable(NamedTuple):
+    """A run that is no batch yet, with its first request as it is stored."""
+
+    job_id: int
+    created_at: int
+    ends_at: int
+    label: str | None
+    first: str
+
+
+class JobsPage(NamedTuple):
+    """Some jobs of an owner: the runs among them that are no batch yet, and where the next page begins, if any.
+
+    Up to `settled` nothing can change any more: the transactions of those days have ended.
+    """
+
+    runs: list[Adoptable]
+    settled: int
+    next: int | None
+
+
+class Adopted(NamedTuple):
+    """What a run is as a batch."""
+
+    batch_id: str
+    run: Adoptable
+    file_id: str
+    filename: str
+    endpoint: str
+    model: str | None
+
+    def row(self) -> Row:
+        span = f"{(self.run.ends_at - self.run.created_at) // 3_600_000}h"
+        named = (self.batch_id, self.run.job_id, self.file_id, self.endpoint, span, self.model)
+        return (*named, self.run.created_at, self.run.ends_at)
+
+
+class EndedRow(NamedTuple):
+    row: ResultRow
+    expired: bool  # by the deadline
+
+
+class Batches:
+    def __init__(self, database: "Database") -> None:
+        self._db = database
+
+    async def create(self, new: NewBatch, replay_ms: int | None) -> tuple[str, bool]:
+        """Writes it down, or finds the same one of the last `replay_ms`; its id, and whether it is new."""
+        return await self._db.write(lambda: _create(new, replay_ms))
+
+    async def get(self, batch_id: str, owner: str) -> Batch:
+        rows = await self._db.read(one("batch", {"id": batch_id, "owner": owner})) if may_be_id(batch_id) else []
+        if not rows:
+            raise missing(batch_id)
+        return Batch(*rows[0])
+
+    async def page(self, owner: str, after: str | None, n: int) -> list[Batch]:
+        place = LATEST
+        if after is not None:
+            rows = await self._db.read(one("batch_place", {"id": after, "owner": owner})) if may_be_id(after) else []
+            if not rows:
+                raise missing(after)
+            place = (rows[0][0], rows[0][1])
+        values = {"owner": owner, "created_at": place[0], "id": place[1], "n": n}
+        return [Batch(*row) for row in await self._db.read(one("batches_page", values))]
+
+    async def cancel(self, batch_id: str, owner: str) -> bool:
+        return bool(await self._db.write(one("cancel_batch", {"id": batch_id, "owner": owner})))
+
+    # moving on
+
+    async def claim(self, lease_ms: int) -> tuple[str, str] | None:
+        """One that can be moved on, and its owner; it is nobody else's until the lease is over."""
+        rows = await self._db.write(one("claim_batch", {"lease_ms": lease_ms}))
+        return (rows[0][0], rows[0][1]) if rows else None
+
+    async def extend(self, batch_id: str, lease_ms: int) -> None:
+        await self._db.write(one("extend_batch", {"id": batch_id, "lease_ms": lease_ms}))
+
+    async def release(self, batch_id: str, delay_ms: int = 0) -> None:
+        await self._db.write(one("release_batch", {"id": batch_id, "delay_ms": delay_ms}))
+
+    async def begin(self, batch_id: str, requests: int, model: str | None) -> bool:
+        values = {"id": batch_id, "requests": requests, "model": model}
+        return bool(await self._db.write(one("begin_batch", values)))
+
+    async def fail(self, batch_id: str, errors: str) -> bool:
+        return bool(await self._db.write(one("fail_batch", {"id": batch_id, "errors": errors})))
+
+    async def attach(self, batch_id: str, job_id: int) -> str:
+        """Tells which job it is; the status that it has by now."""
+        rows = await self._db.write(one("attach_job", {"id": batch_id, "job_id": job_id}))
+        return str(rows[0][0])
+
+    async def finalize(self, batch_id: str) -> bool:
+        return bool(await self._db.write(one("finalize_batch", {"id": batch_id})))
+
+    async def end(self, batch: Batch, status: str, output: NewFile | None, errors: NewFile | None) -> bool:
+        """The last step, with its files. False: somebody else has taken it."""
+        return await self._db.write(lambda: _end(batch, status, output, errors))
+
+    async def any_expired(self, job_id: int) -> bool:
+        first, after = item_range(job_id)
+        return bool(await self._db.read(one("any_expired", {"first": first, "after": after})))
+
+    # what is in it
+
+    async def results(self, job_id: int, ok: bool) -> AsyncIterator[list[EndedRow]]:
+        """The items of a job that succeeded, or those that ended otherwise, in order, a page at a time. The caller
+        knows that the job is his."""
+        first, after = item_range(job_id)
+        cursor = first - 1
+        name = "batch_output" if ok else "batch_errors"
+        while rows := await self._db.read(one(name, {"cursor": cursor, "after": after, "n": ROWS})):
+            yield [EndedRow(ResultRow(*row[:-1]), bool(row[-1])) for row in rows]
+            cursor = rows[-1][0]
+
+    async def requests(self, job_id: int) -> AsyncIterator[list[str]]:
+        """What the items of a job ask, as it is stored, a page at a time."""
+        first, after = item_range(job_id)
+        cursor = first - 1
+        while rows := await self._db.read(one("batch_requests", {"cursor": cursor, "after": after, "n": ROWS})):
+            yield [row[1] for row in rows]
+            cursor = rows[-1][0]
+
+    async def models(self, owner: str) -> list[str]:
+        return [row[0] for row in await self._db.read(one("models_seen", {"owner": owner, "n": MODELS_MAX}))]
+
+    # runs that were started elsewhere
+
+    async def adoptable(self, owner: str, after: int) -> JobsPage:
+        values = {"owner": owner, "after": after, "n": ROWS, "items_max": POSITIONS_MAX}
+        rows = await self._db.read(one("jobs_to_adopt", values))
+        settled = max((row[0] for row in rows if row[1] < row[4] - SETTLED_MS), default=after)
+        runs = [Adoptable(row[0], row[1], row[2], row[3], row[5]) for row in rows if row[5] is not None]
+        return JobsPage(runs, settled, rows[-1][0] if len(rows) == ROWS else None)
+
+    async def adopt(self, owner: str, runs: Sequence[Adopted]) -> None:
+        if runs:
+            await self._db.write(lambda: _adopt(owner, runs))
+
+
+def _create(new: NewBatch, replay_ms: int | None) -> Script[tuple[str, bool]]:
+    values = asdict(new)
+    if replay_ms is not None:
+        yield Ask("lock_input", values)
+        same = yield Ask("same_batch", {**values, "age_ms": replay_ms})
+        if same:
+            return str(same[0][0]), False
+    added = yield Ask("add_batch", values)
+    return new.id, bool(added)
+
+
+def _end(batch: Batch, status: str, output: NewFile | None, errors: NewFile | None) -> Script[bool]:
+    values: dict[str, Any] = {
+        "id": batch.id,
+        "status": status,
+        "output_file_id": output and output.id,
+        "error_file_id": errors and errors.id,
+    }
+    rows: list[Row] = yield Ask("end_batch", values)
+    if not rows:
+        return False
+    for file in (output, errors):
+        if file is not None:
+            yield Ask("add_file", file.values())
+    return True
+
+
+def _adopt(owner: str, runs: Sequence[Adopted]) -> Script[None]:
+    taken = {row[0] for row in (yield Ask("adopt", {"owner": owner}, [adopted.row() for adopted in runs]))}
+    for adopted in runs:
+        job_id = adopted.run.job_id
+        if job_id in taken:  # else another process has adopted it in this moment
+            made = NewFile(adopted.file_id, owner, adopted.filename, "batch", 0, job_id=job_id, part=INPUT)
+            yield Ask("add_file", made.values())
+
+
+def missing(batch_id: str) -> NotFound:
+    return NotFound(f"No batch found with id '{batch_id[:100]}'.")

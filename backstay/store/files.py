@@ -1,0 +1,112 @@
+"""Files: what was uploaded, and what batches and jobs are read as. The bytes are among the artifacts."""
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from backstay.core.errors import NotFound
+from backstay.store.queries import one
+
+if TYPE_CHECKING:
+    from backstay.store.store import Database
+
+LATEST: Final = ((1 << 62), "~")  # behind every file there is
+EARLIEST: Final = (-1, "")
+BLOBS_MAX: Final = 100
+
+INPUT: Final = "input"
+OUTPUT: Final = "output"
+ERRORS: Final = "errors"
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """`blob` names its bytes among the artifacts; without one it is a part of a job: input, output or errors."""
+
+    id: str
+    owner: str
+    filename: str
+    purpose: str
+    bytes: int
+    created_at: int
+    expires_at: int | None
+    blob: str | None
+    job_id: int | None
+    part: str | None
+    survey: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class NewFile:
+    id: str
+    owner: str
+    filename: str
+    purpose: str
+    bytes: int
+    lives_ms: int | None = None
+    blob: str | None = None
+    job_id: int | None = None
+    part: str | None = None
+    survey: dict[str, Any] | None = None
+
+    def values(self) -> dict[str, Any]:
+        values = {name: getattr(self, name) for name in NewFile.__slots__}
+        return {**values, "survey": None if self.survey is None else json.dumps(self.survey)}
+
+
+class Files:
+    def __init__(self, database: "Database") -> None:
+        self._db = database
+
+    async def add(self, file: NewFile) -> bool:
+        """Whether it is new: with the same id again nothing changes."""
+        return bool(await self._db.write(one("add_file", file.values())))
+
+    async def find(self, file_id: str, owner: str) -> File | None:
+        if not may_be_id(file_id):
+            return None
+        rows = await self._db.read(one("file", {"id": file_id, "owner": owner}))
+        return File(*rows[0]) if rows else None
+
+    async def get(self, file_id: str, owner: str) -> File:
+        found = await self.find(file_id, owner)
+        if found is None:
+            raise _missing(file_id)
+        return found
+
+    async def page(self, owner: str, after: str | None, n: int, oldest: bool, purpose: str | None) -> list[File]:
+        place = EARLIEST if oldest else LATEST
+        if after is not None:
+            if not may_be_id(after):
+                raise _missing(after)
+            rows = await self._db.read(one("file_place", {"id": after, "owner": owner}))
+            if not rows:
+                raise _missing(after)
+            place = (rows[0][0], rows[0][1])
+        values = {"owner": owner, "created_at": place[0], "id": place[1], "purpose": purpose, "n": n}
+        rows = await self._db.read(one("files_oldest" if oldest else "files_newest", values))
+        return [File(*row) for row in rows]
+
+    async def delete(self, file_id: str, owner: str) -> None:
+        values = {"id": file_id, "owner": owner}
+        if not may_be_id(file_id) or not await self._db.write(one("delete_file", values)):
+            raise _missing(file_id)
+
+    async def idle_blobs(self) -> list[tuple[str, str]]:
+        """Files whose bytes nobody may read any more: (id, name among the artifacts)."""
+        return [(row[0], row[1]) for row in await self._db.read(one("idle_blobs", {"n": BLOBS_MAX}))]
+
+    async def forget_blob(self, file_id: str) -> None:
+        await self._db.write(one("forget_blob", {"id": file_id}))
+
+    async def count_bytes(self, file_id: str, size: int) -> None:
+        await self._db.write(one("count_bytes", {"id": file_id, "bytes": size}))
+
+
+def may_be_id(text: str) -> bool:
+    """PostgreSQL does not even look for what no text of its own can be."""
+    return text.isascii() and text.isprintable()
+
+
+def _missing(file_id: str) -> NotFound:
+    return NotFound(f"No such File object: {file_id[:100]}")

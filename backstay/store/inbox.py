@@ -1,0 +1,117 @@
+"""The inbox: what remote workers said, kept before it is acted on, so that early, twice and late lose nothing."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from backstay.core.callbacks import Callback, Kind, Said, digest_of, name_task, result_of
+from backstay.core.errors import NotAllowed, NotFound
+from backstay.core.ids import show_item
+from backstay.core.models import Attempt
+from backstay.core.states import TERMINAL, ItemState
+from backstay.store.queries import Ask, Script, one
+from backstay.store.settle import write_attempts
+
+if TYPE_CHECKING:
+    from backstay.store.store import Database
+
+MESSAGES_MAX: Final = 100  # about one item
+BODY_MAX: Final = 64 << 20  # characters read at once
+LAST_ID: Final = (1 << 63) - 1
+
+
+class Received(NamedTuple):
+    late: bool  # the item had ended, or its deadline had passed
+    repeated: bool  # it was said before, word for word
+
+
+class LateResult(NamedTuple):
+    number: int
+    item_id: int
+    received_at: int
+    accepted_at: int | None
+    accepted_by: str | None
+    item_state: str
+    deadline_at: int | None
+    body: str | None  # of one alone; lists go without
+
+
+class Inbox:
+    def __init__(self, database: "Database") -> None:
+        self._db = database
+
+    async def receive(self, item_id: int, fence: int, callback: Callback) -> Received:
+        return await self._db.write(lambda: _receive(item_id, fence, callback))
+
+    async def finals(self, items: Sequence[int]) -> list[Said]:
+        """What was said in time about the end of these items, in the order it came."""
+        return [Said(*row) for row in await self._db.read(one("finals", batch=[(item,) for item in items]))]
+
+    async def bodies(self, said: Sequence[Said]) -> dict[int, str]:
+        """The texts of some messages, by their numbers: as many as can be held at once."""
+        wanted: list[tuple[int]] = []
+        characters = 0
+        for each in said:
+            characters += each.length
+            if wanted and characters > BODY_MAX:
+                break
+            wanted.append((each.number,))
+        return {row[0]: row[1] for row in await self._db.read(one("inbox_bodies", batch=wanted))} if wanted else {}
+
+    async def late(self, owner: str, before: int | None, n: int) -> list[LateResult]:
+        values = {"owner": owner, "before": LAST_ID if before is None else before, "n": n}
+        return [LateResult(*row) for row in await self._db.read(one("late_page", values))]
+
+    async def late_result(self, number: int, owner: str) -> LateResult:
+        rows = await self._db.read(one("late_result", {"number": number, "owner": owner}))
+        if not rows:
+            raise _none(number)
+        return LateResult(*rows[0])
+
+    async def accept(self, number: int, owner: str, by: str) -> LateResult:
+        """A person lets a late result count. Twice has the effect of once."""
+        await self._db.write(lambda: _accept(number, owner, by))
+        return await self.late_result(number, owner)
+
+
+def _receive(item_id: int, fence: int, callback: Callback) -> Script[Received]:
+    found = yield Ask("callback_item", {"item_id": item_id})
+    if not found:
+        raise NotFound(f"no item {show_item(item_id)}")
+    state, too_late, owner = found[0]
+    late = state in TERMINAL or bool(too_late)
+    [(messages,)] = yield Ask("count_inbox", {"item_id": item_id})
+    values = {"owner": owner, "item_id": item_id, "fence": fence, "kind": callback.kind.value, "is_late": int(late)}
+    if messages >= MESSAGES_MAX:
+        raise NotAllowed(f"there were {MESSAGES_MAX} messages about item {show_item(item_id)} already")
+    added = yield Ask("add_inbox", {**values, "body": callback.body, "digest": digest_of(callback, fence)})
+    if added and not late:
+        if callback.progress is not None:
+            task = name_task(item_id, fence)
+            yield Ask("show_progress", {"item_id": item_id, "progress": callback.progress, "task": task})
+        if callback.kind is not Kind.PROGRESS:
+            yield Ask("hurry_item", {"item_id": item_id})
+    return Received(late, not added)
+
+
+def _accept(number: int, owner: str, by: str) -> Script[None]:
+    found = yield Ask("late_result", {"number": number, "owner": owner})
+    if not found:
+        raise _none(number)
+    late = LateResult(*found[0])
+    if late.accepted_at is not None:
+        return
+    rows = yield Ask("accept_item", {"item_id": late.item_id})
+    if not rows:
+        item = show_item(late.item_id)
+        raise NotAllowed(f"item {item} is {late.item_state}: only a failed item takes a late result")
+    item_id, job_id, fence, number_of_try, started_at, now = rows[0]
+    told = (None, None, None, result_of(late.body or ""), None, None, None)
+    attempt = Attempt(item_id, fence, number_of_try, ItemState.SUCCEEDED, started_at or now, now, *told)
+    yield from write_attempts([attempt])
+    yield Ask("accept_in_job", {"job_id": job_id})
+    yield Ask("write_events", batch=[(f"item:{item_id}", "late_accepted", f"its late result counts, says {by}")])
+    yield Ask("accept_inbox", {"number": number, "accepted_by": by})
+
+
+def _none(number: int) -> NotFound:
+    return NotFound(f"no late result {number}")

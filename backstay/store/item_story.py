@@ -1,0 +1,70 @@
+"""What happened to one item, and why it is not running now: for the command, the page and the API alike."""
+
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from backstay.core.reasons import Reason, Standing, why_not_running
+from backstay.store.park import NEVER_MS
+from backstay.store.views import AttemptView, EventView, ItemView, WorkerView
+
+if TYPE_CHECKING:
+    from backstay.store.store import Store
+
+
+class Shown(NamedTuple):
+    view: ItemView
+    attempts: list[AttemptView]
+    events: list[EventView]
+    reasons: list[Reason]
+
+
+class Moment(NamedTuple):
+    """A line of a timeline."""
+
+    at: int
+    what: str
+    detail: str | None
+
+
+async def look(store: "Store", item_id: int, owner: str, lease_ms: int) -> Shown:
+    views = store.views
+    view = unparked(await views.item(item_id, owner))
+    attempts = await views.attempts(item_id)
+    workers = await views.workers()
+    live = sum(view.handler in worker.handlers and worker.alive(lease_ms) for worker in workers)
+    breaker = (await store.holds()).providers.get(provider_of(view.handler, workers))
+    ahead = await views.ahead(item_id) if view.state == "queued" else 0
+    is_request = view.handler in dict(await store.endpoints(open_only=False))
+    standing = _standing(view, attempts, breaker=breaker, live_workers=live, ahead=ahead, is_request=is_request)
+    return Shown(view, attempts, await views.events(f"item:{item_id}"), why_not_running(standing))
+
+
+def unparked(view: ItemView) -> ItemView:
+    """The due time of a paused job's item that was moved out of the claim's way is no time to show."""
+    return view if view.due_at is None or view.due_at < NEVER_MS else replace(view, due_at=None)
+
+
+def provider_of(handler: str, workers: list[WorkerView]) -> str:
+    """The provider behind a handler, as the workers that run it say; without any, it has the handler's name."""
+    told = (worker.providers[handler] for worker in workers if handler in worker.providers)
+    return next(told, handler)
+
+
+def _standing(view: ItemView, attempts: list[AttemptView], **around: Any) -> Standing:
+    """The item's row, as far as it has a say, with what is around it."""
+    own = {field.name: getattr(view, field.name) for field in fields(Standing) if field.name in view.__slots__}
+    return Standing(**own, last_message=attempts[-1].message if attempts else None, **around)
+
+
+def timeline(view: ItemView, attempts: list[AttemptView], events: list[EventView]) -> list[Moment]:
+    """The item's submission, tries and rare acts in the order of time."""
+    moments = [Moment(view.created_at, "submitted", None)]
+    for attempt in attempts:
+        status = None if attempt.provider_status is None else f"provider status {attempt.provider_status}"
+        took = f"{(attempt.ended_at - attempt.started_at) / 1000:.3f} s"
+        detail = ", ".join(part for part in (took, status, attempt.error_code, attempt.message) if part)
+        # An item that time ended before its first try has an attempt without a time.
+        at = attempt.ended_at or view.finished_at or view.created_at
+        moments.append(Moment(at, f"attempt {attempt.number} ended: {attempt.outcome}", detail))
+    moments += [Moment(event.at, event.act, event.detail) for event in events]
+    return sorted(moments, key=lambda moment: moment.at)

@@ -1,0 +1,162 @@
+"""Pages of jobs and items for the API: filters, cursors, and a bound on the rows that one page looks at."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from backstay.core.errors import NotFound
+from backstay.core.ids import POSITIONS_MAX, item_range, show_item
+from backstay.core.states import ItemState
+from backstay.store.queries import Ask, Row, Script, one
+from backstay.store.views import LAST_ID, Backlog, JobView, job_view
+
+if TYPE_CHECKING:
+    from backstay.store.store import Database
+
+JOBS_LOOKED_MAX: Final = 2_000  # by one page
+ITEMS_LOOKED_MAX: Final = 10_000
+RECENT_JOBS: Final = 100
+
+# Which of a job's counters tells that there is none of a state.
+_COUNTERS: Final = (None, "processing", "succeeded", "failed", "skipped", "cancelled")
+
+
+class ItemRow(NamedTuple):
+    """An item as lists show it, without its bodies."""
+
+    id: int
+    fence: int
+    handler: str
+    state: str
+    attempt_count: int
+    repeats: int
+    progress: int
+    error_code: str | None
+    created_at: int
+    queued_at: int
+    last_attempt_at: int | None
+    finished_at: int | None
+    timed_out_at: int | None
+    deadline_at: int | None
+    due_at: int | None
+    provider_task_id: str | None
+    message: str | None = None
+
+
+class JobFilter(NamedTuple):
+    state: str | None = None
+    handler: str | None = None
+
+
+class ItemFilter(NamedTuple):
+    """Positions count from 0; `position_to` is the last one that is wanted."""
+
+    state: str | None = None
+    error_code: str | None = None
+    position_from: int = 0
+    position_to: int = POSITIONS_MAX - 1
+
+
+class Recent(NamedTuple):
+    """What became of the items of the last jobs."""
+
+    jobs: int
+    total: int
+    succeeded: int
+    failed: int
+    skipped: int
+    cancelled: int
+    repeats: int
+    spent_micros: int
+    unknown_micros: int
+
+
+class Bodies(NamedTuple):
+    payload: str | None
+    result: str | None
+
+
+class Listing:
+    """A page may be short, even empty, and still have a next one: it has looked at as many rows as it may."""
+
+    def __init__(self, database: "Database") -> None:
+        self._db = database
+
+    async def jobs(self, owner: str, wanted: JobFilter, before: int | None, n: int) -> tuple[list[JobView], int | None]:
+        """Newest first, and before which id the next page begins."""
+        start = LAST_ID if before is None else before
+        return await self._db.read(lambda: _jobs(owner, wanted, start, n))
+
+    async def items(
+        self, job_id: int, owner: str, wanted: ItemFilter, after: int | None, n: int
+    ) -> tuple[list[ItemRow], int | None]:
+        """In the order of submit, and after which id the next page begins."""
+        return await self._db.read(lambda: _items(job_id, owner, wanted, after, n))
+
+    async def item(self, item_id: int, owner: str) -> ItemRow:
+        rows = await self._db.read(one("item_shown", {"item_id": item_id, "owner": owner}))
+        if not rows:
+            raise NotFound(f"no item {show_item(item_id)}")
+        return ItemRow._make(rows[0])
+
+    async def bodies(self, item_id: int, owner: str) -> Bodies:
+        rows = await self._db.read(one("item_bodies", {"item_id": item_id, "owner": owner}))
+        if not rows:
+            raise NotFound(f"no item {show_item(item_id)}")
+        return Bodies(*rows[0])
+
+    async def results(self, cursor: int, after: int, n: int) -> list[Any]:
+        """Ended items behind a cursor, as `ResultRow` has them; the caller knows that the job is his."""
+        return await self._db.read(one("results_page", {"cursor": cursor, "after": after, "n": n}))
+
+    async def backlog(self, owner: str) -> list[Backlog]:
+        return [Backlog(*row) for row in await self._db.read(one("backlog_of", {"owner": owner}))]
+
+    async def recent(self, owner: str) -> Recent:
+        values = {"owner": owner, "before": LAST_ID, "n": RECENT_JOBS}
+        return Recent(*(await self._db.read(one("recent_jobs_of", values)))[0])
+
+
+def _jobs(owner: str, wanted: JobFilter, before: int, n: int) -> Script[tuple[list[JobView], int | None]]:
+    place = {"owner": owner, "before": before}
+    if wanted == JobFilter():
+        rows = yield Ask("jobs_page", {**place, "n": n + 1})
+        return [job_view(row) for row in rows[:n]], rows[n - 1][0] if len(rows) > n else None
+    rows = yield Ask("jobs_chosen", {**place, **wanted._asdict(), "looked": JOBS_LOOKED_MAX, "n": n})
+    found = [job_view(row) for row in rows]
+    if len(found) == n:
+        return found, found[-1].id
+    last, looked = (yield Ask("jobs_looked", {**place, "looked": JOBS_LOOKED_MAX}))[0]
+    return found, last if looked == JOBS_LOOKED_MAX else None
+
+
+def _items(
+    job_id: int, owner: str, wanted: ItemFilter, after: int | None, n: int
+) -> Script[tuple[list[ItemRow], int | None]]:
+    counted = yield Ask("job_counters", {"job_id": job_id, "owner": owner})
+    if not counted:
+        raise NotFound(f"no job {job_id}")
+    first = item_range(job_id)[0]
+    last = first + min(counted[0][0] - 1, wanted.position_to)
+    cursor = max(first + wanted.position_from - 1, -1 if after is None else after)
+    if cursor >= last or _has_none(counted[0], wanted.state):
+        return [], None
+    if wanted.state == ItemState.FAILED and wanted.error_code is None:
+        rows = yield Ask("failed_page", {"job_id": job_id, "cursor": cursor, "n": n})
+        rows, upto = [row for row in rows if row[0] <= last], last if len(rows) < n else rows[-1][0]
+    else:
+        upto = min(cursor + (ITEMS_LOOKED_MAX if wanted.state or wanted.error_code else n), last)
+        span = {"cursor": cursor, "upto": upto, "state": wanted.state, "error_code": wanted.error_code}
+        rows = yield Ask("items_page", {**span, "n": n})
+        upto = rows[-1][0] if len(rows) == n else upto
+    return (yield from told(rows)), upto if upto < last else None
+
+
+def _has_none(counters: Row, state: str | None) -> bool:
+    return state in _COUNTERS[1:] and counters[_COUNTERS.index(state)] == 0
+
+
+def told(rows: Sequence[Row]) -> Script[list[ItemRow]]:
+    """The items with what their last attempts said."""
+    ended = [(row[0], row[1]) for row in rows if row[10] is not None]
+    messages = dict((yield Ask("messages_of", batch=ended))) if ended else {}
+    return [ItemRow._make((*row, messages.get(row[0]))) for row in rows]

@@ -1,0 +1,59 @@
+"""Replies to repeat: what was answered to a request with an idempotency key, for a day."""
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from backstay.clock import new_id
+from backstay.store.queries import Ask, Row, Script, one
+
+if TYPE_CHECKING:
+    from backstay.store.store import Database
+
+AGE_MS: Final = 24 * 3_600_000
+LEASE_MS: Final = 30_000  # without a sign of life for so long, whoever was answering is gone
+FORGOTTEN_MAX: Final = 20
+
+
+class Claim(NamedTuple):
+    """The right to answer a key, for whoever holds its token."""
+
+    owner: str
+    key: str
+    token: str
+
+
+class Reply(NamedTuple):
+    """What was answered; without a status it is being answered now, without a body it was not kept."""
+
+    digest: str
+    status: int | None
+    headers: str | None
+    body: str | None
+
+
+class Replies:
+    def __init__(self, database: "Database") -> None:
+        self._db = database
+
+    async def take(self, owner: str, key: str) -> Claim | Reply:
+        """Wins the key for its first request, or finds what that one was answered."""
+        claim = Claim(owner, key, new_id())
+        return await self._db.write(lambda: _take(claim))
+
+    async def hold(self, claim: Claim) -> None:
+        await self._db.write(one("hold_reply", {**claim._asdict(), "lease_ms": LEASE_MS}))
+
+    async def keep(self, claim: Claim, reply: Reply) -> None:
+        values = {"digest": reply.digest, "answered": reply.status, "headers": reply.headers, "body": reply.body}
+        await self._db.write(one("keep_reply", {**claim._asdict(), **values}))
+
+    async def give(self, claim: Claim) -> None:
+        await self._db.write(one("give_reply", claim._asdict()))
+
+
+def _take(claim: Claim) -> Script[Claim | Reply]:
+    yield Ask("forget_replies", {"age_ms": AGE_MS, "n": FORGOTTEN_MAX})
+    values = {**claim._asdict(), "lease_ms": LEASE_MS, "age_ms": AGE_MS}
+    if (yield Ask("take_reply", values)):
+        return claim
+    rows: list[Row] = yield Ask("reply", {"owner": claim.owner, "key": claim.key})
+    return Reply(*rows[0]) if rows else Reply("", None, None, None)  # given back in this moment: try again

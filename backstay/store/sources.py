@@ -1,0 +1,40 @@
+"""Sources: the files that some items are made from. An item is done again only while its source is there."""
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from backstay.store.queries import Ask, Row, Script, one
+
+if TYPE_CHECKING:
+    from backstay.store.store import Database
+
+
+class Sources:
+    def __init__(self, database: "Database") -> None:
+        self._db = database
+
+    async def expired(self, file_id: str, owner: str) -> bool:
+        """Whether there was such a file, and its time is over."""
+        return bool(await self._db.read(one("file_expired", {"id": file_id, "owner": owner})))
+
+
+def source_of(body: str) -> str | None:
+    """The file that a payload names; None when it names none, as far as that can be read."""
+    try:
+        named = json.loads(body)
+    except ValueError:
+        return None
+    file = named.get("file") if isinstance(named, dict) else None
+    return file if isinstance(file, str) else None
+
+
+def with_sources(owner: str, rows: Sequence[Row]) -> Script[list[Row]]:
+    """Of rows that begin with an item's id, those whose items need no source, or still have theirs."""
+    bodies = yield Ask("bodies_with_sources", batch=[(row[0],) for row in rows])
+    if not bodies:
+        return list(rows)
+    sources = {row[0]: source_of(row[1]) for row in bodies}
+    named = sorted({file for file in sources.values() if file is not None and "\0" not in file})
+    there = {row[0] for row in (yield Ask("files_there", {"owner": owner}, [(file,) for file in named]))}
+    return [row for row in rows if row[0] not in sources or sources[row[0]] in there]

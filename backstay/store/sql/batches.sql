@@ -1,0 +1,154 @@
+-- Batches: jobs as OpenAI's clients see them, from the file of requests to the files of results.
+
+-- name: add_batch
+INSERT INTO batches (id, owner, status, endpoint, input_file_id, completion_window, metadata, created_at, expires_at,
+                     output_seconds)
+VALUES (:id, :owner, 'validating', :endpoint, :input_file_id, :completion_window, :metadata, {now},
+        {now} + CAST(:window_ms AS bigint), CAST(:output_seconds AS bigint))
+ON CONFLICT (id) DO NOTHING
+RETURNING id;
+
+-- name: lock_input
+-- Who creates a batch of a file waits for who does so at the same moment: a request and its repetition may cross.
+SELECT id FROM files WHERE id = :input_file_id AND owner = :owner {for_update};
+
+-- name: same_batch
+-- The one that a request sent again most likely made the first time.
+SELECT id FROM batches
+WHERE owner = :owner AND created_at > {now} - CAST(:age_ms AS bigint) AND input_file_id = :input_file_id
+  AND endpoint = :endpoint AND completion_window = :completion_window
+  AND coalesce(metadata, '') = coalesce(CAST(:metadata AS text), '')
+  AND coalesce(output_seconds, 0) = coalesce(CAST(:output_seconds AS bigint), 0)
+ORDER BY created_at DESC, id LIMIT 1;
+
+-- name: batch
+SELECT batches.id, batches.owner, batches.job_id, batches.status, batches.endpoint, batches.input_file_id,
+    batches.completion_window, batches.metadata, batches.model, batches.errors, batches.output_file_id,
+    batches.error_file_id, batches.created_at, batches.expires_at, batches.output_seconds, batches.in_progress_at,
+    batches.finalizing_at, batches.completed_at, batches.failed_at, batches.expired_at, batches.cancelling_at,
+    batches.cancelled_at, batches.requests, batches.adopted, {now} AS now,
+    jobs.state AS job_state, jobs.sealed, jobs.total, jobs.succeeded, jobs.failed + jobs.skipped AS failed, jobs.cancelled,
+    jobs.input_tokens, jobs.output_tokens
+FROM batches LEFT JOIN jobs ON jobs.id = batches.job_id
+WHERE batches.id = :id AND batches.owner = :owner;
+
+-- name: batch_place
+SELECT created_at, id FROM batches WHERE id = :id AND owner = :owner;
+
+-- name: batches_page
+-- An owner's batches, newest first, from a cursor on.
+SELECT batches.id, batches.owner, batches.job_id, batches.status, batches.endpoint, batches.input_file_id,
+    batches.completion_window, batches.metadata, batches.model, batches.errors, batches.output_file_id,
+    batches.error_file_id, batches.created_at, batches.expires_at, batches.output_seconds, batches.in_progress_at,
+    batches.finalizing_at, batches.completed_at, batches.failed_at, batches.expired_at, batches.cancelling_at,
+    batches.cancelled_at, batches.requests, batches.adopted, {now} AS now,
+    jobs.state AS job_state, jobs.sealed, jobs.total, jobs.succeeded, jobs.failed + jobs.skipped AS failed, jobs.cancelled,
+    jobs.input_tokens, jobs.output_tokens
+FROM batches LEFT JOIN jobs ON jobs.id = batches.job_id
+WHERE batches.owner = :owner AND (batches.created_at, batches.id) < (:created_at, :id)
+ORDER BY batches.created_at DESC, batches.id DESC LIMIT :n;
+
+-- name: claim_batch
+-- One that can be moved on, for a while. Those whose job is at work cannot, unless their time is over.
+UPDATE batches SET leased_until = {now} + CAST(:lease_ms AS bigint)
+WHERE id = (
+    SELECT id FROM batches
+    WHERE status IN ('validating', 'in_progress', 'finalizing', 'cancelling') AND leased_until <= {now}
+      AND (status <> 'in_progress' OR (adopted = 0 AND (job_id IS NULL OR expires_at <= {now})) OR NOT EXISTS (
+          SELECT 1 FROM jobs WHERE jobs.id = batches.job_id AND jobs.state IN ('queued', 'running', 'paused')
+            AND (jobs.sealed = 1 OR batches.adopted = 1)))
+    ORDER BY leased_until LIMIT 1 {skip_locked})
+  AND leased_until <= {now}
+RETURNING id, owner;
+
+-- name: extend_batch
+UPDATE batches SET leased_until = {now} + CAST(:lease_ms AS bigint)
+WHERE id = :id AND status IN ('validating', 'in_progress', 'finalizing', 'cancelling');
+
+-- name: release_batch
+-- Anyone may move it on, after a moment.
+UPDATE batches SET leased_until = {now} + CAST(:delay_ms AS bigint) WHERE id = :id;
+
+-- name: begin_batch
+UPDATE batches SET status = 'in_progress', in_progress_at = {now}, requests = :requests, model = :model
+WHERE id = :id AND status = 'validating'
+RETURNING id;
+
+-- name: fail_batch
+UPDATE batches SET status = 'failed', failed_at = {now}, errors = :errors, leased_until = 0
+WHERE id = :id AND status IN ('validating', 'in_progress')
+RETURNING id;
+
+-- name: attach_job
+UPDATE batches SET job_id = :job_id WHERE id = :id RETURNING status;
+
+-- name: finalize_batch
+UPDATE batches SET status = 'finalizing', finalizing_at = {now} WHERE id = :id AND status = 'in_progress' RETURNING id;
+
+-- name: end_batch
+-- Whoever asked for it to be cancelled in the last moment is told that it was.
+UPDATE batches SET
+    status = CASE WHEN status = 'cancelling' THEN 'cancelled' ELSE CAST(:status AS text) END,
+    completed_at = CASE WHEN status <> 'cancelling' AND CAST(:status AS text) = 'completed' THEN {now} END,
+    expired_at = CASE WHEN status <> 'cancelling' AND CAST(:status AS text) = 'expired' THEN {now} END,
+    cancelled_at = CASE WHEN status = 'cancelling' OR CAST(:status AS text) = 'cancelled' THEN {now} END,
+    output_file_id = :output_file_id, error_file_id = :error_file_id, leased_until = 0
+WHERE id = :id AND status IN ('finalizing', 'cancelling')
+RETURNING status;
+
+-- name: cancel_batch
+UPDATE batches SET status = 'cancelling', cancelling_at = {now}
+WHERE id = :id AND owner = :owner AND status IN ('validating', 'in_progress', 'finalizing')
+RETURNING id;
+
+-- name: any_expired
+-- Whether the deadline ended any item of a job. A call is given up a moment before it, and clocks differ a little.
+SELECT 1 FROM items WHERE id >= :first AND id < :after AND state = 'failed' AND timed_out_at >= deadline_at - 5000 LIMIT 1;
+
+-- name: batch_output
+-- As results_page, of those that succeeded.
+SELECT items.id, items.state, items.error_code, items.attempt_count, items.repeats, attempts.message, attempts.result,
+    requests.body, 0 AS expired
+FROM items JOIN requests ON requests.item_id = items.id AND requests.item_id > :cursor AND requests.item_id < :after
+LEFT JOIN attempts ON attempts.item_id = items.id AND attempts.fence = items.fence
+    AND attempts.item_id > :cursor AND attempts.item_id < :after
+WHERE items.id > :cursor AND items.id < :after AND items.state = 'succeeded'
+ORDER BY items.id LIMIT :n;
+
+-- name: batch_errors
+-- As results_page, of those that ended otherwise, and with whether it was the deadline that ended them.
+SELECT items.id, items.state, items.error_code, items.attempt_count, items.repeats, attempts.message, attempts.result,
+    requests.body, CASE WHEN items.timed_out_at >= items.deadline_at - 5000 THEN 1 ELSE 0 END AS expired
+FROM items JOIN requests ON requests.item_id = items.id AND requests.item_id > :cursor AND requests.item_id < :after
+LEFT JOIN attempts ON attempts.item_id = items.id AND attempts.fence = items.fence
+    AND attempts.item_id > :cursor AND attempts.item_id < :after
+WHERE items.id > :cursor AND items.id < :after AND items.state IN ('failed', 'skipped', 'cancelled')
+ORDER BY items.id LIMIT :n;
+
+-- name: batch_requests
+-- What the items of a job ask, in order, from a cursor on.
+SELECT item_id, body FROM requests WHERE item_id > :cursor AND item_id < :after ORDER BY item_id LIMIT :n;
+
+-- name: jobs_to_adopt
+-- A page of an owner's jobs from a cursor on; those that are runs and no batch yet come with their first request.
+SELECT page.id, page.created_at, coalesce(page.deadline_at, page.timeout_at) AS ends_at, page.label, {now} AS now,
+    CASE WHEN page.handler IN (SELECT name FROM endpoints)
+          AND (page.idempotency_key IS NULL OR page.idempotency_key NOT LIKE 'batch:%')
+          AND NOT EXISTS (SELECT 1 FROM batches WHERE batches.job_id = page.id)
+         THEN (SELECT body FROM requests WHERE item_id = page.id * CAST(:items_max AS bigint)) END AS first_request
+FROM (SELECT id, created_at, deadline_at, timeout_at, label, handler, idempotency_key FROM jobs
+      WHERE owner = :owner AND id > :after ORDER BY id LIMIT :n) AS page
+ORDER BY page.id;
+
+-- name: adopt
+INSERT INTO batches (id, owner, job_id, status, endpoint, input_file_id, completion_window, model, created_at, expires_at,
+                     in_progress_at, adopted)
+SELECT batch.id, CAST(:owner AS text), batch.job_id, 'in_progress', batch.endpoint, batch.file_id, batch.span, batch.model,
+    batch.created_at, batch.ends_at, batch.created_at, 1
+FROM {batch(id text, job_id bigint, file_id text, endpoint text, span text, model text, created_at bigint, ends_at bigint)}
+WHERE true
+ON CONFLICT (job_id) DO NOTHING
+RETURNING job_id;
+
+-- name: models_seen
+SELECT DISTINCT model FROM batches WHERE owner = :owner AND model IS NOT NULL ORDER BY model LIMIT :n;

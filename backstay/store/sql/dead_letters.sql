@@ -1,0 +1,45 @@
+-- Failed items, over all jobs of an owner: seen in groups, a page at a time, and queued afresh by a filter.
+
+-- name: failing_jobs
+-- An owner's jobs that have failed items, newest first; only those whose items could be retried, if asked for.
+SELECT id, total, failed FROM jobs
+WHERE owner = :owner AND failed > 0 AND id <= :upto AND id >= :downto
+  AND (:replayable = 0 OR stop_reason IS NULL OR finished_at IS NOT NULL)
+ORDER BY id DESC LIMIT :n;
+
+-- name: failed_window
+-- Those of one job's failed items, the last first, that a filter chooses; a bounded number is looked at.
+SELECT id, fence, handler, state, attempt_count, repeats, progress, error_code, created_at, queued_at, last_attempt_at,
+    finished_at, timed_out_at, deadline_at, due_at, provider_task_id
+FROM (SELECT * FROM items WHERE job_id = :job_id AND state = 'failed' AND id < :before
+      ORDER BY id DESC LIMIT :looked) AS failures
+WHERE coalesce(error_code, '') = coalesce(CAST(:error_code AS text), error_code, '')
+  AND finished_at <= {now} - CAST(:age_ms AS bigint)
+ORDER BY id DESC LIMIT :n;
+
+-- name: failed_looked
+-- How far the statement above has looked.
+SELECT min(id) AS last, count(*) AS looked
+FROM (SELECT id FROM items WHERE job_id = :job_id AND state = 'failed' AND id < :before
+      ORDER BY id DESC LIMIT :looked) AS failures;
+
+-- name: failure_groups
+-- Why items of some jobs failed. Bounded: who asks knows from the jobs' counters whether these were all.
+SELECT coalesce(error_code, 'UNKNOWN') AS error_code, count(*) AS items, min(id) AS oldest, max(id) AS newest,
+    min(finished_at) AS first_at, max(finished_at) AS last_at
+FROM (SELECT items.id, items.error_code, items.finished_at FROM {batch(job_id bigint)}
+      JOIN items ON items.job_id = batch.job_id AND items.state = 'failed' LIMIT :n) AS failures
+GROUP BY coalesce(error_code, 'UNKNOWN') ORDER BY items DESC, error_code;
+
+-- name: failed_items_of
+-- Those of some items that an owner may queue afresh, each with what failed_items says of it.
+SELECT items.id, items.fence,
+    CASE WHEN items.error_code IN ('UNKNOWN', 'GW_TIMEOUT')
+          AND (items.provider_task_id IS NOT NULL OR items.reconcile_after <= items.last_attempt_at) THEN 1 ELSE 0 END AS repeat,
+    items.job_id
+FROM {batch(id bigint)} JOIN items ON items.id = batch.id JOIN jobs ON jobs.id = items.job_id
+WHERE items.state = 'failed' AND jobs.owner = :owner AND (jobs.stop_reason IS NULL OR jobs.finished_at IS NOT NULL)
+  AND items.job_id = coalesce(CAST(:job_id AS bigint), items.job_id)
+  AND coalesce(items.error_code, '') = coalesce(CAST(:error_code AS text), items.error_code, '')
+  AND items.finished_at <= {now} - CAST(:age_ms AS bigint)
+ORDER BY items.id;

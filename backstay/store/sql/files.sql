@@ -1,0 +1,53 @@
+-- Files: what was uploaded, and what batches and jobs are read as.
+
+-- name: add_file
+-- No row back: it is there already.
+INSERT INTO files (id, owner, filename, purpose, bytes, created_at, expires_at, blob, job_id, part, survey)
+VALUES (:id, :owner, :filename, :purpose, :bytes, {now}, {now} + CAST(:lives_ms AS bigint), :blob, :job_id, :part, :survey)
+ON CONFLICT (id) DO NOTHING
+RETURNING id;
+
+-- name: file
+-- One that is there: neither deleted nor expired.
+SELECT id, owner, filename, purpose, bytes, created_at, expires_at, blob, job_id, part, survey
+FROM files WHERE id = :id AND owner = :owner AND deleted_at IS NULL AND (expires_at IS NULL OR expires_at > {now});
+
+-- name: file_place
+-- Where a page goes on, even if the file itself is gone by now.
+SELECT created_at, id FROM files WHERE id = :id AND owner = :owner;
+
+-- name: files_newest
+SELECT id, owner, filename, purpose, bytes, created_at, expires_at, blob, job_id, part, NULL AS survey
+FROM files WHERE owner = :owner AND (created_at, id) < (:created_at, :id)
+  AND (CAST(:purpose AS text) IS NULL OR purpose = :purpose)
+  AND deleted_at IS NULL AND (expires_at IS NULL OR expires_at > {now})
+ORDER BY created_at DESC, id DESC LIMIT :n;
+
+-- name: files_oldest
+SELECT id, owner, filename, purpose, bytes, created_at, expires_at, blob, job_id, part, NULL AS survey
+FROM files WHERE owner = :owner AND (created_at, id) > (:created_at, :id)
+  AND (CAST(:purpose AS text) IS NULL OR purpose = :purpose)
+  AND deleted_at IS NULL AND (expires_at IS NULL OR expires_at > {now})
+ORDER BY created_at, id LIMIT :n;
+
+-- name: delete_file
+-- Gone for its owner from now on; its bytes go as soon as no batch reads them any more.
+UPDATE files SET deleted_at = {now}, expires_at = {now}
+WHERE id = :id AND owner = :owner AND deleted_at IS NULL AND (expires_at IS NULL OR expires_at > {now})
+RETURNING id;
+
+-- name: idle_blobs
+-- Bytes that nobody may read any more, but for those that a batch is still taking its requests from.
+SELECT id, blob FROM files
+WHERE expires_at <= {now} AND blob IS NOT NULL AND NOT EXISTS (
+    SELECT 1 FROM batches LEFT JOIN jobs ON jobs.id = batches.job_id
+    WHERE batches.status IN ('validating', 'in_progress') AND batches.input_file_id = files.id
+      AND coalesce(jobs.sealed, 0) = 0)
+ORDER BY expires_at LIMIT :n;
+
+-- name: forget_blob
+UPDATE files SET blob = NULL, deleted_at = coalesce(deleted_at, {now}) WHERE id = :id;
+
+-- name: count_bytes
+-- The size of a file that is read from its job, once it was read.
+UPDATE files SET bytes = :bytes WHERE id = :id;

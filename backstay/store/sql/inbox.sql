@@ -1,0 +1,71 @@
+-- What remote workers said about items: kept first, as it came, and then acted on.
+
+-- name: callback_item
+-- The item that a message is about; locked, so that it cannot end while the message is judged to be in time or late.
+SELECT state, CASE WHEN deadline_at <= {now} THEN 1 ELSE 0 END AS too_late,
+    (SELECT owner FROM jobs WHERE jobs.id = items.job_id) AS owner
+FROM items WHERE id = :item_id {for_update};
+
+-- name: count_inbox
+SELECT count(*) AS messages FROM inbox WHERE item_id = :item_id;
+
+-- name: add_inbox
+-- The same message again changes nothing, but that of progress is kept up to date.
+INSERT INTO inbox (owner, item_id, fence, kind, received_at, body, is_late, digest)
+VALUES (:owner, :item_id, :fence, :kind, {now}, :body, :is_late, :digest)
+ON CONFLICT (item_id, digest) DO UPDATE SET body = excluded.body, received_at = excluded.received_at
+    WHERE inbox.kind = 'progress'
+RETURNING id;
+
+-- name: hurry_item
+-- There is news of it: it is polled now. Even if a poller is at it, which may have looked too early: the fence keeps the two
+-- apart.
+UPDATE items SET due_at = {now} WHERE id = :item_id AND state = 'processing' AND due_at > {now};
+
+-- name: show_progress
+UPDATE items SET progress = :progress WHERE id = :item_id AND state = 'processing' AND provider_task_id = :task;
+
+-- name: finals
+-- What was said in time about the end of some items.
+SELECT inbox.id, inbox.item_id, inbox.fence, inbox.kind, length(inbox.body) AS length
+FROM {batch(item_id bigint)} JOIN inbox ON inbox.item_id = batch.item_id
+WHERE inbox.kind IN ('succeeded', 'failed') AND inbox.is_late = 0 ORDER BY inbox.id;
+
+-- name: inbox_bodies
+SELECT inbox.id, inbox.body FROM {batch(id bigint)} JOIN inbox ON inbox.id = batch.id;
+
+-- name: mark_late
+-- Time has ended these items; what had come in and was not yet taken up is late with them.
+UPDATE inbox SET is_late = 1 WHERE item_id IN (SELECT item_id FROM {batch(item_id bigint)}) AND is_late = 0;
+
+-- name: late_page
+-- An owner's late results, newest first, from a cursor on.
+SELECT inbox.id, inbox.item_id, inbox.received_at, inbox.accepted_at, inbox.accepted_by, items.state, items.deadline_at,
+    CAST(NULL AS text) AS body
+FROM inbox JOIN items ON items.id = inbox.item_id
+WHERE inbox.owner = :owner AND inbox.is_late = 1 AND inbox.kind = 'succeeded' AND inbox.id < :before
+  AND EXISTS (SELECT 1 FROM jobs WHERE jobs.id = items.job_id AND jobs.owner = :owner)
+ORDER BY inbox.id DESC LIMIT :n;
+
+-- name: late_result
+SELECT inbox.id, inbox.item_id, inbox.received_at, inbox.accepted_at, inbox.accepted_by, items.state, items.deadline_at,
+    inbox.body
+FROM inbox JOIN items ON items.id = inbox.item_id
+WHERE inbox.id = :number AND inbox.owner = :owner AND inbox.is_late = 1 AND inbox.kind = 'succeeded'
+  AND EXISTS (SELECT 1 FROM jobs WHERE jobs.id = items.job_id AND jobs.owner = :owner);
+
+-- name: accept_item
+-- A failed item succeeds after all, because a person says that its late result counts.
+UPDATE items SET state = 'succeeded', fence = fence + 1, attempt_count = attempt_count + 1, error_code = NULL,
+    timed_out_at = NULL, progress = 100, finished_at = {now}
+WHERE id = :item_id AND state = 'failed'
+RETURNING id, job_id, fence, attempt_count, last_attempt_at, {now} AS now;
+
+-- name: accept_in_job
+-- One failure less and one success more. A job that had failed for want of any has completed, unless it was stopped.
+UPDATE jobs SET failed = failed - 1, succeeded = succeeded + 1,
+    state = CASE WHEN state = 'failed' AND stop_reason IS NULL THEN 'completed' ELSE state END
+WHERE id = :job_id;
+
+-- name: accept_inbox
+UPDATE inbox SET accepted_at = {now}, accepted_by = :accepted_by WHERE id = :number;

@@ -1,0 +1,35 @@
+-- Replies to requests with an idempotency key: taken before the work is done, kept with its answer.
+
+-- name: take_reply
+-- Wins the key when it is new, its reply is too old to count, or whoever was answering is gone.
+INSERT INTO replies (owner, key, digest, created_at, token, leased_until)
+VALUES (:owner, :key, '', {now}, :token, {now} + CAST(:lease_ms AS bigint))
+ON CONFLICT (owner, key) DO UPDATE SET digest = '', created_at = excluded.created_at, token = excluded.token,
+    leased_until = excluded.leased_until, status = NULL, headers = NULL, body = NULL
+WHERE replies.created_at <= {now} - CAST(:age_ms AS bigint)
+   OR (replies.status IS NULL AND replies.leased_until <= {now})
+RETURNING token;
+
+-- name: reply
+SELECT digest, status, headers, body FROM replies WHERE owner = :owner AND key = :key;
+
+-- name: hold_reply
+UPDATE replies SET leased_until = {now} + CAST(:lease_ms AS bigint)
+WHERE owner = :owner AND key = :key AND token = :token AND status IS NULL;
+
+-- name: keep_reply
+-- Only by whoever has the key now.
+UPDATE replies SET digest = :digest, status = :answered, headers = :headers, body = :body
+WHERE owner = :owner AND key = :key AND token = :token AND status IS NULL;
+
+-- name: give_reply
+-- Nothing was done: the key is as if it had not been used.
+DELETE FROM replies WHERE owner = :owner AND key = :key AND token = :token AND status IS NULL;
+
+-- name: forget_replies
+-- A few of those that no longer count, each time a key is taken, so that the table stays as long as a day.
+DELETE FROM replies WHERE (owner, key) IN (
+    SELECT owner, key FROM replies
+    WHERE created_at <= {now} - CAST(:age_ms AS bigint) AND leased_until <= {now}
+    ORDER BY created_at LIMIT :n {skip_locked}
+);

@@ -1,0 +1,247 @@
+"""Webhooks: who wants to know what happened, and every telling of it, tried until it was heard."""
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from backstay.clock import new_id
+from backstay.core.errors import NotAllowed, NotFound
+from backstay.store.queries import Ask, Row, Script, one
+
+if TYPE_CHECKING:
+    from backstay.store.store import Database
+
+EVENTS: Final = (
+    *("batch.completed", "batch.failed", "batch.expired", "batch.cancelled"),
+    *("job.completed", "job.failed", "job.cancelled"),
+)
+TEST_EVENT: Final = "webhook.test"
+WEBHOOKS_MAX: Final = 50  # of one owner
+MESSAGES_MAX: Final = 200  # of one pass
+FORGOTTEN_MAX: Final = 500
+AGE_MS: Final = 30 * 86_400_000
+LEASE_MS: Final = 60_000
+LASTING_MS: Final = 3 * 86_400_000
+ROTATION_MS: Final = 86_400_000
+RESENT_MAX: Final = 1_000
+LAST_ID: Final = (1 << 63) - 1
+
+
+class Webhook(NamedTuple):
+    id: str
+    owner: str
+    name: str
+    url: str
+    events: tuple[str, ...]
+    created_at: int
+    updated_at: int
+    secret_version: int
+    old_secret_until: int | None
+    failing_since: int | None
+    disabled_at: int | None
+    disabled_why: str | None
+
+
+class Delivery(NamedTuple):
+    """One telling of one event to one webhook, as its owner sees it."""
+
+    id: int
+    event_id: str
+    event_type: str
+    created_at: int
+    due_at: int | None
+    tries: int
+    delivered_at: int | None
+    given_up_at: int | None
+    last_status: int | None
+    last_error: str | None
+
+    @property
+    def state(self) -> str:
+        if self.due_at is not None:
+            return "pending"
+        return "delivered" if self.delivered_at is not None else "failed"
+
+
+class Due(NamedTuple):
+    """A delivery to be made now, by whoever claimed it; without a URL its webhook takes no more."""
+
+    id: int
+    webhook_id: str
+    event_id: str
+    event_type: str
+    body: str
+    tries: int
+    now: int
+    url: str | None
+    secret_version: int
+    two_secrets: int
+
+
+class Told(NamedTuple):
+    """What came of one try. Neither heard nor with a delay, it is given up."""
+
+    heard: bool
+    status: int | None = None
+    error: str | None = None
+    delay_ms: int | None = None
+    gone: bool = False  # the webhook says that it wants nothing more, ever
+
+
+class Change(NamedTuple):
+    """What a person changes of a webhook; None leaves a field as it is."""
+
+    name: str | None = None
+    url: str | None = None
+    events: tuple[str, ...] | None = None
+    enabled: bool | None = None
+
+
+class Webhooks:
+    def __init__(self, database: "Database") -> None:
+        self._db = database
+
+    async def add(self, webhook_id: str, owner: str, url: str, events: tuple[str, ...], name: str = "") -> Webhook:
+        values = {"id": webhook_id, "owner": owner, "name": name, "url": url, "events": json.dumps(events)}
+        await self._db.write(one("add_webhook", {**values, "n": WEBHOOKS_MAX}))
+        try:
+            return await self.show(webhook_id, owner)
+        except NotFound:
+            hint = "delete one that is no longer needed"
+            raise NotAllowed(f"there are {WEBHOOKS_MAX} webhooks already", hint=hint) from None
+
+    async def show(self, webhook_id: str, owner: str) -> Webhook:
+        rows = await self._db.read(one("webhook", {"id": webhook_id, "owner": owner}))
+        if not rows:
+            raise _none(webhook_id)
+        return _webhook(rows[0])
+
+    async def of(self, owner: str) -> list[Webhook]:
+        return [_webhook(row) for row in await self._db.read(one("webhooks", {"owner": owner, "n": WEBHOOKS_MAX}))]
+
+    async def change(self, webhook_id: str, owner: str, change: Change) -> Webhook:
+        values = {
+            "name": change.name,
+            "url": change.url,
+            "events": None if change.events is None else json.dumps(change.events),
+            "enabled": None if change.enabled is None else int(change.enabled),
+        }
+        await self._act("change_webhook", webhook_id, owner, values, give_up=change.enabled is False)
+        return await self.show(webhook_id, owner)
+
+    async def rotate(self, webhook_id: str, owner: str, keep_old: bool) -> Webhook:
+        await self._act("rotate_webhook", webhook_id, owner, {"grace_ms": ROTATION_MS if keep_old else 0})
+        return await self.show(webhook_id, owner)
+
+    async def delete(self, webhook_id: str, owner: str) -> None:
+        await self._act("delete_webhook", webhook_id, owner, {}, give_up=True)
+
+    async def _act(
+        self, name: str, webhook_id: str, owner: str, values: Mapping[str, object], give_up: bool = False
+    ) -> None:
+        def script() -> Script[None]:
+            if not (yield Ask(name, {"id": webhook_id, "owner": owner, **values})):
+                raise _none(webhook_id)
+            if give_up:
+                yield Ask("give_up_deliveries", {"id": webhook_id})
+
+        await self._db.write(script)
+
+    # what is told
+
+    async def announce(self, webhook: Webhook, event_type: str, data: dict[str, str], at_ms: int) -> Delivery:
+        """Tells one webhook alone, whatever it wants to know."""
+        row = telling(webhook.id, webhook.owner, f"evt_{new_id()}", event_type, data, at_ms)
+        [(delivery,)] = await self._db.write(one("add_deliveries", batch=[row]))
+        return await self.delivery(webhook.id, webhook.owner, delivery)
+
+    async def deliveries(self, webhook_id: str, owner: str, before: int | None = None, n: int = 50) -> list[Delivery]:
+        """Newest first, from a place on."""
+        values = {"id": webhook_id, "owner": owner, "before": LAST_ID if before is None else before, "n": n}
+        return [Delivery(*row) for row in await self._db.read(one("deliveries_page", values))]
+
+    async def delivery(self, webhook_id: str, owner: str, delivery: int) -> Delivery:
+        values = {"id": webhook_id, "owner": owner, "delivery": delivery}
+        rows = await self._db.read(one("delivery", values))
+        if not rows:
+            raise NotFound(f"no delivery {delivery}")
+        return Delivery(*rows[0])
+
+    async def resend(self, webhook_id: str, owner: str, delivery: int) -> Delivery:
+        """Tells it again under its old name, so that who heard it before knows it."""
+        values = {"id": webhook_id, "owner": owner, "delivery": delivery}
+        await self._db.write(one("resend_delivery", values))
+        return await self.delivery(webhook_id, owner, delivery)
+
+    async def resend_failed(self, webhook_id: str, owner: str) -> int:
+        values = {"id": webhook_id, "owner": owner, "n": RESENT_MAX}
+        return len(await self._db.write(one("resend_failed", values)))
+
+    # the relay's side
+
+    async def spread(self) -> int:
+        """Makes deliveries of what happened, one for each who wants to know; returns how many messages there were."""
+        return await self._db.write(_spread)
+
+    async def claim(self, n: int, busy: list[str]) -> list[Due]:
+        values = {"n": n, "lease_ms": LEASE_MS}
+        rows = await self._db.write(one("claim_deliveries", values, [(webhook,) for webhook in busy]))
+        return [Due(*row) for row in rows]
+
+    async def settle(self, due: Due, told: Told) -> bool:
+        """Writes down what came of a try; returns whether the webhook was disabled by it."""
+        return await self._db.write(lambda: _settle(due, told))
+
+    async def forget(self) -> None:
+        """Drops a bounded number of old messages and deliveries."""
+        for name in ("forget_messages", "forget_deliveries"):
+            await self._db.write(one(name, {"age_ms": AGE_MS, "n": FORGOTTEN_MAX}))
+
+
+def _spread() -> Script[int]:
+    messages = yield Ask("pending_messages", {"n": MESSAGES_MAX})
+    if not messages:
+        return 0
+    owners = sorted({row[1] for row in messages})
+    wanted = yield Ask("webhooks_of", batch=[(owner,) for owner in owners])
+    rows = []
+    for _, owner, subject, event_type, at_ms in messages:
+        event_id = f"evt_{new_id()}"
+        for webhook_id, whose, events in wanted:
+            if whose == owner and event_type in json.loads(events):
+                rows.append(telling(webhook_id, owner, event_id, event_type, {"id": subject}, at_ms))
+    if rows:
+        yield Ask("add_deliveries", batch=rows)
+    yield Ask("publish_messages", batch=[(row[0],) for row in messages])
+    return len(messages)
+
+
+def _settle(due: Due, told: Told) -> Script[bool]:
+    values = {"told": int(told.heard), "delay_ms": told.delay_ms, "answered": told.status, "error": told.error}
+    if not (yield Ask("settle_delivery", {"delivery": due.id, "tries": due.tries, **values})):
+        return False  # someone else has it by now
+    yield Ask("mark_webhook", {"id": due.webhook_id, "failed": int(not told.heard)})
+    if told.heard:
+        return False
+    reason = "it answered 410 Gone" if told.gone else f"it failed for {LASTING_MS // 3_600_000} hours"
+    lasting_ms = 0 if told.gone else LASTING_MS
+    ended = yield Ask("disable_webhook", {"id": due.webhook_id, "reason": reason, "lasting_ms": lasting_ms})
+    if ended:
+        yield Ask("give_up_deliveries", {"id": due.webhook_id})
+    return bool(ended)
+
+
+def telling(
+    webhook_id: str, owner: str, event_id: str, event_type: str, data: dict[str, str], at_ms: int
+) -> tuple[str, ...]:
+    """A delivery's row; its body is thin: who wants more asks for it."""
+    said = {"id": event_id, "object": "event", "created_at": at_ms // 1000, "type": event_type, "data": data}
+    return webhook_id, owner, event_id, event_type, json.dumps(said, separators=(",", ":"))
+
+
+def _webhook(row: Row) -> Webhook:
+    return Webhook(*row)._replace(events=tuple(json.loads(row[4])))
+
+
+def _none(webhook_id: str) -> NotFound:
+    return NotFound(f"no webhook {webhook_id}")

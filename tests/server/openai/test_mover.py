@@ -1,0 +1,120 @@
+"""Batches are moved on whoever dies, and end when their time is over."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from backstay.core.errors import BackstayError
+from backstay.server.openai import mover, sending
+from backstay.server.openai.content import content, drop_blobs
+from backstay.server.service import Service
+from backstay.store.batches import NewBatch
+from backstay.store.files import File
+from tests.server.openai.desk import CHAT, Desk, opened, requests
+
+
+async def test_what_is_not_done_in_its_window_expires_and_what_is_done_is_kept(desk: Desk) -> None:
+    desk.practice.change(latency=0.1, concurrency=1)
+    done = await desk.done(requests(100), completion_window="1s")
+    assert done.status == "expired"
+    assert done.expired_at is not None
+    assert done.completed_at is None
+    output, errors = await desk.lines(done.output_file_id), await desk.lines(done.error_file_id)
+    assert output
+    assert errors
+    assert len({one["custom_id"] for one in [*output, *errors]}) == 100
+    assert [one for one in errors if one["response"] or one["error"]["code"] != "batch_expired"] == []
+    assert "completion window" in errors[0]["error"]["message"]
+
+
+async def test_a_batch_expires_even_if_nobody_works(sqlite_file_url: str, tmp_path: Path) -> None:
+    async with opened(sqlite_file_url, tmp_path / "data", works=False) as desk:
+        done = await desk.done(requests(3), completion_window="1s")
+        assert (done.status, done.output_file_id) == ("expired", None)
+        assert len(await desk.lines(done.error_file_id)) == 3
+
+
+async def test_a_submission_that_broke_off_goes_on_where_it_was(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    breaks = [True]
+
+    async def torn(service: Service, file: File) -> AsyncIterator[bytes]:
+        async for chunk in content(service, file):
+            half = len(chunk) * 3 // 4
+            yield chunk[:half]
+            if breaks:
+                breaks.pop()
+                raise BackstayError("the disk went away")
+            yield chunk[half:]
+
+    monkeypatch.setattr(sending, "content", torn)
+    monkeypatch.setattr(mover, "TROUBLE_MS", 10)
+    async with opened(database_url, tmp_path / "data", works=False) as desk:
+        store = desk.rig.service.store
+        await desk.create(requests(2_800))
+        while not (jobs := await store.views.jobs("ada")) or not jobs[0].sealed:
+            pass
+        assert breaks == []
+        assert [job.total for job in jobs] == [2_800]
+        asked = [json.loads(body)["custom_id"] async for page in store.batches.requests(jobs[0].id) for body in page]
+        assert asked == [f"request-{i}" for i in range(2_800)]
+
+
+async def test_a_batch_that_a_dead_process_left_behind_is_taken_up(database_url: str, tmp_path: Path) -> None:
+    """Whatever the last thing was that it wrote."""
+    async with opened(database_url, tmp_path / "data", works=False) as desk:
+        file = await desk.upload(requests(5))
+    async with desk.rig.made as made:
+        batches = (await made.open()).store.batches
+        for number in range(3):
+            new = NewBatch(f"batch_{number}", "ada", CHAT, file.id, "24h", 86_400_000, None, None)
+            await batches.create(new, None)
+            if number > 0:
+                assert await batches.begin(new.id, 5, "practice")
+            if number > 1:
+                assert await batches.finalize(new.id)  # and its job was deleted by someone
+    async with opened(database_url, tmp_path / "data") as desk:
+        found = [await desk.client().batches.retrieve(f"batch_{number}") for number in range(3)]
+        assert [(await desk.until(batch)).status for batch in found] == ["completed"] * 3
+        assert len(await desk.lines((await desk.client().batches.retrieve("batch_1")).output_file_id)) == 5
+
+
+async def test_many_movers_move_each_batch_once(database_url: str, tmp_path: Path) -> None:
+    async with opened(database_url, tmp_path / "data") as desk:
+        movers = [mover.Mover(desk.rig.service) for _ in range(3)]
+        for one in movers:
+            one.start()
+        batches = await asyncio.gather(*(desk.create(requests(5), metadata={"n": str(n)}) for n in range(12)))
+        done = [await desk.until(batch) for batch in batches]
+        for one in movers:
+            await one.stop()
+        assert {batch.status for batch in done} == {"completed"}
+        assert len(await desk.rig.service.store.views.jobs("ada")) == 12
+        outputs = [name async for name in desk.rig.service.artifacts.names("files")]
+        assert len(outputs) == 24  # an input and an output each, and nothing besides
+
+
+async def test_a_deleted_input_is_kept_until_its_requests_are_in(
+    sqlite_desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    going_on = asyncio.Event()
+
+    async def slow(service: Service, file: File) -> AsyncIterator[bytes]:
+        await going_on.wait()
+        async for chunk in content(service, file):
+            yield chunk
+
+    monkeypatch.setattr(sending, "content", slow)
+    desk = sqlite_desk
+    batch = await desk.until(await desk.create(requests(3)), "in_progress")
+    await desk.client().files.delete(batch.input_file_id)
+    going_on.set()
+    done = await desk.until(batch)
+    assert done.status == "completed"
+    assert await drop_blobs(desk.rig.service.store, desk.rig.service.artifacts) == 1
+    assert await desk.rig.service.artifacts.size("files") is None
+    assert len(await desk.lines(done.output_file_id)) == 3

@@ -1,0 +1,109 @@
+"""Runs of the command on the same database are batches, and batches are jobs."""
+
+import json
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from backstay.app import Backstay
+from backstay.llm.endpoint import Endpoint
+from backstay.llm.formats import Reading
+from backstay.llm.intake import open_source, survey
+from backstay.run.order import Order
+from backstay.run.run import Run
+from backstay.run.view import View
+from tests.server.openai.desk import CHAT, Desk, line, opened, requests
+
+
+class Unseen:
+    """A view that shows nothing to anyone."""
+
+    def show(self, *_: object) -> None: ...
+    def end(self, *_: object) -> None: ...
+
+
+async def _run(url: str, base_url: str, content: bytes, folder: Path, owner: str, dedupe: bool = False) -> list[str]:
+    """As `backstay run` does it; gives the lines of its results."""
+    file, out = folder / "requests.jsonl", folder / "out.jsonl"
+    file.write_bytes(content)
+    order = Order(Endpoint(base_url), out, folder / "errors.jsonl", dedupe=dedupe)
+    async with Backstay(url, owner=owner) as app:
+        with open_source(str(file), Reading()) as source:
+            await Run(app, order, source, survey(source)).go(_show)
+    return out.read_text(encoding="utf-8").splitlines()
+
+
+def _show(job_id: int) -> AbstractContextManager[View]:
+    return nullcontext(cast(View, Unseen()))
+
+
+@pytest.mark.parametrize("dedupe", [False, True])
+async def test_a_run_is_listed_and_read_like_a_batch(
+    desk: Desk, database_url: str, tmp_path: Path, dedupe: bool
+) -> None:
+    content = "\n".join(
+        [line("a"), line("b", messages="none"), line("c", messages=[]), line("d", messages=[])]
+    ).encode()
+    ran = await _run(database_url, desk.base_url, content, tmp_path, "ada", dedupe)
+    client = desk.client()
+    [listed] = [batch async for batch in client.batches.list()]
+    done = await desk.until(listed)
+    assert (done.status, done.endpoint, done.model) == ("completed", CHAT, "practice")
+    output = await desk.lines(done.output_file_id)
+    assert sorted(map(json.dumps, output)) == sorted(json.dumps(json.loads(one)) for one in ran)
+    failed = await desk.lines(done.error_file_id) if done.error_file_id else []
+    assert {one["custom_id"] for one in [*output, *failed]} == {"a", "b", "c", "d"}
+    asked = await client.files.content(done.input_file_id)
+    assert [json.loads(one)["custom_id"] for one in asked.text.splitlines()][:2] == ["a", "b"]
+    shown = await client.files.retrieve(done.input_file_id)
+    assert shown.bytes == len(asked.content)
+    assert [batch.id async for batch in client.batches.list()] == [done.id]
+    assert [batch async for batch in desk.client("bob").batches.list()] == []
+
+
+async def test_a_runs_requests_can_be_a_batch_again(sqlite_desk: Desk, sqlite_file_url: str, tmp_path: Path) -> None:
+    desk = sqlite_desk
+    await _run(sqlite_file_url, desk.base_url, requests(3), tmp_path, "ada")
+    [listed] = [batch async for batch in desk.client().batches.list()]
+    again = await desk.client().batches.create(
+        input_file_id=listed.input_file_id, endpoint=CHAT, completion_window="24h"
+    )
+    done = await desk.until(again)
+    assert done.status == "completed"
+    assert len(await desk.lines(done.output_file_id)) == 3
+    assert len([batch async for batch in desk.client().batches.list()]) == 2
+
+
+async def test_a_batch_is_a_job_of_its_owner(desk: Desk) -> None:
+    done = await desk.done(requests(2))
+    [job] = await desk.rig.service.store.views.jobs("ada")
+    assert (job.label, job.succeeded) == (done.id, 2)
+    assert await desk.rig.service.store.views.jobs("bob") == []
+
+
+async def test_a_job_that_a_command_cancels_is_a_cancelled_batch(sqlite_desk: Desk) -> None:
+    desk = sqlite_desk
+    desk.practice.change(latency=0.05, concurrency=1)
+    batch = await desk.until(await desk.create(requests(100)), "in_progress")
+    store = desk.rig.service.store
+    while not (jobs := await store.views.jobs("ada")):
+        pass
+    await desk.rig.service.client("ada").job(jobs[0].id).cancel()
+    desk.practice.change(latency=0, concurrency=None)
+    done = await desk.until(batch)
+    assert (done.status, done.cancelling_at) == ("cancelled", None)
+    assert done.cancelled_at is not None
+
+
+async def test_handlers_of_an_application_are_no_batches(sqlite_file_url: str, tmp_path: Path) -> None:
+    async with opened(sqlite_file_url, tmp_path / "data") as desk:
+        made = desk.rig.made
+
+        @made.handler()
+        async def echo(item: object) -> object:
+            return item
+
+        await made.submit("echo", [1, 2], idempotency_key="x")
+        assert [batch async for batch in desk.client().batches.list()] == []

@@ -1,0 +1,147 @@
+"""The address that remote workers answer at: only one that was given out works, and nothing it is sent upsets it."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backstay.server.api.callbacks import CALLBACK_BYTES_MAX
+from backstay.store.inbox import MESSAGES_MAX
+from backstay.store.keys import Role
+from tests.server.remote_rig import Remote, remote_work
+
+
+@pytest.fixture
+async def remote(sqlite_file_url: str, tmp_path: Path) -> AsyncIterator[Remote]:
+    async with remote_work(sqlite_file_url, tmp_path / "data") as made:
+        yield made
+
+
+async def test_an_address_that_was_not_given_out_is_nowhere(remote):
+    address = await remote.send()
+    _, _, item, fence, tag = address.split("/")
+    other = f"{remote.job}-1"
+    for path in (
+        f"/callbacks/{item}/{fence}/{tag[:-1]}",
+        f"/callbacks/{item}/{fence}/{'A' * len(tag)}",
+        f"/callbacks/{item}/{int(fence) + 1}/{tag}",
+        f"/callbacks/{item}/0{fence}/{tag}",
+        f"/callbacks/{other}/{fence}/{tag}",
+        f"/callbacks/{item}/x/{tag}",
+        f"/callbacks/{item}/{'9' * 50}/{tag}",
+        f"/callbacks/x/{fence}/{tag}",
+        f"/callbacks/{item}/{fence}/ü",
+    ):
+        reply = await remote.say(path, status="succeeded", result=1)
+        assert reply.status == 404, path
+    assert await remote.state() == "processing"
+
+
+async def test_an_item_that_is_gone_is_nowhere(remote):
+    address = await remote.send()
+    await remote.rows("DELETE FROM items")
+    assert (await remote.say(address, status="succeeded", result=1)).status == 404
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(b"", b"x", b"[]", b"1", b"null", b"{}", b'{"status":"done"}', b'{"status":1}', b'{"status":["failed"]}'),
+        *(b'{"status":"succeeded"}', b'{"status":"succeeded","result":NaN}', b'{"status":"succeeded","result":1e999}'),
+        *(b'{"status":"progress"}', b'{"status":"progress","progress":101}', b'{"status":"progress","progress":-1}'),
+        *(b'{"status":"progress","progress":true}', b'{"status":"progress","progress":"5"}', b"\xff\xfe", b"\x00"),
+        *(b'{"status":"failed"}', b'{"status":"failed","error":"x"}', b'{"status":"failed","error":{"code":1}}'),
+        *(b'{"status":"failed","error":{"message":[]}}', b'{"status":"failed","error":{"retryable":"yes"}}'),
+        *(
+            b'{"status":"succeeded","result":' + b"[" * 100_000,
+            b'{"status":"succeeded","result":' + b"9" * 5_000 + b"}",
+        ),
+    ],
+)
+async def test_nonsense_is_refused_in_a_line_and_changes_nothing(remote, body):
+    address = await remote.send()
+    reply = await remote.rig.holder(None).post(address, data=body)
+    assert reply.status == 422, reply
+    assert "\n" not in reply.json["detail"]
+    assert await remote.rows("SELECT id FROM inbox") == []
+
+
+async def test_an_answer_may_be_of_any_json(remote):
+    results: tuple[Any, ...] = (None, "", "\u0000 \ud800", 10**30, {"a": [{}]}, "ü")
+    for result in results:
+        address = await remote.send()
+        raw = json.dumps({"status": "succeeded", "result": result, "more": "is passed over"})
+        assert (await remote.rig.holder(None).post(address, data=raw)).status == 202
+        await remote.rig.work()
+        assert await remote.state() == "succeeded"
+
+
+async def test_an_answer_that_is_too_long_is_refused(remote):
+    address = await remote.send()
+    reply = await remote.rig.holder(None).post(address, data=b"x" * (CALLBACK_BYTES_MAX + 1))
+    assert reply.status == 413
+
+
+async def test_a_worker_that_talks_too_much_is_not_listened_to_for_ever(remote):
+    address = await remote.send()
+    for number in range(MESSAGES_MAX + 50):
+        assert (await remote.say(address, status="progress", progress=number % 100)).status == 202
+    assert await remote.rows("SELECT count(*) FROM inbox") == [(1,)]
+    await remote.rows(
+        f"WITH RECURSIVE n(v) AS (SELECT 1 UNION ALL SELECT v + 1 FROM n WHERE v < {MESSAGES_MAX}) INSERT INTO inbox "
+        "(owner, item_id, fence, kind, received_at, body, digest) "
+        "SELECT owner, item_id, 99, 'failed', 0, '{}', CAST(v AS text) FROM inbox, n"
+    )
+    assert (await remote.say(address, status="succeeded", result=1)).status == 409
+
+
+def item(**given: Any) -> dict[str, Any]:
+    return {"url": "https://worker.example/", "payload": 1, **given}
+
+
+@pytest.mark.parametrize(
+    ("payload", "why"),
+    [
+        (1, "a remote item has"),
+        ({}, "a remote item has"),
+        ({"url": "https://worker.example/"}, "a remote item has"),
+        (item(url=1), "a remote item has"),
+        (item(url="http://127.0.0.1:1/"), "leads inside"),
+        (item(url="http://2130706433/"), "no valid host"),
+        (item(url="file:///etc/passwd"), "must begin with"),
+        (item(more=1), "no field 'more'"),
+        (item(headers=[]), "headers must be"),
+        (item(headers={f"x-{n}": "1" for n in range(21)}), "headers must be"),
+        (item(headers={"x y": "1"}), "no name of a header"),
+        (item(headers={"": "1"}), "no name of a header"),
+        (item(headers={"x": 1}), "printable ASCII"),
+        (item(headers={"x": "a\r\nb"}), "printable ASCII"),
+        (item(headers={"Host": "inside"}), "not yours"),
+        (item(headers={"Webhook-Signature": "v1,x"}), "not yours"),
+        (item(headers={"Authorization": "Bearer x"}), "kept in the database"),
+        (item(headers={"Cookie": "x=1"}), "kept in the database"),
+    ],
+)
+async def test_an_item_that_cannot_be_sent_is_refused_when_it_is_submitted(remote, payload, why):
+    given = {"handler": "remote", "items": [payload]}
+    reply = await remote.rig.ada.post("/api/jobs", json=given)
+    assert reply.status in (400, 422)
+    assert why in reply.json["detail"]
+
+
+async def test_a_service_that_does_not_know_its_address_says_so(remote):
+    handler = remote.rig.made.handlers["remote"]
+    object.__setattr__(handler._links, "public_url", None)
+    reply = await remote.rig.ada.post("/api/jobs", json={"handler": "remote", "items": [item()]})
+    assert reply.status in (400, 422)
+    assert "BACKSTAY_PUBLIC_URL" in reply.json["hint"]
+
+
+async def test_the_secret_of_requests_is_for_the_owner_s_admins(remote):
+    mine = await remote.rig.ada.get("/api/remote/secret")
+    theirs = await remote.rig.bob.get("/api/remote/secret")
+    assert mine.headers["cache-control"] == "no-store"
+    assert mine.json["secret"] != theirs.json["secret"]
+    assert (await remote.rig.visitor("ada", Role.WRITE).get("/api/remote/secret")).status == 403

@@ -1,0 +1,146 @@
+"""Every operation in the OpenAPI document, asked with no key, a wrong key, another owner's key and a read-only key."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+
+from backstay.llm.endpoint import Endpoint
+from backstay.server.app import OPENAI_PREFIXES
+from backstay.server.service import Options
+from backstay.store.keys import Role
+from tests.server.operations import OPEN, ROLES, SHARED, SHARED_LISTS, Things, made_by_ada
+from tests.server.receiver import Receiver, receiving
+from tests.server.rig import Reply, Rig, Visitor, rigged
+
+WRONG_KEY = f"bks_{'0' * 12}_{'x' * 43}"
+MODELS = '{"object": "list", "data": [{"id": "m", "object": "model", "created": 1, "owned_by": "me"}]}'
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[Receiver]:
+    async with receiving() as made:
+        made.says(200, MODELS)
+        yield made
+
+
+@pytest.fixture
+async def rig(database_url: str, tmp_path: Path, receiver: Receiver) -> AsyncIterator[Rig]:
+    options = Options(works=False, upstream=Endpoint(f"http://{receiver.place}/v1"))
+    async with rigged(database_url, tmp_path / "data", options=options, inside_hosts=receiver.place) as made:
+        yield made
+
+
+def operations(app: FastAPI) -> Iterator[str]:
+    for path, methods in app.openapi()["paths"].items():
+        for method in methods:
+            yield f"{method.upper()} {path}"
+
+
+async def ask(visitor: Visitor, operation: str, things: Things) -> Reply:
+    """The answer, of which a stream without an end is not waited for."""
+    method, _, template = operation.partition(" ")
+    async with visitor.opened(method, things.path(template), **things.body(operation)) as answer:
+        endless = answer.content_type == "text/event-stream"
+        return Reply(answer.status, dict(answer.headers), b"" if endless else await answer.read())
+
+
+def names_something_owned(operation: str) -> bool:
+    named = {part[1:-1] for part in operation.split("/") if part.startswith("{")}
+    return bool(named - SHARED)
+
+
+def in_order_of_harm(operation: str) -> tuple[int, bool, str]:
+    """Looks first, deletes last; of these the job, which takes the others with it."""
+    return ("GET", "POST", "PATCH", "DELETE").index(operation.split()[0]), "/api/jobs/" in operation, operation
+
+
+def test_every_operation_is_in_the_matrix(sqlite_rig: Rig) -> None:
+    assert set(operations(sqlite_rig.app)) == set(ROLES)
+
+
+def test_what_is_left_out_of_the_document_is_known_to_be_open(sqlite_rig: Rig) -> None:
+    documented = set(sqlite_rig.app.openapi()["paths"])
+    twins = {f"{prefix}{path.removeprefix('/v1')}" for prefix in OPENAI_PREFIXES for path in documented}
+    served = {path.replace(":path}", "}") for path in paths(sqlite_rig.app.routes)}
+    assert served - documented - twins == OPEN
+
+
+def paths(routes: Any, before: str = "") -> Iterator[str]:
+    """The paths of all routes, those of included routers as well."""
+    for route in routes:
+        context = getattr(route, "include_context", None)
+        if context is not None:
+            yield from paths(route.original_router.routes, before + context.prefix)
+        else:
+            yield before + route.path
+
+
+async def test_every_operation_keeps_to_whose_it_is(rig: Rig, receiver: Receiver) -> None:
+    things = await made_by_ada(rig, receiver)
+    reader, bob = rig.visitor("ada", Role.READ), rig.bob
+    wrong = []
+    for operation in sorted(ROLES, key=in_order_of_harm):
+        expected = {"no key": 401, "a wrong key": 401}
+        got = {
+            "no key": (await ask(rig.holder(None), operation, things)).status,
+            "a wrong key": (await ask(rig.holder(WRONG_KEY), operation, things)).status,
+        }
+        if ROLES[operation] is not Role.READ:
+            expected["a read-only key"] = 403
+            got["a read-only key"] = (await ask(reader, operation, things)).status
+        if ROLES[operation] is Role.ADMIN:
+            expected["a writer's key"] = 403
+            got["a writer's key"] = (await ask(rig.visitor("ada", Role.WRITE), operation, things)).status
+        if names_something_owned(operation):
+            expected["another owner's key"] = 404
+            got["another owner's key"] = (await ask(bob, operation, things)).status
+        if got != expected:
+            wrong.append((operation, got))
+    assert wrong == []
+
+
+async def test_every_operation_is_there_for_whose_it_is(rig: Rig, receiver: Receiver) -> None:
+    """Else a 404 for another owner would say nothing."""
+    things = await made_by_ada(rig, receiver)
+    wrong = []
+    for operation in sorted(ROLES, key=in_order_of_harm):
+        reply = await ask(rig.visitor("ada", ROLES[operation]), operation, things)
+        if reply.status >= 400 and reply.status != 409:
+            wrong.append((operation, reply))
+    assert wrong == []
+
+
+async def test_no_list_shows_what_is_another_owners(rig: Rig, receiver: Receiver) -> None:
+    things = await made_by_ada(rig, receiver)
+    lists = 0
+    for operation in sorted(set(ROLES) - SHARED_LISTS):
+        if operation.startswith("GET") and not names_something_owned(operation):
+            mine, his = await ask(rig.ada, operation, things), await ask(rig.bob, operation, things)
+            if "data" in mine.json:
+                lists += 1
+                assert mine.json["data"] != [], operation
+                assert his.json["data"] == [], operation
+    assert lists >= 7
+
+
+async def test_another_owners_id_answers_as_one_that_never_was(rig: Rig, receiver: Receiver) -> None:
+    things = await made_by_ada(rig, receiver)
+    nothing = {"job_id": "777", "item_id": "777-0", "late_id": "777"}
+    for name, value in things.named.items():
+        nothing.setdefault(name, value[:-4] + "0000")
+    never = Things({**nothing, "provider": "echo", "model_id": "m"}, things.webhook_url)
+    for operation in sorted(ROLES, key=in_order_of_harm):
+        if names_something_owned(operation):
+            his, none = await ask(rig.bob, operation, things), await ask(rig.bob, operation, never)
+            assert (his.status, none.status) == (404, 404), operation
+            assert without_ids(his, things) == without_ids(none, never), operation
+
+
+def without_ids(reply: Reply, things: Things) -> str:
+    said = reply.body.decode()
+    for value in sorted(things.named.values(), key=len, reverse=True):
+        said = said.replace(value, "…")
+    return said

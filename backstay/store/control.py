@@ -2,7 +2,7 @@
 
 from backstay.core.errors import NotAllowed, NotFound
 from backstay.core.ids import item_range, job_of, show_item
-from backstay.core.states import JOB_ENDED, StopReason
+from backstay.core.states import JOB_ENDED, JobState, StopReason
 from backstay.store.queries import Ask, Script
 
 CHUNK_ITEMS = 2_000
@@ -68,4 +68,7 @@ def why_no_retry(job_id: int, owner: str, item: int | None) -> Script[None]:
         if not found or job_of(item) != job_id:
             raise NotFound(f"no item {show_item(item)}")
         raise NotAllowed(f"item {show_item(item)} is {found[0][0]}: only a failed item can be retried")
-    raise NotAllowed(f"job {job_id} has no failed items to retry")
+    cancelled = rows[0][0] == JobState.CANCELLED
+    raise NotAllowed(
+        f"job {job_id} has no failed items to retry" + (", and what was cancelled stays so" if cancelled else "")
+    )

@@ -178,6 +178,7 @@ def test_a_rate_limit_is_held_at_the_providers_own_count(tmp_path: Path, file_ur
         assert counts["requests"] == 100
 
 
+@pytest.mark.slow  # on a machine that has much else to do, looks come late, and so do the refusals they would spare
 def test_a_limit_that_only_the_provider_knows_refuses_few_calls(tmp_path: Path, file_url: str) -> None:
     with practice("--seed", "8", "--latency", "0.05") as provider:
         provider.change(rpm=100, window_seconds=4)

@@ -147,10 +147,11 @@ class Backstay:
         return (await self.open()).job(job_id)
 
     @asynccontextmanager
-    async def working(self, concurrency: int | None = None) -> AsyncIterator[Worker]:
-        """Runs a worker in this process while the block runs."""
+    async def working(self, concurrency: int | None = None, only_job: int | None = None) -> AsyncIterator[Worker]:
+        """Runs a worker in this process while the block runs; for `only_job` it sends that job's LLM requests alone."""
         client = await self.open()
         made = wiring.parts(client.store, self.handlers, self.limits, self.bus, self.settings)
+        made.only_job = only_job
         worker = wiring.worker(self.url, made, concurrency or self.limits.worker_concurrency)
         await worker.start()
         self._workers.append(worker)

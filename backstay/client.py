@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from backstay.clock import Clock, new_incarnation
-from backstay.core.errors import UsageError, WaitTimeout
+from backstay.core.errors import NotAllowed, UsageError, WaitTimeout
 from backstay.core.events import ItemsStopped, ItemsSubmitted, JobEnded
 from backstay.core.failures import one_line
 from backstay.core.ids import position_of, show_item
@@ -126,7 +126,7 @@ class Client:
                     opened = await self.store.open_job(new, chunk)
                     opened_as(opened.id)
                 if chunk.position > 0 or not opened.new:
-                    await self._continue(handler, opened, chunk)
+                    opened = await self._continue(new, opened, chunk)
                 if chunk.position == 0 or chunk.last:
                     wake()
                     await self.store.notify()
@@ -139,17 +139,24 @@ class Client:
         self.bus.emit(ItemsSubmitted(opened.id, handler, total))
         return self.job(opened.id)
 
-    async def _continue(self, handler: str, opened: OpenJob, chunk: Chunk) -> None:
-        """Adds a chunk to a job that exists; what an earlier submitter with the same key brought is passed over."""
+    async def _continue(self, new: NewJob, opened: OpenJob, chunk: Chunk) -> OpenJob:
+        """Adds a chunk to a job that exists; what another submitter with the same key brought is passed over."""
         end = chunk.position + len(chunk.bodies)
         if opened.new or (chunk.position >= opened.total and not opened.sealed):
-            await self.store.add_items(handler, opened, chunk)
+            try:
+                await self.store.add_items(new.handler, opened, chunk)
+            except NotAllowed:
+                opened = await self.store.reopen_job(new, opened)
+                if opened.total <= chunk.position:
+                    raise
+                return await self._continue(new, opened, chunk)
         elif end == opened.total and (chunk.last or not opened.sealed):
             check_same(opened, chunk.digest)
             if chunk.last and not opened.sealed:
-                await self.store.add_items(handler, opened, chunk._replace(position=end, bodies=()))
+                await self.store.add_items(new.handler, opened, chunk._replace(position=end, bodies=()))
         elif end >= opened.total or chunk.last:
             check_same(opened, "")
+        return opened
 
     def _new_job(self, handler: str, options: Options) -> NewJob:
         deadline = options.deadline_seconds
@@ -229,7 +236,7 @@ class Job:
     async def wait(
         self, progress: Callable[[JobView], None] | None = None, timeout_seconds: float | None = None
     ) -> JobView:
-        """Returns when the job has ended; tells its progress whenever it changed."""
+        """Returns when the job has ended, or its budget holds it; tells its progress whenever it changed."""
         clock = self._client.clock
         begun, seen = clock.monotonic(), None
         end = None if timeout_seconds is None else begun + timeout_seconds
@@ -238,7 +245,7 @@ class Job:
             if view != seen and progress is not None:
                 progress(view)
             seen = view
-            if view.ended:
+            if view.ended or (view.held_by_budget and view.sealed):
                 return view
             now = clock.monotonic()
             if end is not None and now >= end:

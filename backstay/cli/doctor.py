@@ -1,6 +1,6 @@
 """`backstay doctor`: looks at everything that work depends on, and says what to do about what is wrong."""
 
-from collections.abc import AsyncIterator, Container, Iterator
+from collections.abc import AsyncIterator, Container, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
@@ -120,9 +120,20 @@ async def _inside(app: "Backstay") -> AsyncIterator[Finding]:
         requests = dict(await client.store.endpoints())
         for finding in crewed(await client.store.views.backlog(), [w for w in workers if w.alive(lease_ms)], requests):
             yield finding
-        stuck = await client.store.views.stuck()
-        advice = "they are taken up by the sweep of a worker that runs their handler; start one"
-        yield Finding("stuck items", stuck == 0, f"{stuck:,}", advice)
+        yield stuck(await client.store.views.stuck(), [w for w in workers if w.alive(lease_ms)], requests)
+        for job_id in await client.store.views.short_jobs():
+            says = "reached; to go on: the same `backstay run` or `submit` with a higher --budget"
+            yield Finding(f"budget of job {job_id}", True, says)
+
+
+def stuck(items: Mapping[str, int], alive: "list[WorkerView]", requests: Container[str] = ()) -> Finding:
+    """Whether what lost its worker is taken up. Requests are, when their run is gone on with: till then it is fine."""
+    served = {handler for worker in alive for handler in worker.handlers}
+    waiting = sum(count for handler, count in items.items() if handler in requests and handler not in served)
+    wrong = sum(items.values()) - waiting
+    says = f"{wrong:,}" + (f"; {output.count(waiting, 'request')} cut off before wait for their run" if waiting else "")
+    advice = "they are taken up by the sweep of a worker that runs their handler; start one"
+    return Finding("stuck items", wrong == 0, says, advice)
 
 
 def skew(database_ms: int, here_ms: int) -> Finding:

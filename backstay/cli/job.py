@@ -145,8 +145,8 @@ def print_job(view: "JobView") -> None:
 def watch(ctx: click.Context, job_id: int, timeout: float | None, db: str | None, as_json: bool) -> None:
     """Follows a job until it ends.
 
-    The exit code is 0 when all went well, 3 when items failed and 1 when the job was cancelled. Ctrl-C stops the
-    watching, not the job.
+    The exit code is 0 when all went well, 3 when items failed, 7 when its budget is reached and 1 when the job was
+    cancelled. Ctrl-C stops the watching, not the job.
     """
     from backstay.cli.watch import watching
 
@@ -159,6 +159,9 @@ def watch(ctx: click.Context, job_id: int, timeout: float | None, db: str | None
         ctx.exit(130)
     if not as_json:
         print_job(view)
+    if view.held_by_budget:
+        output.note("its budget is reached; to go on: the same `backstay run` or `submit` with a higher --budget")
+        ctx.exit(7)
     if view.failed or view.state == "failed":
         output.note(f"{output.count(view.failed, 'item')} failed; to see why: {again(f'job show {job_id}')}")
         ctx.exit(3)
@@ -209,7 +212,10 @@ def resume(job_id: int, db: str | None, as_json: bool) -> None:
 @place_options
 @json_option
 def cancel(job_id: int, db: str | None, as_json: bool) -> None:
-    """Ends a job: waiting items now, running ones as soon as their workers hear of it. Results are kept."""
+    """Ends a job for good: waiting items now, running ones as soon as their workers hear of it. Results are kept.
+
+    What was cancelled cannot be retried; `backstay job pause` stops a job that is to go on later.
+    """
     _act(db, job_id, "cancel", as_json)
 
 

@@ -59,8 +59,7 @@ def _row(view: "JobView") -> tuple[object, ...]:
 
 def show_state(view: "JobView") -> str:
     """A job whose next item does not fit under its budget runs no further by itself."""
-    over = view.short and view.reserved_micros == 0 and not view.ended
-    return f"{view.state}, held by its budget" if over else str(view.state)
+    return f"{view.state}, held by its budget" if view.held_by_budget else str(view.state)
 
 
 def show_moment(at: int) -> str:

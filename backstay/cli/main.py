@@ -70,11 +70,30 @@ def cli(ctx: click.Context, debug: bool) -> None:
 
 
 def main() -> NoReturn:
+    _open_closed_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
         # JSON is UTF-8 wherever it goes; a character that a terminal lacks must not end the command.
         encoding = sys.stdout.encoding if sys.stdout.isatty() else "utf-8"
         sys.stdout.reconfigure(encoding=encoding, errors="backslashreplace")
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            # Whoever read our output has had enough. Python would complain once more when it flushes at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    sys.exit(code)
+
+
+def _open_closed_streams() -> None:
+    """Else the next files to be opened would get the numbers of the standard streams, and the words meant for them."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            fd = os.open(os.devnull, os.O_RDWR)
+            if fd != number:
+                os.dup2(fd, number)
+                os.close(fd)
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
 
 
 def run(args: Sequence[str]) -> int:
@@ -91,8 +110,7 @@ def run(args: Sequence[str]) -> int:
         note("backstay: interrupted")
         return 130
     except BrokenPipeError:
-        # Whoever read our output has had enough. Python would complain once more when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0  # whoever read our output has had enough
     except BackstayError as error:
         return _tell(error, error.message, error.hint, error.exit_code, args)
     except Exception as error:

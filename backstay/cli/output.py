@@ -1,5 +1,6 @@
 """Printing: data on stdout, all else on stderr; colour and animation only where a person looks at a terminal."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -23,8 +24,9 @@ def data(text: str) -> None:
 
 
 def note(text: str) -> None:
-    """A line beside the data: a hint, or what was done."""
-    click.echo(text, err=True, color=False)
+    """A line beside the data: a hint, or what was done. That nobody is there to read it changes nothing."""
+    with contextlib.suppress(OSError):
+        click.echo(text, err=True, color=False)
 
 
 def count(number: int, noun: str) -> str:

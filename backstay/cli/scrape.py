@@ -77,7 +77,7 @@ async def refresh(client: "Client", metrics: "Metrics") -> None:
         try:
             holds = await client.store.holds()
             views = client.store.views
-            metrics.show_depths(await views.backlog(), await views.stuck(), holds.now)
+            metrics.show_depths(await views.backlog(), sum((await views.stuck()).values()), holds.now)
             metrics.show_breakers(holds.providers)
         except BackstayError as error:
             metrics(Trouble("metrics", error.message))

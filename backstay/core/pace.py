@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
+from backstay.core.allowance import Allowance
+
 WINDOW_MICROS = 61_000_000
 BURSTS_PER_MINUTE = 60
 
@@ -121,6 +123,8 @@ class Answers:
         self._pause_ms = 0
         self._exhausted_ms = 0
         self._usual: float | None = None  # seconds that a call takes while it waits for no other
+        self.requests = Allowance()
+        self.tokens = Allowance()
 
     def add(self, seconds: float, throttled: bool, pause_ms: int = 0, exhausted_ms: int = 0) -> None:
         """`exhausted_ms`: the provider said that nothing is left until then; it needs no vote."""
@@ -151,7 +155,9 @@ class Answers:
             ceiling = max(ceiling * 85 // 100, min(CEILING_SLOW_MIN, ceiling))
         else:
             ceiling += grown if throttled == 0 else grown // WEATHER_PARTS
-        ceiling = min(max(ceiling, 1), pace.concurrency)
+        said = (self.requests.calls_max(each=True), self.tokens.calls_max())
+        ceiling = min([ceiling, pace.concurrency, *(most for most in said if most is not None)])
+        ceiling = max(ceiling, 1)
         return replace(pace, ceiling=ceiling, resume_at=max(pace.resume_at, now_ms + pause_ms if pause_ms else 0))
 
     def _slower(self) -> bool:

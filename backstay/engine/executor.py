@@ -8,7 +8,7 @@ from backstay.core.errors import Skip
 from backstay.core.events import ItemLogged, Trouble
 from backstay.core.failures import ErrorCode, Failure, FailureKind, failure_of_exception, one_line
 from backstay.core.models import Claimed
-from backstay.core.outcomes import Failed, HandedBack, Interrupted, NeverArrived, Outcome, Skipped, Stopped
+from backstay.core.outcomes import CannotAsk, Failed, HandedBack, Interrupted, NeverArrived, Outcome, Skipped, Stopped
 from backstay.engine.calling import ask_provider
 from backstay.engine.flight import Cut, Flight, Flights
 from backstay.engine.parts import Parts
@@ -83,7 +83,10 @@ class Executor:
         return Failed(failure, flight.context.used, probe=flight.probe)
 
     async def _ask(self, flight: Flight) -> Outcome | None:
-        """What became of an earlier call; None when the provider is certain that it never came."""
+        """What became of an earlier call; None when the provider is certain that it never came, or keeps no list.
+
+        In that case it is sent like any request that cannot be asked about: a person has decided to try it again.
+        """
         try:
             ref = client_ref(flight.plan.job, flight.item)
             answer = await ask_provider(self._parts, lambda: flight.plan.handler.ask(ref))
@@ -91,7 +94,7 @@ class Executor:
             failure = failure_of_exception(error)
             self._parts.emit(Trouble(f"look-up at {flight.plan.handler.provider}", failure.message))
             return Failed(Failure(failure.code, FailureKind.THROTTLED, f"the look-up failed: {failure.message}"))
-        return None if isinstance(answer, NeverArrived) else answer
+        return None if isinstance(answer, NeverArrived | CannotAsk) else answer
 
     def _of_unsent(self, cut: Cut) -> Outcome | None:
         """A run that was cut off before its first step has sent nothing."""

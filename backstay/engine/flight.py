@@ -44,6 +44,7 @@ class Flight:
         """Stops the run; a sync handler is told by its context and left behind."""
         self.cut = why
         self.context.cancelled = True
+        self.context.stopped = why is Cut.STOPPED
         # A task cancelled before its first step would never run at all; one that has not begun looks at `cut` itself.
         if self.task is not None and self.begun:
             self.task.cancel()

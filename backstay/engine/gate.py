@@ -56,7 +56,8 @@ class Gate:
         """How many items of each handler to claim at most; together they share the slots. Who is first takes turns."""
         await self.refresh(self.claim_age_seconds)
         await self.give_probes()
-        handlers = list(self._parts.registry)
+        only_job = self._parts.only_job
+        handlers = [handler for handler in self._parts.registry if only_job is None or handler.answers is not None]
         self._turn = (self._turn + 1) % max(len(handlers), 1)
         handlers = handlers[self._turn :] + handlers[: self._turn]
         limited = len(handlers) > 1 or any(h.rules.concurrency or h.answers for h in handlers)
@@ -74,7 +75,10 @@ class Gate:
     def _paced(self, want: Want, handler: Handler) -> Want:
         held = [flight for flight in self._flights.all() if flight.plan.handler is handler]
         return want._replace(
-            paced=handler.pace_name, held=len(held), running=sum(1 for flight in held if flight.flying)
+            paced=handler.pace_name,
+            held=len(held),
+            running=sum(1 for flight in held if flight.flying),
+            only_job=self._parts.only_job,
         )
 
     async def keep_pace(self) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable
 
-from backstay.core.events import LeasesLost, Trouble
+from backstay.core.events import LeasesLost
 from backstay.engine.flight import Cut, Flights
 from backstay.engine.parts import Parts
 from backstay.store.store import Store
@@ -56,13 +56,14 @@ class Heart:
                     store = await self._open_store()
                 lost = await beat(store, self._flights, self._parts)
             except Exception as error:  # whatever it is, the next beat must come
-                self._say(Trouble("heartbeat", f"{type(error).__name__}: {error}"))
+                self._tell(self._parts.refused, "heartbeat", f"{type(error).__name__}: {error}")
                 continue
+            self._tell(self._parts.accepted, "heartbeat")
             if lost:
                 self._loop.call_soon_threadsafe(let_go, lost, self._flights, self._parts)
         if store is not None:
             await store.close()
 
-    def _say(self, trouble: Trouble) -> None:
+    def _tell(self, listener: Callable[..., None], *words: str) -> None:
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._parts.emit, trouble)
+            self._loop.call_soon_threadsafe(listener, *words)

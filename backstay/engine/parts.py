@@ -6,7 +6,7 @@ from random import Random
 from typing import NamedTuple
 
 from backstay.clock import Clock, Tasks
-from backstay.core.events import Event
+from backstay.core.events import Event, Trouble
 from backstay.core.limits import Limits, reconcile_after_ms
 from backstay.core.models import Claimed, Delivery, JobTerms
 from backstay.core.outcomes import Terms
@@ -29,6 +29,14 @@ class Plan(NamedTuple):
     run_seconds: float
 
 
+class Refusal(NamedTuple):
+    """What the database refuses: since when and when last, on the steady clock, and in what words."""
+
+    since: float
+    last: float
+    message: str
+
+
 @dataclass(slots=True)
 class Parts:
     store: Store
@@ -43,12 +51,25 @@ class Parts:
     policies: Mapping[str, RetryPolicy] = field(
         default_factory=lambda: NAMED
     )  # what a job's choice of retry means here
+    only_job: int | None = None  # the one job whose items it sends; lost ones of any job are rescued and polled
+    refusals: dict[str, Refusal] = field(default_factory=dict)  # by who asked in vain, and has not yet been answered
     _jobs: dict[int, JobTerms] = field(default_factory=dict)
     _older: dict[int, JobTerms] = field(default_factory=dict)
     _plans: dict[tuple[int, str], Plan] = field(default_factory=dict)
 
     def emit(self, event: Event) -> None:
         self.bus.emit(event)
+
+    def refused(self, where: str, message: str) -> None:
+        """Tells of a refusal, and keeps it until it is `accepted` there."""
+        now = self.clock.monotonic()
+        before = self.refusals.get(where)
+        trouble = Trouble(where, message)
+        self.refusals[where] = Refusal(now if before is None else before.since, now, trouble.message)
+        self.emit(trouble)
+
+    def accepted(self, where: str) -> None:
+        self.refusals.pop(where, None)
 
     def met(self) -> Collection[int]:
         """The jobs whose terms are known; they never change.

@@ -17,6 +17,7 @@ from backstay.store.settle import Settled
 GROUP_ITEMS_MAX = 1_000
 BACKLOG_ITEMS_MAX = 5_000
 AGAIN_SECONDS = 1.0
+SETTLE = "settle"
 
 
 class Ready(NamedTuple):
@@ -60,8 +61,8 @@ class Settler:
 
     @property
     def full(self) -> bool:
-        """So far behind that claiming more would only grow the pile."""
-        return len(self._pending) >= BACKLOG_ITEMS_MAX
+        """So far behind that claiming more would only grow the pile, or what is paid for cannot be kept."""
+        return len(self._pending) >= BACKLOG_ITEMS_MAX or SETTLE in self._parts.refusals
 
     async def run(self) -> None:
         while True:
@@ -69,7 +70,7 @@ class Settler:
             try:
                 await self.run_once()
             except Exception as error:  # what was in hand is rescued when its leases end; the rest must not wait
-                self._parts.emit(Trouble("settle", f"{type(error).__name__}: {error}"))
+                self._parts.emit(Trouble(SETTLE, f"{type(error).__name__}: {error}"))
 
     async def drained(self) -> None:
         """Returns when everything put so far is committed."""
@@ -89,15 +90,16 @@ class Settler:
         while True:
             try:
                 settled = await self._parts.store.settle([ready.settlement for ready in group])
+                self._parts.accepted(SETTLE)
                 break
             except DatabaseUnreachable as error:
-                self._parts.emit(Trouble("settle", str(error)))
+                self._parts.refused(SETTLE, str(error))
                 await self._parts.clock.sleep(AGAIN_SECONDS)
             except Exception as error:
                 if len(group) > 1:
                     await self._one_by_one(group)
                     return
-                self._parts.emit(Trouble("settle", f"{type(error).__name__}: {one_line(str(error))}"))
+                self._parts.emit(Trouble(SETTLE, f"{type(error).__name__}: {one_line(str(error))}"))
                 if group[0].unstorable:
                     self._flights.drop(group[0].item)  # its lease runs out, and it is rescued
                     return

@@ -20,7 +20,6 @@ from backstay.handlers.handler import Handler
 
 RESCUE_ITEMS_MAX = 500
 PASSES_MAX = 20
-ASKS_AT_ONCE_MAX = 25
 
 
 class Sweeper:
@@ -114,19 +113,21 @@ class Sweeper:
     async def _rescue(self, handler: Handler) -> bool:
         """One pass; whether there may be more. What must be asked about is taken only as fast as it can be asked."""
         parts = self._parts
-        items_max = ASKS_AT_ONCE_MAX if handler.askable else RESCUE_ITEMS_MAX
+        items_max = handler.asks_at_once if handler.askable else RESCUE_ITEMS_MAX
         rescuer = f"{parts.worker}:rescue"
         taken = await parts.store.rescue(handler.name, handler.askable, items_max, rescuer, parts.lease_ms, parts.met())
         parts.remember(taken.jobs)
         if taken.items:
             parts.emit(ItemsRescued(parts.worker, handler.name, len(taken.items)))
-            started = parts.clock.monotonic()
-            await asyncio.gather(*(self._resolve(handler, item, started) for item in taken.items))
+            started, troubles = parts.clock.monotonic(), set[str]()
+            await asyncio.gather(*(self._resolve(handler, item, started, troubles) for item in taken.items))
+            for trouble in sorted(troubles):  # many may have met the same one
+                parts.emit(Trouble(f"look-up at {handler.provider}", trouble))
         return len(taken.items) == items_max
 
-    async def _resolve(self, handler: Handler, item: Claimed, started: float) -> None:
+    async def _resolve(self, handler: Handler, item: Claimed, started: float, troubles: set[str]) -> None:
         parts = self._parts
-        outcome = await self._ask(handler, item)
+        outcome = await self._ask(handler, item, troubles)
         if outcome is None:
             if not timed_out(item.queued_at, item.claimed_at, parts.plan(item).terms.limits):
                 return  # not certain: its new lease runs out, and it is asked about again
@@ -135,15 +136,18 @@ class Sweeper:
             )
         self._settler.put(item, parts.plan(item), outcome, started)
 
-    async def _ask(self, handler: Handler, item: Claimed) -> Outcome | None:
-        if not handler.askable:
-            return Stopped() if item.stop_reason == StopReason.CANCEL else CannotAsk()
-        try:
+    async def _ask(self, handler: Handler, item: Claimed, troubles: set[str]) -> Outcome | None:
+        answer: Outcome = CannotAsk()
+        if handler.askable:
             ref = client_ref(self._parts.plan(item).job, item)
-            return await ask_provider(self._parts, lambda: handler.ask(ref))
-        except Exception as error:
-            self._parts.emit(Trouble(f"look-up at {handler.provider}", failure_of_exception(error).message))
-            return None
+            since_ms = 0 if item.ask_first else item.queued_at  # what a person retries may have been sent before
+            try:
+                answer = await ask_provider(self._parts, lambda: handler.ask(ref, since_ms))
+            except Exception as error:
+                troubles.add(failure_of_exception(error).message)
+                return None
+        cancelled = item.stop_reason == StopReason.CANCEL
+        return Stopped() if cancelled and isinstance(answer, CannotAsk) else answer
 
     def _tell_ended(self, jobs: list[tuple[int, JobState]]) -> None:
         for job_id, state in jobs:

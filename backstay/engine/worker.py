@@ -8,6 +8,7 @@ from backstay.core.events import Trouble, WorkerStopping
 from backstay.engine.crew import LAST_WORDS_SECONDS, PROMOTE_SECONDS, Crew
 from backstay.engine.flight import Cut
 from backstay.engine.gate import REFRESH_SECONDS
+from backstay.engine.parts import Refusal
 
 SWEEP_SECONDS = 5.0
 PROGRESS_SECONDS = 1.0
@@ -58,6 +59,11 @@ class Worker:
             loop.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
 
+    @property
+    def refusal(self) -> Refusal | None:
+        """What the database has refused for the longest time, if it refuses anything now."""
+        return min(self._parts.refusals.values(), default=None)
+
     def hurry(self) -> None:
         """Ends the grace: what still runs is cut off and handed back."""
         self.crew.flights.cut_off(Cut.SHUTDOWN)
@@ -67,9 +73,10 @@ class Worker:
             self.crew.wake.clear()
             try:
                 claimed = await self.crew.claim_once(self._parts.limits.claim_items_max)
+                self._parts.accepted("claim")
                 idle = 0.0 if claimed and self.crew.wanting else await self._idle_for()
             except Exception as error:
-                self._parts.emit(Trouble("claim", f"{type(error).__name__}: {error}"))
+                self._parts.refused("claim", f"{type(error).__name__}: {error}")
                 idle = AGAIN_SECONDS
             if idle:
                 await wait_for_event(self.crew.wake, idle)

@@ -28,7 +28,7 @@ class Surroundings(NamedTuple):
 class Context:
     """Given to a handler that asks for it with a parameter named `context`."""
 
-    __slots__ = ("_around", "_item", "_job", "_started", "cancelled", "seconds_given", "used")
+    __slots__ = ("_around", "_item", "_job", "_started", "cancelled", "seconds_given", "stopped", "used")
 
     def __init__(self, item: Claimed, job: JobTerms, around: Surroundings, started: float, seconds: float) -> None:
         self._item = item
@@ -37,6 +37,7 @@ class Context:
         self._started = started
         self.seconds_given = seconds  # how long this run may take in all
         self.cancelled = False
+        self.stopped = False  # cancelled together with its whole job
         self.used: Usage | None = None
 
     @property

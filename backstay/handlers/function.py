@@ -10,7 +10,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 from backstay.core.outcomes import NeverArrived, Submitted, Succeeded
 from backstay.core.pace import Answers
 from backstay.handlers.context import Context
-from backstay.handlers.handler import Rules
+from backstay.handlers.handler import ASKS_AT_ONCE, Rules
 from backstay.handlers.payload import PayloadType, dump, payload_annotation
 
 P = ParamSpec("P")
@@ -25,6 +25,7 @@ class FunctionHandler(Generic[P, R]):
     account: str | None = None
     answers: Answers | None = None
     pace_name = ""
+    asks_at_once = ASKS_AT_ONCE
 
     def __init__(
         self, function: Callable[P, R], name: str, provider: str, rules: Rules, find: Find | None = None
@@ -56,7 +57,7 @@ class FunctionHandler(Generic[P, R]):
             result = await in_thread(lambda: function(payload, **more))
         return Succeeded(dump(result, "the result"), context.used)
 
-    async def ask(self, client_ref: str) -> Succeeded | Submitted | NeverArrived:
+    async def ask(self, client_ref: str, since_ms: int = 0) -> Succeeded | Submitted | NeverArrived:
         if self._find is None:
             raise TypeError(f"{self.name} has no find")
         found = await self._find(client_ref)

@@ -24,12 +24,12 @@ import aiohttp
 
 from backstay.core.errors import ErrorCode, NotFound, Permanent, Transient, UsageError
 from backstay.core.failures import Failure, failure_of_exception, failure_of_status
-from backstay.core.outcomes import Failed, NeverArrived, Submitted, Succeeded
+from backstay.core.outcomes import Failed, NeverArrived, Succeeded
 from backstay.core.pace import Answers
 from backstay.core.retry import parse_retry_after
 from backstay.core.words import one_line
 from backstay.handlers.context import Context
-from backstay.handlers.handler import Rules
+from backstay.handlers.handler import ASKS_AT_ONCE, Rules
 
 NAME: Final = "gateway"
 PDF_MARK: Final = b"%PDF-"
@@ -70,6 +70,7 @@ class GatewayHandler:
     answers: Answers | None = None
     pace_name = ""
     askable = False
+    asks_at_once = ASKS_AT_ONCE
 
     def __init__(self, url: str, shelf: Shelf, rules: Rules, bytes_max: int) -> None:
         if not url.startswith(("http://", "https://")):
@@ -156,7 +157,7 @@ class GatewayHandler:
         except ExpatError:
             raise Permanent("the gateway's answer is not well-formed XML", ErrorCode.GW_4XX) from None
 
-    async def ask(self, client_ref: str) -> Succeeded | Submitted | NeverArrived:
+    async def ask(self, client_ref: str, since_ms: int = 0) -> NeverArrived:
         raise TypeError("a gateway cannot be asked")
 
     async def close(self) -> None:

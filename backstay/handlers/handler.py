@@ -6,10 +6,12 @@ from typing import Any, Protocol
 
 from backstay.core.breaker import DEFAULT_POLICY, BreakerPolicy
 from backstay.core.models import Delivery
-from backstay.core.outcomes import Failed, NeverArrived, Submitted, Succeeded
+from backstay.core.outcomes import CannotAsk, Failed, NeverArrived, Submitted, Succeeded
 from backstay.core.pace import Answers
 from backstay.core.retry import NAMED, RetryPolicy
 from backstay.handlers.context import Context
+
+ASKS_AT_ONCE = 25
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,7 @@ class Handler(Protocol):
     askable: bool
 
     pace_name: str  # under which its pace is kept, if it is
+    asks_at_once: int  # how many lost requests may be asked about at a time
 
     @property
     def answers(self) -> Answers | None:
@@ -45,8 +48,9 @@ class Handler(Protocol):
 
     async def run(self, body: str, context: Context) -> Succeeded | Submitted | Failed: ...
 
-    async def ask(self, client_ref: str) -> Succeeded | Submitted | NeverArrived:
-        """What became of a request that may have been sent: found, or certainly never there."""
+    async def ask(self, client_ref: str, since_ms: int = 0) -> Succeeded | Submitted | NeverArrived | CannotAsk:
+        """What became of a request that may have been sent, and not before then: found, or certainly never there;
+        or that this provider, as it turns out, cannot be asked at all."""
         ...
 
     def check(self, payload: Any) -> None:

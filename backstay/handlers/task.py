@@ -6,10 +6,10 @@ from typing import Any
 
 from backstay.core.errors import Permanent, UsageError
 from backstay.core.failures import ErrorCode, Failure, FailureKind, one_line
-from backstay.core.outcomes import Failed, NeverArrived, Running, Skipped, Submitted, Succeeded
+from backstay.core.outcomes import CannotAsk, Failed, NeverArrived, Running, Skipped, Submitted, Succeeded
 from backstay.core.pace import Answers
 from backstay.handlers.context import Context
-from backstay.handlers.handler import Rules
+from backstay.handlers.handler import ASKS_AT_ONCE, Rules
 from backstay.handlers.payload import PayloadType, dump, payload_annotation
 
 Answer = Succeeded | Failed | Skipped | Running  # what a poll says of one task
@@ -46,6 +46,7 @@ class TaskHandler:
 
     answers: Answers | None = None
     pace_name = ""
+    asks_at_once = ASKS_AT_ONCE
 
     def __init__(self, work: Any, name: str, provider: str, rules: Rules, account: str | None = None) -> None:
         for method in ("submit", "poll"):
@@ -68,7 +69,7 @@ class TaskHandler:
         more = {"context": context} if self._wants_context else {}
         return Submitted(_storable(await self._work.submit(payload, **more)), self.account)
 
-    async def ask(self, client_ref: str) -> Succeeded | Submitted | NeverArrived:
+    async def ask(self, client_ref: str, since_ms: int = 0) -> Succeeded | Submitted | NeverArrived | CannotAsk:
         found = await self._work.find(client_ref)
         return NeverArrived() if found is None else Submitted(_storable(found), self.account)
 

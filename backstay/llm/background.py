@@ -77,14 +77,16 @@ class BackgroundHandler(TaskLane):
             message = f"the provider no longer knows {task_id}: its outcome is unknown, and it was probably paid for"
             failure = Failure(ErrorCode.UNKNOWN, FailureKind.UNKNOWN, message, provider_status=reply.status)
             return Failed(failure, task_ended=True, reply=shown(reply))
-        return self._answer(self.require_answer(reply))
+        return self._answer(self.require_answer(reply), task_id)
 
-    def _answer(self, reply: Reply) -> Answer:
+    def _answer(self, reply: Reply, task_id: str) -> Answer:
         if reply.cut:
             return self._ended(reply)
         said = object_in(reply)
         if said is None:
             raise Transient("the provider's answer about a response is no JSON object")
+        if said.get("id", task_id) != task_id:
+            raise Transient(f"the provider was asked about {task_id} and answered about another response")
         match said.get("status"):
             case "completed" | "incomplete":
                 return self._ended(reply)

@@ -29,6 +29,7 @@ RUN_SECONDS: Final = 240.0  # to gather, upload and create; a lost request is as
 CREATE_SECONDS_MAX: Final = 60.0
 LOOKS_AT_ONCE: Final = 10
 ANSWERS_AT_ONCE: Final = 50
+ASKS_AT_ONCE: Final = 500  # one look at the list of batches answers for all of them
 # Without any chance in it: what failed together comes back together, and is one batch again.
 RETRY: Final = RetryPolicy("batch", attempts_max=5, base_ms=2_000, factor=4, cap_ms=600_000)
 LINE_BYTES: Final = 160  # what stands around a body in its line, at most
@@ -39,6 +40,8 @@ BATCHES_REMEMBERED_MAX: Final = 10_000
 
 class BatchHandler(TaskLane):
     """A request is a task of the provider named by its batch and its own reference, which is its custom_id there."""
+
+    asks_at_once = ASKS_AT_ONCE
 
     def __init__(
         self,
@@ -88,8 +91,8 @@ class BatchHandler(TaskLane):
         self._models[batch.batch_id] = model
         return Submitted(f"{batch.batch_id}/{ref}", self.account, _after_ms(batch.requests))
 
-    async def ask(self, client_ref: str) -> Succeeded | Submitted | NeverArrived:
-        batch_id = await self._lookup.find(client_ref)
+    async def ask(self, client_ref: str, since_ms: int = 0) -> Succeeded | Submitted | NeverArrived:
+        batch_id = await self._lookup.find(client_ref, since_ms // 1000)
         return NeverArrived() if batch_id is None else Submitted(f"{batch_id}/{client_ref}", self.account)
 
     async def poll(self, task_ids: Sequence[str]) -> Mapping[str, Answer]:
@@ -120,7 +123,7 @@ class BatchHandler(TaskLane):
         if isinstance(found, Harvest):
             wait_ms = self._wait_ms(found, len(task_ids))
             for count, task_id in enumerate(task_ids):
-                answers[task_id] = found.answer(task_id.rpartition("/")[2], wait_ms)
+                answers[task_id] = found.answer(task_id.rpartition("/")[2], wait_ms, batch_id in self._cancelled)
                 if count % ANSWERS_AT_ONCE == 0:
                     await self.clock.sleep(0)  # to read an answer takes time that others want too
             return

@@ -56,13 +56,20 @@ class BatchApi:
     def __init__(self, wire: Wire, require_answer: Callable[[Reply], Reply]) -> None:
         self._wire = wire
         self._require_answer = require_answer
+        self.veil = wire.veil
 
     async def show(self, batch_id: str) -> BatchView | None:
         """None if the provider says that there is none."""
         reply = await self._wire.get(f"{BATCHES}/{quote(batch_id, safe='')}", timeout_seconds=ASK_SECONDS)
         if reply.status in GONE:
             return None
-        return read_batch(_said(self._require_answer(reply)))
+        found = read_batch(_said(self._require_answer(reply)))
+        if found.id != batch_id:
+            raise Transient(f"the provider was asked about {batch_id} and answered about another batch")
+        return found
+
+    async def delete(self, file_id: str) -> None:
+        await self._wire.delete(f"{FILES}/{quote(file_id, safe='')}", ASK_SECONDS)
 
     async def cancel(self, batch_id: str) -> None:
         reply = await self._wire.post(f"{BATCHES}/{quote(batch_id, safe='')}/cancel", "", ASK_SECONDS)

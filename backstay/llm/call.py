@@ -6,10 +6,10 @@ from urllib.parse import quote
 from backstay.clock import Clock
 from backstay.core.errors import ErrorCode, Permanent, Transient, UsageError
 from backstay.core.failures import error_of_failure
-from backstay.core.outcomes import Failed, NeverArrived, Succeeded
+from backstay.core.outcomes import CannotAsk, Failed, NeverArrived, Succeeded
 from backstay.core.retry import RetryPolicy
 from backstay.handlers.context import Context
-from backstay.handlers.handler import Rules
+from backstay.handlers.handler import ASKS_AT_ONCE, Rules
 from backstay.llm.endpoint import Endpoint
 from backstay.llm.envelope import Request, require_request, unseal
 from backstay.llm.headers import learn
@@ -21,6 +21,7 @@ from backstay.llm.wire import Reply, Wire
 
 CHAT: Final = "/v1/chat/completions"
 LOOK_SECONDS: Final = 30.0
+NO_LIST: Final = (404, 405, 501)  # the service keeps no completions, or none that can be looked for
 # Up to 1 s, 4 s, 16 s and a minute, each time anywhere in between: the first hiccup costs little, and a provider that
 # is ill is not met by everyone at once when it comes back.
 RETRY: Final = RetryPolicy("call", attempts_max=5, base_ms=500, factor=4, cap_ms=30_000, spread=1.0)
@@ -41,6 +42,7 @@ class CallHandler:
         self.account: str | None = wire.account
         self.rules = rules or call_rules(endpoint)
         self.askable = endpoint.reconcilable
+        self.asks_at_once = ASKS_AT_ONCE
         self._seconds = endpoint.timeout_seconds
         self._wire = wire
         self._clock = clock or Clock()
@@ -64,9 +66,12 @@ class CallHandler:
         self._pacer.answered(reply.status, self._clock.monotonic() - began, learned)
         return read_reply(reply, learned, self._price_of)
 
-    async def ask(self, client_ref: str) -> Succeeded | NeverArrived:
+    async def ask(self, client_ref: str, since_ms: int = 0) -> Succeeded | NeverArrived | CannotAsk:
         """The stored completion that carries the reference; what is not certain raises."""
-        reply, _ = await self._look(CHAT, {f"metadata[{REF}]": client_ref})
+        reply = await self._wire.get(CHAT, {f"metadata[{REF}]": client_ref}, LOOK_SECONDS)
+        if reply.status in NO_LIST:
+            return CannotAsk()
+        self._read(reply)
         page = object_in(reply) or {}
         listed = page.get("data")
         if not isinstance(listed, list) or (page.get("has_more") and not listed):
@@ -76,15 +81,14 @@ class CallHandler:
         found = next((each["id"] for each in listed if _carries(each, client_ref)), None)
         if found is None:  # it does not heed the reference, so that it lists none says nothing
             raise Transient("the look-up gave completions of other requests")
-        _, completion = await self._look(f"{CHAT}/{quote(found, safe='')}")
-        return completion
+        completion = await self._wire.get(f"{CHAT}/{quote(found, safe='')}", timeout_seconds=LOOK_SECONDS)
+        return self._read(completion)
 
-    async def _look(self, path: str, params: dict[str, str] | None = None) -> tuple[Reply, Succeeded]:
-        reply = await self._wire.get(path, params, LOOK_SECONDS)
+    def _read(self, reply: Reply) -> Succeeded:
         outcome = read_reply(reply, learn(reply.headers, self._clock.now_ms()), self._price_of)
         if isinstance(outcome, Failed):
             raise error_of_failure(outcome.failure)
-        return reply, outcome
+        return outcome
 
 
 def _only_chat(url: str) -> str:

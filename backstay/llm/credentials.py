@@ -1,6 +1,7 @@
 """The key and what else must stay secret: read from the environment, sent in headers, and nowhere else to be seen."""
 
 import hashlib
+import json
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -14,6 +15,9 @@ _HEADER_NAME: Final = re.compile(r"[\w!#$%&'*+.^`|~-]+", re.ASCII)
 _HEADER_VALUE: Final = re.compile(r"[ -~]*")
 _OURS: Final = frozenset({"content-length", "content-type", "content-encoding", "transfer-encoding", "connection"})
 _SECRET_LENGTH_MIN: Final = 8  # a shorter one, such as "none" for a server of one's own, is a word like any other
+
+_VEILED: Final = "<secret>"
+_ESCAPED_ASCII: Final = "\\u00"  # in JSON; what is not ASCII is no part of a secret
 
 
 def key_of(endpoint: Endpoint, environ: Mapping[str, str] = os.environ) -> str | None:
@@ -47,17 +51,27 @@ def headers_of(endpoint: Endpoint, environ: Mapping[str, str] = os.environ) -> d
     return headers
 
 
+def _spelt(secret: str) -> str:
+    """A pattern for the secret in JSON, where any character may be written by its number."""
+    escaped = {each: r"\\?" for each in '/"\\'}
+    return "".join(rf"(?:{escaped.get(each, '')}{re.escape(each)}|\\{{1,2}}u00(?i:{ord(each):02x}))" for each in secret)
+
+
 class Veil:
     """Takes secrets out of what a provider says, should it ever repeat them."""
 
     def __init__(self, secrets: Iterable[str | None]) -> None:
         known = {secret for secret in secrets if secret and len(secret) >= _SECRET_LENGTH_MIN}
-        self._secrets = tuple(known | {secret.replace("/", "\\/") for secret in known})  # as some write JSON
+        in_json = {json.dumps(secret)[1:-1] for secret in known}
+        self._secrets = tuple(known | in_json | {secret.replace("/", "\\/") for secret in in_json})
+        self._spelt = re.compile("|".join(map(_spelt, known))) if known else None
 
     def over(self, text: str) -> str:
         for secret in self._secrets:
             if secret in text:
-                text = text.replace(secret, "<secret>")
+                text = text.replace(secret, _VEILED)
+        if self._spelt is not None and _ESCAPED_ASCII in text:
+            text = self._spelt.sub(_VEILED, text)
         return text
 
     def over_headers(self, headers: dict[str, str]) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import tempfile
 from collections.abc import Callable, Sequence
 from typing import BinaryIO, Final
 
@@ -11,8 +10,10 @@ from backstay.core.failures import ErrorCode
 from backstay.core.outcomes import Failed
 from backstay.handlers.function import in_thread
 from backstay.llm.batch_api import BATCHES, FILES, MARK
+from backstay.llm.headers import NOTHING
 from backstay.llm.replies import read_reply
 from backstay.llm.restraint import Restraint
+from backstay.llm.scratch import scratch_file
 from backstay.llm.shards import Batched, Entry, Shard, drop_late, too_late
 from backstay.llm.task_lane import TaskLane, id_in, object_in
 from backstay.llm.wire import Reply
@@ -52,8 +53,7 @@ class Dispatch:
         return await self._create(shard, file_id)
 
     async def _upload(self, shard: Shard) -> str | Failed:
-        # Without a name in any folder: it is gone with the process, however that ends.
-        file = tempfile.TemporaryFile(prefix="backstay-")  # noqa: SIM115 - the upload closes it
+        file = scratch_file()
         try:
             entries = list(shard.entries.values())
             await in_thread(lambda: write_lines(file, shard.key.url, entries))
@@ -97,6 +97,8 @@ class Dispatch:
         self._tell(reply, shard)
         if (batch_id := id_in(object_in(reply))) is None:
             raise OutcomeUnknown("the provider took a batch and gave no id for it")
+        if shard.stopped:  # nobody is left who would poll it, and nobody wants to pay for it
+            await self._lane.cancel(f"{batch_id}/")
         return Batched(batch_id, len(shard.entries))
 
     def _refused(self, reply: Reply, shard: Shard) -> Failed:
@@ -111,6 +113,7 @@ class Dispatch:
         learned = self._lane.learn(reply)
         for _ in shard.entries:
             self._lane.pacer.answered(reply.status, 0.0, learned)
+            learned = NOTHING  # it was one call, whatever it was for
 
     def _smaller(self, refused: Failed, shard: Shard) -> Failed:
         """A file that is too large is no fault of its requests, as long as it can be made smaller."""

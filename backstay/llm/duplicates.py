@@ -6,11 +6,12 @@ from array import array
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from types import TracebackType
 from typing import NamedTuple, Self
 
 from backstay.llm.envelope import Request
+from backstay.llm.scratch import no_room
 
 BUCKETS = 256
 CACHE_KIBIBYTES = 8 * 1024
@@ -68,7 +69,7 @@ class Repeat(NamedTuple):
 
 def repeats(ids: Iterable[tuple[str, int]]) -> Iterator[Repeat]:
     """Of (id, line): every line whose id an earlier line has, in the order of lines, however many there are."""
-    with closing(_scratch()) as scratch:
+    with _telling(), closing(_scratch()) as scratch:
         scratch.execute("CREATE TABLE seen (id TEXT NOT NULL, line INTEGER NOT NULL)")
         scratch.executemany("INSERT INTO seen VALUES (?, ?)", ids)
         rows = scratch.execute(
@@ -95,11 +96,20 @@ class Originals:
         """The ordinal of the first such request: the one given, if there was none before."""
         # Of 16 bytes of a cryptographic hash nobody has ever found two alike.
         digest = hashlib.blake2b(f"{request.url}\0{request.body}".encode(), digest_size=16).digest()
-        (first,) = self._scratch.execute(
-            "INSERT INTO seen VALUES (?, ?) ON CONFLICT DO UPDATE SET ordinal = ordinal RETURNING ordinal",
-            (digest, ordinal),
-        ).fetchone()
+        with _telling():
+            (first,) = self._scratch.execute(
+                "INSERT INTO seen VALUES (?, ?) ON CONFLICT DO UPDATE SET ordinal = ordinal RETURNING ordinal",
+                (digest, ordinal),
+            ).fetchone()
         return int(first)
+
+
+@contextmanager
+def _telling() -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.OperationalError as error:  # all that can go wrong with statements of our own is the disk
+        raise no_room(error) from error
 
 
 def _scratch() -> sqlite3.Connection:

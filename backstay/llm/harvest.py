@@ -1,6 +1,5 @@
 """What an ended batch says about each of its requests, whatever its two files hold or leave out."""
 
-import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, BinaryIO, Final
@@ -11,17 +10,19 @@ from backstay.core.outcomes import Failed, Succeeded
 from backstay.handlers.function import in_thread
 from backstay.handlers.task import Answer
 from backstay.llm.batch_api import BatchApi, BatchView
+from backstay.llm.credentials import Veil
 from backstay.llm.headers import NOTHING
 from backstay.llm.line_index import LINE_BYTES_MAX, LineIndex, refs_by_offset
 from backstay.llm.lines import Refused, members, text_of
 from backstay.llm.replies import PriceOf, failure_of_error, read_reply
+from backstay.llm.scratch import scratch_file
 from backstay.llm.wire import Reply
 
 # A line that was never run; its request was not paid for.
-# Someone cancelled the batch: that says nothing against the provider or the request, and costs no attempt.
+_CANCELLED: Final = "batch_cancelled"
 _UNDONE: Final = {
     "batch_expired": (ErrorCode.GW_TIMEOUT, FailureKind.INFRASTRUCTURE),
-    "batch_cancelled": (ErrorCode.GW_5XX, FailureKind.THROTTLED),
+    _CANCELLED: (ErrorCode.GW_5XX, FailureKind.INFRASTRUCTURE),
 }
 _TOKEN_LIMIT: Final = "token_limit"
 
@@ -38,13 +39,16 @@ class ResultFile:
             self._file.seek(offset)
             yield self._file.readline(LINE_BYTES_MAX)
 
+    def keys(self) -> set[int]:
+        return self._index.keys()
+
     def close(self) -> None:
         self._file.close()
 
 
 async def download(api: BatchApi, file_id: str) -> ResultFile | None:
     """The file, to be read line by line; None if it is gone."""
-    file = tempfile.TemporaryFile(prefix="backstay-")  # noqa: SIM115 - whoever gets it closes it
+    file = scratch_file()
     try:
         if await api.download(file_id, file):
             return ResultFile(file, await in_thread(lambda: LineIndex(refs_by_offset(file))))
@@ -59,23 +63,40 @@ class Harvest:
     """The answers of one ended batch."""
 
     def __init__(
-        self, batch: BatchView, files: list[ResultFile], whole: bool, named: LineIndex | None, price_of: PriceOf
+        self,
+        batch: BatchView,
+        files: list[ResultFile],
+        whole: bool,
+        named: LineIndex | None,
+        price_of: PriceOf,
+        veil: Veil,
     ) -> None:
         self.batch = batch
         self._files = files
         self._whole = whole  # every file that there was could be read
         self._named = named  # the lines of its input, if errors name any
         self._price_of = price_of
+        self._veil = veil  # a file is written to disk as it came, and may repeat a secret
 
-    def answer(self, ref: str, wait_ms: int) -> Answer:
-        """A success wins over all else that is said. `wait_ms`: until a batch that was refused is tried again."""
+    def answer(self, ref: str, wait_ms: int, cancelled_here: bool = False) -> Answer:
+        """A success wins over all else that is said. `wait_ms`: until a batch that was refused is tried again.
+
+        A batch that someone else cancelled costs an attempt, or it would be made and cancelled for ever.
+        """
         said: Answer | None = None
         for line in self._lines(ref):
             answer = self._read(line)
             if isinstance(answer, Succeeded):
                 return answer
             said = said or answer
-        return said or self._unanswered(ref, wait_ms)
+        said = said or self._unanswered(ref, wait_ms)
+        return _at_no_cost(said) if cancelled_here and self.batch.status == "cancelled" else said
+
+    @property
+    def tells_all(self) -> bool:
+        """Whether there is a result for every request, so that what was asked need not be kept."""
+        told = set[int]().union(*(file.keys() for file in self._files))
+        return self._whole and self.batch.status == "completed" and 0 < self.batch.total <= len(told)
 
     @property
     def too_many_tokens(self) -> bool:
@@ -91,7 +112,7 @@ class Harvest:
 
     def _read(self, line: bytes) -> Answer | None:
         try:
-            text = text_of(line)
+            text = self._veil.over(text_of(line))
             found = {member.key: member for member in members(text)}
             response, error = found.get("response"), found.get("error")
             if response is not None and isinstance(response.value, dict):
@@ -118,7 +139,7 @@ class Harvest:
             case "expired" if self._whole:
                 return _undone({"code": "batch_expired", "message": "the batch expired before this request was run"})
             case "cancelled" if self._whole:
-                return _undone({"code": "batch_cancelled", "message": "the batch was cancelled at the provider"})
+                return _undone({"code": _CANCELLED, "message": "the batch was cancelled at the provider"})
         message = "the batch has ended without a word about this request, which may have been done and paid for"
         if not self._whole:
             message = "the provider no longer has the results of the batch, which were probably paid for"
@@ -150,6 +171,12 @@ def _undone(error: object) -> Failed:
     return _ended(failure_of_error(error))
 
 
+def _at_no_cost(answer: Answer) -> Answer:
+    if isinstance(answer, Failed) and answer.failure.message.endswith(f"({_CANCELLED})"):
+        return replace(answer, failure=replace(answer.failure, kind=FailureKind.THROTTLED))
+    return answer
+
+
 def _sentence(code: str, message: str) -> str:
     return f"{message} ({code})"
 
@@ -172,4 +199,4 @@ async def reap(api: BatchApi, batch: BatchView, named: LineIndex | None, price_o
         for file in files:
             file.close()
         raise
-    return Harvest(batch, files, len(files) == len(ids), named, price_of)
+    return Harvest(batch, files, len(files) == len(ids), named, price_of, api.veil)

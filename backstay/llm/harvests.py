@@ -1,9 +1,11 @@
 """How the batches under way are doing, and the harvests of those that have ended: each is asked for once for many."""
 
 import asyncio
+from contextlib import suppress
 from typing import Final
 
 from backstay.clock import Clock, Tasks
+from backstay.core.errors import HandlerError
 from backstay.llm.batch_api import BatchApi, BatchView
 from backstay.llm.harvest import Harvest, reap
 from backstay.llm.lookup import Lookup
@@ -77,7 +79,11 @@ class Harvests:
         named = None
         if any(error.line is not None for error in view.errors) and view.input_file_id is not None:
             named = await self._lookup.index(view.input_file_id)
-        return await reap(self._api, view, named, self._price_of)
+        harvest = await reap(self._api, view, named, self._price_of)
+        if harvest.tells_all and view.marked and view.input_file_id is not None:
+            with suppress(HandlerError):  # what is not deleted here goes when its time at the provider is over
+                await self._api.delete(view.input_file_id)
+        return harvest
 
     def _keep(self, harvest: Harvest) -> Harvest:
         self._kept[harvest.batch.id] = harvest

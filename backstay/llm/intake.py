@@ -17,11 +17,14 @@ from backstay.llm.lines import LINE_BYTES_MAX, Refused, numbered, opened, text_o
 
 BAD_LINES_SHOWN_MAX = 100
 KINDS_MAX = 1000
+CHECKED_REQUESTS = 2_000  # that are read again together, and held against what the survey saw before one is sent
+CHECKED_BYTES = 4 << 20
 MODEL_CHARACTERS_MAX = 200
 OTHERS = ("(others)", "(others)")
 
 Entry = tuple[int, Parsed | Refused]
 Kind = tuple[str, str]  # url and model
+Seal = bytes  # a digest of all requests up to one
 
 
 class BadLine(NamedTuple):
@@ -69,6 +72,7 @@ class Survey:
     bad: list[BadLine] = field(default_factory=list)  # the first of them
     bad_count: int = 0
     bad_lines: LineSet = field(default_factory=LineSet)  # all of them
+    seals: list[Seal] = field(default_factory=list)  # of the first few thousand requests, of more, and so on
 
     @property
     def urls(self) -> Counter[str]:
@@ -89,6 +93,38 @@ class Survey:
         for kind, times in self.kinds.items():
             counted[kind[side]] += times
         return counted
+
+
+class Changed(UsageError):
+    """Between the survey and the second reading."""
+
+    def __init__(self, name: str, hint: str = "run it again") -> None:
+        super().__init__(f"{name} has been changed while it was read", hint=hint)
+        self.name = name
+
+
+class Digest:
+    """Of what would be sent, with a seal on some thousand requests at a time: a change is seen before it is sent."""
+
+    def __init__(self) -> None:
+        self._all = hashlib.sha256()
+        self._requests = 0
+        self._bytes = 0
+
+    def add(self, parsed: Parsed) -> bool:
+        """Whether it is time for a seal."""
+        sent = f"{parsed.custom_id}\0{parsed.url}\0{parsed.body}\n".encode()
+        self._all.update(sent)
+        self._requests += 1
+        self._bytes += len(sent)
+        return self._requests >= CHECKED_REQUESTS or self._bytes >= CHECKED_BYTES
+
+    def seal(self) -> bytes:
+        self._requests = self._bytes = 0
+        return self._all.digest()
+
+    def hexdigest(self) -> str:
+        return self._all.hexdigest()
 
 
 @contextmanager
@@ -137,24 +173,37 @@ def survey(source: Source, tally: Tally | None = None) -> Survey:
 
 
 def requests(source: Source, surveyed: Survey) -> Iterator[Numbered]:
-    """Every request that the survey found good, in the order of lines."""
-    digest = hashlib.sha256()
-    left = surveyed.requests
+    """Every request that the survey found good, in the order of lines; none that it has not seen."""
+    try:
+        yield from _seen_before(source, surveyed)
+    except UsageError:
+        raise Changed(source.name) from None  # whatever is wrong with it now was not so before
+
+
+def _seen_before(source: Source, surveyed: Survey) -> Iterator[Numbered]:
+    digest = Digest()
+    left, seals = surveyed.requests, iter(surveyed.seals)
+    checked: list[Numbered] = []
     for line, entry in source.entries():
         if left == 0:
             break  # what has been written to the file since is not part of it
         if line in surveyed.bad_lines or isinstance(entry, Refused):
             continue
         left -= 1
-        digest.update(_sent(entry))
-        yield Numbered(line, entry.request, entry.fields)
+        checked.append(Numbered(line, entry.request, entry.fields))
+        if digest.add(entry):
+            if digest.seal() != next(seals, b""):
+                raise Changed(source.name)
+            yield from checked
+            checked.clear()
     if digest.hexdigest() != surveyed.digest:
-        raise UsageError(f"{source.name} has been changed while it was read", hint="run it again")
+        raise Changed(source.name)
+    yield from checked
 
 
 def _look(source: Source, ids: Suspicion, named: dict[int, Repeat], repeated: LineSet, tally: Tally | None) -> Survey:
     found = Survey()
-    digest = hashlib.sha256()
+    digest = Digest()
     kinds = found.kinds
     for line, entry in source.entries():
         if isinstance(entry, Refused):
@@ -168,7 +217,8 @@ def _look(source: Source, ids: Suspicion, named: dict[int, Repeat], repeated: Li
         found.requests += 1
         found.bytes += len(body) if body.isascii() else len(body.encode())
         ids.add(custom_id)
-        digest.update(_sent(entry))
+        if digest.add(entry):
+            found.seals.append(digest.seal())
         kind = kind_of(entry)
         kinds[kind if kind in kinds or len(kinds) < KINDS_MAX else OTHERS] += 1
         if tally is not None:
@@ -180,10 +230,6 @@ def _look(source: Source, ids: Suspicion, named: dict[int, Repeat], repeated: Li
 def kind_of(parsed: Parsed) -> Kind:
     model = parsed.fields.get("model")
     return parsed.url, model[:MODEL_CHARACTERS_MAX] if isinstance(model, str) else ""
-
-
-def _sent(parsed: Parsed) -> bytes:
-    return f"{parsed.custom_id}\0{parsed.url}\0{parsed.body}\n".encode()
 
 
 def _entries(lines: IO[bytes], parse: Parser) -> Iterator[Entry]:

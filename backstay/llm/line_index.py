@@ -35,6 +35,10 @@ class LineIndex:
             at += 1
         return found
 
+    def keys(self) -> set[int]:
+        """One for each reference."""
+        return set(self._keys)
+
     def __contains__(self, ref: str) -> bool:
         return bool(self.spots(ref))
 

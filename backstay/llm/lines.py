@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -12,6 +11,7 @@ from json.encoder import encode_basestring, encode_basestring_ascii
 from typing import IO, Any, NamedTuple, NoReturn
 
 from backstay.core.errors import UsageError
+from backstay.llm.scratch import scratch_file
 
 LINE_BYTES_MAX = 60 * 1024 * 1024  # an item may have 64 Mi characters, some of them for what goes around its body
 NESTING_MAX = 128  # Python's own bound depends on how deep the caller stands; this one is the same for everyone
@@ -61,7 +61,7 @@ def opened(file: str) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def _spooled(stream: IO[bytes]) -> Iterator[IO[bytes]]:
-    with tempfile.TemporaryFile(prefix="backstay-") as spooled:
+    with scratch_file() as spooled:
         shutil.copyfileobj(stream, spooled, CHUNK_BYTES)
         spooled.seek(0)
         yield spooled

@@ -1,17 +1,18 @@
 """Finds a request again whose batch was created and never written down: by the file that the batch was made of."""
 
 import asyncio
-import tempfile
 from collections.abc import Sequence
 from typing import BinaryIO, Final
 
 from backstay.clock import Clock, Tasks
 from backstay.core.errors import Transient
 from backstay.handlers.function import in_thread
-from backstay.llm.batch_api import BatchApi
+from backstay.llm.batch_api import BatchApi, BatchView
 from backstay.llm.line_index import LineIndex, refs_by_number
+from backstay.llm.scratch import scratch_file
 
 DAYS_BACK: Final = 15  # no request lives so long
+CLOCKS_APART_SECONDS: Final = 86_400  # the provider's and the database's, at most
 FRESH_SECONDS: Final = 5.0  # how old a survey may be that says no: less than the margin before anyone asks
 WAIT_SECONDS: Final = 40.0
 FILES_REMEMBERED_MAX: Final = 200
@@ -26,9 +27,12 @@ class Lookup:
         self._tasks = tasks
         self._indexes: dict[str, LineIndex] = {}  # by file
         self._batches: dict[str, str] = {}  # by file
+        self._gone: list[BatchView] = []  # those of which nobody can tell any more what was in them
         self._survey: asyncio.Task[None] | None = None
         self._began_at = float("-inf")  # of the survey that is under way, or was the last
         self._fresh_from = float("-inf")  # of the last survey that came to its end
+        self._covers_from = float("inf")  # the second from which on it looked at the batches
+        self._wanted_from = float("inf")
 
     def remember(self, file_id: str, refs: Sequence[str]) -> None:
         """A file of our own need not be downloaded to be known."""
@@ -36,23 +40,34 @@ class Lookup:
         while len(self._indexes) > FILES_REMEMBERED_MAX + len(self._batches):
             del self._indexes[next(file for file in self._indexes if file not in self._batches)]
 
-    async def find(self, ref: str) -> str | None:
-        """The batch that the request is in; None if there certainly is none. Whatever is not certain is raised."""
+    async def find(self, ref: str, since: int = 0) -> str | None:
+        """The batch that the request is in; None if there certainly is none. Whatever is not certain is raised.
+
+        `since`: the second before which the request was certainly not sent, so no older batch has it.
+        """
         asked_at = self._clock.monotonic()
-        while (found := self._known(ref)) is None and self._fresh_from < asked_at - FRESH_SECONDS:
+        since = max(since - CLOCKS_APART_SECONDS, self._clock.now_ms() // 1000 - DAYS_BACK * 86_400)
+        while (found := self._known(ref)) is None and not self._surveyed(asked_at, since):
+            self._wanted_from = min(self._wanted_from, since)
             await self._wait_for_survey()
+        gone = next((batch for batch in self._gone if batch.created_at is None or batch.created_at >= since), None)
+        if found is None and gone is not None:
+            raise Transient(f"the file of {gone.id} was deleted at the provider, so what is in it is not certain")
         return found
 
     def _known(self, ref: str) -> str | None:
         """Once it is known which batch a request is in, that stays so."""
         return next((batch for file, batch in self._batches.items() if ref in self._indexes[file]), None)
 
+    def _surveyed(self, asked_at: float, since: int) -> bool:
+        return self._fresh_from >= asked_at - FRESH_SECONDS and self._covers_from <= since
+
     async def index(self, file_id: str) -> LineIndex | None:
         """The references in a file and the numbers of their lines; None if the file is gone."""
         known = self._indexes.get(file_id)
         if known is not None:
             return known
-        with tempfile.TemporaryFile(prefix="backstay-") as file:
+        with scratch_file() as file:
             if not await self._api.download(file_id, file):
                 return None
             self._indexes[file_id] = await in_thread(lambda: _read(file))
@@ -70,21 +85,38 @@ class Lookup:
         survey.result()
 
     async def _look(self) -> None:
-        began_at = self._began_at
-        horizon = self._clock.now_ms() // 1000 - DAYS_BACK * 86_400
+        began_at, since = self._began_at, int(self._wanted_from)
         ours = await self._api.our_files()
         kept: set[str] = set()
-        for batch in await self._api.since(horizon):
+        gone: list[BatchView] = []
+        for batch in await self._api.since(since):
             file_id = batch.input_file_id
             if file_id is None or not (batch.marked or file_id in ours):
                 continue
-            if await self.index(file_id) is None:
-                raise Transient(f"the file of {batch.id} is gone, so what was in it is not certain")
+            if await self.index(file_id) is None and not await self._index_results(batch, file_id):
+                gone.append(batch)
+                continue
             self._batches[file_id] = batch.id
             kept.add(file_id)
         for file_id in self._batches.keys() - kept:
             del self._batches[file_id], self._indexes[file_id]
-        self._fresh_from = began_at
+        self._gone, self._fresh_from, self._covers_from = gone, began_at, since
+
+    async def _index_results(self, batch: BatchView, file_id: str) -> bool:
+        """Whether the results of a batch tell what was in its file: they do if there is one for each request."""
+        if batch.status != "completed":
+            return False
+        lines = LineIndex([*await self._lines(batch.output_file_id), *await self._lines(batch.error_file_id)])
+        if not 0 < batch.total <= len(lines.keys()):
+            return False
+        self._indexes[file_id] = lines
+        return True
+
+    async def _lines(self, file_id: str | None) -> list[tuple[str, int]]:
+        with scratch_file() as file:
+            if file_id is None or not await self._api.download(file_id, file):
+                return []
+            return list(await in_thread(lambda: list(refs_by_number(file))))
 
     async def close(self) -> None:
         if self._survey is not None:

@@ -21,4 +21,9 @@ class Pacer:
             )
             if remaining == 0 and reset_ms is not None
         ]
+        # Who names no time at which there is more does not mean it in earnest.
+        if learned.requests_remaining is not None and learned.requests_reset_ms:
+            self.answers.requests.say(learned.requests_remaining)
+        if learned.tokens_remaining is not None and learned.tokens_reset_ms:
+            self.answers.tokens.say(learned.tokens_remaining)
         self.answers.add(seconds, status == THROTTLED, learned.retry_after_ms or 0, max(exhausted, default=0))

@@ -55,9 +55,14 @@ def read_reply(reply: Reply, learned: Learned, price_of: PriceOf) -> Succeeded |
         return Failed(failure, reply=shown(reply))
     usage = usage_of(body, price_of)
     if error := body.get("error"):
-        failure = replace(failure_of_error(error, learned.wait_ms), provider_status=reply.status)
-        return Failed(failure, usage if "usage" in body else None, reply=shown(reply))
+        return Failed(_broken_off(error, reply, learned), usage if "usage" in body else None, reply=shown(reply))
     return Succeeded(_response(reply, text), usage, reply.status)
+
+
+def _broken_off(error: object, reply: Reply, learned: Learned) -> Failure:
+    """What an error means in a reply that began well: it may have come after work that is paid for."""
+    failure = replace(failure_of_error(error, learned.wait_ms), provider_status=reply.status)
+    return replace(failure, kind=FailureKind.UNKNOWN) if failure.kind is FailureKind.INFRASTRUCTURE else failure
 
 
 def failure_of_error(error: object, retry_after_ms: int | None = None) -> Failure:
@@ -78,8 +83,9 @@ def usage_of(body: Mapping[str, Any], price_of: PriceOf) -> Usage:
     said = body.get("usage")
     if not isinstance(said, dict):
         return Usage()
-    if "prompt_tokens" in said:  # embeddings have no more than these
-        used, given = said["prompt_tokens"], said.get("completion_tokens", 0)
+    if "prompt_tokens" in said:
+        # Embeddings have no more than these. Who wrote something and leaves that out has not said what it cost.
+        used, given = said["prompt_tokens"], said.get("completion_tokens", 0 if body.get("data") else None)
         details = said.get("prompt_tokens_details")
     else:
         used, given, details = said.get("input_tokens"), said.get("output_tokens"), said.get("input_tokens_details")

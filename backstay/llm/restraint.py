@@ -6,7 +6,6 @@ from typing import Final
 from backstay.clock import Clock
 from backstay.llm.shards import ShardBounds
 
-BYTES_MIN: Final = 1 << 20
 REQUESTS_MIN: Final = 100
 WAIT_SECONDS: Final = 60.0
 WAIT_SECONDS_MAX: Final = 1_800.0
@@ -63,8 +62,9 @@ class Restraint:
             known.requests_max = min(known.requests_max * 2, self._given.requests_max)
 
     def too_many_bytes(self, bytes_: int) -> None:
-        """An upload of so many bytes was refused, or took too long."""
-        self._bytes_max = max(min(self._bytes_max, bytes_) // 2, BYTES_MIN)
+        """An upload of so many bytes was refused, or took too long. One of more was made before that was learnt."""
+        if bytes_ <= self._bytes_max:
+            self._bytes_max = max(bytes_ // 2, 1)  # whatever the bound, a shard has room for one request
 
     def bytes_fit(self, bytes_: int) -> None:
         if bytes_ > self._bytes_max // 2:

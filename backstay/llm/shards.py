@@ -14,6 +14,7 @@ from backstay.handlers.context import Context
 
 QUIET_SECONDS: Final = 1.0  # after so long without another request, a shard is closed
 GATHER_SECONDS: Final = 10.0  # after so long it is closed at the latest
+STOP_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +103,11 @@ class Shard:
         return min((entry.context.seconds_left for entry in self.entries.values()), default=0.0)
 
     @property
+    def stopped(self) -> bool:
+        """Whether its job was cancelled meanwhile."""
+        return bool(self.entries) and all(entry.context.stopped for entry in self.entries.values())
+
+    @property
     def digest(self) -> str:
         """Names the shard by what is in it."""
         return hashlib.sha256("".join(self.entries).encode()).hexdigest()[:32]
@@ -125,7 +131,7 @@ class Gatherer:
         self._quiet_seconds = quiet_seconds
         self._gather_seconds = gather_seconds
         self._open: dict[Key, Shard] = {}
-        self._lives: set[asyncio.Task[None]] = set()
+        self._lives: dict[asyncio.Task[None], Shard] = {}
 
     async def join(self, key: Key, entry: Entry, bounds: ShardBounds) -> Batched | Failed:
         """Puts a request into the shard that is open for its like, and waits for what becomes of it."""
@@ -137,8 +143,8 @@ class Gatherer:
         if shard is None:
             shard = self._open[key] = Shard(key, bounds, now)
             life = self._tasks.spawn(self._live(shard))
-            self._lives.add(life)
-            life.add_done_callback(self._lives.discard)
+            self._lives[life] = shard
+            life.add_done_callback(self._lives.pop)
         shard.add(entry, now)
         try:
             return await entry.outcome
@@ -147,10 +153,13 @@ class Gatherer:
             raise
 
     async def close(self) -> None:
-        """Gives up the shards that are not sent yet."""
-        for life in list(self._lives):
+        """Gives up the shards that are not sent yet. One whose job was cancelled has its batch to cancel first."""
+        if stopped := [life for life, shard in self._lives.items() if shard.stopped]:
+            await asyncio.wait(stopped, timeout=STOP_SECONDS)
+        lives = list(self._lives)
+        for life in lives:
             life.cancel()
-        await asyncio.gather(*self._lives, return_exceptions=True)
+        await asyncio.gather(*lives, return_exceptions=True)
 
     async def _live(self, shard: Shard) -> None:
         try:

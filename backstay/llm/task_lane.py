@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 from backstay.clock import Clock
 from backstay.core.errors import HandlerError, ProviderHeld, Throttled
 from backstay.core.failures import error_of_failure
-from backstay.core.outcomes import Failed, NeverArrived, Submitted, Succeeded
+from backstay.core.outcomes import CannotAsk, Failed, NeverArrived, Submitted, Succeeded
 from backstay.core.pace import Answers
 from backstay.handlers.handler import Rules
 from backstay.handlers.task import TaskHandler
@@ -50,7 +50,7 @@ class TaskLane(TaskHandler):
     def check(self, payload: Any) -> None:
         require_request(payload)
 
-    async def ask(self, client_ref: str) -> Succeeded | Submitted | NeverArrived:
+    async def ask(self, client_ref: str, since_ms: int = 0) -> Succeeded | Submitted | NeverArrived | CannotAsk:
         raise TypeError(f"{self.name} cannot be asked")
 
     def learn(self, reply: Reply) -> Learned:

@@ -25,6 +25,12 @@ _STORED = ("previous_response_id", "conversation")
 _OWN_TOOLS = ("function", "custom")
 _ASKED = {"messages", "input", "instructions", "prompt", "tools", "functions", "response_format", "text"}
 _BOUNDS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
+# What bounds a reply of one endpoint is passed over in silence by another.
+_BOUNDS_AT = (
+    ("/chat/completions", ("max_completion_tokens", "max_tokens")),
+    ("/completions", ("max_tokens",)),
+    ("/responses", ("max_output_tokens",)),
+)
 
 
 class Estimate(NamedTuple):
@@ -135,10 +141,12 @@ def estimate_fields(
 
 def _output(url: str, fields: Mapping[str, Any]) -> tuple[int | None, int]:
     """The bound that a body sets on a reply, if it does, and how many replies it asks for."""
-    if url.partition("?")[0].endswith(("/embeddings", "/moderations")):
+    path = url.partition("?")[0].rstrip("/")
+    if path.endswith(("/embeddings", "/moderations")):
         return 0, 1
-    bounds = [count for name in _BOUNDS if name in fields and (count := _count(fields[name])) is not None]
-    replies = max((_count(fields[name]) or 1 for name in ("n", "best_of") if name in fields), default=1)
+    names = next((names for end, names in _BOUNDS_AT if path.endswith(end)), _BOUNDS)
+    bounds = [count for name in names if name in fields and (count := _count(fields[name])) is not None]
+    replies = max((_count(_number(fields[name])) or 1 for name in ("n", "best_of") if name in fields), default=1)
     prompt = fields.get("prompt")
     if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int):
         replies *= len(prompt)
@@ -152,6 +160,14 @@ def _predicted(fields: Mapping[str, Any]) -> int:
     predicted = _Input()
     predicted.add(fields["prediction"])
     return predicted.bytes
+
+
+def _number(value: Any) -> Any:
+    """Some servers take "10" for 10. As a bound it is not relied upon; as a number of replies it may be paid."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
 
 
 def _count(value: Any) -> int | None:

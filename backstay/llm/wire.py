@@ -1,32 +1,27 @@
 """The HTTP client of one endpoint: one request, one reply, and errors that say whether the request can have arrived."""
 
-import base64
-import io
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from importlib.metadata import version
-from typing import Any, BinaryIO, Final, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
 from urllib.parse import SplitResult
-from urllib.request import getproxies, proxy_bypass
 
-import aiohttp
 from yarl import URL
 
-from backstay.core.errors import ErrorCode, HandlerError, OutcomeUnknown, Permanent, Transient, UsageError
-from backstay.core.failures import error_of_failure, failure_of_exception, failure_of_status
+from backstay.core.errors import ErrorCode, Permanent, Transient
+from backstay.llm.connection import Answer
 from backstay.llm.credentials import Veil, account_of, headers_of
 from backstay.llm.endpoint import Endpoint, parts_of
+from backstay.llm.pool import Pool
+from backstay.llm.proxies import Proxy, proxy_of
+
+if TYPE_CHECKING:
+    from backstay.llm.session import Session
 
 CONNECT_SECONDS: Final = 10.0
-# Below the five seconds after which many servers drop an idle connection: a request must not cross the farewell.
-KEEPALIVE_SECONDS: Final = 4.0
-DNS_SECONDS: Final = 60
 REPLY_BYTES_MAX: Final = 64 << 20
-ERROR_BYTES_MAX: Final = 64 << 10  # a refusal says what it has to say in less
-_AT_ONCE_BYTES_MAX: Final = 1 << 20  # aiohttp wants larger bodies as files
-_PATHS_REMEMBERED_MAX: Final = 1_000
+_HEADS_REMEMBERED_MAX: Final = 1_000
 _JSON: Final = "application/json"
 _REF: Final = "x-client-request-id"
-_CLIENT_ERRORS: Final = (aiohttp.ClientError, OSError)
 
 
 class Reply(NamedTuple):
@@ -39,7 +34,11 @@ class Reply(NamedTuple):
 
 
 class Wire:
-    """Sends each request once: whether it may be sent again is not for a client to decide."""
+    """Sends each request once: whether it may be sent again is not for a client to decide.
+
+    Calls go over connections of its own kind, which cost a fifth of aiohttp's time; what is rare, files and proxies, is
+    left to aiohttp.
+    """
 
     def __init__(
         self,
@@ -53,130 +52,115 @@ class Wire:
         self._reply_bytes_max = reply_bytes_max
         further = headers_of(endpoint)
         self._headers = {**_own_headers(self._base, key), **further}
-        self._veil = Veil((key, *further.values()))
-        self._urls: dict[str, URL] = {}
-        self._timeouts: dict[float, aiohttp.ClientTimeout] = {}
-        self._proxy: dict[str, Any] = {}
-        self._each: dict[str, str] = {}
-        self._session: aiohttp.ClientSession | None = None
+        self.veil = Veil((key, *further.values()))
+        self._heads: dict[tuple[str, str], bytes] = {}
+        self._proxy: Proxy | None = None
+        self._pool: Pool | None = None
+        self._session: Session | None = None
         self.account = account_of(key)
 
     def __repr__(self) -> str:
         return f"<Wire to {self._base.netloc}>"
 
     async def open(self) -> None:
-        if self._session is not None:
+        if self._pool is not None:
             return
-        # Not trust_env: aiohttp would look the proxy up anew for every request, in a thread.
-        self._proxy = _proxy_of(self._base)
-        # What a session always sends it also shows to a proxy, so then each request brings the key along by itself.
-        self._each = self._headers if self._proxy else {}
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=self._connections_max, keepalive_timeout=KEEPALIVE_SECONDS, ttl_dns_cache=DNS_SECONDS
-            ),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            headers=None if self._proxy else self._headers,
+        self._proxy = proxy_of(self._base)
+        base = URL(self._base.geturl())
+        secure = base.scheme == "https"
+        self._pool = Pool(
+            base.raw_host or "",
+            base.port or (443 if secure else 80),
+            secure,
+            self._connections_max,
+            self._reply_bytes_max,
         )
 
     async def close(self) -> None:
+        pool, self._pool = self._pool, None
         session, self._session = self._session, None
+        if pool is not None:
+            pool.close()
         if session is not None:
             await session.close()
 
     async def post(self, path: str, body: str, timeout_seconds: float, ref: str | None = None) -> Reply:
         """`ref` names the request to the provider, should anyone ask about it there."""
         data = body.encode()
-        payload: aiohttp.Payload
-        if len(data) <= _AT_ONCE_BYTES_MAX:
-            payload = aiohttp.BytesPayload(data, content_type=_JSON)
-        else:
-            payload = aiohttp.BytesIOPayload(io.BytesIO(data), content_type=_JSON)
-        return await self._exchange("POST", path, timeout_seconds, {_REF: ref} if ref else {}, data=payload)
+        if self._proxy is not None:
+            headers = {"content-type": _JSON, **({_REF: ref} if ref else {})}
+            url = _joined(self._base, path)
+            return self._reply(await self._files().exchange("POST", url, timeout_seconds, headers, data))
+        name = f"{_REF}: {ref}\r\n" if ref else ""
+        tail = f"content-type: {_JSON}\r\n{name}content-length: {len(data)}\r\n\r\n".encode("latin-1")
+        return await self._exchange(self._head("POST", path) + tail, data, timeout_seconds)
 
     async def get(self, path: str, params: Mapping[str, str] | None = None, timeout_seconds: float = 60) -> Reply:
-        return await self._exchange("GET", path, timeout_seconds, {}, params=params)
+        return await self._without_body("GET", _joined(self._base, path).update_query(params or {}), timeout_seconds)
+
+    async def delete(self, path: str, timeout_seconds: float = 60) -> Reply:
+        return await self._without_body("DELETE", _joined(self._base, path), timeout_seconds)
 
     async def upload(
         self, path: str, fields: Mapping[str, str], filename: str, file: BinaryIO, timeout_seconds: float = 600
     ) -> Reply:
         """Sends a file with form fields before it. The file is closed afterwards."""
-        form = aiohttp.FormData(dict(fields))
-        form.add_field("file", file, filename=filename, content_type="application/octet-stream")
-        return await self._exchange("POST", path, timeout_seconds, {}, data=form)
+        url = _joined(self._base, path)
+        return self._reply(await self._files().upload(url, fields, filename, file, timeout_seconds))
 
     async def download(self, path: str, into: BinaryIO, bytes_max: int, timeout_seconds: float = 600) -> int:
         """Writes what is there into a file; returns how many bytes that were."""
-        size = 0
-        try:
-            response = await self._request("GET", path, timeout_seconds, {})
-            try:
-                if response.status != 200:
-                    raw, _ = await self._body(response)
-                    raise error_of_failure(failure_of_status(response.status, self._veil.over(_decoded(raw))))
-                async for chunk in response.content.iter_any():
-                    size += len(chunk)
-                    if size > bytes_max:
-                        raise Permanent(f"there are more than {bytes_max} bytes to download", ErrorCode.TOO_LARGE)
-                    into.write(chunk)
-            finally:
-                response.release()
-        except _CLIENT_ERRORS as error:
-            raise _meaning(error, timeout_seconds) from None
-        return size
+        return await self._files().download(_joined(self._base, path), into, bytes_max, timeout_seconds)
 
-    async def _exchange(
-        self, method: str, path: str, timeout_seconds: float, headers: Mapping[str, str], **more: Any
-    ) -> Reply:
-        try:
-            response = await self._request(method, path, timeout_seconds, headers, **more)
-            try:
-                raw, cut = await self._body(response)
-            finally:
-                if not response.closed:  # it closes itself where its body ends, which is nearly always
-                    response.release()
-        except _CLIENT_ERRORS as error:
-            # Not from the error, which may hold the headers that were sent, and with them the key.
-            raise _meaning(error, timeout_seconds) from None
-        said = self._veil.over_headers({name.lower(): value for name, value in response.headers.items()})
-        return Reply(response.status, said, self._veil.over(_decoded(raw)), cut)
+    async def _without_body(self, method: str, url: URL, seconds: float) -> Reply:
+        if self._proxy is not None:
+            return self._reply(await self._files().exchange(method, url, seconds))
+        return await self._exchange(self._head_of(method, url) + b"\r\n", b"", seconds)
 
-    def _request(
-        self, method: str, path: str, timeout_seconds: float, headers: Mapping[str, str], **more: Any
-    ) -> Awaitable[aiohttp.ClientResponse]:
-        if self._session is None:
-            raise Transient("the wire is closed, so nothing was sent")
-        return self._session.request(
-            method,
-            self._urls.get(path) or self._remember_url(path),
-            timeout=self._timeouts.get(timeout_seconds) or self._remember_timeout(timeout_seconds),
-            headers={**self._each, **headers} if self._each else headers,
-            allow_redirects=False,
-            **self._proxy,
-            **more,
-        )
-
-    async def _body(self, response: aiohttp.ClientResponse) -> tuple[bytes | bytearray, bool]:
-        if response.status < 300:
-            return await _read(response, self._reply_bytes_max)
-        try:
-            return await _read(response, ERROR_BYTES_MAX)
-        except _CLIENT_ERRORS:
-            return b"", True  # its status alone says what became of the request
-
-    def _remember_url(self, path: str) -> URL:
-        if len(self._urls) >= _PATHS_REMEMBERED_MAX:
-            self._urls.clear()
-        url = self._urls[path] = _joined(self._base, path)
-        return url
-
-    def _remember_timeout(self, seconds: float) -> aiohttp.ClientTimeout:
-        if len(self._timeouts) >= _PATHS_REMEMBERED_MAX:
-            self._timeouts.clear()
+    async def _exchange(self, head: bytes, body: bytes, seconds: float) -> Reply:
+        if self._pool is None:
+            raise _closed()
         # Half of it at most, so that what never was connected is told from what was sent and not answered.
-        timeout = aiohttp.ClientTimeout(total=seconds, connect=min(CONNECT_SECONDS, seconds / 2))
-        self._timeouts[seconds] = timeout
-        return timeout
+        return self._reply(await self._pool.exchange(head, body, seconds, min(CONNECT_SECONDS, seconds / 2)))
+
+    def _reply(self, answer: Answer) -> Reply:
+        status, headers, raw, cut = answer
+        return Reply(status, self.veil.over_headers(headers), self.veil.over(decoded(raw)), cut)
+
+    def _files(self) -> "Session":
+        if self._pool is None:
+            raise _closed()
+        if self._session is None:
+            from backstay.llm.session import Session  # it takes a while to import, and most runs need none
+
+            limits = (self._connections_max, CONNECT_SECONDS, self._reply_bytes_max)
+            self._session = Session(self._headers, self._proxy, self.veil, *limits)
+        return self._session
+
+    def _head(self, method: str, path: str) -> bytes:
+        head = self._heads.get((method, path))
+        if head is None:
+            if len(self._heads) >= _HEADS_REMEMBERED_MAX:
+                self._heads.clear()
+            head = self._heads[method, path] = self._head_of(method, _joined(self._base, path))
+        return head
+
+    def _head_of(self, method: str, url: URL) -> bytes:
+        """The beginning of a request, up to the headers that every one has its own of."""
+        lines = [f"{method} {url.raw_path_qs} HTTP/1.1", f"host: {url.host_port_subcomponent}"]
+        lines += (f"{name}: {value}" for name, value in self._headers.items())
+        return "".join(f"{line}\r\n" for line in lines).encode("latin-1")
+
+
+def _closed() -> Transient:
+    return Transient("the wire is closed, so nothing was sent")
+
+
+def decoded(raw: bytes | bytearray) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw.decode("utf-8", "surrogateescape")
 
 
 def _joined(base: SplitResult, path: str) -> URL:
@@ -202,55 +186,3 @@ def _own_headers(base: SplitResult, key: str | None) -> dict[str, str]:
         if (base.hostname or "").endswith(".openai.azure.com"):
             headers["api-key"] = key
     return headers
-
-
-def _proxy_of(base: SplitResult) -> dict[str, Any]:
-    """The proxy that the environment names for this host, if any, as aiohttp takes it."""
-    named = getproxies().get(base.scheme)
-    if not named or proxy_bypass(base.netloc):
-        return {}
-    try:
-        proxy = URL(named if "://" in named else f"http://{named}")
-    except ValueError:
-        proxy = URL()
-    if proxy.scheme not in ("http", "https") or not proxy.host:
-        raise UsageError(f"the {base.scheme}_proxy of the environment is no URL of an HTTP proxy")
-    if proxy.user is None:
-        return {"proxy": proxy}
-    login = base64.b64encode(f"{proxy.user}:{proxy.password or ''}".encode()).decode()
-    # Under this name aiohttp takes a proxy's login for requests through a tunnel and for those without one.
-    return {"proxy": proxy.with_user(None), "proxy_headers": {"Authorization": f"Basic {login}"}}
-
-
-async def _read(response: aiohttp.ClientResponse, bytes_max: int) -> tuple[bytes | bytearray, bool]:
-    """The body, if it has at most so many bytes once it is unpacked; else its beginning, and that there was more."""
-    content = response.content
-    if content.is_eof() and content.total_bytes <= bytes_max:
-        return content.read_nowait(), False  # a short one is here together with the headers
-    length = response.content_length
-    if length is not None and length <= bytes_max and "Content-Encoding" not in response.headers:
-        return await response.read(), False
-    body = bytearray()
-    async for chunk in content.iter_any():
-        body += chunk
-        if len(body) > bytes_max:
-            response.close()
-            return body[: min(bytes_max, ERROR_BYTES_MAX)], True
-    return body, False
-
-
-def _decoded(raw: bytes | bytearray) -> str:
-    try:
-        return raw.decode()
-    except UnicodeDecodeError:
-        return raw.decode("utf-8", "surrogateescape")
-
-
-def _meaning(error: Exception, timeout_seconds: float) -> HandlerError:
-    """What an error of the client means: nothing was sent, or it may have been done and paid for."""
-    if type(error) is TimeoutError:
-        return OutcomeUnknown(f"no answer within {timeout_seconds:g} s")
-    failure = failure_of_exception(error)
-    if isinstance(error, aiohttp.ClientResponseError) and failure.provider_status is None:
-        return OutcomeUnknown(f"the provider's answer is no HTTP: {error.message}")
-    return error_of_failure(failure)

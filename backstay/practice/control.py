@@ -44,7 +44,7 @@ class Control:
             if not isinstance(values, dict):
                 raise UsageError("the faults to change are one JSON object")
             self.change(values)
-        except (ValueError, TypeError, UsageError) as error:
+        except (ValueError, TypeError, RecursionError, UsageError) as error:
             hint = getattr(error, "hint", "")
             said = {"message": f"{error}; {hint}" if hint else str(error), "type": "invalid_request_error"}
             return web.json_response({"error": {**said, "param": None, "code": None}}, status=400)

@@ -12,6 +12,7 @@ from backstay.core.states import TERMINAL, ItemState
 from backstay.llm.envelope import unseal
 from backstay.run.file_order import FileOrder, Place
 from backstay.run.output import ResultFiles
+from backstay.run.positions import Positions
 from backstay.run.result_line import Ended, ended_of
 from backstay.store.result_views import Copy, ResultRow
 from backstay.store.views import Views
@@ -60,6 +61,8 @@ class Collector:
             self._ended, self._unread, self._size = [], [], 0  # may have been retried before; the database knows
             if self._files.failed:
                 await self._files.renew_errors(self._failures())
+            if self._files.succeeded and self._copies:
+                await self._drop_torn()
             await self.catch_up()
         rows, self._ended, self._size = sorted(self._ended, key=lambda row: row.id), [], 0
         for low in range(0, len(rows), PAGE_ITEMS):
@@ -67,6 +70,15 @@ class Collector:
         while self._unread:
             items, self._unread = self._unread[:PAGE_ITEMS], self._unread[PAGE_ITEMS:]
             await self._write(await self._views.results_of(items))
+
+    async def _drop_torn(self) -> None:
+        """What was cut out of the results may be copies only, whose item still has its line."""
+        torn = Positions()
+        async for item, number in self._views.copies(self._job_id):
+            if self._files.lacks_copy(position_of(item), number):
+                torn.add(position_of(item))
+        if torn:
+            await asyncio.to_thread(self._files.drop_results, torn)
 
     async def catch_up(self) -> None:
         """Writes every ended item that has no line yet, whoever ended it."""

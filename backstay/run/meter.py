@@ -9,7 +9,7 @@ WINDOW_SECONDS_MAX: Final = 900.0
 SAMPLE_SECONDS: Final = 0.5
 START_SECONDS: Final = 2.0  # what ends sooner says nothing about the rest
 PAUSE_SECONDS: Final = 10.0  # nobody looked for so long: the process itself stood still
-COSTED_ITEMS: Final = 20  # as many as it takes for their mean cost to say more than the plan
+COSTED_ITEMS: Final = 20  # as many as it takes for their mean cost to say something about the rest
 
 
 class RunState(NamedTuple):
@@ -19,7 +19,6 @@ class RunState(NamedTuple):
     succeeded: int = 0
     failed: int = 0
     cancelled: int = 0
-    growing: bool = False  # more lines may come: the total is not the last word
     submitted: int | None = None  # how many lines are stored already, while they stream in
     running: int = 0
     retrying: int = 0  # failed for now, and waiting for another try
@@ -32,7 +31,6 @@ class RunState(NamedTuple):
     spent_micros: int | None = None
     reserved_micros: int = 0
     budget_micros: int | None = None
-    planned_micros: int | None = None  # what the whole was expected to cost
 
     @property
     def done(self) -> int:
@@ -72,9 +70,9 @@ class Meter:
         self._look(state, now)
         per_second = self._rate(state, now)
         eta_seconds = None
-        if state.left == 0 and not state.growing:
+        if state.left == 0:
             eta_seconds = 0.0
-        elif per_second and not state.growing and not state.stopping:
+        elif per_second and not state.stopping:
             eta_seconds = state.left / per_second
         return Reading(per_second, eta_seconds, forecast(state))
 
@@ -104,12 +102,11 @@ class Meter:
 
 def forecast(state: RunState) -> int | None:
     """What the whole will cost, if what is left costs what the others did; rounded up."""
-    if state.spent_micros is None or state.growing:
+    if state.spent_micros is None:
         return None
     ended = state.succeeded + state.failed
     if state.left == 0:
         return state.spent_micros
     if ended < COSTED_ITEMS:
-        planned = state.planned_micros
-        return None if planned is None else max(planned, state.spent_micros)
+        return None
     return state.spent_micros - (-state.spent_micros * state.left // ended)

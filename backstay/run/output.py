@@ -67,6 +67,7 @@ class ResultFiles:
         self.job_id = job_id
         self._in_results = Positions()
         self._in_errors = Positions()
+        self._copies_found = Positions()  # in the results when they were opened, by their numbers
         self._lock = Lock()
         self._overtaken = False  # something that stands in the errors has succeeded since
 
@@ -77,10 +78,10 @@ class ResultFiles:
         with ExitStack() as undo:
             self._results: Sink = self._sink(self.out)
             undo.callback(self._results.abandon)
-            self._read(self._results, self._in_results, ok=True)
+            self._read(self._results, self._in_results, self._copies_found, ok=True)
             self._errors: Sink = FailureStream() if self.errors is None else self._sink(self.errors)
             undo.callback(self._errors.abandon)
-            self._read(self._errors, self._in_errors, ok=False)
+            self._read(self._errors, self._in_errors, Positions(), ok=False)
             if self._overtaken:
                 self._drop_failures()
             undo.pop_all()
@@ -91,11 +92,11 @@ class ResultFiles:
             return ResultStream(path)
         return ResultFile(Path(os.path.realpath(path)))
 
-    def _read(self, sink: Sink, positions: Positions, ok: bool) -> None:
+    def _read(self, sink: Sink, positions: Positions, copies: Positions, ok: bool) -> None:
         if not isinstance(sink, ResultFile):
             return
         first = last = b""
-        for position, line in sink.scan(self.job_id, positions):
+        for position, line in sink.scan(self.job_id, positions, copies):
             if not positions.add(position):
                 raise UsageError(f"{sink.path} has two lines for item {self.job_id}-{position}", hint=AFRESH)
             first, last = first or line, line
@@ -118,6 +119,15 @@ class ResultFiles:
     def missing(self, position: int, ok: bool = False) -> bool:
         """Whether an item that ended so has no line yet. One that failed before and succeeded now lacks one, too."""
         return position not in self._in_results and (ok or position not in self._in_errors)
+
+    def lacks_copy(self, position: int, number: int) -> bool:
+        """Whether the results, as they were opened, have an item and not this copy of it: somebody cut it off."""
+        return position in self._in_results and number not in self._copies_found
+
+    def drop_results(self, dropped: Positions) -> None:
+        """Takes away all lines of these items, so that they are written again, whole."""
+        with self._lock:
+            self._in_results = _kept(self._results, dropped)
 
     @property
     def succeeded(self) -> int:
@@ -169,15 +179,8 @@ class ResultFiles:
 
     def _drop_failures(self) -> None:
         """Those that have succeeded since."""
-        if not isinstance(self._errors, ResultFile):
-            return
-        kept = Positions()
-        with self._errors.replacing() as fresh:
-            for position, line in self._errors.lines():
-                if position not in self._in_results:
-                    kept.add(position)
-                    fresh.append(line)
-        self._in_errors, self._overtaken = kept, False
+        if isinstance(self._errors, ResultFile):
+            self._in_errors, self._overtaken = _kept(self._errors, self._in_results), False
 
     async def ordered(self, rows: AsyncIterable[Ended]) -> None:
         """Writes both files afresh from all ended items, in the order in which they are given.
@@ -210,8 +213,8 @@ class ResultFiles:
                 self._drop_failures()
             self.sync()
             for sink in (self._results, self._errors):
-                if isinstance(sink, ResultFile) and not sink.in_place:
-                    raise BackstayError(f"{sink.path} was removed or replaced while the run wrote to it", hint=AFRESH)
+                if isinstance(sink, ResultFile):
+                    sink.check_untouched()
             if isinstance(self._errors, ResultFile) and self._errors.size == 0:
                 self._errors.path.unlink()
         finally:
@@ -270,3 +273,15 @@ def _afresh(sink: Sink, positions: Positions, replaced: ExitStack) -> tuple[Sink
     if isinstance(sink, ResultFile):
         return replaced.enter_context(sink.replacing()), Positions()
     return sink, positions
+
+
+def _kept(sink: Sink, dropped: Positions) -> Positions:
+    """Writes a file anew without the lines of the items to drop; returns whose lines are left."""
+    assert isinstance(sink, ResultFile), "only what is in a file can be taken out again"
+    kept = Positions()
+    with sink.replacing() as fresh:
+        for position, line in sink.lines():
+            if position not in dropped:
+                kept.add(position)
+                fresh.append(line)
+    return kept

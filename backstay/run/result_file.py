@@ -21,6 +21,7 @@ SYNC_BYTES: Final = 16 << 20
 READ_BYTES: Final = 1 << 20
 MOVE_AWAY: Final = "name another --out, or move that file away"
 AFRESH: Final = "move that file away and run the same command again: all results are in the database"
+ALL_KEPT: Final = "run the same command again: all results are in the database"
 LOST_NOTHING: Final = "nothing is lost: mend that, then run the same command again"
 # File systems without locks, some network ones, say so in one of these ways.
 _NO_LOCKS: Final = frozenset({errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS, errno.EINVAL})
@@ -44,11 +45,12 @@ class ResultFile:
         self._fd, self._made = _open_locked(path)
         self._torn = False
 
-    def scan(self, job_id: int | None, found: Positions) -> Iterator[tuple[int, bytes]]:
+    def scan(self, job_id: int | None, found: Positions, copies: Positions) -> Iterator[tuple[int, bytes]]:
         """The items that have their line, and the line. At the end, what a crash left half written is cut off.
 
         A run that has no job yet, None, takes only a file without lines. `found` is for the reader to fill: a copy may
-        stand anywhere behind its item, in a file that was put in order, or else right before it.
+        stand anywhere behind its item, in a file that was put in order, or else right before it. `copies` gets the
+        numbers of copies that have a line.
         """
         at, own = 0, str(job_id).encode()
         self.size = 0
@@ -63,6 +65,8 @@ class ResultFile:
                 job, item, copy = head.groups() if head else (b"", b"0", None)
                 position = int(item)
                 if job != own or position >= POSITIONS_MAX or (copied is not None and copied != position):
+                    self._refuse_line(number)
+                if copy and not (int(copy) < POSITIONS_MAX and copies.add(int(copy))):
                     self._refuse_line(number)
                 at += len(line)
                 if copy and position not in found:
@@ -121,9 +125,19 @@ class ResultFile:
             raise BackstayError(f"{self.path} cannot be written after an earlier failure", hint=LOST_NOTHING)
         if self.size - self._synced >= SYNC_BYTES:
             self.sync()  # before the write: once the data is there, nothing may fail that would have it written again
+        self.check_untouched()
         with self._telling():
             _write_all(self._fd, data, self.size)
         self.size += len(data)
+
+    def check_untouched(self) -> None:
+        """Whoever takes lines out of a file, or the file away, hears of it before more goes where nobody looks."""
+        with self._telling():
+            in_place, size = self.in_place, os.fstat(self._fd).st_size
+        if not in_place:
+            raise BackstayError(f"{self.path} was removed or replaced while the run wrote to it", hint=ALL_KEPT)
+        if size != self.size:
+            raise BackstayError(f"{self.path} was changed by somebody else while the run wrote to it", hint=ALL_KEPT)
 
     def sync(self) -> None:
         with self._telling():

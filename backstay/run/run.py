@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 
 from backstay.app import Backstay
 from backstay.client import Client, Job
 from backstay.clock import Tasks, wait_for_event
 from backstay.core.breaker import BreakerState
+from backstay.core.errors import DatabaseUnreachable
 from backstay.core.failures import ErrorCode
 from backstay.core.states import JobState
 from backstay.engine.worker import Worker
@@ -21,12 +22,13 @@ from backstay.run.result_line import ended_of
 from backstay.run.submission import Submission
 from backstay.run.summary import Ending, Summary
 from backstay.run.view import View
-from backstay.run.waits import Again, Waits
+from backstay.run.waits import Again, Wait, Waits
 from backstay.run.weights import set_ceiling
 from backstay.store.views import JobView
 
 LOOK_SECONDS = 0.2
 CATCH_UP_SECONDS = 15.0
+REFUSED_SECONDS_MAX = 30.0
 
 Show = Callable[[int], AbstractContextManager[View]]  # opens the view of a job
 
@@ -77,7 +79,8 @@ class Run:
             finally:
                 await lanes.close()
         summary = await self._summary(client, job, ending, files, client.clock.monotonic() - started)
-        view.end(summary)
+        with suppress(BrokenPipeError):
+            view.end(summary)
         return summary
 
     async def _revive(self, client: Client, job_id: int) -> None:
@@ -94,29 +97,39 @@ class Run:
             await client.job(job_id).retry()
 
     async def _work(self, client: Client, files: ResultFiles, show: Callable[[int], View]) -> tuple[Job, Ending, View]:
-        async with self._app.working(self._order.slots) as self._worker:
-            submitting = self._tasks.spawn(self._submission.send(client, self._worker.wake))
-            try:
-                job = client.job(await self._submission.opened(submitting))
-                files.job_id = job.id
-                collector = Collector(client.store.views, files, job.id, client.owner, self._order.dedupe)
-                if not self._order.ordered:
-                    self._app.bus.subscribe(collector)
-                self._app.bus.subscribe(self._waits)
-                view = show(job.id)
-                ending = await self._watch(client, job, collector, submitting, view)
-                view.show(await self._state(client, await job.show()), client.clock.monotonic())
-            finally:
-                submitting.cancel()
-                await asyncio.gather(submitting, return_exceptions=True)
+        submitting = self._tasks.spawn(self._submission.send(client, self._wake))
+        ending = Ending.INTERRUPTED
+        try:
+            job = client.job(await self._submission.opened(submitting))
+            files.job_id = job.id
+            collector = Collector(client.store.views, files, job.id, client.owner, self._order.dedupe)
+            if not self._order.ordered:
+                self._app.bus.subscribe(collector)
+            self._app.bus.subscribe(self._waits)
+            view = show(job.id)
+            # Only this job: whoever left another on the database unfinished has not asked that it be paid for now.
+            async with self._app.working(self._order.slots, job.id) as self._worker:
+                try:
+                    with suppress(BrokenPipeError):  # a reader of our output who has had enough interrupts it
+                        ending = await self._watch(client, job, collector, submitting, view)
+                        view.show(await self._state(client, await job.show()), client.clock.monotonic())
+                finally:
+                    await _ended(submitting)
+        finally:
+            await _ended(submitting)
         if self._names_known(submitting):
-            await (collector.finish_ordered() if self._order.ordered else collector.finish())
+            with suppress(BrokenPipeError):
+                await (collector.finish_ordered() if self._order.ordered else collector.finish())
         if ending is Ending.INTERRUPTED:
             await self._lay_aside(client, job)
         return job, ending, view
 
+    def _wake(self) -> None:
+        if self._worker is not None:
+            self._worker.wake()
+
     async def _lay_aside(self, client: Client, job: Job) -> None:
-        """Pauses a run that only this command was at: the next one on the database must not go on with it unasked."""
+        """Pauses a run that only this command was at: workers that come later must not go on with it unasked."""
         lease_ms = int(self._app.limits.lease_seconds * 1000)
         others = [worker for worker in await client.store.views.workers() if worker.alive(lease_ms)]
         if not others and not (await job.show()).ended:
@@ -140,10 +153,18 @@ class Run:
                 await self._collect(client, seen, collector)
                 if seen.ended:
                     return Ending.DONE
-                if seen.short and seen.sealed and seen.reserved_micros == 0:
+                if seen.held_by_budget and seen.sealed:
                     return Ending.BUDGET
+            self._require_database()
             await wait_for_event(self._stopping, LOOK_SECONDS)
         return Ending.INTERRUPTED
+
+    def _require_database(self) -> None:
+        """A full disk is not waited out for ever: what is paid for meanwhile could not be kept."""
+        refusal = self._worker.refusal if self._worker is not None else None
+        if refusal is not None and refusal.last - refusal.since >= REFUSED_SECONDS_MAX:
+            hint = "what it holds is safe; mend that, for example make room on its disk, and run the same command again"
+            raise DatabaseUnreachable(f"the database takes nothing: {refusal.message}", hint=hint)
 
     async def _collect(self, client: Client, seen: JobView, collector: Collector) -> None:
         if self._order.ordered:
@@ -156,7 +177,11 @@ class Run:
 
     async def _state(self, client: Client, seen: JobView) -> RunState:
         under_way = await client.store.views.under_way(seen.id)
-        wait = await self._waits.look(client, seen, under_way)
+        refusal = self._worker.refusal if self._worker is not None and not seen.ended else None
+        if refusal is None:
+            wait = await self._waits.look(client, seen, under_way)
+        else:
+            wait = Wait(f"the database takes nothing: {refusal.message}")
         growing = not seen.sealed and not seen.ended
         return RunState(
             total=max(self._submission.items, seen.total) if growing else seen.total,
@@ -204,3 +229,9 @@ class Run:
             groups=groups,
             examples={row.id: ended_of(row) for row in await client.store.views.results_of(examples)},
         )
+
+
+async def _ended(submitting: "asyncio.Task[int]") -> None:
+    """Nothing more comes in; what became of it is for others to ask."""
+    submitting.cancel()
+    await asyncio.gather(submitting, return_exceptions=True)

@@ -4,16 +4,19 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 
 from backstay.client import Client, Options, Weighed
+from backstay.core.errors import IdempotencyConflict, NotAllowed
 from backstay.core.ids import item_id
 from backstay.core.pace import START_PARTS
 from backstay.llm.duplicates import Originals
 from backstay.llm.endpoint import Lane
 from backstay.llm.envelope import seal
-from backstay.llm.intake import Source, Survey, requests
+from backstay.llm.intake import Changed, Source, Survey, requests
 from backstay.run.order import BATCH_REQUESTS_MAX, Order
 from backstay.run.weights import Scales
 
 COPIES_CHUNK = 1_000
+STOPPED = "it was stopped before the rest was in; --new, with another --out, sends all of it again"
+CANCELLED = "job {}, of the file as it was, is cancelled; run it again with --new and another --out"
 
 
 class Submission:
@@ -89,9 +92,24 @@ class Submission:
             move_seconds=order.move_seconds,
         )
         items = self._items(client)
-        job = await client.submit(order.endpoint.name, items, options, str, wake, self._tell_opened)
+        try:
+            job = await client.submit(order.endpoint.name, items, options, str, wake, self._tell_opened)
+        except Changed as changed:
+            await self._give_up(client, changed)
+            raise
+        except (NotAllowed, IdempotencyConflict):
+            raise NotAllowed(f"job {await self._job_id} has only a part of this file", hint=STOPPED) from None
         await self._add_copies(client)
         return job.id
+
+    async def _give_up(self, client: Client, changed: Changed) -> None:
+        """Ends a job that can never be whole, because nobody has the rest of it; one that is whole goes on."""
+        if self._job_id.done():
+            job = client.job(await self._job_id)
+            seen = await job.show()
+            if not seen.sealed and not seen.ended:
+                await job.cancel()
+                raise Changed(changed.name, CANCELLED.format(job.id)) from None
 
     def _tell_opened(self, job_id: int) -> None:
         if not self._job_id.done():

@@ -78,7 +78,7 @@ class Block:
 
 
 def _so_far(state: RunState) -> str:
-    return f"{state.done:,} of {state.total:,}{'+' if state.growing else ''}"
+    return f"{state.done:,} of {state.total:,}"
 
 
 def _bar(state: RunState, width: int) -> Table:

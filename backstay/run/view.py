@@ -120,7 +120,7 @@ class Lines:
 
 def describe(state: RunState, reading: Reading) -> str:
     """A run in one line."""
-    parts = [f"{state.done:,} of {state.total:,}{'+' if state.growing else f' done ({state.percent} %)'}"]
+    parts = [f"{state.done:,} of {state.total:,} done ({state.percent} %)"]
     parts += [
         f"{number:,} {name}" for name, number in (("failed", state.failed), ("retrying", state.retrying)) if number
     ]

@@ -34,6 +34,7 @@ class Waits:
         self._again = again
         self._places = (order.endpoint.provider, *(endpoint.name for endpoint in order.endpoints))
         self._trouble: str | None = None
+        self._unsure: str | None = None  # why a look-up came to nothing
 
     def __call__(self, event: Event) -> None:
         """What a call refused or throttled is told of elsewhere; this is how calls come to nothing."""
@@ -44,6 +45,8 @@ class Waits:
                     self._trouble = attempt.message
         elif isinstance(event, Trouble) and any(place in event.where for place in self._places):
             self._trouble = event.message
+            if event.where.startswith("look-up"):
+                self._unsure = event.message
 
     async def look(self, client: Client, seen: JobView, under_way: UnderWay) -> Wait | None:
         """One read, and a second one while nothing is being sent."""
@@ -55,7 +58,7 @@ class Waits:
         breaker = holds.providers.get(self._order.endpoint.provider)
         if breaker is not None and breaker.state is not BreakerState.CLOSED:
             return self._of_breaker(breaker, holds.now)
-        if seen.short and seen.reserved_micros == 0:
+        if seen.held_by_budget:
             return Wait("the budget is reached")
         if under_way.sending or not seen.sealed:
             return None
@@ -88,15 +91,19 @@ class Waits:
             endpoint = self._order.endpoint
             asked = endpoint.reconcilable or endpoint.lane is Lane.BATCH
             then = "looked up at the provider first" if asked else "taken up again"
-            return Wait(f"{cut} cut off before: {then}", _seconds(waiting.ask_at, now))
+            why = f", again, for {_short(self._unsure)}" if asked and self._unsure else ""
+            return Wait(f"{cut} cut off before: {then}{why}", _seconds(waiting.ask_at, now))
         if waiting.due_at is not None and waiting.due_at > now + SHORT_MS and under_way.waiting >= left:
             tries = show_count(left, "request")
             return Wait(f"{tries} to be tried again: {self._last('failed')}", _seconds(waiting.due_at, now))
         return None
 
     def _last(self, otherwise: str) -> str:
-        said = self._trouble or otherwise
-        return said if len(said) <= MESSAGE_CHARACTERS_MAX else f"{said[: MESSAGE_CHARACTERS_MAX - 1]}…"
+        return _short(self._trouble or otherwise)
+
+
+def _short(said: str) -> str:
+    return said if len(said) <= MESSAGE_CHARACTERS_MAX else f"{said[: MESSAGE_CHARACTERS_MAX - 1]}…"
 
 
 def _seconds(at: int | None, now: int) -> float | None:

@@ -56,7 +56,9 @@ class Service:
     relay: "Relay"
     wake: Callable[[], None] = field(default=lambda: None)
     wake_mover: Callable[[], None] = field(default=lambda: None)  # a batch can be moved on
-    adopted_up_to: dict[str, int] = field(default_factory=dict)  # by owner: jobs before this one are batches if they can
+    adopted_up_to: dict[str, int] = field(
+        default_factory=dict
+    )  # by owner: jobs before this one are batches if they can
     kept_models: tuple[float, list[dict[str, Any]] | None] | None = None  # when asked for, and what was listed
 
     @property

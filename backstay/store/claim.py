@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 from backstay.core import pace as paces
+from backstay.core.ids import item_range
 from backstay.core.models import Claimed, JobTerms
 from backstay.core.money import fit
 from backstay.core.pace import Pace
@@ -22,6 +23,7 @@ class Want(NamedTuple):
     paced: str | None = None  # the provider whose pace and whose jobs' budgets it keeps to
     held: int = 0  # items of the handler that this worker holds
     running: int = 0  # of them, those whose call is under way
+    only_job: int | None = None  # the one job whose items it takes, if it is paced
 
 
 class Taken(NamedTuple):
@@ -84,7 +86,7 @@ def _claim_paced(want: Want, provider: str, share: int, values: dict[str, Any]) 
     pace, now = yield from locked_pace(provider)
     [(in_flight,)] = yield Ask("in_flight", {"handler": want.handler})
     share = min(share, paces.requests_allowed(pace, max(in_flight - want.held, 0) + want.running, now))
-    picked = (yield Ask("pick", {"handler": want.handler, "n": share})) if share > 0 else []
+    picked = (yield _pick(want, share)) if share > 0 else []
     fitting = paces.tokens_fit(pace, [row[3] for row in picked], now)
     picked = picked[:fitting]
     if not picked:
@@ -102,6 +104,13 @@ def _claim_paced(want: Want, provider: str, share: int, values: dict[str, Any]) 
     after = paces.taken(pace, len(rows), sum(tokens[row[0]] for row in rows), now)
     yield from save_pace(after)
     return Paced(rows, share, paces.waits_ms(after, now))
+
+
+def _pick(want: Want, share: int) -> Ask:
+    if want.only_job is None:
+        return Ask("pick", {"handler": want.handler, "n": share})
+    first, after = item_range(want.only_job)
+    return Ask("pick_of_job", {"handler": want.handler, "n": share, "first": first, "after": after})
 
 
 def locked_pace(provider: str) -> Script[tuple[Pace, int]]:

@@ -2,7 +2,7 @@
 
 from backstay.core.errors import NotAllowed, NotFound
 from backstay.core.ids import item_range, job_of, show_item
-from backstay.core.states import JOB_ENDED, ItemState, StopReason
+from backstay.core.states import JOB_ENDED, ItemState, JobState, StopReason
 from backstay.store.queries import Ask, Script
 from backstay.store.sources import with_sources
 
@@ -76,4 +76,7 @@ def why_no_retry(job_id: int, owner: str, item: int | None) -> Script[None]:
             hint = "upload it again, and submit it anew"
             raise NotAllowed(f"item {show_item(item)} cannot be retried: its source is gone", hint=hint)
         raise NotAllowed(f"item {show_item(item)} is {found[0][0]}: only a failed item can be retried")
-    raise NotAllowed(f"job {job_id} has no failed items to retry")
+    cancelled = rows[0][0] == JobState.CANCELLED
+    raise NotAllowed(
+        f"job {job_id} has no failed items to retry" + (", and what was cancelled stays so" if cancelled else "")
+    )

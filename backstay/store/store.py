@@ -89,6 +89,10 @@ class Store:
             return await self._db.single(lambda: submit.open_small_job(job, chunk))
         return await self._db.write(lambda: submit.open_job(job, chunk))
 
+    async def reopen_job(self, job: NewJob, opened: OpenJob) -> OpenJob:
+        """The job as it is now: whoever submits with the same idempotency key may have added to it."""
+        return opened if job.idempotency_key is None else await self._db.read(lambda: submit.job_of_key(job))
+
     async def add_items(self, handler: str, job: OpenJob, chunk: Chunk) -> None:
         await self._db.write(lambda: submit.add_items(handler, job, chunk))
 

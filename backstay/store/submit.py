@@ -61,7 +61,7 @@ def open_job(job: NewJob, chunk: Chunk) -> Script[OpenJob]:
     first = {"total": len(chunk.bodies), "digest": chunk.digest, "sealed": int(chunk.last)}
     created = yield Ask("create_job", {**values, **first})
     if not created:
-        return (yield from _job_of_key(job))
+        return (yield from job_of_key(job))
     opened = OpenJob._make((*created[0], True))
     yield from _load(job.handler, opened, chunk, opened.created_at)
     return opened
@@ -74,11 +74,12 @@ def open_small_job(job: NewJob, chunk: Chunk) -> Script[OpenJob]:
     rows = [(n, order_key(0, job.priority, n), body) for n, body in enumerate(chunk.bodies)]
     created = yield Ask("submit_few", {**values, **whole}, rows)
     if not created:
-        return (yield from _job_of_key(job))
+        return (yield from job_of_key(job))
     return OpenJob._make((*created[0], True))
 
 
-def _job_of_key(job: NewJob) -> Script[OpenJob]:
+def job_of_key(job: NewJob) -> Script[OpenJob]:
+    """The job that its idempotency key stands for."""
     found = yield Ask("job_of_key", {"owner": job.owner, "idempotency_key": job.idempotency_key})
     return OpenJob._make((*found[0], False))
 

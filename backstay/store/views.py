@@ -12,6 +12,7 @@ from backstay.store.result_views import ResultRow, ResultViews
 
 PAGE_ROWS = 1_000
 LAST_ID = (1 << 63) - 1
+SHORT_JOBS_MAX = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,11 @@ class JobView:
     @property
     def ended(self) -> bool:
         return self.state in JOB_ENDED
+
+    @property
+    def held_by_budget(self) -> bool:
+        """Its next item does not fit under its budget, and no money is under way that could come back."""
+        return self.short and self.reserved_micros == 0 and not self.ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,8 +206,13 @@ class Views(ResultViews):
         """Whether anything of a handler could be worked on now or soon."""
         return any((await self._rows("unfinished_here", handler=handler))[0])
 
-    async def stuck(self) -> int:
-        return int((await self._rows("stuck"))[0][0])
+    async def stuck(self) -> dict[str, int]:
+        """How many items wait in vain to be taken up after their worker was lost, by handler."""
+        return {handler: items for handler, items in await self._rows("stuck")}
+
+    async def short_jobs(self) -> list[int]:
+        """Jobs that their budgets hold."""
+        return [row[0] for row in await self._rows("short_jobs", n=SHORT_JOBS_MAX)]
 
     async def due_in_ms(self) -> int | None:
         """How long until the first waiting item is due."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from backstay.cli.doctor import crewed, skew
+from backstay.cli.doctor import crewed, skew, stuck
 from backstay.store.views import Backlog, WorkerView
 from tests.cli.shell import Shell, eventually
 from tests.servers.postgres import RunningPostgres
@@ -133,6 +133,15 @@ def test_doctor_finds_work_that_nobody_runs(shell: Shell) -> None:
     assert ran.code == 1
     (wrong,) = [line for line in ran.lines if line.startswith("WRONG")]
     assert "2 items unfinished, 0 live workers; start a worker whose application has the handler 'echo'" in wrong
+
+
+def test_what_was_cut_off_is_wrong_unless_its_run_is_yet_to_be_gone_on_with() -> None:
+    worker = WorkerView("w", "host", 1, ("llm-1",), 0, 0, None, 0, {})
+    lost = {"llm-1": 2, "echo": 3}
+    finding = stuck(lost, [], requests={"llm-1"})
+    assert (finding.ok, finding.says) == (False, "3; 2 requests cut off before wait for their run")
+    assert stuck({"llm-1": 2}, [], requests={"llm-1"}).ok
+    assert not stuck({"llm-1": 2}, [worker], requests={"llm-1"}).ok, "a live worker should have taken it up"
 
 
 def test_requests_that_wait_for_their_run_are_in_order(sqlite_shell: Shell) -> None:

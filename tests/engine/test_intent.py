@@ -6,6 +6,7 @@ import pytest
 
 from backstay.core.errors import OutcomeUnknown
 from backstay.core.events import Trouble
+from backstay.core.outcomes import CannotAsk
 from backstay.core.states import JobState
 from tests.engine.conftest import MakeRig
 from tests.engine.provider import AskableTaskProvider, HttpError, Provider, TaskProvider
@@ -205,3 +206,43 @@ async def test_a_poison_item_that_kills_its_worker_is_not_repeated_for_ever(make
         await rig.site.advance(MINUTES_10)  # from the second time on such items are spread out in time
     (result,) = await rig.results(job)
     assert (result.state, result.error_code, result.repeats) == ("failed", "UNKNOWN", 3)
+
+
+@pytest.mark.parametrize(("delivery", "calls"), [("at_least_once", 1), ("at_most_once", 0)])
+async def test_where_a_provider_turns_out_to_have_no_look_up_the_delivery_decides(
+    make_sqlite_rig: MakeRig, monkeypatch: pytest.MonkeyPatch, delivery: str, calls: int
+) -> None:
+    rig = await make_sqlite_rig()
+    provider = rig.serves(Provider(), askable=True, delivery=delivery)
+
+    async def ask(_: str, __: int = 0) -> CannotAsk:
+        return CannotAsk()
+
+    monkeypatch.setattr(rig.app.handlers["call"], "ask", ask)
+    job = await rig.submit()
+    await rig.abandon()
+    await rig.site.advance(MINUTES_10)
+    await rig.tick()
+    (result,) = await rig.results(job)
+    assert (result.state, provider.calls) == ("succeeded" if calls else "failed", calls)
+    assert (result.error_code, result.repeats) == ((None, 1) if calls else ("UNKNOWN", 0))
+
+
+async def test_a_person_s_retry_is_sent_where_the_provider_has_no_look_up(
+    make_sqlite_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = await make_sqlite_rig()
+    provider = rig.serves(Provider(), askable=True, delivery="at_most_once")
+
+    async def ask(_: str, __: int = 0) -> CannotAsk:
+        return CannotAsk()
+
+    monkeypatch.setattr(rig.app.handlers["call"], "ask", ask)
+    job = await rig.submit()
+    await rig.abandon()
+    await rig.site.advance(MINUTES_10)
+    await rig.tick()
+    await job.retry()
+    await rig.site.advance(MINUTES_10)
+    await rig.tick()
+    assert ((await job.show()).succeeded, provider.calls) == (1, 1)

@@ -1,6 +1,7 @@
 """Files of requests for the tests, and what a run would make of them."""
 
 import json
+from collections.abc import Callable
 
 from backstay.llm.envelope import Request
 from backstay.llm.formats import Reading
@@ -8,6 +9,8 @@ from backstay.llm.intake import Survey, open_source, requests, survey
 
 CHAT = "/v1/chat/completions"
 BODY = '{"model":"m","messages":[]}'
+
+Write = Callable[..., str]
 
 
 def batch_line(custom_id: object = "a", body: str = BODY, url: str = CHAT, method: str = "POST") -> str:

@@ -5,12 +5,16 @@ import json
 import pytest
 
 from backstay.client import Options
-from backstay.core.errors import Throttled
+from backstay.core.errors import Throttled, Transient
 from backstay.core.states import ItemState, JobState
-from backstay.llm.endpoint import Lane
+from backstay.llm.background import BackgroundHandler
+from backstay.llm.batch import BatchHandler
+from backstay.llm.endpoint import Endpoint, Lane
 from backstay.llm.envelope import Request, seal
 from backstay.llm.marked import marked
 from tests.llm.lane_rig import CHAT, RESPONSES, LaneRig, Provider, inputs, lane
+from tests.llm.odd_servers import answer
+from tests.llm.wire_rig import wired
 from tests.sites import Site
 
 
@@ -65,6 +69,16 @@ async def test_a_response_that_failed_at_the_provider_is_asked_for_anew(sqlite_s
         assert (item.attempt_count, item.repeats) == (2, 0)
         [failed, _] = await rig.attempts(job)
         assert "server_error" in (failed.message or "")
+
+
+@pytest.mark.parametrize("kind", [BackgroundHandler, BatchHandler])
+async def test_an_answer_about_another_task_than_was_asked_about_is_none(
+    kind: type[BackgroundHandler] | type[BatchHandler],
+) -> None:
+    async with wired(answer('{"id":"other","status":"completed","output":[]}')) as (wire, server):
+        handler = kind(Endpoint(f"{server.url}/v1"), wire)
+        with pytest.raises(Transient, match="answered about another"):
+            await handler.poll(["asked/ref"])
 
 
 async def forgotten(rig: LaneRig, delivery: str) -> str:

@@ -1,4 +1,4 @@
-"""The provider's own batches: requests go in shards, come back each once, and are found again after a crash."""
+"""The provider's own batches: requests go in shards and come back each once."""
 
 import asyncio
 import json
@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from backstay.client import Options
+from backstay.client import Job, Options
 from backstay.core.states import ItemState, JobState
+from backstay.llm.batch import BatchHandler
 from backstay.llm.endpoint import Lane
 from backstay.llm.envelope import Request, seal
 from backstay.llm.shards import ShardBounds
-from tests.llm.lane_rig import CHAT, HALF, MINUTES_10, Provider, chats, lane
+from tests.llm.lane_rig import CHAT, HALF, MINUTES_10, LaneRig, Provider, chats, lane
 from tests.sites import Site
 
 
@@ -33,6 +34,7 @@ async def test_requests_become_one_batch_and_come_back_each_once(sqlite_site: Si
 async def test_bodies_are_forwarded_byte_for_byte_under_a_name_of_ours(sqlite_site: Site) -> None:
     body = '{ "model":"m",\t"temperature":1.00, "messages" : [{"role":"user","content":"h\\u00e9 ✓"}] }'
     async with lane(sqlite_site, Lane.BATCH) as rig:
+        rig.provider.refuse["DELETE /files/*"] = 500  # what cannot be deleted stays
         client = await rig.app.open()
         sealed = seal(Request("r", CHAT, body))
         job = await client.submit(rig.handler.name, [sealed], Options(), str, lambda: None)
@@ -75,77 +77,6 @@ async def test_a_shard_has_the_requests_of_one_job_only(sqlite_site: Site) -> No
         assert [batch["request_counts"]["total"] for batch in await rig.batches()] == [2, 2]
 
 
-async def test_a_refused_line_fails_its_own_request_and_one_that_broke_is_tried_again(sqlite_site: Site) -> None:
-    bodies = chats(4)
-    bodies[1]["metadata"] = {"practice_fault": "400"}
-    bodies[2]["metadata"] = {"practice_fault": "500x1"}
-    async with lane(sqlite_site, Lane.BATCH) as rig:
-        job = await rig.request(bodies)
-        await rig.done(job)
-        results = await rig.results(job)
-        assert [result.ok for result in results] == [True, False, True, True]
-        assert [result.attempts for result in results] == [1, 1, 2, 1]
-        assert results[1].error_code == "GW_4XX"
-        [refused] = await rig.attempts(job, 1)
-        assert refused.provider_status == 400
-        assert json.loads(refused.result or "")["status_code"] == 400
-        assert (rig.provider.bill.charged, rig.provider.bill.bodies_paid_twice) == (3, [])
-
-
-async def test_what_an_expired_batch_did_not_run_goes_into_another(sqlite_site: Site) -> None:
-    async with lane(sqlite_site, Lane.BATCH, Provider(batch_expire=1.0, batch_seconds=0.5)) as rig:
-        job = await rig.request(chats(6))
-        async with rig.working():
-            await rig.until(lambda: rig.provider.bill.charged > 0)
-            rig.provider.change(batch_expire=0.0)  # of the batches to come
-            view = await job.wait(timeout_seconds=30)
-        assert (view.succeeded, view.repeats) == (6, 0)
-        assert {batch["status"] for batch in await rig.batches()} == {"completed", "expired"}
-        assert (rig.provider.bill.charged, rig.provider.bill.bodies_paid_twice) == (6, [])
-
-
-async def test_what_a_batch_cancelled_at_the_provider_did_not_run_goes_into_another(sqlite_site: Site) -> None:
-    async with lane(sqlite_site, Lane.BATCH, Provider(batch_seconds=2.0)) as rig:
-        job = await rig.request(chats(6))
-        async with rig.working():
-            await rig.until(lambda: rig.provider.bill.charged > 0)
-            rig.provider.change(batch_seconds=0.05)
-            [batch] = await rig.batches()
-            await rig.ask("POST", f"/batches/{batch['id']}/cancel")
-            view = await job.wait(timeout_seconds=30)
-        assert (view.succeeded, view.repeats) == (6, 0)
-        assert {batch["status"] for batch in await rig.batches()} == {"completed", "cancelled"}
-        assert (rig.provider.bill.charged, rig.provider.bill.bodies_paid_twice) == (6, [])
-
-
-async def test_a_line_given_twice_is_one_result(sqlite_site: Site) -> None:
-    async with lane(sqlite_site, Lane.BATCH) as rig:
-        job = await rig.request(chats(2, metadata={"practice_fault": "duplicate"}))
-        assert (await rig.done(job)).succeeded == 2
-        [batch] = await rig.batches()
-        assert len((await rig.content(batch["output_file_id"])).splitlines()) == 4
-        assert rig.provider.bill.charged == 2
-
-
-async def test_a_line_without_a_status_is_tried_again(sqlite_site: Site) -> None:
-    async with lane(sqlite_site, Lane.BATCH) as rig:
-        job = await rig.request(chats(1, metadata={"practice_fault": "zerox1"}))
-        assert (await rig.done(job)).succeeded == 1
-        assert [attempt.outcome for attempt in await rig.attempts(job)] == ["retry", "succeeded"]
-
-
-@pytest.mark.parametrize(("delivery", "counts"), [("at_least_once", (2, 0, 1)), ("at_most_once", (1, 1, 0))])
-async def test_a_request_without_a_line_is_never_repeated_unawares(
-    sqlite_site: Site, delivery: str, counts: tuple[int, int, int]
-) -> None:
-    bodies = chats(2)
-    bodies[0]["metadata"] = {"practice_fault": "missingx1"}
-    async with lane(sqlite_site, Lane.BATCH) as rig:
-        job = await rig.request(bodies, delivery=delivery)
-        view = await rig.done(job)
-        assert (view.succeeded, view.failed, view.repeats) == counts
-
-
 async def test_a_request_that_is_not_valid_fails_alone(sqlite_site: Site) -> None:
     bodies = chats(4)
     bodies[2]["stream"] = True
@@ -179,66 +110,6 @@ async def test_a_batch_over_the_limit_of_waiting_tokens_waits_and_comes_again_sm
         assert view.succeeded == 400
         assert [batch["request_counts"]["total"] for batch in await rig.batches()] == [200, 200, 0]
         assert (await rig.item(job)).attempt_count == 1
-
-
-async def test_a_batch_whose_creation_was_never_answered_is_found_and_not_paid_again(sqlite_site: Site) -> None:
-    async with lane(sqlite_site, Lane.BATCH) as rig:
-        rig.provider.lose["POST /batches"] = 1
-        job = await rig.request(chats(60))
-        async with rig.working():
-            await rig.until(lambda: rig.provider.asked["POST /batches"] == 1)
-
-            async def unknown() -> bool:
-                return (await rig.item(job, 59)).lease_expires_at is not None and bool(await rig.attempts(job, 59))
-
-            await rig.until(unknown)
-        assert {(await rig.item(job, n)).state for n in range(60)} == {ItemState.SUBMITTING}
-        await rig.site.advance(MINUTES_10)
-        rig.provider.asked.clear()
-        view = await rig.done(job)
-        assert (view.succeeded, view.repeats, len(await rig.batches())) == (60, 0, 1)
-        assert (rig.provider.bill.charged, rig.provider.bill.bodies_paid_twice) == (60, [])
-        assert rig.provider.asked["GET /batches"] == 2  # for all of them, and once by this test
-
-
-async def test_a_new_process_finds_the_batch_by_reading_its_file_once(sqlite_site: Site) -> None:
-    async with lane(sqlite_site, Lane.BATCH) as rig:
-        rig.provider.lose["POST /batches"] = 1
-        job = await rig.request(chats(60))
-        async with rig.working():
-            await rig.until(lambda: rig.provider.asked["POST /batches"] == 1)
-            await rig.until(lambda: rig.attempts(job, 59))
-        rig.restart()
-        await rig.site.advance(MINUTES_10)
-        rig.provider.asked.clear()
-        view = await rig.done(job)
-        assert (view.succeeded, view.repeats, len(await rig.batches())) == (60, 0, 1)
-        assert rig.provider.asked["GET /files/*/content"] == 2  # its input and its output
-
-
-async def test_a_batch_that_never_arrived_is_created_again(sqlite_site: Site) -> None:
-    async with lane(sqlite_site, Lane.BATCH) as rig:
-        rig.provider.drop["POST /batches"] = 1
-        job = await rig.request(chats(5))
-        async with rig.working():
-            await rig.until(lambda: rig.attempts(job, 4))
-        await rig.site.advance(MINUTES_10)
-        view = await rig.done(job)
-        assert (view.succeeded, len(await rig.batches())) == (5, 1)
-        assert {(await rig.item(job, n)).rescues for n in range(5)} == {1}
-        assert rig.provider.bill.bodies_paid_twice == []
-
-
-async def test_a_creation_that_failed_at_the_provider_is_looked_for_before_it_is_repeated(sqlite_site: Site) -> None:
-    async with lane(sqlite_site, Lane.BATCH) as rig:
-        rig.provider.refuse["POST /batches"] = 502
-        job = await rig.request(chats(2))
-        async with rig.working():
-            await rig.until(lambda: rig.attempts(job, 1))
-        assert (await rig.item(job)).state is ItemState.SUBMITTING
-        rig.provider.refuse.clear()
-        await rig.site.advance(MINUTES_10)
-        assert (await rig.done(job)).succeeded == 2
 
 
 async def test_an_upload_that_broke_off_is_simply_tried_again(sqlite_site: Site) -> None:
@@ -300,27 +171,76 @@ async def test_a_job_cancelled_during_the_upload_makes_no_batch(sqlite_site: Sit
         assert rig.provider.asked["POST /batches"] == 1
 
 
-async def test_many_requests_of_a_batch_are_answered_from_one_download(sqlite_site: Site) -> None:
-    async with lane(sqlite_site, Lane.BATCH) as rig:
-        job = await rig.request(chats(600))
-        assert (await rig.done(job)).succeeded == 600
-        assert (rig.provider.asked["POST /batches"], rig.provider.asked["GET /files/*/content"]) == (1, 1)
-        assert rig.provider.asked["GET /batches/*"] < 10
+async def test_a_job_cancelled_while_its_batch_is_created_cancels_the_batch(sqlite_site: Site) -> None:
+    async with lane(sqlite_site, Lane.BATCH, Provider(batch_seconds=60.0)) as rig:
+        reached, go_on = asyncio.Event(), asyncio.Event()
 
+        async def wait() -> None:
+            reached.set()
+            await go_on.wait()
 
-async def test_results_that_the_provider_no_longer_has_are_an_unknown_outcome(sqlite_site: Site) -> None:
-    async with lane(sqlite_site, Lane.BATCH) as rig:
-        job = await rig.request(chats(2), delivery="at_most_once")
+        rig.provider.before["POST /batches"] = wait
+        job = await rig.request(chats(3))
         async with rig.working():
-            await rig.in_state(job, "processing", 1)
-        await rig.until(lambda: rig.provider.bill.charged == 2)
+            await reached.wait()
+            await job.cancel()
+            assert (await job.wait(timeout_seconds=30)).cancelled == 3
+        go_on.set()
+        assert isinstance(rig.handler, BatchHandler)
+        await rig.handler.close()  # as a process does that ends with its job
+        assert [batch["status"] for batch in await rig.batches()] == ["cancelling"]
 
-        async def published() -> Any:
-            return (await rig.batches())[0]["output_file_id"]
 
-        await rig.ask("DELETE", f"/files/{await rig.until(published)}")
-        view = await rig.done(job)
-        assert (view.failed, (await rig.item(job)).error_code) == (2, "UNKNOWN")
+async def test_the_file_of_a_batch_is_deleted_when_all_its_results_are_there(sqlite_site: Site) -> None:
+    async with lane(sqlite_site, Lane.BATCH) as rig:
+        bodies = chats(3)
+        bodies[1]["metadata"] = {"practice_fault": "400"}
+        assert (await rig.done(await rig.request(bodies))).succeeded == 2
+        [batch] = await rig.batches()
+        files = {file["id"] for file in (await rig.ask("GET", "/files"))["data"]}
+        assert files == {batch["output_file_id"], batch["error_file_id"]}
+
+
+async def test_the_file_of_a_batch_that_left_requests_out_is_kept(sqlite_site: Site) -> None:
+    async with lane(sqlite_site, Lane.BATCH) as rig:
+        bodies = chats(2)
+        bodies[0]["metadata"] = {"practice_fault": "missingx1"}
+        assert (await rig.done(await rig.request(bodies))).succeeded == 2
+        first = (await rig.batches())[-1]
+        assert (await rig.ask("GET", f"/files/{first['input_file_id']}"))["id"] == first["input_file_id"]
+
+
+@pytest.mark.parametrize("bytes_max", [1_000, 0], ids=["three fit", "none fits"])
+async def test_files_that_are_refused_as_too_large_become_smaller_until_each_is_one_request(
+    sqlite_site: Site, bytes_max: int
+) -> None:
+    async with lane(sqlite_site, Lane.BATCH) as rig:
+        rig.provider.bytes_max["POST /files"] = bytes_max
+        job = await rig.request(chats(9))
+        async with rig.working():
+            await rig.until(lambda: _ended(rig, job))
+        view = await job.show()
+        assert (view.succeeded, view.failed) == ((9, 0) if bytes_max else (0, 9))
+
+
+async def test_a_batch_that_others_cancel_each_time_is_not_made_for_ever(sqlite_site: Site) -> None:
+    async with lane(sqlite_site, Lane.BATCH, Provider(batch_seconds=1.0)) as rig:
+        job = await rig.request(chats(1))
+        async with rig.working():
+            await rig.until(lambda: _ended(rig, job, cancels=True))
+        view = await job.show()
+        assert (view.failed, len(await rig.batches())) == (1, 5)
+        assert [attempt.error_code for attempt in await rig.attempts(job)] == ["GW_5XX"] * 5
+
+
+async def _ended(rig: LaneRig, job: Job, cancels: bool = False) -> bool:
+    """Whether the job has; until then the time moves on to its next try."""
+    for batch in await rig.batches() if cancels else ():
+        await rig.ask("POST", f"/batches/{batch['id']}/cancel")
+    item = await rig.item(job)
+    if item.state is ItemState.QUEUED and item.due_at is not None:
+        await rig.site.advance(60)
+    return (await job.show()).ended
 
 
 async def test_a_job_kept_waiting_shows_how_far_its_batch_is(sqlite_site: Site) -> None:
@@ -333,41 +253,3 @@ async def test_a_job_kept_waiting_shows_how_far_its_batch_is(sqlite_site: Site) 
                 return 0 < (await rig.item(job)).progress < 100
 
             await rig.until(half_way)
-
-
-async def test_a_batch_that_the_provider_no_longer_knows_is_an_unknown_outcome(sqlite_site: Site) -> None:
-    async with lane(sqlite_site, Lane.BATCH, Provider(batch_seconds=60.0)) as rig:
-        job = await rig.request(chats(2), delivery="at_most_once")
-        rig.provider.refuse["GET /batches/*"] = 404
-        view = await rig.done(job)
-        assert (view.failed, (await rig.item(job)).error_code) == (2, "UNKNOWN")
-
-
-async def test_a_look_up_without_a_certain_answer_sends_nothing(sqlite_site: Site) -> None:
-    async with lane(sqlite_site, Lane.BATCH, call_retries_max=0) as rig:
-        rig.provider.lose["POST /batches"] = 1
-        job = await rig.request(chats(2))
-        async with rig.working():
-            await rig.until(lambda: rig.attempts(job, 1))
-        await rig.site.advance(MINUTES_10)
-        rig.provider.refuse["GET /files"] = 500
-        await rig.sweep()
-        assert (await rig.item(job)).state is ItemState.SUBMITTING
-        del rig.provider.refuse["GET /files"]
-        await rig.site.advance(MINUTES_10)
-        assert (await rig.done(job)).succeeded == 2
-        assert rig.provider.bill.bodies_paid_twice == []
-
-
-async def test_a_lost_batch_is_found_behind_pages_of_others(sqlite_site: Site) -> None:
-    async with lane(sqlite_site, Lane.BATCH) as rig:
-        rig.provider.lose["POST /batches"] = 1
-        job = await rig.request(chats(2))
-        async with rig.working():
-            await rig.until(lambda: rig.attempts(job, 1))
-        foreign = {"input_file_id": "file-none", "endpoint": CHAT, "completion_window": "24h"}
-        for _ in range(210):
-            await rig.wire.post("/v1/batches", json.dumps(foreign), 10)
-        await rig.site.advance(MINUTES_10)
-        assert (await rig.done(job)).succeeded == 2
-        assert rig.provider.bill.bodies_paid_twice == []

@@ -1,6 +1,7 @@
 """The key goes where it should and is seen nowhere else: not in errors, logs or replies, and not by a proxy."""
 
 import logging
+import time
 import traceback
 
 import aiohttp
@@ -131,3 +132,25 @@ def test_a_secret_is_veiled_also_as_some_write_it_in_json() -> None:
     veil = Veil(["Zm9v/YmFy", "short"])
     assert veil.over(r'{"error": "bad key Zm9v\/YmFy, or Zm9v/YmFy"}') == '{"error": "bad key <secret>, or <secret>"}'
     assert veil.over("a short word") == "a short word"
+
+
+@pytest.mark.parametrize(
+    "written",
+    [r"\u0073\u006b\u002DZm9v/YmFy", r"sk-Zm9v\u002fYmFy", r"sk\u002dZm9v\/YmFy", r"sk\\u002dZm9v/YmFy"],
+)
+def test_a_secret_is_veiled_also_where_its_characters_are_written_by_their_numbers(written: str) -> None:
+    veiled = Veil(["sk-Zm9v/YmFy"]).over(f'{{"error": "no {written}, \\u00e9"}}')
+    assert veiled == '{"error": "no <secret>, \\u00e9"}'
+
+
+def test_a_secret_with_quotes_is_veiled_also_as_json_writes_it() -> None:
+    assert Veil(['say "please"']).over(r'{"error": "say \"please\" or \u0073ay \"please\""}') == (
+        '{"error": "<secret> or <secret>"}'
+    )
+
+
+def test_many_escapes_do_not_hold_up_the_veil() -> None:
+    began = time.monotonic()
+    text = "\\" * 1_000_000 + "\\u00e9" * 100_000
+    assert Veil(["sk-0123456789"]).over(text) == text
+    assert time.monotonic() - began < 2

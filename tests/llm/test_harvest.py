@@ -10,10 +10,12 @@ import pytest
 from backstay.core.failures import ErrorCode, FailureKind
 from backstay.core.outcomes import Failed, Succeeded
 from backstay.llm.batch_api import BatchView, LineError, read_batch
+from backstay.llm.credentials import Veil
 from backstay.llm.harvest import Harvest, ResultFile
 from backstay.llm.line_index import LineIndex, refs_by_number, refs_by_offset
 from backstay.llm.prices import Price
 
+KEY = "sk-Zm9v/YmFy"
 A, B, C = (hashlib.sha256(name.encode()).hexdigest()[:40] for name in "abc")
 CHAT = {"model": "m", "usage": {"prompt_tokens": 10, "completion_tokens": 5}}
 GOOD = {"status_code": 200, "request_id": "req_1", "body": CHAT}
@@ -35,8 +37,8 @@ def result_file(content: bytes) -> ResultFile:
 def harvest(
     *contents: bytes, batch: BatchView | None = None, whole: bool = True, named: LineIndex | None = None
 ) -> Harvest:
-    price = Price(1_000_000, 2_000_000)
-    return Harvest(batch or view(), list(map(result_file, contents)), whole, named, lambda _, __: price)
+    price, veil = Price(1_000_000, 2_000_000), Veil([KEY])
+    return Harvest(batch or view(), list(map(result_file, contents)), whole, named, lambda _, __: price, veil)
 
 
 def failed(of: Harvest, ref: str = A) -> Failed:
@@ -58,6 +60,20 @@ def test_a_result_is_the_response_of_its_line_byte_for_byte_with_what_it_cost() 
     assert answer.usage == (10, 5, 20)
 
 
+def test_a_key_that_a_file_of_results_repeats_is_in_no_answer_however_it_is_written() -> None:
+    spelt = "".join(f"\\u{ord(each):04X}" for each in KEY)
+    repeated = f'{{"model":"m","said":"{KEY} {spelt}"}}'
+    good = f'{{"custom_id":"{A}","response":{{"status_code":200,"request_id":"{spelt}","body":{repeated}}}}}\n'
+    bad = f'{{"custom_id":"{B}","response":null,"error":{{"code":"invalid_key","message":"no {spelt}"}}}}\n'
+    reaped = harvest((good + bad).encode())
+    answer = reaped.answer(A, 0)
+    assert isinstance(answer, Succeeded)
+    assert answer.result == (
+        '{"status_code":200,"request_id":"<secret>","body":{"model":"m","said":"<secret> <secret>"}}'
+    )
+    assert failed(reaped, B).failure.message == "no <secret> (invalid_key)"
+
+
 def test_both_files_are_read_and_a_success_wins_over_all_else() -> None:
     refused = {"status_code": 400, "request_id": "", "body": {"error": {"message": "no", "code": "invalid"}}}
     reaped = harvest(line(A, refused) + line(A, GOOD), line(B, refused) + line(A, None, {"code": "x"}))
@@ -75,7 +91,7 @@ def test_both_files_are_read_and_a_success_wins_over_all_else() -> None:
         ({"status_code": 500, "body": "oh"}, None, "GW_5XX", FailureKind.INFRASTRUCTURE),
         ({"status_code": 401, "body": {}}, None, "FORBIDDEN", FailureKind.HELD),
         (None, {"code": "batch_expired", "message": "late"}, "GW_TIMEOUT", FailureKind.INFRASTRUCTURE),
-        (None, {"code": "batch_cancelled", "message": None}, "GW_5XX", FailureKind.THROTTLED),
+        (None, {"code": "batch_cancelled", "message": None}, "GW_5XX", FailureKind.INFRASTRUCTURE),
         (None, {"code": "invalid_prompt", "message": "no"}, "GW_4XX", FailureKind.BUSINESS),
         (None, "words", "GW_5XX", FailureKind.INFRASTRUCTURE),
         (None, None, "UNKNOWN", FailureKind.UNKNOWN),
@@ -112,12 +128,19 @@ def test_a_line_that_breaks_off_is_an_unknown_outcome(cut: int) -> None:
     assert failed(harvest(line(A, GOOD)[:cut])).failure.kind is FailureKind.UNKNOWN
 
 
-@pytest.mark.parametrize(
-    ("status", "kind"), [("expired", FailureKind.INFRASTRUCTURE), ("cancelled", FailureKind.THROTTLED)]
-)
-def test_what_a_batch_left_undone_was_not_paid_for_unless_its_results_are_gone(status: str, kind: FailureKind) -> None:
-    assert failed(harvest(batch=view(status))).failure.kind is kind
+@pytest.mark.parametrize("status", ["expired", "cancelled"])
+def test_what_a_batch_left_undone_was_not_paid_for_unless_its_results_are_gone(status: str) -> None:
+    assert failed(harvest(batch=view(status))).failure.kind is FailureKind.INFRASTRUCTURE
     assert failed(harvest(batch=view(status), whole=False)).failure.kind is FailureKind.UNKNOWN
+
+
+def test_a_batch_that_was_cancelled_here_costs_its_requests_no_attempt() -> None:
+    undone = line(A, None, {"code": "batch_cancelled", "message": "stop"}) + line(C, None, {"code": "server_error"})
+    reaped = harvest(undone, batch=view("cancelled"))
+    kinds = [reaped.answer(ref, 0, cancelled_here=True) for ref in (A, B, C)]
+    assert [each.failure.kind for each in kinds if isinstance(each, Failed)] == [
+        FailureKind.THROTTLED, FailureKind.THROTTLED, FailureKind.INFRASTRUCTURE
+    ]  # fmt: skip
 
 
 INPUT = LineIndex([(A, 1), (B, 2), (C, 3)])

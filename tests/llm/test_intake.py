@@ -1,28 +1,15 @@
 """The survey of a file of requests, and the stream of those that it found good."""
 
 import tracemalloc
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from backstay.core.errors import UsageError
-from backstay.llm import duplicates
+from backstay.llm import duplicates, intake
 from backstay.llm.formats import Only, Parsed, Reading
 from backstay.llm.intake import BAD_LINES_SHOWN_MAX, KINDS_MAX, open_source, requests, survey
-from tests.llm.request_files import BODY, batch_line, look
-
-Write = Callable[..., str]
-
-
-@pytest.fixture
-def write(tmp_path: Path) -> Write:
-    def written(content: str | bytes, name: str = "requests.jsonl") -> str:
-        path = tmp_path / name
-        path.write_bytes(content.encode() if isinstance(content, str) else content)
-        return str(path)
-
-    return written
+from tests.llm.request_files import BODY, Write, batch_line, look
 
 
 @pytest.mark.parametrize("content", ["", "\n\r\n", "\ufeff"])
@@ -165,3 +152,30 @@ def test_memory_hardly_grows_with_the_file(tmp_path: Path) -> None:
 
     # Eight bytes an id, and what an array keeps in reserve; the file itself has 120 a line.
     assert peak(12_000) - peak(2_000) < 10_000 * 12
+
+
+@pytest.mark.parametrize(("requests_max", "bytes_max"), [(2, 1 << 20), (1_000, 75)])
+def test_nothing_is_taken_of_a_part_of_the_file_that_has_changed(
+    write: Write, monkeypatch: pytest.MonkeyPatch, requests_max: int, bytes_max: int
+) -> None:
+    monkeypatch.setattr(intake, "CHECKED_REQUESTS", requests_max)
+    monkeypatch.setattr(intake, "CHECKED_BYTES", bytes_max)
+    lines = [f"{batch_line(name)}\n" for name in "abcdef"]
+    file = write("".join(lines))
+    with open_source(file, Reading()) as source:
+        surveyed = survey(source)
+        lines[3] = f"{batch_line('z')}\n"
+        Path(file).write_text("".join(lines))
+        taken: list[str] = []
+        with pytest.raises(UsageError, match="has been changed while it was read"):
+            taken.extend(one.request.custom_id for one in requests(source, surveyed))
+    assert taken == ["a", "b"]
+
+
+def test_a_table_whose_header_has_changed_under_the_reader_is_noticed(write: Write) -> None:
+    file = write("prompt\nWhy?\n", "rows.csv")
+    with open_source(file, Reading(model="m")) as source:
+        surveyed = survey(source)
+        Path(file).write_text("words\nWhy?\n")
+        with pytest.raises(UsageError, match="has been changed while it was read"):
+            list(requests(source, surveyed))

@@ -9,7 +9,7 @@ from backstay.core.failures import FailureKind
 from backstay.core.models import Claimed, JobTerms
 from backstay.core.outcomes import Failed
 from backstay.handlers.context import Context, Surroundings
-from backstay.llm.restraint import BYTES_MIN, WAIT_SECONDS_MAX, Restraint
+from backstay.llm.restraint import WAIT_SECONDS_MAX, Restraint
 from backstay.llm.shards import Batched, Entry, Gatherer, Key, Shard, ShardBounds, drop_late
 from tests.sites import Ticker
 
@@ -154,4 +154,11 @@ def test_uploads_that_take_too_long_are_made_smaller_and_grow_again() -> None:
     restraint.bytes_fit(39 << 20)
     assert restraint.bounds("m").bytes_max == 80 << 20
     restraint.too_many_bytes(1)
-    assert restraint.bounds("m").bytes_max == BYTES_MIN
+    assert restraint.bounds("m").bytes_max == 1
+
+
+def test_uploads_refused_at_once_make_the_next_ones_smaller_only_once() -> None:
+    restraint = Restraint(ShardBounds(bytes_max=100 << 20), Ticker())
+    for _ in range(4):
+        restraint.too_many_bytes(80 << 20)
+    assert restraint.bounds("m").bytes_max == 40 << 20

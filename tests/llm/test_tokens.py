@@ -123,7 +123,22 @@ def test_a_bound_on_the_reply_is_found_under_every_name() -> None:
     assert of(RESPONSES, input="x", max_output_tokens=100).output_tokens_max == 100
     assert of(messages=[], max_tokens=100, max_completion_tokens=200).output_tokens_max == 200
     assert of(messages=[], max_tokens=10.5).output_tokens_max == 11
+    assert of("/v1/messages", messages=[], max_tokens=100).output_tokens_max == 100
     assert of(messages=[]).output_tokens_max is None
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        (CHAT, "max_output_tokens"),
+        (f"{CHAT}?api-version=1", "max_output_tokens"),
+        (COMPLETIONS, "max_completion_tokens"),
+        (RESPONSES, "max_tokens"),
+        (RESPONSES, "max_completion_tokens"),
+    ],
+)
+def test_a_bound_under_the_name_of_another_endpoint_bounds_nothing(url: str, name: str) -> None:
+    assert of(url, **{name: 100}).output_tokens_max is None
 
 
 @pytest.mark.parametrize("bound", [None, True, 0, -1, "100", [100], float("1e999")])
@@ -145,6 +160,8 @@ def test_replies_are_as_long_as_usual_but_no_longer_than_their_bound() -> None:
     [
         ({"n": 3}, 3),
         ({"n": 0}, 1),
+        ({"n": "10"}, 10),
+        ({"n": "many"}, 1),
         ({"n": 2, "best_of": 5}, 5),
         ({"best_of": 5, "prompt": "x"}, 5),
         ({"prompt": ["x", "y"]}, 2),

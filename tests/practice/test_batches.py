@@ -1,16 +1,14 @@
-"""Batches: their three levels of errors, their life, their two files, and what they cost."""
+"""Batches: lines that fail, their life, their two files, and what they cost."""
 
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import pytest
-
 from backstay.practice import answer_to
-from tests.practice.visitor import CHAT, Answer, Visitor, batch_lines, chat_body, eventually, visiting
+from tests.practice.batches import ENDS, begin, create, ended, read, run
+from tests.practice.visitor import CHAT, Answer, batch_lines, chat_body, eventually, visiting
 
-ENDS = ("completed", "failed", "expired", "cancelled")
 FIELDS = {
     *("id", "object", "endpoint", "model", "errors", "input_file_id", "completion_window", "status"),
     *("output_file_id", "error_file_id", "created_at", "in_progress_at", "expires_at", "finalizing_at"),
@@ -19,42 +17,10 @@ FIELDS = {
 }
 
 
-async def create(visitor: Visitor, file_id: str, **more: Any) -> Answer:
-    body = {"input_file_id": file_id, "endpoint": CHAT, "completion_window": "24h", **more}
-    return await visitor.post("/v1/batches", body)
-
-
-async def begin(visitor: Visitor, lines: bytes, **more: Any) -> Any:
-    file = (await visitor.upload(lines)).json
-    return (await create(visitor, file["id"], **more)).json
-
-
-async def ended(visitor: Visitor, batch: Any) -> Any:
-    async def is_over() -> bool:
-        batch.update((await visitor.get(f"/v1/batches/{batch['id']}")).json)
-        return batch["status"] in ENDS
-
-    await eventually(is_over)
-    return batch
-
-
-async def read(visitor: Visitor, file_id: str | None) -> dict[str, Any]:
-    """The lines of a file by their custom_id."""
-    if file_id is None:
-        return {}
-    content = await visitor.get(f"/v1/files/{file_id}/content")
-    rows = [json.loads(line) for line in content.body.splitlines()]
-    return {row["custom_id"]: row for row in rows}
-
-
 async def insist(ask: Callable[[], Awaitable[Answer]]) -> Any:
     while (answer := await ask()).status != 200:
         assert answer.status >= 500
     return answer.json
-
-
-async def run(visitor: Visitor, lines: bytes, **more: Any) -> Any:
-    return await ended(visitor, await begin(visitor, lines, **more))
 
 
 async def test_a_batch_answers_every_line_in_its_output_file() -> None:
@@ -114,105 +80,7 @@ async def test_a_line_paid_for_in_a_batch_and_directly_is_noticed() -> None:
     assert len(bill["paid_twice"]) == len(bill["bodies_paid_twice"]) == 1
 
 
-# level 1: refused at once
-
-
-@pytest.mark.parametrize(
-    ("more", "param"),
-    [
-        ({"endpoint": "/v1/nothing"}, "endpoint"),
-        ({"endpoint": None}, "endpoint"),
-        ({"completion_window": "1h"}, "completion_window"),
-        ({"input_file_id": None}, "input_file_id"),
-        ({"metadata": {"tags": ["a"]}}, "metadata.tags"),
-        ({"metadata": "x"}, "metadata"),
-    ],
-)
-async def test_a_wrong_order_is_refused_at_once_and_there_is_no_batch(more: dict[str, Any], param: str) -> None:
-    async with visiting() as visitor:
-        answer = await create(visitor, "file-x", **more)
-        listed = await visitor.get("/v1/batches")
-    assert answer.status == 400
-    assert answer.error["param"] == param
-    assert listed.json["data"] == []
-
-
-# level 2: the whole batch fails
-
-
-def line(**changes: Any) -> bytes:
-    whole = {"custom_id": "b", "method": "POST", "url": CHAT, "body": chat_body(), **changes}
-    return json.dumps({name: value for name, value in whole.items() if value is not None}).encode() + b"\n"
-
-
-FIRST = line(custom_id="a")
-
-
-@pytest.mark.parametrize(
-    ("second", "code", "param"),
-    [
-        (b"{not json\n", "invalid_json_line", None),
-        (b"[]\n", "invalid_json_line", None),
-        (line(custom_id=None), "missing_required_parameter", "custom_id"),
-        (line(method=None), "missing_required_parameter", "method"),
-        (line(url=None), "missing_required_parameter", "url"),
-        (line(body=None), "missing_required_parameter", "body"),
-        (line(url="/v1/embeddings"), "invalid_url", "url"),
-        (line(method="GET"), "invalid_method", "method"),
-        (line(custom_id="a"), "duplicate_custom_id", "custom_id"),
-        (line(body=chat_body(stream=True)), "streaming_unsupported", "body.stream"),
-        (line(body=chat_body(model="practice-404")), "model_not_found", "body.model"),
-        (line(body={"messages": [{"role": "user", "content": "x"}]}), "invalid_request", "body.model"),
-        (line(body={"model": "m"}), "invalid_request", "body.messages"),
-        (line(body=chat_body(model="other")), "mismatched_model", "body.model"),
-    ],
-)
-async def test_one_wrong_line_fails_the_batch_with_its_number(second: bytes, code: str, param: str | None) -> None:
-    async with visiting(batch_seconds=0.0) as visitor:
-        batch = await run(visitor, FIRST + b"\n" + second)
-        bill = await visitor.bill()
-    assert batch["status"] == "failed"
-    (wrong,) = batch["errors"]["data"]
-    assert (wrong["code"], wrong["line"], wrong["param"]) == (code, 3, param)
-    assert (batch["output_file_id"], batch["error_file_id"], bill["charged"]) == (None, None, 0)
-
-
-async def test_all_mistakes_are_told_together_up_to_a_hundred() -> None:
-    lines = FIRST + b"".join(line(url="/v1/x", custom_id=str(number)) for number in range(250))
-    async with visiting(batch_seconds=0.0) as visitor:
-        batch = await run(visitor, lines)
-    told = batch["errors"]["data"]
-    assert len(told) == 100
-    assert "151 more" in told[-1]["message"]
-
-
-async def test_a_missing_file_fails_the_batch() -> None:
-    async with visiting(batch_seconds=0.0) as visitor:
-        batch = await ended(visitor, (await create(visitor, "file-none")).json)
-    (wrong,) = batch["errors"]["data"]
-    assert (wrong["code"], wrong["line"], wrong["param"]) == ("invalid_request", None, "file_id")
-
-
-async def test_blank_lines_carriage_returns_a_mark_and_a_missing_end_are_fine() -> None:
-    lines = b"\xef\xbb\xbf" + FIRST.strip() + b"\r\n\r\n  \n" + line(custom_id="c").strip()
-    async with visiting(batch_seconds=0.0) as visitor:
-        batch = await run(visitor, lines)
-        output = await read(visitor, batch["output_file_id"])
-    assert set(output) == {"a", "c"}
-
-
-async def test_too_many_waiting_tokens_fail_the_batch_until_there_is_room() -> None:
-    lines = batch_lines(chat_body("x" * 400))
-    async with visiting(batch_seconds=0.5, batch_enqueued_tokens=150) as visitor:
-        first = await begin(visitor, lines)
-        second = await run(visitor, lines)
-        await ended(visitor, first)
-        third = await run(visitor, lines)
-    assert (first["status"], second["status"], third["status"]) == ("completed", "failed", "completed")
-    assert second["errors"]["data"][0]["code"] == "token_limit_exceeded"
-
-
-# level 3: one line fails
+# one line fails
 
 
 async def test_lines_that_fail_are_in_the_error_file_and_not_charged() -> None:

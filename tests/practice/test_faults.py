@@ -218,6 +218,13 @@ async def test_faults_that_cannot_be_are_refused(values: Any) -> None:
         assert (await visitor.chat()).status == 200
 
 
+@pytest.mark.parametrize("nested", [b"[" * 100_000, b'{"fail": ' + b"[" * 900 + b"]" * 900 + b"}"])
+async def test_faults_that_are_nested_without_end_are_refused(nested: bytes) -> None:
+    async with visiting() as visitor:
+        assert (await visitor.ask("POST", "/faults", data=nested)).status == 400
+        assert (await visitor.chat()).status == 200
+
+
 async def test_a_fault_that_is_not_known_names_those_that_are() -> None:
     async with visiting() as visitor:
         answer = await visitor.post("/faults", {"floods": 1})

@@ -1,11 +1,11 @@
 """Ended items to write, and the files that were written as a reader sees them."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from backstay.run.output import errors_path
+from backstay.run.output import ResultFiles, errors_path
 from backstay.run.result_line import Ended
 from backstay.store.result_views import Copy
 
@@ -19,15 +19,16 @@ def answer(position: int, words: str = "hello") -> str:
 
 
 def good(position: int, *copies: str, words: str = "hello") -> Ended:
-    return Ended(position, f"request-{position}", True, answer(position, words), copies=numbered(copies))
+    return Ended(position, f"request-{position}", True, answer(position, words), copies=numbered(copies, position))
 
 
 def bad(position: int, *copies: str, message: str = "it was down") -> Ended:
-    return Ended(position, f"request-{position}", False, None, "GW_5XX", message, numbered(copies))
+    return Ended(position, f"request-{position}", False, None, "GW_5XX", message, numbered(copies, position))
 
 
-def numbered(names: Sequence[str]) -> tuple[Copy, ...]:
-    return tuple(Copy(number, name) for number, name in enumerate(names, 2))
+def numbered(names: Sequence[str], position: int = 0) -> tuple[Copy, ...]:
+    """Each with a place of its own among all requests."""
+    return tuple(Copy(number, name) for number, name in enumerate(names, 10 * position + 2))
 
 
 def apart(ended: Ended) -> list[Ended]:
@@ -52,3 +53,13 @@ def ids_in(path: Path) -> list[str]:
 def standing(out: Path) -> tuple[list[str], list[str]]:
     """The custom_ids in the results and in the errors."""
     return ids_in(out), ids_in(errors_path(out))
+
+
+def written(out: Path, *rows: Ended) -> None:
+    with ResultFiles(out, JOB) as files:
+        files.write(rows)
+
+
+async def stream(rows: Iterable[Ended]) -> AsyncIterator[Ended]:
+    for row in rows:
+        yield row

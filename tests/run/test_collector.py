@@ -132,6 +132,25 @@ async def test_files_of_another_database_are_refused_whatever_became_of_their_it
         await verify(bench.client.store.views, files, bench.job.id)
 
 
+@pytest.mark.parametrize("ordered", [False, True])
+async def test_copies_that_somebody_cut_out_of_the_results_are_written_again(bench: Bench, ordered: bool) -> None:
+    await bench.submit("a", "b")  # the file: a, b, a2, b2, a3
+    await bench.work()
+    copies = [(0, 3, "a2"), (1, 4, "b2"), (0, 5, "a3")]
+    await bench.client.store.add_copies([(item_id(bench.job.id, at), number, name) for at, number, name in copies])
+    with bench.files() as files:
+        collector = bench.collector(files, copies=True)
+        await (collector.finish_ordered() if ordered else collector.finish())
+    whole = bench.out.read_bytes().splitlines(keepends=True)
+    bench.out.write_bytes(b"".join(line for line in whole if b'"custom_id":"a2"' not in line))
+    with bench.files() as files:
+        await bench.collector(files, copies=True).finish()
+    assert sorted(ids_in(bench.out)) == ["a", "a2", "a3", "b", "b2"]
+    with bench.files() as files:
+        await bench.collector(files, copies=True).finish()
+    assert sorted(ids_in(bench.out)) == ["a", "a2", "a3", "b", "b2"]
+
+
 @pytest.mark.parametrize("failing", [{}, {"a": "no"}], ids=["all_succeed", "one_fails"])
 async def test_files_in_order_have_copies_where_their_requests_stand(bench: Bench, failing: dict[str, str]) -> None:
     bench.why = failing

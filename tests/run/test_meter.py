@@ -94,10 +94,9 @@ def test_a_run_that_does_not_move_says_so_after_a_while() -> None:
     assert run.runs(20, 0) == Reading(0.0, None, None)
 
 
-def test_no_end_is_promised_while_lines_still_come_or_the_run_stops() -> None:
+def test_no_end_is_promised_while_the_run_stops() -> None:
     run = Watched(10_000)
-    assert run.runs(20, 100, growing=True).eta_seconds is None
-    assert run.runs(20, 100, growing=False).eta_seconds is not None
+    assert run.runs(20, 100).eta_seconds is not None
     assert run.runs(1, 100, stopping=True).eta_seconds is None
 
 
@@ -119,17 +118,12 @@ def test_the_window_does_not_grow_with_the_run() -> None:
         (RunState(100, succeeded=25, failed=25, spent_micros=500), 1_000),
         (RunState(100, succeeded=30, spent_micros=100), 334),
         (RunState(100, succeeded=3, spent_micros=500), None),
-        (RunState(100, succeeded=3, spent_micros=500, planned_micros=9_000), 9_000),
-        (RunState(100, succeeded=3, spent_micros=500, planned_micros=100), 500),
-        (RunState(100, succeeded=100, spent_micros=700, planned_micros=100), 700),
-        (RunState(100, succeeded=50, growing=True, spent_micros=500), None),
+        (RunState(100, succeeded=100, spent_micros=700), 700),
         (RunState(100, succeeded=50, spent_micros=0), 0),
         (RunState(100, succeeded=20, cancelled=80, spent_micros=10), 10),
     ],
 )
-def test_the_forecast_is_the_plan_at_first_and_then_what_items_really_cost(
-    state: RunState, expected: int | None
-) -> None:
+def test_the_forecast_is_what_items_really_cost_once_there_are_some(state: RunState, expected: int | None) -> None:
     assert forecast(state) == expected
 
 

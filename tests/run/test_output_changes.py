@@ -13,18 +13,7 @@ from backstay.core.errors import BackstayError
 from backstay.run.output import ResultFiles, errors_path
 from backstay.run.result_line import Ended
 from tests.house.sources import ROOT
-from tests.run.results import JOB, apart, bad, good, ids_in, lines_in, standing
-
-
-@pytest.fixture
-def out(tmp_path: Path) -> Path:
-    return tmp_path / "results.jsonl"
-
-
-async def stream(rows: Iterable[Ended]) -> AsyncIterator[Ended]:
-    for row in rows:
-        yield row
-
+from tests.run.results import JOB, apart, bad, good, ids_in, lines_in, standing, stream
 
 # Failures that are retried
 
@@ -185,6 +174,30 @@ def test_a_file_that_was_removed_meanwhile_is_told_and_written_afresh_by_the_nex
     with ResultFiles(out, JOB) as files:
         files.write([good(0), bad(1)])
     assert standing(out) == (["request-0"], ["request-1"])
+
+
+@pytest.mark.parametrize("change", ["remove", "replace", "cut", "lengthen"])
+def test_a_file_that_somebody_changes_meanwhile_is_told_at_the_next_line_and_mended_by_the_next_run(
+    out: Path, change: str
+) -> None:
+    files = ResultFiles(out, JOB).open()
+    files.write([good(0), good(1)])
+    size = out.stat().st_size
+    if change in ("cut", "lengthen"):
+        os.truncate(out, size - 100 if change == "cut" else size + 100)
+    else:
+        out.rename(out.parent / "away")
+    if change == "replace":
+        out.touch()
+    with pytest.raises(BackstayError, match="while the run wrote to it") as told:
+        files.write([good(2)])
+    assert "run the same command again" in told.value.hint
+    assert files.missing(2)
+    with pytest.raises(BackstayError, match="while the run wrote to it"):
+        files.close()
+    with ResultFiles(out, JOB) as files:
+        files.write([good(0), good(1), good(2)])
+    assert sorted(ids_in(out)) == ["request-0", "request-1", "request-2"]
 
 
 def test_a_thread_that_comes_too_late_writes_to_nobody_elses_file(out: Path) -> None:

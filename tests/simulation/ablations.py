@@ -38,12 +38,12 @@ _ask = Sweeper._ask
 _start = Executor.start
 
 
-async def _never_ask(self: Sweeper, handler: Any, item: Any) -> Any:
-    return NeverArrived() if handler.askable else await _ask(self, handler, item)
+async def _never_ask(self: Sweeper, handler: Any, item: Any, troubles: set[str]) -> Any:
+    return NeverArrived() if handler.askable else await _ask(self, handler, item, troubles)
 
 
-async def _forget_the_repeat(self: Sweeper, handler: Any, item: Any) -> Any:
-    return await _ask(self, handler, item) if handler.askable else HandedBack("no one is told")
+async def _forget_the_repeat(self: Sweeper, handler: Any, item: Any, troubles: set[str]) -> Any:
+    return await _ask(self, handler, item, troubles) if handler.askable else HandedBack("no one is told")
 
 
 async def _nothing(self: Sweeper) -> None:

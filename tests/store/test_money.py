@@ -226,3 +226,12 @@ async def test_tokens_and_money_add_up_in_the_job(scene: Scene) -> None:
     seen = await scene.job(job)
     assert (seen.input_tokens, seen.output_tokens, seen.spent_micros, seen.reserved_micros) == (14, 6, 50, 0)
     assert seen.state == "completed"
+
+
+async def test_a_worker_of_one_job_takes_no_item_of_another(scene: Scene) -> None:
+    before, own, after = [await priced_job(scene, [1] * 3, budget=100) for _ in range(3)]
+    want = Want("echo", 100, 0, PROVIDER, only_job=own)
+    taken = (await scene.store.claim([want], "w1:1", LEASE_MS)).items
+    assert [item.job_id for item in taken] == [own] * 3
+    assert (await scene.store.claim([want], "w1:1", LEASE_MS)).items == []
+    assert [await money(scene, job) for job in (before, own, after)] == [(0, n, 0, False) for n in (0, 3, 0)]

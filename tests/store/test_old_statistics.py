@@ -9,7 +9,8 @@ from backstay.store.queries import POSTGRES, queries_for
 from backstay.wiring import open_store
 from tests.servers.postgres import RunningPostgres
 from tests.store.scene import chunk, new_job
-from tests.store.test_plans import VALUES, Crowded, nodes
+from tests.store.statements import VALUES
+from tests.store.test_plans import Crowded, nodes
 
 ITEMS = 20_000
 OF_ITEMS = ("settle_items", "settle_few", "claim_picked", "extend", "held_still", "report_progress")

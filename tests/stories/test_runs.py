@@ -178,6 +178,17 @@ def test_a_rate_limit_is_held_at_the_providers_own_count(tmp_path: Path, file_ur
         assert counts["requests"] == 100
 
 
+@pytest.mark.slow  # on a machine that has much else to do, looks come late, and so do the refusals they would spare
+def test_a_limit_that_only_the_provider_knows_refuses_few_calls(tmp_path: Path, file_url: str) -> None:
+    with practice("--seed", "8", "--latency", "0.05") as provider:
+        provider.change(rpm=100, window_seconds=4)
+        run = rehearse(tmp_path, provider, file_url)
+        run.requests(200)
+        assert run.finish() == 0, run.log
+        run.check_complete(200)
+        assert provider.counts()["limited"] < 60  # without a look at what is left it is a hundred and more
+
+
 def test_an_exhausted_quota_pauses_the_run_and_fails_nothing(tmp_path: Path, file_url: str) -> None:
     with practice("--seed", "9", "--quota", "30") as provider:
         run = rehearse(tmp_path, provider, file_url)
@@ -208,17 +219,21 @@ def test_ctrl_c_stops_cleanly_and_the_same_command_goes_on_without_a_repeat(tmp_
         assert provider.bill()["charged"] == 1_000
 
 
-def test_a_run_that_was_stopped_is_not_paid_for_by_the_next(tmp_path: Path, file_url: str) -> None:
+@pytest.mark.parametrize(("end", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)], ids=["stopped", "killed"])
+def test_a_run_left_unfinished_is_not_paid_for_by_the_next(
+    tmp_path: Path, database_url: str, end: signal.Signals, code: int
+) -> None:
     with practice("--seed", "13", "--latency", "0.1") as provider:
-        first = rehearse(tmp_path, provider, file_url, "--concurrency", "10")
+        first = rehearse(tmp_path, provider, database_url, "--concurrency", "10")
         first.requests(400)
         process = first.start()
         wait_until(lambda: len(first.lines()) > 20, "results come in")
-        process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 130
+        process.send_signal(end)
+        assert process.wait(60) == code
+        wait_until(lambda: provider.counts()["running"] == 0, "the provider has ended what was under way")
         charged = provider.bill()["charged"]
         (tmp_path / "next").mkdir()
-        second = rehearse(tmp_path / "next", provider, file_url, "--concurrency", "10")
+        second = rehearse(tmp_path / "next", provider, database_url, "--concurrency", "10")
         second.requests(20, temperature=1)
         assert second.finish() == 0, second.log
         assert provider.bill()["charged"] == charged + 20

@@ -64,6 +64,19 @@ WHERE state = 'queued' AND due_at IS NULL AND handler = :handler
   AND job_id NOT IN (SELECT id FROM jobs WHERE short = 1)
 ORDER BY order_key LIMIT :n {skip_locked};
 
+-- name: pick_of_job
+-- The same for a worker that does one job alone. The keys of the job's first and last item bound what it reads of the
+-- index, and of what other jobs have in between it passes by all; the plus is that of under_way.
+SELECT id, job_id, cost_micros, tokens FROM items
+WHERE state = 'queued' AND due_at IS NULL AND handler = :handler
+  AND order_key >= (SELECT order_key FROM items WHERE id = :first)
+  AND order_key <= (SELECT order_key FROM items WHERE id >= :first AND id < :after ORDER BY id DESC LIMIT 1)
+  AND +id >= :first AND +id < :after
+  AND (deadline_at IS NULL OR deadline_at > {now})
+  AND job_id NOT IN (SELECT id FROM jobs WHERE held = 1)
+  AND job_id NOT IN (SELECT id FROM jobs WHERE short = 1)
+ORDER BY order_key LIMIT :n {skip_locked};
+
 -- name: claim_picked
 -- The claim of items that were picked, with what is set aside for each.
 UPDATE items SET

@@ -142,9 +142,16 @@ SELECT (SELECT id FROM items WHERE state = 'queued' AND due_at IS NULL AND handl
         ORDER BY due_at LIMIT 1) IS NOT NULL AS processing;
 
 -- name: stuck
--- Items whose holder is gone and that wait to be rescued. Bounded.
-SELECT count(*) FROM (SELECT id FROM items WHERE state = 'submitting' AND lease_expires_at <= {now}
-                      ORDER BY lease_expires_at LIMIT 1000) AS stuck;
+-- Items whose holder is gone and that could be rescued now, by handler. Bounded.
+SELECT handler, count(*) AS items
+FROM (SELECT handler FROM items WHERE state = 'submitting' AND lease_expires_at <= {now} AND reconcile_after <= {now}
+      ORDER BY lease_expires_at LIMIT 1000) AS stuck
+GROUP BY handler;
+
+-- name: short_jobs
+-- Jobs whose next item does not fit under their budget, and that have no money under way.
+SELECT id FROM jobs WHERE short = 1 AND reserved_micros = 0 AND state IN ('queued', 'running', 'paused')
+ORDER BY id LIMIT :n;
 
 -- name: next_due
 -- When the first waiting item is due.

@@ -59,7 +59,10 @@ def _files_and_batches() -> None:
         *(_text("owner"), _text("filename"), _text("purpose"), _number("bytes"), _number("created_at")),
         *(_number(name, nullable=True) for name in ("expires_at", "deleted_at")),
         _text("blob", nullable=True),  # its key among the artifacts; none: it is read from the job it stands for
-        *(_number("job_id", nullable=True), _text("part", nullable=True)),  # and which part of it: input, output, errors
+        *(
+            _number("job_id", nullable=True),
+            _text("part", nullable=True),
+        ),  # and which part of it: input, output, errors
         _text("survey", nullable=True),  # what was found in a file of requests as it came in
     )
     op.create_index("ix_files_owner", "files", ["owner", "created_at", "id"])

@@ -1,0 +1,48 @@
+"""Replies as they come from a provider, and what is read of them at a price."""
+
+import json
+from typing import Any
+
+from backstay.core.outcomes import Failed, Succeeded
+from backstay.llm.headers import NOTHING, Learned
+from backstay.llm.prices import Price
+from backstay.llm.replies import read_reply
+from backstay.llm.wire import Reply
+
+PRICE = Price(150_000, 600_000, 75_000)
+CHAT = {
+    "id": "chatcmpl-1",
+    "object": "chat.completion",
+    "model": "gpt-4o-mini-2024-07-18",
+    "choices": [{"index": 0, "message": {"role": "assistant", "content": "Hi"}, "finish_reason": "stop"}],
+    "usage": {"prompt_tokens": 1_000, "completion_tokens": 100, "prompt_tokens_details": {"cached_tokens": 400}},
+}
+
+
+DEAR = Price(300_000, 1_200_000, 150_000)
+MODEL = "gpt-4o-mini"
+
+
+def priced(model: str, tier: str | None = None) -> Price | None:
+    if not model.startswith(MODEL):
+        return None
+    return DEAR if tier == "priority" else PRICE
+
+
+def read(text: str, status: int = 200, learned: Learned = NOTHING, **headers: str) -> Succeeded | Failed:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return read_reply(Reply(status, named, text), learned, priced)
+
+
+def failed(text: str, status: int = 200, learned: Learned = NOTHING, **headers: str) -> Failed:
+    outcome = read(text, status, learned, **headers)
+    assert isinstance(outcome, Failed)
+    return outcome
+
+
+def verdict(outcome: Failed) -> str:
+    return f"{outcome.failure.code} {outcome.failure.kind}"
+
+
+def error(message: str, code: Any = None, kind: str = "invalid_request_error") -> str:
+    return json.dumps({"error": {"message": message, "type": kind, "param": None, "code": code}})

@@ -1,0 +1,61 @@
+"""Files that a provider keeps elsewhere: they are fetched from there, and nothing secret goes along."""
+
+import io
+
+import pytest
+
+from backstay.core.errors import Permanent
+from tests.llm.odd_servers import OddServer, answer
+from tests.llm.wire_rig import KEY, wire_to, wired
+
+CONTENT = "/v1/files/f/content"
+
+
+def elsewhere(where: str, status: int = 302) -> bytes:
+    return answer("", status, location=where)
+
+
+async def test_a_file_that_is_kept_elsewhere_is_fetched_from_there_without_the_key() -> None:
+    into = io.BytesIO()
+    async with OddServer(answer("lines")).serving() as store:
+        async with wired(elsewhere(f"{store.url}/blob?signed=1")) as (wire, server):
+            assert await wire.download(CONTENT, into, bytes_max=100) == 5
+            assert server.header("authorization") == f"Bearer {KEY}"
+        assert (into.getvalue(), store.targets) == (b"lines", ["/blob?signed=1"])
+        assert KEY not in store.heads[0]
+        assert store.header("authorization") is None
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_a_file_at_another_path_of_the_provider_is_fetched_with_the_key(status: int) -> None:
+    async with wired(elsewhere("/v1/blob", status), answer("lines")) as (wire, server):
+        assert await wire.download(CONTENT, io.BytesIO(), bytes_max=100) == 5
+        assert server.targets == [CONTENT, "/v1/blob"]
+        assert server.header("authorization", 1) == f"Bearer {KEY}"
+
+
+@pytest.mark.parametrize("where", ["file:///etc/passwd", "ftp://127.0.0.1/x", "http://["])
+async def test_a_redirect_to_what_is_no_place_for_files_is_not_followed(where: str) -> None:
+    async with wired(elsewhere(where)) as (wire, server):
+        with pytest.raises(Permanent, match="which is not safe"):
+            await wire.download(CONTENT, io.BytesIO(), bytes_max=100)
+        assert len(server.requests) == 1
+
+
+async def test_a_redirect_in_a_circle_is_given_up() -> None:
+    async with wired(elsewhere(CONTENT)) as (wire, server):
+        with pytest.raises(Permanent, match="again and again"):
+            await wire.download(CONTENT, io.BytesIO(), bytes_max=100)
+        assert len(server.requests) == 6
+
+
+async def test_a_call_is_redirected_nowhere() -> None:
+    async with OddServer(answer("{}")).serving() as other, wired(elsewhere(other.url)) as (wire, _):
+        assert (await wire.get("/v1/models")).status == 302
+        assert other.requests == []
+
+
+async def test_a_redirect_without_a_place_is_an_error() -> None:
+    async with OddServer(answer("", 302)).serving() as server, wire_to(server.url) as wire:
+        with pytest.raises(Permanent, match="302"):
+            await wire.download(CONTENT, io.BytesIO(), bytes_max=100)

@@ -1,0 +1,75 @@
+"""A value for every name that a statement has, as in a database crowded with finished work."""
+
+from typing import Any
+
+from backstay.core.ids import item_id, item_range
+from backstay.store.park import parked_at
+from backstay.store.queries import Query, queries_for
+from tests.store.crowd import FUTURE_MS, NOW_MS, PAUSED_JOB, READY_ITEMS, READY_JOB
+
+BIG = {"items", "requests", "attempts", "events", "jobs"}
+CLAIMED = 500
+FIRST, AFTER = item_range(READY_JOB)
+FIRST_PAUSED = item_range(PAUSED_JOB)[0]
+IDS = [item_id(READY_JOB, position) for position in range(CLAIMED)]
+
+# A value for every name that any statement has; a new name fails the tests until it has one here.
+VALUES: dict[str, Any] = {
+    **dict.fromkeys(("n", "items_max"), CLAIMED),
+    **dict.fromkeys(("handler",), "echo"),
+    **dict.fromkeys(("worker", "id", "host", "handlers", "name", "ref_seed", "digest", "reason", "label"), "w"),
+    **dict.fromkeys(("lease_ms", "reconcile_ms", "probe_ms", "age_ms", "job_timeout_ms", "deadline_ms"), 5_000),
+    **dict.fromkeys(("added", "retried", "pid", "askable", "priority", "timed_out", "round", "rescues", "repeats"), 1),
+    "number": 1,
+    **dict.fromkeys(
+        ("since_at", "until_at", "delay_ms", "attempt_count", "progress", "total", "sealed", "position_bits"), 1
+    ),
+    **dict.fromkeys(("repeated", "anew"), 1),
+    **dict.fromkeys(("account", "retry", "delivery", "error_code", "idempotency_key", "provider_task_id"), None),
+    **{"owner": "local", "state": "queued", "was": "submitting", "calls": "[]", "subject": "item:1"},
+    **{
+        "job_id": READY_JOB,
+        "item_id": IDS[0],
+        "expected": READY_ITEMS,
+        "first": FIRST,
+        "cursor": FIRST,
+        "after": AFTER,
+    },
+    **dict.fromkeys(("provider", "paced", "paced_then", "spec", "place", "claims", "handler_then"), "w"),
+    **dict.fromkeys(("concurrency", "ceiling", "requests_at", "tokens_at", "resume_at", "budget_micros", "move_ms"), 1),
+    **{"requests_per_minute": None, "tokens_per_minute": None},
+    **{"looked": CLAIMED, "upto": FIRST + CLAIMED, "downto": 0, "replayable": 1},
+    **dict.fromkeys(("url", "events", "error", "kind", "body", "task", "accepted_by"), "w"),
+    **dict.fromkeys(("enabled", "told", "failed", "is_late", "fence", "tries", "delivery"), 1),
+    **{"grace_ms": 1, "lasting_ms": 1, "answered": 200, "key": "w", "token": "w", "headers": "w", "role": "read"},
+    "lives_ms": 1,
+    **dict.fromkeys(("filename", "purpose", "blob", "part", "survey", "input_file_id", "endpoint", "span"), "w"),
+    **dict.fromkeys(
+        ("completion_window", "metadata", "status", "model", "errors", "output_file_id", "error_file_id"), "w"
+    ),
+    **dict.fromkeys(("bytes", "lives_ms", "window_ms", "output_seconds", "requests"), 1),
+    "created_at": NOW_MS,
+    **{"before": AFTER, "parked_at": parked_at(PAUSED_JOB), "now": NOW_MS, "batch": "[]"},
+}
+NEXT_PARKED = {"after": FUTURE_MS}
+
+
+def values_for(name: str) -> dict[str, Any]:
+    own = {"account": ""} if name == "poll" else NEXT_PARKED if name == "next_parked" else {}
+    return {**VALUES, **own}
+
+
+def batch_of(query: Query) -> dict[str, list[Any]]:
+    """A batch by its columns: five hundred items, or the handful of jobs that they belong to."""
+    is_about_jobs = "UPDATE jobs" in query.sql or "budget_micros" in query.sql
+    ids = [READY_JOB + number for number in range(5)] if is_about_jobs else IDS
+    named = ("id", "item_id", "job_id")
+    return {column: ids if column in named else [VALUES.get(column, 1)] * len(ids) for column in query.columns}
+
+
+def statements(dialect: Any) -> list[str]:
+    return sorted(queries_for(dialect))
+
+
+PAUSE = f"UPDATE jobs SET state = 'paused', held = 1 WHERE id = {PAUSED_JOB}"
+PARK = f"UPDATE items SET due_at = {parked_at(PAUSED_JOB)} WHERE id BETWEEN {FIRST_PAUSED} AND {FIRST_PAUSED} + 1000000"

@@ -30,6 +30,7 @@ async def _rate(n: int) -> dict[str, float]:
     async with AsyncOpenAI(base_url=_at["base_url"], api_key="bench", max_retries=0, http_client=http) as client:
 
         async def ask(number: int) -> Any:
-            return await client.chat.completions.create(**body(number))
+            request: dict[str, Any] = body(number)
+            return await client.chat.completions.create(**request)
 
         return await rate_of(ask, n)

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from backstay.clock import new_id
+from tests.server.converting import convert, converting, upload
 from tests.server.pdfs import pdf
-from tests.server.test_converter import convert, converting, upload
 from tests.server.test_logs import talked
 from tests.servers.s3 import BUCKET, PrivateS3
 

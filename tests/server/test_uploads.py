@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from backstay.store.keys import Role
+from tests.server.converting import upload
 from tests.server.pdfs import pdf
 from tests.server.rig import Rig, rigged
 from tests.server.senders import form, part, send
-from tests.server.test_converter import upload
 
 BYTES_MAX = 1 << 20
 

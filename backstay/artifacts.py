@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from backstay.core.errors import FilesUnreachable, NotFound, UsageError
 
 CHUNK_BYTES: Final = 1 << 20
+_WHERE: Final = "name another with --data or BACKSTAY_DATA"
 PART_BYTES: Final = 8 * CHUNK_BYTES  # of an upload to S3, which takes 10,000 of them
 
 
@@ -141,13 +142,13 @@ def artifacts_at(place: str, own: Mapping[str, str] | None = None) -> Artifacts:
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
-            raise UsageError(f"cannot make the folder {place}: {error.strerror}", hint="set BACKSTAY_DATA") from None
+            raise UsageError(f"cannot make the folder {place}: {error.strerror}", hint=_WHERE) from None
         return Artifacts(LocalStore(folder.resolve()), folder.resolve(), apart)
     from obstore.store import S3Store
 
     parts = urlsplit(place)
     if not parts.netloc or parts.query or "@" in parts.netloc:
-        raise UsageError("the place of artifacts must be a folder or s3://bucket/prefix", hint="set BACKSTAY_DATA")
+        raise UsageError("the place of artifacts must be a folder or s3://bucket/prefix", hint=_WHERE)
     # Who names an endpoint without TLS wants one: there is no second switch for it.
     plain = os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://")
     return Artifacts(

@@ -266,15 +266,18 @@ class Job:
 
     async def cancel(self) -> None:
         """Waiting items end now, running ones as soon as their workers hear of it."""
-        store, owner = self._client.store, self._client.owner
-        await store.cancel(self.id, owner)
-        more = True
-        while more:
-            items, ended_jobs, more = await store.end_stopped(self.id, StopReason.CANCEL)
-            if items:
-                self._client.bus.emit(ItemsStopped(self.id, items, ItemState.CANCELLED))
-            for job_id, state in ended_jobs:
-                self._client.bus.emit(JobEnded(job_id, state))
+        await self._client.store.cancel(self.id, self._client.owner)
+        while await self.end_some():
+            pass
+
+    async def end_some(self) -> bool:
+        """Ends some waiting items, once the job was cancelled; whether there may be more."""
+        items, ended_jobs, more = await self._client.store.end_stopped(self.id, StopReason.CANCEL)
+        if items:
+            self._client.bus.emit(ItemsStopped(self.id, items, ItemState.CANCELLED))
+        for job_id, state in ended_jobs:
+            self._client.bus.emit(JobEnded(job_id, state))
+        return more
 
     async def retry(self) -> int:
         """Queues every failed item afresh; returns how many."""

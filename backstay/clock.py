@@ -42,6 +42,13 @@ class Tasks:
         """A task that the caller itself holds until it ends: one per item, so without the set's cost."""
         return asyncio.get_running_loop().create_task(work)
 
+    async def stop(self) -> None:
+        """Cancels what still runs, and waits until it has ended."""
+        running = list(self._running)
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
     def __len__(self) -> int:
         return len(self._running)
 

@@ -126,6 +126,7 @@ _NAMED = (
     "backstay provider list",
     "backstay provider release",
     "backstay worker",
+    "backstay key create",
 )
 
 

@@ -27,14 +27,23 @@ key = LazyGroup(
     no_args_is_help=True,
 )
 
+_ROLES = "read looks; write also submits, stops and deletes; admin also holds providers and accepts late results."
 _owner = click.option("--owner", help="Whose work the key is for; without it, the owner of the settings.")
+
+
+def _without_secret(ctx: click.Context, parameter: click.Parameter, text: str) -> str:
+    """A person may paste the whole key; its secret must not stand in what is said about it."""
+    return text.split("_")[1] if text.startswith("bks_") else text
+
+
+_key_id = click.argument("key_id", metavar="KEY", callback=_without_secret)
 _lives = click.option(
     "--expires", type=Duration(), help="How long it counts, for example 90d; without it, until revoked."
 )
 
 
 @click.command("create", cls=Command, examples=("backstay key create --role read --name grafana --expires 90d",))
-@click.option("--role", type=click.Choice(["read", "write", "admin"]), default="write", show_default=True)
+@click.option("--role", type=click.Choice(["read", "write", "admin"]), default="write", show_default=True, help=_ROLES)
 @click.option("--name", default="", help="A word to know it by.")
 @_owner
 @_lives
@@ -80,21 +89,25 @@ def list_keys(owner: str | None, db: str | None, as_json: bool) -> None:
 
 
 @click.command("revoke", cls=Command, examples=("backstay key revoke 3f2a91c0d4e5",))
-@click.argument("key_id", metavar="KEY")
+@_key_id
 @_owner
 @place_options
-def revoke(key_id: str, owner: str | None, db: str | None) -> None:
+@json_option
+def revoke(key_id: str, owner: str | None, db: str | None, as_json: bool) -> None:
     """Ends a key: servers stop taking it within seconds."""
 
     async def end(client: "Client") -> None:
         await client.store.keys.revoke(key_id, owner or client.owner)
 
     access.with_client(access.open_app(db), end)
+    if as_json:
+        output.data(output.as_json({"id": key_id, "revoked": True}))
+        return
     output.note(f"key {key_id} is revoked")
 
 
 @click.command("rotate", cls=Command, examples=("backstay key rotate 3f2a91c0d4e5 --grace 1h",))
-@click.argument("key_id", metavar="KEY")
+@_key_id
 @click.option("--grace", type=Duration(), default="1d", show_default=True, help="How long the old key counts yet.")
 @_owner
 @_lives
@@ -115,7 +128,7 @@ def _show_new(made: "NewKey", as_json: bool) -> None:
         output.data(output.as_json(shown))
         return
     output.data(made.text)
-    output.note("keep it now: it is not stored and cannot be shown again")
+    output.note(f"key {made.id}: keep it now, it is not stored and cannot be shown again")
 
 
 def _moment(at: int | None) -> str | None:

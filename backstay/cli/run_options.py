@@ -32,6 +32,14 @@ base_url_option = click.option("--base-url", metavar="URL", help=f"The service. 
 max_output_tokens_option = click.option(
     "--max-output-tokens", type=click.IntRange(1), help="The longest reply, where a request sets no bound itself."
 )
+header_option = click.option(
+    "--header", multiple=True, metavar="NAME=VARIABLE", help="A further header, its value from a variable."
+)
+rpm_option = click.option("--rpm", type=click.IntRange(1), help="Requests per minute, of all workers together.")
+tpm_option = click.option("--tpm", type=click.IntRange(1), help="Tokens per minute, input and output.")
+timeout_option = click.option(
+    "--timeout", type=Duration(), default="600", show_default=True, help="How long one request may take."
+)
 dedupe_option = click.option("--dedupe", is_flag=True, help="Pay for identical requests once.")
 
 
@@ -65,11 +73,11 @@ class RunOptions(NamedTuple):
     price: "Price | None"
     budget: int | None
     max_output_tokens: int | None
-    reconcilable: bool
-    delivery: str | None
-    deadline: float | None
-    dedupe: bool
-    new: bool
+    reconcilable: bool = False
+    delivery: str | None = None
+    deadline: float | None = None
+    dedupe: bool = False
+    new: bool = False
 
     def order(self, **more: Any) -> "Order":
         from backstay.llm.endpoint import Lane
@@ -181,9 +189,7 @@ _OPTIONS = (
     click.option(
         "--api-key-env", metavar="NAME", default=API_KEY, show_default=True, help="The variable with the key."
     ),
-    click.option(
-        "--header", multiple=True, metavar="NAME=VARIABLE", help="A further header, its value from a variable."
-    ),
+    header_option,
     click.option(
         "--concurrency",
         type=click.IntRange(1, CONCURRENCY_MAX),
@@ -191,9 +197,7 @@ _OPTIONS = (
         show_default=True,
         help="Requests at once.",
     ),
-    click.option("--rpm", type=click.IntRange(1), help="Requests per minute, of all workers together."),
-    click.option("--tpm", type=click.IntRange(1), help="Tokens per minute, input and output."),
-    click.option("--timeout", type=Duration(), default="600", show_default=True, help="How long one request may take."),
+    *(rpm_option, tpm_option, timeout_option),
     price_option,
     click.option("--budget", type=Dollars(), metavar="DOLLARS", help="The ceiling: never more than this is spent."),
     max_output_tokens_option,

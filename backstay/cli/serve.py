@@ -1,18 +1,32 @@
 """`backstay serve`: the HTTP service, with a worker inside."""
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from backstay.cli import access, output
-from backstay.cli.command import Command, app_option, db_option, log_level_option
+from backstay.cli.command import Command, app_option, db_option, json_option, log_level_option, repeated
+from backstay.cli.request_options import price_option
+from backstay.cli.run_options import (
+    Dollars,
+    RunOptions,
+    header_option,
+    max_output_tokens_option,
+    rpm_option,
+    timeout_option,
+    tpm_option,
+)
 from backstay.core.errors import UsageError
 
 if TYPE_CHECKING:
     from backstay.app import Backstay
+    from backstay.server.service import Options
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
+UPSTREAM = ("header", "rpm", "tpm", "timeout", "price", "budget", "max_output_tokens")  # of no use without a --base-url
 
 
 @click.command(
@@ -30,19 +44,36 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 @click.option("--base-url", help="Where the requests of batches go, an OpenAI-compatible service.")
 @click.option("--api-key-env", default="OPENAI_API_KEY", show_default=True, help="The variable that holds its key.")
 @click.option("--concurrency", type=click.IntRange(1, 10_000), default=100, show_default=True, help="Calls at once.")
+@header_option
+@rpm_option
+@tpm_option
+@timeout_option
+@price_option
+@click.option(
+    "--budget", type=Dollars(), metavar="DOLLARS", help="The ceiling of each batch: never more is spent on it."
+)
+@max_output_tokens_option
 @click.option("--data", help="Where files are kept: a folder, or s3://bucket/prefix.")
 @click.option("--worker/--no-worker", "works", default=True, show_default=True, help="Do the work in this process too.")
 @click.option("--require-key", is_flag=True, help="Ask for a key on this machine as well.")
 @click.option("--strict-openai", is_flag=True, help="Refuse what OpenAI refuses.")
+@click.option(
+    "--replay/--no-replay",
+    default=True,
+    show_default=True,
+    help="Take a batch that a client asks for again, as it did not hear the answer, for the one that is there.",
+)
 @app_option
 @db_option
+@json_option
 @log_level_option
 @click.pass_context
 def serve(ctx: click.Context, /, db: str | None, app: str | None, log_level: str | None, **given: Any) -> None:
     """Serves the HTTP API, OpenAI's Files and Batches among it, and does the work that comes in.
 
-    From this machine no key is needed unless --require-key is given; from elsewhere, always. SIGTERM or Ctrl-C ends it
-    in order: running requests and items get their grace.
+    As long as it listens on this machine alone, no key is needed unless --require-key is given; with any other --host
+    every request needs one of `backstay key create`. SIGTERM or Ctrl-C ends it in order: running requests and items
+    get their grace. It says where it is on stderr, or with --json on stdout, once it is there.
     """
     from backstay.cli.running import log_to_stderr
 
@@ -54,44 +85,69 @@ def serve(ctx: click.Context, /, db: str | None, app: str | None, log_level: str
     loaded = access.served_app(app, db) if app else access.open_app(db, must_exist=False)
     if given["data"]:
         loaded.settings = loaded.settings.model_copy(update={"data": given["data"]})
-    log_to_stderr(loaded, log_level, False)
-    ctx.exit(access.run(_serve(loaded, given)))
+    log_to_stderr(loaded, log_level, given["as_json"])
+    ctx.exit(access.run(_serve(loaded, given, _options(ctx, given))))
 
 
-async def _serve(loaded: "Backstay", given: dict[str, Any]) -> int:
-    import uvicorn
-
-    from backstay.clock import collect_rarely
-    from backstay.llm.endpoint import Endpoint, parts_of
-    from backstay.server.app import create_app
-    from backstay.server.listening import Listening
+def _options(ctx: click.Context, given: dict[str, Any]) -> "Options":
     from backstay.server.service import Options
 
-    collect_rarely()
-    upstream = None
-    if given["base_url"]:
-        parts_of(given["base_url"])
-        upstream = Endpoint(given["base_url"], key_env=given["api_key_env"])
     here = given["host"] in LOOPBACK
     options = Options(
         open_here=here and not given["require_key"],
         strict_openai=given["strict_openai"],
-        upstream=upstream,
         concurrency=given["concurrency"],
         works=given["works"],
+        replays=given["replay"],
     )
-    app = create_app(loaded, options)
+    if not given["base_url"]:
+        for name in UPSTREAM:
+            if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+                option = f"--{name.replace('_', '-')}"
+                raise UsageError(f"{option} is for the requests of batches", hint="give the --base-url they go to")
+        return options
+    terms = {name: given[name] for name in ("base_url", "api_key_env", "concurrency", *UPSTREAM)}
+    order = RunOptions(lane="call", **terms).order(out="-")
+    return replace(
+        options,
+        upstream=order.endpoint,
+        requests_per_minute=order.requests_per_minute,
+        tokens_per_minute=order.tokens_per_minute,
+        budget_micros=order.budget_micros,
+        output_tokens_default=order.output_tokens_default,
+    )
+
+
+async def _serve(loaded: "Backstay", given: dict[str, Any], options: "Options") -> int:
+    import uvicorn
+
+    from backstay.clock import collect_rarely
+    from backstay.server.app import create_app
+    from backstay.server.listening import Listening, taken_port
+
+    collect_rarely()
+    app, sockets = create_app(loaded, options), taken_port(given["host"], given["port"])
     config = uvicorn.Config(
         app,
-        *(given["host"], given["port"]),
         log_level="warning",
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=int(loaded.limits.shutdown_seconds),
         timeout_keep_alive=75,
-        lifespan="on",
+        lifespan="off",
     )
-    server = Listening(config, app)
-    output.note(f"backstay: serving on http://{given['host']}:{given['port']} (process {os.getpid()})")
-    await server.serve()
-    return 0 if server.started else 1
+    host = f"[{given['host']}]" if ":" in given["host"] else given["host"]
+    url = f"http://{host}:{sockets[0].getsockname()[1]}"
+    await Listening(config, app, lambda: _tell(url, options, given["as_json"])).serve(sockets)
+    return 0
+
+
+def _tell(url: str, options: "Options", as_json: bool) -> None:
+    if as_json:
+        click.echo(output.as_json({"url": url, "process": os.getpid()}))
+        return
+    output.note(f"backstay: serving on {url} (process {os.getpid()})")
+    if options.upstream is None:
+        output.note("backstay: batches are refused, because no --base-url says where their requests go")
+    if not options.open_here:
+        output.note(f"backstay: every request needs a key, {repeated('`backstay key create` makes one')}")

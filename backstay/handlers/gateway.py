@@ -15,12 +15,14 @@
 
 import json
 import re
+from base64 import b64encode
 from collections.abc import AsyncIterator
 from pathlib import PurePosixPath
 from typing import Any, Final, NamedTuple, Protocol
 from xml.parsers.expat import ExpatError, ParserCreate
 
 import aiohttp
+from yarl import URL
 
 from backstay.core.errors import ErrorCode, NotFound, Permanent, Transient, UsageError
 from backstay.core.failures import Failure, failure_of_exception, failure_of_status
@@ -78,6 +80,7 @@ class GatewayHandler:
         self.name = self.provider = NAME
         self.rules = rules
         self._url = url
+        self._secrets = _secrets_of(url)
         self._shelf = shelf
         self._bytes_max = bytes_max
         self._session: aiohttp.ClientSession | None = None
@@ -120,7 +123,7 @@ class GatewayHandler:
         async with request as answer:
             context.progress(50)
             if not 200 <= answer.status <= 299:
-                refused = await _refusal(answer)
+                refused = await _refusal(answer, self._secrets)
                 context.log(f"attempt {context.attempt}: {refused.message}")
                 return Failed(refused)
             name = PurePosixPath(sending.source.filename).stem + ".xml"
@@ -189,8 +192,22 @@ class _Sending:
             raise
 
 
-async def _refusal(answer: aiohttp.ClientResponse) -> Failure:
+def _secrets_of(url: str) -> tuple[str, ...]:
+    """What a gateway that repeats what it was sent would tell: the password in its URL, and the header made of it."""
+    try:
+        parts = URL(url)
+    except ValueError:
+        raise UsageError("the gateway's URL is none", hint="set BACKSTAY_GATEWAY_URL") from None
+    if not parts.password:
+        return ()
+    made = b64encode(f"{parts.user or ''}:{parts.password}".encode("latin-1", "replace")).decode()
+    return made, parts.password
+
+
+async def _refusal(answer: aiohttp.ClientResponse, secrets: tuple[str, ...]) -> Failure:
     said = (await answer.content.read(SAID_BYTES_MAX)).decode("utf-8", "replace")
+    for secret in secrets:
+        said = said.replace(secret, "<secret>")
     words = f"the gateway answered {answer.status}"
     shown = one_line(said, 200) if "html" not in answer.content_type else ""
     waits = answer.headers.get("Retry-After")

@@ -27,7 +27,8 @@ class Registry:
         return name in self._handlers
 
     def __iter__(self) -> Iterator[Handler]:
-        return iter(self._handlers.values())
+        """Those that there are now: a lane may open while somebody goes through them and waits in between."""
+        return iter(list(self._handlers.values()))
 
     def __len__(self) -> int:
         return len(self._handlers)

@@ -21,7 +21,8 @@ def default_folder(url: str) -> Path:
     """Beside the database's file; a database on a server has no such place."""
     if is_postgres(url):
         raise UsageError(
-            "the service needs a place for files", hint="set BACKSTAY_DATA to a folder or s3://bucket/prefix"
+            "the service needs a place for files",
+            hint="name a folder or s3://bucket/prefix with --data or BACKSTAY_DATA",
         )
     return Path(url.removeprefix("sqlite:///")).resolve().with_suffix(".data")
 

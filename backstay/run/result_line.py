@@ -65,7 +65,7 @@ def _code(row: ResultRow) -> str | None:
     return row.error_code
 
 
-def lines_of(job_id: int, ended: Ended) -> bytes:
+def lines_of(job_id: int | str, ended: Ended) -> bytes:
     """The line of the item, after those of its copies: a cut never leaves an item's line without them."""
     rest = f',"response":{_one_line(ended.response or "null")},"error":{_error(ended)}}}\n'
     item = f"{job_id}-{ended.position}"

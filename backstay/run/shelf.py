@@ -10,8 +10,13 @@ from backstay.core.ids import job_of, position_of, read_item
 from backstay.handlers.gateway import Source
 from backstay.store.files import Files, NewFile
 
-PURPOSE = "user_data"
+PURPOSE = "user_data"  # as OpenAI's Files API, where they are seen too, calls what is for nothing of its own
 DAY_MS = 86_400_000
+
+
+def file_of(blob: str) -> str:
+    """The file that a result's bytes belong to: their name ends in its mark."""
+    return f"file-{blob.rpartition('-')[2]}"
 
 
 class Shelf:
@@ -35,6 +40,6 @@ class Shelf:
         mark = new_id()
         blob = f"results/{job_of(number)}/{position_of(number)}-{mark}"
         size = await self._artifacts.put(blob, chunks)
-        file_id = f"file-{mark}"
+        file_id = file_of(blob)
         await self._files.add(NewFile(file_id, owner, filename, PURPOSE, size, self._keep_ms, blob))
         return {"file": file_id, "filename": filename, "bytes": size, "content_type": "application/xml"}

@@ -29,7 +29,7 @@ from backstay.server.openai.mover import moving
 from backstay.server.ratelimit import Limited, RateLimit
 from backstay.server.relay import Relay, relaying
 from backstay.server.remote import add_remote, links
-from backstay.server.removal import removing
+from backstay.server.removal import remove_rest
 from backstay.server.seen import Seen
 from backstay.server.service import Options, Service
 from backstay.server.shared import Shared
@@ -105,7 +105,8 @@ async def _opened(made: Backstay, options: Options, stack: AsyncExitStack) -> Se
         worker = await stack.enter_async_context(made.working(slots))
         service.wake = worker.wake
     await stack.enter_async_context(moving(service))
-    await stack.enter_async_context(removing(service))
+    stack.push_async_callback(service.tasks.stop)
+    service.tasks.spawn(remove_rest(service))
     return service
 
 

@@ -2,13 +2,14 @@
 
 import hashlib
 from collections import OrderedDict
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Final, NamedTuple
 
 from fastapi import Depends, Request
 
 from backstay.clock import Clock
 from backstay.server.problems import Problem
-from backstay.server.service import Service, service_of
+from backstay.server.service import service_of
 from backstay.store.keys import Key, Keys, Role, is_key
 
 REMEMBERED_SECONDS: Final = 2.0  # a key that was revoked works that much longer
@@ -16,7 +17,8 @@ REMEMBERED_MAX: Final = 10_000
 USED_SECONDS: Final = 60.0
 LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 _FOUND: Final = "backstay.principal"
-_FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
+_FORWARDED: Final = frozenset({"forwarded", "x-real-ip", "via", "cf-connecting-ip", "true-client-ip", "x-client-ip"})
+_OWN_SITES: Final = ("same-origin", "none")  # how a browser calls what no other page has asked it for
 
 
 class Principal(NamedTuple):
@@ -88,10 +90,13 @@ def _refused(why: str) -> Problem:
 
 def _from_here(request: Request) -> bool:
     """From this machine, by its own name, on nobody's behalf: a page in a browser, or a proxy, is someone else."""
-    host = request.headers.get("host", "").rpartition(":")[0] or request.headers.get("host", "")
+    headers = request.headers
+    host = headers.get("host", "").rpartition(":")[0] or headers.get("host", "")
     near = request.client is not None and request.client.host in LOOPBACK
-    foreign = "origin" in request.headers and not _same_origin(request)
-    return near and host.strip("[]") in LOOPBACK and not foreign and not any(h in request.headers for h in _FORWARDED)
+    asked_by_page = "origin" in headers and not _same_origin(request)
+    foreign = asked_by_page or headers.get("sec-fetch-site", "none") not in _OWN_SITES
+    passed_on = any(name in _FORWARDED or name.startswith("x-forwarded-") for name in headers)
+    return near and host.strip("[]") in LOOPBACK and not foreign and not passed_on
 
 
 def _same_origin(request: Request) -> bool:
@@ -106,7 +111,7 @@ async def allowed(request: Request, role: Role) -> Principal:
     return found
 
 
-def require(role: Role):  # type: ignore[no-untyped-def]
+def require(role: Role) -> Callable[[Request], Awaitable[Principal]]:
     async def check(request: Request) -> Principal:
         return await allowed(request, role)
 
@@ -117,4 +122,4 @@ Reader = Annotated[Principal, Depends(require(Role.READ))]
 Writer = Annotated[Principal, Depends(require(Role.WRITE))]
 Admin = Annotated[Principal, Depends(require(Role.ADMIN))]
 
-__all__ = ["Admin", "KeyRing", "Principal", "Reader", "Service", "Writer", "allowed", "principal"]
+__all__ = ["Admin", "KeyRing", "Principal", "Reader", "Writer", "allowed", "presented", "principal"]

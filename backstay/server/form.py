@@ -10,6 +10,7 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 
 from backstay.server.problems import Problem
 
+FILE_FIELD: Final = "file"
 PARTS_MAX: Final = 32
 FIELD_BYTES_MAX: Final = 64 << 10
 FILENAME_LENGTH_MAX: Final = 255
@@ -31,7 +32,7 @@ def broken_off() -> Problem:
 class Form:
     """The parts of a form as they come. Of the file nothing is kept but the piece in hand."""
 
-    def __init__(self, boundary: bytes, fields: Collection[str], file_field: str) -> None:
+    def __init__(self, boundary: bytes, fields: Collection[str]) -> None:
         self.fields: dict[str, str] = {}
         self.head: Head | None = None
         self.file_bytes = 0
@@ -39,7 +40,6 @@ class Form:
         self.waiting_bytes = 0
         self._waiting: list[bytes] = []
         self._known = fields
-        self._file_field = file_field
         self._parts = 0
         self._headers: dict[bytes, bytes] = {}
         self._header = (bytearray(), bytearray())
@@ -98,7 +98,7 @@ class Form:
         _, options = parse_options_header(self._headers.get(b"content-disposition", b""))
         name = options.get(b"name", b"").decode("utf-8", "replace")
         self._value = bytearray()
-        if name != self._file_field:
+        if name != FILE_FIELD:
             self._field = name
             if name not in self._known or name in self.fields:
                 why = "comes twice" if name in self.fields else "is not known here"

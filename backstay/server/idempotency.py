@@ -50,7 +50,8 @@ EffectKey = Annotated[
 ]
 
 
-def effect_id(request: Request, found: Annotated[Principal, Depends(principal)], key: EffectKey = None) -> str:
+async def effect_id(request: Request, found: Annotated[Principal, Depends(principal)], key: EffectKey = None) -> str:
+    """Async, because FastAPI sends what is not through a thread."""
     if key is None:
         return new_id()
     return hashlib.sha256("\0".join((found.owner, request.url.path, key)).encode()).hexdigest()[:24]

@@ -16,13 +16,20 @@ LINE_BYTES_MAX: Final = 16 << 20
 M = TypeVar("M", bound=BaseModel)
 
 
+async def whole_bytes(request: Request, bytes_max: int, hint: str = "") -> bytes:
+    """A body that fits into memory."""
+    held = bytearray()
+    async for chunk in _chunks(request, bytes_max, hint):
+        held += chunk
+    return bytes(held)
+
+
 async def whole_body(request: Request, shape: type[M]) -> M:
     """A JSON body that fits into memory, checked."""
-    held = bytearray()
-    async for chunk in _chunks(request, BODY_BYTES_MAX, "send the items as lines: content-type application/x-ndjson"):
-        held += chunk
+    hint = "send the items as lines: content-type application/x-ndjson"
+    held = await whole_bytes(request, BODY_BYTES_MAX, hint)
     try:
-        return shape.model_validate_json(bytes(held))
+        return shape.model_validate_json(held)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "the body"

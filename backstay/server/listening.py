@@ -1,18 +1,69 @@
-"""The server that listens: it ends its long streams before it waits for the other requests to end."""
+"""The server that listens: it takes its port, opens the service, and at the end closes its long streams first."""
 
+import errno
 import socket
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 
 import uvicorn
 from fastapi import FastAPI
 
+from backstay.core.errors import UsageError
+
 
 class Listening(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, app: FastAPI) -> None:
+    def __init__(self, config: uvicorn.Config, app: FastAPI, started: Callable[[], None]) -> None:
+        """The application's life is led here (`lifespan="off"`): what fails at its start comes out of `serve`."""
         super().__init__(config)
         self._app = app
+        self._started = started
+        self._life = AsyncExitStack()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await self._life.enter_async_context(self._app.router.lifespan_context(self._app))
+        try:
+            await super().startup(sockets)
+        except BaseException:
+            await self._life.aclose()
+            raise
+        self._started()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        service = getattr(self._app.state, "service", None)  # none if it never started
-        if service is not None:
-            service.lookout.close()
+        self._app.state.service.lookout.close()
         await super().shutdown(sockets)
+        await self._life.aclose()
+
+
+def taken_port(host: str, port: int) -> list[socket.socket]:
+    """Sockets at all addresses of a host, so that a port in use is known before anything else begins."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError:
+        raise UsageError(f"there is no address {host!r} to listen on", hint="see --host") from None
+    sockets: list[socket.socket] = []
+    for family, kind, protocol, _, address in dict.fromkeys(found):
+        made = socket.socket(family, kind, protocol)
+        sockets.append(made)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        try:
+            made.bind((address[0], port, *address[2:]))
+        except OSError as error:
+            for one in sockets:
+                one.close()
+            raise _refused(host, port, error) from None
+        port = made.getsockname()[1]
+    return sockets
+
+
+def _refused(host: str, port: int, error: OSError) -> UsageError:
+    match error.errno:
+        case errno.EADDRINUSE:
+            return UsageError(f"port {port} of {host} is in use", hint="stop what uses it, or take another with --port")
+        case errno.EACCES:
+            return UsageError(f"port {port} is not for everyone", hint="take one above 1023 with --port")
+        case errno.EADDRNOTAVAIL:
+            return UsageError(f"this machine has no address {host}", hint="--host 0.0.0.0 listens on all it has")
+        case _:
+            return UsageError(f"cannot listen on port {port} of {host}: {error.strerror}", hint="see --host and --port")

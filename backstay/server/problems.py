@@ -25,6 +25,8 @@ OPENAI_PATHS: Final = ("/v1/", "/openai/")
 _WRONG: Final = "invalid_request_error"
 _TYPES: Final = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
+_PATHS: Final = "/api/docs lists what there is; of OpenAI's API, /v1/files, /v1/batches and /v1/models"
+
 _TITLES: Final = {
     400: "Bad request",
     401: "No valid key",
@@ -97,6 +99,8 @@ def problem_of(error: Exception) -> Problem:
             return error
         case RequestValidationError():
             return _of_validation(error)
+        case HTTPException(status_code=404):
+            return Problem(404, "there is nothing at this path", hint=_PATHS)
         case HTTPException():
             return Problem(error.status_code, str(error.detail), headers=dict(error.headers or {}))
         case NotFound():

@@ -4,11 +4,8 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from random import Random
 from typing import Final
-
-from standardwebhooks import Webhook as Seal
 
 from backstay.clock import Clock, Tasks, new_id, new_random, wait_for_event
 from backstay.core.errors import BackstayError, HandlerError
@@ -16,7 +13,7 @@ from backstay.core.events import Trouble
 from backstay.core.failures import one_line, parse_retry_after
 from backstay.handlers.outgoing import Answer, Outgoing
 from backstay.observe.bus import Bus
-from backstay.server.signing import Signer
+from backstay.server.signing import Signer, sealed
 from backstay.store.webhooks import Due, Told, Webhook, Webhooks, telling
 
 # After the first try: 5 s, 5 and 30 minutes, then hours; together a little more than three days.
@@ -127,15 +124,9 @@ class Relay:
         return await self._outgoing.post(webhook.url, body, self._headers(sample), TIMEOUT_SECONDS)
 
     def _headers(self, due: Due) -> dict[str, str]:
-        """Standard Webhooks: while a secret is being changed, both sign."""
         versions = [due.secret_version, due.secret_version - 1][: 1 + due.two_secrets]
-        at = datetime.fromtimestamp(self._clock.now_ms() // 1000, UTC)
-        seals = [Seal(self._signer.secret_of(due.webhook_id, version)) for version in versions]
-        return {
-            "webhook-id": due.event_id,
-            "webhook-timestamp": str(int(at.timestamp())),
-            "webhook-signature": " ".join(seal.sign(due.event_id, at, due.body) for seal in seals),
-        }
+        secrets = [self._signer.secret_of(due.webhook_id, version) for version in versions]
+        return sealed(secrets, due.event_id, self._clock.now_ms(), due.body)
 
     async def _forget(self) -> None:
         if self._clock.monotonic() >= self._forget_at:

@@ -1,8 +1,5 @@
 """Remote work: its handlers, a deadline for each kind, and the secrets that requests and answers carry."""
 
-import base64
-import hashlib
-import hmac
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,7 +14,7 @@ from backstay.handlers.outgoing import Outgoing
 from backstay.handlers.registry import Registry
 from backstay.handlers.remote import NAME, Links, RemoteHandler
 from backstay.run.equipment import default_folder
-from backstay.server.signing import KEY_NAME, Signer
+from backstay.server.signing import KEY_NAME, Signer, sealed
 from backstay.settings import Settings
 from backstay.store.inbox import Inbox
 from backstay.store.urls import is_postgres
@@ -34,16 +31,13 @@ def secret_of(signer: Signer, owner: str) -> str:
 
 def links(outgoing: Outgoing, inbox: Inbox, signer: Signer, clock: Clock, public_url: str | None) -> Links:
     def sign(owner: str, name: str, body: str) -> Mapping[str, str]:
-        at = clock.now_ms() // 1000
-        # By hand, because a worker need not have what the service needs.
-        key = base64.b64decode(secret_of(signer, owner).removeprefix("whsec_"))
-        made = hmac.new(key, f"{name}.{at}.{body}".encode(), hashlib.sha256).digest()
-        signature = f"v1,{base64.b64encode(made).decode()}"
-        return {"webhook-id": name, "webhook-timestamp": str(at), "webhook-signature": signature}
+        return sealed([secret_of(signer, owner)], name, clock.now_ms(), body)
 
     def tag(item: int, fence: int) -> str:
         return signer.tag(PURPOSE, show_item(item), fence)
 
+    if public_url is not None and not public_url.startswith(("http://", "https://")):
+        raise UsageError("public_url must begin with http:// or https://", hint="set BACKSTAY_PUBLIC_URL")
     return Links(outgoing, inbox, public_url, tag, sign)
 
 

@@ -1,17 +1,13 @@
-"""Deleting a job for someone who waits: it is gone at once; its rows and artifacts follow."""
+"""Deleting for someone who waits: a job or a file is gone at once; its rows and artifacts follow."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Final
 
-from backstay.clock import Tasks
 from backstay.core.errors import BackstayError
 from backstay.core.events import Trouble
+from backstay.run.shelf import file_of
 from backstay.server.service import Service
 
 ITEMS_AT_ONCE: Final = 10_000
-PREFIXES: Final = ("logs", "results")
-_tasks: Final = Tasks()
 
 
 async def remove(service: Service, job_id: int, owner: str) -> None:
@@ -19,17 +15,7 @@ async def remove(service: Service, job_id: int, owner: str) -> None:
     if items <= ITEMS_AT_ONCE:
         await _finish(service, job_id)
     else:
-        _tasks.spawn(remove_rest(service))
-
-
-@asynccontextmanager
-async def removing(service: Service) -> AsyncIterator[None]:
-    """While the block runs, what was begun before is brought to its end."""
-    task = _tasks.spawn(remove_rest(service))
-    try:
-        yield
-    finally:
-        task.cancel()
+        service.tasks.spawn(remove_rest(service))
 
 
 async def remove_rest(service: Service) -> None:
@@ -44,7 +30,18 @@ async def remove_rest(service: Service) -> None:
 
 async def _finish(service: Service, job_id: int) -> None:
     """Artifacts first: while the job's row is there, whoever takes over knows that there are some."""
-    for kind in ("logs", "results"):
-        async for name in service.artifacts.names(f"{kind}/{job_id}"):
-            await service.artifacts.delete(name)
+    async for name in service.artifacts.names(f"logs/{job_id}"):
+        await service.artifacts.delete(name)
+    async for name in service.artifacts.names(f"results/{job_id}"):
+        await service.store.purge.drop_file(file_of(name))  # before its bytes, which tell of it
+        await service.artifacts.delete(name)
     await service.store.purge.finish(job_id)
+
+
+async def drop_blobs(service: Service) -> int:
+    """Deletes the bytes of files that nobody may read any more; how many files that were."""
+    idle = await service.store.files.idle_blobs()
+    for file_id, blob in idle:
+        await service.artifacts.delete(blob)
+        await service.store.files.forget_blob(file_id)
+    return len(idle)

@@ -9,6 +9,7 @@ from fastapi import Depends, Request
 from backstay.app import Backstay
 from backstay.artifacts import Artifacts
 from backstay.client import Client
+from backstay.clock import Tasks
 from backstay.handlers.outgoing import Outgoing
 from backstay.llm.endpoint import Endpoint
 from backstay.server.signing import Signer
@@ -35,6 +36,8 @@ class Options:
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
     budget_micros: int | None = None  # of each batch
+    output_tokens_default: int | None = None  # what a request may answer that sets no bound itself
+    replays: bool = True  # a request that OpenAI's client sent again is the batch that it made before
     lines_max: int = 10_000_000  # of one batch
     works: bool = True  # items are done here as well
 
@@ -56,9 +59,8 @@ class Service:
     relay: "Relay"
     wake: Callable[[], None] = field(default=lambda: None)
     wake_mover: Callable[[], None] = field(default=lambda: None)  # a batch can be moved on
-    adopted_up_to: dict[str, int] = field(
-        default_factory=dict
-    )  # by owner: jobs before this one are batches if they can
+    adopted_up_to: dict[str, int] = field(default_factory=dict)  # by owner: jobs before it are batches, if they can
+    tasks: Tasks = field(default_factory=Tasks)  # what goes on behind the back of whoever asked for it
     kept_models: tuple[float, list[dict[str, Any]] | None] | None = None  # when asked for, and what was listed
 
     @property

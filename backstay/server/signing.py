@@ -4,6 +4,8 @@ import base64
 import hashlib
 import hmac
 import os
+import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +14,7 @@ from backstay.core.errors import UsageError
 
 KEY_LENGTH_MIN: Final = 32
 KEY_NAME: Final = "secret.key"
+SECRET_PREFIX: Final = "whsec_"
 _TAG_BYTES: Final = 16
 
 
@@ -30,7 +33,7 @@ class Signer:
 
     def secret_of(self, webhook_id: str, version: int) -> str:
         """A webhook's signing secret, as Standard Webhooks writes it."""
-        return "whsec_" + base64.b64encode(self._made(f"webhook\0{webhook_id}\0{version}")).decode()
+        return SECRET_PREFIX + base64.b64encode(self._made(f"webhook\0{webhook_id}\0{version}")).decode()
 
     def tag(self, purpose: str, *parts: object) -> str:
         """What makes a link one that only this service can have given out."""
@@ -44,12 +47,37 @@ class Signer:
         return hmac.new(self._key, text.encode(), hashlib.sha256).digest()
 
 
+def sealed(secrets: Iterable[str], name: str, at_ms: int, body: str) -> dict[str, str]:
+    """The headers of Standard Webhooks; while a secret is being changed, the old one signs too.
+
+    By hand, because a worker beside the service need not have the library for it.
+    """
+    text = f"{name}.{at_ms // 1000}.{body}".encode()
+    keys = [base64.b64decode(secret.removeprefix(SECRET_PREFIX)) for secret in secrets]
+    made = [base64.b64encode(hmac.new(key, text, hashlib.sha256).digest()).decode() for key in keys]
+    return {
+        "webhook-id": name,
+        "webhook-timestamp": str(at_ms // 1000),
+        "webhook-signature": " ".join(f"v1,{one}" for one in made),
+    }
+
+
 def key_beside(folder: Path) -> str:
     """The key of a service on one machine: made once, readable by nobody else."""
     path = folder / KEY_NAME
-    try:
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
-            file.write(new_secret())
-    except FileExistsError:
-        pass  # it was made before, here or by a process that starts just now
+    if not path.exists():
+        _make_key(path)
     return path.read_text(encoding="ascii").strip()
+
+
+def _make_key(path: Path) -> None:
+    """There as a whole or not at all: another process that starts just now may make it, too, and reads it at once."""
+    handle, draft = tempfile.mkstemp(dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="ascii") as file:
+            file.write(new_secret())
+        os.link(draft, path)
+    except FileExistsError:
+        pass  # the other one's counts
+    finally:
+        os.unlink(draft)

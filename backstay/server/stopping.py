@@ -1,39 +1,36 @@
 """Cancelling a job for someone who waits: what is soon done is done, the rest goes on behind his back."""
 
+from contextlib import suppress
 from typing import Final
 
-from backstay.clock import Tasks
-from backstay.core.errors import BackstayError
-from backstay.core.events import ItemsStopped, JobEnded, Trouble
-from backstay.core.states import ItemState, StopReason
+from backstay.client import Job
+from backstay.core.errors import BackstayError, NotAllowed, NotFound
+from backstay.core.events import Trouble
 from backstay.server.service import Service
 
 CHUNKS_AT_ONCE: Final = 5
-_tasks: Final = Tasks()
 
 
 async def cancel_job(service: Service, job_id: int, owner: str) -> None:
     """Marks the job, which stops it for good, and ends its waiting items."""
     await service.store.cancel(job_id, owner)
+    job = service.client(owner).job(job_id)
     for _ in range(CHUNKS_AT_ONCE):
-        if not await _end_some(service, job_id):
+        if not await job.end_some():
             return
-    _tasks.spawn(_end_all(service, job_id))
+    service.tasks.spawn(_end_rest(service, job))
 
 
-async def _end_all(service: Service, job_id: int) -> None:
+async def stop_job(service: Service, job_id: int, owner: str) -> None:
+    """Only marks the job, if it is not over by now; its items end by and by."""
+    with suppress(NotAllowed, NotFound):  # it was cancelled before, or has just ended by itself
+        await service.store.cancel(job_id, owner)
+
+
+async def _end_rest(service: Service, job: Job) -> None:
     """Whatever stops this, the workers' sweeps end the rest."""
     try:
-        while await _end_some(service, job_id):
+        while await job.end_some():
             pass
     except BackstayError as error:
         service.backstay.bus.emit(Trouble("cancel", str(error)))
-
-
-async def _end_some(service: Service, job_id: int) -> bool:
-    items, ended_jobs, more = await service.store.end_stopped(job_id, StopReason.CANCEL)
-    if items:
-        service.backstay.bus.emit(ItemsStopped(job_id, items, ItemState.CANCELLED))
-    for ended, state in ended_jobs:
-        service.backstay.bus.emit(JobEnded(ended, state))
-    return more

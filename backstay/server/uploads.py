@@ -8,8 +8,8 @@
 before). It may raise a Problem, and returns None or an async `watch(chunk)`, which sees the file's bytes in order, in
 pieces of about 256 KiB, before they are written. The watch may raise a Problem too, and may hand its work to a thread.
 What comes back is complete and written: `received.blob` is its name among the artifacts, `received.fields` are all
-fields, before and after the file. Whatever is raised, by whomever, nothing is left behind. Who finds
-afterwards that it does not want the file says `artifacts.delete(received.blob)`.
+fields, before and after the file. Whatever is raised, by whomever, nothing is left behind. Who finds afterwards that
+it does not want the file says `artifacts.delete(received.blob)`; who wants it writes it down with `keep`.
 """
 
 import asyncio
@@ -26,8 +26,10 @@ from starlette.requests import ClientDisconnect
 from backstay.artifacts import Artifacts
 from backstay.clock import new_id
 from backstay.core.errors import FilesUnreachable
-from backstay.server.form import Form, Head, broken_off
+from backstay.server.form import FILE_FIELD, Form, Head, broken_off
 from backstay.server.problems import Problem
+from backstay.server.service import Service
+from backstay.store.files import File, NewFile
 
 FORM_BYTES_MAX: Final = 1 << 20  # all that is not the file: fields, headers, and what stands before and behind
 PIECE_BYTES: Final = 256 << 10
@@ -54,24 +56,19 @@ async def receive(
     *,
     fields: Collection[str],
     bytes_max: int,
-    begin: Callable[[Head], Watch | None] | None = None,
-    line_bytes_max: int | None = None,
-    file_field: str = "file",
-    blob: str | None = None,
+    begin: Callable[[Head], Watch | None],
 ) -> Received:
     """Takes in a form with exactly one file, and of `fields` what is there; any other field is refused."""
-    form = Form(_boundary(request, bytes_max), fields, file_field)
+    form = Form(_boundary(request, bytes_max), fields)
     body = _Body(request, form, bytes_max)
-    blob = blob or f"files/{new_id()}"
+    blob = f"files/{new_id()}"
     try:
         while form.head is None and await body.advance():
             pass
         if form.head is None:
-            raise Problem(400, f"the form has no file: {file_field!r} is missing", param=file_field)
+            raise Problem(400, f"the form has no file: {FILE_FIELD!r} is missing", param=FILE_FIELD)
         digest = hashlib.sha256()
-        watches = [] if line_bytes_max is None else [_line_watch(line_bytes_max)]
-        watch = begin(form.head) if begin else None
-        size = await artifacts.put(blob, _watched(body, digest.update, [*watches, *([watch] if watch else [])]))
+        size = await artifacts.put(blob, _watched(body, digest.update, begin(form.head)))
         while await body.advance():
             pass
         form.check_whole()
@@ -83,6 +80,13 @@ async def receive(
         raise
     head = form.head
     return Received(blob, head.filename, head.content_type, size, digest.hexdigest(), dict(form.fields))
+
+
+async def keep(service: Service, made: NewFile) -> File:
+    """Writes down whose the bytes are. Sent again by someone who did not hear the answer, it is the file of before."""
+    if not await service.store.files.add(made) and made.blob is not None:
+        await service.artifacts.delete(made.blob)
+    return await service.store.files.get(made.id, made.owner)
 
 
 def _boundary(request: Request, bytes_max: int) -> bytes:
@@ -104,8 +108,8 @@ def _too_large(bytes_max: int) -> Problem:
     return Problem(413, f"the file has more than {bytes_max} bytes", hint=hint, param="file", lingers=True)
 
 
-async def _watched(body: "_Body", see: Callable[[bytes], None], watches: list[Watch]) -> AsyncIterator[bytes]:
-    """The file's bytes in pieces of a good size, each seen by every watch before it goes on."""
+async def _watched(body: "_Body", see: Callable[[bytes], None], watch: Watch | None) -> AsyncIterator[bytes]:
+    """The file's bytes in pieces of a good size, each seen before it goes on."""
     form = body.form
     while form.waiting_bytes or not form.file_ended:
         while form.waiting_bytes < PIECE_BYTES and not form.file_ended:
@@ -113,24 +117,9 @@ async def _watched(body: "_Body", see: Callable[[bytes], None], watches: list[Wa
                 raise broken_off()
         piece = form.take()
         see(piece)
-        for watch in watches:
+        if watch is not None:
             await watch(piece)
         yield piece
-
-
-def _line_watch(line_bytes_max: int) -> Watch:
-    """Bounds a line of the file: who reads lines must hold one of them."""
-    open_bytes = 0
-
-    async def watch(piece: bytes) -> None:
-        nonlocal open_bytes
-        lengths = [len(line) for line in piece.split(b"\n")] if open_bytes + len(piece) > line_bytes_max else []
-        if lengths and max(lengths[0] + open_bytes, *lengths) > line_bytes_max:
-            raise Problem(413, f"a line has more than {line_bytes_max} bytes", param="file")
-        last = piece.rfind(b"\n")
-        open_bytes = open_bytes + len(piece) if last < 0 else len(piece) - last - 1
-
-    return watch
 
 
 class _Body:
@@ -172,4 +161,4 @@ class _Body:
         return b""
 
 
-__all__ = ["Head", "Received", "Watch", "receive"]
+__all__ = ["Head", "Received", "Watch", "keep", "receive"]

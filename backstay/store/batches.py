@@ -9,14 +9,15 @@ from backstay.core.ids import POSITIONS_MAX, item_range
 from backstay.core.states import JOB_ENDED, JobState
 from backstay.store.files import INPUT, LATEST, NewFile, may_be_id
 from backstay.store.queries import Ask, Row, Script, one
-from backstay.store.result_views import ResultRow
+from backstay.store.result_views import ROWS_FIRST, ResultRow, rows_next
 
 if TYPE_CHECKING:
     from backstay.store.store import Database
 
-ROWS: Final = 1_000
+JOBS_MAX: Final = 1_000  # of an owner, looked at for runs at once
 SETTLED_MS: Final = 3_600_000  # no transaction takes so long
 MODELS_MAX: Final = 1_000
+MODELS_LOOKED_MAX: Final = 10_000  # batches, the newest
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +127,7 @@ class Batches:
         return await self._db.write(lambda: _create(new, replay_ms))
 
     async def get(self, batch_id: str, owner: str) -> Batch:
-        rows = await self._db.read(one("batch", {"id": batch_id, "owner": owner})) if may_be_id(batch_id) else []
+        rows = await self._db.read(one("batches_seen", batch=[(batch_id, owner)])) if may_be_id(batch_id) else []
         if not rows:
             raise missing(batch_id)
         return Batch(*rows[0])
@@ -161,6 +162,10 @@ class Batches:
         values = {"id": batch_id, "requests": requests, "model": model}
         return bool(await self._db.write(one("begin_batch", values)))
 
+    async def count(self, batch_id: str, requests: int, model: str | None) -> None:
+        """What a batch would have had that was cancelled before it began."""
+        await self._db.write(one("count_requests", {"id": batch_id, "requests": requests, "model": model}))
+
     async def fail(self, batch_id: str, errors: str) -> bool:
         return bool(await self._db.write(one("fail_batch", {"id": batch_id, "errors": errors})))
 
@@ -177,8 +182,7 @@ class Batches:
         return await self._db.write(lambda: _end(batch, status, output, errors))
 
     async def any_expired(self, job_id: int) -> bool:
-        first, after = item_range(job_id)
-        return bool(await self._db.read(one("any_expired", {"first": first, "after": after})))
+        return bool(await self._db.read(one("any_expired", {"job_id": job_id})))
 
     # what is in it
 
@@ -186,31 +190,34 @@ class Batches:
         """The items of a job that succeeded, or those that ended otherwise, in order, a page at a time. The caller
         knows that the job is his."""
         first, after = item_range(job_id)
-        cursor = first - 1
+        cursor, n = first - 1, ROWS_FIRST
         name = "batch_output" if ok else "batch_errors"
-        while rows := await self._db.read(one(name, {"cursor": cursor, "after": after, "n": ROWS})):
-            yield [EndedRow(ResultRow(*row[:-1]), bool(row[-1])) for row in rows]
-            cursor = rows[-1][0]
+        while rows := await self._db.read(one(name, {"cursor": cursor, "after": after, "n": n})):
+            found = [EndedRow(ResultRow(*row[:-1]), bool(row[-1])) for row in rows]
+            yield found
+            cursor, n = found[-1].row.id, rows_next(n, [ended.row.characters for ended in found])
 
     async def requests(self, job_id: int) -> AsyncIterator[list[str]]:
         """What the items of a job ask, as it is stored, a page at a time."""
         first, after = item_range(job_id)
-        cursor = first - 1
-        while rows := await self._db.read(one("batch_requests", {"cursor": cursor, "after": after, "n": ROWS})):
-            yield [row[1] for row in rows]
-            cursor = rows[-1][0]
+        cursor, n = first - 1, ROWS_FIRST
+        while rows := await self._db.read(one("batch_requests", {"cursor": cursor, "after": after, "n": n})):
+            bodies = [row[1] for row in rows]
+            yield bodies
+            cursor, n = rows[-1][0], rows_next(n, list(map(len, bodies)))
 
     async def models(self, owner: str) -> list[str]:
-        return [row[0] for row in await self._db.read(one("models_seen", {"owner": owner, "n": MODELS_MAX}))]
+        most = {"n": MODELS_MAX, "looked": MODELS_LOOKED_MAX}
+        return [row[0] for row in await self._db.read(one("models_seen", {"owner": owner, **most}))]
 
     # runs that were started elsewhere
 
     async def adoptable(self, owner: str, after: int) -> JobsPage:
-        values = {"owner": owner, "after": after, "n": ROWS, "items_max": POSITIONS_MAX}
+        values = {"owner": owner, "after": after, "n": JOBS_MAX, "items_max": POSITIONS_MAX}
         rows = await self._db.read(one("jobs_to_adopt", values))
         settled = max((row[0] for row in rows if row[1] < row[4] - SETTLED_MS), default=after)
         runs = [Adoptable(row[0], row[1], row[2], row[3], row[5]) for row in rows if row[5] is not None]
-        return JobsPage(runs, settled, rows[-1][0] if len(rows) == ROWS else None)
+        return JobsPage(runs, settled, rows[-1][0] if len(rows) == JOBS_MAX else None)
 
     async def adopt(self, owner: str, runs: Sequence[Adopted]) -> None:
         if runs:

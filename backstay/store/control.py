@@ -45,23 +45,20 @@ def _refuse(job_id: int, owner: str, act: str) -> Script[None]:
     raise NotAllowed(f"job {job_id} is {state}: it cannot be {done}")
 
 
-def retry_items(job_id: int, owner: str, item: int | None, cursor: int) -> Script[list[int]]:
-    """Queues a chunk of a job's failed items (or the one item) behind the cursor afresh; returns them."""
+def retry_items(job_id: int, owner: str, item: int | None, cursor: int) -> Script[tuple[int, int | None]]:
+    """Queues a chunk of a job's failed items (or the one item) behind the cursor afresh; returns how many, and the
+    last that was looked at, if there was any: items whose sources are gone are passed over."""
     first, after = item_range(job_id) if item is None else (item, item + 1)
     values = {"job_id": job_id, "owner": owner, "first": max(first, cursor + 1), "after": after, "n": CHUNK_ITEMS}
     failed = yield Ask("failed_items", values)
-    while failed and not (kept := (yield from with_sources(owner, failed))):
-        values["first"] = failed[-1][0] + 1
-        failed = yield Ask("failed_items", values)
-    failed = kept if failed else []
-    rows = (yield Ask("retry_items", batch=failed)) if failed else []
-    if not rows:
-        return []
-    repeat = {row[0]: row[2] for row in failed}
+    kept = (yield from with_sources(owner, failed)) if failed else []
+    rows = (yield Ask("retry_items", batch=kept)) if kept else []
+    repeat = {row[0]: row[2] for row in kept}
     retried = {row[0]: repeat[row[0]] for row in rows}
-    yield Ask("reopen_job", {"job_id": job_id, "retried": len(retried), "repeated": sum(retried.values())})
-    yield Ask("write_events", batch=[(f"item:{one}", "retried", RETRIED[again]) for one, again in retried.items()])
-    return list(retried)
+    if retried:
+        yield Ask("reopen_job", {"job_id": job_id, "retried": len(retried), "repeated": sum(retried.values())})
+        yield Ask("write_events", batch=[(f"item:{one}", "retried", RETRIED[again]) for one, again in retried.items()])
+    return len(retried), failed[-1][0] if failed else None
 
 
 def why_no_retry(job_id: int, owner: str, item: int | None) -> Script[None]:

@@ -60,11 +60,9 @@ class DeadLetters:
     async def groups(self, owner: str, job_id: int | None) -> Groups:
         return await self._db.read(lambda: _groups(owner, job_id))
 
-    async def page(
-        self, owner: str, wanted: Wanted, before: int | None, n: int, replayable: bool = False
-    ) -> tuple[list[ItemRow], int | None]:
+    async def page(self, owner: str, wanted: Wanted, before: int | None, n: int) -> tuple[list[ItemRow], int | None]:
         """The newest jobs' last items first, and before which id the next page begins."""
-        rows, end = await self._db.read(lambda: _page(owner, wanted, before, n, replayable))
+        rows, end = await self._db.read(lambda: _page(owner, wanted, before, n, replayable=False))
         return await self._db.read(lambda: told(rows)), end
 
     async def replay(self, owner: str, wanted: Wanted, dry_run: bool) -> Replay:

@@ -74,6 +74,11 @@ class Files:
             raise _missing(file_id)
         return found
 
+    async def source(self, file_id: str, owner: str) -> File | None:
+        """What a batch reads, as long as the bytes are there."""
+        rows = await self._db.read(one("file_source", {"id": file_id, "owner": owner})) if may_be_id(file_id) else []
+        return File(*rows[0]) if rows else None
+
     async def page(self, owner: str, after: str | None, n: int, oldest: bool, purpose: str | None) -> list[File]:
         place = EARLIEST if oldest else LATEST
         if after is not None:

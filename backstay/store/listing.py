@@ -1,7 +1,7 @@
 """Pages of jobs and items for the API: filters, cursors, and a bound on the rows that one page looks at."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from backstay.core.errors import NotFound
 from backstay.core.ids import POSITIONS_MAX, item_range, show_item
@@ -103,10 +103,6 @@ class Listing:
         if not rows:
             raise NotFound(f"no item {show_item(item_id)}")
         return Bodies(*rows[0])
-
-    async def results(self, cursor: int, after: int, n: int) -> list[Any]:
-        """Ended items behind a cursor, as `ResultRow` has them; the caller knows that the job is his."""
-        return await self._db.read(one("results_page", {"cursor": cursor, "after": after, "n": n}))
 
     async def backlog(self, owner: str) -> list[Backlog]:
         return [Backlog(*row) for row in await self._db.read(one("backlog_of", {"owner": owner}))]

@@ -23,12 +23,16 @@ class Purge:
         self._db = database
 
     async def disown(self, job_id: int, owner: str) -> int:
-        """From here on there is no such job; returns how many items are to be deleted with it."""
+        """From here on there is no such job, nor its batch; returns how many items are to be deleted with it."""
         return await self._db.write(lambda: _disown(job_id, owner))
 
     async def left(self) -> list[int]:
         """Jobs that nobody owns any more and that are not all deleted."""
         return [row[0] for row in await self._db.read(one("disowned_jobs", {"n": LEFT_MAX}))]
+
+    async def drop_file(self, file_id: str) -> None:
+        """A file that a job made is gone for its owner."""
+        await self._db.write(one("purge_files", batch=[(file_id,)]))
 
     async def finish(self, job_id: int) -> None:
         """Deletes what is left of a disowned job, chunk by chunk; who is stopped half-way goes on where it was."""
@@ -39,6 +43,8 @@ class Purge:
 def _disown(job_id: int, owner: str) -> Script[int]:
     rows = yield Ask("disown_job", {"job_id": job_id, "owner": owner})
     if rows:
+        for files in (yield Ask("purge_batch", {"job_id": job_id})):
+            yield Ask("purge_files", batch=[(file,) for file in files if file is not None])
         return int(rows[0][0])
     found = yield Ask("job_state", {"job_id": job_id, "owner": owner})
     if not found:
@@ -55,17 +61,11 @@ def _purge(job_id: int) -> Script[bool]:
     first, after = item_range(job_id)
     found = (yield Ask("first_item", {"first": first, "after": after}))[0][0]
     if found is None:
-        yield from _purge_job(job_id)
+        yield Ask("purge_events", batch=[(f"job:{job_id}",)])
+        yield Ask("purge_job", {"job_id": job_id})
         return False
     span = {"first": found, "after": min(found + CHUNK_ITEMS, after)}
     for table in _TABLES:
         yield Ask(f"purge_{table}", span)
     yield Ask("purge_events", batch=[(f"item:{item}",) for item in range(span["first"], span["after"])])
     return True
-
-
-def _purge_job(job_id: int) -> Script[None]:
-    for row in (yield Ask("purge_batch", {"job_id": job_id})):
-        yield Ask("purge_files", batch=[(file,) for file in row if file is not None])
-    yield Ask("purge_events", batch=[(f"job:{job_id}",)])
-    yield Ask("purge_job", {"job_id": job_id})

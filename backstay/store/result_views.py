@@ -7,6 +7,9 @@ from backstay.core.ids import item_range
 from backstay.store.queries import Ask, Row, Script
 
 ENDED_ROWS = 10_000
+ROWS_FIRST = 100
+ROWS_MAX = 1_000
+READ_CHARACTERS = 4 << 20  # about so much of the bodies is held at once
 
 Read = Callable[[Callable[[], Script[Any]]], Awaitable[Any]]
 
@@ -23,12 +26,21 @@ class ResultRow(NamedTuple):
     result: str | None
     body: str
 
+    @property
+    def characters(self) -> int:
+        return len(self.body) + len(self.result or "")
+
 
 class Copy(NamedTuple):
     """A further name that an item answers for; `number` is its place among all requests of the file, from 1."""
 
     number: int
     custom_id: str
+
+
+def rows_next(n: int, lengths: Sequence[int]) -> int:
+    """How many rows to read after a page of `n` whose bodies were so long."""
+    return min(max(READ_CHARACTERS * len(lengths) // max(sum(lengths), 1), 1), n * 2, ROWS_MAX)
 
 
 class ResultViews:
@@ -51,6 +63,15 @@ class ResultViews:
         while rows := await self._rows("ended_page", cursor=cursor, after=after, n=ENDED_ROWS):
             yield [(row[0], row[1]) for row in rows]
             cursor = rows[-1][0]
+
+    async def result_pages(self, job_id: int, cursor: int | None = None) -> AsyncIterator[list[ResultRow]]:
+        """The ended items of a job behind a cursor, in the order they were submitted, a page at a time."""
+        first, after = item_range(job_id)
+        cursor, n = first - 1 if cursor is None else cursor, ROWS_FIRST
+        while rows := await self._rows("results_page", cursor=cursor, after=after, n=n):
+            found = [ResultRow(*row) for row in rows]
+            yield found
+            cursor, n = found[-1].id, rows_next(n, [row.characters for row in found])
 
     async def results_of(self, items: Sequence[int]) -> list[ResultRow]:
         """The named items, as far as they have ended."""

@@ -190,11 +190,15 @@ class Store:
     async def cancel(self, job_id: int, owner: str) -> None:
         await self._db.write(lambda: control.cancel(job_id, owner))
 
-    async def retry(self, job_id: int, owner: str, item: int | None = None) -> int:
-        """Queues failed items afresh, chunk by chunk, each once; says why when there is nothing to retry."""
-        retried, cursor = 0, -1
-        while chunk := await self._db.write(partial(control.retry_items, job_id, owner, item, cursor)):
-            retried, cursor = retried + len(chunk), max(chunk)
+    async def retry(self, job_id: int, owner: str, item: int | None = None, items_max: int | None = None) -> int:
+        """Queues failed items afresh, chunk by chunk, each once; says why when there is nothing to retry.
+
+        With `items_max` it stops at the chunk that reaches it.
+        """
+        retried, last = 0, -1
+        while last is not None and (items_max is None or retried < items_max):
+            n, last = await self._db.write(partial(control.retry_items, job_id, owner, item, last))
+            retried += n
         if retried == 0:
             await self._db.read(lambda: control.why_no_retry(job_id, owner, item))
         return retried

@@ -10,7 +10,6 @@ from backstay.core.ids import item_range, show_item
 from backstay.core.states import JOB_ENDED, ItemState, JobState
 from backstay.store.result_views import ResultRow, ResultViews
 
-PAGE_ROWS = 1_000
 LAST_ID = (1 << 63) - 1
 SHORT_JOBS_MAX = 20
 
@@ -188,12 +187,9 @@ class Views(ResultViews):
     async def results(self, job_id: int, owner: str, cursor: int | None = None) -> AsyncIterator[ResultRow]:
         """All ended items of a job, in the order they were submitted, a page at a time."""
         await self.job(job_id, owner)
-        first, after = item_range(job_id)
-        cursor = first - 1 if cursor is None else cursor
-        while rows := await self._rows("results_page", cursor=cursor, after=after, n=PAGE_ROWS):
-            for row in rows:
-                yield ResultRow(*row)
-            cursor = rows[-1][0]
+        async for page in self.result_pages(job_id, cursor):
+            for row in page:
+                yield row
 
     async def under_way(self, job_id: int) -> UnderWay:
         first, after = item_range(job_id)

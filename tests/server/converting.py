@@ -12,7 +12,7 @@ from backstay.practice import Faults, Practice
 from tests.server.rig import Reply, Rig, Visitor, practice_app, rigged
 
 QUICK = {"retry_base_delay_ms": 0, "retry_jitter_max_ms": 0}
-TIMEOUT_SECONDS = 0.5
+TIMEOUT_SECONDS = 2.0
 
 
 @asynccontextmanager

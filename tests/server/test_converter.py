@@ -99,6 +99,20 @@ async def test_what_the_gateway_does_becomes_one_of_the_ten_codes(
     assert code is None or result.json["code"] == code
 
 
+async def test_the_results_of_a_deleted_job_are_gone_from_the_list_of_files(database_url: str, tmp_path: Path) -> None:
+    async with converting(database_url, tmp_path / "data") as (rig, _):
+        job, kept = await convert(rig, pdf("a"), pdf("b")), await convert(rig, pdf("c"))
+        sources = {file["id"] for file in (await rig.ada.get("/api/uploads")).json["data"]}
+        made = [(await rig.ada.get(f"/api/items/{one}-0?include=result")).json["result"]["file"] for one in (job, kept)]
+        assert (await rig.ada.delete(f"/api/jobs/{job}")).status == 204
+        left = {file["id"] for file in (await rig.ada.get("/v1/files")).json["data"]}
+        assert len(left) == len(sources) - 2
+        assert made[0] not in left
+        assert made[1] in left
+        assert [name async for name in rig.service.artifacts.names(f"results/{job}")] == []
+        assert (await rig.ada.get(f"/api/uploads/{made[0]}/content")).status in (404, 410)
+
+
 async def test_a_gateway_that_is_not_there_is_gw_5xx_and_tried_again(
     sqlite_file_url: str, tmp_path: Path, unused_tcp_port: int
 ) -> None:

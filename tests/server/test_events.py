@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import aiohttp
 import pytest
 
+from backstay.core.errors import DatabaseUnreachable
 from backstay.server import events
 from backstay.server.api import events as routes
 from backstay.store.keys import Role
@@ -157,6 +158,24 @@ async def test_a_revoked_key_sees_no_more(sqlite_rig: Rig, monkeypatch: pytest.M
         await rig.work()
         assert await other.next(), "another key goes on"
     assert (await rig.holder(made.text).get(path)).status == 401
+
+
+async def test_a_database_that_does_not_answer_ends_no_stream(sqlite_rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routes, "KEY_SECONDS", 0.01)
+    asked = asyncio.Event()
+
+    async def unreachable(text: str) -> None:
+        asked.set()
+        raise DatabaseUnreachable()
+
+    job = await sqlite_rig.submit()
+    async with watching(sqlite_rig.ada, f"/api/jobs/{job}/events") as stream, asyncio.timeout(WAIT_SECONDS):
+        assert await stream.next()
+        with monkeypatch.context() as broken:
+            broken.setattr(sqlite_rig.service.ring, "find", unreachable)
+            await asked.wait()
+        await sqlite_rig.work()
+        assert await stream.next()
 
 
 async def nobody_watches(rig: Rig) -> bool:

@@ -168,6 +168,17 @@ async def test_the_failed_items_of_a_job_are_retried(rig: Rig) -> None:
     problem(await rig.ada.post(f"/api/jobs/{job}/retry"), 409)
 
 
+async def test_one_call_retries_a_bounded_number_and_says_that_there_are_more(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("backstay.server.api.jobs.REPLAY_ITEMS_MAX", 4)
+    monkeypatch.setattr("backstay.store.control.CHUNK_ITEMS", 2)
+    job = await rig.submit("refuse", [{"n": n} for n in range(7)])
+    await rig.work()
+    calls = [(await rig.ada.post(f"/api/jobs/{job}/retry")).json for _ in range(2)]
+    assert [(said["retried"], said["more"], said["job"]["failed"]) for said in calls] == [(4, True, 3), (3, False, 0)]
+
+
 async def test_an_etag_saves_the_body_and_guards_a_change(rig: Rig) -> None:
     job = await rig.submit()
     tag = (await rig.ada.get(f"/api/jobs/{job}")).headers["etag"]
@@ -213,7 +224,7 @@ async def test_a_deletion_that_was_cut_short_is_finished_when_the_service_starts
     async with rigged(sqlite_file_url, tmp_path / "data") as rig, asyncio.timeout(20):
         while await rig.service.store.purge.left():  # noqa: ASYNC110 - nobody is told
             await asyncio.sleep(0.01)
-        assert await rig.service.store.listing.results(0, 1 << 62, 10) == []
+        assert [page async for page in rig.service.store.views.result_pages(int(job))] == []
 
 
 async def test_a_large_body_is_refused_before_it_is_held(sqlite_rig: Rig) -> None:

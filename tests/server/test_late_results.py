@@ -34,6 +34,16 @@ async def test_a_result_after_the_deadline_is_kept_as_late_and_changes_nothing(r
     assert shown["result"] == {"grade": 9}
 
 
+async def test_a_late_result_that_utf_8_cannot_say_is_shown_and_accepted(remote):
+    address = await remote.miss_deadline()
+    body = b'{"status": "succeeded", "result": {"grade": "\\ud800"}}'
+    assert (await remote.rig.holder(None).post(address, data=body)).status == 202
+    [late] = await remote.late()
+    shown = await remote.rig.ada.get(f"/api/late-results/{late['id']}")
+    assert (shown.status, shown.json["result"]) == (200, {"grade": "\ud800"})
+    assert (await remote.rig.ada.post(f"/api/late-results/{late['id']}/accept")).status == 200
+
+
 async def test_a_result_that_waited_past_the_deadline_is_late_too(remote):
     address = await remote.send(deadline_seconds=60)
     assert (await remote.say(address, status="succeeded", result=1)).json["late"] is False

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from backstay.core.ids import POSITION_BITS
 from backstay.store.queries import POSTGRES, Query, queries_for
 from tests.servers.postgres import RunningPostgres
-from tests.store.crowd import PAUSED_JOB, crowd_at_the_head, fill
+from tests.store.crowd import PAUSED_JOB, READY_JOB, crowd_at_the_head, fill
 from tests.store.statements import BIG, CLAIMED, PARK, PAUSE, VALUES, batch_of, statements, values_for
 
 pytestmark = pytest.mark.xdist_group("plans")
@@ -125,6 +126,23 @@ def test_a_scan_of_a_whole_table_is_found(crowded: Crowded) -> None:
     crowded.change(Weather(True, "force_custom_plan"))
     for sql in ("SELECT count(repeats) FROM items", "SELECT id FROM items ORDER BY id"):
         assert whole_table_scans(crowded.explain(Query(sql, (), ()), {}, ""), crowded.partial) != []
+
+
+PAGES = 12
+PLANNED_ANEW_MAX = 5  # after so many PostgreSQL judges whether planning is worth its time
+
+
+def test_a_page_of_a_large_table_is_not_planned_anew_each_time(crowded: Crowded) -> None:
+    crowded.change(Weather(True, "auto"))
+    query, first = queries_for(POSTGRES)["items_page"], READY_JOB << POSITION_BITS
+    values = {"cursor": first + 50, "upto": first + 9_000, "state": "queued", "error_code": None, "n": 50}
+    arguments = ", ".join(_literal(values[name]) for name in query.names)
+    said = crowded.run(
+        f"PREPARE asked AS {query.sql}",
+        *[f"EXECUTE asked({arguments})"] * PAGES,
+        "SELECT custom_plans, generic_plans FROM pg_prepared_statements WHERE name = 'asked'",
+    )
+    assert said.splitlines()[-1] == f"{PLANNED_ANEW_MAX}|{PAGES - PLANNED_ANEW_MAX}"
 
 
 def claim_blocks(planner: Crowded, *before: str) -> tuple[int, int]:

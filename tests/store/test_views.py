@@ -4,7 +4,7 @@ import pytest
 
 from backstay.core.errors import NotFound
 from backstay.core.ids import item_id
-from backstay.store import views
+from backstay.store import result_views
 from tests.store.scene import BROKEN, OK, TASK, WRONG, Scene
 
 
@@ -27,7 +27,8 @@ async def test_jobs_are_listed_newest_first_page_by_page(scene: Scene) -> None:
 
 
 async def test_results_come_in_the_order_of_submit_across_pages(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(views, "PAGE_ROWS", 2)
+    monkeypatch.setattr(result_views, "ROWS_FIRST", 2)
+    monkeypatch.setattr(result_views, "ROWS_MAX", 2)
     job_id = await scene.submit(5)
     for n, item in enumerate(reversed(await scene.claim())):
         await scene.settle(item, WRONG if n == 2 else OK)
@@ -35,6 +36,20 @@ async def test_results_come_in_the_order_of_submit_across_pages(scene: Scene, mo
     assert [row.id for row in rows] == [item_id(job_id, n) for n in range(5)]
     assert [row.state for row in rows] == ["succeeded", "succeeded", "failed", "succeeded", "succeeded"]
     assert (rows[2].error_code, rows[2].message, rows[0].result) == ("GW_4XX", "400", '"done"')
+
+
+@pytest.mark.parametrize(
+    ("before", "lengths", "after"),
+    [
+        (100, [10] * 100, 200),
+        (800, [10] * 800, 1_000),
+        (1_000, [1 << 20] * 1_000, 4),
+        (4, [8 << 20] * 4, 1),
+        (1, [0], 2),
+    ],
+)
+def test_the_longer_the_bodies_the_fewer_are_read_at_once(before: int, lengths: list[int], after: int) -> None:
+    assert result_views.rows_next(before, lengths) == after
 
 
 async def test_results_leave_out_what_has_not_ended(scene: Scene) -> None:

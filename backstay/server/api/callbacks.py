@@ -10,6 +10,7 @@ from backstay.core.callbacks import read_callback
 from backstay.core.errors import NotFound, UsageError
 from backstay.core.ids import read_item
 from backstay.server.auth import Admin
+from backstay.server.lines import whole_bytes
 from backstay.server.problems import Problem
 from backstay.server.remote import PURPOSE, secret_of
 from backstay.server.service import Serving
@@ -60,13 +61,8 @@ def _none() -> Problem:
 
 
 async def _body(request: Request) -> bytes:
-    body = bytearray()
     try:
         async with asyncio.timeout(READ_SECONDS):
-            async for chunk in request.stream():
-                body += chunk
-                if len(body) > CALLBACK_BYTES_MAX:
-                    raise Problem(413, f"a callback has at most {CALLBACK_BYTES_MAX:,} bytes")
+            return await whole_bytes(request, CALLBACK_BYTES_MAX)
     except TimeoutError:
         raise Problem(408, "the body did not come in time") from None
-    return bytes(body)

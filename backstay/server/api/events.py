@@ -7,9 +7,10 @@ from fastapi import APIRouter, Header, Request, Response
 from starlette.types import Receive, Scope, Send
 
 from backstay.clock import Tasks, wait_for_event
+from backstay.core.errors import DatabaseUnreachable
 from backstay.server.api.pages import ItemId, JobId, item_number, job_number
 from backstay.server.auth import Reader, presented
-from backstay.server.events import Lookout, Snapshot, Subject, Watcher
+from backstay.server.events import Lookout, Subject, Watcher
 from backstay.server.service import Service, Serving
 from backstay.server.shapes import PROBLEMS
 from backstay.store.keys import is_key
@@ -111,15 +112,16 @@ class EventStream(Response):
             elif now >= beat_at + BEAT_SECONDS:
                 await self._send(send, BEAT)
                 beat_at = now
-            if self._is_over(snapshot):
+            if snapshot is not None and snapshot.ended:
                 return
             await wait_for_event(self._watcher.changed, KEY_SECONDS)
 
     async def _may_see(self) -> bool:
-        return self._key is None or await self._service.ring.find(self._key) is not None
-
-    def _is_over(self, snapshot: Snapshot | None) -> bool:
-        return snapshot is not None and snapshot.ended
+        """While the database does not answer there is nothing new to see, so nobody is sent away for it."""
+        try:
+            return self._key is None or await self._service.ring.find(self._key) is not None
+        except DatabaseUnreachable:
+            return True
 
     async def _send(self, send: Send, text: bytes) -> None:
         async with asyncio.timeout(SEND_SECONDS_MAX):

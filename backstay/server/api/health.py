@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
 from backstay.core.errors import BackstayError
@@ -18,8 +18,9 @@ async def livez() -> dict[str, str]:
 
 
 @router.get("/readyz", include_in_schema=False)
-async def readyz(service: Serving, verbose: bool = False) -> JSONResponse:
+async def readyz(request: Request, service: Serving) -> JSONResponse:
     checks: dict[str, str] = {}
+    verbose = request.query_params.get("verbose", "0").lower() not in ("0", "false")  # the bare word is a yes
     try:
         await service.store.holds()
         checks["database"] = "ok"

@@ -3,7 +3,7 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from pydantic_core import to_json
 
 from backstay.core.states import JobState
@@ -14,6 +14,7 @@ from backstay.server.removal import remove
 from backstay.server.service import Service, Serving, service_of
 from backstay.server.shapes import CHANGES, PROBLEMS, JobPage, JobShape, job_bytes, job_object
 from backstay.server.stopping import cancel_job
+from backstay.store.dead_letters import REPLAY_ITEMS_MAX
 from backstay.store.keys import Role
 from backstay.store.listing import JobFilter
 
@@ -22,6 +23,7 @@ router = APIRouter(prefix="/api/jobs", tags=["jobs"], responses=PROBLEMS)
 
 class RetriedJob(BaseModel):
     retried: int
+    more: bool = Field(description=f"there may be more: one call takes about {REPLAY_ITEMS_MAX:,}; call again")
     job: JobShape
 
 
@@ -77,12 +79,14 @@ async def cancel(request: Request, who: Writer, service: Serving, job_id: JobId)
 
 @router.post("/{job_id}/retry", response_model=RetriedJob, responses=CHANGES)
 async def retry_job(request: Request, who: Writer, service: Serving, job_id: JobId) -> Response:
-    """Queues every failed item afresh, with all its attempts before it."""
+    """Queues its failed items afresh, with all their attempts before them; as many as one call takes."""
     job = await _unchanged(request, service, who, job_id)
-    retried = await service.client(who.owner).job(job).retry()
+    retried = await service.store.retry(job, who.owner, items_max=REPLAY_ITEMS_MAX)
+    await service.store.notify()
     service.wake()
     view = await service.store.views.job(job, who.owner)
-    return Response(to_json({"retried": retried, "job": job_object(view)}), media_type=etags.JSON)
+    more = retried >= REPLAY_ITEMS_MAX and view.failed > 0
+    return Response(to_json({"retried": retried, "more": more, "job": job_object(view)}), media_type=etags.JSON)
 
 
 @router.delete("/{job_id}", status_code=204, responses=CHANGES)

@@ -4,15 +4,13 @@ import json
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Request, Response
-from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
 from backstay.core.callbacks import result_of
-from backstay.core.errors import NotFound
 from backstay.core.ids import job_of, show_item
 from backstay.core.states import ItemState
-from backstay.server import cursors
-from backstay.server.api.pages import PAGE_DEFAULT, Cursor, Limit, page
+from backstay.server import cursors, etags
+from backstay.server.api.pages import PAGE_DEFAULT, Cursor, Limit, page, row_number
 from backstay.server.auth import Admin, Principal, Reader
 from backstay.server.service import Serving
 from backstay.server.shapes import CHANGES, PROBLEMS, PageShape
@@ -20,7 +18,6 @@ from backstay.store.inbox import LateResult
 
 router = APIRouter(prefix="/api/late-results", tags=["late results"], responses=PROBLEMS)
 
-_DIGITS_MAX: Final = 18
 _WHAT: Final = "late-results"
 
 LateId = Annotated[str, Path(description="a late result's id", examples=["7"])]
@@ -61,27 +58,25 @@ async def list_late_results(
 
 @router.get("/{late_id}", response_model=WholeLateShape)
 async def show_late_result(who: Reader, service: Serving, late_id: LateId) -> Response:
-    return _whole(await service.store.inbox.late_result(_number(late_id), who.owner))
+    return _whole(await service.store.inbox.late_result(row_number(late_id, "late result"), who.owner))
 
 
 @router.post("/{late_id}/accept", response_model=WholeLateShape, responses=CHANGES)
 async def accept_late_result(who: Admin, service: Serving, late_id: LateId) -> Response:
     """Its item, which had failed, succeeds with it; twice has the effect of once."""
-    return _whole(await service.store.inbox.accept(_number(late_id), who.owner, _name_of(who)))
+    number = row_number(late_id, "late result")
+    return _whole(await service.store.inbox.accept(number, who.owner, _name_of(who)))
 
 
 def _name_of(who: Principal) -> str:
     return who.owner if who.key_id is None else f"key {who.key_id}"
 
 
-def _number(text: str) -> int:
-    if text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX:
-        return int(text)
-    raise NotFound(f"no late result {text[:40]}")
-
-
 def _whole(late: LateResult) -> Response:
-    return JSONResponse({**late_object(late), "result": json.loads(result_of(late.body or '{"result":null}'))})
+    """The result goes out as the JSON text that it is: not all that JSON can say can be written in UTF-8."""
+    said = json.dumps(late_object(late))
+    result = result_of(late.body or '{"result":null}')
+    return Response(f'{said[:-1]}, "result": {result}}}', media_type=etags.JSON)
 
 
 def late_object(late: LateResult) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from backstay.server.etags import JSON
 
 PAGE_MAX: Final = 1_000
 PAGE_DEFAULT: Final = 50
+_ROW_DIGITS_MAX: Final = 18
 _JOB_DIGITS_MAX: Final = len(str(1 << (63 - POSITION_BITS)))
 
 Limit = Annotated[int, Query(ge=1, le=PAGE_MAX, description="how many at most")]
@@ -26,6 +27,13 @@ def job_number(text: str) -> int:
     if text.isascii() and text.isdigit() and len(text) <= _JOB_DIGITS_MAX and int(text) < 1 << (63 - POSITION_BITS):
         return int(text)
     raise NotFound(f"no job {text[:40]}")
+
+
+def row_number(text: str, what: str) -> int:
+    """The number of a row that is no job, from a path."""
+    if text.isascii() and text.isdigit() and len(text) <= _ROW_DIGITS_MAX:
+        return int(text)
+    raise NotFound(f"no {what} {text[:40]}")
 
 
 def item_number(text: str) -> int:

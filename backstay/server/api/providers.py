@@ -26,8 +26,10 @@ class ProvidersShape(BaseModel):
 
 
 class HoldShape(Strict):
-    reason: str = Field("an operator asked for it", max_length=1_000)
-    seconds: float | None = Field(None, gt=0, le=HOLD_SECONDS_MAX, description="without it, until it is released")
+    reason: str = Field(default="an operator asked for it", max_length=1_000)
+    seconds: float | None = Field(
+        default=None, gt=0, le=HOLD_SECONDS_MAX, description="without it, until it is released"
+    )
 
 
 @router.get("", response_model=ProvidersShape)
@@ -44,8 +46,9 @@ async def show_provider(who: Reader, service: Serving, provider: Name) -> Respon
 
 
 @router.post("/{provider}/hold", response_model=ProviderShape)
-async def hold_provider(who: Admin, service: Serving, provider: Name, given: HoldShape) -> Response:
+async def hold_provider(who: Admin, service: Serving, provider: Name, given: HoldShape | None = None) -> Response:
     """Sends it nothing more for now: its items stay queued and lose no attempt."""
+    given = given or HoldShape()
     await _known(service, provider)
     change = await service.store.hold(provider, one_line(given.reason), given.seconds)
     return _answer(change.after)

@@ -16,10 +16,6 @@ from backstay.store.result_views import ResultRow
 
 router = APIRouter(prefix="/api/jobs", tags=["results"], responses=PROBLEMS)
 
-ROWS_MIN: Final = 1
-ROWS_MAX: Final = 1_000
-READ_BYTES: Final = 4 << 20  # about so much is held of one stream
-
 _LINES: Final[dict[int | str, dict[str, Any]]] = {
     200: {
         "description": "One line for every item that has ended, in the order of submit.",
@@ -44,16 +40,9 @@ async def stream_results(
 
 
 async def _lines(service: Service, job: int, state: str | None, after: int, payload: bool) -> AsyncIterator[bytes]:
-    first, end = item_range(job)
-    cursor, n = first + after, 100
-    while rows := await service.store.listing.results(cursor, end, n):
-        found = [ResultRow(*row) for row in rows]
-        block = b"".join(_line(row, payload) for row in found if state in (None, row.state))
-        if block:
+    async for rows in service.store.views.result_pages(job, item_range(job)[0] + after):
+        if block := b"".join(_line(row, payload) for row in rows if state in (None, row.state)):
             yield block
-        cursor = found[-1].id
-        size = sum(len(row.body) + len(row.result or "") for row in found)
-        n = min(max(READ_BYTES * len(found) // max(size, 1), ROWS_MIN), n * 2, ROWS_MAX)
 
 
 def _line(row: ResultRow, payload: bool) -> bytes:

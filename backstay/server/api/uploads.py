@@ -10,22 +10,21 @@ from pydantic_core import to_json
 
 from backstay.core.errors import ErrorCode, NotFound
 from backstay.handlers.gateway import is_pdf
+from backstay.run.shelf import DAY_MS, PURPOSE
 from backstay.server.api.pages import PAGE_DEFAULT, Cursor, Limit, page
 from backstay.server.auth import Reader, Writer
 from backstay.server.etags import JSON
 from backstay.server.idempotency import EffectId
-from backstay.server.openai.content import drop_blobs
 from backstay.server.problems import Problem
+from backstay.server.removal import drop_blobs
 from backstay.server.service import Service, Serving
 from backstay.server.shapes import MOMENT, PROBLEMS, PageShape
-from backstay.server.uploads import Head, Watch, receive
+from backstay.server.uploads import Head, Watch, keep, receive
 from backstay.store.files import File, NewFile
 
 router = APIRouter(prefix="/api/uploads", tags=["uploads"], responses=PROBLEMS)
 
-PURPOSE: Final = "user_data"  # as OpenAI's Files API, where they are seen too, calls what is for nothing of its own
 TYPES: Final = ("pdf", "any")
-DAY_MS: Final = 86_400_000
 _FORM: Final = {
     "type": "object",
     "required": ["file"],
@@ -74,9 +73,7 @@ async def upload(request: Request, who: Writer, service: Serving, effect: Effect
         )
     lives_ms = int(settings.file_days * DAY_MS)
     made = NewFile(f"file-{effect}", who.owner, received.filename, PURPOSE, received.bytes, lives_ms, received.blob)
-    if not await service.store.files.add(made):
-        await service.artifacts.delete(received.blob)  # sent again by someone who did not hear the answer
-    body = to_json(_object(await service.store.files.get(made.id, who.owner)))
+    body = to_json(_object(await keep(service, made)))
     return Response(body, 201, {"location": f"/api/uploads/{made.id}"}, media_type=JSON)
 
 
@@ -135,7 +132,7 @@ async def delete_upload(who: Writer, service: Serving, file_id: FileId) -> Respo
     if found is None:
         raise _missing(file_id)
     await service.store.files.delete(file_id, who.owner)
-    await drop_blobs(service.store, service.artifacts)
+    await drop_blobs(service)
     return Response(status_code=204)
 
 

@@ -8,18 +8,17 @@ from pydantic import BaseModel, Field
 
 from backstay.core.errors import NotAllowed
 from backstay.server import cursors
-from backstay.server.api.pages import PAGE_DEFAULT, Cursor, Limit, page
+from backstay.server.api.pages import PAGE_DEFAULT, Cursor, Limit, page, row_number
 from backstay.server.auth import Reader, Writer
 from backstay.server.idempotency import EffectId
 from backstay.server.service import Serving
 from backstay.server.shapes import CHANGES, PROBLEMS, PageShape, Strict
-from backstay.store.webhooks import EVENTS, LAST_ID, TEST_EVENT, Change, Delivery, Webhook
+from backstay.store.webhooks import EVENTS, TEST_EVENT, Change, Delivery, Webhook
 
 router = APIRouter(prefix="/api/webhooks", tags=["webhooks"], responses=PROBLEMS)
 
 # Its secret is in the answer: nobody on the way keeps it.
 UNKEPT: Final = {"cache-control": "no-store"}
-_DIGITS_MAX: Final = 18
 
 EventName = Literal[
     "batch.completed",
@@ -184,7 +183,7 @@ async def list_deliveries(
 async def resend_delivery(who: Writer, service: Serving, webhook_id: WebhookId, delivery_id: DeliveryId) -> Response:
     """Tells it again under its old event id, so that a receiver that has it knows it; tries start afresh."""
     await _enabled(service, webhook_id, who.owner)
-    number = int(delivery_id) if _is_number(delivery_id) else LAST_ID
+    number = row_number(delivery_id, "delivery")
     return JSONResponse(delivery_object(await service.store.webhooks.resend(webhook_id, who.owner, number)), 202)
 
 
@@ -200,10 +199,6 @@ async def _enabled(service: Serving, webhook_id: str, owner: str) -> Webhook:
     if webhook.disabled_at is not None:
         raise NotAllowed(f"webhook {webhook_id} is disabled", hint="enable it first: PATCH it with enabled: true")
     return webhook
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX
 
 
 def webhook_object(webhook: Webhook) -> dict[str, Any]:

@@ -9,12 +9,12 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from backstay.server.auth import Reader, Writer, allowed
 from backstay.server.idempotency import EffectId
 from backstay.server.openai.adoption import adopt
-from backstay.server.openai.content import result_lines
-from backstay.server.openai.mover import stop_job
+from backstay.server.openai.content import content, result_lines
 from backstay.server.openai.orders import BatchOrder, read_order
 from backstay.server.openai.shapes import batch_object, page
 from backstay.server.problems import Problem
 from backstay.server.service import Service, Serving, service_of
+from backstay.server.stopping import stop_job
 from backstay.store.batches import NewBatch
 from backstay.store.keys import Role
 
@@ -47,7 +47,8 @@ async def create(request: Request, service: Serving, who: Writer, effect: Effect
         metadata=None if order.metadata is None else json.dumps(order.metadata, sort_keys=True),
         output_seconds=None if expires is None else expires.seconds,
     )
-    made, is_new = await service.store.batches.create(new, REPLAY_MS if _is_sent_again(request) else None)
+    replay = service.options.replays and _is_sent_again(request)
+    made, is_new = await service.store.batches.create(new, REPLAY_MS if replay else None)
     service.wake_mover()
     headers = {} if is_new else {"x-backstay-replayed": "1"}
     return JSONResponse(batch_object(await service.store.batches.get(made, who.owner)), headers=headers)
@@ -86,7 +87,7 @@ async def cancel(batch_id: str, service: Serving, who: Writer) -> Response:
         raise Problem(409, f"Cannot cancel a batch with status '{batch.status}'.", headers={"x-should-retry": "false"})
     if await service.store.batches.cancel(batch_id, who.owner):
         if batch.job_id is not None:
-            await stop_job(service.store, batch.job_id, who.owner)
+            await stop_job(service, batch.job_id, who.owner)
         service.wake_mover()
     return JSONResponse(batch_object(await service.store.batches.get(batch_id, who.owner)))
 
@@ -105,6 +106,10 @@ async def errors(batch_id: str, service: Serving, who: Reader) -> Response:
 
 async def _part(service: Service, batch_id: str, owner: str, ok: bool) -> Response:
     batch = await service.store.batches.get(batch_id, owner)
+    file_id = batch.output_file_id if ok else batch.error_file_id
+    file = await service.store.files.find(file_id, owner) if file_id else None
+    if file is not None:
+        return StreamingResponse(content(service, file), media_type=NDJSON)
     if batch.job_id is None:
         return Response(b"", media_type=NDJSON)
     lines = result_lines(service.store, batch.job_id, ok=ok, copies=bool(batch.adopted))

@@ -4,9 +4,8 @@ import json
 from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
-from backstay.artifacts import Artifacts
 from backstay.llm.envelope import unseal
-from backstay.run.result_line import Ended, ended_of, lines_of
+from backstay.run.result_line import CANCELLED, Ended, ended_of, lines_of
 from backstay.server.service import Service
 from backstay.store.batches import EndedRow
 from backstay.store.files import INPUT, OUTPUT, File
@@ -14,7 +13,9 @@ from backstay.store.result_views import Copy
 from backstay.store.store import Store
 
 BATCH_EXPIRED: Final = "batch_expired"
+BUDGET_EXCEEDED: Final = "budget_exceeded"
 EXPIRED_WORDS: Final = "This request could not be executed before the completion window expired."
+BUDGET_WORDS: Final = "This request did not fit under the budget of the batch."
 
 
 async def content(service: Service, file: File, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
@@ -30,16 +31,21 @@ async def content(service: Service, file: File, start: int = 0, end: int | None 
             yield chunk
 
 
-async def result_lines(store: Store, job_id: int, *, ok: bool, copies: bool) -> AsyncIterator[bytes]:
+async def result_lines(
+    store: Store, job_id: int, *, ok: bool, copies: bool, out_of_money: bool = False
+) -> AsyncIterator[bytes]:
     """What has ended so far, in the Batch output format: what succeeded, or what did not. A run's items may answer for
-    `copies` under other names as well."""
+    `copies` under other names as well; what was cancelled may have been so because it was `out_of_money`."""
     async for rows in store.batches.results(job_id, ok):
         names = await store.views.copies_of([ended.row.id for ended in rows]) if copies else {}
-        yield b"".join(lines_of(job_id, _ended(ended, names.get(ended.row.id, ()))) for ended in rows)
+        lines = (_ended(ended, names.get(ended.row.id, ()), out_of_money) for ended in rows)
+        yield b"".join(lines_of(job_id, line) for line in lines)
 
 
-def _ended(ended: EndedRow, copies: Sequence[Copy]) -> Ended:
+def _ended(ended: EndedRow, copies: Sequence[Copy], out_of_money: bool) -> Ended:
     line = ended_of(ended.row, copies)
+    if out_of_money and line.code == CANCELLED:
+        return line._replace(code=BUDGET_EXCEEDED, message=BUDGET_WORDS)
     return line._replace(response=None, code=BATCH_EXPIRED, message=EXPIRED_WORDS) if ended.expired else line
 
 
@@ -52,12 +58,3 @@ async def request_lines(store: Store, job_id: int) -> AsyncIterator[bytes]:
 def _request_line(stored: str) -> str:
     custom_id, url, body = unseal(stored)
     return f'{{"custom_id":{json.dumps(custom_id)},"method":"POST","url":{json.dumps(url)},"body":{body}}}\n'
-
-
-async def drop_blobs(store: Store, artifacts: Artifacts) -> int:
-    """Deletes the bytes that nobody may read any more; how many files that were."""
-    idle = await store.files.idle_blobs()
-    for file_id, blob in idle:
-        await artifacts.delete(blob)
-        await store.files.forget_blob(file_id)
-    return len(idle)

@@ -11,12 +11,13 @@ from backstay.llm.lines import Refused
 from backstay.server.auth import Reader, Writer
 from backstay.server.form import Head
 from backstay.server.idempotency import EffectId
-from backstay.server.openai.content import content, drop_blobs
+from backstay.server.openai.content import content
 from backstay.server.openai.shapes import file_object, page
 from backstay.server.openai.survey import Repeats, Survey
 from backstay.server.problems import Problem
+from backstay.server.removal import drop_blobs
 from backstay.server.service import Service, Serving
-from backstay.server.uploads import Received, Watch, receive
+from backstay.server.uploads import Received, Watch, keep, receive
 from backstay.store.files import File, NewFile
 
 router = APIRouter(tags=["OpenAI files"])
@@ -66,9 +67,7 @@ async def upload(request: Request, service: Serving, who: Writer, effect: Effect
         blob=received.blob,
         survey=survey,
     )
-    if not await service.store.files.add(made):
-        await service.artifacts.delete(received.blob)  # sent again by someone who did not hear the answer
-    return JSONResponse(file_object(await service.store.files.get(made.id, who.owner)))
+    return JSONResponse(file_object(await keep(service, made)))
 
 
 class Looking:
@@ -186,7 +185,7 @@ async def show_file(file_id: str, service: Serving, who: Reader) -> Response:
 @router.delete("/files/{file_id}")
 async def delete_file(file_id: str, service: Serving, who: Writer) -> Response:
     await service.store.files.delete(file_id, who.owner)
-    await drop_blobs(service.store, service.artifacts)
+    await drop_blobs(service)
     return JSONResponse({"id": file_id, "object": "file", "deleted": True})
 
 

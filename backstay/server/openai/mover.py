@@ -2,22 +2,21 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Final
 
 from backstay.clock import Tasks, wait_for_event
 from backstay.core.errors import BackstayError, NotAllowed, NotFound
 from backstay.core.events import Event, JobEnded, Trouble
-from backstay.core.states import StopReason
 from backstay.run.lanes import Lanes
 from backstay.server.openai import validation
-from backstay.server.openai.content import drop_blobs
 from backstay.server.openai.results import Results
 from backstay.server.openai.sending import Sending, Stopped, announce
 from backstay.server.openai.survey import Fault
+from backstay.server.removal import drop_blobs
 from backstay.server.service import Service
+from backstay.server.stopping import stop_job
 from backstay.store.batches import Batch
-from backstay.store.store import Store
 
 MOVERS: Final = 4  # so that one large batch is not in the way of others
 LEASE_MS: Final = 30_000
@@ -72,7 +71,7 @@ class Mover:
     async def _clean(self) -> None:
         while True:
             try:
-                await drop_blobs(self._service.store, self._service.artifacts)
+                await drop_blobs(self._service)
             except BackstayError as error:
                 self._tell(error)
             await self._service.main.clock.sleep(CLEAN_SECONDS)
@@ -120,18 +119,11 @@ class Mover:
                 return 0
 
     async def _validate(self, batch: Batch) -> int | None:
-        file = await self._service.store.files.find(batch.input_file_id, batch.owner)
-        if file is None:
-            faults = validation.missing_file(batch.input_file_id)
-        elif file.purpose != "batch":
-            faults = validation.wrong_purpose(file)
+        faults, survey = await validation.looked(self._service, batch)
+        if faults:
+            await self._batches.fail(batch.id, validation.told(faults))
         else:
-            survey = await validation.surveyed(self._service, file)
-            faults = await validation.faults_of(self._service, batch, survey)
-            if not faults:
-                await self._batches.begin(batch.id, survey["requests"], next(iter(survey["models"]), None))
-                return None
-        await self._batches.fail(batch.id, validation.told(faults))
+            await self._batches.begin(batch.id, survey["requests"], next(iter(survey["models"]), None))
         return None
 
     async def _further(self, batch: Batch) -> int | None:
@@ -146,12 +138,28 @@ class Mover:
                 return None if fresh.status != batch.status or fresh.job_ended else LATER_MS
             except NotFound:
                 await self._fail_unsent(batch)
+            except validation.Unbounded as unbounded:  # the budget was set after the batch began
+                await self._fail_begun(batch, unbounded.fault)
             return None
         if batch.now >= batch.expires_at and not batch.adopted:
             while (await self._service.store.expire()).more:
                 pass
             return LATER_MS
+        if not batch.adopted and await self._out_of_money(batch):
+            await self._stop(batch)
+            return None if (await self._batches.get(batch.id, batch.owner)).job_ended else LATER_MS
         return 0
+
+    async def _out_of_money(self, batch: Batch) -> bool:
+        """Whether its next request does not fit under its ceiling, and nothing that is under way will make room."""
+        assert batch.job_id is not None
+        return (await self._service.store.views.job(batch.job_id, batch.owner)).held_by_budget
+
+    async def _fail_begun(self, batch: Batch, fault: Fault) -> None:
+        await self._batches.fail(batch.id, validation.told([fault]))
+        job_id = batch.job_id or await self._service.store.views.job_of_key(batch.owner, Sending.key(batch.id))
+        if job_id is not None:
+            await stop_job(self._service, job_id, batch.owner)
 
     async def _fail_unsent(self, batch: Batch) -> None:
         message = f"The bytes of file {batch.input_file_id} are gone."
@@ -159,30 +167,36 @@ class Mover:
         await self._batches.fail(batch.id, validation.told([fault]))
 
     async def _cancel(self, batch: Batch) -> int | None:
-        views = self._service.store.views
         if batch.job_id is None:
-            job_id = await views.job_of_key(batch.owner, Sending.key(batch.id))
-            if job_id is None:
-                await self._batches.end(batch, "cancelled", None, None)
-            else:
-                await self._batches.attach(batch.id, job_id)
-            return None
+            return await self._cancel_unsent(batch)
         if batch.job_ended:
             return await self._finish(batch)
-        await stop_job(self._service.store, batch.job_id, batch.owner)
-        while (await self._service.store.end_stopped(batch.job_id, StopReason.CANCEL)).more:
-            pass
+        await self._stop(batch)
         return None if (await self._batches.get(batch.id, batch.owner)).job_ended else LATER_MS
+
+    async def _stop(self, batch: Batch) -> None:
+        assert batch.job_id is not None
+        await stop_job(self._service, batch.job_id, batch.owner)
+        job = self._service.client(batch.owner).job(batch.job_id)
+        while await job.end_some():
+            pass
+
+    async def _cancel_unsent(self, batch: Batch) -> int | None:
+        """Nobody knows of a job. The requests that there would have been are told as cancelled, if they were valid."""
+        job_id = await self._service.store.views.job_of_key(batch.owner, Sending.key(batch.id))
+        if job_id is not None:
+            await self._batches.attach(batch.id, job_id)
+            return None
+        if not batch.requests:
+            faults, survey = await validation.looked(self._service, batch)
+            if not faults and survey["requests"]:
+                await self._batches.count(batch.id, survey["requests"], next(iter(survey["models"]), None))
+                return None
+        return await self._finish(batch)
 
     async def _finish(self, batch: Batch) -> int | None:
         await Results(self._service, batch).write()
         return None
-
-
-async def stop_job(store: Store, job_id: int, owner: str) -> None:
-    """Its job takes no more work from now on; its items end by and by."""
-    with suppress(NotAllowed, NotFound):  # it was cancelled before, or has just ended by itself
-        await store.cancel(job_id, owner)
 
 
 @asynccontextmanager

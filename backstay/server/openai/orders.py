@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, Literal
 from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from backstay.server.lines import whole_bytes
 from backstay.server.problems import Problem
 
 ENDPOINTS: Final = (
@@ -68,13 +69,8 @@ class BatchOrder(BaseModel):
 
 
 async def read_order(request: Request) -> BatchOrder:
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > BODY_BYTES_MAX:
-            raise Problem(413, f"the body has more than {BODY_BYTES_MAX} bytes", headers={"connection": "close"})
     try:
-        value = json.loads(body)
+        value = json.loads(await whole_bytes(request, BODY_BYTES_MAX))
     except (ValueError, RecursionError):
         raise Problem(400, "We could not parse the JSON body of your request", label="invalid_json") from None
     if not isinstance(value, dict):

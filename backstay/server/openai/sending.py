@@ -6,18 +6,15 @@ from typing import Final
 from backstay.client import Client, Options, Weighed
 from backstay.core.errors import UsageError
 from backstay.llm.endpoint import Endpoint
-from backstay.llm.envelope import Request, seal
-from backstay.llm.formats import Reading
-from backstay.llm.lines import text_of
-from backstay.run.order import JOB_SECONDS, Order
-from backstay.run.weights import Scales
-from backstay.server.openai.content import content
-from backstay.server.openai.survey import Lines, RequestLines
+from backstay.llm.envelope import seal
+from backstay.run.order import JOB_SECONDS
+from backstay.server.openai.reading import requests_of
+from backstay.server.openai.validation import Unbounded, scales_of
 from backstay.server.service import Service
 from backstay.store.batches import Batch
 
 DEADLINE_SECONDS_MIN: Final = 0.001
-BREATH_ITEMS: Final = 200  # after so many, others have their turn
+ATTACH_ITEMS: Final = 200  # after so many it is looked whether the batch is wanted yet
 
 
 class Stopped(Exception):
@@ -75,23 +72,13 @@ class Sending:
             raise Stopped
 
     async def _items(self) -> AsyncIterator[Weighed]:
-        order = Order(self._upstream, "-", budget_micros=self._service.options.budget_micros)
-        scales, count = Scales.of(order), 0
-        async for request, fields in self._requests():
-            yield Weighed(seal(request), *scales.weigh(request, fields))
+        scales, count = scales_of(self._service.options), 0
+        async for line, parsed in requests_of(self._service, self._batch):
+            try:
+                weight = scales.weigh(parsed.request, parsed.fields)
+            except UsageError:
+                raise Unbounded(line) from None
+            yield Weighed(seal(parsed.request), *weight)
             count += 1
-            if count % BREATH_ITEMS == 0:
+            if count % ATTACH_ITEMS == 0:
                 await self._attach()
-                await self._service.main.clock.sleep(0)
-
-    async def _requests(self) -> "AsyncIterator[tuple[Request, dict[str, object]]]":
-        file = await self._service.store.files.get(self._batch.input_file_id, self._batch.owner)
-        parse, lines = RequestLines(Reading()), Lines()
-        async for piece in content(self._service, file):
-            for line in lines.feed(piece):
-                if text := text_of(line):
-                    parsed = parse(0, text)
-                    yield parsed.request, parsed.fields
-        if text := text_of(lines.end()):
-            parsed = parse(0, text)
-            yield parsed.request, parsed.fields

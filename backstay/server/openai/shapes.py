@@ -60,7 +60,8 @@ def page(objects: Sequence[dict[str, Any]], has_more: bool) -> dict[str, Any]:
 def _counts(batch: Batch) -> dict[str, int]:
     """While the requests are still coming in, the job has fewer than the batch will."""
     total = 0 if batch.status == "validating" else max(batch.requests, batch.total or 0)
-    return {"total": total, "completed": batch.succeeded or 0, "failed": batch.failed or 0}
+    left = (batch.cancelled or 0) if batch.status == "completed" else 0  # there was no money for them
+    return {"total": total, "completed": batch.succeeded or 0, "failed": (batch.failed or 0) + left}
 
 
 def _usage(batch: Batch) -> dict[str, Any] | None:

@@ -5,15 +5,65 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any, Final
 
+from backstay.core.errors import UsageError
 from backstay.llm.lines import Refused
+from backstay.run.order import Order
+from backstay.run.weights import Scales
 from backstay.server.openai.content import content
 from backstay.server.openai.models import upstream_models
+from backstay.server.openai.reading import requests_of
 from backstay.server.openai.survey import FAULTS_MAX, Fault, Survey
 from backstay.server.service import Options, Service
 from backstay.store.batches import Batch
 from backstay.store.files import File
 
 STRICT_LINES_MAX: Final = 50_000
+UNBOUNDED_WORDS: Final = (
+    "What this request can cost at most is not known, so the budget of the batch cannot be kept. "
+    "It must name a model with a known price and set a bound on its reply."
+)
+
+
+class Unbounded(Exception):
+    """Nothing bounds what the request on a line can cost, but there is a budget."""
+
+    def __init__(self, line: int) -> None:
+        super().__init__(f"line {line} can cost anything")
+        self.fault = Fault("unbounded_cost", line, UNBOUNDED_WORDS, "body")
+
+
+async def looked(service: Service, batch: Batch) -> tuple[list[Fault], dict[str, Any]]:
+    """All that is wrong with a batch's file, and what is in it."""
+    file = await service.store.files.find(batch.input_file_id, batch.owner)
+    if file is None:
+        return missing_file(batch.input_file_id), {}
+    if file.purpose != "batch":
+        return wrong_purpose(file), {}
+    survey = await surveyed(service, file)
+    faults = await faults_of(service, batch, survey)
+    if not faults and service.options.budget_micros is not None:
+        faults = await _unbounded(service, batch)
+    return faults, survey
+
+
+def scales_of(options: Options) -> Scales:
+    """What weighs the requests of batches."""
+    assert options.upstream is not None
+    bounds = (options.budget_micros, options.output_tokens_default)
+    return Scales.of(Order(options.upstream, "-", budget_micros=bounds[0], output_tokens_default=bounds[1]))
+
+
+async def _unbounded(service: Service, batch: Batch) -> list[Fault]:
+    """The requests that could cost anything; with a budget there may be none."""
+    scales, found, count = scales_of(service.options), list[Fault](), 0
+    async for line, parsed in requests_of(service, batch):
+        try:
+            scales.weigh(parsed.request, parsed.fields)
+        except UsageError:
+            count += 1
+            if count <= FAULTS_MAX:
+                found.append(Unbounded(line).fault)
+    return _shown(found, count)
 
 
 async def surveyed(service: Service, file: File) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 from backstay.core.errors import HandlerError, NotAllowed, UsageError
 from backstay.server.auth import Reader, Writer
 from backstay.server.idempotency import EffectId
+from backstay.server.openai.shapes import page
 from backstay.server.problems import Problem
 from backstay.server.service import Service, Serving
 from backstay.store.webhooks import EVENTS, Change, Webhook
@@ -66,9 +67,7 @@ async def list_endpoints(
     limit: Annotated[int, Query(ge=1, le=LIST_MAX)] = 20,
 ) -> Response:
     found = [one for one in await service.store.webhooks.of(who.owner) if after is None or one.id > after]
-    shown = [endpoint_object(service, one) for one in found[:limit]]
-    ends = {"first_id": shown[0]["id"], "last_id": shown[-1]["id"]} if shown else {"first_id": None, "last_id": None}
-    return JSONResponse({"object": "list", "data": shown, "has_more": len(found) > limit, **ends})
+    return JSONResponse(page([endpoint_object(service, one) for one in found[:limit]], len(found) > limit))
 
 
 @router.get("/webhook_endpoints/{endpoint_id}")

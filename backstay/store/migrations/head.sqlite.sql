@@ -192,7 +192,7 @@ CREATE TABLE files (
 	survey TEXT, 
 	PRIMARY KEY (id)
 );
-CREATE INDEX ix_files_owner ON files (owner, created_at, id);
+CREATE INDEX ix_files_owner ON files (owner, created_at, id) WHERE deleted_at IS NULL;
 CREATE INDEX ix_files_expiry ON files (expires_at) WHERE expires_at IS NOT NULL AND blob IS NOT NULL;
 CREATE TABLE batches (
 	id TEXT NOT NULL, 
@@ -306,7 +306,7 @@ SELECT NEW.owner, 'job', CAST(NEW.id AS text), 'job.' || NEW.state, '{}', coales
 WHERE EXISTS (SELECT 1 FROM webhooks WHERE owner = NEW.owner AND disabled_at IS NULL AND deleted_at IS NULL); END;
 CREATE TRIGGER tell_batch AFTER UPDATE OF status ON batches
 WHEN NEW.status IN ('completed', 'failed', 'expired', 'cancelled')
-AND OLD.status NOT IN ('completed', 'failed', 'expired', 'cancelled') BEGIN INSERT INTO outbox (owner, aggregate_type, aggregate_id, message_type, payload, created_at)
+AND OLD.status NOT IN ('completed', 'failed', 'expired', 'cancelled') AND NEW.adopted < 2 BEGIN INSERT INTO outbox (owner, aggregate_type, aggregate_id, message_type, payload, created_at)
 SELECT NEW.owner, 'batch', NEW.id, 'batch.' || NEW.status, '{}', coalesce(NEW.completed_at, NEW.failed_at,
 NEW.expired_at, NEW.cancelled_at, NEW.created_at)
 WHERE EXISTS (SELECT 1 FROM webhooks WHERE owner = NEW.owner AND disabled_at IS NULL AND deleted_at IS NULL); END;

@@ -21,17 +21,6 @@ WHERE owner = :owner AND created_at > {now} - CAST(:age_ms AS bigint) AND input_
   AND coalesce(output_seconds, 0) = coalesce(CAST(:output_seconds AS bigint), 0)
 ORDER BY created_at DESC, id LIMIT 1;
 
--- name: batch
-SELECT batches.id, batches.owner, batches.job_id, batches.status, batches.endpoint, batches.input_file_id,
-    batches.completion_window, batches.metadata, batches.model, batches.errors, batches.output_file_id,
-    batches.error_file_id, batches.created_at, batches.expires_at, batches.output_seconds, batches.in_progress_at,
-    batches.finalizing_at, batches.completed_at, batches.failed_at, batches.expired_at, batches.cancelling_at,
-    batches.cancelled_at, batches.requests, batches.adopted, {now} AS now,
-    jobs.state AS job_state, jobs.sealed, jobs.total, jobs.succeeded, jobs.failed + jobs.skipped AS failed, jobs.cancelled,
-    jobs.input_tokens, jobs.output_tokens
-FROM batches LEFT JOIN jobs ON jobs.id = batches.job_id
-WHERE batches.id = :id AND batches.owner = :owner;
-
 -- name: batch_place
 SELECT created_at, id FROM batches WHERE id = :id AND owner = :owner;
 
@@ -49,14 +38,15 @@ WHERE batches.owner = :owner AND (batches.created_at, batches.id) < (:created_at
 ORDER BY batches.created_at DESC, batches.id DESC LIMIT :n;
 
 -- name: claim_batch
--- One that can be moved on, for a while. Those whose job is at work cannot, unless their time is over.
+-- One that can be moved on, for a while. Those whose job is at work cannot, unless their time is over or their money.
 UPDATE batches SET leased_until = {now} + CAST(:lease_ms AS bigint)
 WHERE id = (
     SELECT id FROM batches
     WHERE status IN ('validating', 'in_progress', 'finalizing', 'cancelling') AND leased_until <= {now}
       AND (status <> 'in_progress' OR (adopted = 0 AND (job_id IS NULL OR expires_at <= {now})) OR NOT EXISTS (
           SELECT 1 FROM jobs WHERE jobs.id = batches.job_id AND jobs.state IN ('queued', 'running', 'paused')
-            AND (jobs.sealed = 1 OR batches.adopted = 1)))
+            AND (jobs.sealed = 1 OR batches.adopted > 0)
+            AND (jobs.short = 0 OR jobs.reserved_micros > 0 OR jobs.state = 'paused' OR batches.adopted > 0)))
     ORDER BY leased_until LIMIT 1 {skip_locked})
   AND leased_until <= {now}
 RETURNING id, owner;
@@ -73,6 +63,10 @@ UPDATE batches SET leased_until = {now} + CAST(:delay_ms AS bigint) WHERE id = :
 UPDATE batches SET status = 'in_progress', in_progress_at = {now}, requests = :requests, model = :model
 WHERE id = :id AND status = 'validating'
 RETURNING id;
+
+-- name: count_requests
+-- Of a batch that was cancelled before it began.
+UPDATE batches SET requests = :requests, model = :model WHERE id = :id AND status = 'cancelling' AND requests = 0;
 
 -- name: fail_batch
 UPDATE batches SET status = 'failed', failed_at = {now}, errors = :errors, leased_until = 0
@@ -103,7 +97,7 @@ RETURNING id;
 
 -- name: any_expired
 -- Whether the deadline ended any item of a job. A call is given up a moment before it, and clocks differ a little.
-SELECT 1 FROM items WHERE id >= :first AND id < :after AND state = 'failed' AND timed_out_at >= deadline_at - 5000 LIMIT 1;
+SELECT 1 FROM items WHERE job_id = :job_id AND state = 'failed' AND timed_out_at >= deadline_at - 5000 LIMIT 1;
 
 -- name: batch_output
 -- As results_page, of those that succeeded.
@@ -141,14 +135,20 @@ FROM (SELECT id, created_at, deadline_at, timeout_at, label, handler, idempotenc
 ORDER BY page.id;
 
 -- name: adopt
+-- What had ended before is marked, so that nobody is told of it as if it were new.
 INSERT INTO batches (id, owner, job_id, status, endpoint, input_file_id, completion_window, model, created_at, expires_at,
                      in_progress_at, adopted)
 SELECT batch.id, CAST(:owner AS text), batch.job_id, 'in_progress', batch.endpoint, batch.file_id, batch.span, batch.model,
-    batch.created_at, batch.ends_at, batch.created_at, 1
+    batch.created_at, batch.ends_at, batch.created_at,
+    CASE WHEN EXISTS (SELECT 1 FROM jobs WHERE jobs.id = batch.job_id AND jobs.state IN ('completed', 'failed', 'cancelled'))
+         THEN 2 ELSE 1 END
 FROM {batch(id text, job_id bigint, file_id text, endpoint text, span text, model text, created_at bigint, ends_at bigint)}
 WHERE true
 ON CONFLICT (job_id) DO NOTHING
 RETURNING job_id;
 
 -- name: models_seen
-SELECT DISTINCT model FROM batches WHERE owner = :owner AND model IS NOT NULL ORDER BY model LIMIT :n;
+-- What an owner's last batches asked for.
+SELECT DISTINCT model
+FROM (SELECT model FROM batches WHERE owner = :owner ORDER BY created_at DESC, id DESC LIMIT :looked) AS mine
+WHERE model IS NOT NULL ORDER BY model LIMIT :n;

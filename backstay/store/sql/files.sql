@@ -12,6 +12,11 @@ RETURNING id;
 SELECT id, owner, filename, purpose, bytes, created_at, expires_at, blob, job_id, part, survey
 FROM files WHERE id = :id AND owner = :owner AND deleted_at IS NULL AND (expires_at IS NULL OR expires_at > {now});
 
+-- name: file_source
+-- What a batch reads, even if its owner has deleted it meanwhile.
+SELECT id, owner, filename, purpose, bytes, created_at, expires_at, blob, job_id, part, NULL AS survey
+FROM files WHERE id = :id AND owner = :owner AND (blob IS NOT NULL OR job_id IS NOT NULL);
+
 -- name: file_place
 -- Where a page goes on, even if the file itself is gone by now.
 SELECT created_at, id FROM files WHERE id = :id AND owner = :owner;
@@ -41,8 +46,8 @@ RETURNING id;
 SELECT id, blob FROM files
 WHERE expires_at <= {now} AND blob IS NOT NULL AND NOT EXISTS (
     SELECT 1 FROM batches LEFT JOIN jobs ON jobs.id = batches.job_id
-    WHERE batches.status IN ('validating', 'in_progress') AND batches.input_file_id = files.id
-      AND coalesce(jobs.sealed, 0) = 0)
+    WHERE batches.status IN ('validating', 'in_progress', 'finalizing', 'cancelling') AND batches.input_file_id = files.id
+      AND (coalesce(jobs.sealed, 0) = 0 OR coalesce(jobs.total, 0) < batches.requests))
 ORDER BY expires_at LIMIT :n;
 
 -- name: forget_blob

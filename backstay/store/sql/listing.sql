@@ -18,12 +18,13 @@ FROM (SELECT id FROM jobs WHERE owner = :owner AND id < :before ORDER BY id DESC
 SELECT total, processing, succeeded, failed, skipped, cancelled FROM jobs WHERE id = :job_id AND owner = :owner;
 
 -- name: items_page
--- A job's next items. Ids are dense, so the span bounds what is looked at.
+-- A job's next items. Ids are dense, so the span bounds what is looked at. The values are hidden from the planner in
+-- subqueries: it would plan anew for each of them in a large table, at the price of the page itself, for the same plan.
 SELECT id, fence, handler, state, attempt_count, repeats, progress, error_code, created_at, queued_at, last_attempt_at,
     finished_at, timed_out_at, deadline_at, due_at, provider_task_id
-FROM items WHERE id > :cursor AND id <= :upto
-  AND state = coalesce(CAST(:state AS text), state)
-  AND coalesce(error_code, '') = coalesce(CAST(:error_code AS text), error_code, '')
+FROM items WHERE id > (SELECT CAST(:cursor AS bigint)) AND id <= (SELECT CAST(:upto AS bigint))
+  AND state = coalesce((SELECT CAST(:state AS text)), state)
+  AND coalesce(error_code, '') = coalesce((SELECT CAST(:error_code AS text)), error_code, '')
 ORDER BY id LIMIT :n;
 
 -- name: failed_page

@@ -40,7 +40,7 @@ DELETE FROM events WHERE subject {in picked};
 -- name: purge_batch
 -- The batch that a job was, and the files to go with it: the file of requests may serve another, unless it stands for the job.
 DELETE FROM batches WHERE job_id = :job_id
-RETURNING output_file_id, error_file_id, CASE WHEN adopted = 1 THEN input_file_id END AS input_file_id;
+RETURNING output_file_id, error_file_id, CASE WHEN adopted > 0 THEN input_file_id END AS input_file_id;
 
 -- name: purge_files
 -- Gone for their owner; their bytes go as those of any deleted file.

@@ -72,12 +72,18 @@ class Desk:
 
 @asynccontextmanager
 async def opened(
-    url: str, data: Path, faults: Faults | None = None, owner: str | None = None, **options: Any
+    url: str,
+    data: Path,
+    faults: Faults | None = None,
+    owner: str | None = None,
+    price: tuple[int, ...] | None = None,
+    settings: dict[str, Any] | None = None,
+    **options: Any,
 ) -> AsyncIterator[Desk]:
     practice = Practice(faults or Faults())
     async with practice.serving() as base_url:
-        given = Options(**{"upstream": Endpoint(base_url), "concurrency": 20, **options})
-        async with rigged(url, data, Backstay(url, owner=owner), given) as rig:
+        given = Options(**{"upstream": Endpoint(base_url, price=price), "concurrency": 20, **options})
+        async with rigged(url, data, Backstay(url, owner=owner), given, **(settings or {})) as rig:
             desk = Desk(rig, practice, base_url)
             try:
                 yield desk

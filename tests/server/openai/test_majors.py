@@ -47,8 +47,15 @@ async def test_an_unmodified_client_does_all_it_does_with_openai(sqlite_desk: De
         "listed": True,
         "files": 8,
         "models": True,
-        "conflict": ["ConflictError", 409, None, None, True],
-        "missing": ["NotFoundError", 404, None, None, True],
-        "wrong": ["BadRequestError", 400, "invalid_value", "endpoint", True],
+        "conflict": ["ConflictError", 409, None, None, True, False],
+        "missing": ["NotFoundError", 404, None, None, True, False],
+        "wrong": ["BadRequestError", 400, "invalid_value", "endpoint", True, False],
+        "failed": [
+            ["invalid_json_line", 2, None],
+            ["invalid_url", 3, "url"],
+            ["duplicate_custom_id", 4, "custom_id"],
+        ],
+        "partly": ["completed", "request-1", 400, None],
+        "more": [True, False],
         "deleted": True,
     }

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from backstay.core.errors import BackstayError
-from backstay.server.openai import mover, sending
-from backstay.server.openai.content import content, drop_blobs
+from backstay.server.openai import mover, reading
+from backstay.server.openai.content import content
+from backstay.server.removal import drop_blobs
 from backstay.server.service import Service
 from backstay.store.batches import NewBatch
 from backstay.store.files import File
@@ -51,7 +52,7 @@ async def test_a_submission_that_broke_off_goes_on_where_it_was(
                 raise BackstayError("the disk went away")
             yield chunk[half:]
 
-    monkeypatch.setattr(sending, "content", torn)
+    monkeypatch.setattr(reading, "content", torn)
     monkeypatch.setattr(mover, "TROUBLE_MS", 10)
     async with opened(database_url, tmp_path / "data", works=False) as desk:
         store = desk.rig.service.store
@@ -108,13 +109,13 @@ async def test_a_deleted_input_is_kept_until_its_requests_are_in(
         async for chunk in content(service, file):
             yield chunk
 
-    monkeypatch.setattr(sending, "content", slow)
+    monkeypatch.setattr(reading, "content", slow)
     desk = sqlite_desk
     batch = await desk.until(await desk.create(requests(3)), "in_progress")
     await desk.client().files.delete(batch.input_file_id)
     going_on.set()
     done = await desk.until(batch)
     assert done.status == "completed"
-    assert await drop_blobs(desk.rig.service.store, desk.rig.service.artifacts) == 1
+    assert await drop_blobs(desk.rig.service) == 1
     assert await desk.rig.service.artifacts.size("files") is None
     assert len(await desk.lines(done.output_file_id)) == 3

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from openai import NotFoundError
 
 from backstay.app import Backstay
 from backstay.llm.endpoint import Endpoint
@@ -24,7 +25,7 @@ class Unseen:
     def end(self, *_: object) -> None: ...
 
 
-async def _run(url: str, base_url: str, content: bytes, folder: Path, owner: str, dedupe: bool = False) -> list[str]:
+async def run_of(url: str, base_url: str, content: bytes, folder: Path, owner: str, dedupe: bool = False) -> list[str]:
     """As `backstay run` does it; gives the lines of its results."""
     file, out = folder / "requests.jsonl", folder / "out.jsonl"
     file.write_bytes(content)
@@ -46,7 +47,7 @@ async def test_a_run_is_listed_and_read_like_a_batch(
     content = "\n".join(
         [line("a"), line("b", messages="none"), line("c", messages=[]), line("d", messages=[])]
     ).encode()
-    ran = await _run(database_url, desk.base_url, content, tmp_path, "ada", dedupe)
+    ran = await run_of(database_url, desk.base_url, content, tmp_path, "ada", dedupe)
     client = desk.client()
     [listed] = [batch async for batch in client.batches.list()]
     done = await desk.until(listed)
@@ -65,7 +66,7 @@ async def test_a_run_is_listed_and_read_like_a_batch(
 
 async def test_a_runs_requests_can_be_a_batch_again(sqlite_desk: Desk, sqlite_file_url: str, tmp_path: Path) -> None:
     desk = sqlite_desk
-    await _run(sqlite_file_url, desk.base_url, requests(3), tmp_path, "ada")
+    await run_of(sqlite_file_url, desk.base_url, requests(3), tmp_path, "ada")
     [listed] = [batch async for batch in desk.client().batches.list()]
     again = await desk.client().batches.create(
         input_file_id=listed.input_file_id, endpoint=CHAT, completion_window="24h"
@@ -107,3 +108,14 @@ async def test_handlers_of_an_application_are_no_batches(sqlite_file_url: str, t
 
         await made.submit("echo", [1, 2], idempotency_key="x")
         assert [batch async for batch in desk.client().batches.list()] == []
+
+
+async def test_the_batch_of_a_deleted_job_is_gone_at_once_with_its_files(desk: Desk) -> None:
+    batch = await desk.done(requests(2))
+    client, store = desk.client(), desk.rig.service.store
+    [job] = await store.views.jobs("ada")
+    await store.purge.disown(job.id, "ada")  # its rows are still there
+    assert [one async for one in client.batches.list()] == []
+    assert [file.id async for file in client.files.list()] == [batch.input_file_id]
+    with pytest.raises(NotFoundError):
+        await client.batches.retrieve(batch.id)

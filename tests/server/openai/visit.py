@@ -42,6 +42,15 @@ async def listed(pages: Any) -> list[Any]:
     return list(await asked(pages))
 
 
+async def pages(client: Any) -> list[Any]:
+    """The first page of the batches and the last."""
+    first = await asked(client.batches.list(limit=3))
+    last = first
+    while last.has_more:
+        last = await asked(client.batches.list(limit=3, after=last.data[-1].id))
+    return [first, last]
+
+
 async def uploads(client: Any, content: bytes) -> list[Any]:
     path = Path(tempfile.mkdtemp()) / "in.jsonl"
     path.write_bytes(content)
@@ -60,7 +69,8 @@ async def refused(ask: Any, **given: Any) -> list[Any] | None:
     try:
         await asked(ask(**given))
     except openai.APIStatusError as error:
-        return [type(error).__name__, error.status_code, error.code, error.param, bool(error.request_id)]
+        tried_again = error.response.request.headers["x-stainless-retry-count"] != "0"
+        return [type(error).__name__, error.status_code, error.code, error.param, bool(error.request_id), tried_again]
     return None
 
 
@@ -70,6 +80,24 @@ async def finished(client: Any, batch: Any) -> Any:
         await asyncio.sleep(0.05)
         batch = await asked(client.batches.retrieve(batch.id))
     return batch
+
+
+async def levels(client: Any) -> dict[str, Any]:
+    """What is wrong with a file makes the batch failed; what is wrong with one request stands in the error file."""
+    first, second = lines(2)
+    order = {"endpoint": CHAT, "completion_window": "24h"}
+    broken = "\n".join([first, "{oops", second.replace(CHAT, "/v1/embeddings"), first]).encode()
+    refused_later = "\n".join([first, second.replace('"messages": [', '"messages": [0, ')]).encode()
+    seen = {}
+    for name, content in (("failed", broken), ("partly", refused_later)):
+        file = await asked(client.files.create(file=("in.jsonl", content), purpose="batch"))
+        seen[name] = await finished(client, await asked(client.batches.create(input_file_id=file.id, **order)))
+    error = (await asked(client.files.content(seen["partly"].error_file_id))).text
+    told = json.loads(error)
+    return {
+        "failed": [[one.code, one.line, one.param] for one in seen["failed"].errors.data],
+        "partly": [seen["partly"].status, told["custom_id"], told["response"]["status_code"], told["error"]],
+    }
 
 
 async def visit(kind: str, url: str, key: str) -> dict[str, Any]:
@@ -96,6 +124,8 @@ async def visit(kind: str, url: str, key: str) -> dict[str, Any]:
         "conflict": await refused(client.batches.cancel, batch_id=done[0].id),
         "missing": await refused(client.batches.retrieve, batch_id="batch_none"),
         "wrong": await refused(client.batches.create, input_file_id="x", **{**order, "endpoint": "/v1/none"}),
+        **await levels(client),
+        "more": [page.has_more for page in await pages(client)],
         "deleted": (await asked(client.files.delete(files[1].id))).deleted,
     }
 

@@ -65,7 +65,9 @@ def _files_and_batches() -> None:
         ),  # and which part of it: input, output, errors
         _text("survey", nullable=True),  # what was found in a file of requests as it came in
     )
-    op.create_index("ix_files_owner", "files", ["owner", "created_at", "id"])
+    there = sa.text("deleted_at IS NULL")  # the others stay behind as what was once there
+    columns = ["owner", "created_at", "id"]
+    op.create_index("ix_files_owner", "files", columns, postgresql_where=there, sqlite_where=there)
     expiring = sa.text("expires_at IS NOT NULL AND blob IS NOT NULL")
     op.create_index("ix_files_expiry", "files", ["expires_at"], postgresql_where=expiring, sqlite_where=expiring)
     moments = ("in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled")
@@ -82,7 +84,7 @@ def _files_and_batches() -> None:
         *(_number("created_at"), _number("expires_at"), _number("output_seconds", nullable=True)),
         *(_number(f"{moment}_at", nullable=True) for moment in moments),
         *(_number("requests", default="0"), _number("leased_until", default="0")),  # who moves it has it for so long
-        sa.Column("adopted", sa.SmallInteger(), nullable=False, server_default="0"),  # it stands for a run
+        sa.Column("adopted", sa.SmallInteger(), nullable=False, server_default="0"),  # 1: a run, 2: ended before
     )
     op.create_index("ix_batches_owner", "batches", ["owner", "created_at", "id"])
     op.create_index("uq_batches_job", "batches", ["job_id"], unique=True)
@@ -169,7 +171,7 @@ EXECUTE FUNCTION tell_ended()"""
 
 # A batch has ended when its files are there, which is later than its job; one that was not valid never had a job.
 _BATCH_ENDED = """NEW.status IN ('completed', 'failed', 'expired', 'cancelled')
-AND OLD.status NOT IN ('completed', 'failed', 'expired', 'cancelled')"""
+AND OLD.status NOT IN ('completed', 'failed', 'expired', 'cancelled') AND NEW.adopted < 2"""
 _TELL_BATCH = """INSERT INTO outbox (owner, aggregate_type, aggregate_id, message_type, payload, created_at)
 SELECT NEW.owner, 'batch', NEW.id, 'batch.' || NEW.status, '{}', coalesce(NEW.completed_at, NEW.failed_at,
 NEW.expired_at, NEW.cancelled_at, NEW.created_at)

@@ -1,0 +1,37 @@
+"""The requests of a batch, read from its file one by one."""
+
+from collections.abc import AsyncIterator
+from typing import Final
+
+from backstay.core.errors import NotFound
+from backstay.llm.formats import Parsed, Reading
+from backstay.llm.lines import text_of
+from backstay.server.openai.content import content
+from backstay.server.openai.survey import Lines, RequestLines
+from backstay.server.service import Service
+from backstay.store.batches import Batch
+from backstay.store.files import File
+
+BREATH_LINES: Final = 200  # after so many, others have their turn
+
+
+async def requests_of(service: Service, batch: Batch) -> AsyncIterator[tuple[int, Parsed]]:
+    """Each with the number of its line."""
+    file = await service.store.files.source(batch.input_file_id, batch.owner)
+    if file is None:
+        raise NotFound(f"the bytes of file {batch.input_file_id} are gone")
+    parse, number = RequestLines(Reading()), 0
+    async for line in _lines(service, file):
+        number += 1
+        if text := text_of(line):
+            yield number, parse(number, text)
+        if number % BREATH_LINES == 0:
+            await service.main.clock.sleep(0)
+
+
+async def _lines(service: Service, file: File) -> AsyncIterator[bytes]:
+    lines = Lines()
+    async for piece in content(service, file):
+        for line in lines.feed(piece):
+            yield line
+    yield lines.end()

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from backstay.clock import Clock, new_incarnation
 from backstay.core.errors import NotAllowed, UsageError, WaitTimeout
-from backstay.core.events import ItemsStopped, ItemsSubmitted, JobEnded
+from backstay.core.events import Event, ItemsStopped, ItemsSubmitted, JobEnded
 from backstay.core.failures import one_line
 from backstay.core.ids import position_of, show_item
 from backstay.core.models import delivery_named
@@ -267,23 +267,23 @@ class Job:
     async def cancel(self) -> None:
         """Waiting items end now, running ones as soon as their workers hear of it."""
         await self._client.store.cancel(self.id, self._client.owner)
-        while await self.end_some():
+        while await end_some(self._client, self.id):
             pass
-
-    async def end_some(self) -> bool:
-        """Ends some waiting items, once the job was cancelled; whether there may be more."""
-        items, ended_jobs, more = await self._client.store.end_stopped(self.id, StopReason.CANCEL)
-        if items:
-            self._client.bus.emit(ItemsStopped(self.id, items, ItemState.CANCELLED))
-        for job_id, state in ended_jobs:
-            self._client.bus.emit(JobEnded(job_id, state))
-        return more
 
     async def retry(self) -> int:
         """Queues every failed item afresh; returns how many."""
         retried = await self._client.store.retry(self.id, self._client.owner)
         await self._client.store.notify()
         return retried
+
+
+async def end_some(client: Client, job_id: int) -> bool:
+    """Ends some waiting items of a job that was cancelled; whether there may be more."""
+    items, ended_jobs, more = await client.store.end_stopped(job_id, StopReason.CANCEL)
+    stopped: list[Event] = [ItemsStopped(job_id, items, ItemState.CANCELLED)] if items else []
+    for event in (*stopped, *(JobEnded(*ended) for ended in ended_jobs)):
+        client.bus.emit(event)
+    return more
 
 
 def _result(row: ResultRow) -> Result:

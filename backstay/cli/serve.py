@@ -107,7 +107,10 @@ def _options(ctx: click.Context, given: dict[str, Any]) -> "Options":
                 raise UsageError(f"{option} is for the requests of batches", hint="give the --base-url they go to")
         return options
     terms = {name: given[name] for name in ("base_url", "api_key_env", "concurrency", *UPSTREAM)}
-    order = RunOptions(lane="call", **terms).order(out="-")
+    asked = RunOptions(lane="call", **terms)
+    if given["works"]:
+        asked.require_key()
+    order = asked.order(out="-")
     return replace(
         options,
         upstream=order.endpoint,
@@ -123,12 +126,14 @@ async def _serve(loaded: "Backstay", given: dict[str, Any], options: "Options") 
 
     from backstay.clock import collect_rarely
     from backstay.server.app import create_app
+    from backstay.server.heads import BoundedHeads
     from backstay.server.listening import Listening, taken_port
 
     collect_rarely()
     app, sockets = create_app(loaded, options), taken_port(given["host"], given["port"])
     config = uvicorn.Config(
         app,
+        http=BoundedHeads,
         log_level="warning",
         access_log=False,
         server_header=False,

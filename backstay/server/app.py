@@ -6,13 +6,13 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import backstay
 from backstay.app import Backstay
 from backstay.clock import new_id
-from backstay.core.errors import UsageError
+from backstay.core.errors import BackstayError, UsageError
 from backstay.handlers.outgoing import Outgoing
 from backstay.run.equipment import default_folder, equipped, files_at
 from backstay.run.serving import serving
@@ -101,10 +101,10 @@ async def _opened(made: Backstay, options: Options, stack: AsyncExitStack) -> Se
         slots = await stack.enter_async_context(serving(made, client, options.concurrency))
     await stack.enter_async_context(equipped(made, client, artifacts, options.concurrency))
     add_remote(made.handlers, links(outgoing, client.store.inbox, signer, clock, settings.public_url), settings)
+    await stack.enter_async_context(moving(service))  # before the worker, which tells at its start what it can do
     if options.works:
         worker = await stack.enter_async_context(made.working(slots))
         service.wake = worker.wake
-    await stack.enter_async_context(moving(service))
     stack.push_async_callback(service.tasks.stop)
     service.tasks.spawn(remove_rest(service))
     return service
@@ -117,7 +117,7 @@ def _own_key(place: str) -> str:
 
 
 class Named:
-    """Gives every answer a name by which a person can ask about it."""
+    """Gives every answer a name by which a person can ask about it, and an answer to what goes wrong before a route."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -129,10 +129,19 @@ class Named:
             await self._app(scope, receive, send)
             return
 
+        begun = False
+
         async def named(message: Message) -> None:
+            nonlocal begun
             if message["type"] == "http.response.start":
+                begun = True
                 name = f"req_{self._life}{next(self._numbers):08x}"
                 message["headers"] = [*message["headers"], (b"x-request-id", name.encode())]
             await send(message)
 
-        await self._app(scope, receive, named)
+        try:
+            await self._app(scope, receive, named)
+        except BackstayError as error:  # a database that is away is no news for the log, with every request again
+            if begun:
+                raise
+            await problems.said(Request(scope), problems.problem_of(error))(scope, receive, named)

@@ -36,7 +36,7 @@ class Bounded:
         declared = request.headers.get("content-length", "0")
         try:
             if declared.isdigit() and int(declared[:20]) > BODY_BYTES_MAX:
-                raise Problem(413, TOO_LARGE, headers=CUT_OFF)
+                raise Problem(413, TOO_LARGE, lingers=True)
             if scope["path"].startswith(KEYED):
                 await principal(request)
         except Problem as problem:

@@ -11,8 +11,10 @@ _LENGTH_MAX: Final = 100
 _HINT: Final = "take next_cursor from the page before, with the same filters"
 
 
-def give(service: Service, owner: str, what: str, place: int) -> str:
-    """`what` names the list and its filters."""
+def give(service: Service, owner: str, what: str, place: int | None) -> str | None:
+    """`what` names the list and its filters; a list that goes on nowhere has no cursor."""
+    if place is None:
+        return None
     text = f"{place}.{service.signer.tag('cursor', owner, what, place)}"
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 

@@ -130,7 +130,7 @@ class _First:
         self._held: list[Message] = []  # the answer so far, until it is whole or too large to keep
         self._held_bytes = 0
         self._passing = False
-        self._kept = False
+        self._over = False  # the key is kept or given back
 
     async def run(self, app: ASGIApp, scope: Scope) -> None:
         beat = Tasks().start(self._beat())
@@ -138,8 +138,9 @@ class _First:
             await app(scope, self._body.receive, self._take)
         finally:
             beat.cancel()
-            if not self._kept:
-                await asyncio.shield(self._replies.give(self._claim))
+            if not self._over:
+                with contextlib.suppress(BackstayError):  # then the claim's lease runs out
+                    await asyncio.shield(self._replies.give(self._claim))
 
     async def _beat(self) -> None:
         while True:
@@ -148,6 +149,8 @@ class _First:
                 await self._replies.hold(self._claim)
 
     async def _take(self, message: Message) -> None:
+        if message["type"] == "http.response.start" and not 200 <= message["status"] < 400:
+            await self._free()
         if self._passing:
             return await self._send(message)
         self._held.append(message)
@@ -160,15 +163,21 @@ class _First:
                 await self._send(held)
             self._held.clear()
 
+    async def _free(self) -> None:
+        """Nothing was done. The key is free before that is heard: whoever hears it may come again at once."""
+        self._passing = True
+        with contextlib.suppress(BackstayError):  # it is tried once more at the end, or else its lease runs out
+            await self._replies.give(self._claim)
+            self._over = True
+
     async def _keep(self) -> None:
-        start = self._held[0]
-        status: int = start["status"]
-        if not 200 <= status < 400 or not await self._body.drain():
+        if not await self._body.drain():
             return
+        start = self._held[0]
         headers = Headers(raw=start["headers"])
         kept = json.dumps({name: headers[name] for name in KEPT_HEADERS if name in headers})
-        reply = Reply(self._body.hexdigest(), status, kept, self._text(headers))
-        self._kept = True  # or at least done: a key given back would do it again
+        reply = Reply(self._body.hexdigest(), start["status"], kept, self._text(headers))
+        self._over = True  # or at least done: a key given back would do it again
         with contextlib.suppress(BackstayError):
             await self._replies.keep(self._claim, reply)
 

@@ -3,7 +3,7 @@
 from contextlib import suppress
 from typing import Final
 
-from backstay.client import Job
+from backstay.client import end_some
 from backstay.core.errors import BackstayError, NotAllowed, NotFound
 from backstay.core.events import Trouble
 from backstay.server.service import Service
@@ -14,11 +14,16 @@ CHUNKS_AT_ONCE: Final = 5
 async def cancel_job(service: Service, job_id: int, owner: str) -> None:
     """Marks the job, which stops it for good, and ends its waiting items."""
     await service.store.cancel(job_id, owner)
-    job = service.client(owner).job(job_id)
     for _ in range(CHUNKS_AT_ONCE):
-        if not await job.end_some():
+        if not await end_some(service.main, job_id):
             return
-    service.tasks.spawn(_end_rest(service, job))
+    service.tasks.spawn(_end_rest(service, job_id))
+
+
+async def end_waiting(service: Service, job_id: int) -> None:
+    """Ends all waiting items of a job that was stopped."""
+    while await end_some(service.main, job_id):
+        pass
 
 
 async def stop_job(service: Service, job_id: int, owner: str) -> None:
@@ -27,10 +32,9 @@ async def stop_job(service: Service, job_id: int, owner: str) -> None:
         await service.store.cancel(job_id, owner)
 
 
-async def _end_rest(service: Service, job: Job) -> None:
+async def _end_rest(service: Service, job_id: int) -> None:
     """Whatever stops this, the workers' sweeps end the rest."""
     try:
-        while await job.end_some():
-            pass
+        await end_waiting(service, job_id)
     except BackstayError as error:
         service.backstay.bus.emit(Trouble("cancel", str(error)))

@@ -84,6 +84,7 @@ class Adoptable(NamedTuple):
     ends_at: int
     label: str | None
     first: str
+    adopted: int  # 2 if it had ended by then
 
 
 class JobsPage(NamedTuple):
@@ -110,7 +111,7 @@ class Adopted(NamedTuple):
     def row(self) -> Row:
         span = f"{(self.run.ends_at - self.run.created_at) // 3_600_000}h"
         named = (self.batch_id, self.run.job_id, self.file_id, self.endpoint, span, self.model)
-        return (*named, self.run.created_at, self.run.ends_at)
+        return (*named, self.run.created_at, self.run.ends_at, self.run.adopted)
 
 
 class EndedRow(NamedTuple):
@@ -216,7 +217,7 @@ class Batches:
         values = {"owner": owner, "after": after, "n": JOBS_MAX, "items_max": POSITIONS_MAX}
         rows = await self._db.read(one("jobs_to_adopt", values))
         settled = max((row[0] for row in rows if row[1] < row[4] - SETTLED_MS), default=after)
-        runs = [Adoptable(row[0], row[1], row[2], row[3], row[5]) for row in rows if row[5] is not None]
+        runs = [Adoptable(*row[:4], *row[5:]) for row in rows if row[5] is not None]
         return JobsPage(runs, settled, rows[-1][0] if len(rows) == JOBS_MAX else None)
 
     async def adopt(self, owner: str, runs: Sequence[Adopted]) -> None:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from backstay.store.files import may_be_id
 from backstay.store.queries import Ask, Row, Script, one
 
 if TYPE_CHECKING:
@@ -16,7 +17,8 @@ class Sources:
 
     async def expired(self, file_id: str, owner: str) -> bool:
         """Whether there was such a file, and its time is over."""
-        return bool(await self._db.read(one("file_expired", {"id": file_id, "owner": owner})))
+        values = {"id": file_id, "owner": owner}
+        return may_be_id(file_id) and bool(await self._db.read(one("file_expired", values)))
 
 
 def source_of(body: str) -> str | None:
@@ -35,6 +37,6 @@ def with_sources(owner: str, rows: Sequence[Row]) -> Script[list[Row]]:
     if not bodies:
         return list(rows)
     sources = {row[0]: source_of(row[1]) for row in bodies}
-    named = sorted({file for file in sources.values() if file is not None and "\0" not in file})
+    named = sorted({file for file in sources.values() if file is not None and may_be_id(file)})
     there = {row[0] for row in (yield Ask("files_there", {"owner": owner}, [(file,) for file in named]))}
     return [row for row in rows if row[0] not in sources or sources[row[0]] in there]

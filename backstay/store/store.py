@@ -195,7 +195,8 @@ class Store:
 
         With `items_max` it stops at the chunk that reaches it.
         """
-        retried, last = 0, -1
+        retried = 0
+        last: int | None = -1
         while last is not None and (items_max is None or retried < items_max):
             n, last = await self._db.write(partial(control.retry_items, job_id, owner, item, last))
             retried += n

@@ -62,6 +62,7 @@ def test_a_port_in_use_is_said_before_anything_begins(sqlite_shell: Shell) -> No
         ([], {"BACKSTAY_PUBLIC_URL": "here:80"}, "public_url must begin with http:// or https://"),
         ([], {"BACKSTAY_REMOTE_KINDS": "writing"}, "'writing' is no kind:seconds"),
         ([], {"BACKSTAY_INSIDE_HOSTS": "here"}, "inside_hosts: 'here' names no port"),
+        (["--base-url", "https://api.openai.com/v1"], {"OPENAI_API_KEY": ""}, "OPENAI_API_KEY is not set"),
         (["--base-url", "127.0.0.1:9000"], {}, "the base URL must begin with http:// or https://"),
     ],
 )

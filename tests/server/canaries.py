@@ -7,7 +7,7 @@ import signal
 import sqlite3
 import subprocess
 from base64 import b64encode
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -99,7 +99,7 @@ class Watched:
 
     async def until(self, path: str, fact: Callable[[Any], Any]) -> Any:
         async with asyncio.timeout(WAIT_SECONDS):
-            while not fact(found := (await self("GET", path)).json):
+            while not fact(found := (await self("GET", path)).json):  # noqa: ASYNC110 - nobody is told
                 await asyncio.sleep(0.05)
         return found
 
@@ -114,8 +114,7 @@ async def spoken_to(
         key = (await (await app.open()).store.keys.create("ada", Role.ADMIN)).text
     told.secrets["the key"] = key.rpartition("_")[2]
     command = [*COMMAND, "serve", "--port", str(port), "--require-key", "--log-level", "debug", *arguments]
-    with log.open("wb") as said:
-        process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, **environment}, stdout=said, stderr=said)
+    process = _start(command, environment, log)
     try:
         async with aiohttp.ClientSession() as session:
             await _lives(process, f"http://127.0.0.1:{port}/livez", session, log)
@@ -123,9 +122,19 @@ async def spoken_to(
         process.send_signal(signal.SIGTERM)
         await asyncio.to_thread(process.wait, WAIT_SECONDS)
     finally:
-        process.kill()
-        process.wait()
-        told.said["the log"] = log.read_bytes()
+        told.said["the log"] = _end(process, log)
+
+
+def _start(command: Sequence[str], environment: Mapping[str, str], log: Path) -> "subprocess.Popen[bytes]":
+    with log.open("wb") as said:
+        return subprocess.Popen(command, cwd=ROOT, env={**os.environ, **environment}, stdout=said, stderr=said)
+
+
+def _end(process: "subprocess.Popen[bytes]", log: Path) -> bytes:
+    """What it said in its life."""
+    process.kill()
+    process.wait()
+    return log.read_bytes()
 
 
 async def _lives(process: "subprocess.Popen[bytes]", url: str, session: aiohttp.ClientSession, log: Path) -> None:
@@ -137,7 +146,7 @@ async def _lives(process: "subprocess.Popen[bytes]", url: str, session: aiohttp.
                     return
             except aiohttp.ClientError:
                 await asyncio.sleep(0.05)
-    raise AssertionError(log.read_text())
+    raise AssertionError(_end(process, log))
 
 
 async def dump(url: str) -> dict[str, bytes]:
@@ -145,10 +154,14 @@ async def dump(url: str) -> dict[str, bytes]:
     if url.startswith("sqlite"):
         with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as found:
             tables = [row[0] for row in found.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-            return {f"table {name}": repr(found.execute(f"SELECT * FROM {name}").fetchall()).encode() for name in tables}
+            return {
+                f"table {name}": repr(found.execute(f"SELECT * FROM {name}").fetchall()).encode() for name in tables
+            }
     connection = await asyncpg.connect(url)
     try:
-        tables = [row[0] for row in await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")]
+        tables = [
+            row[0] for row in await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
+        ]
         rows = {name: await connection.fetch(f'SELECT CAST(t AS text) FROM "{name}" AS t') for name in tables}
         return {f"table {name}": "\n".join(row[0] for row in found).encode() for name, found in rows.items()}
     finally:

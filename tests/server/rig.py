@@ -16,6 +16,7 @@ from fastapi import FastAPI
 from backstay.app import Backstay
 from backstay.core.errors import ErrorCode, Permanent
 from backstay.server.app import create_app
+from backstay.server.heads import BoundedHeads
 from backstay.server.service import Options, Service
 from backstay.store.keys import Role
 
@@ -167,7 +168,9 @@ async def served(app: Any) -> AsyncIterator[str]:
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
     server = InnerServer(
-        uvicorn.Config(app, log_level="warning", access_log=False, lifespan="on", timeout_graceful_shutdown=5)
+        uvicorn.Config(
+            app, http=BoundedHeads, log_level="warning", access_log=False, lifespan="on", timeout_graceful_shutdown=5
+        )
     )
     running = asyncio.get_running_loop().create_task(server.serve(sockets=[listening]))
     try:

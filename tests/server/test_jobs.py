@@ -228,14 +228,9 @@ async def test_a_deletion_that_was_cut_short_is_finished_when_the_service_starts
 
 
 async def test_a_large_body_is_refused_before_it_is_held(sqlite_rig: Rig) -> None:
-    async def endless() -> Any:
-        for _ in range(40):
-            yield b" " * (1 << 20)
-
     headers = {"content-type": "application/json"}
-    for body in (b" " * (17 << 20), endless()):
-        reply = await sqlite_rig.holder(None).post("/api/dead-letters/replay", data=body, headers=headers)
-        assert reply.status in (400, 413), reply
+    reply = await sqlite_rig.ada.post("/api/dead-letters/replay", data=b" " * (17 << 20), headers=headers)
+    assert reply.status == 413, reply
 
 
 async def _once(piece: bytes) -> Any:

@@ -95,7 +95,14 @@ async def meet_refusals(ask: Watched, secrets: dict[str, str], neighbour: int) -
     await ask.until("/api/providers", lambda found: any(one["state"] == "held" for one in found["data"]))
     await ask.until(f"/v1/batches/{batch}", lambda found: found["request_counts"]["failed"])
     await ask("GET", f"/v1/batches/{batch}/errors")
-    for path in ("/readyz?verbose", "/api/jobs", "/api/dead-letters", "/api/stats", "/api/workers", "/v1/webhook_endpoints"):
+    for path in (
+        "/readyz?verbose",
+        "/api/jobs",
+        "/api/dead-letters",
+        "/api/stats",
+        "/api/workers",
+        "/v1/webhook_endpoints",
+    ):
         assert (await ask("GET", path)).status == 200
 
 

@@ -1,6 +1,5 @@
 """Where remote workers say how far they are and what came out; the signed address is all that they need to know."""
 
-import asyncio
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Request, Response
@@ -19,7 +18,6 @@ from backstay.server.shapes import PROBLEMS
 router = APIRouter(tags=["remote work"], responses=PROBLEMS)
 
 CALLBACK_BYTES_MAX: Final = 4 << 20
-READ_SECONDS: Final = 60.0
 _FENCE_DIGITS_MAX: Final = 18
 
 Part = Annotated[str, Path(max_length=100)]
@@ -30,7 +28,7 @@ async def receive(request: Request, service: Serving, item: Part, fence: Part, t
     """Once or many times, early or late: whatever comes is kept first. The same again changes nothing."""
     item_id, number = _opened(service, item, fence, tag)
     try:
-        callback = read_callback(await _body(request))
+        callback = read_callback(await whole_bytes(request, CALLBACK_BYTES_MAX))
     except UsageError as error:
         raise Problem(422, error.message, hint=error.hint) from None
     try:
@@ -58,11 +56,3 @@ def _opened(service: Serving, item: str, fence: str, tag: str) -> tuple[int, int
 
 def _none() -> Problem:
     return Problem(404, "there is no such address")
-
-
-async def _body(request: Request) -> bytes:
-    try:
-        async with asyncio.timeout(READ_SECONDS):
-            return await whole_bytes(request, CALLBACK_BYTES_MAX)
-    except TimeoutError:
-        raise Problem(408, "the body did not come in time") from None

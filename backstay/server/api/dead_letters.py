@@ -76,7 +76,7 @@ async def list_dead_letters(
     what = f"dead\0{wanted.job_id}\0{code}\0{wanted.age_ms}"
     before = cursors.take(service, who.owner, what, cursor)
     found, following = await service.store.dead_letters.page(who.owner, wanted, before, limit)
-    next_cursor = None if following is None else cursors.give(service, who.owner, what, following)
+    next_cursor = cursors.give(service, who.owner, what, following)
     return page(request, map(item_object, found), next_cursor)
 
 

@@ -89,7 +89,7 @@ async def list_items(
     what = f"items\0{job}\0{state}\0{error_code}\0{position_from}\0{position_to}"
     after = cursors.take(service, who.owner, what, cursor)
     found, following = await service.store.listing.items(job, who.owner, wanted, after, limit)
-    next_cursor = None if following is None else cursors.give(service, who.owner, what, following)
+    next_cursor = cursors.give(service, who.owner, what, following)
     return page(request, map(item_object, found), next_cursor)
 
 

@@ -42,7 +42,7 @@ async def list_jobs(
     what = f"jobs\0{state}\0{handler}"
     before = cursors.take(service, who.owner, what, cursor)
     found, following = await service.store.listing.jobs(who.owner, wanted, before, limit)
-    next_cursor = None if following is None else cursors.give(service, who.owner, what, following)
+    next_cursor = cursors.give(service, who.owner, what, following)
     return page(request, map(job_object, found), next_cursor)
 
 

@@ -52,8 +52,8 @@ async def list_late_results(
     """Newest first, accepted or not."""
     before = cursors.take(service, who.owner, _WHAT, cursor)
     found = await service.store.inbox.late(who.owner, before, limit)
-    following = cursors.give(service, who.owner, _WHAT, found[-1].number) if len(found) == limit else None
-    return page(request, map(late_object, found), following)
+    next_cursor = cursors.give(service, who.owner, _WHAT, found[-1].number if len(found) == limit else None)
+    return page(request, map(late_object, found), next_cursor)
 
 
 @router.get("/{late_id}", response_model=WholeLateShape)

@@ -141,13 +141,13 @@ async def there(service: Service, file_id: str, owner: str) -> File:
     found = await _found(service, file_id, owner)
     if found is not None:
         return found
-    if "\0" not in file_id and await service.store.sources.expired(file_id, owner):
+    if await service.store.sources.expired(file_id, owner):
         raise Problem(410, f"{file_id} has expired", hint="upload it again, or do it again")
     raise _missing(file_id)
 
 
 async def _found(service: Service, file_id: str, owner: str) -> File | None:
-    found = await service.store.files.find(file_id, owner) if "\0" not in file_id else None
+    found = await service.store.files.find(file_id, owner)
     return found if found is not None and found.blob is not None else None
 
 

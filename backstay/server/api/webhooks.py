@@ -173,8 +173,8 @@ async def list_deliveries(
     before = cursors.take(service, who.owner, what, cursor)
     await service.store.webhooks.show(webhook_id, who.owner)
     found = await service.store.webhooks.deliveries(webhook_id, who.owner, before, limit)
-    following = cursors.give(service, who.owner, what, found[-1].id) if len(found) == limit else None
-    return page(request, map(delivery_object, found), following)
+    next_cursor = cursors.give(service, who.owner, what, found[-1].id if len(found) == limit else None)
+    return page(request, map(delivery_object, found), next_cursor)
 
 
 @router.post(

@@ -97,6 +97,7 @@ class Looking:
             raise Problem(413, f"a file of requests has at most {STRICT_BATCH_BYTES_MAX} bytes", param="file")
         try:
             self._survey.feed(piece)
+            self._survey.check_bounds()
         except Refused as refused:
             raise _no_lines(f"a line {refused}") from None
         if self._survey.first is not None:
@@ -195,6 +196,8 @@ async def download(file_id: str, request: Request, service: Serving, who: Reader
     file = await service.store.files.get(file_id, who.owner)
     if file.blob is None:
         return StreamingResponse(content(service, file), media_type="application/octet-stream")
+    if await service.artifacts.size(file.blob) is None:  # said now: once the answer has begun, it could only break off
+        raise Problem(410, f"The bytes of {file.id} are gone", hint="upload it again, or do it again")
     headers = {"accept-ranges": "bytes", "content-length": str(file.bytes)}
     span = _span(request.headers.get("range"), file)
     if span is None:

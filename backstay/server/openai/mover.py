@@ -15,7 +15,7 @@ from backstay.server.openai.sending import Sending, Stopped, announce
 from backstay.server.openai.survey import Fault
 from backstay.server.removal import drop_blobs
 from backstay.server.service import Service
-from backstay.server.stopping import stop_job
+from backstay.server.stopping import end_waiting, stop_job
 from backstay.store.batches import Batch
 
 MOVERS: Final = 4  # so that one large batch is not in the way of others
@@ -177,9 +177,7 @@ class Mover:
     async def _stop(self, batch: Batch) -> None:
         assert batch.job_id is not None
         await stop_job(self._service, batch.job_id, batch.owner)
-        job = self._service.client(batch.owner).job(batch.job_id)
-        while await job.end_some():
-            pass
+        await end_waiting(self._service, batch.job_id)
 
     async def _cancel_unsent(self, batch: Batch) -> int | None:
         """Nobody knows of a job. The requests that there would have been are told as cancelled, if they were valid."""

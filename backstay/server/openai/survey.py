@@ -9,7 +9,11 @@ from backstay.llm.formats import CHAT, COMPLETIONS, EMBEDDINGS, ENVELOPE, BatchL
 from backstay.llm.lines import Refused, members, text_of
 
 LINE_BYTES_MAX: Final = 32 << 20
+LONG_CHARACTERS: Final = 1 << 20
+VALUES_MAX: Final = 1_000_000  # of a long line; a value may take thirty times the room of its text
+LINES_MAX: Final = 20_000_000
 FAULTS_MAX: Final = 100
+FAULTS_COUNTED_MAX: Final = 10_000  # what has more bad lines is no file of requests
 URLS_MAX: Final = 50
 MODELS_MAX: Final = 1_000
 NAME_CHARACTERS_MAX: Final = 200
@@ -27,8 +31,19 @@ class Fault(NamedTuple):
     param: str | None
 
 
+class TooMuch(Refused):
+    """To look at the line would take more room than anyone may have."""
+
+
 class RequestLines(BatchLines):
     """Lines of the Batch format that leave nothing out."""
+
+    def __call__(self, number: int, text: str) -> Parsed:
+        if len(text) > LONG_CHARACTERS:
+            brackets = text.count("[") + text.count("{")
+            if text.count(",") + 4 * brackets > VALUES_MAX:  # an object or a list weighs more than a number
+                raise TooMuch("holds too many values")
+        return super().__call__(number, text)
 
     def _walk(self, text: str) -> Parsed:
         if not any(member.key == "method" for member in members(text)):
@@ -120,6 +135,13 @@ class Survey:
             "fault_count": self.fault_count,
         }
 
+    def check_bounds(self) -> None:
+        """Whoever sends nonsense is not listened to until the end."""
+        if self._number > LINES_MAX:
+            raise Refused(f"is one of more than {LINES_MAX:,}")
+        if self.fault_count > FAULTS_COUNTED_MAX:
+            raise Refused(f"is one of more than {FAULTS_COUNTED_MAX:,} bad ones")
+
     def _see(self, line: bytes) -> None:
         self._number += 1
         text = ""
@@ -128,6 +150,9 @@ class Survey:
             if not text:
                 return
             custom_id, url, _, fields = self._parse(self._number, text)
+        except TooMuch as refused:
+            self._refuse(Fault("invalid_request", self._number, f"This line {refused}.", None))
+            return
         except Refused as refused:
             self._refuse(fault_of(text, str(refused), self._number))
             return

@@ -129,8 +129,9 @@ SELECT page.id, page.created_at, coalesce(page.deadline_at, page.timeout_at) AS 
     CASE WHEN page.handler IN (SELECT name FROM endpoints)
           AND (page.idempotency_key IS NULL OR page.idempotency_key NOT LIKE 'batch:%')
           AND NOT EXISTS (SELECT 1 FROM batches WHERE batches.job_id = page.id)
-         THEN (SELECT body FROM requests WHERE item_id = page.id * CAST(:items_max AS bigint)) END AS first_request
-FROM (SELECT id, created_at, deadline_at, timeout_at, label, handler, idempotency_key FROM jobs
+         THEN (SELECT body FROM requests WHERE item_id = page.id * CAST(:items_max AS bigint)) END AS first_request,
+    CASE WHEN page.state IN ('completed', 'failed', 'cancelled') THEN 2 ELSE 1 END AS adopted
+FROM (SELECT id, created_at, deadline_at, timeout_at, label, handler, idempotency_key, state FROM jobs
       WHERE owner = :owner AND id > :after ORDER BY id LIMIT :n) AS page
 ORDER BY page.id;
 
@@ -139,10 +140,9 @@ ORDER BY page.id;
 INSERT INTO batches (id, owner, job_id, status, endpoint, input_file_id, completion_window, model, created_at, expires_at,
                      in_progress_at, adopted)
 SELECT batch.id, CAST(:owner AS text), batch.job_id, 'in_progress', batch.endpoint, batch.file_id, batch.span, batch.model,
-    batch.created_at, batch.ends_at, batch.created_at,
-    CASE WHEN EXISTS (SELECT 1 FROM jobs WHERE jobs.id = batch.job_id AND jobs.state IN ('completed', 'failed', 'cancelled'))
-         THEN 2 ELSE 1 END
-FROM {batch(id text, job_id bigint, file_id text, endpoint text, span text, model text, created_at bigint, ends_at bigint)}
+    batch.created_at, batch.ends_at, batch.created_at, batch.adopted
+FROM {batch(id text, job_id bigint, file_id text, endpoint text, span text, model text, created_at bigint, ends_at bigint,
+            adopted bigint)}
 WHERE true
 ON CONFLICT (job_id) DO NOTHING
 RETURNING job_id;

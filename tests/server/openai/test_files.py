@@ -103,6 +103,16 @@ async def test_a_deleted_file_is_gone_with_its_bytes(desk: Desk) -> None:
     assert [name async for name in desk.rig.service.artifacts.names("files")] == []
 
 
+async def test_bytes_that_are_gone_are_said_to_be_instead_of_an_answer_that_breaks_off(sqlite_desk: Desk) -> None:
+    file = await sqlite_desk.upload(requests(1))
+    artifacts = sqlite_desk.rig.service.artifacts
+    for name in [name async for name in artifacts.names("files")]:
+        await artifacts.delete(name)
+    with pytest.raises(openai.APIStatusError) as refused:
+        await sqlite_desk.client().files.content(file.id)
+    assert refused.value.status_code == 410
+
+
 async def test_nobody_sees_the_files_of_another(desk: Desk) -> None:
     file = await desk.upload(requests(1))
     bob = desk.client("bob")

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from backstay.server.service import Options, Service
 from backstay.store.files import File
 from tests.server.openai.desk import CHAT, Desk, line, opened, requests
 
-BOUNDED = {"model": "gpt-4o-mini", "max_completion_tokens": 5}
+BOUNDED: Any = {"model": "gpt-4o-mini", "max_completion_tokens": 5}
 
 
 async def _fails_of_unbounded_cost(desk: Desk, batch_id: str, at: int) -> None:
@@ -57,7 +58,7 @@ async def test_a_budget_that_comes_after_a_batch_began_is_not_tried_for_ever(
 
 
 async def test_what_does_not_fit_under_the_budget_is_told_and_the_batch_ends(database_url: str, tmp_path: Path) -> None:
-    terms = {"price": (1_000_000, 1_000_000), "budget_micros": 1_000, "output_tokens_default": 300}
+    terms: Any = {"price": (1_000_000, 1_000_000), "budget_micros": 1_000, "output_tokens_default": 300}
     async with opened(database_url, tmp_path / "data", **terms) as desk:  # a token costs a micro-dollar
         done = await desk.done(requests(50))
         [job] = await desk.rig.service.store.views.jobs("ada")
@@ -86,7 +87,8 @@ def _given(*options: str) -> Options:
     return _options(ctx, ctx.params)
 
 
-def test_the_command_gives_the_service_its_terms() -> None:
+def test_the_command_gives_the_service_its_terms(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTHER_KEY", "sk-1")
     url, price = "http://127.0.0.1:9/v1", (150_000, 600_000)
     terms = ("--rpm", "60", "--tpm", "9000", "--budget", "2.50", "--max-output-tokens", "400", "--price", "0.15/0.60")
     sent = ("--header", "X-Team=TEAM", "--timeout", "30s", "--api-key-env", "OTHER_KEY", "--concurrency", "7")

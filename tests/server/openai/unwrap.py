@@ -1,6 +1,6 @@
-"""Reads an event as a program with OpenAI's client does, whichever major is installed: {body, headers, secrets} on stdin.
+"""Reads an event as a program with OpenAI's client does, whichever major is installed.
 
-It knows nothing of Backstay. What each secret made of the event it prints as JSON.
+{body, headers, secrets} come on stdin. It knows nothing of Backstay. What each secret made of the event it prints as JSON.
 """
 
 import json

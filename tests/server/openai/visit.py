@@ -86,7 +86,7 @@ async def levels(client: Any) -> dict[str, Any]:
     """What is wrong with a file makes the batch failed; what is wrong with one request stands in the error file."""
     first, second = lines(2)
     order = {"endpoint": CHAT, "completion_window": "24h"}
-    broken = "\n".join([first, "{oops", second.replace(CHAT, "/v1/embeddings"), first]).encode()
+    broken = "\n".join([first, "{oops", second.replace(CHAT, "/v1/responses"), first]).encode()
     refused_later = "\n".join([first, second.replace('"messages": [', '"messages": [0, ')]).encode()
     seen = {}
     for name, content in (("failed", broken), ("partly", refused_later)):

@@ -10,10 +10,9 @@ HEAD_SECONDS: Final = 30.0
 
 
 class BoundedHeads(HttpToolsProtocol):
-    """One connection. Bodies are bounded by those who read them."""
+    """One connection. Bodies are bounded by those who read them; what follows them is bounded as a head is."""
 
-    _head_bytes = 0
-    _in_head = True
+    _head_bytes = 0  # since something came of what was sent
     _patience: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -26,19 +25,25 @@ class BoundedHeads(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._head_bytes = 0
-        self._in_head = True
         self._wait()
 
     def on_headers_complete(self) -> None:
-        self._in_head = False
+        self._head_bytes = 0
         self._stop_waiting()
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._head_bytes = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._head_bytes = 0
+        super().on_message_complete()
 
     def data_received(self, data: bytes) -> None:
         self._head_bytes += len(data)
         super().data_received(data)
-        if self._in_head and self._head_bytes > HEAD_BYTES_MAX and not self.transport.is_closing():
+        if self._head_bytes > HEAD_BYTES_MAX and not self.transport.is_closing():
             self.send_400_response("The head of the request is too long.")
 
     def _wait(self) -> None:

@@ -37,9 +37,13 @@ async def heard(rig: Rig, *pieces: bytes) -> bytes:
     return said
 
 
-async def test_a_head_without_an_end_is_cut_off(rig: Rig) -> None:
-    said = await heard(rig, HEAD + b"X-Long: ", *[b"a" * 100_000] * 100)
-    assert said == b"" or said.startswith(b"HTTP/1.1 400")
+BODY = HEAD.replace(b"GET", b"POST") + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n"
+
+
+@pytest.mark.parametrize("begun", [HEAD, BODY], ids=["head", "trailer"])
+async def test_a_head_or_trailer_without_an_end_is_cut_off(rig: Rig, begun: bytes) -> None:
+    said = await heard(rig, begun + b"X-Long: ", *[b"a" * 100_000] * 100)
+    assert said == b"" or said.startswith((b"HTTP/1.1 400", b"HTTP/1.1 405"))
 
 
 @pytest.mark.parametrize("pieces", [[], [HEAD], [HEAD + b"\r\n", HEAD]], ids=["nothing", "half", "half of a second"])

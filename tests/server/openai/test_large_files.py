@@ -24,7 +24,7 @@ OPEN_REQUEST = line("open").encode().removesuffix(b"}]}}") + b', "extra": ['  # 
 class Hostile(NamedTuple):
     status: int
     pieces: Iterator[bytes]
-    headers: dict[str, str] = {}
+    headers: dict[str, str] | None = None
     length: int | None = None
 
 

@@ -47,7 +47,7 @@ async def test_a_budget_that_comes_after_a_batch_began_is_not_tried_for_ever(
     monkeypatch.setattr(reading, "content", torn)
     async with opened(sqlite_file_url, tmp_path / "data", works=False) as desk:
         batch = await desk.create(requests(2_200))
-        while not await desk.rig.service.store.views.jobs("ada"):
+        while not await desk.rig.service.store.views.jobs("ada"):  # noqa: ASYNC110 - it tells nobody
             await asyncio.sleep(0.01)
     monkeypatch.setattr(reading, "content", content)
     async with opened(sqlite_file_url, tmp_path / "data", works=False, budget_micros=1_000_000) as desk:

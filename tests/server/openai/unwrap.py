@@ -1,6 +1,7 @@
 """Reads an event as a program with OpenAI's client does, whichever major is installed.
 
-{body, headers, secrets} come on stdin. It knows nothing of Backstay. What each secret made of the event it prints as JSON.
+{body, headers, secrets} come on stdin. What each secret made of the event it prints as JSON. It knows nothing of
+Backstay.
 """
 
 import json

@@ -52,7 +52,7 @@ def create_app(made: Backstay, options: Options) -> FastAPI:
         title="Backstay",
         version=backstay.__version__,
         lifespan=life,
-        docs_url="/api/docs",
+        docs_url=None,  # its page would load scripts from elsewhere
         redoc_url=None,
         openapi_url="/api/openapi.json",
     )

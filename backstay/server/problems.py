@@ -25,7 +25,7 @@ OPENAI_PATHS: Final = ("/v1/", "/openai/")
 _WRONG: Final = "invalid_request_error"
 _TYPES: Final = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
-_PATHS: Final = "/api/docs lists what there is; of OpenAI's API, /v1/files, /v1/batches and /v1/models"
+_PATHS: Final = "/api/openapi.json lists what there is; of OpenAI's API, /v1/files, /v1/batches and /v1/models"
 
 _TITLES: Final = {
     400: "Bad request",

@@ -87,7 +87,7 @@ ROLES: Final[dict[str, Role]] = {
 }
 # Asked without a key: whether it lives, its description, and where answers come in, by addresses nobody can guess.
 OPEN: Final = {
-    *("/livez", "/readyz", "/api/docs", "/docs/oauth2-redirect", "/api/openapi.json"),
+    *("/livez", "/readyz", "/api/openapi.json"),
     "/callbacks/{item}/{fence}/{tag}",
 }
 # What all owners have in common; everything else that a path names is somebody's.

@@ -112,7 +112,7 @@ async def spoken_to(
     await migrate(url)
     async with Backstay(url) as app:
         key = (await (await app.open()).store.keys.create("ada", Role.ADMIN)).text
-    told.secrets["the key"] = key.rpartition("_")[2]
+    told.secrets["the key"] = key.split("_", 2)[2]
     command = [*COMMAND, "serve", "--port", str(port), "--require-key", "--log-level", "debug", *arguments]
     process = _start(command, environment, log)
     try:

@@ -73,13 +73,7 @@ class Gate:
         return sorted(wants, key=lambda want: want.items)
 
     def _paced(self, want: Want, handler: Handler) -> Want:
-        held = [flight for flight in self._flights.all() if flight.plan.handler is handler]
-        return want._replace(
-            paced=handler.pace_name,
-            held=len(held),
-            running=sum(1 for flight in held if flight.flying),
-            only_job=self._parts.only_job,
-        )
+        return want._replace(paced=handler.pace_name, only_job=self._parts.only_job)
 
     async def keep_pace(self) -> None:
         """Tells all workers what this one saw of the providers' pace, where it saw anything."""

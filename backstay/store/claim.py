@@ -21,8 +21,6 @@ class Want(NamedTuple):
     items: int
     reconcile_ms: int  # how long after the claim a request of a lost holder may still arrive at the provider
     paced: str | None = None  # the provider whose pace and whose jobs' budgets it keeps to
-    held: int = 0  # items of the handler that this worker holds
-    running: int = 0  # of them, those whose call is under way
     only_job: int | None = None  # the one job whose items it takes, if it is paced
 
 
@@ -85,7 +83,7 @@ def _claim_paced(want: Want, provider: str, share: int, values: dict[str, Any]) 
     """Takes no more than the provider's pace and the jobs' budgets allow, and sets the money aside, all in one."""
     pace, now = yield from locked_pace(provider)
     [(in_flight,)] = yield Ask("in_flight", {"handler": want.handler})
-    share = min(share, paces.requests_allowed(pace, max(in_flight - want.held, 0) + want.running, now))
+    share = min(share, paces.requests_allowed(pace, in_flight, now))
     picked = (yield _pick(want, share)) if share > 0 else []
     fitting = paces.tokens_fit(pace, [row[3] for row in picked], now)
     picked = picked[:fitting]

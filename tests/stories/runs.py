@@ -1,12 +1,10 @@
 """What the stories of runs play on: a practice provider and `backstay run`, each a real process."""
 
-import asyncio
 import contextlib
 import json
 import os
 import random
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
@@ -14,8 +12,6 @@ import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-import asyncpg
 
 from tests.house.sources import ROOT
 
@@ -75,8 +71,6 @@ class Rehearsal:
         self.provider = provider
         self.options = ("--base-url", provider.base_url, "--db", database_url, "--price", PRICE, *options)
         self.kills = 0
-        self.unsettled = 0  # requests that were under way, or answered and not yet committed, at the kills
-        self.database_url = database_url
 
     def requests(self, count: int, url: str = "/v1/chat/completions", **body: Any) -> Path:
         file = self.folder / "requests.jsonl"
@@ -117,7 +111,6 @@ class Rehearsal:
                 process.send_signal(signal.SIGKILL)
                 process.wait()
                 self.kills += 1
-                self.unsettled += unsettled(self.database_url)
 
     @property
     def log(self) -> str:
@@ -138,24 +131,6 @@ class Rehearsal:
         assert len(set(ids)) == count, "a custom_id stands there twice"
         for line in results:
             assert f"number {line['custom_id'].removeprefix('r')} " in answer_of(line), line
-
-
-def unsettled(database_url: str) -> int:
-    """How many requests are claimed and not settled."""
-    asked = "SELECT count(*) FROM items WHERE state = 'submitting'"
-    if database_url.startswith("sqlite:///"):
-        with contextlib.closing(sqlite3.connect(database_url.removeprefix("sqlite:///"))) as file:
-            there = file.execute("SELECT count(*) FROM sqlite_master WHERE name = 'items'").fetchone()[0]
-            return int(file.execute(asked).fetchone()[0]) if there else 0
-
-    async def ask() -> int:
-        connection = await asyncpg.connect(database_url)
-        try:
-            return int(await connection.fetchval(asked))
-        finally:
-            await connection.close()
-
-    return asyncio.run(ask())
 
 
 def answer_of(line: Mapping[str, Any]) -> str:

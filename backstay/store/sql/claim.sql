@@ -52,7 +52,7 @@ WITH picked AS MATERIALIZED (
 SELECT * FROM claimed;
 
 -- name: in_flight
--- How many items of one handler are being sent now, by whomever.
+-- How many items of one handler are claimed and not settled, by whomever: as many as would be sent again if all died now.
 SELECT count(*) AS items FROM items WHERE state = 'submitting' AND lease_expires_at IS NOT NULL AND handler = :handler;
 
 -- name: pick

@@ -17,6 +17,7 @@ KNOWN = (
     "0001",
     "0002",
     "0003",
+    "0004",
 )  # every revision this code knows, oldest first; a test holds it against Alembic's own list
 HEAD = KNOWN[-1]
 SQLITE_SCHEMA = "head.sqlite.sql"

@@ -17,7 +17,11 @@ from backstay import wiring
 from backstay.core.errors import SchemaBehind, SchemaNewer
 from backstay.store import schema
 
-TABLES = {"jobs", "items", "requests", "attempts", "events", "providers", "workers", "endpoints", "paces", "copies"}
+TABLES = {"jobs", "items", "requests", "attempts", "events", "providers", "workers", "endpoints", "paces", "copies"} | {
+    "sinks",
+    "archives",
+    "replays",
+}
 INDEXES = {
     "ix_outbox_pending",
     "ix_outbox_aggregate",
@@ -30,6 +34,9 @@ INDEXES = {
     "ix_inbox_item",
     "ix_inbox_late",
     "uq_inbox_digest",
+    "ix_archives_owner",
+    "ix_items_dead",
+    "ix_replays_owner",
     "ix_api_keys_owner",
     "ix_batches_moving",
     "ix_batches_owner",

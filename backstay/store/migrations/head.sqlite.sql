@@ -64,7 +64,7 @@ CREATE TABLE items (
 	deadline_at BIGINT, 
 	error_code TEXT, 
 	provider_task_id TEXT, 
-	account TEXT, cost_micros BIGINT, tokens BIGINT DEFAULT '0' NOT NULL, reserved_micros BIGINT DEFAULT '0' NOT NULL, 
+	account TEXT, cost_micros BIGINT, tokens BIGINT DEFAULT '0' NOT NULL, reserved_micros BIGINT DEFAULT '0' NOT NULL, archive_id BIGINT, 
 	PRIMARY KEY (id), 
 	CONSTRAINT ck_items_state CHECK (state IN ('queued', 'submitting', 'processing', 'succeeded', 'failed', 'skipped', 'cancelled'))
 );
@@ -237,11 +237,10 @@ CREATE TABLE outbox (
 	processed_at BIGINT, 
 	retry_count BIGINT DEFAULT '0' NOT NULL, 
 	error_message TEXT, 
-	due_at BIGINT DEFAULT '0' NOT NULL, 
+	due_at BIGINT DEFAULT '0' NOT NULL, sink TEXT DEFAULT 'webhooks' NOT NULL, 
 	PRIMARY KEY (id), 
 	CONSTRAINT ck_outbox_status CHECK (status IN ('pending', 'published', 'dead'))
 );
-CREATE INDEX ix_outbox_pending ON outbox (due_at, id) WHERE status = 'pending';
 CREATE INDEX ix_outbox_aggregate ON outbox (aggregate_id, aggregate_type);
 CREATE INDEX ix_outbox_done ON outbox (processed_at) WHERE processed_at IS NOT NULL;
 CREATE TABLE webhooks (
@@ -310,4 +309,36 @@ AND OLD.status NOT IN ('completed', 'failed', 'expired', 'cancelled') AND NEW.ad
 SELECT NEW.owner, 'batch', NEW.id, 'batch.' || NEW.status, '{}', coalesce(NEW.completed_at, NEW.failed_at,
 NEW.expired_at, NEW.cancelled_at, NEW.created_at)
 WHERE EXISTS (SELECT 1 FROM webhooks WHERE owner = NEW.owner AND disabled_at IS NULL AND deleted_at IS NULL); END;
-INSERT INTO alembic_version VALUES ('0003');
+CREATE TABLE sinks (
+	name TEXT NOT NULL, 
+	opened_at BIGINT NOT NULL, 
+	PRIMARY KEY (name)
+);
+CREATE INDEX ix_outbox_pending ON outbox (sink, due_at, id) WHERE status = 'pending';
+CREATE TABLE archives (
+	id INTEGER NOT NULL, 
+	owner TEXT NOT NULL, 
+	blob TEXT NOT NULL, 
+	items BIGINT NOT NULL, 
+	bytes BIGINT NOT NULL, 
+	digest TEXT DEFAULT '' NOT NULL, 
+	first_at BIGINT NOT NULL, 
+	last_at BIGINT NOT NULL, 
+	created_at BIGINT NOT NULL, 
+	restored_at BIGINT, 
+	PRIMARY KEY (id)
+);
+CREATE INDEX ix_archives_owner ON archives (owner, id);
+CREATE INDEX ix_items_dead ON items (finished_at, id) WHERE state = 'failed' AND archive_id IS NULL;
+CREATE TABLE replays (
+	id INTEGER NOT NULL, 
+	owner TEXT NOT NULL, 
+	"by" TEXT NOT NULL, 
+	at BIGINT NOT NULL, 
+	filter TEXT NOT NULL, 
+	items BIGINT NOT NULL, 
+	rate BIGINT, 
+	PRIMARY KEY (id)
+);
+CREATE INDEX ix_replays_owner ON replays (owner, id);
+INSERT INTO alembic_version VALUES ('0004');

@@ -55,7 +55,7 @@ WHERE id = :id AND (CAST(:failed AS bigint) = 1 OR failing_since IS NOT NULL) AN
 
 -- name: pending_messages
 SELECT id, owner, aggregate_id, message_type, created_at FROM outbox
-WHERE status = 'pending' AND due_at <= {now} ORDER BY due_at, id LIMIT :n {skip_locked};
+WHERE status = 'pending' AND sink = 'webhooks' AND due_at <= {now} ORDER BY due_at, id LIMIT :n {skip_locked};
 
 -- name: webhooks_of
 -- Who wants to know about these owners' work.

@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from backstay.clock import wait_for_event
 from backstay.core.errors import DatabaseUnreachable
@@ -14,10 +14,12 @@ from backstay.engine.executor import Executor
 from backstay.engine.flight import Cut, Flights
 from backstay.engine.gate import Gate
 from backstay.engine.heart import Heart, OpenStore
+from backstay.engine.hints import Hints, Named, Turns
 from backstay.engine.parts import Parts
 from backstay.engine.poller import Poller
 from backstay.engine.settler import Ready, Settler
 from backstay.engine.sweeper import Sweeper
+from backstay.store.claim import Taken, Want
 
 PROMOTE_SECONDS = 0.2
 CLAIM_PARTS = 2
@@ -29,8 +31,11 @@ LAST_WORDS_SECONDS = 5.0
 class Crew:
     """One life: start, stop. `claim_once` takes and starts what there is room for."""
 
-    def __init__(self, parts: Parts, concurrency: int, open_store: OpenStore | None = None) -> None:
+    def __init__(
+        self, parts: Parts, concurrency: int, open_store: OpenStore | None = None, hints: Hints | None = None
+    ) -> None:
         self.parts = parts
+        self.turns = Turns(hints) if hints is not None else None
         self.flights = Flights()
         self.wake = asyncio.Event()  # there may be something to claim
         self.freed = asyncio.Event()  # a run has ended
@@ -64,6 +69,12 @@ class Crew:
         """Whether nothing more can be started now."""
         return self.flights.running >= self._concurrency or self.settler.full
 
+    @property
+    def next_turn_at(self) -> float | None:
+        """On the steady clock: when to look at the database, though no hint comes. None while there are no hints."""
+        turns = self.turns
+        return min(turns.database_at, self.again_at) if turns is not None and turns.hints.alive else None
+
     async def claim_once(self, items_max: int) -> int:
         """Claims and starts what there is room for, a part at a time, so that claiming and running overlap."""
         parts = self.parts
@@ -78,23 +89,65 @@ class Crew:
             return 0
         await self.disown()
         now = parts.clock.monotonic()
-        promoting = now >= self.promote_at
-        self._claims += 1
-        name = f"{parts.worker}:{self._claims}"
-        try:
-            taken = await parts.store.claim(wants, name, parts.lease_ms, parts.met(), promoting, room)
-        except BaseException:
-            self._broken_off = name
-            raise
-        self.wanting = taken.more
-        self.again_at = float("inf") if taken.again_ms is None else now + taken.again_ms / 1000
-        if promoting:
-            self.promote_at = now + PROMOTE_SECONDS
+        if self.turns is None:
+            taken = await self._claim_in_order(wants, room, now)
+        else:
+            taken = await self._claim_in_turn(self.turns, wants, room, now)
         if taken.items:
             parts.remember(taken.jobs)
             self.executor.start(taken.items, now, self.gate.probing)
             parts.emit(ItemsClaimed(parts.worker, len(taken.items)))
         return len(taken.items)
+
+    async def _claim_in_turn(self, turns: Turns, wants: Sequence[Want], room: int, now: float) -> Taken:
+        """Claims what is in hand, or by the database's order when that has its turn."""
+        woken = turns.woken(wants)
+        if turns.hints.alive and now < min(turns.database_at, self.again_at) and not woken:
+            named = turns.named(wants, room)
+            if named:
+                return await self._claim_named(turns, wants, named)
+            if not turns.database_more:
+                self.wanting = turns.more(wants)
+                return Taken([], [])
+        taken = await self._claim_in_order(wants, room, now)
+        turns.database_served(now, taken.more)
+        turns.hints.done(woken)
+        self.wanting = turns.more(wants)
+        return taken
+
+    async def _claim_named(self, turns: Turns, wants: Sequence[Want], named: Named) -> Taken:
+        parts = self.parts
+        taken = await self._under_a_name(lambda name: parts.store.claim_named(named, name, parts.lease_ms, parts.met()))
+        won = {item.id for item in taken.items}
+        for _, ids in named:
+            turns.hints.missed([item for item in ids if item not in won])
+            turns.hints.done(ids)  # those it did not win as well: they are done, or someone else has them
+        self.wanting = turns.more(wants)
+        if self.wanting:
+            self.wake.set()  # though nothing may have been won this time
+        return taken
+
+    async def _claim_in_order(self, wants: Sequence[Want], room: int, now: float) -> Taken:
+        parts = self.parts
+        promoting = now >= self.promote_at
+        taken = await self._under_a_name(
+            lambda name: parts.store.claim(wants, name, parts.lease_ms, parts.met(), promoting, room)
+        )
+        self.wanting = taken.more
+        self.again_at = float("inf") if taken.again_ms is None else now + taken.again_ms / 1000
+        if promoting:
+            self.promote_at = now + PROMOTE_SECONDS
+        return taken
+
+    async def _under_a_name(self, claim: Callable[[str], Awaitable[Taken]]) -> Taken:
+        """Makes a claim under a name of its own, by which it can be given back when its answer never comes."""
+        self._claims += 1
+        name = f"{self.parts.worker}:{self._claims}"
+        try:
+            return await claim(name)
+        except BaseException:
+            self._broken_off = name
+            raise
 
     async def disown(self) -> None:
         """Gives back what a claim that broke off may have won: it never came here, so it was never sent."""

@@ -33,6 +33,8 @@ class Worker:
 
     async def start(self) -> None:
         parts = self._parts
+        if self.crew.turns is not None:
+            self.crew.turns.hints.listen(self.wake)
         await self.crew.start()
         self.crew.gate.claim_age_seconds = 4 * REFRESH_SECONDS  # they are read beside the claims, not before each
         loops = [
@@ -86,6 +88,9 @@ class Worker:
         idle = self._idle_seconds * self._parts.rng.uniform(0.8, 1.2)
         if self.crew.full:
             return idle
+        if (turn_at := self.crew.next_turn_at) is not None:
+            left = turn_at - self._parts.clock.monotonic()
+            return max(left, PACE_SECONDS_MIN) if left > 0 else idle
         due_ms = await self._parts.store.views.due_in_ms()
         if due_ms is not None:
             idle = min(idle, max(due_ms / 1000, PROMOTE_SECONDS))
@@ -111,4 +116,5 @@ class Worker:
             await self.crew.settler.drained()
 
     async def _listen(self) -> None:
-        await self._parts.store.listen(self.wake)
+        if self.crew.next_turn_at is None:  # a hint wakes the worker as well
+            await self._parts.store.listen(self.wake)

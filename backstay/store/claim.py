@@ -71,6 +71,21 @@ def claim(
     return Taken(items, (yield from _meet_jobs(items, met)), more, again_ms)
 
 
+def claim_named(
+    named: Sequence[tuple[Want, Collection[int]]], worker: str, lease_ms: int, met: Collection[int]
+) -> Script[Taken]:
+    """Takes those of the named items that can be claimed now, whatever comes before them in the database's order.
+
+    Not of paced handlers: what those may take is decided in order."""
+    items: list[Claimed] = []
+    for want, ids in named:
+        values = {"handler": want.handler, "reconcile_ms": want.reconcile_ms, "worker": worker, "lease_ms": lease_ms}
+        rows = yield Ask("claim_named", values, [(item,) for item in sorted(set(ids))])
+        items += map(Claimed._make, rows)
+    items.sort(key=_by_id)
+    return Taken(items, (yield from _meet_jobs(items, met)))
+
+
 def together(parts: Sequence[Taken]) -> Taken:
     """Several claims as one."""
     items = sorted((item for part in parts for item in part.items), key=_by_id)

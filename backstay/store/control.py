@@ -3,6 +3,7 @@
 from backstay.core.errors import NotAllowed, NotFound
 from backstay.core.ids import item_range, job_of, show_item
 from backstay.core.states import JOB_ENDED, ItemState, JobState, StopReason
+from backstay.store.outbox import hint_queued
 from backstay.store.queries import Ask, Script
 from backstay.store.sources import with_sources
 
@@ -34,7 +35,7 @@ def _refuse(job_id: int, owner: str, act: str) -> Script[None]:
     rows = yield Ask("job_state", {"job_id": job_id, "owner": owner})
     if not rows:
         raise NotFound(f"no job {job_id}")
-    state, stop_reason = rows[0]
+    state, stop_reason = rows[0][:2]
     done = "cancelled" if act == "cancel_asked" else act
     if stop_reason is not None and state not in JOB_ENDED:
         state = "being cancelled" if stop_reason == StopReason.CANCEL else "being stopped"
@@ -52,12 +53,14 @@ def retry_items(job_id: int, owner: str, item: int | None, cursor: int) -> Scrip
     values = {"job_id": job_id, "owner": owner, "first": max(first, cursor + 1), "after": after, "n": CHUNK_ITEMS}
     failed = yield Ask("failed_items", values)
     kept = (yield from with_sources(owner, failed)) if failed else []
-    rows = (yield Ask("retry_items", batch=kept)) if kept else []
+    rows = (yield Ask("retry_items", batch=[(*row[:3], 0) for row in kept])) if kept else []
     repeat = {row[0]: row[2] for row in kept}
     retried = {row[0]: repeat[row[0]] for row in rows}
     if retried:
-        yield Ask("reopen_job", {"job_id": job_id, "retried": len(retried), "repeated": sum(retried.values())})
+        counts = {"retried": len(retried), "repeated": sum(retried.values()), "wait_ms": 0}
+        yield Ask("reopen_job", {"job_id": job_id, **counts})
         yield Ask("write_events", batch=[(f"item:{one}", "retried", RETRIED[again]) for one, again in retried.items()])
+        yield from hint_queued(sorted(retried))
     return len(retried), failed[-1][0] if failed else None
 
 
@@ -69,11 +72,21 @@ def why_no_retry(job_id: int, owner: str, item: int | None) -> Script[None]:
         found = yield Ask("item_state", {"item_id": item})
         if not found or job_of(item) != job_id:
             raise NotFound(f"no item {show_item(item)}")
+        if found[0][1] is not None:
+            raise archived(item, found[0][1])
         if found[0][0] == ItemState.FAILED and not (yield from with_sources(owner, [(item,)])):
             hint = "upload it again, and submit it anew"
             raise NotAllowed(f"item {show_item(item)} cannot be retried: its source is gone", hint=hint)
         raise NotAllowed(f"item {show_item(item)} is {found[0][0]}: only a failed item can be retried")
+    if rows[0][2]:
+        hint = "restore them first: `backstay deadletters archives` lists where they are"
+        raise NotAllowed(f"the failed items of job {job_id} are archived", hint=hint)
     cancelled = rows[0][0] == JobState.CANCELLED
     raise NotAllowed(
         f"job {job_id} has no failed items to retry" + (", and what was cancelled stays so" if cancelled else "")
     )
+
+
+def archived(item: int, archive: int) -> NotAllowed:
+    hint = f"restore it first: `backstay deadletters restore {archive}`"
+    return NotAllowed(f"item {show_item(item)} is in archive {archive}", hint=hint)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from backstay.core.ids import job_of
 from backstay.core.models import Attempt, Settlement
 from backstay.core.states import JOB_ENDED, TERMINAL, ItemState, JobState
+from backstay.store.outbox import hint_queued
 from backstay.store.queries import FEW_ROWS_MAX, Ask, Load, Row, Script
 
 _SHARED_FROM = Settlement._fields.index("was")
@@ -37,6 +38,7 @@ def settle(settlements: Sequence[Settlement]) -> Script[Settled]:
         yield Ask("write_events", batch=acts)
     if late := [(s.id,) for s in applied if s.timed_out]:
         yield Ask("mark_late", batch=late)
+    yield from hint_queued([s.id for s in applied if s.state == ItemState.QUEUED])
     ended = yield from count(_moves(applied))
     return Settled(applied, lost, ended)
 
@@ -65,10 +67,11 @@ def are_few(settlements: Sequence[Settlement]) -> bool:
 
 
 def _tells_more(settlement: Settlement) -> bool:
-    """Whether it has a rare act, money or a passed deadline to tell besides its state."""
+    """Whether it has a rare act, money, a passed deadline or a hint to tell besides its state."""
     attempt = settlement.attempt
     used = attempt is not None and (attempt.input_tokens is not None or attempt.cost_micros is not None)
-    return settlement.act is not None or settlement.freed != 0 or settlement.timed_out != 0 or used
+    rare = settlement.act is not None or settlement.freed != 0 or settlement.timed_out != 0
+    return rare or used or settlement.state == ItemState.QUEUED
 
 
 def _alike(settlements: Sequence[Settlement]) -> dict[tuple[object, ...], list[tuple[object, ...]]]:

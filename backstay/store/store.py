@@ -9,20 +9,25 @@ from backstay.core.models import Settlement
 from backstay.core.pace import Answers, Pace
 from backstay.core.states import StopReason
 from backstay.store import ceilings, claim, control, endpoints, park, providers, settle, submit, sweep, waiting
+from backstay.store.archives import Archives
 from backstay.store.batches import Batches
 from backstay.store.claim import Taken, Want
 from backstay.store.dead_letters import DeadLetters
+from backstay.store.duties import Duties
 from backstay.store.files import Files
 from backstay.store.inbox import Inbox
 from backstay.store.keys import Keys
 from backstay.store.listing import Listing
+from backstay.store.outbox import Outbox
 from backstay.store.providers import Change, Holds
 from backstay.store.purge import Purge
-from backstay.store.queries import FEW_ROWS_MAX, Ask, Dialect, Script
+from backstay.store.queries import FEW_ROWS_MAX, Ask, Dialect, Script, one
+from backstay.store.replays import Replays
 from backstay.store.replies import Replies
 from backstay.store.settle import Settled
 from backstay.store.snapshots import Snapshots
 from backstay.store.sources import Sources
+from backstay.store.standings import Standings
 from backstay.store.submit import Chunk, NewJob, OpenJob
 from backstay.store.sweep import Swept
 from backstay.store.views import Views
@@ -60,6 +65,7 @@ class Store:
         self.keys = Keys(database)
         self.listing = Listing(database)
         self.dead_letters = DeadLetters(database)
+        self.replays, self.archives, self.duties = Replays(database), Archives(database), Duties(database)
         self.purge = Purge(database)
         self.files = Files(database)
         self.sources = Sources(database)
@@ -68,6 +74,8 @@ class Store:
         self.snapshots = Snapshots(database)
         self.webhooks = Webhooks(database)
         self.inbox = Inbox(database)
+        self.outbox = Outbox(database)
+        self.standings = Standings(database)
 
     async def open(self) -> None:
         await self._db.open()
@@ -117,6 +125,12 @@ class Store:
             one = partial(claim.claim, [want], worker, lease_ms, met, promoting and index == 0, share)
             parts.append(await self._db.write(one))
         return claim.together(parts)
+
+    async def claim_named(
+        self, named: Sequence[tuple[Want, Collection[int]]], worker: str, lease_ms: int, met: Collection[int] = ()
+    ) -> Taken:
+        """Those of the named items, by handler, that can be claimed now; the rest is done, held, or in other hands."""
+        return await self._db.single(lambda: claim.claim_named(named, worker, lease_ms, met))
 
     async def poll(
         self, handler: str, account: str | None, items: int, worker: str, lease_ms: int, met: Collection[int] = ()
@@ -282,7 +296,4 @@ class Store:
         return await self._db.write(lambda: claim.bury(worker, place, lives))
 
     async def leave(self, worker: str) -> None:
-        def script() -> Script[None]:
-            yield Ask("leave_worker", {"id": worker})
-
-        await self._db.write(script)
+        await self._db.write(one("leave_worker", {"id": worker}))

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from backstay.core.errors import IdempotencyConflict, NotAllowed, UsageError
 from backstay.core.ids import POSITION_BITS, POSITIONS_MAX, item_id
 from backstay.core.order import order_key
+from backstay.store.outbox import hint_few, hint_new
 from backstay.store.queries import Ask, Load, Script
 
 ITEM_COLUMNS = ("id", "job_id", "handler", "state", "order_key", "created_at", "queued_at", "deadline_at")
@@ -62,15 +63,20 @@ def open_job(job: NewJob, chunk: Chunk) -> Script[OpenJob]:
     created = yield Ask("create_job", {**values, **first})
     if not created:
         return (yield from job_of_key(job))
-    opened = OpenJob._make((*created[0], True))
+    *fields, hinted = created[0]
+    opened = OpenJob._make((*fields, True))
     yield from _load(job.handler, opened, chunk, opened.created_at)
+    if hinted:
+        yield from _hint(job.owner, job.handler, opened, chunk, opened.created_at)
     return opened
 
 
 def open_small_job(job: NewJob, chunk: Chunk) -> Script[OpenJob]:
     """The same for a job whose few items are all there, in one statement, where the database can do that."""
     values = {name: getattr(job, name) for name in NewJob.__slots__}
-    whole = {"total": len(chunk.bodies), "digest": chunk.digest, "position_bits": POSITION_BITS}
+    items = len(chunk.bodies)
+    hint = hint_few(job.handler, job.priority, items)
+    whole = {"total": items, "digest": chunk.digest, "position_bits": POSITION_BITS, "hint": hint}
     rows = [(n, order_key(0, job.priority, n), body) for n, body in enumerate(chunk.bodies)]
     created = yield Ask("submit_few", {**values, **whole}, rows)
     if not created:
@@ -97,7 +103,10 @@ def add_items(handler: str, job: OpenJob, chunk: Chunk) -> Script[None]:
             raise NotAllowed(
                 f"job {job.id} takes no more items here", hint="it was stopped, or another submitter adds to it"
             )
-        yield from _load(handler, job, chunk, grown[0][1])
+        _, now, owner, hinted = grown[0]
+        yield from _load(handler, job, chunk, now)
+        if hinted:
+            yield from _hint(owner, handler, job, chunk, now)
     if chunk.last:
         yield Ask("seal_job", {"job_id": job.id})
 
@@ -111,6 +120,11 @@ def _load(handler: str, job: OpenJob, chunk: Chunk, now: int) -> Script[None]:
         weighed = [(*row, *weight) for row, weight in zip(rows, chunk.weights, strict=True)]
         yield Load("items", (*ITEM_COLUMNS, "cost_micros", "tokens"), weighed)
     yield Load("requests", ("item_id", "body"), [(first + n, body) for n, body in enumerate(chunk.bodies)])
+
+
+def _hint(owner: str, handler: str, job: OpenJob, chunk: Chunk, now: int) -> Script[None]:
+    first = item_id(job.id, chunk.position)
+    yield from hint_new(owner, handler, job.priority, range(first, first + len(chunk.bodies)), now)
 
 
 def _item_rows(handler: str, job: OpenJob, chunk: Chunk, now: int) -> list[tuple[object, ...]]:

@@ -12,6 +12,7 @@ from backstay.clock import Tasks, new_incarnation, new_random
 from backstay.core.events import Event
 from backstay.core.limits import Limits
 from backstay.engine.crew import Crew
+from backstay.engine.hints import Hints
 from backstay.engine.parts import Parts
 from backstay.engine.tick import Tick, TickReport
 from backstay.engine.worker import Worker
@@ -51,7 +52,7 @@ class Rig:
     async def submit(self, items: Any = ("a",), handler: str = "call", **options: Any) -> Job:
         return await self.app.submit(handler, items, **options)
 
-    def crew(self, concurrency: int = 100, heart: bool = True) -> Crew:
+    def crew(self, concurrency: int = 100, heart: bool = True, hints: Hints | None = None) -> Crew:
         parts = Parts(
             self.store,
             self.app.handlers,
@@ -62,11 +63,13 @@ class Rig:
             self.app.bus,
             new_incarnation(),
         )
-        return Crew(parts, concurrency, open_store=self.site.lend_store if heart else None)
+        return Crew(parts, concurrency, open_store=self.site.lend_store if heart else None, hints=hints)
 
     @asynccontextmanager
-    async def working(self, concurrency: int = 100, grace: float = 0.0, heart: bool = True) -> AsyncIterator[Worker]:
-        worker = Worker(self.crew(concurrency, heart), idle_seconds=0.05)
+    async def working(
+        self, concurrency: int = 100, grace: float = 0.0, heart: bool = True, hints: Hints | None = None
+    ) -> AsyncIterator[Worker]:
+        worker = Worker(self.crew(concurrency, heart, hints), idle_seconds=0.05)
         await worker.start()
         try:
             yield worker

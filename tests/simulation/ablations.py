@@ -66,6 +66,7 @@ ABLATIONS: Mapping[str, Ablation] = {
     "the counters of a job": lambda: _altered(
         "count_items", "failed = jobs.failed + moved.failed", "failed = jobs.failed"
     ),
+    "the state that a named item must be in": lambda: _altered("claim_named", "items.state = 'queued' AND "),
     "the rescue of lost items": lambda: patch.object(Sweeper, "rescue", _nothing),
 }
 

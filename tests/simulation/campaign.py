@@ -12,6 +12,9 @@ from tests.simulation.world import Failure, digest, run_plan
 # Rare situations that a campaign must have reached at least once; one that never is would go unproved.
 PROBES = (
     "a late write was refused",
+    "a hint came late",
+    "a hint came twice",
+    "a hint was lost",
     "a lease was lost during a run",
     "a request was found",
     "a request was not found",
@@ -23,6 +26,7 @@ PROBES = (
     "breaker open",
     "cancel by hand",
     "claim committed, its answer lost",
+    "claim_named committed, its answer lost",
     "extend committed, its answer lost",
     "frozen",
     "killed",

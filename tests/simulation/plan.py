@@ -92,6 +92,7 @@ class Plan:
     deadline_seconds: float | None = None
     faults_seconds: float = FAULTS_SECONDS
     concurrency: int | None = None
+    hints: bool = False  # workers are given hints, by a careless post
 
 
 def plan_of(seed: int) -> Plan:
@@ -113,6 +114,7 @@ def plan_of(seed: int) -> Plan:
     plan.concurrency = rng.choice([None, 1, 2])
     if rng.random() < 0.15:
         _outlive_leases(plan, rng)
+    plan.hints = not plan.ticks and rng.random() < 0.4
     return plan
 
 
@@ -169,6 +171,7 @@ def stormy(seed: int) -> Plan:
     plan.visible_after_seconds = 1.5
     plan.dawdles = 0.3
     plan.answers_lost = rng.choice([0, 0.05])
+    plan.hints = seed % 2 == 1
     return plan
 
 

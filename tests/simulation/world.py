@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-from collections import Counter
 from collections.abc import Sequence
 from contextvars import Context
 from random import Random
@@ -23,6 +22,7 @@ from backstay.testing import InlineSQLite, ScriptedProvider
 from tests.simulation import verdict
 from tests.simulation.loop import CURRENT, Process, SimulatedLoop
 from tests.simulation.plan import BOUND_SECONDS, CALM, LIMITS, RECONCILE_SECONDS, Faults, Kind, Plan
+from tests.simulation.post import Post
 from tests.simulation.trace import Trace
 from tests.simulation.watch import Line, Watch, WatchedDatabase, WatchedStore
 from tests.simulation.work import Work, registry_of
@@ -53,6 +53,7 @@ class World:
         self.database = InlineSQLite(self.clock)
         self.watch = Watch(self.database.connection)
         self.works = [self._work(kind) for kind in plan.kinds]
+        self.post = Post(plan.seed, self.database, self.clock, self.trace.reached) if plan.hints else None
         self.processes: list[Process] = []
         self.lines: list[Line] = []
         self.jobs: list[Job] = []
@@ -117,7 +118,8 @@ class World:
         bus.subscribe(lambda event: self._event(name, event))
         store = WatchedStore(WatchedDatabase(self.database, self.watch, line))
         rng = Random(f"engine {self.plan.seed} {name}")
-        return Crew(Parts(store, registry_of(self.works), LIMITS, self.clock, rng, Tasks(), bus, name), 4)
+        parts = Parts(store, registry_of(self.works), LIMITS, self.clock, rng, Tasks(), bus, name)
+        return Crew(parts, 4, hints=self.post.counter() if self.post is not None else None)
 
     def _event(self, name: str, event: Event) -> None:
         self.trace.event(name, event)
@@ -239,6 +241,8 @@ class World:
 
     async def _run(self) -> None:
         await self._submit()
+        if self.post is not None:
+            self.loop.create_task(self.post.run())
         if self.plan.ticks:
             self.loop.create_task(self._ticks())
         else:
@@ -291,6 +295,3 @@ def run_plan(plan: Plan) -> Trace:
 
 def digest(trace: Trace) -> str:
     return hashlib.sha256("\n".join(trace.lines).encode()).hexdigest()
-
-
-Probes = Counter[str]

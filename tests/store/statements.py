@@ -42,13 +42,17 @@ VALUES: dict[str, Any] = {
     **dict.fromkeys(("url", "events", "error", "kind", "body", "task", "accepted_by"), "w"),
     **dict.fromkeys(("enabled", "told", "failed", "is_late", "fence", "tries", "delivery"), 1),
     **{"grace_ms": 1, "lasting_ms": 1, "answered": 200, "key": "w", "token": "w", "headers": "w", "role": "read"},
-    "lives_ms": 1,
+    **{"lives_ms": 1, "past": "w"},
+    **{"sink": "work", "hint": "{"},
     **dict.fromkeys(("filename", "purpose", "blob", "part", "survey", "input_file_id", "endpoint", "span"), "w"),
     **dict.fromkeys(
         ("completion_window", "metadata", "status", "model", "errors", "output_file_id", "error_file_id"), "w"
     ),
     **dict.fromkeys(("bytes", "lives_ms", "window_ms", "output_seconds", "requests"), 1),
     "created_at": NOW_MS,
+    **dict.fromkeys(("quiet_ms", "span_ms", "keep_ms", "tail_ms", "wait_ms", "archive_id", "replay_id"), 1),
+    **{"finished_at": NOW_MS - 5_000, "items": 1, "first_at": 1, "last_at": 1, "rate": 1.5},
+    **dict.fromkeys(("old", "filter", "who", "word"), "w"),
     **{"before": AFTER, "parked_at": parked_at(PAUSED_JOB), "now": NOW_MS, "batch": "[]"},
 }
 NEXT_PARKED = {"after": FUTURE_MS}

@@ -35,6 +35,8 @@ INDEXES = {
     "ix_inbox_late",
     "uq_inbox_digest",
     "ix_archives_owner",
+    "uq_archives_blob",
+    "ix_items_letters",
     "ix_items_dead",
     "ix_replays_owner",
     "ix_api_keys_owner",

@@ -13,7 +13,10 @@ from tests.store.statements import VALUES
 from tests.store.test_plans import Crowded, nodes
 
 ITEMS = 20_000
-OF_ITEMS = ("settle_items", "settle_few", "claim_picked", "extend", "held_still", "report_progress")
+OF_ITEMS = (
+    *("settle_items", "settle_few", "claim_picked", "claim_named"),
+    *("extend", "held_still", "report_progress", "hinted_items"),
+)
 
 
 @pytest.fixture

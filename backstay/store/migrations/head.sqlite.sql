@@ -30,7 +30,7 @@ CREATE TABLE jobs (
 	finished_at BIGINT, 
 	timeout_ms BIGINT NOT NULL, 
 	timeout_at BIGINT NOT NULL, 
-	deadline_at BIGINT, budget_micros BIGINT, spent_micros BIGINT DEFAULT '0' NOT NULL, reserved_micros BIGINT DEFAULT '0' NOT NULL, unknown_micros BIGINT DEFAULT '0' NOT NULL, input_tokens BIGINT DEFAULT '0' NOT NULL, output_tokens BIGINT DEFAULT '0' NOT NULL, short SMALLINT DEFAULT '0' NOT NULL, handler_then TEXT, move_at BIGINT, 
+	deadline_at BIGINT, budget_micros BIGINT, spent_micros BIGINT DEFAULT '0' NOT NULL, reserved_micros BIGINT DEFAULT '0' NOT NULL, unknown_micros BIGINT DEFAULT '0' NOT NULL, input_tokens BIGINT DEFAULT '0' NOT NULL, output_tokens BIGINT DEFAULT '0' NOT NULL, short SMALLINT DEFAULT '0' NOT NULL, handler_then TEXT, move_at BIGINT, archived BIGINT DEFAULT '0' NOT NULL, 
 	PRIMARY KEY (id), 
 	CONSTRAINT ck_jobs_state CHECK (state IN ('queued', 'running', 'paused', 'completed', 'failed', 'cancelled'))
 );
@@ -64,7 +64,7 @@ CREATE TABLE items (
 	deadline_at BIGINT, 
 	error_code TEXT, 
 	provider_task_id TEXT, 
-	account TEXT, cost_micros BIGINT, tokens BIGINT DEFAULT '0' NOT NULL, reserved_micros BIGINT DEFAULT '0' NOT NULL, archive_id BIGINT, 
+	account TEXT, cost_micros BIGINT, tokens BIGINT DEFAULT '0' NOT NULL, reserved_micros BIGINT DEFAULT '0' NOT NULL, archive_id BIGINT, kept_until BIGINT, 
 	PRIMARY KEY (id), 
 	CONSTRAINT ck_items_state CHECK (state IN ('queued', 'submitting', 'processing', 'succeeded', 'failed', 'skipped', 'cancelled'))
 );
@@ -242,7 +242,6 @@ CREATE TABLE outbox (
 	CONSTRAINT ck_outbox_status CHECK (status IN ('pending', 'published', 'dead'))
 );
 CREATE INDEX ix_outbox_aggregate ON outbox (aggregate_id, aggregate_type);
-CREATE INDEX ix_outbox_done ON outbox (processed_at) WHERE processed_at IS NOT NULL;
 CREATE TABLE webhooks (
 	id TEXT NOT NULL, 
 	owner TEXT NOT NULL, 
@@ -277,7 +276,6 @@ CREATE TABLE deliveries (
 	PRIMARY KEY (id)
 );
 CREATE UNIQUE INDEX uq_deliveries_event ON deliveries (webhook_id, event_id);
-CREATE INDEX ix_deliveries_due ON deliveries (due_at) WHERE due_at IS NOT NULL;
 CREATE INDEX ix_deliveries_webhook ON deliveries (webhook_id, id);
 CREATE INDEX ix_deliveries_over ON deliveries (created_at) WHERE due_at IS NULL;
 CREATE TABLE inbox (
@@ -297,7 +295,6 @@ CREATE TABLE inbox (
 CREATE UNIQUE INDEX uq_inbox_digest ON inbox (item_id, digest);
 CREATE INDEX ix_inbox_item ON inbox (item_id, id);
 CREATE INDEX ix_inbox_late ON inbox (owner, id) WHERE is_late = 1 AND kind = 'succeeded';
-CREATE INDEX ix_jobs_failing ON jobs (owner, id) WHERE failed > 0;
 CREATE TRIGGER tell_ended AFTER UPDATE OF state ON jobs
 WHEN NEW.state IN ('completed', 'failed', 'cancelled') AND OLD.state NOT IN ('completed', 'failed', 'cancelled')
 BEGIN INSERT INTO outbox (owner, aggregate_type, aggregate_id, message_type, payload, created_at)
@@ -309,12 +306,14 @@ AND OLD.status NOT IN ('completed', 'failed', 'expired', 'cancelled') AND NEW.ad
 SELECT NEW.owner, 'batch', NEW.id, 'batch.' || NEW.status, '{}', coalesce(NEW.completed_at, NEW.failed_at,
 NEW.expired_at, NEW.cancelled_at, NEW.created_at)
 WHERE EXISTS (SELECT 1 FROM webhooks WHERE owner = NEW.owner AND disabled_at IS NULL AND deleted_at IS NULL); END;
+CREATE INDEX ix_deliveries_due ON deliveries (webhook_id, due_at) WHERE due_at IS NOT NULL;
 CREATE TABLE sinks (
 	name TEXT NOT NULL, 
 	opened_at BIGINT NOT NULL, 
 	PRIMARY KEY (name)
 );
 CREATE INDEX ix_outbox_pending ON outbox (sink, due_at, id) WHERE status = 'pending';
+CREATE INDEX ix_outbox_done ON outbox (sink, processed_at) WHERE processed_at IS NOT NULL;
 CREATE TABLE archives (
 	id INTEGER NOT NULL, 
 	owner TEXT NOT NULL, 
@@ -329,7 +328,10 @@ CREATE TABLE archives (
 	PRIMARY KEY (id)
 );
 CREATE INDEX ix_archives_owner ON archives (owner, id);
+CREATE UNIQUE INDEX uq_archives_blob ON archives (blob);
 CREATE INDEX ix_items_dead ON items (finished_at, id) WHERE state = 'failed' AND archive_id IS NULL;
+CREATE INDEX ix_items_letters ON items (job_id, id) WHERE state = 'failed' AND archive_id IS NULL;
+CREATE INDEX ix_jobs_failing ON jobs (owner, id) WHERE failed > archived;
 CREATE TABLE replays (
 	id INTEGER NOT NULL, 
 	owner TEXT NOT NULL, 
@@ -337,8 +339,15 @@ CREATE TABLE replays (
 	at BIGINT NOT NULL, 
 	filter TEXT NOT NULL, 
 	items BIGINT NOT NULL, 
-	rate BIGINT, 
+	rate DOUBLE, 
+	until_at BIGINT, 
 	PRIMARY KEY (id)
 );
 CREATE INDEX ix_replays_owner ON replays (owner, id);
+CREATE TABLE duties (
+	name TEXT NOT NULL, 
+	until_at BIGINT DEFAULT '0' NOT NULL, 
+	told TEXT DEFAULT '' NOT NULL, 
+	PRIMARY KEY (name)
+);
 INSERT INTO alembic_version VALUES ('0004');

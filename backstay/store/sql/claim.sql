@@ -51,6 +51,46 @@ WITH picked AS MATERIALIZED (
 )
 SELECT * FROM claimed;
 
+-- name: claim_named
+-- Those of some named items of one handler that can be claimed now, wherever they stand in the order; due ones as well that
+-- nobody has promoted yet. The conditions are inside CASE for the reason told at settle_items.
+WITH picked AS MATERIALIZED (
+    SELECT items.id FROM {batch(id bigint)} JOIN items ON items.id = batch.id
+    WHERE CASE WHEN items.state = 'queued' AND items.handler = :handler AND (items.due_at IS NULL OR items.due_at <= {now})
+                AND (items.deadline_at IS NULL OR items.deadline_at > {now}) THEN 1 ELSE 0 END <> 0
+      AND items.job_id NOT IN (SELECT id FROM jobs WHERE held = 1)
+    {skip_locked}
+)
+UPDATE items SET
+    state = 'submitting', fence = fence + 1, leased_by = :worker, lease_expires_at = {now} + :lease_ms,
+    reconcile_after = {now} + :reconcile_ms, last_attempt_at = {now}, due_at = NULL
+WHERE id {in picked}
+RETURNING id, job_id, handler, state, fence, attempt_count, round, rescues, repeats, ask_first, queued_at, deadline_at,
+    last_attempt_at AS claimed_at, last_attempt_at AS started_at, provider_task_id, account,
+    CAST(NULL AS text) AS stop_reason, (SELECT body FROM requests WHERE item_id = items.id) AS body, reserved_micros;
+
+-- name: claim_named.postgres
+-- why: as in claim, the jobs are marked as running in the same statement.
+WITH picked AS MATERIALIZED (
+    SELECT items.id FROM {batch(id bigint)} JOIN items ON items.id = batch.id
+    WHERE CASE WHEN items.state = 'queued' AND items.handler = :handler AND (items.due_at IS NULL OR items.due_at <= {now})
+                AND (items.deadline_at IS NULL OR items.deadline_at > {now}) THEN 1 ELSE 0 END <> 0
+      AND items.job_id NOT IN (SELECT id FROM jobs WHERE held = 1)
+    {skip_locked}
+), claimed AS (
+    UPDATE items SET
+        state = 'submitting', fence = fence + 1, leased_by = :worker, lease_expires_at = {now} + :lease_ms,
+        reconcile_after = {now} + :reconcile_ms, last_attempt_at = {now}, due_at = NULL
+    WHERE id {in picked}
+    RETURNING id, job_id, handler, state, fence, attempt_count, round, rescues, repeats, ask_first, queued_at, deadline_at,
+        last_attempt_at AS claimed_at, last_attempt_at AS started_at, provider_task_id, account,
+        CAST(NULL AS text) AS stop_reason, (SELECT body FROM requests WHERE item_id = items.id) AS body, reserved_micros
+), started AS (
+    UPDATE jobs SET state = 'running', started_at = {now}
+    WHERE id = ANY(ARRAY(SELECT DISTINCT job_id FROM claimed)) AND state = 'queued'
+)
+SELECT * FROM claimed;
+
 -- name: in_flight
 -- How many items of one handler are claimed and not settled, by whomever: as many as would be sent again if all died now.
 SELECT count(*) AS items FROM items WHERE state = 'submitting' AND lease_expires_at IS NOT NULL AND handler = :handler;
@@ -108,11 +148,11 @@ UPDATE jobs SET
     state = CASE WHEN state = 'queued' THEN 'running' ELSE state END,
     started_at = CASE WHEN started_at IS NULL THEN {now} ELSE started_at END
 WHERE id IN (SELECT id FROM {batch(id bigint)})
-RETURNING id, owner, ref_seed, retry, delivery;
+RETURNING id, owner, ref_seed, retry, delivery, priority;
 
 -- name: start_jobs.postgres
 -- why: the claim itself has marked them; only their terms are wanted.
-SELECT id, owner, ref_seed, retry, delivery FROM jobs WHERE id = ANY(ARRAY(SELECT id FROM {batch(id bigint)}));
+SELECT id, owner, ref_seed, retry, delivery, priority FROM jobs WHERE id = ANY(ARRAY(SELECT id FROM {batch(id bigint)}));
 
 -- name: poll
 -- The provider's tasks of one handler and account that are due to be asked about. The later due_at is the lease.

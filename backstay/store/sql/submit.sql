@@ -8,7 +8,8 @@ VALUES (:owner, :handler, 'queued', :priority, :retry, :delivery, :label, :ref_s
         :sealed, {now}, :job_timeout_ms, {now} + :job_timeout_ms, {now} + CAST(:deadline_ms AS bigint), :budget_micros,
         :handler_then, {now} + CAST(:move_ms AS bigint))
 ON CONFLICT (owner, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
-RETURNING id, created_at, total, digest, sealed, priority, deadline_at;
+RETURNING id, created_at, total, digest, sealed, priority, deadline_at,
+    (SELECT count(*) FROM sinks WHERE name = 'work') AS hinted;
 
 -- name: submit_few.postgres
 -- why: a small job with all its items in one round trip.
@@ -28,6 +29,11 @@ WITH job AS (
     FROM job CROSS JOIN few
 ), asked AS (
     INSERT INTO requests (item_id, body) SELECT item_id, body FROM few
+), hinted AS (
+    INSERT INTO outbox (owner, aggregate_type, aggregate_id, message_type, payload, created_at, due_at, sink)
+    SELECT :owner, 'items', job.id << CAST(:position_bits AS integer), 'work.ready',
+        CAST(:hint AS text) || (job.id << CAST(:position_bits AS integer)) || '}', job.created_at, job.created_at, 'work'
+    FROM job WHERE job.total > 0 AND EXISTS (SELECT 1 FROM sinks WHERE name = 'work')
 )
 SELECT id, created_at, total, digest, sealed, priority, deadline_at FROM job;
 
@@ -40,7 +46,7 @@ FROM jobs WHERE owner = :owner AND idempotency_key = :idempotency_key;
 -- Counts a chunk of items in. No row back: another submitter was quicker, or the job has ended.
 UPDATE jobs SET total = total + :added, digest = :digest
 WHERE id = :job_id AND total = :expected AND sealed = 0 AND stop_reason IS NULL
-RETURNING id, {now} AS now;
+RETURNING id, {now} AS now, owner, (SELECT count(*) FROM sinks WHERE name = 'work') AS hinted;
 
 -- name: seal_job
 -- Every item is in; a job whose items have all ended by now ends here.

@@ -69,7 +69,7 @@ WHERE id IN (SELECT id FROM {batch(id bigint)}) AND status = 'pending';
 
 -- name: forget_messages
 DELETE FROM outbox WHERE id IN (
-    SELECT id FROM outbox WHERE processed_at IS NOT NULL AND processed_at < {now} - CAST(:age_ms AS bigint)
+    SELECT id FROM outbox WHERE sink = 'webhooks' AND processed_at IS NOT NULL AND processed_at < {now} - CAST(:age_ms AS bigint)
     ORDER BY processed_at LIMIT :n);
 
 -- name: add_deliveries
@@ -79,13 +79,26 @@ FROM {batch(webhook_id text, owner text, event_id text, event_type text, body te
 ON CONFLICT (webhook_id, event_id) DO NOTHING
 RETURNING id;
 
+-- name: waiting_webhooks
+-- Those with something to be told, from one on in the order of their ids, and when that is due. Each costs two looks into an
+-- index, however much waits for it.
+WITH RECURSIVE waiting(id, looked) AS (
+    SELECT min(webhook_id), 1 FROM deliveries WHERE due_at IS NOT NULL AND webhook_id > CAST(:past AS text)
+    UNION ALL
+    SELECT (SELECT min(webhook_id) FROM deliveries WHERE due_at IS NOT NULL AND webhook_id > waiting.id), looked + 1
+    FROM waiting WHERE waiting.id IS NOT NULL AND looked < CAST(:n AS bigint)
+)
+SELECT waiting.id, (SELECT min(due_at) FROM deliveries WHERE webhook_id = waiting.id AND due_at IS NOT NULL) AS due_at,
+    {now} AS now
+FROM waiting WHERE waiting.id IS NOT NULL;
+
 -- name: claim_deliveries
--- What is due to be told, except to those who have enough to do already. The later due_at is the lease, and the number of
--- the try is its fence.
+-- For each of these webhooks what has been due for longest. The later due_at is the lease, and the number of the try is its
+-- fence.
 WITH picked AS MATERIALIZED (
-    SELECT id FROM deliveries
-    WHERE due_at IS NOT NULL AND due_at <= {now} AND webhook_id NOT IN (SELECT id FROM {batch(id text)})
-    ORDER BY due_at LIMIT :n {skip_locked}
+    SELECT (SELECT id FROM deliveries WHERE webhook_id = batch.webhook AND due_at IS NOT NULL AND due_at <= {now}
+            ORDER BY due_at LIMIT 1 {skip_locked}) AS id
+    FROM {batch(webhook text)}
 )
 UPDATE deliveries SET due_at = {now} + CAST(:lease_ms AS bigint), tries = tries + 1
 WHERE id {in picked} AND due_at IS NOT NULL AND due_at <= {now}

@@ -9,13 +9,19 @@ branch_labels = None
 depends_on = None
 
 PENDING = "status = 'pending'"
+DONE = "processed_at IS NOT NULL"
+WAITING = "due_at IS NOT NULL"
 DEAD = "state = 'failed' AND archive_id IS NULL"
+FAILING = "failed > archived"
 
 
 def upgrade() -> None:
+    _deliveries()
     _sinks()
     _archives()
+    _dead_letters()
     _replays()
+    _duties()
 
 
 def _partial(name: str, table: str, columns: list[str], where: str) -> None:
@@ -36,6 +42,12 @@ def _text(name: str, *, nullable: bool = False, default: str | None = None) -> "
     return sa.Column(name, sa.Text(), nullable=nullable, server_default=default)
 
 
+def _deliveries() -> None:
+    """By webhook, so that nobody waits behind what waits for another."""
+    op.drop_index("ix_deliveries_due", "deliveries")
+    _partial("ix_deliveries_due", "deliveries", ["webhook_id", "due_at"], WAITING)
+
+
 def _sinks() -> None:
     op.create_table(  # who takes hints about work; without one none are written
         "sinks",
@@ -45,6 +57,8 @@ def _sinks() -> None:
     op.add_column("outbox", _text("sink", default="webhooks"))
     op.drop_index("ix_outbox_pending", "outbox")
     _partial("ix_outbox_pending", "outbox", ["sink", "due_at", "id"], PENDING)
+    op.drop_index("ix_outbox_done", "outbox")
+    _partial("ix_outbox_done", "outbox", ["sink", "processed_at"], DONE)
 
 
 def _archives() -> None:
@@ -55,8 +69,17 @@ def _archives() -> None:
         *(_number("first_at"), _number("last_at"), _number("created_at"), _number("restored_at", nullable=True)),
     )
     op.create_index("ix_archives_owner", "archives", ["owner", "id"])
+    op.create_index("uq_archives_blob", "archives", ["blob"], unique=True)
     op.add_column("items", _number("archive_id", nullable=True))
+    op.add_column("items", _number("kept_until", nullable=True))  # one that was restored is not archived before
+    op.add_column("jobs", _number("archived", default="0"))  # of those that failed
+
+
+def _dead_letters() -> None:
     _partial("ix_items_dead", "items", ["finished_at", "id"], DEAD)
+    _partial("ix_items_letters", "items", ["job_id", "id"], DEAD)
+    op.drop_index("ix_jobs_failing", "jobs")
+    _partial("ix_jobs_failing", "jobs", ["owner", "id"], FAILING)
 
 
 def _replays() -> None:
@@ -64,16 +87,34 @@ def _replays() -> None:
         "replays",
         _counted(),
         *(_text("owner"), _text("by"), _number("at"), _text("filter"), _number("items")),
-        _number("rate", nullable=True),  # a second, if they were to come back slowly
+        sa.Column("rate", sa.Double()),  # a second, if they were to come back slowly
+        _number("until_at", nullable=True),  # when the last of them comes back
     )
     op.create_index("ix_replays_owner", "replays", ["owner", "id"])
 
 
+def _duties() -> None:
+    op.create_table(  # what one process does for all, and what it has told them
+        "duties",
+        sa.Column("name", sa.Text(), primary_key=True),
+        *(_number("until_at", default="0"), _text("told", default="")),
+    )
+
+
 def downgrade() -> None:
+    op.drop_index("ix_deliveries_due", "deliveries")
+    _partial("ix_deliveries_due", "deliveries", ["due_at"], WAITING)
+    op.drop_index("ix_jobs_failing", "jobs")
+    _partial("ix_jobs_failing", "jobs", ["owner", "id"], "failed > 0")
+    op.drop_index("ix_items_letters", "items")
     op.drop_index("ix_items_dead", "items")
+    op.drop_column("jobs", "archived")
+    op.drop_column("items", "kept_until")
     op.drop_column("items", "archive_id")
     op.drop_index("ix_outbox_pending", "outbox")
+    op.drop_index("ix_outbox_done", "outbox")
     op.drop_column("outbox", "sink")
     _partial("ix_outbox_pending", "outbox", ["due_at", "id"], PENDING)
-    for table in ("replays", "archives", "sinks"):
+    _partial("ix_outbox_done", "outbox", ["processed_at"], DONE)
+    for table in ("duties", "replays", "archives", "sinks"):
         op.drop_table(table)

@@ -1,0 +1,83 @@
+"""Hints about which items are ready, from whoever carries messages, and when the database's own order has its turn."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, Protocol
+
+from backstay.store.claim import Want
+
+DATABASE_SECONDS: Final = 1.0
+WOKEN_ITEMS_MAX: Final = 10_000  # hints for one paced handler that one claim answers
+
+Named = list[tuple[Want, Sequence[int]]]
+
+
+class Hints(Protocol):
+    """Messages in hand. All methods are called on the worker's event loop, do not wait, and do not raise.
+
+    Whoever implements it holds a message, unacknowledged, until all of its items are done, and acknowledges it then.
+    What it holds for longer than `core.hand.HELD_SECONDS_MAX` it acknowledges as well and no longer gives: the worker
+    serves those items by the database's order. `core.hand.Hand` keeps count of all that.
+    """
+
+    @property
+    def alive(self) -> bool:
+        """Whether messages can come in now. While it is False the worker goes by the database alone."""
+        ...
+
+    def listen(self, wake: Callable[[], None]) -> None:
+        """Keeps the one function to call when a message came to hand or `alive` changed. Called before start."""
+        ...
+
+    def take(self, handler: str, n: int) -> list[int]:
+        """The first n items in hand for a handler, in the order of their messages. They stay in hand: until they are
+        done, the next call gives them again. So a claim that failed needs nothing undone."""
+        ...
+
+    def missed(self, ids: Iterable[int]) -> None:
+        """A committed claim asked for these items and won none of them; `done` follows. A message none of whose items
+        was won may be the copy of one that has served, or be about items that never were: that can be looked up."""
+        ...
+
+    def done(self, ids: Iterable[int]) -> None:
+        """A committed claim had these items in it; some were won, others are done or in other hands. Either way their
+        hint has served. A message all of whose items are done is acknowledged. Unknown ids are passed over."""
+        ...
+
+
+class Turns:
+    """Whose turn the next claim is: the hints in hand, or the database's own order.
+
+    The database has a turn every second, so that what is old and unimportant is not starved by what is hinted at, and
+    what no hint came for is found. It has every turn while the hints are not alive, and those for which nothing is in
+    hand as long as it gives all that was asked for.
+    """
+
+    def __init__(self, hints: Hints) -> None:
+        self.hints = hints
+        self.database_at = float("-inf")  # on the steady clock: when the database has its next turn
+        self.database_more = False  # its last turn ended at a limit
+
+    def named(self, wants: Sequence[Want], room: int) -> Named:
+        """What is in hand of what is wanted; within the room, what one handler leaves over goes to the next."""
+        in_hand = [(want, self.hints.take(want.handler, want.items)) for want in wants if want.paced is None]
+        in_hand = [(want, ids) for want, ids in in_hand if ids]
+        named: Named = []
+        for index, (want, ids) in enumerate(in_hand):
+            share = -(-room // (len(in_hand) - index))
+            if share > 0:
+                named.append((want, ids[:share]))
+            room -= len(ids[:share])
+        return named
+
+    def woken(self, wants: Sequence[Want]) -> list[int]:
+        """Items in hand of paced handlers. Their hints say no more than that it is worth while to look."""
+        paced = (want.handler for want in wants if want.paced is not None)
+        return [item for handler in paced for item in self.hints.take(handler, WOKEN_ITEMS_MAX)]
+
+    def more(self, wants: Sequence[Want]) -> bool:
+        """Whether there is more to be had than the last claims took."""
+        return self.database_more or any(self.hints.take(want.handler, 1) for want in wants)
+
+    def database_served(self, now: float, more: bool) -> None:
+        self.database_at = now + DATABASE_SECONDS
+        self.database_more = more

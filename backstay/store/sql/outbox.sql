@@ -1,0 +1,73 @@
+-- Messages until they have left: who takes them (sinks), and what a relay does with them. Webhooks take theirs in webhooks.sql.
+
+-- name: open_sink
+INSERT INTO sinks (name, opened_at) VALUES (:sink, {now}) ON CONFLICT (name) DO NOTHING;
+
+-- name: close_sink
+DELETE FROM sinks WHERE name = :sink;
+
+-- name: open_sinks
+SELECT name FROM sinks WHERE name = :sink;
+
+-- name: claim_messages
+-- The oldest that are due. The later due_at is the lease: a relay that dies leaves them to the next.
+WITH picked AS MATERIALIZED (
+    SELECT id FROM outbox WHERE status = 'pending' AND sink = :sink AND due_at <= {now}
+    ORDER BY due_at, id LIMIT :n {skip_locked}
+)
+UPDATE outbox SET due_at = {now} + CAST(:lease_ms AS bigint), retry_count = retry_count + 1
+WHERE id {in picked} AND status = 'pending' AND due_at <= {now}
+RETURNING id, owner, message_type, aggregate_id, payload, created_at, retry_count, {now} - created_at AS age_ms;
+
+-- name: messages_published
+UPDATE outbox SET status = 'published', processed_at = {now}, error_message = NULL
+FROM {batch(id bigint)}
+WHERE outbox.id = batch.id AND CASE WHEN outbox.status = 'pending' THEN 1 ELSE 0 END <> 0;
+
+-- name: messages_failed
+-- Without a delay they take their old place again, before those that were written after them.
+UPDATE outbox SET error_message = :error,
+    due_at = CASE WHEN CAST(:delay_ms AS bigint) > 0 THEN {now} + CAST(:delay_ms AS bigint) ELSE created_at END
+FROM {batch(id bigint)}
+WHERE outbox.id = batch.id AND CASE WHEN outbox.status = 'pending' THEN 1 ELSE 0 END <> 0;
+
+-- name: outbox_lag
+-- Pending messages, counted up to a bound, and the age of the oldest of them.
+SELECT count(*) AS pending, coalesce({now} - min(created_at), 0) AS age_ms
+FROM (SELECT created_at FROM outbox WHERE status = 'pending' AND sink = :sink ORDER BY due_at, id LIMIT :n) AS waiting;
+
+-- name: drop_published
+-- A chunk of hints that left a while ago.
+WITH picked AS MATERIALIZED (
+    SELECT id FROM outbox WHERE sink = 'work' AND processed_at IS NOT NULL AND processed_at < {now} - CAST(:age_ms AS bigint)
+    ORDER BY processed_at LIMIT :n {skip_locked}
+)
+DELETE FROM outbox WHERE id {in picked} RETURNING id;
+
+-- name: drop_pending
+-- A chunk of messages that have not left, though they are so old; as many are looked at.
+WITH picked AS MATERIALIZED (
+    SELECT id, created_at FROM outbox WHERE status = 'pending' AND sink = :sink
+    ORDER BY due_at, id LIMIT :n {skip_locked}
+)
+DELETE FROM outbox WHERE id {in picked} AND status = 'pending' AND created_at <= {now} - CAST(:age_ms AS bigint)
+RETURNING id;
+
+-- name: hinted_items
+-- What a hint says of items that went back to the queue just now; nothing while nobody takes hints.
+SELECT jobs.owner, items.handler, jobs.priority, items.due_at - {now} AS wait_ms, items.id, {now} AS now
+FROM {batch(id bigint)} JOIN items ON items.id = batch.id JOIN jobs ON jobs.id = items.job_id
+WHERE EXISTS (SELECT 1 FROM sinks WHERE name = 'work')
+ORDER BY items.id;
+
+-- name: next_open_job
+-- The first job from an id on that has items to be done.
+SELECT id, owner, priority FROM jobs
+WHERE state IN ('queued', 'running', 'paused') AND held = 0 AND id >= :job_id ORDER BY id LIMIT 1;
+
+-- name: ready_items
+-- A page of one job's items that are ready.
+SELECT id, handler, {now} AS now FROM items
+WHERE id >= :first AND id < :after AND state = 'queued' AND due_at IS NULL
+  AND EXISTS (SELECT 1 FROM sinks WHERE name = 'work')
+ORDER BY id LIMIT :n;

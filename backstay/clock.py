@@ -59,6 +59,15 @@ def collect_rarely() -> None:
     gc.set_threshold(50_000, 20, 50)
 
 
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """The quicker event loop, where there is one."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
 def new_random() -> Random:
     return Random(int.from_bytes(os.urandom(8), "big"))
 

@@ -69,9 +69,10 @@ def counted_for_a_parent() -> bool:
     return FOLDER_VARIABLE in os.environ
 
 
-async def refresh(client: "Client", metrics: "Metrics") -> None:
+async def refresh(client: "Client", metrics: "Metrics", alarm: int) -> None:
     """Looks at the queues every few seconds, for as long as the task lives."""
     from backstay.core.events import Trouble
+    from backstay.store.archives import DAY_MS
 
     while True:
         try:
@@ -79,6 +80,7 @@ async def refresh(client: "Client", metrics: "Metrics") -> None:
             views = client.store.views
             metrics.show_depths(await views.backlog(), sum((await views.stuck()).values()), holds.now)
             metrics.show_breakers(holds.providers)
+            metrics.show_letters(await client.store.archives.lately(DAY_MS, alarm + 1), alarm)
         except BackstayError as error:
             metrics(Trouble("metrics", error.message))
         await client.clock.sleep(REFRESH_SECONDS)

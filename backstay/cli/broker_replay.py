@@ -1,0 +1,103 @@
+"""`backstay broker replay`: has dead messages of the broker done again."""
+
+import getpass
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from backstay.cli import access, output
+from backstay.cli.command import Command, broker_option, json_option, place_options
+from backstay.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from backstay.app import Backstay
+    from backstay.client import Client
+    from backstay.run.dead_messages import Choice
+
+
+@click.command(
+    "replay",
+    cls=Command,
+    examples=(
+        "backstay broker replay --item 12-345",
+        "backstay broker replay --reason rejected --dry-run",
+        "backstay broker replay --all",
+    ),
+)
+@click.option("--item", metavar="ITEM", help="Messages that name this item, and of them this item only.")
+@click.option("--reason", help="Messages whose reason holds these words.")
+@click.option("--all", "everything", is_flag=True, help="All messages of the dead queue.")
+@click.option("--dry-run", is_flag=True, help="Count what would be done, and put everything back.")
+@broker_option
+@place_options
+@json_option
+def replay(
+    item: str | None,
+    reason: str | None,
+    everything: bool,
+    dry_run: bool,
+    broker: str | None,
+    db: str | None,
+    as_json: bool,
+) -> None:
+    """Has messages of the broker's dead queue done again, as the database says.
+
+    An item that failed is queued afresh, once; one that is queued is told of again; one that is done needs nothing.
+    What is not chosen stays, in its order, and so does poison: what cannot be read, or names no item that there is.
+    The messages go through a queue aside, a few at a time, so that memory does not grow with the queue; what a crash
+    leaves there is put back by the next replay. One at a time: a second is refused.
+    """
+    from backstay.core.ids import read_item
+    from backstay.run.dead_messages import Choice
+
+    if everything == (item is not None or reason is not None):
+        raise UsageError("say which messages", hint="give --item, --reason or both, or else --all")
+    choice = Choice(None if item is None else read_item(item), reason)
+    loaded = access.use_broker(access.open_app(db), broker)
+    if loaded.settings.broker_url is None:
+        raise UsageError("no broker is named", hint="give --broker, or set BACKSTAY_BROKER_URL")
+    counts = access.with_client(loaded, lambda client: _replay(loaded, client, choice, dry_run))
+    if as_json:
+        output.data(output.as_json({**counts, "dry_run": dry_run}))
+    else:
+        _tell(counts, dry_run)
+
+
+async def _replay(app: "Backstay", client: "Client", choice: "Choice", dry_run: bool) -> dict[str, int]:
+    from backstay.messaging.connection import connected
+    from backstay.messaging.dead_queue import DeadQueue
+    from backstay.run.dead_messages import ITEMS, MESSAGES, DeadMessages
+    from backstay.run.dispatch import topology_of
+
+    topology = topology_of(app.settings)
+    judge = DeadMessages(client.store, topology, choice, None if dry_run else _person())
+    assert app.settings.broker_url is not None
+    async with connected(app.settings.broker_url, "backstay replay") as connection:
+        await DeadQueue(connection, topology, client.clock).replay(judge)
+    return {word: judge.counts[word] for word in (*MESSAGES, *ITEMS)}
+
+
+def _person() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a number without a name, as in many containers
+        return f"user {os.getuid()}"
+
+
+def _tell(counts: dict[str, int], dry_run: bool) -> None:
+    chosen = output.count(counts["chosen"], "message")
+    would = "would be " if dry_run else ""
+    output.data(f"{chosen} chosen of {counts['seen']:,} in the dead queue")
+    lines = {
+        "replayed": f"{would}queued afresh",
+        "published": f"{would}told of again",
+        "done": "needed nothing",
+        "refused": "cannot be retried now, and stay",
+        "unknown": "are not in the database, and stay",
+    }
+    for word, said in lines.items():
+        if counts[word]:
+            output.data(f"  {output.count(counts[word], 'item')} {said}")
+    if counts["poison"]:
+        output.data(f"  {output.count(counts['poison'], 'message')} cannot be read, and stay")

@@ -1,0 +1,114 @@
+"""`backstay relay`: carries messages out of the outbox, and does no items."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from backstay.cli import access
+from backstay.cli.command import Command, broker_option, json_option, log_level_option, place_options
+from backstay.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from backstay.app import Backstay
+    from backstay.client import Client
+    from backstay.observe.metrics import Metrics
+
+
+class Asked(NamedTuple):
+    """The options of one call."""
+
+    metrics_port: int | None
+    metrics_host: str
+    log_level: str | None
+    as_json: bool
+
+
+@click.command(
+    "relay",
+    cls=Command,
+    examples=(
+        "backstay relay --db postgresql://… --broker amqp://user:password@host/vhost",
+        "backstay relay --db postgresql://… --metrics-port 9101        # webhooks only, without a broker",
+    ),
+)
+@broker_option
+@click.option("--metrics-port", type=click.IntRange(1, 65_535), help="Serve Prometheus metrics on this port.")
+@click.option("--metrics-host", default="127.0.0.1", show_default=True, help="The address to serve metrics on.")
+@place_options
+@log_level_option
+@json_option
+@click.pass_context
+def relay(ctx: click.Context, /, db: str | None, broker: str | None, **given: object) -> None:
+    """Carries messages out of the outbox until it is stopped, and does no items.
+
+    With a broker it tells workers what is ready; with the service's key (BACKSTAY_SECRET_KEY, or the file beside an
+    SQLite database) it tells webhooks. A worker with a --broker has a relay for the first inside, and the service for
+    both; any number of relays may run at once. Logs go to stderr; --json makes them JSON.
+
+    SIGTERM or Ctrl-C: what is on its way is confirmed and marked first. A second signal cuts that short.
+    """
+    from backstay.cli.running import log_to_stderr
+
+    asked = Asked(**given)  # type: ignore[arg-type]
+    loaded = access.use_broker(access.open_app(db), broker)
+    log_to_stderr(loaded, asked.log_level, asked.as_json)
+    ctx.exit(access.run(_relay(loaded, asked)))
+
+
+async def _relay(app: "Backstay", asked: Asked) -> int:
+    from backstay.cli import scrape
+    from backstay.cli.running import INTERRUPTED, Signals
+    from backstay.observe.metrics import Metrics
+
+    metrics, stopping, mine = Metrics(), asyncio.Event(), asyncio.current_task()
+    assert mine is not None
+    signals = Signals(stopping.set, mine.cancel)
+    try:
+        with scrape.serving(metrics.registry, asked.metrics_host, asked.metrics_port):
+            async with access.client_of(app) as client, _carrying(app, client, metrics):
+                await stopping.wait()
+    except asyncio.CancelledError:
+        return INTERRUPTED
+    return signals.exit_code
+
+
+@asynccontextmanager
+async def _carrying(app: "Backstay", client: "Client", metrics: "Metrics") -> AsyncIterator[None]:
+    """Whatever there is to relay here, while the block runs."""
+    from backstay.run.dispatch import broker_here
+    from backstay.run.outbox_relay import relaying_work
+    from backstay.server.remote import key_known_here
+
+    key = app.settings.secret_key or key_known_here(app)
+    if app.settings.broker_url is None and key is None:
+        hint = "give --broker for workers, or set BACKSTAY_SECRET_KEY for webhooks"
+        raise UsageError("there is nothing to relay to", hint=hint)
+    app.bus.subscribe(metrics)
+    async with AsyncExitStack() as stack:
+        broker = await stack.enter_async_context(broker_here(app, client))
+        if broker is not None:
+            await stack.enter_async_context(relaying_work(app, client, broker))
+        if key is not None:
+            await stack.enter_async_context(_telling_webhooks(app, client, key))
+        yield
+
+
+@asynccontextmanager
+async def _telling_webhooks(app: "Backstay", client: "Client", key: str) -> AsyncIterator[None]:
+    from backstay.handlers.outgoing import Outgoing
+    from backstay.run.outbox_care import WEBHOOKS, OutboxCare
+    from backstay.server.relay import Relay, relaying
+    from backstay.server.signing import Signer
+
+    outgoing = Outgoing(app.settings.inside_hosts)
+    care = OutboxCare(client.store.outbox, (WEBHOOKS,), client.clock, app.bus)
+    care.start()
+    try:
+        async with relaying(Relay(client.store.webhooks, outgoing, Signer(key), client.clock, app.bus)):
+            yield
+    finally:
+        await care.stop()
+        await outgoing.close()

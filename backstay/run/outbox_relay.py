@@ -1,0 +1,190 @@
+"""The work relay: takes hints out of the outbox, publishes them with confirms, and marks them; the oldest first.
+
+Any number of relays may run at once: each row is claimed by one of them. One that dies between publish and mark leaves
+its rows to the next when the lease is over, and the same id is published again; who acts on it asks the database.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Final, Protocol
+
+from backstay.app import Backstay
+from backstay.client import Client
+from backstay.clock import Clock, Tasks, new_random, wait_for_event
+from backstay.core.events import MessagesPublished, Trouble
+from backstay.core.failures import one_line
+from backstay.messaging.messages import Outgoing, hint
+from backstay.messaging.topology import Topology
+from backstay.observe.bus import Bus
+from backstay.run.outbox_care import OutboxCare
+from backstay.store.outbox import WORK, Message, Outbox
+
+BATCH_MESSAGES: Final = 500  # one is being published, the next is claimed, the last one marked: three are in hand
+PROBE_MESSAGES: Final = 10  # the first ones after a failure
+LEASE_MS: Final = 120_000  # longer than a batch can take to be published and marked
+IDLE_SECONDS: Final = 0.01
+IDLE_SECONDS_MAX: Final = 0.1  # nobody can ring from other processes, so it looks often
+AWAY_SECONDS: Final = 0.1  # between looks at whether the broker is there; it is kept by others
+BACKOFF_SECONDS: Final = 0.5
+BACKOFF_SECONDS_MAX: Final = 30.0
+ROW_DELAY_MS: Final = 1_000  # of a message that is not taken while others are; doubles with each try
+ROW_DELAY_MS_MAX: Final = 60_000
+STOP_SECONDS: Final = 10.0
+UNCONFIRMED: Final = "the broker did not confirm it"
+
+
+class Publisher(Protocol):
+    @property
+    def publishing(self) -> bool: ...
+    @property
+    def topology(self) -> Topology: ...
+    async def publish_many(self, outgoing: Sequence[Outgoing]) -> list[bool]: ...
+
+
+class OutboxRelay:
+    """One life: start, stop."""
+
+    def __init__(self, outbox: Outbox, publisher: Publisher, clock: Clock, bus: Bus, rng: Random) -> None:
+        self._outbox = outbox
+        self._publisher = publisher
+        self._clock = clock
+        self._bus = bus
+        self._rng = rng
+        self._tasks = Tasks()
+        self._stopping = asyncio.Event()
+        self._failures = 0  # batches in a row of which nothing was confirmed: above nought the breaker is open
+        self._shut_until = float("-inf")
+        self._publishing: asyncio.Task[None] | None = None
+        self._marking: asyncio.Task[None] | None = None
+        self._loop: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._loop = self._tasks.spawn(self._run(), name="work relay")
+
+    async def stop(self) -> None:
+        """What is on its way has a while to be confirmed and marked, so that an end in order repeats nothing."""
+        self._stopping.set()
+        if self._loop is not None:
+            await asyncio.wait([self._loop], timeout=STOP_SECONDS)
+        await self._tasks.stop()
+
+    async def _run(self) -> None:
+        idle = IDLE_SECONDS
+        while not self._stopping.is_set():
+            try:
+                if await self._step():
+                    idle = IDLE_SECONDS
+                    continue
+            except Exception as error:
+                self._bus.emit(Trouble("relay", f"{type(error).__name__}: {error}"))
+                idle = BACKOFF_SECONDS
+            await wait_for_event(self._stopping, idle)
+            idle = min(idle * 2, IDLE_SECONDS_MAX)
+        await self._published()
+        await self._marked()
+
+    async def _step(self) -> bool:
+        """Claims a batch while the one before is being published; says whether it found any."""
+        if not self._may_claim():
+            await self._published()  # whose failure may have been the reason
+            await wait_for_event(self._stopping, AWAY_SECONDS)
+            return False
+        size = PROBE_MESSAGES if self._failures else BATCH_MESSAGES
+        messages = await self._outbox.claim(WORK, size, LEASE_MS)
+        await self._published()
+        if messages:
+            self._publishing = self._tasks.spawn(self._publish(messages))
+        return bool(messages)
+
+    def _may_claim(self) -> bool:
+        """While the broker is away nothing is claimed: no row, no try and no memory is spent on it."""
+        return self._publisher.publishing and self._clock.monotonic() >= self._shut_until
+
+    async def _published(self) -> None:
+        if self._publishing is not None:
+            publishing, self._publishing = self._publishing, None
+            await publishing
+
+    async def _marked(self) -> None:
+        if self._marking is not None:
+            marking, self._marking = self._marking, None
+            await marking
+
+    async def _publish(self, messages: Sequence[Message]) -> None:
+        told, outgoing, bad = self._worded(messages)
+        error = UNCONFIRMED
+        try:
+            confirmed = await self._publisher.publish_many(outgoing) if outgoing else []
+        except Exception as raised:
+            confirmed = [False] * len(outgoing)
+            error = one_line(f"{type(raised).__name__}: {raised}")
+        self._judge(confirmed, error)
+        await self._marked()  # the one before: marks do not overtake each other, nor pile up
+        self._marking = self._tasks.spawn(self._mark(told, confirmed, bad, error))
+
+    def _worded(self, messages: Sequence[Message]) -> tuple[list[Message], list[Outgoing], list[Message]]:
+        """Rows that can be sent, as messages, and those that cannot: one bad row must not be in the way of the rest."""
+        told, outgoing, bad = [], [], []
+        for message in messages:
+            try:
+                payload = json.loads(message.payload)
+                outgoing.append(hint(self._publisher.topology, message.id, payload, message.age_ms))
+                told.append(message)
+            except (ValueError, TypeError, KeyError, AttributeError):
+                bad.append(message)
+        return told, outgoing, bad
+
+    def _judge(self, confirmed: Sequence[bool], error: str) -> None:
+        """The breaker: when nothing of a batch was taken, nothing is claimed for a while, then a few."""
+        if not confirmed:
+            return
+        if any(confirmed):
+            self._failures = 0
+            return
+        self._failures += 1
+        top = min(BACKOFF_SECONDS * 2 ** min(self._failures - 1, 16), BACKOFF_SECONDS_MAX)
+        self._shut_until = self._clock.monotonic() + top * self._rng.uniform(0.5, 1.0)
+        if self._failures == 1:
+            self._bus.emit(Trouble("relay", f"nothing is published for now: {error}"))
+
+    async def _mark(
+        self, messages: Sequence[Message], confirmed: Sequence[bool], bad: Sequence[Message], error: str
+    ) -> None:
+        done = [message.id for message, ok in zip(messages, confirmed, strict=True) if ok]
+        missed = [message for message, ok in zip(messages, confirmed, strict=True) if not ok]
+        # Behind the last that was taken the broker went away: not their fault, they keep their place.
+        taken = max((at for at, ok in enumerate(confirmed, 1) if ok), default=0)
+        cut_off = [message.id for message in messages[taken:]]
+        try:
+            await self._outbox.published(done)
+            await self._outbox.failed(cut_off, error, 0)
+            await self._missed(missed[: len(missed) - len(cut_off)], error)
+            await self._outbox.failed([message.id for message in bad], "it cannot be read", ROW_DELAY_MS_MAX)
+        except Exception as trouble:  # the lease ends, and they are published again under the same ids
+            self._bus.emit(Trouble("relay", f"{type(trouble).__name__}: {trouble}"))
+        self._bus.emit(MessagesPublished(WORK, len(done), len(missed) + len(bad)))
+
+    async def _missed(self, messages: Sequence[Message], error: str) -> None:
+        """Others were taken, these were not: each waits for itself, longer with every try."""
+        for tries in sorted({message.tries for message in messages}):
+            delay_ms = min(ROW_DELAY_MS * 2 ** min(tries - 1, 16), ROW_DELAY_MS_MAX)
+            await self._outbox.failed([one.id for one in messages if one.tries == tries], error, delay_ms)
+
+
+@asynccontextmanager
+async def relaying_work(app: Backstay, client: Client, broker: Publisher) -> AsyncIterator[OutboxRelay]:
+    """While the block runs, hints about work leave for the broker; what is there is told of, and the old is dropped."""
+    outbox = client.store.outbox
+    await outbox.open_sink(WORK)
+    relay = OutboxRelay(outbox, broker, client.clock, app.bus, new_random())
+    care = OutboxCare(outbox, (WORK,), client.clock, app.bus)
+    relay.start()
+    care.start()
+    try:
+        yield relay
+    finally:
+        await relay.stop()
+        await care.stop()

@@ -1,0 +1,197 @@
+"""The work relay with a real RabbitMQ: every row leaves, the oldest first, and a crash repeats ids, never effects."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from backstay.core.events import MessagesPublished, OutboxLag
+from backstay.core.ids import item_id
+from backstay.messaging.messages import Work, read_work
+from backstay.messaging.topology import Topology
+from backstay.observe.metrics import Metrics
+from backstay.run.outbox_care import OutboxCare
+from backstay.run.outbox_relay import BATCH_MESSAGES, IDLE_SECONDS_MAX
+from backstay.store.claim import Want
+from backstay.store.outbox import WORK
+from tests.messaging.relay_rig import Office
+from tests.messaging.rig import until
+from tests.servers.fault_proxy import FaultProxy
+from tests.servers.rabbitmq import PrivateRabbitMQ
+from tests.sites import Site
+from tests.store.scene import Scene as Shop
+
+pytestmark = pytest.mark.xdist_group("rabbitmq")
+
+ROOT = Path(__file__).resolve().parents[2]
+MANY = 4 * BATCH_MESSAGES + 3
+
+
+@pytest.fixture
+async def office(leaping_site: Site, rabbitmq: PrivateRabbitMQ) -> Office:
+    return Office(leaping_site, await leaping_site.open_store(), rabbitmq.url, Topology(rabbitmq.prefix()))
+
+
+async def test_every_row_leaves_once_and_the_oldest_first(office: Office) -> None:
+    await office.add(1, MANY)
+    async with office.relay():
+        await office.all_left()
+    delivered = await office.delivered()
+    assert [message.message_id for message in delivered] == [str(number) for number in range(1, MANY + 1)]
+    assert read_work(delivered[6]) == Work("7", "echo", (7,))
+    assert set(await office.tries()) == {1}
+    assert sum(event.messages for event in office.events if isinstance(event, MessagesPublished)) == MANY
+
+
+async def test_what_a_submit_tells_of_comes_out_at_the_broker(office: Office) -> None:
+    shop = Shop(office.site)
+    await shop.store.open()
+    await office.store.outbox.open_sink()
+    async with office.relay():
+        job = await shop.submit(120)
+        await office.all_left()
+    await shop.store.close()
+    works = [read_work(message) for message in await office.delivered()]
+    assert [len(work.items) for work in works if isinstance(work, Work)] == [50, 50, 20]
+    named = [item for work in works if isinstance(work, Work) for item in work.items]
+    assert named == [item_id(job, position) for position in range(120)]
+
+
+async def test_a_hint_that_is_to_wait_goes_to_a_queue_that_is_not_too_slow_for_it(office: Office) -> None:
+    payload = """'{"handler": "echo", "priority": 0, "first": 1, "count": 1, "wait_ms": 7000}'"""
+    await office.add(1, 1, payload)
+    await office.site.rows(f"UPDATE outbox SET created_at = {office.site.clock.now_ms()}")
+    async with office.relay() as broker:
+        await office.all_left()
+        exchange, _, rest_ms = broker.topology.way("echo", 7_000)
+        (waiting,) = await office.bystander.take_all(exchange)
+    assert json.loads(waiting.body).get("rest_ms", 0) == rest_ms
+
+
+async def test_two_relays_at_once_publish_each_row_once(office: Office) -> None:
+    await office.add(1, MANY)
+    async with office.relay(), office.relay():
+        await office.all_left()
+    delivered = [int(message.message_id) for message in await office.delivered()]
+    assert sorted(delivered) == list(range(1, MANY + 1))
+
+
+async def test_one_bad_row_is_not_in_the_way_of_the_others(office: Office) -> None:
+    await office.add(1, 1, "'no JSON'")
+    await office.add(2, 2, """'{"handler": "echo"}'""")
+    await office.add(3, 50)
+    async with office.relay():
+        await until(lambda: _left(office, 2))
+    assert len(await office.delivered()) == 48
+    said = await office.site.rows("SELECT error_message FROM outbox WHERE status = 'pending'")
+    assert said == [("it cannot be read",)] * 2
+
+
+async def test_a_relay_that_ends_in_order_leaves_nothing_half_done(office: Office) -> None:
+    await office.add(1, MANY)
+    async with office.relay() as broker:
+        await until(lambda: len(office.events) > 2 and broker.publishing)
+    published = {row[0] for row in await office.site.rows("SELECT id FROM outbox WHERE status = 'published'")}
+    assert {int(message.message_id) for message in await office.delivered()} == published
+
+
+async def test_while_the_broker_is_away_nothing_is_claimed_and_then_all_leaves_oldest_first(
+    office: Office, rabbitmq: PrivateRabbitMQ
+) -> None:
+    await office.add(1, MANY)
+    async with FaultProxy.of(rabbitmq.url) as proxy:
+        url = proxy.url(office.url)
+        await proxy.cut()
+        async with office.relay(url):
+            await asyncio.sleep(20 * IDLE_SECONDS_MAX)
+            assert set(await office.tries()) == {0}
+            await proxy.pass_on()
+            await office.all_left()
+    delivered = [int(message.message_id) for message in await office.delivered()]
+    assert list(dict.fromkeys(delivered)) == list(range(1, MANY + 1))
+
+
+async def test_a_broker_that_goes_away_in_the_middle_costs_some_copies_and_no_order(
+    office: Office, rabbitmq: PrivateRabbitMQ
+) -> None:
+    rows = 10 * BATCH_MESSAGES
+    await office.add(1, rows)
+    async with FaultProxy.of(rabbitmq.url) as proxy, office.relay(proxy.url(office.url)):
+        await until(lambda: any(isinstance(event, MessagesPublished) for event in office.events))
+        await proxy.cut()
+        left = await office.pending()
+        assert left > 0
+        await asyncio.sleep(1)
+        await proxy.pass_on()
+        await office.all_left()
+    delivered = [int(message.message_id) for message in await office.delivered()]
+    firsts = list(dict.fromkeys(delivered))
+    assert firsts == list(range(1, rows + 1))
+    assert len(delivered) - rows <= 3 * BATCH_MESSAGES
+    assert len([told for told in office.troubles() if told.where == "relay"]) <= 3
+
+
+async def test_the_lag_is_told_and_shown_as_a_metric(office: Office) -> None:
+    metrics = Metrics()
+    office.bus.subscribe(metrics)
+    await office.add(1, 7)
+    await OutboxCare(office.store.outbox, (WORK, "webhooks"), office.site.clock, office.bus).run_once()
+    lags = {event.sink: event for event in office.events if isinstance(event, OutboxLag)}
+    assert lags[WORK].messages == 7
+    assert lags["webhooks"] == OutboxLag("webhooks", 0, 0)
+    shown = metrics.registry.get_sample_value
+    assert shown("backstay_outbox_messages", {"sink": WORK}) == 7
+    assert shown("backstay_outbox_oldest_seconds", {"sink": WORK}) == lags[WORK].age_ms / 1000 > 0
+
+
+async def test_what_left_a_while_ago_is_dropped(office: Office) -> None:
+    await office.add(1, 10)
+    async with office.relay():
+        await office.all_left()
+    await office.site.advance(3_600)
+    await OutboxCare(office.store.outbox, (WORK,), office.site.clock, office.bus).run_once()
+    assert await office.site.one("SELECT count(*) FROM outbox") == 0
+
+
+async def test_a_relay_killed_between_publish_and_mark_repeats_ids_and_no_work(office: Office) -> None:
+    shop = Shop(office.site)
+    await shop.store.open()
+    await office.store.outbox.open_sink()
+    await shop.submit(200)
+    rows = [row[0] for row in await office.site.rows("SELECT id FROM outbox ORDER BY id")]
+    await _publish_and_die(office)
+    assert await office.pending() == len(rows)
+    await office.end_leases()
+    async with office.relay():
+        await office.all_left()
+    delivered = await office.delivered()
+    assert [int(message.message_id) for message in delivered] == rows + rows
+
+    won: list[int] = []
+    for work in map(read_work, delivered):
+        assert isinstance(work, Work)
+        taken = await shop.store.claim_named([(Want("echo", 100, 1_000), work.items)], "w1", 90_000)
+        won += [item.id for item in taken.items]
+    assert len(won) == len(set(won)) == 200
+    await shop.store.close()
+
+
+async def _publish_and_die(office: Office) -> None:
+    """A relay in a process of its own, killed when all is confirmed and nothing is marked."""
+    command = [sys.executable, "-m", "tests.messaging.relay_that_hangs", office.site.url, office.url]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = await asyncio.create_subprocess_exec(
+        *command, office.topology.prefix, cwd=ROOT, env=environment, stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert await asyncio.wait_for(process.stdout.readline(), 60) == b"confirmed\n"
+    process.send_signal(signal.SIGKILL)
+    assert await process.wait() == -signal.SIGKILL
+
+
+async def _left(office: Office, rows: int) -> bool:
+    return await office.pending() == rows and bool(office.events)

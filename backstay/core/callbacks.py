@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -12,6 +13,10 @@ from backstay.core.failures import Failure, FailureKind, one_line, public_code
 from backstay.core.ids import read_item, show_item
 from backstay.core.outcomes import Failed, Succeeded
 
+VERSION: Final = 1  # of messages to and from remote workers
+CALLBACK_BYTES_MAX: Final = 4 << 20
+TAG_LENGTH_MAX: Final = 100
+_TASK: Final = re.compile(r"(?P<item>[0-9]{1,12}-[0-9]{1,9})/(?P<fence>[0-9]{1,18})")
 # Of these a remote worker is believed to do better the next time, unless it says otherwise.
 _AGAIN: Final = frozenset({ErrorCode.GW_5XX, ErrorCode.GW_TIMEOUT, ErrorCode.IO_ERROR})
 
@@ -31,6 +36,15 @@ class Callback:
     progress: int | None = None
 
 
+class Told(NamedTuple):
+    """A message that names its item and its try itself, with the tag that shows whether it may."""
+
+    item: str
+    fence: str
+    tag: str
+    callback: Callback
+
+
 class Said(NamedTuple):
     """A message that was kept: of which item, at which try, and how long it is."""
 
@@ -43,13 +57,39 @@ class Said(NamedTuple):
 
 def read_callback(raw: bytes) -> Callback:
     """A message, or a UsageError that says what is wrong with it."""
+    return callback_of(read_object(raw))
+
+
+def read_told(raw: bytes) -> Told:
+    """A message of a broker, which says itself whom it is about; or a UsageError. Its tag is yet to be checked."""
+    if len(raw) > CALLBACK_BYTES_MAX:
+        raise UsageError(f"the body has more than {CALLBACK_BYTES_MAX:,} bytes")
+    said = read_object(raw)
+    version, task, tag = (said.pop(name, None) for name in ("v", "task", "tag"))
+    if version != VERSION or isinstance(version, bool):
+        raise UsageError(f"v must be {VERSION}")
+    if not isinstance(task, str) or (parts := _TASK.fullmatch(task)) is None:
+        raise UsageError("task must be that of the request")
+    if not isinstance(tag, str) or not 0 < len(tag) <= TAG_LENGTH_MAX:
+        raise UsageError("tag must be that of the request")
+    return Told(parts["item"], parts["fence"], tag, callback_of(said))
+
+
+def read_object(raw: bytes) -> dict[str, Any]:
     try:
         said = json.loads(raw, parse_constant=_refuse)
-        body = json.dumps(said, allow_nan=False, separators=(",", ":"))
     except (ValueError, RecursionError):
-        raise UsageError("the body is not JSON") from None
+        raise _not_json() from None
     if not isinstance(said, dict):
         raise UsageError("the body must be a JSON object")
+    return said
+
+
+def callback_of(said: dict[str, Any]) -> Callback:
+    try:
+        body = json.dumps(said, allow_nan=False, separators=(",", ":"))
+    except (ValueError, RecursionError):
+        raise _not_json() from None
     status = said.get("status")
     if status not in list(Kind):
         raise UsageError("status must be progress, succeeded or failed")
@@ -63,6 +103,10 @@ def read_callback(raw: bytes) -> Callback:
 
 def _refuse(name: str) -> NoReturn:
     raise ValueError(name)
+
+
+def _not_json() -> UsageError:
+    return UsageError("the body is not JSON")
 
 
 def _progress(value: Any, needed: bool) -> int | None:

@@ -10,6 +10,7 @@ BackstayError                 exit 1
 ├── WaitTimeout               exit 6
 ├── DatabaseUnreachable       exit 8
 ├── FilesUnreachable          exit 8
+├── BrokerUnreachable         exit 8
 └── HandlerError              raised by handlers, turned into an outcome of the item
     ├── Transient             retried
     ├── Throttled             retried, costs no attempt
@@ -118,6 +119,12 @@ class FilesUnreachable(BackstayError):
 
     exit_code = 8
     hint = "check the folder or the bucket that BACKSTAY_DATA names"
+
+
+class BrokerUnreachable(BackstayError):
+    """The broker cannot be reached."""
+
+    exit_code = 8
 
 
 class HandlerError(BackstayError):

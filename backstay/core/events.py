@@ -114,6 +114,70 @@ class Trouble:
 
 
 @dataclass(frozen=True, slots=True)
+class BrokerConnected:
+    role: str  # what the connection is for
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerLost:
+    """It is away; work goes on from the database meanwhile."""
+
+    role: str
+    reason: str
+    again_seconds: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reason", one_line(self.reason))
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerWiped:
+    """What had been declared was gone, and messages with it; all that is ready is published again."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageSetAside:
+    """A message that nobody can use is in the dead queue now."""
+
+    queue: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class MessagesPublished:
+    """A batch out of the outbox: so many were confirmed, and so many are tried again."""
+
+    sink: str
+    messages: int
+    failed: int
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxLag:
+    """What has not left yet: how many messages, counted up to a bound, and how old the oldest is."""
+
+    sink: str
+    messages: int
+    age_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LettersArchived:
+    """Dead letters that left the database for archives."""
+
+    items: int
+
+
+@dataclass(frozen=True, slots=True)
+class LettersAlarm:
+    """More items failed for good within a day than the alarm allows; or, when it is not `raised`, no longer."""
+
+    raised: bool
+    items: int  # counted up to one more than the alarm
+    alarm: int
+
+
+@dataclass(frozen=True, slots=True)
 class TickEnded:
     depth: int
     items: int
@@ -137,5 +201,13 @@ Event = (
     | JobsTimedOut
     | BreakerChanged
     | Trouble
+    | BrokerConnected
+    | BrokerLost
+    | BrokerWiped
+    | MessageSetAside
+    | MessagesPublished
+    | OutboxLag
+    | LettersArchived
+    | LettersAlarm
     | TickEnded
 )

@@ -53,6 +53,7 @@ class JobTerms(NamedTuple):
     ref_seed: str
     retry: str | None
     delivery: str | None
+    priority: int = 0
 
 
 class Usage(NamedTuple):

@@ -60,6 +60,11 @@ class Context:
         return self._job.owner
 
     @property
+    def priority(self) -> int:
+        """Its job's, from 0 to 9."""
+        return self._job.priority
+
+    @property
     def deadline_at(self) -> int | None:
         """When the item fails if it is not done by then, in milliseconds since 1970."""
         return self._item.deadline_at

@@ -1,53 +1,43 @@
-"""Remote work: its handlers, a deadline for each kind, and the secrets that requests and answers carry."""
+"""Remote work: its handlers, a deadline for each kind, and the ways that requests go out and answers come in."""
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
 
 from backstay.app import Backstay
 from backstay.client import Client
-from backstay.clock import Clock
 from backstay.core.errors import UsageError
-from backstay.core.ids import show_item
 from backstay.handlers.outgoing import Outgoing
+from backstay.handlers.over_http import OverHttp
 from backstay.handlers.registry import Registry
-from backstay.handlers.remote import NAME, Links, RemoteHandler
+from backstay.handlers.remote import HTTP, MESSAGES, NAME, RemoteHandler, Way
+from backstay.messaging.broker import Broker
 from backstay.run.equipment import default_folder
-from backstay.server.signing import KEY_NAME, Signer, sealed
+from backstay.server.remote_messages import over_messages
+from backstay.server.seals import Seals
+from backstay.server.signing import KEY_NAME, Signer
 from backstay.settings import Settings
 from backstay.store.inbox import Inbox
 from backstay.store.urls import is_postgres
 
-PURPOSE: Final = "callback"
 _KIND_LENGTH_MAX: Final = 50
 _DEADLINE_SECONDS_MAX: Final = 366 * 86_400
 
 
-def secret_of(signer: Signer, owner: str) -> str:
-    """What an owner's requests to remote workers are signed with, as Standard Webhooks writes it."""
-    return signer.secret_of(f"remote\0{owner}", 1)
-
-
-def links(outgoing: Outgoing, inbox: Inbox, signer: Signer, clock: Clock, public_url: str | None) -> Links:
-    def sign(owner: str, name: str, body: str) -> Mapping[str, str]:
-        return sealed([secret_of(signer, owner)], name, clock.now_ms(), body)
-
-    def tag(item: int, fence: int) -> str:
-        return signer.tag(PURPOSE, show_item(item), fence)
-
+def over_http(outgoing: Outgoing, seals: Seals, public_url: str | None) -> OverHttp:
     if public_url is not None and not public_url.startswith(("http://", "https://")):
         raise UsageError("public_url must begin with http:// or https://", hint="set BACKSTAY_PUBLIC_URL")
-    return Links(outgoing, inbox, public_url, tag, sign)
+    return OverHttp(outgoing, public_url, seals.tag, seals.sign)
 
 
-def add_remote(registry: Registry, made: Links, settings: Settings) -> None:
+def add_remote(registry: Registry, ways: Mapping[str, Way], inbox: Inbox, settings: Settings) -> None:
     """`remote`, and `remote.KIND` for each kind that has a deadline of its own."""
     if NAME in registry:
         return
-    registry.add(RemoteHandler(made))
+    registry.add(RemoteHandler(ways, inbox))
     for kind, seconds in read_kinds(settings.remote_kinds).items():
-        registry.add(RemoteHandler(made, f"{NAME}.{kind}", seconds))
+        registry.add(RemoteHandler(ways, inbox, f"{NAME}.{kind}", seconds))
 
 
 def read_kinds(text: str) -> dict[str, float]:
@@ -64,23 +54,37 @@ def read_kinds(text: str) -> dict[str, float]:
 
 
 @asynccontextmanager
-async def remote_here(app: Backstay, client: Client) -> AsyncIterator[None]:
-    """For a worker beside the service: while the block runs it does remote work too, if it knows the service's address
-    and key. One that does not leaves it to others."""
-    key = app.settings.secret_key or _key_beside(app)
-    if key is None or app.settings.public_url is None:
+async def remote_here(app: Backstay, client: Client, broker: Broker | None = None) -> AsyncIterator[None]:
+    """For a worker beside the service: while the block runs it does remote work too, if it knows the service's key, and
+    its address or a broker. One that does not leaves it to others."""
+    key = app.settings.secret_key or key_known_here(app)
+    if key is None or (app.settings.public_url is None and broker is None):
         yield
         return
     outgoing = Outgoing(app.settings.inside_hosts)
-    made = links(outgoing, client.store.inbox, Signer(key), client.clock, app.settings.public_url)
-    add_remote(app.handlers, made, app.settings)
     try:
-        yield
+        async with remote_work(app, client, Signer(key), outgoing, broker):
+            yield
     finally:
         await outgoing.close()
 
 
-def _key_beside(app: Backstay) -> str | None:
+@asynccontextmanager
+async def remote_work(
+    app: Backstay, client: Client, signer: Signer, outgoing: Outgoing, broker: Broker | None
+) -> AsyncIterator[None]:
+    """While the block runs there are handlers for remote items, and with a broker callbacks are read from it."""
+    settings, seals = app.settings, Seals(signer, client.clock)
+    ways: dict[str, Way] = {HTTP: over_http(outgoing, seals, settings.public_url)}
+    async with AsyncExitStack() as stack:
+        if broker is not None:
+            messages = over_messages(broker, settings, client.store.inbox, seals, client.clock, app.bus)
+            ways[MESSAGES] = await stack.enter_async_context(messages)
+        add_remote(app.handlers, ways, client.store.inbox, settings)
+        yield
+
+
+def key_known_here(app: Backstay) -> str | None:
     """The key that a service on this machine made for itself."""
     place = app.settings.data or (None if is_postgres(app.url) else str(default_folder(app.url)))
     if place is None or place.startswith("s3://"):

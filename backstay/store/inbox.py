@@ -8,6 +8,7 @@ from backstay.core.errors import NotAllowed, NotFound
 from backstay.core.ids import show_item
 from backstay.core.models import Attempt
 from backstay.core.states import TERMINAL, ItemState
+from backstay.store.control import archived
 from backstay.store.queries import Ask, Script, one
 from backstay.store.settle import write_attempts
 
@@ -103,6 +104,9 @@ def _accept(number: int, owner: str, by: str) -> Script[None]:
     rows = yield Ask("accept_item", {"item_id": late.item_id})
     if not rows:
         item = show_item(late.item_id)
+        [(_, archive)] = yield Ask("item_state", {"item_id": late.item_id})
+        if archive is not None:
+            raise archived(late.item_id, archive)
         raise NotAllowed(f"item {item} is {late.item_state}: only a failed item takes a late result")
     item_id, job_id, fence, number_of_try, started_at, now = rows[0]
     told = (None, None, None, result_of(late.body or ""), None, None, None)

@@ -133,7 +133,7 @@ async def test_an_item_that_cannot_be_sent_is_refused_when_it_is_submitted(remot
 
 async def test_a_service_that_does_not_know_its_address_says_so(remote):
     handler = remote.rig.made.handlers["remote"]
-    object.__setattr__(handler._links, "public_url", None)
+    object.__setattr__(handler._ways["url"], "public_url", None)
     reply = await remote.rig.ada.post("/api/jobs", json={"handler": "remote", "items": [item()]})
     assert reply.status in (400, 422)
     assert "BACKSTAY_PUBLIC_URL" in reply.json["hint"]

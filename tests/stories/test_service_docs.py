@@ -28,7 +28,9 @@ from tests.stories.test_pages import PRINTED_URL, environment
 from tests.stories.test_service_page import serving
 
 __all__ = ["environment"]
+PRINTED_BROKER = "amqp://guest:guest@127.0.0.1/"
 PAGES = ("api", "converter", "openai", "remote", "webhooks")
+WITH_BROKER = pytest.mark.xdist_group("rabbitmq")
 SHELLS = ("bash", "console", "sh")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SERVE = "backstay serve --app app:backstay --db sqlite:///page.db"
@@ -111,6 +113,7 @@ class Reader:
         }
         self.typed = [command for kind, block in blocks(page) if kind in SHELLS for command in commands(block)]
         self.programs = [block for kind, block in blocks(page) if kind == "python"]
+        self.beside = contextlib.ExitStack()
 
     def prepare(self) -> str:
         """What the page sets is set before the service starts; returns how that is started."""
@@ -136,6 +139,19 @@ class Reader:
             time.sleep(0.1)
         assert ran.returncode == 0, f"{command}\n{ran.stdout}{ran.stderr}"
         self._said = ran.stdout or self._said
+
+    def begin(self, command: str) -> None:
+        """A program that runs until it is stopped."""
+        program = subprocess.Popen(shlex.split(self._named(command)), cwd=self._folder, env=self.environment)
+        self.beside.callback(program.wait)
+        self.beside.callback(program.kill)
+
+    def await_job(self, service: str) -> None:
+        """The job that was submitted last comes to its end."""
+        url, give_up_at = f"{service}/api/jobs/{json.loads(self._said)['id']}", time.monotonic() + TRY_SECONDS
+        while json.load(urllib.request.urlopen(url, timeout=TRY_SECONDS))["state"] != "completed":
+            assert time.monotonic() < give_up_at, "nobody has done it"
+            time.sleep(0.1)
 
     def start(self, program: str) -> None:
         (self._folder / "program.py").write_text(self._named(program), encoding="utf-8")
@@ -186,14 +202,20 @@ def key_of(folder: Path, environment: dict[str, str]) -> str:
     return made.stdout.strip()
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_what_a_page_about_the_service_prints_runs(page: str, tmp_path: Path, environment: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=[WITH_BROKER] if page == "remote" else []) for page in PAGES]
+)
+def test_what_a_page_about_the_service_prints_runs(
+    page: str, tmp_path: Path, environment: dict[str, str], request: pytest.FixtureRequest
+) -> None:
     with neighbour() as place, practice() as provider:
         furnish(tmp_path, environment, place)
         reader = Reader(tmp_path, environment, place, page)
         reader.names |= {PRINTED_URL: provider.base_url, PRINTED_URL.removesuffix("/v1"): provider.base_url[:-3]}
+        if page == "remote":
+            reader.names[PRINTED_BROKER] = request.getfixturevalue("rabbitmq").url
         serve = reader.prepare()
-        with serving(serve, tmp_path, environment) as service:
+        with serving(serve, tmp_path, environment) as service, reader.beside:
             reader.names |= {"http://127.0.0.1:8000": service, "localhost:8000": service}
             if page == "api":
                 reader.environment["KEY"] = key_of(tmp_path, environment)
@@ -201,9 +223,11 @@ def test_what_a_page_about_the_service_prints_runs(page: str, tmp_path: Path, en
                 asyncio.run(make_late_result(f"sqlite:///{tmp_path}/page.db", submit_failure(service)))
                 reader.names["late-results/7"] = "late-results/1"
             for command in reader.typed:
-                reader.type(command)
+                (reader.begin if command.startswith("python examples/") else reader.type)(command)
             for program in reader.programs:
                 reader.start(program + (RECEIVE if page == "webhooks" else ""))
+            if page == "remote":
+                reader.await_job(service)
         assert reader.typed or reader.programs
 
 

@@ -18,9 +18,9 @@ ON CONFLICT (item_id, digest) DO UPDATE SET body = excluded.body, received_at = 
 RETURNING id;
 
 -- name: hurry_item
--- There is news of it: it is polled now. Even if a poller is at it, which may have looked too early: the fence keeps the two
--- apart.
-UPDATE items SET due_at = {now} WHERE id = :item_id AND state = 'processing' AND due_at > {now};
+-- There is news of it: it is polled now. Even if a poller is at it, which may have looked too early: with the fence moved on
+-- what that one settles is void, and cannot put the next look off again.
+UPDATE items SET due_at = {now}, fence = fence + 1 WHERE id = :item_id AND state = 'processing' AND due_at > {now};
 
 -- name: show_progress
 UPDATE items SET progress = :progress WHERE id = :item_id AND state = 'processing' AND provider_task_id = :task;
@@ -55,10 +55,10 @@ WHERE inbox.id = :number AND inbox.owner = :owner AND inbox.is_late = 1 AND inbo
   AND EXISTS (SELECT 1 FROM jobs WHERE jobs.id = items.job_id AND jobs.owner = :owner);
 
 -- name: accept_item
--- A failed item succeeds after all, because a person says that its late result counts.
+-- A failed item succeeds after all, because a person says that its late result counts. Not while it is archived.
 UPDATE items SET state = 'succeeded', fence = fence + 1, attempt_count = attempt_count + 1, error_code = NULL,
     timed_out_at = NULL, progress = 100, finished_at = {now}
-WHERE id = :item_id AND state = 'failed'
+WHERE id = :item_id AND state = 'failed' AND archive_id IS NULL
 RETURNING id, job_id, fence, attempt_count, last_attempt_at, {now} AS now;
 
 -- name: accept_in_job

@@ -1,0 +1,73 @@
+"""Remote items that go out as an HTTP request each, to a URL that their submitter gave."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from backstay.core.callbacks import name_task
+from backstay.core.errors import ErrorCode, UsageError
+from backstay.core.failures import Failure, FailureKind, failure_of_status, one_line, parse_retry_after
+from backstay.core.ids import read_item
+from backstay.core.outcomes import Failed
+from backstay.handlers.context import Context
+from backstay.handlers.outgoing import Answer, Outgoing
+from backstay.handlers.payload import dump
+from backstay.handlers.remote_headers import SIGNATURE, check_headers
+
+# Ours to set, or of one connection.
+_OWN: Final = SIGNATURE | {
+    *("host", "content-length", "content-type", "transfer-encoding", "connection", "keep-alive", "te", "trailer"),
+    *("upgrade", "expect", "idempotency-key"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class OverHttp:
+    """The request's own answer only says that it was taken; what came out is posted to an address of ours."""
+
+    outgoing: Outgoing
+    public_url: str | None
+    tag: Callable[[int, int], str]  # makes a callback's URL one that nobody else can have made
+    sign: Callable[[str, str, str], Mapping[str, str]]  # owner, name of the message, body -> headers
+
+    def read(self, payload: dict[str, Any]) -> None:
+        if not isinstance(payload.get("url"), str) or "payload" not in payload:
+            raise UsageError("a remote item has a url and a payload", hint='{"url": "https://…", "payload": …}')
+        if unknown := payload.keys() - {"url", "payload", "headers"}:
+            raise UsageError(f"a remote item has no field {min(map(str, unknown))[:40]!r}")
+        check_headers(payload.get("headers", {}), _OWN)
+
+    def check(self, payload: dict[str, Any]) -> None:
+        self.outgoing.check(payload["url"])
+
+    def require(self) -> None:
+        if self.public_url is None:
+            raise UsageError("the service does not know its own address", hint="set BACKSTAY_PUBLIC_URL")
+
+    def callback_url(self, item: int, fence: int) -> str:
+        return f"{(self.public_url or '').rstrip('/')}/callbacks/{name_task(item, fence)}/{self.tag(item, fence)}"
+
+    async def send(self, payload: dict[str, Any], context: Context, seconds: float) -> Failed | None:
+        text, name = dump(self._request(payload, context)), context.idempotency_key
+        headers = {**payload.get("headers", {}), "idempotency-key": name, **self.sign(context.owner, name, text)}
+        answer = await self.outgoing.post(payload["url"], text, headers, seconds)
+        return None if 200 <= answer.status <= 299 else Failed(_refusal(answer))
+
+    def _request(self, payload: dict[str, Any], context: Context) -> dict[str, Any]:
+        return {
+            "item": context.item_id,
+            "attempt": context.attempt,
+            "callback_url": self.callback_url(read_item(context.item_id), context.fence),
+            "deadline_at": context.deadline_at,
+            "payload": payload["payload"],
+        }
+
+
+def _refusal(answer: Answer) -> Failure:
+    """A refusal is the item's own: one worker's word must not hold up those of others."""
+    said = f"the remote worker answered {answer.status}: {one_line(answer.text)}"
+    if answer.status < 400:
+        return Failure(ErrorCode.GW_4XX, FailureKind.BUSINESS, said, provider_status=answer.status)
+    after_ms = parse_retry_after(answer.retry_after, None) if answer.retry_after else None
+    failure = failure_of_status(answer.status, said, after_ms)
+    return replace(failure, kind=FailureKind.BUSINESS) if failure.kind is FailureKind.HELD else failure

@@ -1,0 +1,188 @@
+"""A process's share in a broker: what it consumes and what it publishes, each over a connection that is looked after.
+
+Two connections, because a broker short of memory or disk stops reading from those that publish, and acknowledgements
+must not wait for that.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
+
+from backstay.core.events import BrokerWiped, Trouble
+from backstay.messaging.connection import reason_of
+from backstay.messaging.declaring import ask_depth, declare, depth_of, has_exchange, open_channel
+from backstay.messaging.delivery import Subscription
+from backstay.messaging.link import Link, Means
+from backstay.messaging.messages import Outgoing
+from backstay.messaging.publishing import Publisher, Sent
+from backstay.messaging.topology import Queue, Topology
+
+if TYPE_CHECKING:
+    from aio_pika.abc import AbstractConnection
+    from aiormq.channel import Channel
+
+Wiped = Callable[[], Awaitable[object]]
+
+
+class Broker:
+    """One life: start, stop. It starts with the broker away as well, and goes on trying."""
+
+    def __init__(self, means: Means, topology: Topology, wiped: Wiped | None = None, expected: bool = False) -> None:
+        """`wiped` is called when what had been declared is gone; with `expected` that counts from the first look."""
+        self.topology = topology
+        self.means = means
+        self._wiped = wiped
+        self._expected = expected
+        self._owes_wiped = False  # messages were lost, and nobody has published them again yet
+        self._subscriptions: list[Subscription] = []
+        self._consumed: set[str] = set()  # queues that were there once
+        self._preparing = asyncio.Lock()
+        self._told: set[str] = set()  # differences that were told of
+        self._changed: list[Callable[[], None]] = []
+        self._in: AbstractConnection | None = None
+        self._asking: Channel | None = None  # of the connection in: a question that is answered by no closes it
+        self._consuming = Link("consume", means, self._open_consumers, self._check_consumers, self._in_changed)
+        self._publishing = Link("publish", means, self._open_publisher, self._check_publisher, self._out_changed)
+        self._publisher = Publisher(means, self._publishing.restart)
+
+    # life
+
+    def start(self) -> None:
+        self._publishing.start()
+        self._consuming.start()
+
+    async def stop(self) -> None:
+        await self._consuming.stop()
+        await self._publishing.stop()
+
+    @property
+    def alive(self) -> bool:
+        """Whether messages come in: all that is consumed has its consumer."""
+        return self._consuming.up and all(subscription.channel is not None for subscription in self._subscriptions)
+
+    @property
+    def publishing(self) -> bool:
+        """Whether messages can go out."""
+        return self._publishing.up
+
+    def when_changed(self, call: Callable[[], None]) -> None:
+        """Called when `alive` or `publishing` may have changed."""
+        self._changed.append(call)
+
+    # what comes in
+
+    def consume(self, subscription: Subscription) -> None:
+        """From now on, whenever the broker is there; its queue is declared if it is missing."""
+        self._subscriptions.append(subscription)
+        self._consuming.nudge()
+
+    # what goes out
+
+    async def publish_many(self, outgoing: Sequence[Outgoing]) -> list[bool]:
+        """For each message whether the broker has confirmed that it is in a queue. Never raises for the broker's sake,
+        and returns within a bounded time. A hint for a handler without a queue makes the queue."""
+        answers = await self._publisher.send(outgoing)
+        lost = [at for at, sent in enumerate(answers) if sent is Sent.UNROUTABLE]
+        keys = {outgoing[at].routing_key for at in lost if outgoing[at].exchange == self.topology.work}
+        if keys and await self._declared([self.topology.work_queue(key) for key in sorted(keys)]):
+            for at, sent in zip(lost, await self._publisher.send([outgoing[at] for at in lost]), strict=True):
+                answers[at] = sent
+        return [sent is Sent.CONFIRMED for sent in answers]
+
+    async def publish(self, outgoing: Outgoing) -> bool:
+        return (await self.publish_many([outgoing]))[0]
+
+    async def _declared(self, queues: Sequence[Queue]) -> bool:
+        connection = self._publisher.connection
+        if connection is None:
+            return False
+        try:
+            self._tell(await declare(connection, (), queues))
+        except Exception as error:
+            self._publishing.restart(reason_of(error))
+            return False
+        return True
+
+    # looking after both connections
+
+    async def _prepare(self, connection: "AbstractConnection") -> None:
+        """One connection after the other, so that a wipe is told of once."""
+        async with self._preparing:
+            await self._declare_all(connection)
+
+    async def _declare_all(self, connection: "AbstractConnection") -> None:
+        """Declares what there should be, and notices when it had been there before and is gone."""
+        topology = self.topology
+        wiped = self._expected and not await has_exchange(connection, topology.work)
+        for queue in sorted(self._consumed):
+            wiped = wiped or await depth_of(connection, queue) is None
+        consumed = [subscription.queue for subscription in self._subscriptions]
+        fixed = {queue.name for queue in topology.fixed_queues}
+        own = [queue for queue in consumed if queue.name not in fixed]
+        self._tell(await declare(connection, topology.exchanges, (*topology.fixed_queues, *own)))
+        self._expected = True
+        self._consumed.update(queue.name for queue in consumed)
+        if wiped:
+            self.means.emit(BrokerWiped())
+            self._owes_wiped = True
+        await self._pay_wiped()
+
+    async def _pay_wiped(self) -> None:
+        if self._owes_wiped and self._wiped is not None:
+            self._owes_wiped = False
+            self.means.tasks.spawn(self._call_wiped(self._wiped))
+
+    async def _call_wiped(self, wiped: Wiped) -> None:
+        try:
+            await wiped()
+        except Exception as error:
+            self._owes_wiped = True  # the next look at the connection tries again
+            self.means.emit(Trouble("broker", f"what was lost is not published again yet: {reason_of(error)}"))
+
+    async def _open_publisher(self, connection: "AbstractConnection") -> None:
+        await self._prepare(connection)
+        await self._publisher.open(connection)
+
+    async def _check_publisher(self) -> None:
+        await self._publisher.check(self.topology.work)
+        await self._pay_wiped()
+
+    async def _open_consumers(self, connection: "AbstractConnection") -> None:
+        await self._prepare(connection)
+        self._in, self._asking = connection, await open_channel(connection)
+        for subscription in self._subscriptions:
+            await subscription.open(await open_channel(connection))
+
+    async def _check_consumers(self) -> None:
+        connection, asking = self._in, self._asking
+        if connection is None or asking is None:
+            return
+        for subscription in list(self._subscriptions):
+            if subscription.channel is None:
+                self._tell(await declare(connection, (), [subscription.queue]))
+                await subscription.open(await open_channel(connection))
+                self._consumed.add(subscription.queue.name)
+                self._tell_changed()
+            subscription.check(await ask_depth(asking, subscription.queue.name))
+
+    def _in_changed(self) -> None:
+        if not self._consuming.up:
+            self._in = self._asking = None
+            for subscription in self._subscriptions:
+                subscription.close()
+        self._tell_changed()
+
+    def _out_changed(self) -> None:
+        if not self._publishing.up:
+            self._publisher.close()
+        self._tell_changed()
+
+    def _tell_changed(self) -> None:
+        for call in self._changed:
+            call()
+
+    def _tell(self, differences: Sequence[tuple[str, str]]) -> None:
+        for name, reason in differences:
+            if name not in self._told:
+                self._told.add(name)
+                self.means.emit(Trouble("broker", f"{name} is not as it would be declared now: {reason}"))

@@ -1,0 +1,56 @@
+"""Looks at what there is of a topology on a broker, and says what is wrong with it. Declares nothing."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from backstay.messaging.declaring import Depth, declare, depth_of, has_exchange
+from backstay.messaging.topology import Exchange, Queue, Topology
+
+if TYPE_CHECKING:
+    from aio_pika.abc import AbstractConnection
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One exchange or queue; without a depth, an exchange or one that is missing."""
+
+    kind: str
+    name: str
+    there: bool
+    messages: int | None = None
+    consumers: int | None = None
+    problem: str = ""
+
+
+async def inspect(connection: "AbstractConnection", topology: Topology, handlers: Iterable[str]) -> list[Found]:
+    found = [await _exchange(connection, exchange) for exchange in topology.exchanges]
+    for queue in topology.queues(handlers):
+        found.append(await _queue(connection, topology, queue))
+    return found
+
+
+async def _exchange(connection: "AbstractConnection", exchange: Exchange) -> Found:
+    there = await has_exchange(connection, exchange.name)
+    problem = "missing"
+    if there:  # declared as it is, it stays as it is; what is declared otherwise is told of
+        differences = await declare(connection, [exchange], ())
+        problem = differences[0].reason if differences else ""
+    return Found("exchange", exchange.name, there, problem=problem)
+
+
+async def _queue(connection: "AbstractConnection", topology: Topology, queue: Queue) -> Found:
+    depth = await depth_of(connection, queue.name)
+    if depth is None:
+        return Found("queue", queue.name, False, problem="missing")
+    differences = await declare(connection, (), [queue])
+    problem = differences[0].reason if differences else _problem(topology, queue, depth)
+    return Found("queue", queue.name, True, depth.messages, depth.consumers, problem)
+
+
+def _problem(topology: Topology, queue: Queue, depth: Depth) -> str:
+    if queue.name == topology.dead and depth.messages:
+        return "nobody could use these messages: see `backstay broker replay`"
+    if queue.exchange in (topology.work, topology.callbacks) and depth.messages and not depth.consumers:
+        return "messages wait and nobody consumes them"
+    return ""

@@ -1,0 +1,154 @@
+"""What goes over the wire, as values: pure, so that every way a message can be wrong is a line in a table of tests."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from backstay.core.errors import UsageError
+from backstay.core.ids import read_item, show_item
+from backstay.messaging.topology import PRIORITY_MAX, Topology
+
+VERSION: Final = 1
+WORK: Final = "work"
+REQUEST: Final = "request"
+CALLBACK: Final = "callback"
+CONTENT_TYPE: Final = "application/json"
+PERSISTENT: Final = 2
+REASON_HEADER: Final = "x-backstay-reason"
+BODY_BYTES_MAX: Final = 1 << 20  # of a message that is read here
+ITEMS_MAX: Final = 1_000  # that one message may name
+REASON_CHARACTERS_MAX: Final = 200
+WAIT_MS_MAX: Final = 366 * 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A message to be published. Copies of one message have the same id."""
+
+    exchange: str
+    routing_key: str
+    body: bytes
+    message_id: str
+    type: str
+    priority: int = 0
+    timestamp_ms: int | None = None
+    headers: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """A message as it came in."""
+
+    body: bytes
+    message_id: str
+    type: str
+    routing_key: str = ""
+    priority: int = 0
+    redelivered: bool = False
+    headers: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """These items are ready; with something left to wait they are so after that."""
+
+    id: str
+    handler: str
+    items: tuple[int, ...]
+    priority: int = 0
+    rest_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Poison:
+    """A message that nobody can use, and why."""
+
+    reason: str
+
+
+def hint(topology: Topology, message_id: int, payload: Mapping[str, Any], age_ms: int = 0) -> Outgoing:
+    """The message of one row of the outbox; `age_ms` is how much of its wait is over."""
+    items = payload.get("items")
+    if items is None:
+        items = range(payload["first"], payload["first"] + payload["count"])
+    wait_ms = max(payload.get("wait_ms", 0) - age_ms, 0)
+    work = Work(str(message_id), payload["handler"], tuple(items), payload.get("priority", 0))
+    return send_work(topology, work, wait_ms)
+
+
+def send_work(topology: Topology, work: Work, wait_ms: int = 0) -> Outgoing:
+    exchange, routing_key, rest_ms = topology.way(work.handler, wait_ms)
+    said: dict[str, Any] = {"v": VERSION, "id": work.id, "handler": work.handler}
+    said["items"] = [show_item(item) for item in work.items]
+    if rest_ms:
+        said["rest_ms"] = rest_ms
+    priority = min(max(work.priority, 0), PRIORITY_MAX)
+    return Outgoing(exchange, routing_key, json.dumps(said).encode(), work.id, WORK, priority)
+
+
+def read_work(message: Incoming) -> Work | Poison:
+    said = read_object(message, WORK)
+    if isinstance(said, Poison):
+        return said
+    handler, named, rest_ms = said.get("handler"), said.get("items"), said.get("rest_ms", 0)
+    if not isinstance(handler, str) or not handler:
+        return Poison("names no handler")
+    if not isinstance(named, list) or not named:
+        return Poison("names no items")
+    if len(named) > ITEMS_MAX:
+        return Poison(f"names more than {ITEMS_MAX} items")
+    if not isinstance(rest_ms, int) or isinstance(rest_ms, bool) or not 0 <= rest_ms <= WAIT_MS_MAX:
+        return Poison("rest_ms is no number of milliseconds")
+    try:
+        items = tuple(read_item(name) for name in named if _is_text(name))
+    except UsageError as error:
+        return Poison(str(error))
+    if len(items) < len(named):
+        return Poison("an item is not named as JOB-POSITION")
+    return Work(str(said.get("id") or message.message_id), handler, items, message.priority, rest_ms)
+
+
+def read_object(message: Incoming, kind: str) -> dict[str, Any] | Poison:
+    """The JSON object of a message of one kind and of this version."""
+    if message.type != kind:
+        return Poison(f"its type is {message.type[:40]!r}, not {kind!r}" if message.type else f"has no type {kind!r}")
+    if len(message.body) > BODY_BYTES_MAX:
+        return Poison(f"has more than {BODY_BYTES_MAX} bytes")
+    try:
+        said = json.loads(message.body, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        return Poison("is not JSON")
+    if not isinstance(said, dict):
+        return Poison("is not a JSON object")
+    version = said.get("v")
+    if version != VERSION or isinstance(version, bool):
+        return Poison(f"its version is not {VERSION}")
+    return said
+
+
+def set_aside(topology: Topology, message: Incoming, reason: str) -> Outgoing:
+    """The same message for the dead queue, with the reason in its headers."""
+    headers = {**_harmless(message.headers), REASON_HEADER: reason[:REASON_CHARACTERS_MAX]}
+    return Outgoing(
+        topology.dead,
+        message.routing_key,
+        message.body,
+        message.message_id,
+        message.type,
+        message.priority,
+        headers=headers,
+    )
+
+
+def _harmless(headers: Mapping[str, Any]) -> dict[str, Any]:
+    """The broker would send copies to whatever CC and BCC name."""
+    return {name: value for name, value in headers.items() if name.upper() not in ("CC", "BCC")}
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(name)

@@ -1,0 +1,142 @@
+"""The exchanges and queues that Backstay has on a broker, by name: pure data, the same for whoever declares them."""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from backstay.core.errors import UsageError
+
+PREFIX: Final = "backstay"
+PREFIX_CHARACTERS_MAX: Final = 100
+PRIORITY_MAX: Final = 9
+NAME_BYTES_MAX: Final = 255  # of an exchange, a queue or a routing key, as AMQP counts
+# One queue for each delay, because a message expires only at the head of its queue: one of 300 s would hold up all
+# shorter ones behind it.
+WAIT_STEPS_MS: Final = tuple(1_000 * step for step in (1, 2, 5, 10, 30, 60, 300, 900, 3_600))
+UNUSED_MS: Final = 24 * 3_600_000  # the queue of a handler without workers goes away; the database knows its items
+# RabbitMQ 4 sets aside what a quorum queue delivered 20 times. A hint may come back more often than that: with every
+# worker that is stopped.
+DELIVERY_LIMIT: Final = 1_000
+
+Kind = Literal["classic", "quorum"]
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    name: str
+    type: Literal["direct", "fanout"]
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A durable queue and what it is bound to."""
+
+    name: str
+    exchange: str
+    routing_key: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """All names begin with the prefix: one for each database that shares the broker."""
+
+    prefix: str = PREFIX
+    kind: Kind = "classic"
+
+    def __post_init__(self) -> None:
+        if not self.prefix or len(self.prefix) > PREFIX_CHARACTERS_MAX or not self.prefix.isascii():
+            raise UsageError(f"a broker's prefix has 1 to {PREFIX_CHARACTERS_MAX} plain characters")
+        if self.prefix.startswith("amq."):
+            raise UsageError("names that begin with amq. are the broker's own", hint="set BACKSTAY_BROKER_PREFIX")
+
+    # names
+
+    @property
+    def work(self) -> str:
+        """The exchange that hints are published to, with the handler as routing key."""
+        return f"{self.prefix}.work"
+
+    @property
+    def dead(self) -> str:
+        """The exchange and the queue of messages that nobody could use."""
+        return f"{self.prefix}.dead"
+
+    @property
+    def callbacks(self) -> str:
+        """The exchange, the routing key and the queue of what remote workers say."""
+        return f"{self.prefix}.callbacks"
+
+    def wait(self, step_ms: int) -> str:
+        return f"{self.prefix}.wait.{step_ms}"
+
+    # what there is
+
+    @property
+    def exchanges(self) -> tuple[Exchange, ...]:
+        waits = (Exchange(self.wait(step), "fanout") for step in WAIT_STEPS_MS)
+        return (
+            Exchange(self.work, "direct"),
+            Exchange(self.dead, "fanout"),
+            Exchange(self.callbacks, "direct"),
+            *waits,
+        )
+
+    @property
+    def fixed_queues(self) -> tuple[Queue, ...]:
+        """Those that are there whatever handlers there are."""
+        return (self.dead_queue, self.callbacks_queue, *(self.wait_queue(step) for step in WAIT_STEPS_MS))
+
+    def queues(self, handlers: Iterable[str] = ()) -> tuple[Queue, ...]:
+        return (*self.fixed_queues, *(self.work_queue(handler) for handler in handlers))
+
+    def work_queue(self, handler: str) -> Queue:
+        key = routing_key(handler)
+        arguments: dict[str, Any] = {"x-dead-letter-exchange": self.dead, "x-expires": UNUSED_MS}
+        if self.kind == "classic":
+            arguments["x-max-priority"] = PRIORITY_MAX + 1
+        return Queue(_short(f"{self.work}.{key}"), self.work, key, self._of_kind(arguments))
+
+    def wait_queue(self, step_ms: int) -> Queue:
+        """Nobody consumes it: what expires goes back to the work exchange, with its routing key kept."""
+        arguments = {"x-message-ttl": step_ms, "x-dead-letter-exchange": self.work}
+        return Queue(self.wait(step_ms), self.wait(step_ms), "", self._of_kind(arguments))
+
+    @property
+    def dead_queue(self) -> Queue:
+        return Queue(self.dead, self.dead, "", self._of_kind({}))
+
+    @property
+    def callbacks_queue(self) -> Queue:
+        return Queue(
+            self.callbacks, self.callbacks, self.callbacks, self._of_kind({"x-dead-letter-exchange": self.dead})
+        )
+
+    def _of_kind(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        if self.kind == "classic":
+            return arguments
+        return {**arguments, "x-queue-type": "quorum", "x-delivery-limit": DELIVERY_LIMIT}
+
+    # ways
+
+    def way(self, handler: str, wait_ms: int = 0) -> tuple[str, str, int]:
+        """Where a hint goes that is to arrive after a while: exchange, routing key, and what is left to wait then."""
+        if wait_ms <= 0:
+            return self.work, routing_key(handler), 0
+        wait_ms = -(-wait_ms // WAIT_STEPS_MS[0]) * WAIT_STEPS_MS[0]  # late rather than early
+        step = max(step for step in WAIT_STEPS_MS if step <= wait_ms)
+        return self.wait(step), routing_key(handler), wait_ms - step
+
+
+def routing_key(handler: str) -> str:
+    return _short(handler)
+
+
+def _short(name: str) -> str:
+    """AMQP counts bytes; what is too long ends in a digest of all of it."""
+    raw = name.encode()
+    if len(raw) <= NAME_BYTES_MAX:
+        return name
+    digest = hashlib.sha256(raw).hexdigest()[:16]
+    return f"{raw[: NAME_BYTES_MAX - 17].decode(errors='ignore')}-{digest}"

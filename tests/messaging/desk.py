@@ -1,0 +1,55 @@
+"""The commands as real processes on a fresh database and a topology of their own on the real broker."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from backstay.messaging.topology import Topology
+from tests.cli.shell import APP, ROOT, Arg, Running
+from tests.messaging.rig import Bystander
+
+
+class Ran(NamedTuple):
+    code: int
+    out: str
+    err: str
+    peak_kb: int  # of memory
+
+
+class Desk:
+    def __init__(self, folder: Path, database_url: str, broker_url: str, topology: Topology) -> None:
+        self.folder = folder
+        self.database_url = database_url
+        self.broker_url = broker_url
+        self.topology = topology
+        self.aside = f"{topology.dead}.aside"
+        self.bystander = Bystander(broker_url)
+        (folder / "shop.py").write_text(APP)
+
+    def environment(self, **more: str) -> dict[str, str]:
+        """What is empty is not there."""
+        own = {"BACKSTAY_BROKER_URL": self.broker_url, "BACKSTAY_BROKER_PREFIX": self.topology.prefix}
+        place = {"BACKSTAY_DATABASE_URL": self.database_url, "PYTHONPATH": f"{ROOT}:{self.folder}"}
+        given = {**os.environ, **own, **place, **more}
+        return {name: value for name, value in given.items() if value}
+
+    def run(self, *args: Arg, **more: str) -> Ran:
+        """To its end, with the most memory that it had."""
+        command = [sys.executable, "-m", "backstay", *map(str, args)]
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(
+            command, cwd=self.folder, env=self.environment(**more), stdout=pipe, stderr=pipe, text=True
+        )
+        assert process.stdout is not None
+        assert process.stderr is not None
+        out, err = process.stdout.read(), process.stderr.read()  # a few lines each
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        process.stdout.close()
+        process.stderr.close()
+        return Ran(process.returncode, out, err, used.ru_maxrss)
+
+    def start(self, *args: Arg, **more: str) -> Running:
+        return Running([sys.executable, "-m", "backstay", *map(str, args)], self.folder, self.environment(**more))

@@ -1,0 +1,106 @@
+"""Two sides of a broker for tests: Backstay's own, and a bystander who looks at the node over his own connection."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+from backstay.clock import Clock, Tasks, new_random
+from backstay.core.events import Event
+from backstay.messaging.broker import Broker, Wiped
+from backstay.messaging.connection import connected
+from backstay.messaging.declaring import Depth, depth_of, open_channel
+from backstay.messaging.link import Means, Watch
+from backstay.messaging.messages import Incoming, Outgoing, Work, send_work
+from backstay.messaging.topology import Topology
+
+QUICK = Watch(every_seconds=0.1, answer_seconds=1.0, open_seconds=10.0, publish_seconds=1.5, backoff_seconds_max=0.5)
+PATIENCE_SECONDS = 30.0
+
+
+async def until(what: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> Any:
+    """Waits for a fact; `what` may be a coroutine function."""
+    async with asyncio.timeout(seconds):
+        while True:
+            found = what()
+            if asyncio.iscoroutine(found):
+                found = await found
+            if found:
+                return found
+            await asyncio.sleep(0.02)
+
+
+class Scene:
+    """What one test has of a process: the means, the events that were emitted, and the broker."""
+
+    def __init__(self, url: str, topology: Topology, watch: Watch = QUICK) -> None:
+        self.topology = topology
+        self.events: list[Event] = []
+        self.means = Means(url, "test", Clock(), Tasks(), new_random(), self.events.append, watch)
+
+    def of(self, kind: type[Event]) -> list[Any]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+    @asynccontextmanager
+    async def broker(self, wiped: Wiped | None = None, expected: bool = False) -> AsyncIterator[Broker]:
+        made = Broker(self.means, self.topology, wiped, expected)
+        made.start()
+        try:
+            yield made
+        finally:
+            await made.stop()
+            await self.means.tasks.stop()
+
+
+async def ready(broker: Broker) -> Broker:
+    await until(lambda: broker.publishing and broker.alive)
+    return broker
+
+
+class Bystander:
+    """Looks and meddles with a connection of his own."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    async def depth(self, queue: str) -> Depth | None:
+        async with connected(self._url) as connection:
+            return await depth_of(connection, queue)
+
+    async def messages(self, queue: str) -> int:
+        depth = await self.depth(queue)
+        return -1 if depth is None else depth.messages
+
+    async def take_all(self, queue: str) -> list[Incoming]:
+        """All messages that are ready, in their order; they are gone from the queue."""
+        from backstay.messaging.delivery import incoming
+
+        taken: list[Incoming] = []
+        async with connected(self._url) as connection:
+            channel = await open_channel(connection)
+            while True:
+                got = await channel.basic_get(queue, no_ack=True)
+                if type(got.delivery).__name__ == "GetEmpty":
+                    return taken
+                taken.append(incoming(got))
+
+    async def delete(self, queue: str) -> None:
+        async with connected(self._url) as connection:
+            await (await open_channel(connection)).queue_delete(queue)
+
+    async def delete_exchange(self, exchange: str) -> None:
+        async with connected(self._url) as connection:
+            await (await open_channel(connection)).exchange_delete(exchange)
+
+
+def work(topology: Topology, number: int, items: Sequence[int], handler: str = "ocr", **more: Any) -> Outgoing:
+    made = Work(str(number), handler, tuple(items), more.get("priority", 0))
+    return send_work(topology, made, more.get("wait_ms", 0))
+
+
+def raw(outgoing: Outgoing, body: bytes | str | dict[str, Any], **more: Any) -> Outgoing:
+    """The same message with another body."""
+    text = json.dumps(body) if isinstance(body, dict) else body
+    return replace(outgoing, body=text.encode() if isinstance(text, str) else text, **more)

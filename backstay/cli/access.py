@@ -13,8 +13,6 @@ from backstay.cli.command import given_app, repeated
 from backstay.core.errors import BackstayError, NotFound, UsageError
 
 if TYPE_CHECKING:
-    import asyncio
-
     from backstay.app import Backstay
     from backstay.client import Client
 
@@ -45,21 +43,14 @@ class NoFileYet(NotFound):
 def run(work: Coroutine[Any, Any, T]) -> T:
     import asyncio
 
+    from backstay.clock import new_event_loop
+
     try:
-        with asyncio.Runner(loop_factory=_quick_loop()) as runner:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
             return runner.run(work)
     except BackstayError as error:
         error.hint = repeated(error.hint)
         raise
-
-
-def _quick_loop() -> "Callable[[], asyncio.AbstractEventLoop] | None":
-    """The quicker event loop, where there is one."""
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.new_event_loop
 
 
 def load_app(named: str | None, db: str | None = None) -> "Backstay":
@@ -79,6 +70,18 @@ def served_app(named: str | None, db: str | None = None) -> "Backstay":
     app = load_app(named, db)
     if len(app.handlers) == 0:
         raise UsageError("the application has no handlers", hint="register one with @backstay.handler()")
+    return app
+
+
+def use_broker(app: "Backstay", url: str | None) -> "Backstay":
+    """With a broker, from the flag or the settings, all that it needs is there, or it is said at once what is not."""
+    if url is not None:
+        app.settings = app.settings.model_copy(update={"broker_url": url})
+    if app.settings.broker_url is not None:
+        from backstay.messaging.connection import check_url, require_aio_pika
+
+        require_aio_pika()
+        check_url(app.settings.broker_url)
     return app
 
 

@@ -107,6 +107,12 @@ def db_option(command: F) -> F:
     return click.option("--db", metavar="URL", help=text, callback=_remember)(command)
 
 
+def broker_option(command: F) -> F:
+    text = "RabbitMQ, which tells workers what is ready: amqp://user:password@host:5672/vhost. A password is safer in"
+    text += " BACKSTAY_BROKER_URL: everyone on the machine can read arguments."
+    return click.option("--broker", metavar="URL", help=text)(command)
+
+
 def app_option(command: F) -> F:
     return click.option("--app", metavar="MODULE:NAME", help=_APP_HELP, callback=_remember)(command)
 
@@ -127,6 +133,8 @@ _NAMED = (
     "backstay provider release",
     "backstay worker",
     "backstay key create",
+    "backstay deadletters restore",
+    "backstay deadletters archives",
 )
 
 

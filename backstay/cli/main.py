@@ -21,7 +21,7 @@ EXIT_CODES = {
     5: "there is no such job, item or provider",
     6: "timed out while waiting",
     7: "a run was stopped by its budget",
-    8: "the database cannot be reached",
+    8: "the database or the broker cannot be reached",
     130: "interrupted",
 }
 
@@ -29,6 +29,7 @@ COMMANDS = {
     "run": ("backstay.cli.run:run", "Send a file of LLM requests and write the results; again: go on."),
     "worker": ("backstay.cli.worker:worker", "Run the items of an application until stopped."),
     "tick": ("backstay.cli.tick:tick", "Run one bounded invocation, for cron or a serverless trigger."),
+    "relay": ("backstay.cli.relay:relay", "Carry messages out of the outbox: to a broker, and to webhooks."),
     "serve": ("backstay.cli.serve:serve", "Serve the HTTP API and OpenAI's Files and Batches, with a worker inside."),
     "key": ("backstay.cli.key:key", "Create, list, revoke or rotate keys of the HTTP service."),
     "plan": ("backstay.cli.plan:plan", "Say what a file of requests will take: tokens, money, time."),
@@ -36,6 +37,8 @@ COMMANDS = {
     "jobs": ("backstay.cli.jobs:jobs", "List jobs, the newest first."),
     "job": ("backstay.cli.job:job", "Show, watch, pause, resume, cancel or retry a job; read its results."),
     "item": ("backstay.cli.item:item", "Show an item and why it is not running, or retry it."),
+    "deadletters": ("backstay.cli.deadletters:deadletters", "List, replay, archive or restore items that failed."),
+    "broker": ("backstay.cli.broker:broker", "Show or declare what is on RabbitMQ, replay its dead messages."),
     "provider": ("backstay.cli.provider:provider", "List, hold or release the services behind the handlers."),
     "practice": ("backstay.cli.practice:practice", "Serve a stand-in for a paid provider, with faults and a bill."),
     "bounds": ("backstay.cli.bounds:bounds", "Show the worst case that the configuration allows in an hour."),

@@ -8,7 +8,7 @@ import click
 from click.core import ParameterSource
 
 from backstay.cli import access, output
-from backstay.cli.command import Command, app_option, db_option, json_option, log_level_option, repeated
+from backstay.cli.command import Command, app_option, broker_option, db_option, json_option, log_level_option, repeated
 from backstay.cli.request_options import price_option
 from backstay.cli.run_options import (
     Dollars,
@@ -65,6 +65,7 @@ UPSTREAM = ("header", "rpm", "tpm", "timeout", "price", "budget", "max_output_to
 )
 @app_option
 @db_option
+@broker_option
 @json_option
 @log_level_option
 @click.pass_context
@@ -83,6 +84,7 @@ def serve(ctx: click.Context, /, db: str | None, app: str | None, log_level: str
     except ImportError:
         raise UsageError("the service needs its extra", hint="pip install 'backstay[service]'") from None
     loaded = access.served_app(app, db) if app else access.open_app(db, must_exist=False)
+    access.use_broker(loaded, given["broker"])
     if given["data"]:
         loaded.settings = loaded.settings.model_copy(update={"data": given["data"]})
     log_to_stderr(loaded, log_level, given["as_json"])

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from backstay.cli import access, output
-from backstay.cli.command import Command, app_option, db_option, json_option, log_level_option
+from backstay.cli.command import Command, app_option, broker_option, db_option, json_option, log_level_option
 
 if TYPE_CHECKING:
     from backstay.app import Backstay
     from backstay.engine.worker import Worker
 
-# A database's name may hold a password, and everyone can read a process's arguments.
+# A URL may hold a password, and everyone can read a process's arguments.
 CHILD_DATABASE = "BACKSTAY_CHILD_DATABASE_URL"
+CHILD_BROKER = "BACKSTAY_BROKER_URL"
 KILL_MARGIN_SECONDS = 20.0
 
 
@@ -47,11 +48,12 @@ class Asked(NamedTuple):
 @click.option("--metrics-port", type=click.IntRange(1, 65_535), help="Serve Prometheus metrics on this port.")
 @click.option("--metrics-host", default="127.0.0.1", show_default=True, help="The address to serve metrics on.")
 @db_option
+@broker_option
 @log_level_option
 @json_option
 @click.option("--attached", is_flag=True, hidden=True, help="Stop when stdin ends: the parent is gone.")
 @click.pass_context
-def worker(ctx: click.Context, /, db: str | None, **given: object) -> None:
+def worker(ctx: click.Context, /, db: str | None, broker: str | None, **given: object) -> None:
     """Runs the items of an application, and LLM requests that were queued, until it is stopped.
 
     Without an application it does the requests of `backstay submit` and `backstay run` only. Logs go to stderr; --json
@@ -64,6 +66,7 @@ def worker(ctx: click.Context, /, db: str | None, **given: object) -> None:
 
     asked = Asked(**given)  # type: ignore[arg-type]
     loaded = access.served_app(asked.app, os.environ.get(CHILD_DATABASE) if asked.attached else db)
+    access.use_broker(loaded, broker)
     log_to_stderr(loaded, asked.log_level, asked.as_json)
     serve = _serve(loaded, asked) if asked.processes == 1 else _supervise(loaded, asked)
     ctx.exit(access.run(serve))
@@ -74,6 +77,7 @@ async def _serve(app: "Backstay", asked: Asked) -> int:
     from backstay.cli.running import Signals
     from backstay.clock import Tasks, collect_rarely
     from backstay.observe.metrics import Metrics
+    from backstay.run.dispatch import broker_here, dispatching
     from backstay.run.equipment import artifacts_of, equipped
     from backstay.run.serving import serving
     from backstay.server.remote import remote_here
@@ -89,11 +93,18 @@ async def _serve(app: "Backstay", asked: Asked) -> int:
         _watch_parent(stopping)
     with scrape.serving(metrics.registry, asked.metrics_host, asked.metrics_port):
         async with access.client_of(app) as client:
-            refreshing = tasks.spawn(scrape.refresh(client, metrics)) if counting else None
+            alarm = app.settings.dead_letter_alarm
+            refreshing = tasks.spawn(scrape.refresh(client, metrics, alarm)) if counting else None
             concurrency = asked.concurrency or app.limits.worker_concurrency
             equipment = equipped(app, client, artifacts_of(app), concurrency)
-            remote = remote_here(app, client)
-            async with serving(app, client, concurrency) as slots, equipment, remote, app.working(slots) as working:
+            async with (
+                serving(app, client, concurrency) as slots,
+                equipment,
+                broker_here(app, client) as broker,
+                remote_here(app, client, broker),
+                dispatching(app, client, broker, slots) as hints,
+                app.working(slots, hints=hints) as working,
+            ):
                 await stopping.wait()
             if refreshing is not None:
                 refreshing.cancel()
@@ -122,6 +133,8 @@ async def _supervise(app: "Backstay", asked: Asked) -> int:
         output.note(f"starting {asked.processes} worker processes")  # the database is there, and has its schema
     with scrape.shared_folder() as folder:
         environment = {**os.environ, CHILD_DATABASE: app.url}
+        if app.settings.broker_url is not None:
+            environment[CHILD_BROKER] = app.settings.broker_url
         if asked.metrics_port is not None:
             environment[scrape.FOLDER_VARIABLE] = folder
         stop_seconds = app.limits.shutdown_seconds + KILL_MARGIN_SECONDS

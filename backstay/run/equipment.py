@@ -12,6 +12,7 @@ from backstay.core.errors import UsageError
 from backstay.handlers.gateway import NAME, GatewayHandler
 from backstay.handlers.handler import Rules
 from backstay.observe.item_logs import ItemLogs
+from backstay.run.letters import looked_after
 from backstay.run.shelf import Shelf
 from backstay.settings import Settings
 from backstay.store.urls import is_postgres
@@ -44,7 +45,8 @@ def files_at(place: str, settings: Settings) -> Artifacts:
 
 @asynccontextmanager
 async def equipped(app: Backstay, client: Client, artifacts: Artifacts | None, concurrency: int) -> AsyncIterator[None]:
-    """While the block runs, what handlers say is kept, and with a gateway's URL there is a handler for it."""
+    """While the block runs, what handlers say is kept, with a gateway's URL there is a handler for it, and dead letters
+    are looked after."""
     async with AsyncExitStack() as stack:
         if artifacts is not None:
             await stack.enter_async_context(ItemLogs(artifacts, client.clock, app.bus))
@@ -54,6 +56,7 @@ async def equipped(app: Backstay, client: Client, artifacts: Artifacts | None, c
             handler = GatewayHandler(url, shelf, gateway_rules(app, concurrency), app.settings.upload_max_bytes)
             stack.push_async_callback(handler.close)
             app.handlers.add(handler)
+        await stack.enter_async_context(looked_after(client, artifacts, app.settings, app.bus))
         yield
 
 

@@ -93,7 +93,8 @@ class Run:
         view = await client.job(job_id).show()
         if view.state is JobState.PAUSED:
             await client.job(job_id).resume()
-        if view.failed and self._order.retry_failed:
+        letters = await store.dead_letters.groups(client.owner, job_id)  # what is archived is not here to be retried
+        if letters.items and self._order.retry_failed:
             await client.job(job_id).retry()
 
     async def _work(self, client: Client, files: ResultFiles, show: Callable[[int], View]) -> tuple[Job, Ending, View]:

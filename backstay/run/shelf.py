@@ -8,6 +8,7 @@ from backstay.clock import new_id
 from backstay.core.errors import NotFound
 from backstay.core.ids import job_of, position_of, read_item
 from backstay.handlers.gateway import Source
+from backstay.run.deposit import Deposit
 from backstay.store.files import Files, NewFile
 
 PURPOSE = "user_data"  # as OpenAI's Files API, where they are seen too, calls what is for nothing of its own
@@ -35,11 +36,11 @@ class Shelf:
         return Source(found.filename, size, self._artifacts.get(found.blob))
 
     async def keep(self, owner: str, item_id: str, filename: str, chunks: AsyncIterator[bytes]) -> dict[str, Any]:
-        """The bytes first: whoever finds the file's row finds them, whole. What a crash leaves goes with the job."""
+        """The bytes first: whoever finds the file's row finds them, whole."""
         number = read_item(item_id)
         mark = new_id()
         blob = f"results/{job_of(number)}/{position_of(number)}-{mark}"
-        size = await self._artifacts.put(blob, chunks)
+        size = await Deposit(self._files, self._artifacts, owner).put(blob, chunks)
         file_id = file_of(blob)
         await self._files.add(NewFile(file_id, owner, filename, PURPOSE, size, self._keep_ms, blob))
         return {"file": file_id, "filename": filename, "bytes": size, "content_type": "application/xml"}

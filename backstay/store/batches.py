@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from backstay.core.errors import NotFound
 from backstay.core.ids import POSITIONS_MAX, item_range
 from backstay.core.states import JOB_ENDED, JobState
-from backstay.store.files import INPUT, LATEST, NewFile, may_be_id
+from backstay.store.files import INPUT, LATEST, NewFile, add_file, may_be_id
 from backstay.store.queries import Ask, Row, Script, one
 from backstay.store.result_views import ROWS_FIRST, ResultRow, rows_next
 
@@ -88,14 +88,15 @@ class Adoptable(NamedTuple):
 
 
 class JobsPage(NamedTuple):
-    """Some jobs of an owner: the runs among them that are no batch yet, and where the next page begins, if any.
+    """Some jobs of an owner: the runs among them that are no batch yet, which job is the last, and whether more follow.
 
     Up to `settled` nothing can change any more: the transactions of those days have ended.
     """
 
     runs: list[Adoptable]
     settled: int
-    next: int | None
+    last: int
+    more: bool
 
 
 class Adopted(NamedTuple):
@@ -216,9 +217,9 @@ class Batches:
     async def adoptable(self, owner: str, after: int) -> JobsPage:
         values = {"owner": owner, "after": after, "n": JOBS_MAX, "items_max": POSITIONS_MAX}
         rows = await self._db.read(one("jobs_to_adopt", values))
-        settled = max((row[0] for row in rows if row[1] < row[4] - SETTLED_MS), default=after)
+        settled = max((row[0] for row in rows if row[1] < row[4] - SETTLED_MS), default=0)
         runs = [Adoptable(*row[:4], *row[5:]) for row in rows if row[5] is not None]
-        return JobsPage(runs, settled, rows[-1][0] if len(rows) == JOBS_MAX else None)
+        return JobsPage(runs, settled, rows[-1][0] if rows else after, len(rows) == JOBS_MAX)
 
     async def adopt(self, owner: str, runs: Sequence[Adopted]) -> None:
         if runs:
@@ -248,7 +249,7 @@ def _end(batch: Batch, status: str, output: NewFile | None, errors: NewFile | No
         return False
     for file in (output, errors):
         if file is not None:
-            yield Ask("add_file", file.values())
+            yield from add_file(file)
     return True
 
 
@@ -258,7 +259,7 @@ def _adopt(owner: str, runs: Sequence[Adopted]) -> Script[None]:
         job_id = adopted.run.job_id
         if job_id in taken:  # else another process has adopted it in this moment
             made = NewFile(adopted.file_id, owner, adopted.filename, "batch", 0, job_id=job_id, part=INPUT)
-            yield Ask("add_file", made.values())
+            yield from add_file(made)
 
 
 def missing(batch_id: str) -> NotFound:

@@ -4,8 +4,8 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from backstay.core.errors import NotFound
-from backstay.store.queries import one
+from backstay.core.errors import NotAllowed, NotFound
+from backstay.store.queries import Ask, Script, one
 
 if TYPE_CHECKING:
     from backstay.store.store import Database
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 LATEST: Final = ((1 << 62), "~")  # behind every file there is
 EARLIEST: Final = (-1, "")
 BLOBS_MAX: Final = 100
+EXPECTED_MS: Final = 86_400_000  # the longest that bytes may take to come in
+_EXPECTED: Final = "expected:"
 
 INPUT: Final = "input"
 OUTPUT: Final = "output"
@@ -60,7 +62,14 @@ class Files:
 
     async def add(self, file: NewFile) -> bool:
         """Whether it is new: with the same id again nothing changes."""
-        return bool(await self._db.write(one("add_file", file.values())))
+        return await self._db.write(lambda: add_file(file))
+
+    async def expect(self, blob: str, owner: str) -> None:
+        """Says that bytes are about to be put under a name."""
+        await self._db.write(one("expect_blob", {"blob": blob, "owner": owner, "lives_ms": EXPECTED_MS}))
+
+    async def forget_expected(self, blob: str) -> None:
+        await self._db.write(one("forget_expected", {"blob": blob}))
 
     async def find(self, file_id: str, owner: str) -> File | None:
         if not may_be_id(file_id):
@@ -102,10 +111,20 @@ class Files:
         return [(row[0], row[1]) for row in await self._db.read(one("idle_blobs", {"n": BLOBS_MAX}))]
 
     async def forget_blob(self, file_id: str) -> None:
-        await self._db.write(one("forget_blob", {"id": file_id}))
+        if file_id.startswith(_EXPECTED):
+            await self.forget_expected(file_id.removeprefix(_EXPECTED))
+        else:
+            await self._db.write(one("forget_blob", {"id": file_id}))
 
     async def count_bytes(self, file_id: str, size: int) -> None:
         await self._db.write(one("count_bytes", {"id": file_id, "bytes": size}))
+
+
+def add_file(file: NewFile) -> Script[bool]:
+    """Part of any transaction that makes a file; its bytes are there, and were expected."""
+    if file.blob is not None and not (yield Ask("take_expected", {"blob": file.blob})):
+        raise NotAllowed("its bytes took more than a day to come in", hint="send it again")
+    return bool((yield Ask("add_file", file.values())))
 
 
 def may_be_id(text: str) -> bool:

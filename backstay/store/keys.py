@@ -25,8 +25,10 @@ class Role(StrEnum):
     ADMIN = "admin"
 
     def includes(self, other: "Role") -> bool:
-        order = list(Role)
-        return order.index(self) >= order.index(other)
+        return _ORDER[self] >= _ORDER[other]
+
+
+_ORDER: Final = {role: rank for rank, role in enumerate(Role)}
 
 
 class Key(NamedTuple):

@@ -39,6 +39,7 @@ class ItemRow(NamedTuple):
     deadline_at: int | None
     due_at: int | None
     provider_task_id: str | None
+    archive_id: int | None
     message: str | None = None
 
 

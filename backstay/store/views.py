@@ -90,6 +90,7 @@ class ItemView:
     job_short: bool
     now: int
     body: str | None
+    archive_id: int | None
 
 
 @dataclass(frozen=True, slots=True)

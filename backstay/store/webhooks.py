@@ -18,6 +18,7 @@ EVENTS: Final = (
 TEST_EVENT: Final = "webhook.test"
 WEBHOOKS_MAX: Final = 50  # of one owner
 MESSAGES_MAX: Final = 200  # of one pass
+LOOKED_MAX: Final = 1_000  # webhooks, by one claim
 FORGOTTEN_MAX: Final = 500
 AGE_MS: Final = 30 * 86_400_000
 LEASE_MS: Final = 60_000
@@ -183,10 +184,12 @@ class Webhooks:
         """Makes deliveries of what happened, one for each who wants to know; returns how many messages there were."""
         return await self._db.write(_spread)
 
-    async def claim(self, n: int, busy: list[str]) -> list[Due]:
-        values = {"n": n, "lease_ms": LEASE_MS}
-        rows = await self._db.write(one("claim_deliveries", values, [(webhook,) for webhook in busy]))
-        return [Due(*row) for row in rows]
+    async def claim(self, n: int, busy: list[str], past: str = "") -> tuple[list[Due], str]:
+        """What is due to be told, one to each of n webhooks beyond `past` that are not busy; and where to go on.
+
+        So they take turns, and however much waits for one, nobody is behind it.
+        """
+        return await self._db.write(lambda: _claim(n, frozenset(busy), past))
 
     async def settle(self, due: Due, told: Told) -> bool:
         """Writes down what came of a try; returns whether the webhook was disabled by it."""
@@ -214,6 +217,23 @@ def _spread() -> Script[int]:
         yield Ask("add_deliveries", batch=rows)
     yield Ask("publish_messages", batch=[(row[0],) for row in messages])
     return len(messages)
+
+
+def _claim(n: int, busy: frozenset[str], past: str) -> Script[tuple[list[Due], str]]:
+    ready, end = yield from _ready(busy, past)
+    if not ready and past and not end:  # that was the rest of a round
+        ready, end = yield from _ready(busy, "")
+    if not ready:
+        return [], end
+    rows = yield Ask("claim_deliveries", {"lease_ms": LEASE_MS}, [(webhook,) for webhook in ready[:n]])
+    return [Due(*row) for row in rows], ready[n - 1] if len(ready) > n else end
+
+
+def _ready(busy: frozenset[str], past: str) -> Script[tuple[list[str], str]]:
+    """Webhooks that can be told something now, and up to which one was looked; none: up to the last there is."""
+    waiting = yield Ask("waiting_webhooks", {"past": past, "n": LOOKED_MAX})
+    ready = [webhook for webhook, due_at, now in waiting if due_at <= now and webhook not in busy]
+    return ready, waiting[-1][0] if len(waiting) == LOOKED_MAX else ""
 
 
 def _settle(due: Due, told: Told) -> Script[bool]:

@@ -3,6 +3,7 @@
 from fastapi import APIRouter
 
 from backstay.server.api import (
+    archives,
     callbacks,
     dead_letters,
     events,
@@ -31,6 +32,7 @@ def routers() -> list[APIRouter]:
         logs.router,
         uploads.router,
         results.router,
+        archives.router,  # before dead letters, whose ids may be anything
         dead_letters.router,
         events.router,
         providers.router,

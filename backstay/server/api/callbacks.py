@@ -5,19 +5,18 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Path, Request, Response
 from fastapi.responses import JSONResponse
 
-from backstay.core.callbacks import read_callback
+from backstay.core.callbacks import CALLBACK_BYTES_MAX, read_callback
 from backstay.core.errors import NotFound, UsageError
 from backstay.core.ids import read_item
 from backstay.server.auth import Admin
 from backstay.server.lines import whole_bytes
 from backstay.server.problems import Problem
-from backstay.server.remote import PURPOSE, secret_of
+from backstay.server.seals import fits, secret_of
 from backstay.server.service import Serving
 from backstay.server.shapes import PROBLEMS
 
 router = APIRouter(tags=["remote work"], responses=PROBLEMS)
 
-CALLBACK_BYTES_MAX: Final = 4 << 20
 _FENCE_DIGITS_MAX: Final = 18
 
 Part = Annotated[str, Path(max_length=100)]
@@ -47,9 +46,9 @@ async def show_remote_secret(who: Admin, service: Serving) -> Response:
 
 def _opened(service: Serving, item: str, fence: str, tag: str) -> tuple[int, int]:
     """The item and the try that an address was made for; any other address is nowhere."""
-    if not (fence.isascii() and fence.isdigit() and len(fence) <= _FENCE_DIGITS_MAX and tag.isascii()):
+    if not (fence.isascii() and fence.isdigit() and len(fence) <= _FENCE_DIGITS_MAX):
         raise _none()
-    if not service.signer.fits(tag, PURPOSE, item, fence):
+    if not fits(service.signer, tag, item, fence):
         raise _none()
     return read_item(item), int(fence)
 

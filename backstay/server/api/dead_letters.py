@@ -1,4 +1,4 @@
-"""Dead letters: the items that failed, over all jobs. Groups by error, a list, one, and replay by a filter."""
+"""Dead letters: the items that failed, over all jobs, and are in no archive. Groups, a list, one, replays by filter."""
 
 from typing import Annotated, Any, Final
 
@@ -15,7 +15,8 @@ from backstay.server.api.pages import PAGE_DEFAULT, Cursor, ItemId, Limit, item_
 from backstay.server.auth import Reader, Writer
 from backstay.server.service import Serving
 from backstay.server.shapes import PROBLEMS, ItemPage, Strict, item_bytes, item_object
-from backstay.store.dead_letters import REPLAY_ITEMS_MAX, Wanted
+from backstay.store.dead_letters import Wanted
+from backstay.store.replays import RATE_MAX, RATE_MIN, REPLAY_ITEMS_MAX, By
 
 router = APIRouter(prefix="/api/dead-letters", tags=["dead letters"], responses=PROBLEMS)
 
@@ -52,11 +53,15 @@ class ReplayShape(Strict):
     older_than_seconds: float = Field(0, ge=0, le=AGE_SECONDS_MAX)
     ids: list[Annotated[str, Field(max_length=40)]] | None = Field(None, min_length=1, max_length=IDS_MAX)
     dry_run: bool = Field(False, description="only count")
+    rate: float | None = Field(
+        None, ge=RATE_MIN, le=RATE_MAX, description="items a second; without it they come back all at once"
+    )
 
 
 class ReplayedShape(BaseModel):
     dry_run: bool
     items: int = Field(description="how many were queued afresh, or would be")
+    replay: str | None = Field(description="under which it is kept who had it done, and when; null if there were none")
     more: bool = Field(description=f"there may be more: one call takes about {REPLAY_ITEMS_MAX:,}; call again")
 
 
@@ -93,12 +98,14 @@ async def group_dead_letters(who: Reader, service: Serving, job: Job = None) -> 
 
 @router.get("/{item_id}", response_model=FullItem)
 async def show_dead_letter(request: Request, who: Reader, service: Serving, item_id: ItemId) -> Response:
-    """A failed item with what it asks."""
+    """A failed item with what it asks; of one in an archive, in which."""
     number = item_number(item_id)
     row = await service.store.listing.item(number, who.owner)
     if row.state != ItemState.FAILED:
         raise NotFound(f"no failed item {item_id[:40]}", hint="it may have been retried")
-    payload = (await service.store.listing.bodies(number, who.owner)).payload or "null"
+    payload = "null"
+    if row.archive_id is None:
+        payload = (await service.store.listing.bodies(number, who.owner)).payload or "null"
     return etags.answer(request, item_bytes(row)[:-1] + f',"payload":{payload}}}'.encode())
 
 
@@ -106,16 +113,17 @@ async def show_dead_letter(request: Request, who: Reader, service: Serving, item
 async def replay_dead_letters(who: Writer, service: Serving, given: ReplayShape) -> Response:
     """Queues failed items afresh. The same replay twice queues each item once: what is queued has not failed."""
     wanted = _wanted(given.job, given.code, given.older_than_seconds)
-    letters = service.store.dead_letters
+    replays, by = service.store.replays, None if given.dry_run else By(who.key_id or who.owner, given.rate)
     if given.ids is None:
-        done = await letters.replay(who.owner, wanted, given.dry_run)
+        done = await replays.replay(who.owner, wanted, by)
     else:
-        ids = [item_number(one) for one in given.ids]
-        done = await letters.replay_some(who.owner, wanted, ids, given.dry_run)
+        done = await replays.replay_some(who.owner, wanted, [item_number(one) for one in given.ids], by)
     if not given.dry_run and done.items:
         await service.store.notify()
         service.wake()
-    return Response(to_json({"dry_run": given.dry_run, **done._asdict()}), media_type=etags.JSON)
+    number = None if done.number is None else str(done.number)
+    said = {"dry_run": given.dry_run, "items": done.items, "replay": number, "more": done.more}
+    return Response(to_json(said), media_type=etags.JSON)
 
 
 def _wanted(job: str | None, code: ErrorCode | None, seconds: float) -> Wanted:

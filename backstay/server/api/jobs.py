@@ -14,9 +14,9 @@ from backstay.server.removal import remove
 from backstay.server.service import Service, Serving, service_of
 from backstay.server.shapes import CHANGES, PROBLEMS, JobPage, JobShape, job_bytes, job_object
 from backstay.server.stopping import cancel_job
-from backstay.store.dead_letters import REPLAY_ITEMS_MAX
 from backstay.store.keys import Role
 from backstay.store.listing import JobFilter
+from backstay.store.replays import REPLAY_ITEMS_MAX
 
 router = APIRouter(prefix="/api/jobs", tags=["jobs"], responses=PROBLEMS)
 

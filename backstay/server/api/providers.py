@@ -1,4 +1,4 @@
-"""Providers: their breakers, and holding and releasing them. They are shared by all owners."""
+"""Providers: their breakers, and holding and releasing them. They are shared by all owners, and one of them acts."""
 
 from typing import Annotated, Final
 
@@ -10,7 +10,7 @@ from backstay.core.breaker import Breaker
 from backstay.core.errors import NotFound
 from backstay.core.failures import one_line
 from backstay.server import etags
-from backstay.server.auth import Admin, Reader
+from backstay.server.auth import Operator, Reader
 from backstay.server.service import Service, Serving
 from backstay.server.shapes import PROBLEMS, ProviderShape, Strict, provider_object
 
@@ -46,7 +46,7 @@ async def show_provider(who: Reader, service: Serving, provider: Name) -> Respon
 
 
 @router.post("/{provider}/hold", response_model=ProviderShape)
-async def hold_provider(who: Admin, service: Serving, provider: Name, given: HoldShape | None = None) -> Response:
+async def hold_provider(who: Operator, service: Serving, provider: Name, given: HoldShape | None = None) -> Response:
     """Sends it nothing more for now: its items stay queued and lose no attempt."""
     given = given or HoldShape()
     await _known(service, provider)
@@ -55,7 +55,7 @@ async def hold_provider(who: Admin, service: Serving, provider: Name, given: Hol
 
 
 @router.post("/{provider}/release", response_model=ProviderShape)
-async def release_provider(who: Admin, service: Serving, provider: Name) -> Response:
+async def release_provider(who: Operator, service: Serving, provider: Name) -> Response:
     """Closes its breaker or ends its hold: its items flow again at once."""
     await _known(service, provider)
     change = await service.store.release(provider)

@@ -5,6 +5,7 @@ from pydantic import BaseModel, Field
 from pydantic_core import to_json
 
 from backstay.core.breaker import BreakerState
+from backstay.run.letters import lately
 from backstay.server import etags
 from backstay.server.auth import Admin, Reader
 from backstay.server.service import Serving
@@ -34,11 +35,19 @@ class RecentShape(BaseModel):
     unknown_micros: int
 
 
+class AlarmShape(BaseModel):
+    """Whether more items of all owners failed for good within a day than the alarm allows."""
+
+    alarm: int
+    raised: bool
+
+
 class StatsShape(BaseModel):
     now: int
     backlog: list[BacklogShape]
     recent: RecentShape = Field(description=f"of the last {RECENT_JOBS} jobs")
     workers: int = Field(description="that are alive")
+    dead_letters: AlarmShape
     held: list[ProviderShape] = Field(description="providers that take nothing now; their jobs resume by themselves")
 
 
@@ -62,12 +71,13 @@ async def show_stats(who: Reader, service: Serving) -> Response:
     """All from counters: it costs the same however many items there are."""
     store, listing = service.store, service.store.listing
     holds = await store.holds()
-    lease_ms = int(service.backstay.limits.lease_seconds * 1000)
+    lease_ms, alarm = int(service.backstay.limits.lease_seconds * 1000), service.backstay.settings.dead_letter_alarm
     said = {
         "now": holds.now,
         "backlog": [one._asdict() for one in await listing.backlog(who.owner)],
         "recent": (await listing.recent(who.owner))._asdict(),
         "workers": sum(worker.alive(lease_ms) for worker in await store.views.workers()),
+        "dead_letters": {"alarm": alarm, "raised": await lately(store, alarm) > alarm},
         "held": [provider_object(one) for one in holds.providers.values() if one.state is not BreakerState.CLOSED],
     }
     return Response(to_json(said), media_type=etags.JSON)

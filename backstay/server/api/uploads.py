@@ -19,7 +19,7 @@ from backstay.server.problems import Problem
 from backstay.server.removal import drop_blobs
 from backstay.server.service import Service, Serving
 from backstay.server.shapes import MOMENT, PROBLEMS, PageShape
-from backstay.server.uploads import Head, Watch, keep, receive
+from backstay.server.uploads import Head, Watch, deposit, keep, receive
 from backstay.store.files import File, NewFile
 
 router = APIRouter(prefix="/api/uploads", tags=["uploads"], responses=PROBLEMS)
@@ -63,11 +63,10 @@ class UploadPage(PageShape):
 async def upload(request: Request, who: Writer, service: Serving, effect: EffectId) -> Response:
     """Takes in one file. It must be a PDF, unless the field `type` says `any`."""
     settings = service.backstay.settings
-    received = await receive(
-        request, service.artifacts, fields={"type"}, bytes_max=settings.upload_max_bytes, begin=_begin
-    )
+    place = deposit(service, who.owner)
+    received = await receive(request, place, fields={"type"}, bytes_max=settings.upload_max_bytes, begin=_begin)
     if received.bytes == 0:
-        await service.artifacts.delete(received.blob)
+        await place.delete(received.blob)
         raise (
             _not_pdf("the file is empty") if received.fields.get("type", "pdf") == "pdf" else Problem(400, "empty file")
         )

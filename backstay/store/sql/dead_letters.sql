@@ -1,17 +1,17 @@
 -- Failed items, over all jobs of an owner: seen in groups, a page at a time, and queued afresh by a filter.
 
 -- name: failing_jobs
--- An owner's jobs that have failed items, newest first; only those whose items could be retried, if asked for.
-SELECT id, total, failed FROM jobs
-WHERE owner = :owner AND failed > 0 AND id <= :upto AND id >= :downto
+-- An owner's jobs that have failed items here and not in an archive, newest first; only those whose items could be retried, if asked for.
+SELECT id, total, failed - archived AS letters FROM jobs
+WHERE owner = :owner AND failed > archived AND id <= :upto AND id >= :downto
   AND (:replayable = 0 OR stop_reason IS NULL OR finished_at IS NOT NULL)
 ORDER BY id DESC LIMIT :n;
 
 -- name: failed_window
 -- Those of one job's failed items, the last first, that a filter chooses; a bounded number is looked at.
 SELECT id, fence, handler, state, attempt_count, repeats, progress, error_code, created_at, queued_at, last_attempt_at,
-    finished_at, timed_out_at, deadline_at, due_at, provider_task_id
-FROM (SELECT * FROM items WHERE job_id = :job_id AND state = 'failed' AND id < :before
+    finished_at, timed_out_at, deadline_at, due_at, provider_task_id, archive_id
+FROM (SELECT * FROM items WHERE job_id = :job_id AND state = 'failed' AND archive_id IS NULL AND id < :before
       ORDER BY id DESC LIMIT :looked) AS failures
 WHERE coalesce(error_code, '') = coalesce(CAST(:error_code AS text), error_code, '')
   AND finished_at <= {now} - CAST(:age_ms AS bigint)
@@ -20,7 +20,7 @@ ORDER BY id DESC LIMIT :n;
 -- name: failed_looked
 -- How far the statement above has looked.
 SELECT min(id) AS last, count(*) AS looked
-FROM (SELECT id FROM items WHERE job_id = :job_id AND state = 'failed' AND id < :before
+FROM (SELECT id FROM items WHERE job_id = :job_id AND state = 'failed' AND archive_id IS NULL AND id < :before
       ORDER BY id DESC LIMIT :looked) AS failures;
 
 -- name: failure_groups
@@ -28,7 +28,8 @@ FROM (SELECT id FROM items WHERE job_id = :job_id AND state = 'failed' AND id < 
 SELECT coalesce(error_code, 'UNKNOWN') AS error_code, count(*) AS items, min(id) AS oldest, max(id) AS newest,
     min(finished_at) AS first_at, max(finished_at) AS last_at
 FROM (SELECT items.id, items.error_code, items.finished_at FROM {batch(job_id bigint)}
-      JOIN items ON items.job_id = batch.job_id AND items.state = 'failed' LIMIT :n) AS failures
+      JOIN items ON items.job_id = batch.job_id AND items.state = 'failed'
+          AND items.archive_id IS NULL LIMIT :n) AS failures
 GROUP BY coalesce(error_code, 'UNKNOWN') ORDER BY items DESC, error_code;
 
 -- name: failed_items_of
@@ -38,8 +39,25 @@ SELECT items.id, items.fence,
           AND (items.provider_task_id IS NOT NULL OR items.reconcile_after <= items.last_attempt_at) THEN 1 ELSE 0 END AS repeat,
     items.job_id
 FROM {batch(id bigint)} JOIN items ON items.id = batch.id JOIN jobs ON jobs.id = items.job_id
-WHERE items.state = 'failed' AND jobs.owner = :owner AND (jobs.stop_reason IS NULL OR jobs.finished_at IS NOT NULL)
+WHERE items.state = 'failed' AND items.archive_id IS NULL AND jobs.owner = :owner AND (jobs.stop_reason IS NULL OR jobs.finished_at IS NOT NULL)
   AND items.job_id = coalesce(CAST(:job_id AS bigint), items.job_id)
   AND coalesce(items.error_code, '') = coalesce(CAST(:error_code AS text), items.error_code, '')
   AND items.finished_at <= {now} - CAST(:age_ms AS bigint)
 ORDER BY items.id;
+
+-- name: replays_page
+SELECT id, "by", at, filter, items, rate, until_at FROM replays
+WHERE owner = :owner AND id < :before ORDER BY id DESC LIMIT :n;
+
+-- name: replay_tail
+-- For how long items yet come back that the same filter had done again.
+SELECT max(until_at) - {now} AS tail_ms
+FROM (SELECT filter, until_at FROM replays WHERE owner = :owner ORDER BY id DESC LIMIT :looked) AS mine
+WHERE filter = :filter AND until_at > {now};
+
+-- name: add_replay
+INSERT INTO replays (owner, "by", at, filter, items, rate)
+VALUES (:owner, :who, {now}, :filter, 0, CAST(:rate AS double precision)) RETURNING id;
+
+-- name: count_replay
+UPDATE replays SET items = items + :items, until_at = {now} + CAST(:tail_ms AS bigint) WHERE id = :replay_id;

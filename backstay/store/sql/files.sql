@@ -1,5 +1,18 @@
 -- Files: what was uploaded, and what batches and jobs are read as.
 
+-- name: expect_blob
+-- Bytes are about to be put. A row that nobody sees says so, and its time runs out unless a file is made of them.
+INSERT INTO files (id, owner, filename, purpose, bytes, created_at, expires_at, deleted_at, blob)
+VALUES ('expected:' || CAST(:blob AS text), :owner, '', 'expected', 0, {now}, {now} + CAST(:lives_ms AS bigint), {now},
+        CAST(:blob AS text));
+
+-- name: take_expected
+-- No row back: its time is over, and its bytes are being taken away.
+DELETE FROM files WHERE id = 'expected:' || CAST(:blob AS text) AND expires_at > {now} RETURNING id;
+
+-- name: forget_expected
+DELETE FROM files WHERE id = 'expected:' || CAST(:blob AS text);
+
 -- name: add_file
 -- No row back: it is there already.
 INSERT INTO files (id, owner, filename, purpose, bytes, created_at, expires_at, blob, job_id, part, survey)

@@ -136,39 +136,44 @@ RETURNING id;
 
 -- name: failed_items
 -- A chunk of a job's failed items, and of each whether another call may pay again: one may have been done and paid, and
--- it cannot be looked up. What can be is claimed with a time until which its request may still turn up.
+-- it cannot be looked up. What can be is claimed with a time until which its request may still turn up. None that is
+-- archived: what it asks is not here.
 SELECT items.id, items.fence,
     CASE WHEN items.error_code IN ('UNKNOWN', 'GW_TIMEOUT')
           AND (items.provider_task_id IS NOT NULL OR items.reconcile_after <= items.last_attempt_at) THEN 1 ELSE 0 END AS repeat
 FROM items JOIN jobs ON jobs.id = items.job_id
 WHERE items.id >= :first AND items.id < :after AND items.state = 'failed' AND items.job_id = :job_id
-  AND jobs.owner = :owner AND (jobs.stop_reason IS NULL OR jobs.finished_at IS NOT NULL)
+  AND items.archive_id IS NULL AND jobs.owner = :owner AND (jobs.stop_reason IS NULL OR jobs.finished_at IS NOT NULL)
 ORDER BY items.id LIMIT :n;
 
 -- name: retry_items
--- Failed items start afresh, at the end of a person's patience: attempts from zero, ready now, timed from now.
--- A request that may have reached the provider keeps its reference, and is looked up first, when it must have landed;
+-- Failed items start afresh, at the end of a person's patience: attempts from zero, ready now or after a wait, timed from
+-- then. A request that may have reached the provider keeps its reference, and is looked up first, when it must have landed;
 -- a known failure is asked anew.
 UPDATE items SET state = 'queued', fence = items.fence + 1, attempt_count = 0, rescues = 0,
     repeats = repeats + batch.repeat,
-    due_at = CASE WHEN error_code IN ('UNKNOWN', 'GW_TIMEOUT') AND provider_task_id IS NULL AND reconcile_after > {now}
-                  THEN reconcile_after END,
+    due_at = CASE WHEN error_code IN ('UNKNOWN', 'GW_TIMEOUT') AND provider_task_id IS NULL
+                   AND reconcile_after > {now} + batch.wait_ms THEN reconcile_after
+                  WHEN batch.wait_ms > 0 THEN {now} + batch.wait_ms END,
     round = CASE WHEN error_code IN ('UNKNOWN', 'GW_TIMEOUT') AND provider_task_id IS NULL THEN round ELSE round + 1 END,
     ask_first = CASE WHEN error_code IN ('UNKNOWN', 'GW_TIMEOUT') AND provider_task_id IS NULL THEN 1 ELSE 0 END,
     error_code = NULL, finished_at = NULL, timed_out_at = NULL, provider_task_id = NULL, account = NULL, progress = 0,
-    queued_at = CASE WHEN error_code IN ('UNKNOWN', 'GW_TIMEOUT') AND provider_task_id IS NULL AND reconcile_after > {now}
-                     THEN reconcile_after ELSE {now} END,
+    queued_at = CASE WHEN error_code IN ('UNKNOWN', 'GW_TIMEOUT') AND provider_task_id IS NULL
+                      AND reconcile_after > {now} + batch.wait_ms THEN reconcile_after ELSE {now} + batch.wait_ms END,
     deadline_at = deadline_at - queued_at +
-        CASE WHEN error_code IN ('UNKNOWN', 'GW_TIMEOUT') AND provider_task_id IS NULL AND reconcile_after > {now}
-             THEN reconcile_after ELSE {now} END
-FROM {batch(id bigint, fence bigint, repeat bigint)}
-WHERE items.id = batch.id AND items.fence = batch.fence AND CASE WHEN items.state = 'failed' THEN 1 ELSE 0 END <> 0
+        CASE WHEN error_code IN ('UNKNOWN', 'GW_TIMEOUT') AND provider_task_id IS NULL
+              AND reconcile_after > {now} + batch.wait_ms THEN reconcile_after ELSE {now} + batch.wait_ms END,
+    kept_until = NULL
+FROM {batch(id bigint, fence bigint, repeat bigint, wait_ms bigint)}
+WHERE items.id = batch.id AND items.fence = batch.fence AND items.archive_id IS NULL
+  AND CASE WHEN items.state = 'failed' THEN 1 ELSE 0 END <> 0
 RETURNING items.id;
 
 -- name: reopen_job
--- A job whose items are retried lives again, with a new time limit.
+-- A job whose items are retried lives again, with a new time limit, from when the last of them comes back.
 -- One that was not over keeps its hold: it may have been paused or cancelled a moment ago.
-UPDATE jobs SET failed = failed - :retried, repeats = repeats + :repeated, finished_at = NULL, timeout_at = {now} + timeout_ms,
+UPDATE jobs SET failed = failed - :retried, repeats = repeats + :repeated, finished_at = NULL,
+    timeout_at = {now} + timeout_ms + :wait_ms,
     paused_at = CASE WHEN state = 'paused' THEN {now} END,
     stop_reason = CASE WHEN finished_at IS NULL THEN stop_reason END,
     held = CASE WHEN finished_at IS NULL THEN held ELSE 0 END,

@@ -1,10 +1,10 @@
 -- The one read side: commands, pages, metrics and the API read these and nothing else. None counts rows of a big table.
 
 -- name: job_state
-SELECT state, stop_reason FROM jobs WHERE id = :job_id AND owner = :owner;
+SELECT state, stop_reason, archived FROM jobs WHERE id = :job_id AND owner = :owner;
 
 -- name: item_state
-SELECT state FROM items WHERE id = :item_id;
+SELECT state, archive_id FROM items WHERE id = :item_id;
 
 -- name: jobs_page
 -- An owner's jobs, newest first, from a cursor on.
@@ -55,7 +55,7 @@ FROM {batch(id bigint)} JOIN copies ON copies.item_id = batch.id ORDER BY copies
 SELECT items.id, items.cost_micros, requests.body
 FROM items JOIN requests ON requests.item_id = items.id AND requests.item_id > :cursor AND requests.item_id < :after
 WHERE items.id > :cursor AND items.id < :after AND items.state IN ('queued', 'submitting', 'processing', 'failed')
-  AND (items.cost_micros IS NULL OR :anew = 1)
+  AND items.archive_id IS NULL AND (items.cost_micros IS NULL OR :anew = 1)
 ORDER BY items.id LIMIT :n;
 
 -- name: next_cost
@@ -84,7 +84,7 @@ SELECT items.id, items.job_id, items.handler, items.state, items.due_at, items.l
     items.reconcile_after, items.fence, items.attempt_count, items.rescues, items.repeats, items.progress,
     items.created_at, items.queued_at, items.last_attempt_at, items.finished_at, items.timed_out_at,
     items.deadline_at, items.error_code, items.provider_task_id, items.account,
-    jobs.state AS job_state, jobs.stop_reason, jobs.short AS job_short, {now} AS now, requests.body
+    jobs.state AS job_state, jobs.stop_reason, jobs.short AS job_short, {now} AS now, requests.body, items.archive_id
 FROM items JOIN jobs ON jobs.id = items.job_id LEFT JOIN requests ON requests.item_id = items.id
 WHERE items.id = :item_id AND jobs.owner = :owner;
 

@@ -1,0 +1,179 @@
+"""`backstay broker …`: what Backstay has on a broker."""
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from backstay.cli import access, output
+from backstay.cli.command import Command, LazyGroup, broker_option, json_option, place_options
+from backstay.core.errors import BrokerUnreachable, UsageError
+
+if TYPE_CHECKING:
+    from backstay.app import Backstay
+    from backstay.client import Client
+    from backstay.messaging.inspection import Found
+    from backstay.store.outbox import Lag
+
+COMMANDS = {
+    "show": ("backstay.cli.broker:show", "Show exchanges and queues, what is in them, and what is wrong."),
+    "declare": ("backstay.cli.broker:declare", "Declare all exchanges and queues that are missing."),
+    "off": ("backstay.cli.broker:off", "Write no more hints for a broker, and drop those that have not left."),
+    "replay": ("backstay.cli.broker_replay:replay", "Have messages of the dead queue done again."),
+}
+
+broker = LazyGroup(
+    "broker",
+    lazy=COMMANDS,
+    examples=("backstay broker show", "backstay broker off"),
+    help="Shows and declares what Backstay has on RabbitMQ, and switches it off.",
+    no_args_is_help=True,
+)
+
+
+class Seen(NamedTuple):
+    """Both sides: what waits in the database to be published, and what is on the broker."""
+
+    is_open: bool
+    lag: "Lag"
+    found: "list[Found]"
+    away: BrokerUnreachable | None
+
+
+@click.command(
+    "show",
+    cls=Command,
+    examples=("backstay broker show", "backstay broker show --broker amqp://… --json | jq .problems"),
+)
+@broker_option
+@place_options
+@json_option
+@click.pass_context
+def show(ctx: click.Context, broker: str | None, db: str | None, as_json: bool) -> None:
+    """Shows exchanges and queues with their messages and consumers, and what is wrong with them.
+
+    It declares nothing. With the broker away it shows what the database knows, says so, and ends with exit code 8.
+    """
+    loaded = _named(db, broker)
+    seen = access.with_client(loaded, lambda client: _look(loaded, client))
+    if as_json:
+        output.data(output.as_json(_as_object(loaded, seen)))
+    else:
+        _print(loaded, seen)
+    if seen.away is not None:
+        output.note(f"backstay: {seen.away.message}")
+        ctx.exit(seen.away.exit_code)
+
+
+@click.command("declare", cls=Command, examples=("backstay broker declare --handler ocr --handler summarise",))
+@click.option("--handler", "handlers", multiple=True, help="A handler whose queue to declare as well; may be repeated.")
+@broker_option
+@place_options
+@json_option
+@click.pass_context
+def declare(ctx: click.Context, handlers: tuple[str, ...], broker: str | None, db: str | None, as_json: bool) -> None:
+    """Declares what is missing: all that does not depend on handlers, and queues for those with unfinished work.
+
+    Workers do so themselves; this is for where they may not. What is there with other arguments stays as it is and is
+    told of, with exit code 1: delete it, or set BACKSTAY_BROKER_QUEUES or BACKSTAY_BROKER_PREFIX.
+    """
+    from backstay.messaging.connection import connected, show_url
+    from backstay.messaging.declaring import declare as declare_on
+    from backstay.run.dispatch import topology_of
+
+    loaded = _named(db, broker)
+    topology, url = topology_of(loaded.settings), loaded.settings.broker_url or ""
+
+    async def make(client: "Client") -> list[Any]:
+        queues = topology.queues(sorted({*handlers, *await _handlers(client)}))
+        async with connected(url, "backstay declare") as connection:
+            return list(await declare_on(connection, topology.exchanges, queues))
+
+    differences = access.with_client(loaded, make)
+    if as_json:
+        problems = [{"name": name, "problem": reason} for name, reason in differences]
+        output.data(output.as_json({"broker": show_url(url), "problems": problems}))
+    for name, reason in differences:
+        output.note(f"{name} is not as it would be declared now: {reason}")
+    if not differences and not as_json:
+        output.note(f"declared on {show_url(url)}")
+    ctx.exit(1 if differences else 0)
+
+
+@click.command("off", cls=Command, examples=("backstay broker off",))
+@place_options
+@json_option
+def off(db: str | None, as_json: bool) -> None:
+    """Writes no more hints into the database and drops those that have not left; the broker is not touched.
+
+    Stop the processes that have a --broker first: the next one to start switches it on again. Work goes on from the
+    database.
+    """
+    dropped = access.with_client(access.open_app(db), lambda client: client.store.outbox.close_sink())
+    if as_json:
+        output.data(output.as_json({"dropped": dropped}))
+    else:
+        output.note(f"off: {output.count(dropped, 'hint')} dropped")
+
+
+def _named(db: str | None, broker: str | None) -> "Backstay":
+    loaded = access.use_broker(access.open_app(db), broker)
+    if loaded.settings.broker_url is None:
+        raise UsageError("no broker is named", hint="give --broker, or set BACKSTAY_BROKER_URL")
+    return loaded
+
+
+async def _handlers(client: "Client") -> list[str]:
+    """Those with unfinished work."""
+    return sorted({depth.handler for depth in await client.store.views.backlog()})
+
+
+async def _look(app: "Backstay", client: "Client") -> Seen:
+    from backstay.messaging.connection import connected
+    from backstay.messaging.inspection import inspect
+    from backstay.run.dispatch import topology_of
+
+    outbox = client.store.outbox
+    is_open, lag, handlers = await outbox.is_open(), await outbox.lag("work"), await _handlers(client)
+    names = sorted({*handlers, *(handler.name for handler in app.handlers)})
+    try:
+        async with connected(app.settings.broker_url or "", "backstay show") as connection:
+            return Seen(is_open, lag, await inspect(connection, topology_of(app.settings), names), None)
+    except BrokerUnreachable as error:
+        return Seen(is_open, lag, [], error)
+
+
+def _as_object(app: "Backstay", seen: Seen) -> dict[str, Any]:
+    from backstay.messaging.connection import show_url
+
+    return {
+        "broker": show_url(app.settings.broker_url or ""),
+        "prefix": app.settings.broker_prefix,
+        "queues": app.settings.broker_queues,
+        "reachable": seen.away is None,
+        "on": seen.is_open,
+        "pending": seen.lag.rows,
+        "oldest_ms": seen.lag.age_ms,
+        "found": seen.found,
+        "problems": [{"name": found.name, "problem": found.problem} for found in seen.found if found.problem],
+    }
+
+
+def _print(app: "Backstay", seen: Seen) -> None:
+    from backstay.messaging.connection import show_url
+
+    pending = output.count(seen.lag.rows, "hint") + (
+        f", the oldest {seen.lag.age_ms / 1000:.0f} s" if seen.lag.rows else ""
+    )
+    output.record(
+        [
+            ("broker", show_url(app.settings.broker_url or "")),
+            ("queues", f"{app.settings.broker_prefix}.…, {app.settings.broker_queues}"),
+            ("on", "yes" if seen.is_open else "no: no process with a --broker has used this database"),
+            ("not published", pending),
+        ]
+    )
+    if seen.found:
+        output.data("")
+        columns = ("KIND", "NAME", "MESSAGES", "CONSUMERS", "PROBLEM")
+        rows = ((one.kind, one.name, one.messages, one.consumers, one.problem) for one in seen.found)
+        output.table(columns, rows)

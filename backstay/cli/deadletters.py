@@ -1,0 +1,276 @@
+"""`backstay deadletters …`: the items that failed for good, over all jobs: looked at, and done again."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from backstay.cli import access, output
+from backstay.cli.command import JOB, Command, Duration, LazyGroup, again, json_option, place_options
+from backstay.cli.jobs import show_moment
+from backstay.core.errors import ErrorCode, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from backstay.client import Client
+    from backstay.store.dead_letters import Groups, Wanted
+    from backstay.store.listing import ItemRow
+    from backstay.store.replays import Replayed, ReplayRow
+
+ROWS_MAX = 1_000
+
+COMMANDS = {
+    "list": ("backstay.cli.deadletters:list_letters", "List failed items, by error or one by one."),
+    "show": ("backstay.cli.deadletters:show", "Show a failed item with what it asked."),
+    "replay": ("backstay.cli.deadletters:replay", "Queue failed items afresh, at once or so many a second."),
+    "replays": ("backstay.cli.deadletters:replays", "List who had which items done again."),
+    "archive": (
+        "backstay.cli.archives:archive",
+        "Move failed items into archives, by age, number and size or a filter.",
+    ),
+    "archives": ("backstay.cli.archives:archives", "List the archives."),
+    "restore": ("backstay.cli.archives:restore", "Bring back what is in an archive."),
+}
+
+deadletters = LazyGroup(
+    "deadletters",
+    lazy=COMMANDS,
+    examples=(
+        "backstay deadletters list",
+        "backstay deadletters replay --code GW_5XX --rate 10 --dry-run",
+        "backstay deadletters restore 3",
+    ),
+    help="Lists, replays, archives and restores items that failed for good, over all jobs.",
+    no_args_is_help=True,
+)
+
+
+def filter_options(command: "Callable[..., None]") -> "Callable[..., None]":
+    """Which failed items: every part narrows it down."""
+    codes = click.Choice([code.value for code in ErrorCode])
+    command = click.option("--older-than", type=Duration(), help="Only what failed so long ago, for example 2d.")(
+        command
+    )
+    command = click.option("--code", type=codes, help="Only what failed with this error code.")(command)
+    return click.option("--job", type=JOB, metavar="JOB", help="Only items of this job.")(command)
+
+
+def wanted_of(job: int | None, code: str | None, older_than: float | None) -> "Wanted":
+    from backstay.store.dead_letters import Wanted
+
+    return Wanted(job, code, int((older_than or 0) * 1000))
+
+
+@click.command(
+    "list",
+    cls=Command,
+    examples=("backstay deadletters list", "backstay deadletters list --items --code GW_4XX --limit 20"),
+)
+@click.option("--items", "one_by_one", is_flag=True, help="One by one, those of the newest jobs first.")
+@filter_options
+@click.option(
+    "--limit", type=click.IntRange(1, ROWS_MAX), default=50, show_default=True, help="How many items to show."
+)
+@place_options
+@json_option
+def list_letters(
+    one_by_one: bool,
+    job: int | None,
+    code: str | None,
+    older_than: float | None,
+    limit: int,
+    db: str | None,
+    as_json: bool,
+) -> None:
+    """Lists failed items by the error they failed with: how many, the first, the last. Archived ones are left out."""
+    if not one_by_one and (code or older_than):
+        raise UsageError("groups are by error code, of all ages", hint="--items lists what a filter chooses")
+    app = access.open_app(db)
+    if one_by_one:
+        wanted = wanted_of(job, code, older_than)
+        _print_items(access.with_client(app, lambda client: _first(client, wanted, limit)), as_json)
+        return
+    _print_groups(access.with_client(app, lambda client: client.store.dead_letters.groups(client.owner, job)), as_json)
+
+
+async def _first(client: "Client", wanted: "Wanted", n: int) -> "list[ItemRow]":
+    """As many as are wanted, over as many pages as that takes."""
+    found: list[ItemRow] = []
+    before: int | None = None
+    while len(found) < n:
+        rows, before = await client.store.dead_letters.page(client.owner, wanted, before, n - len(found))
+        found += rows
+        if before is None:
+            break
+    return found
+
+
+def _print_groups(found: "Groups", as_json: bool) -> None:
+    from backstay.core.ids import show_item
+
+    if as_json:
+        for group in found.groups:
+            shown = {"oldest": show_item(group.oldest), "newest": show_item(group.newest)}
+            output.data(output.as_json({**group._asdict(), **shown}))
+        return
+    rows = [
+        (one.error_code, one.items, show_moment(one.first_at), show_moment(one.last_at), show_item(one.newest))
+        for one in found.groups
+    ]
+    if rows:
+        output.table(("ERROR", "ITEMS", "FIRST", "LAST", "FOR EXAMPLE"), rows)
+    if not found.complete:
+        output.note(f"these are the first of {found.items:,} failed items of the newest {found.jobs} jobs")
+    elif not rows:
+        output.note("no dead letters")
+
+
+def _print_items(rows: "list[ItemRow]", as_json: bool) -> None:
+    from backstay.core.ids import show_item
+
+    if as_json:
+        for row in rows:
+            output.data(output.as_json({"item": show_item(row.id), **_shown(row)}))
+        return
+    cells = [(show_item(row.id), row.error_code, _moment(row.finished_at), row.handler, row.message) for row in rows]
+    if cells:
+        output.table(("ITEM", "ERROR", "FAILED", "HANDLER", "MESSAGE"), cells)
+    else:
+        output.note("no dead letters")
+
+
+def _shown(row: "ItemRow") -> dict[str, Any]:
+    names = ("handler", "error_code", "message", "attempt_count", "finished_at", "archive_id")
+    return {name: getattr(row, name) for name in names}
+
+
+def _moment(at: int | None) -> str | None:
+    return None if at is None else show_moment(at)
+
+
+@click.command("show", cls=Command, examples=("backstay deadletters show 12-345",))
+@click.argument("item_id", metavar="ITEM")
+@place_options
+@json_option
+def show(item_id: str, db: str | None, as_json: bool) -> None:
+    """Shows a failed item with what it asked; of an archived one, in which archive that is."""
+    import json
+
+    from backstay.core.errors import NotFound
+    from backstay.core.ids import read_item, show_item
+
+    number = read_item(item_id)
+    name = show_item(number)
+
+    async def read(client: "Client") -> "tuple[ItemRow, str | None]":
+        row = await client.store.listing.item(number, client.owner)
+        if row.state != "failed":
+            raise NotFound(f"no failed item {name}", hint="it may have been retried")
+        return row, (await client.store.listing.bodies(number, client.owner)).payload
+
+    row, payload = access.with_client(access.open_app(db), read)
+    asked = None if row.archive_id is not None else payload
+    if as_json:
+        output.data(output.as_json({"item": name, **_shown(row), "payload": json.loads(asked or "null")}))
+        return
+    where = None if row.archive_id is None else f"{row.archive_id}: {again(f'deadletters restore {row.archive_id}')}"
+    failed = (("error", row.error_code), ("message", row.message), ("failed", _moment(row.finished_at)))
+    output.record(
+        (("item", name), *failed, ("attempts", str(row.attempt_count)), ("payload", asked), ("archive", where))
+    )
+
+
+@click.command(
+    "replay",
+    cls=Command,
+    examples=(
+        "backstay deadletters replay --code GW_5XX --dry-run      # how many would that be?",
+        "backstay deadletters replay --code GW_5XX --rate 10      # ten of them a second",
+        "backstay deadletters replay 12-345 12-346",
+    ),
+)
+@click.argument("items", metavar="[ITEM]...", nargs=-1)
+@filter_options
+@click.option("--all", "everything", is_flag=True, help="All dead letters: needed where nothing narrows it down.")
+@click.option("--rate", type=click.FloatRange(0.01, 10_000), help="Items a second; without it, all at once.")
+@click.option("--dry-run", is_flag=True, help="Only say how many.")
+@place_options
+@json_option
+def replay(
+    items: tuple[str, ...],
+    job: int | None,
+    code: str | None,
+    older_than: float | None,
+    everything: bool,
+    rate: float | None,
+    dry_run: bool,
+    db: str | None,
+    as_json: bool,
+) -> None:
+    """Queues failed items afresh, with all their attempts before them. The same replay twice queues each item once.
+
+    With a rate they come back by and by; nothing has to stay running for that. Who had it done is kept: see
+    `backstay deadletters replays`.
+    """
+    from backstay.core.ids import read_item
+    from backstay.store.replays import By
+
+    if not (items or job is not None or code or older_than or everything):
+        raise UsageError("nothing says which dead letters", hint="name items, --job, --code, --older-than, or --all")
+    wanted, named = wanted_of(job, code, older_than), [read_item(item) for item in items]
+    by = None if dry_run else By(_person(), rate)
+
+    async def act(client: "Client") -> "Replayed":
+        store = client.store
+        if named:
+            done = await store.replays.replay_some(client.owner, wanted, named, by)
+        else:
+            done = await store.replays.replay(client.owner, wanted, by)
+        await store.notify()
+        return done
+
+    _print_replayed(access.with_client(access.open_app(db), act), dry_run, as_json)
+
+
+def _person() -> str:
+    """Whoever gives the command, as the system knows him."""
+    import os
+    from getpass import getuser
+
+    try:
+        return getuser()
+    except (KeyError, OSError):  # a container may run as a number without a name
+        return f"uid {os.getuid()}"
+
+
+def _print_replayed(done: "Replayed", dry_run: bool, as_json: bool) -> None:
+    if as_json:
+        output.data(output.as_json({"dry_run": dry_run, "items": done.items, "replay": done.number, "more": done.more}))
+        return
+    number = f" (replay {done.number})" if done.number is not None else ""
+    are = "is" if done.items == 1 else "are"
+    output.data(f"{output.count(done.items, 'item')} {'would be' if dry_run else are} queued again{number}")
+    if done.more:
+        output.note("there may be more: give the same command again")
+
+
+@click.command("replays", cls=Command, examples=("backstay deadletters replays",))
+@click.option("--limit", type=click.IntRange(1, ROWS_MAX), default=20, show_default=True, help="How many to show.")
+@place_options
+@json_option
+def replays(limit: int, db: str | None, as_json: bool) -> None:
+    """Lists who had which dead letters done again, the newest first."""
+
+    async def read(client: "Client") -> "list[ReplayRow]":
+        return await client.store.replays.page(client.owner, None, limit)
+
+    rows = access.with_client(access.open_app(db), read)
+    if as_json:
+        for row in rows:
+            output.data(output.as_json(row._asdict()))
+        return
+    cells = [(row.id, show_moment(row.at), row.by, row.items, row.rate, row.filter) for row in rows]
+    if cells:
+        output.table(("REPLAY", "WHEN", "BY", "ITEMS", "A SECOND", "FILTER"), cells)
+    else:
+        output.note("no replays")

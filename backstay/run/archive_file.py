@@ -1,0 +1,159 @@
+"""A file of dead letters: a line of JSON for each, compressed with zstd; and what is left of each in the database."""
+
+import asyncio
+import hashlib
+import io
+import json
+import tempfile
+from collections.abc import AsyncIterable, AsyncIterator, Sequence
+from importlib.util import find_spec
+from typing import IO, Any, Final, NamedTuple
+
+from backstay.artifacts import Artifacts
+from backstay.core.errors import NotAllowed, NotFound, UsageError
+from backstay.core.ids import read_item, show_item
+from backstay.llm.envelope import Request, seal, unseal
+from backstay.store.archives import Archive, Leaving, Letter
+
+LEVEL: Final = 9
+READ_BYTES: Final = 1 << 20
+PAGE_LINES: Final = 100
+PAGE_BYTES: Final = 4 << 20  # about so much is held at once
+MESSAGE_CHARACTERS_MAX: Final = 200  # that stay in the database
+GONE: Final = '{"archived":true}'  # what stands there for a body
+
+_HEAD: Final = {"format": "backstay dead letters", "version": 1}
+_ATTEMPT: Final = (
+    *("fence", "number", "outcome", "started_at", "ended_at", "error_code", "message", "provider_status", "result"),
+    *("input_tokens", "output_tokens", "cost_micros"),
+)
+_INBOX: Final = (
+    *("id", "owner", "fence", "kind", "received_at", "body", "is_late", "digest", "accepted_at", "accepted_by"),
+)
+_EVENT: Final = ("id", "at", "act", "detail")
+_MESSAGE, _RESULT = _ATTEMPT.index("message"), _ATTEMPT.index("result")
+
+
+class Sealed(NamedTuple):
+    """A file that was written whole."""
+
+    bytes: int
+    digest: str
+
+
+def line_of(letter: Letter) -> bytes:
+    """Texts stand in it as texts, even where they are JSON: so they come back byte for byte."""
+    said = {
+        "item": show_item(letter.id),
+        "fence": letter.fence,
+        "handler": letter.handler,
+        "error_code": letter.error_code,
+        "finished_at": letter.finished_at,
+        "request": letter.body,
+        "attempts": [dict(zip(_ATTEMPT, row, strict=True)) for row in letter.attempts],
+        "inbox": [dict(zip(_INBOX, row, strict=True)) for row in letter.inbox],
+        "events": [dict(zip(_EVENT, row, strict=True)) for row in letter.events],
+    }
+    return json.dumps(said, separators=(",", ":")).encode() + b"\n"
+
+
+def letter_of(line: bytes) -> Letter:
+    said = json.loads(line)
+    rows = [
+        [tuple(one[name] for name in names) for one in said[part]]
+        for part, names in (("attempts", _ATTEMPT), ("inbox", _INBOX), ("events", _EVENT))
+    ]
+    named = (said[name] for name in ("fence", "handler", "error_code", "finished_at", "request"))
+    return Letter(read_item(said["item"]), *named, *rows)
+
+
+def leaving(letter: Letter) -> Leaving:
+    texts = [
+        (row[0], None if row[_MESSAGE] is None else row[_MESSAGE][:MESSAGE_CHARACTERS_MAX])
+        for row in letter.attempts
+        if row[0] == letter.fence or row[_RESULT] is not None or len(row[_MESSAGE] or "") > MESSAGE_CHARACTERS_MAX
+    ]
+    inbox, events = [row[0] for row in letter.inbox], [row[0] for row in letter.events]
+    return Leaving(letter.id, letter.fence, stub_of(letter.body or ""), texts, inbox, events)
+
+
+def stub_of(body: str) -> str:
+    """A request keeps its name and where it was to go: its line in a file of errors is known by them."""
+    if not body.startswith('{"custom_id":'):
+        return GONE
+    try:
+        request = unseal(body)
+    except (ValueError, KeyError, TypeError):
+        return GONE
+    if seal(request) != body:  # something of a user's own that only begins like one
+        return GONE
+    return seal(Request(request.custom_id, request.url, GONE))
+
+
+async def write(artifacts: Artifacts, blob: str, owner: str, pages: AsyncIterable[Sequence[Letter]]) -> Sealed:
+    """Streams it out; it is there as a whole, or not at all."""
+    digest = hashlib.sha256()
+
+    async def counted() -> AsyncIterator[bytes]:
+        async for piece in _compressed(owner, pages):
+            digest.update(piece)
+            yield piece
+
+    return Sealed(await artifacts.put(blob, counted()), digest.hexdigest())
+
+
+async def _compressed(owner: str, pages: AsyncIterable[Sequence[Letter]]) -> AsyncIterator[bytes]:
+    press = _zstandard().ZstdCompressor(level=LEVEL).compressobj()
+
+    def squeeze(letters: Sequence[Letter]) -> bytes:
+        return b"".join(press.compress(line_of(letter)) for letter in letters)
+
+    yield press.compress(json.dumps({**_HEAD, "owner": owner}).encode() + b"\n")
+    async for page in pages:
+        yield await asyncio.to_thread(squeeze, page)
+    yield press.flush()
+
+
+async def read(artifacts: Artifacts, archive: Archive) -> AsyncIterator[list[Letter]]:
+    """What is in an archive, a page at a time, once all of it was found to be as it was written."""
+    with tempfile.TemporaryFile() as file:
+        await _fetch(artifacts, archive, file)
+        file.seek(0)
+        opened = _zstandard().ZstdDecompressor().stream_reader(file, read_size=READ_BYTES)
+        lines = io.BufferedReader(opened, READ_BYTES)
+        head = json.loads(await asyncio.to_thread(lines.readline))
+        if {name: head.get(name) for name in _HEAD} != _HEAD:
+            raise NotAllowed(f"archive {archive.id} was written by another version", hint="upgrade backstay")
+        while page := await asyncio.to_thread(_page, lines):
+            yield page
+
+
+def _page(lines: "io.BufferedReader[Any]") -> list[Letter]:
+    page, size = list[Letter](), 0
+    while len(page) < PAGE_LINES and size < PAGE_BYTES and (line := lines.readline()):
+        page.append(letter_of(line))
+        size += len(line)
+    return page
+
+
+async def _fetch(artifacts: Artifacts, archive: Archive, file: IO[bytes]) -> None:
+    """Into a file of our own, because what was checked must be what is read."""
+    digest = hashlib.sha256()
+    try:
+        async for piece in artifacts.get(archive.blob):
+            digest.update(piece)
+            file.write(piece)
+    except NotFound:
+        hint = f"look for {archive.blob} where BACKSTAY_DATA points to, or in a backup of it"
+        raise NotAllowed(f"the file of archive {archive.id} is gone", hint=hint) from None
+    if digest.hexdigest() != archive.digest:
+        hint = f"nothing was changed; look for an older copy of {archive.blob}"
+        raise NotAllowed(f"the file of archive {archive.id} is damaged: its digest is another", hint=hint)
+
+
+def _zstandard() -> Any:
+    if find_spec("zstandard") is None:
+        raise UsageError("archives need the service's extra", hint="pip install 'backstay[service]'")
+    import zstandard
+
+    return zstandard

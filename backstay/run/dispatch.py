@@ -1,0 +1,63 @@
+"""A process's share in a broker, if it has one: connections, hints out of the outbox, and hints for its worker."""
+
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager
+
+from backstay.app import Backstay
+from backstay.client import Client
+from backstay.clock import Tasks, new_random
+from backstay.messaging.broker import Broker
+from backstay.messaging.connection import check_url, require_aio_pika
+from backstay.messaging.consumer import Consumer
+from backstay.messaging.link import WATCH, Means, Watch
+from backstay.messaging.topology import Topology
+from backstay.run.outbox_relay import relaying_work
+from backstay.settings import Settings
+
+
+def topology_of(settings: Settings) -> Topology:
+    return Topology(settings.broker_prefix, settings.broker_queues)
+
+
+@asynccontextmanager
+async def broker_here(app: Backstay, client: Client, watch: Watch = WATCH) -> AsyncIterator[Broker | None]:
+    """While the block runs there is the broker that the settings name. If it is away, it is called for until it comes:
+    the block runs all the same."""
+    url = app.settings.broker_url
+    if url is None:
+        yield None
+        return
+    require_aio_pika()
+    check_url(url)
+    outbox, tasks = client.store.outbox, Tasks()
+    # With the sink open somebody has declared the exchanges before: if they are not there, the broker was wiped.
+    expected = await outbox.is_open()
+    means = Means(url, "backstay", client.clock, tasks, new_random(), app.bus.emit, watch)
+    broker = Broker(means, topology_of(app.settings), outbox.republish, expected)
+    broker.start()
+    try:
+        yield broker
+    finally:
+        await broker.stop()
+        await tasks.stop()
+
+
+@asynccontextmanager
+async def dispatching(
+    app: Backstay, client: Client, broker: Broker | None, concurrency: int
+) -> AsyncIterator[Consumer | None]:
+    """While the block runs hints leave for the broker, and the worker is given those that come in."""
+    if broker is None:
+        yield None
+        return
+
+    async def known(items: Sequence[int]) -> Collection[int]:
+        return await client.store.standings.of(items)
+
+    consumer = Consumer(broker, lambda: [handler.name for handler in app.handlers], concurrency, known)
+    async with relaying_work(app, client, broker):
+        consumer.start()
+        try:
+            yield consumer
+        finally:
+            await consumer.stop()

@@ -1,0 +1,130 @@
+"""Archives of dead letters, and replays: what left the database and can come back, and who had what done again."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Request, Response
+from pydantic import BaseModel, Field, RootModel
+from pydantic_core import from_json, to_json
+
+from backstay.core.errors import ErrorCode
+from backstay.run.archivist import Archivist
+from backstay.run.retention import Retention, bounds_of
+from backstay.server import cursors, etags
+from backstay.server.api.dead_letters import AGE_SECONDS_MAX
+from backstay.server.api.pages import PAGE_DEFAULT, Cursor, Limit, job_number, page, row_number
+from backstay.server.auth import Admin, Reader
+from backstay.server.service import Serving
+from backstay.server.shapes import CHANGES, PROBLEMS, PageShape, Strict
+from backstay.store.archives import Archive
+from backstay.store.dead_letters import Wanted
+from backstay.store.replays import ReplayRow
+
+router = APIRouter(prefix="/api/dead-letters", tags=["dead letters"], responses=PROBLEMS)
+
+ArchiveId = Annotated[str, Path(description="an archive's number", examples=["3"])]
+
+
+class ArchiveShape(BaseModel):
+    """Failed items whose bodies are in a file. All moments are milliseconds since 1970, UTC."""
+
+    id: str
+    items: int
+    bytes: int = Field(description="of the compressed file")
+    digest: str = Field(description="its SHA-256")
+    first_at: int = Field(description="when the first of them failed")
+    last_at: int
+    created_at: int
+    restored_at: int | None
+
+
+class ArchivePage(PageShape):
+    data: list[ArchiveShape]
+
+
+class FilterShape(RootModel[dict[str, Any]]):
+    """The parts of the filter that were given."""
+
+
+class RowShape(BaseModel):
+    id: str
+    by: str = Field(description="the id of a key, or the name of whoever gave the command")
+    at: int
+    filter: FilterShape
+    items: int
+    rate: float | None = Field(description="items a second; null: all at once")
+    until_at: int | None = Field(description="when the last of them was to be back")
+
+
+class ReplayPage(PageShape):
+    data: list[RowShape]
+
+
+class ArchiveFilter(Strict):
+    """Every part narrows it down; without any, what is over the bounds of retention goes."""
+
+    job: str | None = Field(None, max_length=40)
+    code: ErrorCode | None = None
+    older_than_seconds: float | None = Field(None, ge=0, le=AGE_SECONDS_MAX)
+
+
+class ArchivedShape(BaseModel):
+    items: int
+
+
+class RestoredShape(BaseModel):
+    id: str
+    items: int = Field(description="how many came back now")
+
+
+@router.get("/replays", response_model=ReplayPage)
+async def list_replays(
+    request: Request, who: Reader, service: Serving, limit: Limit = PAGE_DEFAULT, cursor: Cursor = None
+) -> Response:
+    """Who had which dead letters done again, the newest first."""
+    before = cursors.take(service, who.owner, "replays", cursor)
+    found = await service.store.replays.page(who.owner, before, limit)
+    following = found[-1].id if len(found) == limit else None
+    return page(request, map(replay_object, found), cursors.give(service, who.owner, "replays", following))
+
+
+@router.get("/archives", response_model=ArchivePage)
+async def list_archives(
+    request: Request, who: Reader, service: Serving, limit: Limit = PAGE_DEFAULT, cursor: Cursor = None
+) -> Response:
+    """The newest first; also those that were restored."""
+    before = cursors.take(service, who.owner, "archives", cursor)
+    found = await service.store.archives.page(who.owner, before, limit)
+    following = found[-1].id if len(found) == limit else None
+    return page(request, map(archive_object, found), cursors.give(service, who.owner, "archives", following))
+
+
+@router.post("/archive", response_model=ArchivedShape)
+async def archive_dead_letters(who: Admin, service: Serving, given: ArchiveFilter) -> Response:
+    """Moves failed items of jobs that have ended into archives now, a bounded number; call again for the rest."""
+    store, bounds = service.store, bounds_of(service.backstay.settings)
+    retention = Retention(store.archives, service.artifacts, service.main.clock, bounds)
+    if not given.model_fields_set:
+        items = await retention.run_once(exact=True, owner=who.owner)
+    else:
+        job = None if given.job is None else job_number(given.job)
+        wanted = Wanted(job, given.code, int((given.older_than_seconds or 0) * 1000))
+        items = await retention.archive(who.owner, wanted)
+    return Response(to_json({"items": items}), media_type=etags.JSON)
+
+
+@router.post("/archives/{archive_id}/restore", response_model=RestoredShape, responses=CHANGES)
+async def restore_archive(who: Admin, service: Serving, archive_id: ArchiveId) -> Response:
+    """Brings back all that is in an archive, once its file was found to be whole. Twice has the effect of once."""
+    archive = await service.store.archives.archive(row_number(archive_id, "archive"), who.owner)
+    archivist = Archivist(service.store.archives, service.artifacts, service.main.clock)
+    items = await archivist.restore(archive, bounds_of(service.backstay.settings).age_ms)
+    return Response(to_json({"id": str(archive.id), "items": items}), media_type=etags.JSON)
+
+
+def archive_object(archive: Archive) -> dict[str, Any]:
+    shown = {name: value for name, value in archive._asdict().items() if name in ArchiveShape.model_fields}
+    return {**shown, "id": str(archive.id)}
+
+
+def replay_object(row: ReplayRow) -> dict[str, Any]:
+    return {**row._asdict(), "id": str(row.id), "filter": from_json(row.filter)}

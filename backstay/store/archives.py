@@ -1,0 +1,230 @@
+"""Archives of dead letters: what leaves the database for a file in one transaction, and what comes back."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from backstay.core.errors import NotFound
+from backstay.core.ids import job_of
+from backstay.store.queries import Ask, Row, Script, one
+
+if TYPE_CHECKING:
+    from backstay.store.store import Database
+
+DAY_MS: Final = 86_400_000
+LAST_ID: Final = (1 << 63) - 1
+
+Place = tuple[int, int]  # when an item failed, and its id: the order in which they go
+BEFORE_ALL: Final[Place] = (-1, -1)
+AFTER_ALL: Final[Place] = (LAST_ID, LAST_ID)
+
+
+class Candidate(NamedTuple):
+    id: int
+    fence: int
+    finished_at: int
+    age_ms: int
+    owner: str
+    error_code: str | None
+    job_id: int
+    free: int  # to go: its job has ended, and nobody has just had it restored
+
+    @property
+    def place(self) -> Place:
+        return self.finished_at, self.id
+
+
+class Letter(NamedTuple):
+    """All that there is of a failed item besides its own row: rows of other tables, each without the item's id."""
+
+    id: int
+    fence: int
+    handler: str
+    error_code: str | None
+    finished_at: int
+    body: str | None
+    attempts: list[Row]  # from fence on
+    inbox: list[Row]  # from id on
+    events: list[Row]  # from id on
+
+
+class Leaving(NamedTuple):
+    """A letter that stands in a file by now, and what is left of it here."""
+
+    id: int
+    fence: int
+    body: str
+    texts: list[tuple[int, str | None]]  # the fences of attempts, and what stays of their messages
+    inbox: list[int]
+    events: list[int]
+
+
+class File(NamedTuple):
+    owner: str
+    blob: str
+    bytes: int
+    digest: str
+    first_at: int
+    last_at: int
+
+
+class Archive(NamedTuple):
+    id: int
+    owner: str
+    blob: str
+    items: int
+    bytes: int
+    digest: str
+    first_at: int
+    last_at: int
+    created_at: int
+    restored_at: int | None
+
+
+class Lost(Exception):
+    """Not all of the items could be had: some were retried, archived or deleted by someone else."""
+
+
+class Archives:
+    def __init__(self, database: "Database") -> None:
+        self._db = database
+
+    # what there is
+
+    async def oldest(self, after: Place, n: int, quiet_ms: int) -> list[Candidate]:
+        """Failed items that are in no archive, of all owners, those that failed first."""
+        values = {"finished_at": after[0], "item_id": after[1], "n": n, "quiet_ms": quiet_ms}
+        return [Candidate(*row) for row in await self._db.read(one("letters_oldest", values))]
+
+    async def newest(self, before: Place, n: int) -> list[tuple[Place, str]]:
+        """The same, those that failed last first: where each stands, and whose it is."""
+        rows = await self._db.read(one("letters_newest", {"finished_at": before[0], "item_id": before[1], "n": n}))
+        return [((finished_at, item), owner) for item, finished_at, owner in rows]
+
+    async def sizes(self, items: Sequence[int]) -> dict[int, int]:
+        """How many bytes the texts of some items take."""
+        return dict(map(tuple, await self._db.read(one("letters_measured", batch=[(item,) for item in items]))))
+
+    async def lately(self, span_ms: int, n: int) -> int:
+        """How many items failed in the last while, counted up to a bound."""
+        return int((await self._db.read(one("letters_lately", {"span_ms": span_ms, "n": n})))[0][0])
+
+    async def letters(self, items: Sequence[int]) -> list[Letter]:
+        """Those of some items that are failed and in no archive, with everything that belongs to them."""
+        return await self._db.read(lambda: _letters(items))
+
+    # there and back
+
+    async def add(self, file: File, leaving: Sequence[Leaving]) -> int:
+        """The items' bodies leave the database, all of them or none; returns the archive's number."""
+        return await self._db.write(lambda: _add(file, leaving))
+
+    async def restore(self, archive: Archive, letters: Sequence[Letter], keep_ms: int) -> int:
+        """Some letters come back, those that are still in the archive; they stay at least so long."""
+        return await self._db.write(lambda: _restore(archive, letters, keep_ms))
+
+    async def end_restore(self, archive_id: int) -> None:
+        await self._db.write(one("end_restore", {"archive_id": archive_id}))
+
+    # the archives themselves
+
+    async def page(self, owner: str, before: int | None, n: int) -> list[Archive]:
+        """An owner's archives, the newest first."""
+        values = {"owner": owner, "before": LAST_ID if before is None else before, "n": n}
+        return [Archive(*row) for row in await self._db.read(one("archives_page", values))]
+
+    async def archive(self, archive_id: int, owner: str) -> Archive:
+        found = await self.find(archive_id)
+        if found is None or found.owner != owner:
+            raise NotFound(f"no archive {archive_id}", hint="`backstay deadletters archives` lists what there is")
+        return found
+
+    async def find(self, archive_id: int) -> Archive | None:
+        """Whosesoever it is."""
+        rows = await self._db.read(one("archive", {"archive_id": archive_id}))
+        return Archive(*rows[0]) if rows else None
+
+    async def of_job(self, job_id: int) -> list[int]:
+        """The archives that hold any of a job's items."""
+        return sorted(row[0] for row in await self._db.read(one("archives_of_job", {"job_id": job_id})))
+
+    async def replace(self, archive: Archive, file: File, items: int) -> bool:
+        """The archive is another file from now on. False: somebody else has replaced it."""
+        values = {"blob": file.blob, "digest": file.digest, "bytes": file.bytes, "items": items}
+        return bool(
+            await self._db.write(one("replace_archive", {"archive_id": archive.id, "old": archive.blob, **values}))
+        )
+
+    async def drop(self, archive: Archive) -> bool:
+        return bool(await self._db.write(one("drop_archive", {"archive_id": archive.id, "old": archive.blob})))
+
+    async def kept(self, blobs: Sequence[str]) -> set[str]:
+        """Those of some files that hold what is nowhere else."""
+        return {row[0] for row in await self._db.read(one("blobs_kept", batch=[(blob,) for blob in blobs]))}
+
+
+def _letters(items: Sequence[int]) -> Script[list[Letter]]:
+    ids = [(item,) for item in items]
+    found = yield Ask("letters_of", batch=ids)
+    attempts = _by_item((yield Ask("attempts_of", batch=ids)))
+    inbox = _by_item((yield Ask("inbox_of", batch=ids)))
+    said = yield Ask("events_of", batch=[(f"item:{item}",) for item in items])
+    events = _by_item([(int(row[0].removeprefix("item:")), *tuple(row)[1:]) for row in said])
+    parts = (attempts, inbox, events)
+    return [Letter._make((*row, *(part.get(row[0], []) for part in parts))) for row in found]
+
+
+def _by_item(rows: Sequence[Row]) -> dict[int, list[Row]]:
+    found: dict[int, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row[0], []).append(tuple(row)[1:])
+    return found
+
+
+def _add(file: File, leaving: Sequence[Leaving]) -> Script[int]:
+    number: int = (yield Ask("add_archive", {**file._asdict(), "items": len(leaving)}))[0][0]
+    won = yield Ask("archive_items", {"archive_id": number}, [(letter.id, letter.fence) for letter in leaving])
+    jobs = sorted(Counter(job_of(letter.id) for letter in leaving).items())
+    if len(won) < len(leaving) or len((yield Ask("archive_in_jobs", {"owner": file.owner}, jobs))) < len(jobs):
+        raise Lost
+    yield Ask("write_bodies", batch=[(letter.id, letter.body) for letter in leaving])
+    last = f"in archive {number}: backstay deadletters restore {number}"
+    texts = [
+        (letter.id, fence, " · ".join(filter(None, (kept, last))) if fence == letter.fence else kept, None)
+        for letter in leaving
+        for fence, kept in letter.texts
+    ]
+    yield from _some("write_texts", texts)
+    yield from _some("drop_messages", [(one,) for letter in leaving for one in letter.inbox])
+    yield from _some("drop_events", [(one,) for letter in leaving for one in letter.events])
+    yield Ask("write_events", batch=[(f"item:{letter.id}", "archived", f"archive {number}") for letter in leaving])
+    return number
+
+
+def _restore(archive: Archive, letters: Sequence[Letter], keep_ms: int) -> Script[int]:
+    values = {"archive_id": archive.id, "owner": archive.owner, "keep_ms": keep_ms}
+    won = {row[0] for row in (yield Ask("restore_items", values, [(letter.id,) for letter in letters]))}
+    back = [letter for letter in letters if letter.id in won]
+    if not back:
+        return 0
+    jobs = sorted(Counter(job_of(letter.id) for letter in back).items())
+    yield Ask("archive_in_jobs", {"owner": archive.owner}, [(job_id, -items) for job_id, items in jobs])
+    yield Ask("write_bodies", batch=[(letter.id, letter.body) for letter in back if letter.body is not None])
+    message, result = 6, 8
+    texts = _each(back, lambda letter: [(letter.id, row[0], row[message], row[result]) for row in letter.attempts])
+    yield from _some("write_texts", texts)
+    yield from _some("restore_inbox", _each(back, lambda letter: [(letter.id, *row[1:]) for row in letter.inbox]))
+    told = _each(back, lambda letter: [(f"item:{letter.id}", *row[1:]) for row in letter.events])
+    yield from _some("restore_events", told)
+    said = f"from archive {archive.id}"
+    yield Ask("write_events", batch=[(f"item:{letter.id}", "restored", said) for letter in back])
+    return len(back)
+
+
+def _each(letters: Sequence[Letter], rows: Callable[[Letter], list[Row]]) -> list[Row]:
+    return [row for letter in letters for row in rows(letter)]
+
+
+def _some(name: str, rows: Sequence[Any]) -> Script[None]:
+    if rows:
+        yield Ask(name, batch=rows)

@@ -1,0 +1,158 @@
+"""Replays: failed items queued afresh by a filter, at once or so many a second, and who had it done."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from backstay.core.ids import job_of, show_item
+from backstay.store.dead_letters import CHUNK_ITEMS, Wanted, chosen_items, letters_page
+from backstay.store.outbox import hint_queued
+from backstay.store.queries import Ask, Script, one
+
+if TYPE_CHECKING:
+    from backstay.store.store import Database
+
+REPLAY_ITEMS_MAX: Final = 100_000  # by one call; whoever has more calls again
+SPREAD_MS_MAX: Final = 7 * 86_400_000  # over which the items of slow replays come back
+RATE_MIN: Final = 0.01  # items a second
+RATE_MAX: Final = 10_000.0
+NAMED_MAX: Final = 20  # items that are written down by name
+LOOKED_MAX: Final = 100  # of an owner's last replays, to find the one that this goes on with
+LAST_ID: Final = (1 << 63) - 1
+
+_PAID: Final = "; an earlier call may have been done and paid"
+
+
+class By(NamedTuple):
+    """Who replays, and how many a second are to come back; without a rate, all at once."""
+
+    who: str
+    rate: float | None = None
+
+
+class Replayed(NamedTuple):
+    """`more` may be left: the same call again goes on. `number` is the replay's own; without any items it has none."""
+
+    items: int
+    more: bool
+    number: int | None = None
+
+
+class ReplayRow(NamedTuple):
+    id: int
+    by: str
+    at: int
+    filter: str  # as JSON
+    items: int
+    rate: float | None
+    until_at: int | None  # when the last of them was to be back
+
+
+class _Order(NamedTuple):
+    owner: str
+    wanted: Wanted
+    by: By
+    filter: str
+
+
+class Replays:
+    def __init__(self, database: "Database") -> None:
+        self._db = database
+
+    async def page(self, owner: str, before: int | None, n: int) -> list[ReplayRow]:
+        """An owner's replays, the newest first."""
+        values = {"owner": owner, "before": LAST_ID if before is None else before, "n": n}
+        return [ReplayRow(*row) for row in await self._db.read(one("replays_page", values))]
+
+    async def replay(self, owner: str, wanted: Wanted, by: By | None) -> Replayed:
+        """Queues what the filter chooses afresh, chunk by chunk, each item once; or only counts it, for nobody."""
+        order = None if by is None else _Order(owner, wanted, by, filter_text(wanted))
+        so_far, before = Replayed(0, more=False), None
+        while so_far.items < REPLAY_ITEMS_MAX:
+            page = await self._db.read(lambda at=before: letters_page(owner, wanted, at, CHUNK_ITEMS, True))  # type: ignore[misc]
+            so_far = await self._chunk(owner, wanted, [row[0] for row in page[0]], order, so_far)
+            before = page[1]
+            if before is None or so_far.more:
+                return so_far
+        return so_far._replace(more=True)
+
+    async def replay_some(self, owner: str, wanted: Wanted, ids: Sequence[int], by: By | None) -> Replayed:
+        """The same for some named items; those that are another's, or did not fail, are passed over."""
+        named = sorted(set(ids))
+        order = None if by is None else _Order(owner, wanted, by, filter_text(wanted, named))
+        so_far = Replayed(0, more=False)
+        for start in range(0, len(named), CHUNK_ITEMS):
+            so_far = await self._chunk(owner, wanted, named[start : start + CHUNK_ITEMS], order, so_far)
+            if so_far.more:
+                break
+        return so_far
+
+    async def _chunk(
+        self, owner: str, wanted: Wanted, ids: Sequence[int], order: _Order | None, so_far: Replayed
+    ) -> Replayed:
+        if not ids:
+            return so_far
+        if order is None:
+            found = await self._db.read(lambda: chosen_items(owner, wanted, ids))
+            return so_far._replace(items=so_far.items + len(found))
+        return await self._db.write(lambda: _replay(order, ids, so_far))
+
+
+def filter_text(wanted: Wanted, named: Sequence[int] | None = None) -> str:
+    """What was asked for; of many items that were named, the first and how many there were."""
+    said: dict[str, object] = {}
+    if wanted.job_id is not None:
+        said["job"] = str(wanted.job_id)
+    if wanted.error_code is not None:
+        said["code"] = str(wanted.error_code)
+    if wanted.age_ms:
+        said["older_than_seconds"] = wanted.age_ms / 1000
+    if named is not None:
+        said |= {"ids": [show_item(item) for item in named[:NAMED_MAX]], "named": len(named)}
+    return json.dumps(said)
+
+
+def _replay(order: _Order, ids: Sequence[int], so_far: Replayed) -> Script[Replayed]:
+    """One chunk: the fence lets one of two replays have each item. Items that are to come back slowly are queued behind
+    those that the same filter has queued before, by whomever, so that the rate holds over several calls."""
+    chosen = yield from chosen_items(order.owner, order.wanted, ids)
+    start, step = yield from _pace(order)
+    room = len(chosen) if not step else max(int((SPREAD_MS_MAX - start) / step), 0)
+    waits = {row[0]: start + int(n * step) for n, row in enumerate(chosen[:room])}
+    batch = [(*row[:3], waits[row[0]]) for row in chosen[:room]]
+    again = {row[0]: row[2] for row in batch}
+    retried = sorted(row[0] for row in (yield Ask("retry_items", batch=batch))) if batch else []
+    if not retried:
+        return so_far._replace(more=len(chosen) > room)
+    yield from _reopen(retried, again, waits)
+    number = so_far.number or (yield Ask("add_replay", _row(order)))[0][0]
+    tail = start + int(len(batch) * step) if step else None
+    yield Ask("count_replay", {"replay_id": number, "items": len(retried), "tail_ms": tail})
+    said = f"replay {number} by {order.by.who}"
+    told = [(f"item:{item}", "replayed", said + (_PAID if again[item] else "")) for item in retried]
+    yield Ask("write_events", batch=told)
+    yield from hint_queued(retried)
+    return Replayed(so_far.items + len(retried), len(chosen) > room, number)
+
+
+def _pace(order: _Order) -> Script[tuple[int, float]]:
+    """After how many milliseconds the first may come back, and how many lie between two."""
+    if order.by.rate is None:
+        return 0, 0.0
+    values = {"owner": order.owner, "filter": order.filter, "looked": LOOKED_MAX}
+    rows = yield Ask("replay_tail", values)
+    return max(int(rows[0][0] or 0), 0), 1000 / order.by.rate
+
+
+def _row(order: _Order) -> dict[str, object]:
+    return {"owner": order.owner, "who": order.by.who, "filter": order.filter, "rate": order.by.rate}
+
+
+def _reopen(retried: Sequence[int], again: Mapping[int, int], waits: Mapping[int, int]) -> Script[None]:
+    """The jobs live again, with time for the last of their items."""
+    jobs: dict[int, list[int]] = {}
+    for item in retried:
+        jobs.setdefault(job_of(item), []).append(item)
+    for job_id, mine in sorted(jobs.items()):
+        counts = {"retried": len(mine), "repeated": sum(again[item] for item in mine)}
+        yield Ask("reopen_job", {"job_id": job_id, **counts, "wait_ms": max(waits[item] for item in mine)})

@@ -1,0 +1,155 @@
+-- Archives: failed items of jobs that ended long ago, whose bodies are kept in a file and no longer here.
+
+-- name: letters_oldest
+-- The failed items in no archive that failed first, from a cursor on: whose they are, how they failed, and whether they
+-- may go. Not while their job goes on or its results are being written out, nor soon after they were restored.
+SELECT letters.id, letters.fence, letters.finished_at, {now} - letters.finished_at AS age_ms,
+    (SELECT owner FROM jobs WHERE jobs.id = letters.job_id) AS owner, letters.error_code, letters.job_id,
+    coalesce((SELECT 1 FROM jobs WHERE jobs.id = letters.job_id AND jobs.state IN ('completed', 'failed', 'cancelled')
+              AND jobs.finished_at <= {now} - CAST(:quiet_ms AS bigint) AND coalesce(letters.kept_until, 0) <= {now}
+              AND (SELECT 1 FROM batches WHERE batches.job_id = letters.job_id
+                   AND batches.status IN ('validating', 'in_progress', 'finalizing', 'cancelling')) IS NULL), 0) AS free
+FROM (SELECT id, fence, finished_at, error_code, job_id, kept_until FROM items
+      WHERE state = 'failed' AND archive_id IS NULL AND (finished_at, id) > (:finished_at, :item_id)
+      ORDER BY finished_at, id LIMIT :n) AS letters
+ORDER BY letters.finished_at, letters.id;
+
+-- name: letters_newest
+-- The same, those that failed last first, only with whose they are.
+SELECT letters.id, letters.finished_at, (SELECT owner FROM jobs WHERE jobs.id = letters.job_id) AS owner
+FROM (SELECT id, finished_at, job_id FROM items
+      WHERE state = 'failed' AND archive_id IS NULL AND (finished_at, id) < (:finished_at, :item_id)
+      ORDER BY finished_at DESC, id DESC LIMIT :n) AS letters
+ORDER BY letters.finished_at DESC, letters.id DESC;
+
+-- name: letters_lately
+-- How many items failed in the last while. Bounded.
+SELECT count(*) AS items
+FROM (SELECT id FROM items WHERE state = 'failed' AND archive_id IS NULL AND finished_at > {now} - CAST(:span_ms AS bigint)
+      ORDER BY finished_at DESC LIMIT :n) AS letters;
+
+-- name: letters_measured
+-- How many bytes the texts of some items take, without handing out any of them.
+SELECT batch.id,
+    coalesce((SELECT length(CAST(body AS blob)) FROM requests WHERE item_id = batch.id), 0)
+    + coalesce((SELECT sum(coalesce(length(CAST(message AS blob)), 0) + coalesce(length(CAST(result AS blob)), 0))
+                FROM attempts WHERE item_id = batch.id), 0)
+    + coalesce((SELECT sum(length(CAST(body AS blob))) FROM inbox WHERE item_id = batch.id), 0) AS bytes
+FROM {batch(id bigint)};
+
+-- name: letters_measured.postgres
+-- why: octet_length is known of a long text without reading it.
+SELECT batch.id, CAST(
+    coalesce((SELECT octet_length(body) FROM requests WHERE item_id = batch.id), 0)
+    + coalesce((SELECT sum(coalesce(octet_length(message), 0) + coalesce(octet_length(result), 0))
+                FROM attempts WHERE item_id = batch.id), 0)
+    + coalesce((SELECT sum(octet_length(body)) FROM inbox WHERE item_id = batch.id), 0) AS bigint) AS bytes
+FROM {batch(id bigint)};
+
+-- name: letters_of
+SELECT items.id, items.fence, items.handler, items.error_code, items.finished_at, requests.body
+FROM {batch(id bigint)} JOIN items ON items.id = batch.id LEFT JOIN requests ON requests.item_id = items.id
+WHERE items.state = 'failed' AND items.archive_id IS NULL ORDER BY items.id;
+
+-- name: attempts_of
+WITH picked AS MATERIALIZED (SELECT batch.id FROM {batch(id bigint)})
+SELECT item_id, fence, number, outcome, started_at, ended_at, error_code, message, provider_status, result, input_tokens,
+    output_tokens, cost_micros
+FROM attempts WHERE item_id {in picked} ORDER BY item_id, fence;
+
+-- name: inbox_of
+WITH picked AS MATERIALIZED (SELECT batch.id FROM {batch(id bigint)})
+SELECT item_id, id, owner, fence, kind, received_at, body, is_late, digest, accepted_at, accepted_by
+FROM inbox WHERE item_id {in picked} ORDER BY id;
+
+-- name: events_of
+WITH picked AS MATERIALIZED (SELECT batch.subject AS id FROM {batch(subject text)})
+SELECT subject, id, at, act, detail FROM events WHERE subject {in picked} ORDER BY id;
+
+-- name: add_archive
+INSERT INTO archives (owner, blob, items, bytes, digest, first_at, last_at, created_at)
+VALUES (:owner, :blob, :items, :bytes, :digest, :first_at, :last_at, {now}) RETURNING id;
+
+-- name: archive_items
+-- Who was retried, accepted or archived by another in the meantime is not among the rows that come back.
+UPDATE items SET archive_id = :archive_id, kept_until = NULL FROM {batch(id bigint, fence bigint)}
+WHERE items.id = batch.id AND items.fence = batch.fence AND items.state = 'failed' AND items.archive_id IS NULL
+RETURNING items.id;
+
+-- name: archive_in_jobs
+-- The lock on a job makes its deletion wait, so that it finds the archives of all its items.
+UPDATE jobs SET archived = archived + batch.items FROM {batch(job_id bigint, items bigint)}
+WHERE jobs.id = batch.job_id AND jobs.owner = :owner
+RETURNING jobs.id;
+
+-- name: write_bodies
+UPDATE requests SET body = batch.body FROM {batch(id bigint, body text)} WHERE requests.item_id = batch.id;
+
+-- name: write_texts
+UPDATE attempts SET message = batch.message, result = batch.result
+FROM {batch(item_id bigint, fence bigint, message text, result text)}
+WHERE attempts.item_id = batch.item_id AND attempts.fence = batch.fence;
+
+-- name: drop_messages
+DELETE FROM inbox WHERE id IN (SELECT id FROM {batch(id bigint)});
+
+-- name: drop_events
+DELETE FROM events WHERE id IN (SELECT id FROM {batch(id bigint)});
+
+-- name: archive
+SELECT id, owner, blob, items, bytes, digest, first_at, last_at, created_at, restored_at FROM archives WHERE id = :archive_id;
+
+-- name: archives_page
+SELECT id, owner, blob, items, bytes, digest, first_at, last_at, created_at, restored_at FROM archives
+WHERE owner = :owner AND id < :before ORDER BY id DESC LIMIT :n;
+
+-- name: blobs_kept
+-- Which of some files hold what is nowhere else.
+SELECT archives.blob FROM {batch(blob text)} JOIN archives ON archives.blob = batch.blob WHERE archives.restored_at IS NULL;
+
+-- name: restore_items
+UPDATE items SET archive_id = NULL, kept_until = {now} + CAST(:keep_ms AS bigint) FROM {batch(id bigint)}
+WHERE items.id = batch.id AND items.archive_id = :archive_id AND items.state = 'failed'
+  AND EXISTS (SELECT 1 FROM jobs WHERE jobs.id = items.job_id AND jobs.owner = :owner)
+RETURNING items.id;
+
+-- name: restore_inbox
+-- What was said again meanwhile is there already.
+INSERT INTO inbox (item_id, owner, fence, kind, received_at, body, is_late, digest, accepted_at, accepted_by)
+SELECT item_id, owner, fence, kind, received_at, body, is_late, digest, accepted_at, accepted_by
+FROM {batch(item_id bigint, owner text, fence bigint, kind text, received_at bigint, body text, is_late smallint,
+            digest text, accepted_at bigint, accepted_by text)}
+WHERE true
+ON CONFLICT (item_id, digest) DO NOTHING;
+
+-- name: restore_events
+INSERT INTO events (subject, at, act, detail) SELECT subject, at, act, detail
+FROM {batch(subject text, at bigint, act text, detail text)} WHERE true;
+
+-- name: end_restore
+UPDATE archives SET restored_at = {now} WHERE id = :archive_id AND restored_at IS NULL;
+
+-- name: archives_of_job
+SELECT DISTINCT archive_id FROM items WHERE job_id = :job_id AND state = 'failed' AND archive_id IS NOT NULL;
+
+-- name: replace_archive
+UPDATE archives SET blob = :blob, digest = :digest, bytes = :bytes, items = :items WHERE id = :archive_id AND blob = :old
+RETURNING id;
+
+-- name: drop_archive
+DELETE FROM archives WHERE id = :archive_id AND blob = :old RETURNING id;
+
+-- name: take_duty
+-- One process at a time does it for all; the others look again when its time is over.
+INSERT INTO duties (name, until_at) VALUES (:name, {now} + CAST(:lease_ms AS bigint))
+ON CONFLICT (name) DO UPDATE SET until_at = excluded.until_at WHERE duties.until_at <= {now}
+RETURNING name;
+
+-- name: told
+SELECT told FROM duties WHERE name = :name;
+
+-- name: tell
+-- Whoever gets the row back is the one to tell it.
+INSERT INTO duties (name, told) VALUES (:name, :word)
+ON CONFLICT (name) DO UPDATE SET told = excluded.told WHERE duties.told <> excluded.told
+RETURNING name;

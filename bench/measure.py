@@ -16,7 +16,7 @@ from pathlib import Path
 from bench.environments import python_of
 from bench.probes import PROBES, NotMeasured, Probe
 from bench.provider import KINDS, provider
-from bench.servers import NotHere, PrivateRabbitMQ, private_postgres
+from bench.servers import NotHere, private_postgres, private_rabbitmq
 
 PROBE_SECONDS_MAX = 3_600
 HERE = Path(__file__).resolve().parent
@@ -26,13 +26,16 @@ Figures = dict[str, float]
 
 @contextlib.contextmanager
 def server(kind: str) -> Iterator[str]:
-    """The URL of a server with nothing in it, or of a file that is not there yet."""
+    """The URL of a server with nothing in it, or of a file that is not there yet; for `both` two of them."""
     if kind == "postgres":
         with private_postgres() as url:
             yield url
     elif kind == "rabbitmq":
-        with PrivateRabbitMQ() as node:
-            yield node.url
+        with private_rabbitmq() as url:
+            yield url
+    elif kind == "both":
+        with private_postgres() as database, private_rabbitmq() as broker:
+            yield f"{database} {broker}"
     elif kind in KINDS:
         with provider(kind) as url:
             yield url

@@ -13,7 +13,9 @@ class NotMeasured(Exception):
 @dataclass(frozen=True)
 class Probe:
     module: str
-    server: Literal["postgres", "rabbitmq", "sqlite", "provider", "slow-provider", "practice", "faulty-practice"]
+    server: Literal[
+        "postgres", "rabbitmq", "both", "sqlite", "provider", "slow-provider", "practice", "faulty-practice"
+    ]
     items: int
     items_quick: int
     measure: str = "throughput"  # a function of the module, but for throughput
@@ -25,6 +27,9 @@ class Probe:
 # Items are many enough for several seconds of work at the pace of each contestant, and no more.
 PROBES = {
     "backstay-postgres": Probe("bench.ours", "postgres", 100_000, 10_000, ours=True),
+    "backstay-rabbitmq": Probe("bench.dispatch", "both", 100_000, 10_000, ours=True),
+    "relay": Probe("bench.dispatch", "both", 50_000, 5_000, "publish", ours=True),
+    "publish-bare": Probe("bench.publish_bare", "rabbitmq", 50_000, 5_000, "publish", ours=True),
     "backstay-sqlite": Probe("bench.ours", "sqlite", 100_000, 10_000, ours=True),
     "backstay-latency": Probe("bench.ours", "postgres", 200, 50, "latency", ours=True),
     "bare-postgres": Probe("bench.bare", "postgres", 100_000, 10_000, ours=True),

@@ -46,6 +46,13 @@ ROWS = (
             Bar(35.0, "procrastinate"),
         ),
     ),
+    Row(
+        "finish-rabbitmq",
+        "finish_per_second",
+        "backstay-rabbitmq",
+        (Bar(1.5, "dramatiq"), Bar(3.0, "celery"), Bar(0.5, "backstay-postgres")),
+    ),
+    Row("publish-rabbitmq", "publish_per_second", "relay", (Bar(0.7, "publish-bare"),)),
     Row("finish-sqlite", "finish_per_second", "backstay-sqlite", (Bar(8.0, "huey"),)),
     Row("bare-postgres", "whole_per_second", "backstay-postgres", (Bar(0.5, "bare-postgres"),)),
     Row("bare-sqlite", "whole_per_second", "backstay-sqlite", (Bar(0.5, "bare-sqlite"),)),

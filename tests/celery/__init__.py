@@ -1,0 +1,1 @@
+"""Celery's workers execute items: real worker processes on a real broker."""

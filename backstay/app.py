@@ -13,6 +13,7 @@ from backstay.core.errors import UsageError
 from backstay.core.limits import Limits
 from backstay.core.models import Delivery, delivery_named
 from backstay.core.retry import RetryPolicy, policy_named
+from backstay.engine.hints import Hints
 from backstay.engine.tick import Tick, TickReport
 from backstay.engine.worker import Worker
 from backstay.handlers.function import Find, FunctionHandler
@@ -147,12 +148,15 @@ class Backstay:
         return (await self.open()).job(job_id)
 
     @asynccontextmanager
-    async def working(self, concurrency: int | None = None, only_job: int | None = None) -> AsyncIterator[Worker]:
-        """Runs a worker in this process while the block runs; for `only_job` it sends that job's LLM requests alone."""
+    async def working(
+        self, concurrency: int | None = None, only_job: int | None = None, hints: Hints | None = None
+    ) -> AsyncIterator[Worker]:
+        """Runs a worker in this process while the block runs; for `only_job` it sends that job's LLM requests alone.
+        With hints of a broker it claims what they name."""
         client = await self.open()
         made = wiring.parts(client.store, self.handlers, self.limits, self.bus, self.settings)
         made.only_job = only_job
-        worker = wiring.worker(self.url, made, concurrency or self.limits.worker_concurrency)
+        worker = wiring.worker(self.url, made, concurrency or self.limits.worker_concurrency, hints)
         await worker.start()
         self._workers.append(worker)
         try:

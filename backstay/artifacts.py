@@ -94,12 +94,16 @@ class Artifacts:
                 yield found["path"]
 
     async def delete(self, name: str) -> None:
-        """Gone, or never there: both are well."""
+        """Gone, or never there: both are well. What a process that was killed had put of it goes, too."""
         import obstore
 
+        place = self._lead(name)
+        if place._folder is not None:
+            with _reaching():
+                await asyncio.to_thread(_drop_halves, place._folder / name)
         try:
             with _reaching(name):
-                await obstore.delete_async(self._lead(name)._store, name)
+                await obstore.delete_async(place._store, name)
         except NotFound:
             return
 
@@ -125,6 +129,14 @@ def _settle_on_disk(path: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+def _drop_halves(path: Path) -> None:
+    """The storage library writes to NAME#1, or the next number that is free, until a file is whole."""
+    number = 1
+    while (half := path.with_name(f"{path.name}#{number}")).exists():
+        half.unlink(missing_ok=True)
+        number += 1
 
 
 def artifacts_at(place: str, own: Mapping[str, str] | None = None) -> Artifacts:

@@ -5,7 +5,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -45,6 +45,11 @@ class Settings(BaseModel):
     circuit_fail_threshold: float | None = None
     circuit_cooldown_ms: int | None = None
 
+    # The broker.
+    broker_url: str | None = Field(None, repr=False)  # amqp://user:password@host:5672/vhost
+    broker_prefix: str = "backstay"  # what its exchanges and queues begin with: one for each database on it
+    broker_queues: Literal["classic", "quorum"] = "classic"
+
     # The service.
     data: str | None = None  # a folder, or s3://bucket/prefix: uploads, results, logs, archives
     redis_url: str | None = Field(None, repr=False)
@@ -52,10 +57,17 @@ class Settings(BaseModel):
     public_url: str | None = None  # where the service is reached from outside, for callbacks
     inside_hosts: str = ""  # host:port of services inside that webhooks, callbacks and gateways may reach
     remote_kinds: str = ""  # kinds of remote work and their deadlines: writing:1200, speaking:3600
+    remote_exchanges: str = ""  # the only ones that remote items may name, with commas; empty: any but our own
     upload_max_bytes: int = Field(1 << 30, ge=1)
     file_days: float = Field(30, gt=0, le=3650)
     cache_seconds: float = Field(300, ge=0, le=86_400)
     rate_limit_per_minute: int = Field(6_000, ge=1)  # requests of one key
+
+    # Dead letters: what an owner may hold of them; what is more goes into archives. More than the alarm in a day is told.
+    dead_letter_days: float = Field(7, gt=0, le=3650)
+    dead_letter_items: int = Field(10_000, ge=0, le=1_000_000)
+    dead_letter_bytes: int = Field(1 << 30, ge=0, le=1 << 50)
+    dead_letter_alarm: int = Field(100, ge=1, le=100_000)
 
     # single bounds over the profile's, by the name they have in it
     limits: dict[str, int | float] = Field(default_factory=dict)

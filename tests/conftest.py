@@ -12,6 +12,7 @@ import pytest
 from backstay import wiring
 from backstay.store.store import Store
 from tests.servers.postgres import RunningPostgres
+from tests.servers.rabbitmq import PrivateRabbitMQ
 from tests.servers.shared_postgres import SharedPostgres, ask
 from tests.sites import Leaping, Site, Ticker, sqlite_url
 
@@ -61,6 +62,13 @@ def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("template") / "backstay.db"
     migrate(sqlite_url(path))
     return path
+
+
+@pytest.fixture(scope="session")
+def rabbitmq() -> Iterator[PrivateRabbitMQ]:
+    """The session's one node; a test names what it declares by `rabbitmq.prefix()`. Who kills it starts it again."""
+    with PrivateRabbitMQ() as node:
+        yield node
 
 
 @pytest.fixture

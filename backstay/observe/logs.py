@@ -9,6 +9,9 @@ import structlog
 from backstay.core.breaker import BreakerState
 from backstay.core.events import (
     BreakerChanged,
+    BrokerConnected,
+    BrokerLost,
+    BrokerWiped,
     Event,
     ItemLogged,
     ItemsClaimed,
@@ -20,6 +23,11 @@ from backstay.core.events import (
     JobEnded,
     JobsTimedOut,
     LeasesLost,
+    LettersAlarm,
+    LettersArchived,
+    MessageSetAside,
+    MessagesPublished,
+    OutboxLag,
     TickEnded,
     Trouble,
     WorkerStarted,
@@ -32,6 +40,7 @@ from backstay.core.states import ItemState, JobState
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 ITEMS_NAMED_MAX = 20
+LAG_MS_MAX = 60_000  # messages that wait for longer are news
 
 Say = Callable[..., Any]
 
@@ -76,11 +85,25 @@ class Logs:
                 self._breaker(event)
             case Trouble():
                 say.warning("trouble", where=event.where, message=event.message)
+            case BrokerConnected() | BrokerLost() | BrokerWiped() | MessageSetAside():
+                self._broker(event)
+            case MessagesPublished() | OutboxLag():
+                self._outbox(event)
+            case LettersArchived() | LettersAlarm():
+                self._letters(event)
             case TickEnded():
                 took = round(event.seconds * 1000)
                 say.info(
                     "tick ended", depth=event.depth, items=event.items, duration_ms=took, follow_up=event.follow_up
                 )
+            case WorkerStarted() | WorkerStopping() | WorkerStopped():
+                self._worker(event)
+            case _:
+                assert_never(event)
+
+    def _worker(self, event: WorkerStarted | WorkerStopping | WorkerStopped) -> None:
+        say = self._log
+        match event:
             case WorkerStarted():
                 say.info("worker started", worker=event.worker, handlers=list(event.handlers))
             case WorkerStopping():
@@ -89,6 +112,39 @@ class Logs:
                 say.info("worker stopped", worker=event.worker, handed_back=event.handed_back)
             case _:
                 assert_never(event)
+
+    def _broker(self, event: BrokerConnected | BrokerLost | BrokerWiped | MessageSetAside) -> None:
+        say = self._log
+        match event:
+            case BrokerConnected():
+                say.info("broker connected", role=event.role)
+            case BrokerLost():
+                again = round(event.again_seconds, 1)
+                say.warning("broker away", role=event.role, why=event.reason, again_seconds=again)
+            case BrokerWiped():
+                say.warning("broker was wiped", then="all that is ready is published again")
+            case MessageSetAside():
+                say.warning("message set aside", queue=event.queue, why=event.reason)
+
+    def _outbox(self, event: MessagesPublished | OutboxLag) -> None:
+        match event:
+            case MessagesPublished():
+                say = self._log.warning if event.failed else self._log.debug
+                say("messages published", sink=event.sink, messages=event.messages, failed=event.failed)
+            case OutboxLag():
+                say = self._log.debug if event.age_ms < LAG_MS_MAX else self._log.warning
+                say("messages waiting", sink=event.sink, messages=event.messages, oldest_ms=event.age_ms)
+            case _:
+                assert_never(event)
+
+    def _letters(self, event: LettersArchived | LettersAlarm) -> None:
+        match event:
+            case LettersArchived():
+                self._log.info("dead letters archived", items=event.items)
+            case LettersAlarm(raised=True):
+                self._log.warning("many dead letters in a day", items=event.items, alarm=event.alarm)
+            case LettersAlarm():
+                self._log.info("no longer many dead letters in a day", items=event.items, alarm=event.alarm)
 
     def _breaker(self, event: BreakerChanged) -> None:
         before, after = event.before, event.after

@@ -10,6 +10,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from backstay.core.breaker import Breaker, BreakerState
 from backstay.core.events import (
     BreakerChanged,
+    BrokerConnected,
+    BrokerLost,
+    BrokerWiped,
     Event,
     ItemLogged,
     ItemsClaimed,
@@ -21,6 +24,11 @@ from backstay.core.events import (
     JobEnded,
     JobsTimedOut,
     LeasesLost,
+    LettersAlarm,
+    LettersArchived,
+    MessageSetAside,
+    MessagesPublished,
+    OutboxLag,
     TickEnded,
     Trouble,
     WorkerStarted,
@@ -72,6 +80,10 @@ class Metrics:
         self.ticks = self._counter("ticks", "Bounded invocations.")
         self.chain_depth = self._counter("chain_depth_reached", "Invocations, by their depth in a chain.", "depth")
         self.troubles = self._counter("troubles", "Things that went wrong and are tried again by themselves.")
+        self.set_aside = self._counter("messages_set_aside", "Messages that nobody could use, now in the dead queue.")
+        self.published = self._counter("messages_published", "Messages that left the outbox, by sink.", "sink")
+        self.unpublished = self._counter("messages_unpublished", "Tries to send one that failed, by sink.", "sink")
+        self.archived = self._counter("letters_archived", "Dead letters that left the database for archives.")
         self.open_seconds = self._counter("breaker_open_seconds", "Time a provider was not called.", "provider")
         self.attempt_seconds = GroupHistogram(
             "backstay_attempt_seconds", "How long tries took.", buckets=ATTEMPT_BUCKETS, registry=self.registry
@@ -79,6 +91,10 @@ class Metrics:
         self.depth = self._gauge("queue_depth", "Unfinished items, by handler.", "handler")
         self.oldest = self._gauge("queue_oldest_seconds", "Age of the oldest unfinished job, by handler.", "handler")
         self.stuck = self._gauge("stuck_items", "Items whose worker is gone, waiting to be taken up (at most 1000).")
+        self.waiting = self._gauge("outbox_messages", "Messages that have not left (at most 10,000), by sink.", "sink")
+        self.lag = self._gauge("outbox_oldest_seconds", "Age of the oldest message that has not left, by sink.", "sink")
+        self.letters = self._gauge("letters_day", "Items that failed for good in a day, up to one above the alarm.")
+        self.alarm = self._gauge("letters_alarm", "1 while more items fail for good in a day than the alarm allows.")
         self.breaker = self._gauge("breaker_state", "0 closed, 1 half-open, 2 open, 3 held.", "provider")
         self._handlers: set[str] = set()
 
@@ -112,10 +128,22 @@ class Metrics:
                 self._changed(event)
             case Trouble():
                 self.troubles.inc()
+            case BrokerLost() | BrokerWiped():
+                self.troubles.inc()
+            case MessageSetAside():
+                self.set_aside.inc()
+            case MessagesPublished() | OutboxLag():
+                self._outbox(event)
+            case LettersArchived():
+                self.archived.inc(event.items)
+            case LettersAlarm():
+                self.show_letters(event.items, event.alarm)
             case TickEnded():
                 self.ticks.inc()
                 self.chain_depth.labels(str(event.depth)).inc()
             case WorkerStarted() | WorkerStopping() | WorkerStopped() | ItemLogged() | JobsTimedOut():
+                return
+            case BrokerConnected():
                 return
             case _:
                 assert_never(event)
@@ -135,6 +163,14 @@ class Metrics:
         self.attempt_seconds.observe_all(attempt.ended_at - attempt.started_at for attempt in attempts)
         self.retries.inc([attempt.outcome for attempt in attempts].count("retry"))
         self.repeats.inc([settlement.act for settlement in settlements].count("repeat"))
+
+    def _outbox(self, event: MessagesPublished | OutboxLag) -> None:
+        if isinstance(event, OutboxLag):
+            self.waiting.labels(event.sink).set(event.messages)
+            self.lag.labels(event.sink).set(event.age_ms / 1000)
+        else:
+            self.published.labels(event.sink).inc(event.messages)
+            self.unpublished.labels(event.sink).inc(event.failed)
 
     def _swept(self, state: ItemState, items: int) -> None:
         """What the sweep failed, it failed because its time was over."""
@@ -158,6 +194,10 @@ class Metrics:
             self.depth.labels(handler).set(depth.items if depth else 0)
             self.oldest.labels(handler).set(max(now_ms - depth.oldest_at, 0) / 1000 if depth else 0)
         self.stuck.set(stuck)
+
+    def show_letters(self, items: int, alarm: int) -> None:
+        self.letters.set(items)
+        self.alarm.set(items > alarm)
 
     def show_breakers(self, breakers: Mapping[str, Breaker]) -> None:
         for name, breaker in breakers.items():

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from backstay.practice.refusals import Refused
 
-# A client may add these to a request to find it again; they do not make it another request.
-BOOKKEEPING = ("metadata", "store", "background")
+# A client may add these to find a request again, or to say how it wants its answer: it is no other request.
+BOOKKEEPING = ("metadata", "store", "background", "stream")
 
 _canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode  # json.dumps would make one every time
 

@@ -10,7 +10,7 @@ from backstay.practice.gate import NOTHING, Fate, Gate
 from backstay.practice.generated import Generated, Stamp
 from backstay.practice.limits import RateLimits
 from backstay.practice.mishaps import UNDONE, out_of_quota
-from backstay.practice.refusals import JSON, Refused, Reply
+from backstay.practice.refusals import Refused, Reply
 from backstay.practice.stored import Stored
 
 
@@ -39,7 +39,8 @@ class Calls:
             await self._suffer(fate, headers)
             if fate.mishap in UNDONE:
                 return NOTHING, fate.mishap
-            return Reply(200, self._finish(path, call, made).encode(), {**JSON, **headers}), fate.mishap
+            reply = self._finish(path, call, made)
+            return reply._replace(headers={**reply.headers, **headers}), fate.mishap
         finally:
             self._running -= 1
 
@@ -71,17 +72,17 @@ class Calls:
             refused.headers = {**headers, **refused.headers}
             raise
 
-    def _finish(self, path: str, call: Call, made: Generated) -> str:
+    def _finish(self, path: str, call: Call, made: Generated) -> Reply:
         body = call.body
         if path == RESPONSES and body.get("background"):
-            return self._background.begin(made, lambda: self._charge(call, made))
+            return self._background.begin(made, lambda: self._charge(call, made), streams=bool(body.get("stream")))
         self._charge(call, made)
         if body.get("store") is True:
             if path == CHAT:
                 self._stored.add(made.text, body)
             elif path == RESPONSES:
                 self._background.keep(made)
-        return made.text
+        return Reply(200, made.text.encode())
 
     def _charge(self, call: Call, made: Generated) -> None:
         if not made.free:

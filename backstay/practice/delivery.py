@@ -6,14 +6,14 @@ from backstay.clock import Clock
 from backstay.practice.faults import Faults
 from backstay.practice.mishaps import HANG, NONSENSE, OK
 from backstay.practice.nonsense import nonsense
-from backstay.practice.refusals import Reply
+from backstay.practice.refusals import Reply, Stream
 
 PIECES = 10
 _LOOK_SECONDS = 0.5
 
 
 async def deliver(request: web.Request, reply: Reply, mishap: str, faults: Faults, clock: Clock) -> web.StreamResponse:
-    if mishap == OK:
+    if mishap == OK and reply.stream is None:
         return web.Response(status=reply.status, body=reply.body, headers=reply.headers)
     if mishap in ("cut", "cut-billed"):
         return cut(request)
@@ -21,6 +21,8 @@ async def deliver(request: web.Request, reply: Reply, mishap: str, faults: Fault
         while not _gone(request):
             await clock.sleep(_LOOK_SECONDS)
         return cut(request)
+    if reply.stream is not None and mishap not in NONSENSE:
+        return await _streamed(request, reply, reply.stream, cut_off=mishap == "cut-half")
     if mishap == "cut-half":
         return await _half(request, reply)
     if mishap == "slow":
@@ -38,6 +40,18 @@ def cut(request: web.Request) -> web.Response:
     if request.transport is not None:
         request.transport.abort()
     return web.Response(status=500)  # goes nowhere
+
+
+async def _streamed(request: web.Request, reply: Reply, stream: Stream, cut_off: bool) -> web.StreamResponse:
+    response = web.StreamResponse(status=reply.status, headers=reply.headers)
+    await response.prepare(request)
+    sent = 0
+    async for piece in stream.body:
+        await response.write(piece)
+        sent += 1
+        if cut_off and sent >= stream.pieces // 2:
+            return cut(request)
+    return response
 
 
 async def _half(request: web.Request, reply: Reply) -> web.StreamResponse:

@@ -127,7 +127,7 @@ class Gate:
         return route
 
     async def _send(self, request: web.Request, reply: Reply, mishap: str) -> web.StreamResponse:
-        marked = Reply(reply.status, reply.body, {**reply.headers, "x-request-id": f"req_{self.mark()}"})
+        marked = reply._replace(headers={**reply.headers, "x-request-id": f"req_{self.mark()}"})
         if mishap not in UNHEARD:
             self.counts.statuses[reply.status] += 1
         return await deliver(request, marked, mishap, self.faults, self.clock)

@@ -1,12 +1,19 @@
 """Answers as values, and the refusals among them in the form that OpenAI gives them."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, NamedTuple
 
 JSON = {"Content-Type": "application/json"}
 
 _KINDS = {401: "authentication_error", 403: "permission_error", 429: "requests"}
+
+
+class Stream(NamedTuple):
+    """A body that comes piece by piece."""
+
+    pieces: int
+    body: AsyncIterator[bytes]
 
 
 class Reply(NamedTuple):
@@ -15,6 +22,7 @@ class Reply(NamedTuple):
     status: int
     body: bytes
     headers: Mapping[str, str] = JSON
+    stream: Stream | None = None
 
 
 def reply_with(value: Any, status: int = 200) -> Reply:

@@ -21,8 +21,8 @@ _ECHOED = ("instructions", "max_output_tokens", "metadata", "previous_response_i
 
 def generate(body: Body, stamp: Stamp) -> Generated:
     model = model_of(body)
-    if body.get("stream"):
-        raise Refused(400, "Streaming cannot be practised.", "unsupported_parameter", "stream")
+    if body.get("stream") and not body.get("background"):
+        raise Refused(400, "Streaming can be practised in the background only.", "unsupported_parameter", "stream")
     prompt = read_prompt(body)
     bound = bound_of(body, "max_output_tokens")
     said = answer(prompt, bound, stamp.answer_tokens)

@@ -14,21 +14,26 @@ from backstay.app import Backstay
 from backstay.clock import new_id
 from backstay.core.errors import BackstayError, UsageError
 from backstay.handlers.outgoing import Outgoing
+from backstay.run.dispatch import broker_here, dispatching
 from backstay.run.equipment import default_folder, equipped, files_at
+from backstay.run.outbox_relay import relaying_work
 from backstay.run.serving import serving
 from backstay.server import problems
+from backstay.server.api import items, jobs
 from backstay.server.api import routers as api_routers
 from backstay.server.auth import KeyRing
 from backstay.server.bounded import Bounded
 from backstay.server.branches import branches
 from backstay.server.cache import Details
+from backstay.server.direct import Direct
 from backstay.server.events import Lookout
 from backstay.server.idempotency import Idempotent
+from backstay.server.openai import batches
 from backstay.server.openai import routers as openai_routers
 from backstay.server.openai.mover import moving
 from backstay.server.ratelimit import Limited, RateLimit
 from backstay.server.relay import Relay, relaying
-from backstay.server.remote import add_remote, links
+from backstay.server.remote import remote_work
 from backstay.server.removal import remove_rest
 from backstay.server.seen import Seen
 from backstay.server.service import Options, Service
@@ -59,6 +64,8 @@ def create_app(made: Backstay, options: Options) -> FastAPI:
     problems.install(app)
     app.add_middleware(Bounded)
     app.add_middleware(Idempotent)
+    shown = {f"{prefix}/batches": batches.show for prefix in OPENAI_PREFIXES}
+    app.add_middleware(Direct, shown={"/api/items": items.show_item, "/api/jobs": jobs.show_job, **shown})
     app.add_middleware(Limited)
     app.add_middleware(Named)
     for branch in branches(api_routers()):
@@ -100,11 +107,15 @@ async def _opened(made: Backstay, options: Options, stack: AsyncExitStack) -> Se
     if options.works:
         slots = await stack.enter_async_context(serving(made, client, options.concurrency))
     await stack.enter_async_context(equipped(made, client, artifacts, options.concurrency))
-    add_remote(made.handlers, links(outgoing, client.store.inbox, signer, clock, settings.public_url), settings)
+    broker = await stack.enter_async_context(broker_here(made, client))
+    await stack.enter_async_context(remote_work(made, client, signer, outgoing, broker))
     await stack.enter_async_context(moving(service))  # before the worker, which tells at its start what it can do
     if options.works:
-        worker = await stack.enter_async_context(made.working(slots))
+        hints = await stack.enter_async_context(dispatching(made, client, broker, options.concurrency))
+        worker = await stack.enter_async_context(made.working(slots, hints=hints))
         service.wake = worker.wake
+    elif broker is not None:
+        await stack.enter_async_context(relaying_work(made, client, broker))
     stack.push_async_callback(service.tasks.stop)
     service.tasks.spawn(remove_rest(service))
     return service

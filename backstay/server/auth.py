@@ -118,8 +118,18 @@ def require(role: Role) -> Callable[[Request], Awaitable[Principal]]:
     return check
 
 
+async def operator(request: Request) -> Principal:
+    """An admin of the owner whom the service itself works for: what he does is felt by all owners."""
+    found = await allowed(request, Role.ADMIN)
+    if found.owner != service_of(request).owner:
+        hint = "use an admin key of the service's own owner, or `backstay provider` on its machine"
+        raise Problem(403, "this concerns all owners, and the key is of one of them", hint=hint)
+    return found
+
+
 Reader = Annotated[Principal, Depends(require(Role.READ))]
 Writer = Annotated[Principal, Depends(require(Role.WRITE))]
 Admin = Annotated[Principal, Depends(require(Role.ADMIN))]
+Operator = Annotated[Principal, Depends(operator)]
 
-__all__ = ["Admin", "KeyRing", "Principal", "Reader", "Writer", "allowed", "presented", "principal"]
+__all__ = ["Admin", "KeyRing", "Operator", "Principal", "Reader", "Writer", "allowed", "presented", "principal"]

@@ -32,6 +32,8 @@ async def whole_body(request: Request, shape: type[M]) -> M:
         return shape.model_validate_json(held)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        if first["type"] == "json_invalid":
+            raise Problem(422, f"the body is not JSON: {first['msg'].removeprefix('Invalid JSON: ')}") from None
         where = ".".join(str(part) for part in first["loc"]) or "the body"
         raise Problem(422, f"{where}: {first['msg']}") from None
 

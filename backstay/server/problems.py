@@ -125,8 +125,15 @@ def problem_of(error: Exception) -> Problem:
 
 def _of_validation(error: RequestValidationError) -> Problem:
     first = error.errors()[0]
+    if first["type"] == "json_invalid":
+        return Problem(422, _no_json(str(error.body), first["loc"][-1], first["ctx"]["error"]), label="invalid_json")
     where = ".".join(str(part) for part in first["loc"] if part != "body") or "the body"
     return Problem(422, f"{where}: {first['msg']}", param=where, label="invalid_value")
+
+
+def _no_json(text: str, at: int, why: str) -> str:
+    line, column = text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
+    return f"the body is not JSON: {why[:1].lower()}{why[1:]} at line {line} column {column}"
 
 
 def answer(problem: Problem) -> JSONResponse:

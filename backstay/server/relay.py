@@ -41,6 +41,7 @@ class Relay:
         self._tasks = Tasks()
         self._telling: dict[asyncio.Task[None], str] = {}
         self._freed = asyncio.Event()
+        self._past = ""  # the webhook that had its turn last
         self._forget_at = float("-inf")
         self._loop: asyncio.Task[None] | None = None
 
@@ -66,6 +67,7 @@ class Relay:
     async def _run(self) -> None:
         while True:
             pause = LOOK_SECONDS
+            self._freed.clear()
             try:
                 await self._webhooks.spread()
                 if await self._begin():
@@ -74,20 +76,19 @@ class Relay:
             except Exception as error:
                 self._bus.emit(Trouble("webhooks", f"{type(error).__name__}: {error}"))
                 pause = AGAIN_SECONDS
-            self._freed.clear()
-            if pause:
+            if pause == LOOK_SECONDS and self._telling:
+                await wait_for_event(self._freed, LOOK_SECONDS)  # whoever has room again may have more waiting
+            else:
                 await self._clock.sleep(pause)
-            elif len(self._telling) >= AT_ONCE_MAX:
-                await wait_for_event(self._freed, TIMEOUT_SECONDS)
 
     async def _begin(self) -> int:
-        """Begins to tell what is due, as much as there is room for."""
+        """Begins to tell what is due, as much as there is room for: one to each, in turns."""
         room = AT_ONCE_MAX - len(self._telling)
         if room <= 0:
             return 0
         each = Counter(self._telling.values())
         busy = [webhook for webhook, number in each.items() if number >= AT_ONCE_EACH]
-        dues = await self._webhooks.claim(min(room, AT_ONCE_EACH), busy)
+        dues, self._past = await self._webhooks.claim(room, busy, self._past)
         for due in dues:
             task = self._tasks.spawn(self._tell(due))
             self._telling[task] = due.webhook_id

@@ -4,6 +4,7 @@ from typing import Final
 
 from backstay.core.errors import BackstayError
 from backstay.core.events import Trouble
+from backstay.run.archivist import Archivist
 from backstay.run.shelf import file_of
 from backstay.server.service import Service
 
@@ -35,6 +36,7 @@ async def _finish(service: Service, job_id: int) -> None:
     async for name in service.artifacts.names(f"results/{job_id}"):
         await service.store.purge.drop_file(file_of(name))  # before its bytes, which tell of it
         await service.artifacts.delete(name)
+    await Archivist(service.store.archives, service.artifacts, service.main.clock).forget(job_id)
     await service.store.purge.finish(job_id)
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from backstay.server.auth import KeyRing
     from backstay.server.cache import Details
     from backstay.server.events import Lookout
+    from backstay.server.openai.adoption import Looked
     from backstay.server.ratelimit import RateLimit
     from backstay.server.relay import Relay
     from backstay.server.seen import Seen
@@ -59,7 +60,7 @@ class Service:
     relay: "Relay"
     wake: Callable[[], None] = field(default=lambda: None)
     wake_mover: Callable[[], None] = field(default=lambda: None)  # a batch can be moved on
-    adopted_up_to: dict[str, int] = field(default_factory=dict)  # by owner: jobs before it are batches, if they can
+    looked_for_runs: "dict[str, Looked]" = field(default_factory=dict)  # by owner
     tasks: Tasks = field(default_factory=Tasks)  # what goes on behind the back of whoever asked for it
     kept_models: tuple[float, list[dict[str, Any]] | None] | None = None  # when asked for, and what was listed
 

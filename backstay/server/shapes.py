@@ -105,6 +105,7 @@ class ItemShape(BaseModel):
     deadline_at: int | None
     due_at: int | None
     provider_task_id: str | None
+    archive: str | None = Field(description="where what it asked is kept, of one that failed long ago")
 
 
 class PageShape(BaseModel):
@@ -198,6 +199,7 @@ def item_object(row: ItemRow) -> dict[str, Any]:
         # A paused job's items are moved out of the way by a due time that never comes.
         "due_at": row.due_at if row.due_at is None or row.due_at < NEVER_MS else None,
         "provider_task_id": row.provider_task_id,
+        "archive": None if row.archive_id is None else str(row.archive_id),
     }
 
 

@@ -1,7 +1,7 @@
 """Files that come in as multipart forms: streamed into the artifacts, in constant memory, refused as early as can be.
 
     received = await receive(
-        request, service.artifacts, fields={"purpose"}, bytes_max=settings.upload_max_bytes, begin=begin
+        request, deposit(service, owner), fields={"purpose"}, bytes_max=settings.upload_max_bytes, begin=begin
     )
 
 `begin(head)` is called once, when the file starts, with the fields that came before it (OpenAI's client sends them all
@@ -9,23 +9,23 @@ before). It may raise a Problem, and returns None or an async `watch(chunk)`, wh
 pieces of about 256 KiB, before they are written. The watch may raise a Problem too, and may hand its work to a thread.
 What comes back is complete and written: `received.blob` is its name among the artifacts, `received.fields` are all
 fields, before and after the file. Whatever is raised, by whomever, nothing is left behind. Who finds afterwards that
-it does not want the file says `artifacts.delete(received.blob)`; who wants it writes it down with `keep`.
+it does not want the file deletes `received.blob` there; who wants it writes it down with `keep`.
 """
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from fastapi import Request
 from python_multipart.multipart import parse_options_header
 from starlette.requests import ClientDisconnect
 
-from backstay.artifacts import Artifacts
 from backstay.clock import new_id
-from backstay.core.errors import FilesUnreachable
+from backstay.core.errors import DatabaseUnreachable, FilesUnreachable, NotAllowed
+from backstay.run.deposit import Deposit
 from backstay.server.form import FILE_FIELD, Form, Head, broken_off
 from backstay.server.problems import Problem
 from backstay.server.service import Service
@@ -50,9 +50,17 @@ class Received:
     fields: Mapping[str, str]
 
 
+class Place(Protocol):
+    """Where the bytes go: a `Deposit`, or artifacts alone."""
+
+    async def put(self, name: str, chunks: AsyncIterable[bytes]) -> int: ...
+
+    async def delete(self, name: str) -> None: ...
+
+
 async def receive(
     request: Request,
-    artifacts: Artifacts,
+    place: Place,
     *,
     fields: Collection[str],
     bytes_max: int,
@@ -68,13 +76,13 @@ async def receive(
         if form.head is None:
             raise Problem(400, f"the form has no file: {FILE_FIELD!r} is missing", param=FILE_FIELD)
         digest = hashlib.sha256()
-        size = await artifacts.put(blob, _watched(body, digest.update, begin(form.head)))
+        size = await place.put(blob, _watched(body, digest.update, begin(form.head)))
         while await body.advance():
             pass
         form.check_whole()
     except BaseException as error:
-        with suppress(FilesUnreachable):  # what was wrong is the better answer
-            await artifacts.delete(blob)
+        with suppress(FilesUnreachable, DatabaseUnreachable):  # what was wrong is the better answer
+            await place.delete(blob)
         if isinstance(error, Problem):
             error.lingers = not body.ended  # or the sender would have to send all the rest first
         raise
@@ -82,9 +90,19 @@ async def receive(
     return Received(blob, head.filename, head.content_type, size, digest.hexdigest(), dict(form.fields))
 
 
+def deposit(service: Service, owner: str) -> Deposit:
+    return Deposit(service.store.files, service.artifacts, owner)
+
+
 async def keep(service: Service, made: NewFile) -> File:
     """Writes down whose the bytes are. Sent again by someone who did not hear the answer, it is the file of before."""
-    if not await service.store.files.add(made) and made.blob is not None:
+    assert made.blob is not None
+    try:
+        is_new = await service.store.files.add(made)
+    except NotAllowed:
+        await service.artifacts.delete(made.blob)
+        raise
+    if not is_new:
         await service.artifacts.delete(made.blob)
     return await service.store.files.get(made.id, made.owner)
 
@@ -161,4 +179,4 @@ class _Body:
         return b""
 
 
-__all__ = ["Head", "Received", "Watch", "keep", "receive"]
+__all__ = ["Head", "Received", "Watch", "deposit", "keep", "receive"]

@@ -1,4 +1,6 @@
 import asyncio
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -165,3 +167,25 @@ async def test_a_first_part_may_have_a_place_of_its_own(tmp_path: Path) -> None:
     await both.delete("results/12/0-a")
     assert await names(both, "results") == []
     assert await names(both, "files") == ["files/a"]
+
+
+KILLED = """
+import asyncio, os, sys
+from backstay.artifacts import artifacts_at
+
+async def chunks():
+    for _ in range(20):
+        yield bytes(1 << 20)
+    os._exit(9)
+
+asyncio.run(artifacts_at(sys.argv[1]).put("files/half", chunks()))
+"""
+
+
+def test_what_a_killed_process_had_put_goes_with_its_name(tmp_path: Path) -> None:
+    for _ in range(2):  # the second puts beside what the first left
+        assert subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)]).returncode == 9
+    left = sorted(path.name for path in (tmp_path / "files").iterdir())
+    assert left == ["half#1", "half#2"]
+    asyncio.run(artifacts_at(str(tmp_path)).delete("files/half"))
+    assert list((tmp_path / "files").iterdir()) == []

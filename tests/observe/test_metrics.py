@@ -5,7 +5,15 @@ from typing import get_args
 import pytest
 
 from backstay.core.breaker import Breaker, BreakerState
-from backstay.core.events import BreakerChanged, Event, ItemsExpired, ItemsStopped, TickEnded
+from backstay.core.events import (
+    BreakerChanged,
+    Event,
+    ItemsExpired,
+    ItemsStopped,
+    MessagesPublished,
+    OutboxLag,
+    TickEnded,
+)
 from backstay.core.states import ItemState
 from backstay.observe.metrics import GroupHistogram, Metrics
 from backstay.store.views import Backlog
@@ -44,7 +52,7 @@ def test_every_event_is_counted_once() -> None:
         "rescued": 3,
         "leases_lost": 2,
         "ticks": 1,
-        "troubles": 1,
+        "troubles": 3,
     }
     assert value(metrics, "jobs_ended_total", state="completed") == 1
 
@@ -61,6 +69,16 @@ def test_a_group_is_counted_by_what_became_of_its_items() -> None:
     assert value(metrics, "items_failed_total", code="GW_5XX") is None
     assert value(metrics, "retries_total") == 1
     assert value(metrics, "repeats_total") == 1
+
+
+def test_what_leaves_the_outbox_is_counted_and_what_waits_is_shown() -> None:
+    metrics = Metrics()
+    for event in (MessagesPublished("work", 500, 2), MessagesPublished("work", 3, 0), OutboxLag("work", 7, 90_000)):
+        metrics(event)
+    assert value(metrics, "messages_published_total", sink="work") == 503
+    assert value(metrics, "messages_unpublished_total", sink="work") == 2
+    assert value(metrics, "outbox_messages", sink="work") == 7
+    assert value(metrics, "outbox_oldest_seconds", sink="work") == 90
 
 
 def test_how_long_tries_take_is_a_histogram() -> None:

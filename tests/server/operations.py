@@ -10,7 +10,7 @@ from backstay.core.ids import read_item
 from backstay.store.keys import Role
 from tests.server.pdfs import pdf
 from tests.server.receiver import Receiver
-from tests.server.rig import Rig
+from tests.server.rig import Rig, Visitor
 
 READ, WRITE, ADMIN = Role
 
@@ -43,6 +43,10 @@ ROLES: Final[dict[str, Role]] = {
     "GET /api/dead-letters/groups": READ,
     "GET /api/dead-letters/{item_id}": READ,
     "POST /api/dead-letters/replay": WRITE,
+    "GET /api/dead-letters/replays": READ,
+    "GET /api/dead-letters/archives": READ,
+    "POST /api/dead-letters/archive": ADMIN,
+    "POST /api/dead-letters/archives/{archive_id}/restore": ADMIN,
     "GET /api/providers": READ,
     "GET /api/providers/{provider}": READ,
     "POST /api/providers/{provider}/hold": ADMIN,
@@ -85,6 +89,8 @@ ROLES: Final[dict[str, Role]] = {
     "POST /v1/webhook_endpoints/{endpoint_id}/rotate_secret": WRITE,
     "POST /v1/webhook_endpoints/{endpoint_id}/test": WRITE,
 }
+# What is felt by all owners, so that an admin of another owner may not do it.
+OPERATED: Final = {"POST /api/providers/{provider}/hold", "POST /api/providers/{provider}/release"}
 # Asked without a key: whether it lives, its description, and where answers come in, by addresses nobody can guess.
 OPEN: Final = {
     *("/livez", "/readyz", "/api/openapi.json"),
@@ -119,6 +125,7 @@ class Things:
         bodies: dict[str, Any] = {
             "POST /api/jobs": {"handler": "echo", "items": [1]},
             "POST /api/dead-letters/replay": {"dry_run": True},
+            "POST /api/dead-letters/archive": {"job": "0"},
             "POST /api/webhooks": {"url": self.webhook_url},
             "PATCH /api/webhooks/{webhook_id}": {"name": "mine"},
             "POST /api/providers/{provider}/hold": {"reason": "a test", "seconds": 1},
@@ -144,6 +151,15 @@ def form_of(path: str) -> aiohttp.FormData:
     return form
 
 
+async def archived_and_replayed(ada: Visitor, rig: Rig) -> str:
+    """An archive with a letter of a job of its own, and a replay of another."""
+    job = await rig.submit("fail_as_told", [{"code": "NOT_PDF"}, {"code": "GW_5XX"}])
+    await rig.work()
+    await ada.post("/api/dead-letters/archive", json={"job": job, "code": "NOT_PDF"})
+    await ada.post("/api/dead-letters/replay", json={"job": job})
+    return str((await ada.get("/api/dead-letters/archives")).json["data"][0]["id"])
+
+
 async def made_by_ada(rig: Rig, receiver: Receiver) -> Things:
     """One of everything that an id can name."""
     ada, things = rig.ada, Things(webhook_url=receiver.url)
@@ -165,6 +181,7 @@ async def made_by_ada(rig: Rig, receiver: Receiver) -> Things:
         "webhook_id": webhook,
         "endpoint_id": endpoint,
     }
+    things.named["archive_id"] = await archived_and_replayed(ada, rig)
     things.named |= {"delivery_id": delivery, "upload_id": upload, "file_id": file, "provider": "echo", "model_id": "m"}
     made = await ada.post("/v1/batches", **things.body("POST /v1/batches"))
     things.named["batch_id"] = made.json["id"]

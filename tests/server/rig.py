@@ -77,7 +77,7 @@ class Visitor:
 
 @dataclass(slots=True)
 class Rig:
-    """A service that runs. `ada` and `bob` are two owners' visitors that may do everything."""
+    """A service that runs, and is ada's. `ada` and `bob` are two owners' visitors that may do everything."""
 
     made: Backstay
     app: FastAPI
@@ -152,7 +152,7 @@ async def rigged(
 ) -> AsyncIterator[Rig]:
     """The service on a migrated database. Without `options` it does no work itself: `rig.work()` does it."""
     made = made or practice_app(url)
-    made.settings = made.settings.model_copy(update={"data": str(data), **settings})
+    made.settings = made.settings.model_copy(update={"data": str(data), "owner": OWNERS[0], **settings})
     app = create_app(made, options or Options(works=False))
     async with served(app) as address, aiohttp.ClientSession() as session:
         rig = Rig(made, app, address, session)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -225,6 +226,14 @@ async def test_a_deletion_that_was_cut_short_is_finished_when_the_service_starts
         while await rig.service.store.purge.left():  # noqa: ASYNC110 - nobody is told
             await asyncio.sleep(0.01)
         assert [page async for page in rig.service.store.views.result_pages(int(job))] == []
+
+
+@pytest.mark.parametrize("path", ["/api/jobs", "/api/webhooks", "/v1/webhook_endpoints"])
+async def test_a_body_that_is_no_json_is_refused_in_a_sentence_that_says_where(sqlite_rig: Rig, path: str) -> None:
+    kind = {"content-type": "application/json"}
+    reply = await sqlite_rig.ada.post(path, data=b'{"handler": "echo",\n "items": }', headers=kind)
+    said = reply.json["error"]["message"] if path.startswith("/v1") else problem(reply, 422)["detail"]
+    assert re.fullmatch("the body is not JSON: expect(ed|ing) value at line 2 column 11", said)
 
 
 async def test_a_large_body_is_refused_before_it_is_held(sqlite_rig: Rig) -> None:

@@ -11,7 +11,7 @@ from backstay.llm.endpoint import Endpoint
 from backstay.server.app import OPENAI_PREFIXES
 from backstay.server.service import Options
 from backstay.store.keys import Role
-from tests.server.operations import OPEN, ROLES, SHARED, SHARED_LISTS, Things, made_by_ada
+from tests.server.operations import OPEN, OPERATED, ROLES, SHARED, SHARED_LISTS, Things, made_by_ada
 from tests.server.receiver import Receiver, receiving
 from tests.server.rig import Reply, Rig, Visitor, rigged
 
@@ -97,6 +97,9 @@ async def test_every_operation_keeps_to_whose_it_is(rig: Rig, receiver: Receiver
         if names_something_owned(operation):
             expected["another owner's key"] = 404
             got["another owner's key"] = (await ask(bob, operation, things)).status
+        if operation in OPERATED:
+            expected["another owner's admin"] = 403
+            got["another owner's admin"] = (await ask(bob, operation, things)).status
         if got != expected:
             wrong.append((operation, got))
     assert wrong == []
@@ -128,7 +131,7 @@ async def test_no_list_shows_what_is_another_owners(rig: Rig, receiver: Receiver
 
 async def test_another_owners_id_answers_as_one_that_never_was(rig: Rig, receiver: Receiver) -> None:
     things = await made_by_ada(rig, receiver)
-    nothing = {"job_id": "777", "item_id": "777-0", "late_id": "777"}
+    nothing = {"job_id": "777", "item_id": "777-0", "late_id": "777", "archive_id": "777"}
     for name, value in things.named.items():
         nothing.setdefault(name, value[:-4] + "0000")
     never = Things({**nothing, "provider": "echo", "model_id": "m"}, things.webhook_url)

@@ -11,7 +11,7 @@ from standardwebhooks import Webhook as Seal
 from backstay.core.events import Trouble
 from backstay.handlers.outgoing import Outgoing
 from backstay.observe.bus import Bus
-from backstay.server.relay import AT_ONCE_EACH, LADDER_SECONDS, Relay, next_try_ms
+from backstay.server.relay import LADDER_SECONDS, Relay, next_try_ms
 from backstay.server.signing import Signer
 from backstay.store.webhooks import EVENTS, LASTING_MS, Change, Webhook, Webhooks
 from tests.server.receiver import Receiver, Visit, receiving
@@ -232,7 +232,7 @@ async def test_a_telling_whose_teller_died_is_told_again_under_the_same_name(sce
     await scene.add()
     await scene.job(7)
     await scene.webhooks.spread()
-    [lost] = await scene.webhooks.claim(10, [])
+    [lost], _ = await scene.webhooks.claim(10, [])
     assert await scene.relay.run_once() == 0  # its lease
     await scene.site.advance(61)
     assert await scene.relay.run_once() == 1
@@ -247,10 +247,11 @@ async def test_a_slow_webhook_gets_a_few_at_a_time_and_others_do_not_wait_for_it
     await scene.add(owner="bob")
     await scene.job(100, owner="bob")
     await scene.webhooks.spread()
-    slow = await scene.webhooks.claim(AT_ONCE_EACH, [])
-    assert {due.webhook_id for due in slow} == {"wh_adaslow"}
-    [other] = await scene.webhooks.claim(AT_ONCE_EACH, ["wh_adaslow"])
-    assert other.webhook_id == "wh_boba"
+    both, past = await scene.webhooks.claim(40, [])
+    assert ([due.webhook_id for due in both], past) == (["wh_adaslow", "wh_boba"], "")
+    [slow], _ = await scene.webhooks.claim(40, [])
+    assert slow.webhook_id == "wh_adaslow"
+    assert await scene.webhooks.claim(40, ["wh_adaslow"]) == ([], "")
 
 
 async def test_old_messages_and_deliveries_are_forgotten(scene):

@@ -28,6 +28,10 @@ async def test_a_provider_is_held_and_released_by_an_admin(rig: Rig) -> None:
     await rig.work()
     assert (await rig.ada.get("/api/stats")).json["backlog"][0]["items"] == 1
     problem(await rig.visitor("ada", Role.WRITE).post(f"{path}/release"), 403)
+    for act in ("hold", "release"):
+        refused = problem(await rig.bob.post(f"{path}/{act}"), 403)  # an admin, but of another owner's work
+        assert "admin key of the service's own owner" in refused["hint"]
+    assert (await rig.bob.get(path)).json["state"] == "held"
     assert (await rig.ada.post(f"{path}/hold")).json["reason"] == "an operator asked for it"
     assert (await rig.ada.post(f"{path}/release")).json["state"] == "closed"
     assert (await rig.ada.get(path)).json["state"] == "closed"

@@ -18,6 +18,7 @@ import aiohttp
 from backstay import Backstay, Job, Result
 from backstay.store.views import WorkerView
 from tests.house.sources import ROOT
+from tests.servers.rabbitmq import free_port
 from tests.stories.app import backstay as app
 
 APP = "tests.stories.app:backstay"
@@ -114,6 +115,16 @@ class Stage:
     def worker(self, concurrency: int = 20, **environment: str) -> subprocess.Popen[str]:
         options = ("--app", APP, "--concurrency", str(concurrency))
         return self._start("worker", "backstay", "worker", *options, **environment)
+
+    def relay(self, **environment: str) -> subprocess.Popen[str]:
+        return self._start("relay", "backstay", "relay", **environment)
+
+    def serve(self, **environment: str) -> int:
+        """A server without a worker; returns its port."""
+        port = free_port()
+        options = ("--no-worker", "--port", str(port), "--data", str(self.folder / "data"))
+        self._start("server", "backstay", "serve", *options, **environment)
+        return port
 
     def tick(self) -> subprocess.Popen[str]:
         return self._start("tick", "backstay", "tick", "--app", APP, "--json")

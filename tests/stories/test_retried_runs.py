@@ -101,6 +101,24 @@ def test_failures_retried_by_hand_while_the_run_goes_on_end_in_the_right_file(
         check_retried(run, first)
 
 
+@pytest.mark.parametrize("options", [(), ("--ordered",)], ids=["plain", "ordered"])
+def test_failures_that_were_archived_keep_their_lines_and_the_same_command_goes_by_them(
+    tmp_path: Path, url: str, options: tuple[str, ...]
+) -> None:
+    with practice() as provider:
+        run = rehearse(tmp_path, provider, url, *options)
+        assert run.finish() == 3, run.log
+        subprocess.run(**command("deadletters", "archive", "--job", "1", "--db", url), check=True, capture_output=True)
+        run.options = (*run.options, "--retry-failed")
+        assert run.finish() == 3, run.log
+        run.check_complete(COUNT)
+        assert failed(run) == {"r0", "r1", "r2"}
+        subprocess.run(**command("deadletters", "restore", "1", "--db", url), check=True, capture_output=True)
+        assert run.finish() == 3, run.log
+        run.check_complete(COUNT)
+        assert failed(run) == {"r2"}
+
+
 def held(url: str) -> list[str]:
     ran = subprocess.run(
         **command("provider", "list", "--db", url, "--json"), capture_output=True, text=True, check=True

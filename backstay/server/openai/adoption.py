@@ -1,6 +1,7 @@
 """Runs that were started by a command on the same database are batches, too."""
 
 import json
+from dataclasses import dataclass
 from typing import Final
 
 from backstay.clock import new_id
@@ -10,19 +11,33 @@ from backstay.server.service import Service
 from backstay.store.batches import Adoptable, Adopted
 
 OWNERS_MAX: Final = 10_000
+LATE_SECONDS: Final = 10.0
+
+
+@dataclass(slots=True)
+class Looked:
+    """How far an owner's jobs were looked through for runs in this process's life."""
+
+    settled: int = 0  # up to here for good
+    newest: int = 0  # up to here at least once
+    again_at: float = 0.0  # when those between are due to be looked at again: one may have been committed late
 
 
 async def adopt(service: Service, owner: str) -> None:
-    """Makes batches of the owner's runs that are none yet. Jobs of long ago are looked at once in a process's life."""
-    seen = service.adopted_up_to
-    after: int | None = seen.get(owner, 0)
-    if len(seen) >= OWNERS_MAX:
-        seen.clear()
-    while after is not None:
+    """Makes batches of the owner's runs that are none yet: of the new ones always, of late ones now and then."""
+    if len(service.looked_for_runs) >= OWNERS_MAX:
+        service.looked_for_runs.clear()
+    looked = service.looked_for_runs.setdefault(owner, Looked())
+    after, now = looked.newest, service.main.clock.monotonic()
+    if now >= looked.again_at:
+        after, looked.again_at = looked.settled, now + LATE_SECONDS
+    more = True
+    while more:
         page = await service.store.batches.adoptable(owner, after)
         await service.store.batches.adopt(owner, [_adopted(run) for run in page.runs])
-        seen[owner] = max(seen.get(owner, 0), page.settled)
-        after = page.next
+        looked.settled = max(looked.settled, page.settled)
+        looked.newest = max(looked.newest, page.last)
+        after, more = page.last, page.more
         if page.runs:
             service.wake_mover()
 

@@ -17,7 +17,7 @@ from backstay.server.openai.survey import Repeats, Survey
 from backstay.server.problems import Problem
 from backstay.server.removal import drop_blobs
 from backstay.server.service import Service, Serving
-from backstay.server.uploads import Received, Watch, keep, receive
+from backstay.server.uploads import Received, Watch, deposit, keep, receive
 from backstay.store.files import File, NewFile
 
 router = APIRouter(tags=["OpenAI files"])
@@ -48,12 +48,13 @@ async def upload(request: Request, service: Serving, who: Writer, effect: Effect
     settings = service.backstay.settings
     bytes_max = min(settings.upload_max_bytes, STRICT_BYTES_MAX) if strict else settings.upload_max_bytes
     looked = Looking(strict)
-    received = await receive(request, service.artifacts, fields=FIELDS, bytes_max=bytes_max, begin=looked.begin)
+    place = deposit(service, who.owner)
+    received = await receive(request, place, fields=FIELDS, bytes_max=bytes_max, begin=looked.begin)
     try:
         purpose, seconds = _purpose(received.fields), _lifetime(received.fields)
         survey = await looked.told(service, received) if purpose == "batch" else None
     except BaseException:
-        await service.artifacts.delete(received.blob)
+        await place.delete(received.blob)
         raise
     if seconds is None and purpose == "batch":
         seconds = int(settings.file_days * 86_400)

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 
 from backstay.clock import new_id
 from backstay.core.states import JobState
+from backstay.run.deposit import Deposit
 from backstay.run.result_line import CANCELLED, Ended, lines_of
 from backstay.server.openai.content import BATCH_EXPIRED, EXPIRED_WORDS, result_lines
 from backstay.server.openai.reading import requests_of
@@ -18,6 +19,7 @@ class Results:
     def __init__(self, service: Service, batch: Batch) -> None:
         self._service = service
         self._batch = batch
+        self._deposit = Deposit(service.store.files, service.artifacts, batch.owner)
         self._out_of_money = False
 
     async def write(self) -> bool:
@@ -31,7 +33,7 @@ class Results:
         if not ended:
             for file in (output, errors):
                 if file is not None and file.blob is not None:
-                    await self._service.artifacts.delete(file.blob)
+                    await self._deposit.delete(file.blob)
         return ended
 
     async def _is_out_of_money(self) -> bool:
@@ -81,7 +83,7 @@ class Results:
         blob, size = None, 0
         if not batch.adopted:
             blob = f"files/{new_id()}"
-            size = await self._service.artifacts.put(blob, self._lines(part))
+            size = await self._deposit.put(blob, self._lines(part))
         seconds = batch.output_seconds or settings.file_days * 86_400
         return NewFile(
             id=f"file-{new_id()}",

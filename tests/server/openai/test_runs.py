@@ -15,6 +15,7 @@ from backstay.llm.intake import open_source, survey
 from backstay.run.order import Order
 from backstay.run.run import Run
 from backstay.run.view import View
+from backstay.store.batches import Batches, JobsPage
 from tests.server.openai.desk import CHAT, Desk, line, opened, requests
 
 
@@ -62,6 +63,28 @@ async def test_a_run_is_listed_and_read_like_a_batch(
     assert shown.bytes == len(asked.content)
     assert [batch.id async for batch in client.batches.list()] == [done.id]
     assert [batch async for batch in desk.client("bob").batches.list()] == []
+
+
+@pytest.mark.parametrize("adopted_first", [False, True])
+async def test_a_run_whose_failures_were_archived_is_read_like_a_batch(
+    desk: Desk, database_url: str, tmp_path: Path, adopted_first: bool
+) -> None:
+    content = "\n".join([line("a", messages="none"), line("b"), line("c", messages="none")]).encode()
+    await run_of(database_url, desk.base_url, content, tmp_path, "ada")
+    client = desk.client()
+    if adopted_first:
+        [listed] = [batch async for batch in client.batches.list()]
+        await desk.until(listed)
+    archived = await desk.rig.ada.post("/api/dead-letters/archive", json={"older_than_seconds": 0})
+    assert archived.json == {"items": 2}
+    [listed] = [batch async for batch in client.batches.list()]
+    done = await desk.until(listed)
+    assert done.error_file_id is not None
+    failed = await desk.lines(done.error_file_id)
+    assert [(one["custom_id"], one["response"]) for one in failed] == [("a", None), ("c", None)]
+    assert "in archive 1" in failed[0]["error"]["message"]
+    asked = [json.loads(one) for one in (await client.files.content(done.input_file_id)).text.splitlines()]
+    assert [(one["custom_id"], one["body"].get("archived")) for one in asked] == [("a", True), ("b", None), ("c", True)]
 
 
 async def test_a_runs_requests_can_be_a_batch_again(sqlite_desk: Desk, sqlite_file_url: str, tmp_path: Path) -> None:
@@ -119,3 +142,32 @@ async def test_the_batch_of_a_deleted_job_is_gone_at_once_with_its_files(desk: D
     assert [file.id async for file in client.files.list()] == [batch.input_file_id]
     with pytest.raises(NotFoundError):
         await client.batches.retrieve(batch.id)
+
+
+async def test_a_list_looks_at_what_is_new_and_now_and_then_at_what_came_late(
+    desk: Desk, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many jobs there were in the last hour."""
+    batches, client = desk.rig.service.store.batches, desk.client()
+    asked: list[int] = []
+    adoptable = Batches.adoptable
+
+    async def counted(self: Batches, owner: str, after: int) -> JobsPage:
+        asked.append(after)
+        return await adoptable(self, owner, after)
+
+    monkeypatch.setattr(Batches, "adoptable", counted)
+    assert [one async for one in client.batches.list()] == []
+    looked = desk.rig.service.looked_for_runs["ada"]
+    looked.again_at = float("inf")
+    await run_of(database_url, desk.base_url, requests(1), tmp_path, "ada")
+    [first] = [one async for one in client.batches.list()]
+    await client.batches.list()
+    job = (await batches.get(first.id, "ada")).job_id
+    assert asked == [0, 0, job], "the job that was seen is not read again"
+    looked.newest += 100  # as if later jobs were seen before this one was committed
+    (tmp_path / "late").mkdir()
+    await run_of(database_url, desk.base_url, requests(2), tmp_path / "late", "ada")
+    assert len((await client.batches.list()).data) == 1
+    looked.again_at = 0.0
+    assert len((await client.batches.list()).data) == 2

@@ -9,7 +9,7 @@ from backstay.run.retention import Bounds, Retention
 from backstay.store.archives import Archive
 from backstay.store.dead_letters import Wanted
 from backstay.store.store import Store
-from tests.store.scene import BROKEN, WRONG, Scene
+from tests.store.scene import BROKEN, WRONG, Scene, decided
 
 DAY_MS = 86_400_000
 WIDE = Bounds(7 * DAY_MS, 10_000, 1 << 30)
@@ -26,12 +26,10 @@ class Desk:
     async def fail(self, items: int = 1, owner: str = "ann", **options: Any) -> int:
         """A job that ended a while ago, all of whose items failed at their second try."""
         job = await self.scene.submit(items, owner=owner, **options)
-        for item in await self.scene.claim(items):
-            await self.scene.settle(item, BROKEN)
-        await self.site.advance(600)
-        for item in await self.scene.claim(items):
-            await self.scene.settle(item, WRONG)
-        await self.site.advance(MINUTE)
+        for outcome in (BROKEN, WRONG):
+            claimed = await self.scene.claim(items)
+            await self.store.settle([decided(item, outcome, self.site.clock.ms) for item in claimed])
+            await self.site.advance(MINUTE * 10)
         return job
 
     def retention(self, bounds: Bounds = WIDE, store: Store | None = None) -> Retention:

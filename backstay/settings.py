@@ -63,7 +63,7 @@ class Settings(BaseModel):
     cache_seconds: float = Field(300, ge=0, le=86_400)
     rate_limit_per_minute: int = Field(6_000, ge=1)  # requests of one key
 
-    # Dead letters: what an owner may hold of them; what is more goes into archives. More than the alarm in a day is told.
+    # Dead letters: what an owner may hold of them; what is more is archived. More than the alarm in a day is told.
     dead_letter_days: float = Field(7, gt=0, le=3650)
     dead_letter_items: int = Field(10_000, ge=0, le=1_000_000)
     dead_letter_bytes: int = Field(1 << 30, ge=0, le=1 << 50)

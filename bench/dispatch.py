@@ -9,7 +9,9 @@ import time
 from typing import Any
 
 from backstay.core.ids import item_id
-from backstay.run.dispatch import broker_here, dispatching
+from backstay.messaging.connection import connected
+from backstay.messaging.declaring import depth_of
+from backstay.run.dispatch import broker_here, dispatching, topology_of
 from backstay.run.outbox_relay import relaying_work
 from backstay.store.outbox import WORK
 from bench import ours
@@ -24,7 +26,7 @@ ITEMS = 50  # in each message, as in those of a bulk submit
 FILL = """
 INSERT INTO outbox (owner, aggregate_type, aggregate_id, message_type, payload, created_at, due_at, sink)
 SELECT 'bench', 'items', CAST(n AS text), 'work.ready',
-  '{"handler": "noop", "priority": 0, "first": ' || ($1 + n * $2) || ', "count": ' || $2 || '}', 1, 1, 'work'
+  '{"handler": "noop", "priority": 0, "first": ' || ($1 + n * $2) || ', "count": ' || $2 || '}', $4, $4, 'work'
 FROM generate_series(CAST(0 AS bigint), CAST($3 AS bigint) - 1) AS n
 """
 
@@ -87,8 +89,20 @@ async def _work() -> float:
 def publish(n: int) -> dict[str, float]:
     run(_fill(n))
     seconds = run(_relay())
+    there = run(_depth())
     run(_at["app"].close())
+    if there != n:
+        raise NotMeasured(f"{there} messages are in the queue, not {n}")
     return {"publish_per_second": n / seconds}
+
+
+async def _depth() -> int:
+    """How many messages the broker has: a row that only left the outbox does not count."""
+    app = _at["app"]
+    queue = topology_of(app.settings).work_queue("noop")
+    async with connected(app.settings.broker_url) as connection:
+        found = await depth_of(connection, queue.name)
+    return 0 if found is None else found.messages
 
 
 async def _relay() -> float:
@@ -110,7 +124,8 @@ async def _fill(n: int) -> None:
     import asyncpg
 
     connection = await asyncpg.connect(_at["url"])
-    await connection.execute(FILL, item_id(1, 0), ITEMS, n)
+    now = time.time_ns() // 1_000_000 - 1_000  # written just now: old hints are dropped, not published
+    await connection.execute(FILL, item_id(1, 0), ITEMS, n, now)
     await connection.execute("VACUUM ANALYZE")
     await connection.execute("CHECKPOINT")
     await connection.close()

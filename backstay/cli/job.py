@@ -10,6 +10,7 @@ from backstay.cli.jobs import show_moment, show_state
 
 if TYPE_CHECKING:
     from backstay.client import Client
+    from backstay.core.reasons import Reason
     from backstay.store.result_views import ResultRow
     from backstay.store.views import EventView, FailureGroup, JobView
 
@@ -52,19 +53,26 @@ job = LazyGroup(
 @place_options
 @json_option
 def show(job_id: int, db: str | None, as_json: bool) -> None:
-    """Shows a job: its progress, the kinds of its failures, and what people did to it."""
+    """Shows a job: its progress, why it waits, the kinds of its failures, and what people did to it."""
 
-    async def read(client: "Client") -> "tuple[JobView, list[Failures], list[EventView]]":
+    from backstay.store.job_story import look_at_job
+
+    app = access.open_app(db)
+    lease_ms = int(app.limits.lease_seconds * 1000)
+
+    async def read(client: "Client") -> "tuple[JobView, list[Reason], list[Failures], list[EventView]]":
         views = client.store.views
-        view = await views.job(job_id, client.owner)
+        view, reasons = await look_at_job(client.store, job_id, client.owner, lease_ms)
         groups = [await _explained(client, group) for group in await views.job_failures(job_id)]
-        return view, groups, await views.events(f"job:{job_id}")
+        return view, reasons, groups, await views.events(f"job:{job_id}")
 
-    view, failures, events = access.with_client(access.open_app(db), read)
+    view, reasons, failures, events = access.with_client(app, read)
     if as_json:
-        output.data(output.as_json(_job_object(view, failures, events)))
+        output.data(output.as_json(_job_object(view, reasons, failures, events)))
         return
     print_job(view)
+    for reason in reasons:
+        output.data(f"waits: {reason.text}")
     for group in failures:
         why = f": {group.message}" if group.message else ""
         output.data(f"failed with {group.error_code or 'no code'}: {group.items:,}, for example {group.example}{why}")
@@ -75,10 +83,12 @@ def show(job_id: int, db: str | None, as_json: bool) -> None:
         )
 
 
-def _job_object(view: "JobView", failures: "list[Failures]", events: "list[EventView]") -> dict[str, object]:
+def _job_object(
+    view: "JobView", reasons: "list[Reason]", failures: "list[Failures]", events: "list[EventView]"
+) -> dict[str, object]:
     named = {name: getattr(view, name) for name in view.__slots__}
-    groups = [group._asdict() for group in failures]
-    return {**named, "done": view.done, "failures": groups, "events": [event._asdict() for event in events]}
+    said = {"reasons": [reason._asdict() for reason in reasons], "failures": [group._asdict() for group in failures]}
+    return {**named, "done": view.done, **said, "events": [event._asdict() for event in events]}
 
 
 async def _explained(client: "Client", group: "FailureGroup") -> Failures:

@@ -52,6 +52,11 @@ def why_not_running(item: Standing) -> list[Reason]:
     return [*_job(item), *_own(item), *_provider(item), *_workers(item), *_queue(item)]
 
 
+def why_job_waits(job: Standing) -> list[Reason]:
+    """What holds for every waiting item of a job, as which it stands here; none when nothing keeps them."""
+    return [*_job(job), *_provider(job), *_workers(job)]
+
+
 def show_time(at: int, now: int) -> str:
     """A moment, and how far it is from now: 2024-05-01 12:00:03 UTC (in 12 s)."""
     moment = datetime.fromtimestamp(at / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

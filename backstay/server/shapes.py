@@ -108,6 +108,12 @@ class ItemShape(BaseModel):
     archive: str | None = Field(description="where what it asked is kept, of one that failed long ago")
 
 
+class ReasonShape(BaseModel):
+    code: str
+    text: str
+    until_at: int | None
+
+
 class PageShape(BaseModel):
     """A page may be short, even empty, and still have a next one."""
 

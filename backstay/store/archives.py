@@ -195,8 +195,8 @@ def _add(file: File, leaving: Sequence[Leaving]) -> Script[int]:
         for fence, kept in letter.texts
     ]
     yield from _some("write_texts", texts)
-    yield from _some("drop_messages", [(one,) for letter in leaving for one in letter.inbox])
-    yield from _some("drop_events", [(one,) for letter in leaving for one in letter.events])
+    yield from _some("archive_messages", [(one,) for letter in leaving for one in letter.inbox])
+    yield from _some("archive_events", [(one,) for letter in leaving for one in letter.events])
     yield Ask("write_events", batch=[(f"item:{letter.id}", "archived", f"archive {number}") for letter in leaving])
     return number
 

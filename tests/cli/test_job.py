@@ -45,6 +45,19 @@ def test_show_tells_the_progress_the_failures_and_what_was_done(shell: Shell) ->
     assert "4 of 4 done" in text
 
 
+def test_show_tells_why_a_job_waits(shell: Shell) -> None:
+    job_id = shell.submit("echo", 1)
+    shell("job", "pause", job_id)
+    assert (
+        f"waits: job {job_id} is paused; to go on: backstay job resume {job_id}" in shell("job", "show", job_id).lines
+    )
+    reasons = shell("job", "show", job_id, "--json").json["reasons"]
+    assert [reason["code"] for reason in reasons] == ["job_paused", "no_worker"]
+    shell("job", "resume", job_id)
+    shell.tick()
+    assert shell("job", "show", job_id, "--json").json["reasons"] == []
+
+
 def test_pause_resume_cancel_and_retry_say_the_new_state(shell: Shell) -> None:
     job_id = shell.submit("picky", 3)
     assert shell("job", "pause", job_id, "--json").json == {"job": job_id, "act": "pause", "state": "paused"}

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from backstay.core.breaker import Breaker, BreakerState
-from backstay.core.reasons import Standing, show_span, show_time, why_not_running
+from backstay.core.reasons import Standing, show_span, show_time, why_job_waits, why_not_running
 from backstay.core.states import TERMINAL, ItemState, JobState
 
 NOW = 1_714_564_800_000  # 2024-05-01 12:00:00 UTC
@@ -135,6 +135,13 @@ def test_all_reasons_are_told_the_strongest_first() -> None:
         "provider_held",
         "no_worker",
     ]
+
+
+def test_a_job_waits_for_what_keeps_all_its_items() -> None:
+    job = replace(WAITING, job_state=JobState.PAUSED, breaker=breaker(BreakerState.HELD), live_workers=0, ahead=5)
+    assert [reason.code for reason in why_job_waits(job)] == ["job_paused", "provider_held", "no_worker"]
+    assert [reason.code for reason in why_job_waits(replace(WAITING, job_short=True))] == ["budget_reached"]
+    assert why_job_waits(replace(WAITING, ahead=5)) == []
 
 
 def test_a_closed_breaker_is_no_reason() -> None:

@@ -14,6 +14,7 @@ from backstay.core.failures import ErrorCode, Failure, FailureKind
 from backstay.core.ids import item_id, show_item
 from backstay.core.outcomes import Failed
 from backstay.store.archives import Archives, File, Leaving
+from backstay.store.queries import one
 from tests.letters.desk import DAY_MS, Desk, ids
 from tests.store.scene import WRONG
 
@@ -71,6 +72,14 @@ async def test_an_archived_item_is_not_retried_before_it_is_restored(desk: Desk)
     assert await desk.store.retry(job, "ann") == 2
 
 
+async def test_a_retry_that_had_chosen_an_item_misses_it_once_it_is_archived(desk: Desk) -> None:
+    job = await desk.fail()
+    fence = (await desk.scene.item(job)).fence
+    await desk.archive()
+    assert await desk.store._db.write(one("retry_items", batch=[(item_id(job, 0), fence, 0, 0)])) == []
+    assert await desk.scene.states(job) == ["failed"]
+
+
 async def test_a_file_is_lines_of_json_that_any_program_can_read(desk: Desk) -> None:
     job = await desk.fail(2)
     await desk.archive()
@@ -112,6 +121,7 @@ async def test_a_file_without_its_transaction_changes_nothing_and_is_swept_after
     assert (await far_desk.scene.everything(), await far_desk.bodies()) == before
     [orphan] = await far_desk.blobs()
     assert await far_desk.archive() == 2
+    await far_desk.site.advance(DAY_MS / 1000 - 1)
     assert await far_desk.archivist.sweep() == 0
     await far_desk.site.advance(DAY_MS / 1000 + 1)
     assert await far_desk.archivist.sweep() == 1

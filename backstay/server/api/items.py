@@ -15,7 +15,7 @@ from backstay.server import cursors, etags
 from backstay.server.api.pages import PAGE_DEFAULT, Cursor, ItemId, JobId, Limit, item_number, job_number, page
 from backstay.server.auth import Reader, Writer, allowed
 from backstay.server.service import Service, Serving, service_of
-from backstay.server.shapes import CHANGES, PROBLEMS, ItemPage, ItemShape, item_bytes, item_object
+from backstay.server.shapes import CHANGES, PROBLEMS, ItemPage, ItemShape, ReasonShape, item_bytes, item_object
 from backstay.store.item_story import Shown, look, timeline
 from backstay.store.keys import Role
 from backstay.store.listing import ItemFilter, ItemRow
@@ -28,12 +28,6 @@ Position = Annotated[int, Query(ge=0, lt=POSITIONS_MAX, description="counted fro
 class FullItem(ItemShape):
     payload: Any = None
     result: Any = None
-
-
-class ReasonShape(BaseModel):
-    code: str
-    text: str
-    until_at: int | None
 
 
 class WhyShape(BaseModel):

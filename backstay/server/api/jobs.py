@@ -1,4 +1,4 @@
-"""Jobs: list, show, pause, resume, cancel, retry, delete."""
+"""Jobs: list, show, why they wait, pause, resume, cancel, retry, delete."""
 
 from typing import Annotated
 
@@ -12,8 +12,9 @@ from backstay.server.api.pages import PAGE_DEFAULT, Cursor, JobId, Limit, job_nu
 from backstay.server.auth import Principal, Reader, Writer, allowed
 from backstay.server.removal import remove
 from backstay.server.service import Service, Serving, service_of
-from backstay.server.shapes import CHANGES, PROBLEMS, JobPage, JobShape, job_bytes, job_object
+from backstay.server.shapes import CHANGES, PROBLEMS, JobPage, JobShape, ReasonShape, job_bytes, job_object
 from backstay.server.stopping import cancel_job
+from backstay.store.job_story import look_at_job
 from backstay.store.keys import Role
 from backstay.store.listing import JobFilter
 from backstay.store.replays import REPLAY_ITEMS_MAX
@@ -25,6 +26,14 @@ class RetriedJob(BaseModel):
     retried: int
     more: bool = Field(description=f"there may be more: one call takes about {REPLAY_ITEMS_MAX:,}; call again")
     job: JobShape
+
+
+class JobWhyShape(BaseModel):
+    """What keeps all its waiting items, the strongest reason first."""
+
+    id: str
+    state: JobState
+    reasons: list[ReasonShape]
 
 
 @router.get("", response_model=JobPage)
@@ -51,6 +60,15 @@ async def show_job(request: Request, job_id: JobId) -> Response:
     """With an ETag; If-None-Match makes it cheap to ask again."""
     who = await allowed(request, Role.READ)
     return etags.answer(request, await _shown(service_of(request), who, job_number(job_id)))
+
+
+@router.get("/{job_id}/why", response_model=JobWhyShape)
+async def explain_job(who: Reader, service: Serving, job_id: JobId) -> Response:
+    """Why it does not move: each reason says what to do or until when to wait. None: nothing is in its way."""
+    lease_ms = int(service.backstay.limits.lease_seconds * 1000)
+    view, reasons = await look_at_job(service.store, job_number(job_id), who.owner, lease_ms)
+    said = {"id": str(view.id), "state": view.state, "reasons": [reason._asdict() for reason in reasons]}
+    return Response(to_json(said), media_type=etags.JSON)
 
 
 @router.post("/{job_id}/pause", response_model=JobShape, responses=CHANGES)

@@ -6,6 +6,7 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 
+from backstay.core.reasons import Reason
 from backstay.server.auth import Reader, Writer, allowed
 from backstay.server.idempotency import EffectId
 from backstay.server.openai.adoption import adopt
@@ -16,6 +17,7 @@ from backstay.server.problems import Problem
 from backstay.server.service import Service, Serving, service_of
 from backstay.server.stopping import stop_job
 from backstay.store.batches import NewBatch
+from backstay.store.job_story import look_at_job
 from backstay.store.keys import Role
 
 router = APIRouter(tags=["OpenAI batches"])
@@ -102,6 +104,18 @@ async def output(batch_id: str, service: Serving, who: Reader) -> Response:
 async def errors(batch_id: str, service: Serving, who: Reader) -> Response:
     """What has failed so far."""
     return await _part(service, batch_id, who.owner, ok=False)
+
+
+@router.get("/batches/{batch_id}/why")
+async def explain(batch_id: str, service: Serving, who: Reader) -> Response:
+    """Why nothing moves, which OpenAI's object has no field for; no reason: nothing is in its way."""
+    batch = await service.store.batches.get(batch_id, who.owner)
+    reasons: list[Reason] = []
+    if batch.job_id is not None and not batch.job_ended:
+        lease_ms = int(service.backstay.limits.lease_seconds * 1000)
+        _, reasons = await look_at_job(service.store, batch.job_id, who.owner, lease_ms)
+    said = {"id": batch.id, "status": batch.status, "reasons": [reason._asdict() for reason in reasons]}
+    return JSONResponse(said)
 
 
 async def _part(service: Service, batch_id: str, owner: str, ok: bool) -> Response:

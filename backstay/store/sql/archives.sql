@@ -90,10 +90,10 @@ UPDATE attempts SET message = batch.message, result = batch.result
 FROM {batch(item_id bigint, fence bigint, message text, result text)}
 WHERE attempts.item_id = batch.item_id AND attempts.fence = batch.fence;
 
--- name: drop_messages
+-- name: archive_messages
 DELETE FROM inbox WHERE id IN (SELECT id FROM {batch(id bigint)});
 
--- name: drop_events
+-- name: archive_events
 DELETE FROM events WHERE id IN (SELECT id FROM {batch(id bigint)});
 
 -- name: archive

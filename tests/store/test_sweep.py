@@ -174,8 +174,8 @@ async def test_polling_goes_on_after_an_expired_task(scene: Scene) -> None:
 
 
 def test_no_statement_deletes_work() -> None:
-    """What is stuck is taken up again or fails with a reason; only a person's word deletes a job that has ended. What is
-    told of a dead letter leaves the database in the transaction that knows the archive that has it."""
+    """What is stuck is taken up again or fails with a reason; only a person's word deletes a job that has ended.
+    What is told of a dead letter leaves the database in the transaction that knows the archive that has it."""
     work = re.compile(r"DELETE FROM (jobs|items|requests|attempts|events|batches|inbox)\b", re.IGNORECASE)
     deleting = {name for name, text in statements() if work.search(text)}
     elsewhere = {"archive_messages", "archive_events"}

@@ -111,7 +111,7 @@ class Crew:
                 return Taken([], [])
         taken = await self._claim_in_order(wants, room, now)
         turns.database_served(now, taken.more)
-        turns.hints.done(woken)
+        turns.hints.done([*woken, *(item.id for item in taken.items)])  # their hints have served
         self.wanting = turns.more(wants)
         return taken
 

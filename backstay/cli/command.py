@@ -83,6 +83,10 @@ class Duration(click.ParamType[float]):
 
     name = "duration"
 
+    def __init__(self, *, or_none: bool = False) -> None:
+        """`or_none` takes 0, too."""
+        self._or_none = or_none
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         text = str(value).strip()
         number = text.rstrip("abcdefghijklmnopqrstuvwxyz")
@@ -91,8 +95,9 @@ class Duration(click.ParamType[float]):
             seconds = float(number) * _UNITS[unit]
         except (ValueError, KeyError):
             self.fail(f"{text!r} is no duration; write 90, 90s, 20m, 2h or 1d", param, ctx)
-        if not 0 < seconds <= 366 * DAY_SECONDS:
-            self.fail(f"{text!r} is out of range: more than 0, at most 366 days", param, ctx)
+        if not 0 <= seconds <= 366 * DAY_SECONDS or (seconds == 0 and not self._or_none):
+            least = "at least 0" if self._or_none else "more than 0"
+            self.fail(f"{text!r} is out of range: {least}, at most 366 days", param, ctx)
         return seconds
 
 

@@ -108,7 +108,9 @@ def revoke(key_id: str, owner: str | None, db: str | None, as_json: bool) -> Non
 
 @click.command("rotate", cls=Command, examples=("backstay key rotate 3f2a91c0d4e5 --grace 1h",))
 @_key_id
-@click.option("--grace", type=Duration(), default="1d", show_default=True, help="How long the old key counts yet.")
+@click.option(
+    "--grace", type=Duration(or_none=True), default="1d", show_default=True, help="How long the old key counts yet."
+)
 @_owner
 @_lives
 @place_options

@@ -9,7 +9,6 @@ from tests.celery.rig import NEVER_SECONDS, shop_on
 from tests.celery.shop import DELAY_MS
 from tests.servers.rabbitmq import PrivateRabbitMQ
 
-pytestmark = pytest.mark.xdist_group("rabbitmq")
 ONLY_MESSAGES = {"SHOP_DATABASE_SECONDS": str(NEVER_SECONDS)}
 POOLS = {"prefork": ("--concurrency", "2"), "threads": ("--pool", "threads", "-c", "2"), "solo": ("--pool", "solo")}
 

@@ -14,7 +14,6 @@ import pytest
 from tests.house.sources import ROOT
 from tests.servers.rabbitmq import PrivateRabbitMQ
 
-pytestmark = pytest.mark.xdist_group("rabbitmq")
 PAGE = (ROOT / "docs" / "celery.md").read_text(encoding="utf-8")
 PRINTED_URL = "amqp://guest:guest@localhost:5672//"
 SECONDS_MAX = 60

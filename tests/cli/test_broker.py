@@ -13,8 +13,6 @@ from backstay.messaging.topology import Topology
 from tests.cli.shell import ROOT, Shell, eventually
 from tests.servers.rabbitmq import PrivateRabbitMQ
 
-pytestmark = pytest.mark.xdist_group("rabbitmq")
-
 AWAY = "amqp://someone:canary@127.0.0.1:1/"
 
 

@@ -34,6 +34,14 @@ def test_a_rotated_key_is_followed_by_one_of_the_same_name_and_role(sqlite_shell
     assert rows[old["id"]]["expires_at"] is not None
 
 
+def test_a_key_that_got_out_is_rotated_without_any_grace(sqlite_shell: Shell) -> None:
+    old = sqlite_shell("key", "create", "--json").json["id"]
+    new = sqlite_shell("key", "rotate", old, "--grace", "0", "--json").json["id"]
+    revoked = {row["id"]: row["revoked_at"] is not None for row in sqlite_shell("key", "list", "--json").json}
+    assert revoked == {old: True, new: False}
+    assert sqlite_shell("key", "create", "--expires", "0").code == 2
+
+
 def test_keys_of_another_owner_are_not_there(sqlite_shell: Shell) -> None:
     key_id = sqlite_shell("key", "create", "--owner", "bob", "--json").json["id"]
     assert sqlite_shell("key", "revoke", key_id).code == 5

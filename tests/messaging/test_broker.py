@@ -10,8 +10,6 @@ from backstay.messaging.topology import Queue, Topology
 from tests.messaging.rig import Bystander, Scene, ready, until, work
 from tests.servers.rabbitmq import PrivateRabbitMQ
 
-pytestmark = pytest.mark.xdist_group("rabbitmq")
-
 
 @pytest.fixture
 def scene(rabbitmq: PrivateRabbitMQ) -> Scene:

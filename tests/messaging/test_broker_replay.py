@@ -17,8 +17,6 @@ from tests.sites import Site
 from tests.store.scene import WRONG
 from tests.store.scene import Scene as Shop
 
-pytestmark = pytest.mark.xdist_group("rabbitmq")
-
 FEW, SOME, MANY, VERY_MANY = 300, 1_500, 20_000, 100_000
 GROWTH_KB_MAX = 8_000  # 20,000 messages in memory would be more than 30 MB
 ONE = 123  # the number of the message whose item failed

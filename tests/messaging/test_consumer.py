@@ -15,8 +15,6 @@ from backstay.messaging.topology import Topology
 from tests.messaging.rig import Bystander, Scene, raw, ready, until, work
 from tests.servers.rabbitmq import PrivateRabbitMQ
 
-pytestmark = pytest.mark.xdist_group("rabbitmq")
-
 ITEMS = [item_id(7, position) for position in range(100)]
 
 

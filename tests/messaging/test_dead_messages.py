@@ -17,8 +17,6 @@ from tests.sites import Site
 from tests.store.scene import WRONG
 from tests.store.scene import Scene as Shop
 
-pytestmark = pytest.mark.xdist_group("rabbitmq")
-
 
 class Morgue:
     """A shop with jobs of all kinds, and a dead queue that has messages about them."""

@@ -16,8 +16,6 @@ from tests.messaging.dead_rig import dead_work, fill, ids, keep_all, poison, rep
 from tests.messaging.rig import Bystander
 from tests.servers.rabbitmq import PrivateRabbitMQ
 
-pytestmark = pytest.mark.xdist_group("rabbitmq")
-
 MANY = 3 * PREFETCH_MESSAGES + 7
 
 

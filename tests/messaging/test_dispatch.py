@@ -16,8 +16,6 @@ from backstay.run.dispatch import broker_here, dispatching, topology_of
 from tests.messaging.rig import QUICK, Bystander, until
 from tests.servers.rabbitmq import PrivateRabbitMQ
 
-pytestmark = pytest.mark.xdist_group("rabbitmq")
-
 NEVER_SECONDS = 10_000.0
 
 

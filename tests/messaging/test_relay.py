@@ -25,8 +25,6 @@ from tests.servers.rabbitmq import PrivateRabbitMQ
 from tests.sites import Site
 from tests.store.scene import Scene as Shop
 
-pytestmark = pytest.mark.xdist_group("rabbitmq")
-
 ROOT = Path(__file__).resolve().parents[2]
 MANY = 4 * BATCH_MESSAGES + 3
 

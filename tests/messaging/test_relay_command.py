@@ -18,8 +18,6 @@ from tests.servers.rabbitmq import PrivateRabbitMQ
 from tests.sites import Site
 from tests.store.scene import Scene as Shop
 
-pytestmark = pytest.mark.xdist_group("rabbitmq")
-
 KEY = "a key that is at least 32 characters long"
 NO_BROKER = {"BACKSTAY_BROKER_URL": ""}
 

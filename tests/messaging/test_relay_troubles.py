@@ -12,8 +12,6 @@ from tests.servers.rabbitmq import PrivateRabbitMQ
 from tests.sites import Site
 from tests.store.scene import Scene as Shop
 
-pytestmark = pytest.mark.xdist_group("rabbitmq")
-
 WAITING = """'{"handler": "echo", "priority": 0, "first": 1, "count": 1, "wait_ms": 1000000000000000}'"""
 
 

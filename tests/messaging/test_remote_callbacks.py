@@ -24,8 +24,6 @@ from tests.servers.fault_proxy import FaultProxy
 from tests.servers.rabbitmq import PrivateRabbitMQ
 from tests.stories.stage import until
 
-pytestmark = pytest.mark.xdist_group("rabbitmq")
-
 
 @pytest.fixture
 async def remote(sqlite_file_url: str, tmp_path: Path, rabbitmq: PrivateRabbitMQ) -> AsyncIterator[MessageRemote]:

@@ -20,8 +20,6 @@ from tests.servers.node import build
 from tests.servers.rabbitmq import PrivateRabbitMQ
 from tests.stories.stage import until
 
-pytestmark = pytest.mark.xdist_group("rabbitmq")
-
 EXCHANGE, KEY, QUEUE = "grading", "essays", "grading.essays"
 LANGUAGES = ("python", "node")
 

@@ -17,8 +17,6 @@ from tests.servers.rabbitmq import PrivateRabbitMQ
 from tests.stories.runs import COMMAND
 from tests.stories.stage import until
 
-pytestmark = pytest.mark.xdist_group("rabbitmq")
-
 SECRET = "s" * 32
 
 

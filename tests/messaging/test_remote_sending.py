@@ -12,8 +12,6 @@ from tests.messaging.remote_rig import KEY, MessageRemote, message_work
 from tests.servers.fault_proxy import FaultProxy
 from tests.servers.rabbitmq import PrivateRabbitMQ
 
-pytestmark = pytest.mark.xdist_group("rabbitmq")
-
 
 @pytest.fixture
 async def remote(sqlite_file_url: str, tmp_path: Path, rabbitmq: PrivateRabbitMQ) -> AsyncIterator[MessageRemote]:

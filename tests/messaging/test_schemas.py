@@ -119,7 +119,6 @@ def test_a_hint_as_it_is_published_fits_its_schema(payload: dict[str, Any]) -> N
     schema("work").validate(json.loads(made.body))
 
 
-@pytest.mark.xdist_group("rabbitmq")
 async def test_a_request_and_its_callbacks_fit_their_schemas(
     sqlite_file_url: str, tmp_path: Path, rabbitmq: PrivateRabbitMQ
 ) -> None:

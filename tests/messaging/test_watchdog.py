@@ -13,8 +13,6 @@ from tests.messaging.rig import Bystander, Scene, ready, until, work
 from tests.servers.fault_proxy import FaultProxy
 from tests.servers.rabbitmq import PrivateRabbitMQ
 
-pytestmark = pytest.mark.xdist_group("rabbitmq")
-
 
 @pytest.fixture
 def bystander(rabbitmq: PrivateRabbitMQ) -> Bystander:

@@ -16,8 +16,6 @@ from tests.stories.test_kills import Seen, check_all_there
 from tests.stories.test_outages import ended
 from tests.stories.weather import CONCURRENCY, WORKERS, Weather, servers, weather
 
-pytestmark = pytest.mark.xdist_group("rabbitmq")
-
 KINDS = ("askable", "unaskable")
 
 

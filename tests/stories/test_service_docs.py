@@ -30,7 +30,6 @@ from tests.stories.test_service_page import serving
 __all__ = ["environment"]
 PRINTED_BROKER = "amqp://guest:guest@127.0.0.1/"
 PAGES = ("api", "converter", "openai", "remote", "webhooks")
-WITH_BROKER = pytest.mark.xdist_group("rabbitmq")
 SHELLS = ("bash", "console", "sh")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SERVE = "backstay serve --app app:backstay --db sqlite:///page.db"
@@ -202,9 +201,7 @@ def key_of(folder: Path, environment: dict[str, str]) -> str:
     return made.stdout.strip()
 
 
-@pytest.mark.parametrize(
-    "page", [pytest.param(page, marks=[WITH_BROKER] if page == "remote" else []) for page in PAGES]
-)
+@pytest.mark.parametrize("page", PAGES)
 def test_what_a_page_about_the_service_prints_runs(
     page: str, tmp_path: Path, environment: dict[str, str], request: pytest.FixtureRequest
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from backstay.server.api.callbacks import CALLBACK_BYTES_MAX
+from backstay.core.callbacks import CALLBACK_BYTES_MAX
 from backstay.store.inbox import MESSAGES_MAX
 from backstay.store.keys import Role
 from tests.server.remote_rig import Remote, remote_work

@@ -19,7 +19,7 @@ from tests.server.openai.desk import CHAT, Desk, opened, requests
 
 async def test_what_is_not_done_in_its_window_expires_and_what_is_done_is_kept(desk: Desk) -> None:
     desk.practice.change(latency=0.1, concurrency=1)
-    done = await desk.done(requests(100), completion_window="1s")
+    done = await desk.done(requests(100), completion_window="3s")
     assert done.status == "expired"
     assert done.expired_at is not None
     assert done.completed_at is None

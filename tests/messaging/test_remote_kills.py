@@ -126,6 +126,7 @@ async def reopened(url: str) -> AbstractConnection | None:
         return None
 
 
+@pytest.mark.slow  # a second broker; the storm kills one as well
 async def test_with_the_broker_killed_and_restarted_every_item_ends_once(sqlite_file_url: str, tmp_path: Path) -> None:
     """What it has confirmed is on its disk, and what was taken from it may come again, under the same id."""
     with PrivateRabbitMQ() as node:

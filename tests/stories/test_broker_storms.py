@@ -22,13 +22,14 @@ KINDS = ("askable", "unaskable")
 class Storm(NamedTuple):
     items: int  # of each kind
     rounds: int
+    swallows: bool  # whether links swallow what is sent as well, instead of being cut
     calm_seconds: tuple[float, float]
     seconds_max: float  # that a call takes
     seed: int
 
 
-SHORT = Storm(items=400, rounds=1, calm_seconds=(0.2, 0.8), seconds_max=0.4, seed=21)
-LONG = Storm(items=10_000, rounds=6, calm_seconds=(0.5, 2.0), seconds_max=0.4, seed=22)
+SHORT = Storm(items=400, rounds=1, swallows=False, calm_seconds=(0.1, 0.5), seconds_max=2.5, seed=21)
+LONG = Storm(items=10_000, rounds=4, swallows=True, calm_seconds=(0.2, 1.0), seconds_max=0.6, seed=22)
 
 
 async def watch(jobs: Mapping[str, Job], seen: Seen) -> None:
@@ -45,7 +46,7 @@ async def watch(jobs: Mapping[str, Job], seen: Seen) -> None:
 
 async def rage(sky: Weather, storm: Storm) -> None:
     for _ in range(storm.rounds):
-        kinds = list(sky.kinds())
+        kinds = [kind for kind in sky.kinds() if storm.swallows or not kind.startswith("swallow")]
         sky.rng.shuffle(kinds)
         for kind in kinds:
             await asyncio.sleep(sky.rng.uniform(*storm.calm_seconds))

@@ -111,6 +111,7 @@ def test_a_worker_puts_more_requests_into_a_batch_than_it_would_call_at_once(tmp
         run.check_complete(300)
 
 
+@pytest.mark.slow  # it waits out time-outs
 def test_a_reached_budget_is_told_everywhere_and_a_higher_one_of_submit_counts(tmp_path: Path, url: str) -> None:
     with practice("--seed", "6") as provider:
         run = queued(tmp_path, provider, url, count=40)

@@ -78,6 +78,7 @@ def test_at_most_once_lists_what_nobody_knows_instead_of_paying_again(
         assert len(unknown) == len(run.failures()) == summary_of(run)["unknown"] <= run.kills * CONCURRENCY
 
 
+@pytest.mark.slow  # a minute and a half, most of it waiting for tasks
 @size
 def test_background_tasks_are_polled_to_their_end_by_whoever_comes_after(
     tmp_path: Path, file_url: str, count: int, kills: int
@@ -143,6 +144,7 @@ def test_a_budget_that_is_given_later_holds_for_what_was_stored_without_a_worst_
         run.check_complete(200)
 
 
+@pytest.mark.slow  # it waits out time-outs
 def test_what_nobody_knows_and_a_person_retries_is_counted_as_repeated(tmp_path: Path, file_url: str) -> None:
     with practice("--seed", "14", "--cut", "1") as provider:
         run = rehearse(tmp_path, provider, file_url, "--delivery", "at_most_once")

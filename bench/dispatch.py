@@ -20,7 +20,7 @@ from bench.probes import NotMeasured
 
 __all__ = ["finish", "prepare", "publish", "submit"]
 
-SHARE_MIN = 0.5  # of the items, claimed because a message named them; the database has a turn every second
+SHARE_MIN = 0.8  # of the items, claimed because a message named them; the database has a turn every second
 ITEMS = 50  # in each message, as in those of a bulk submit
 
 FILL = """

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final
 
 from backstay.clock import wait_for_event
-from backstay.core.events import MessageSetAside
+from backstay.core.events import MessageSetAside, Trouble
 from backstay.core.hand import Hand
 from backstay.core.ids import show_item
 from backstay.messaging.broker import Broker
@@ -165,8 +165,9 @@ class Consumer:
         wanted = sorted({item for work in items.values() if isinstance(work, Work) for item in work.items})
         try:
             known = frozenset(await self._known(wanted)) if self._known is not None else frozenset(wanted)
-        except Exception:
-            self._over.extend(missing)  # the database is away, and nobody can tell: it knows its items without us
+        except Exception as error:  # nobody can tell, and the database knows its items without us
+            self._means.emit(Trouble("look-up of hinted items", f"{type(error).__name__}: {error}"))
+            self._over.extend(missing)
             return
         for delivery, work in items.items():
             unknown = [item for item in work.items if item not in known] if isinstance(work, Work) else []

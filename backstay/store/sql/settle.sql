@@ -65,21 +65,18 @@ RETURNING jobs.id, jobs.state;
 
 -- name: settle_few.postgres
 -- why: a few items of one fate in one round trip: settle_items, their attempts and count_items in one statement.
--- The jobs are taken in the order of their ids, as everywhere.
+-- The jobs are taken in the order of their ids, as everywhere. What goes back into the queue is not settled here: it has a
+-- hint to tell.
 WITH few AS MATERIALIZED (
     SELECT * FROM {batch(id bigint, fence bigint, delay_ms bigint, provider_task_id text, item_id bigint, attempt_fence bigint, number bigint, outcome text, started_at bigint, ended_at bigint, code text, message text, provider_status bigint, result text, input_tokens bigint, output_tokens bigint, cost_micros bigint)}
 ), settled AS (
     UPDATE items SET
         state = :state,
-        handler = CASE WHEN :state = 'queued' THEN coalesce(
-            (SELECT handler_then FROM jobs WHERE jobs.id = items.job_id AND jobs.move_at <= {now}), items.handler)
-            ELSE items.handler END,
         attempt_count = :attempt_count, round = :round, rescues = :rescues, repeats = :repeats,
         due_at = {now} + few.delay_ms, leased_by = NULL,
         lease_expires_at = CASE WHEN :state = 'submitting' THEN {now} END,
         provider_task_id = few.provider_task_id, account = :account, error_code = :error_code,
         progress = CASE WHEN :state = 'succeeded' THEN 100
-                        WHEN :state = 'queued' THEN 0
                         ELSE coalesce(CAST(:progress AS bigint), items.progress) END,
         finished_at = CASE WHEN :state IN ('succeeded', 'failed', 'skipped', 'cancelled') THEN {now} END,
         timed_out_at = CASE WHEN :timed_out = 1 THEN {now} END

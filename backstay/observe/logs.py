@@ -71,16 +71,8 @@ class Logs:
                 say.warning("leases lost", worker=event.worker, items=len(event.items), some=items)
             case ItemsRescued():
                 say.info("items rescued", worker=event.worker, handler=event.handler, items=event.items)
-            case ItemsExpired():
-                say.warning("items past their deadline", items=event.items, status="failed", error_code="GW_TIMEOUT")
-            case ItemsStopped():
-                stopped = say.warning if event.state is ItemState.FAILED else say.info
-                stopped("items ended with their job", job=event.job_id, items=event.items, status=event.state.value)
-            case JobEnded():
-                ended = say.warning if event.state is JobState.FAILED else say.info
-                ended("job ended", job=event.job_id, status=event.state.value)
-            case JobsTimedOut():
-                say.warning("jobs exceeded their maximum runtime", jobs=list(event.jobs))
+            case ItemsExpired() | ItemsStopped() | JobEnded() | JobsTimedOut():
+                self._ended(event)
             case BreakerChanged():
                 self._breaker(event)
             case Trouble():
@@ -100,6 +92,20 @@ class Logs:
                 self._worker(event)
             case _:
                 assert_never(event)
+
+    def _ended(self, event: ItemsExpired | ItemsStopped | JobEnded | JobsTimedOut) -> None:
+        say = self._log
+        match event:
+            case ItemsExpired():
+                say.warning("items past their deadline", items=event.items, status="failed", error_code="GW_TIMEOUT")
+            case ItemsStopped():
+                stopped = say.warning if event.state is ItemState.FAILED else say.info
+                stopped("items ended with their job", job=event.job_id, items=event.items, status=event.state.value)
+            case JobEnded():
+                ended = say.warning if event.state is JobState.FAILED else say.info
+                ended("job ended", job=event.job_id, status=event.state.value)
+            case JobsTimedOut():
+                say.warning("jobs exceeded their maximum runtime", jobs=list(event.jobs))
 
     def _worker(self, event: WorkerStarted | WorkerStopping | WorkerStopped) -> None:
         say = self._log

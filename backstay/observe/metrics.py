@@ -126,9 +126,7 @@ class Metrics:
                 self.jobs_ended.labels(event.state.value).inc()
             case BreakerChanged():
                 self._changed(event)
-            case Trouble():
-                self.troubles.inc()
-            case BrokerLost() | BrokerWiped():
+            case Trouble() | BrokerLost() | BrokerWiped():
                 self.troubles.inc()
             case MessageSetAside():
                 self.set_aside.inc()
@@ -141,9 +139,9 @@ class Metrics:
             case TickEnded():
                 self.ticks.inc()
                 self.chain_depth.labels(str(event.depth)).inc()
-            case WorkerStarted() | WorkerStopping() | WorkerStopped() | ItemLogged() | JobsTimedOut():
-                return
-            case BrokerConnected():
+            case (
+                WorkerStarted() | WorkerStopping() | WorkerStopped() | ItemLogged() | JobsTimedOut() | BrokerConnected()
+            ):
                 return
             case _:
                 assert_never(event)

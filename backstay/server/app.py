@@ -103,12 +103,19 @@ async def _opened(made: Backstay, options: Options, stack: AsyncExitStack) -> Se
         outgoing=outgoing,
         relay=Relay(client.store.webhooks, outgoing, signer, clock, made.bus),
     )
+    await _started(service, stack)
+    return service
+
+
+async def _started(service: Service, stack: AsyncExitStack) -> None:
+    """What goes on beside the answers, in the order in which one needs the other."""
+    made, client, options = service.backstay, service.main, service.options
     await stack.enter_async_context(relaying(service.relay))
     if options.works:
         slots = await stack.enter_async_context(serving(made, client, options.concurrency))
-    await stack.enter_async_context(equipped(made, client, artifacts, options.concurrency))
+    await stack.enter_async_context(equipped(made, client, service.artifacts, options.concurrency))
     broker = await stack.enter_async_context(broker_here(made, client))
-    await stack.enter_async_context(remote_work(made, client, signer, outgoing, broker))
+    await stack.enter_async_context(remote_work(made, client, service.signer, service.outgoing, broker))
     await stack.enter_async_context(moving(service))  # before the worker, which tells at its start what it can do
     if options.works:
         hints = await stack.enter_async_context(dispatching(made, client, broker, options.concurrency))
@@ -118,7 +125,6 @@ async def _opened(made: Backstay, options: Options, stack: AsyncExitStack) -> Se
         await stack.enter_async_context(relaying_work(made, client, broker))
     stack.push_async_callback(service.tasks.stop)
     service.tasks.spawn(remove_rest(service))
-    return service
 
 
 def _own_key(place: str) -> str:

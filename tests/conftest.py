@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from backstay import wiring
+from backstay.clock import new_id
 from backstay.store.store import Store
 from tests.servers.postgres import RunningPostgres
 from tests.servers.rabbitmq import PrivateRabbitMQ
+from tests.servers.s3 import BUCKET, PrivateS3
 from tests.servers.shared_postgres import SharedPostgres, ask
 from tests.sites import Leaping, Site, Ticker, sqlite_url
 
@@ -69,6 +71,22 @@ def rabbitmq() -> Iterator[PrivateRabbitMQ]:
     """The session's one node; a test names what it declares by `rabbitmq.prefix()`. Who kills it starts it again."""
     with PrivateRabbitMQ() as node:
         yield node
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[PrivateS3]:
+    with PrivateS3().running() as running:
+        yield running
+
+
+@pytest.fixture(params=["folder", "s3"])
+def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Where artifacts lie: in a folder and in S3."""
+    if request.param == "folder":
+        return str(tmp_path / "data")
+    for name, value in request.getfixturevalue("s3").environment.items():
+        monkeypatch.setenv(name, value)
+    return f"s3://{BUCKET}/{new_id()}"
 
 
 @pytest.fixture

@@ -1,31 +1,14 @@
 """Dead letters on both kinds of databases, with archives in a folder and in S3."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from backstay.artifacts import Artifacts, artifacts_at
-from backstay.clock import new_id
 from tests.letters.desk import Desk
-from tests.servers.s3 import BUCKET, PrivateS3
 from tests.sites import Site
 from tests.store.scene import Scene
-
-
-@pytest.fixture(scope="session")
-def s3() -> Iterator[PrivateS3]:
-    with PrivateS3().running() as running:
-        yield running
-
-
-@pytest.fixture(params=["folder", "s3"])
-def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    if request.param == "folder":
-        return str(tmp_path / "data")
-    for name, value in request.getfixturevalue("s3").environment.items():
-        monkeypatch.setenv(name, value)
-    return f"s3://{BUCKET}/{new_id()}"
 
 
 @pytest.fixture

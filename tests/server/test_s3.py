@@ -1,7 +1,5 @@
 """The same service with its files in S3."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from backstay.clock import new_id
@@ -11,12 +9,6 @@ from tests.server.test_logs import talked
 from tests.servers.s3 import BUCKET, PrivateS3
 
 KEY = "0123456789" * 4
-
-
-@pytest.fixture(scope="session")
-def s3() -> Iterator[PrivateS3]:
-    with PrivateS3().running() as running:
-        yield running
 
 
 @pytest.fixture

@@ -36,6 +36,11 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         config.stash[SHARED].close()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Stories first: they last longest, and what is begun last keeps everyone waiting."""
+    items.sort(key=lambda item: not item.nodeid.startswith("tests/stories/"))
+
+
 def migrate(url: str) -> None:
     """Migrates from a thread of its own, because a fixture may run inside a test's event loop."""
     with ThreadPoolExecutor(1) as pool:

@@ -73,7 +73,9 @@ async def main(url: str) -> None:
         channel = await connection.channel(publisher_confirms=True)
         await channel.set_qos(prefetch_count=4)
         exchange = await channel.declare_exchange(EXCHANGE, "direct", durable=True)
-        queue = await channel.declare_queue(QUEUE, durable=True, arguments={"x-max-priority": 10})
+        queue = await channel.declare_queue(
+            QUEUE, durable=True, arguments={"x-queue-type": "classic", "x-max-priority": 10}
+        )
         await queue.bind(exchange, "essays")
         print("waiting for requests", flush=True)
         async with queue.iterator() as messages, asyncio.TaskGroup() as tasks:

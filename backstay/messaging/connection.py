@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs, unquote, urlsplit, urlunsplit
 
-from backstay.core.errors import BrokerUnreachable, UsageError
+from backstay.core.errors import BrokerUnreachable, NotAllowed, UsageError
 from backstay.core.failures import one_line
 
 if TYPE_CHECKING:
@@ -67,6 +67,11 @@ async def open_connection(url: str, name: str) -> "AbstractConnection":
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
             return await aio_pika.connect(_with_heartbeat(url), client_properties={"connection_name": name})
+    except aio_pika.exceptions.InvalidFrameError as error:
+        # All that the driver makes of it: the broker closed the connection when it was asked for the vhost.
+        vhost = unquote(urlsplit(url).path[1:]) or "/"
+        said = f"refuses the vhost {vhost!r}: it does not exist, or the account may not use it"
+        raise BrokerUnreachable(f"the broker at {show_url(url)} {said}") from error
     except (OSError, TimeoutError, aio_pika.exceptions.AMQPError, ValueError, RuntimeError) as error:
         raise BrokerUnreachable(f"the broker at {show_url(url)} cannot be reached: {reason_of(error)}") from error
 
@@ -88,9 +93,16 @@ async def close_connection(connection: "AbstractConnection") -> None:
 
 @asynccontextmanager
 async def connected(url: str, name: str = "backstay") -> "AsyncIterator[AbstractConnection]":
-    """For one errand."""
+    """For one errand; what the broker has against it is said as our own errors are."""
     connection = await open_connection(url, name)
+    from aiormq.exceptions import AMQPError, ChannelAccessRefused
+
     try:
         yield connection
+    except ChannelAccessRefused as error:
+        said = f"the broker's account lacks a right: {reason_of(error)}"
+        raise NotAllowed(said, hint="see Rights in docs/rabbitmq.md") from error
+    except (AMQPError, ConnectionError) as error:
+        raise BrokerUnreachable(f"the broker at {show_url(url)} went away: {reason_of(error)}") from error
     finally:
         await close_connection(connection)

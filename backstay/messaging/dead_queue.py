@@ -72,6 +72,8 @@ class DeadQueue:
             async with self._alone():
                 if await self._depth(self._dead) is not None:
                     await self._replay(judge)
+        except aiormq.ChannelAccessRefused:
+            raise  # it is there, and the next try would end the same
         except (aiormq.AMQPError, aiormq.ChannelInvalidStateError, ConnectionError, TimeoutError) as error:
             hint = "nothing is lost: the same command again goes on"
             raise BrokerUnreachable(f"the broker went away in mid-replay: {reason_of(error)}", hint=hint) from error

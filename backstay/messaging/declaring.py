@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from backstay.core.errors import NotAllowed
 from backstay.messaging.connection import reason_of
 from backstay.messaging.topology import Exchange, Queue
 
@@ -72,7 +73,7 @@ async def declare(
 ) -> list[Difference]:
     """Declares what is missing. What is there with other arguments stays as it is, and is told of: a broker changes
     none, and to delete a queue is a person's business."""
-    from aiormq.exceptions import ChannelPreconditionFailed
+    from aiormq.exceptions import ChannelNotFoundEntity, ChannelPreconditionFailed
 
     differences: list[Difference] = []
     channel = await open_channel(connection)
@@ -88,6 +89,12 @@ async def declare(
         except ChannelPreconditionFailed as error:
             differences.append(Difference(queue.name, reason_of(error)))
             channel = await open_channel(connection)
-        await channel.queue_bind(queue.name, queue.exchange, queue.routing_key)
+        try:
+            await channel.queue_bind(queue.name, queue.exchange, queue.routing_key)
+        except ChannelNotFoundEntity:
+            if not differences or differences[-1].name != queue.name:
+                raise
+            # It was refused, and not because there is another one: there may be no more queues in this vhost.
+            raise NotAllowed(f"the broker refuses the queue {queue.name}: {differences[-1].reason}") from None
     await channel.close()
     return differences

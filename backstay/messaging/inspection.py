@@ -1,8 +1,8 @@
 """Looks at what there is of a topology on a broker, and says what is wrong with it. Declares nothing."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from backstay.messaging.declaring import Depth, declare, depth_of, has_exchange
 from backstay.messaging.topology import Exchange, Queue, Topology
@@ -18,6 +18,7 @@ class Found:
     kind: str
     name: str
     there: bool
+    arguments: Mapping[str, Any] = field(default_factory=dict)  # as they would be declared now
     messages: int | None = None
     consumers: int | None = None
     problem: str = ""
@@ -36,16 +37,16 @@ async def _exchange(connection: "AbstractConnection", exchange: Exchange) -> Fou
     if there:  # declared as it is, it stays as it is; what is declared otherwise is told of
         differences = await declare(connection, [exchange], ())
         problem = differences[0].reason if differences else ""
-    return Found("exchange", exchange.name, there, problem=problem)
+    return Found("exchange", exchange.name, there, {"type": exchange.type}, problem=problem)
 
 
 async def _queue(connection: "AbstractConnection", topology: Topology, queue: Queue) -> Found:
     depth = await depth_of(connection, queue.name)
     if depth is None:
-        return Found("queue", queue.name, False, problem="missing")
+        return Found("queue", queue.name, False, queue.arguments, problem="missing")
     differences = await declare(connection, (), [queue])
     problem = differences[0].reason if differences else _problem(topology, queue, depth)
-    return Found("queue", queue.name, True, depth.messages, depth.consumers, problem)
+    return Found("queue", queue.name, True, queue.arguments, depth.messages, depth.consumers, problem)
 
 
 def _problem(topology: Topology, queue: Queue, depth: Depth) -> str:

@@ -114,8 +114,9 @@ class Topology:
         )
 
     def _of_kind(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The type is always named: a vhost may have another default, and quorum queues refuse ten priorities."""
         if self.kind == "classic":
-            return arguments
+            return {**arguments, "x-queue-type": "classic"}
         return {**arguments, "x-queue-type": "quorum", "x-delivery-limit": DELIVERY_LIMIT}
 
     # ways

@@ -78,7 +78,7 @@ async function main(url) {
   const channel = await connection.createConfirmChannel();
   await channel.prefetch(4);
   await channel.assertExchange(EXCHANGE, "direct", { durable: true });
-  await channel.assertQueue(QUEUE, { durable: true, maxPriority: 10 });
+  await channel.assertQueue(QUEUE, { durable: true, maxPriority: 10, arguments: { "x-queue-type": "classic" } });
   await channel.bindQueue(QUEUE, EXCHANGE, "essays");
   const broken = (error) => {
     console.error(error);

@@ -45,6 +45,7 @@ def test_of_a_stack_trace_only_the_error_itself_is_shown():
         ("error:/var/log/x", "error:<path>"),
         ("root=/etc", "root=<path>"),
         ("in (/opt/app/main.py:32)", "in (<path>:32)"),
+        ("queue 'q' in vhost '/' is gone", "queue 'q' in vhost '/' is gone"),
         ("~/.ssh/id_rsa unreadable", "<path> unreadable"),
         (r"open C:\Users\Bob\a.txt failed", "open <path> failed"),
         (r"open 'C:\\Users\\Bob B\\a.txt' failed", "open '<path>' failed"),

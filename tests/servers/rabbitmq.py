@@ -95,6 +95,17 @@ class PrivateRabbitMQ:
         """A name that no other test on this node has: its exchanges and queues begin with it."""
         return f"t{next(self._prefixes)}"
 
+    def vhost(self, name: str) -> str:
+        return f"{self.url}{name}"
+
+    def control(self, *arguments: str) -> None:
+        """What only the operator's own program can do."""
+        command = [str(self._script.with_name("rabbitmqctl")), "--quiet", *arguments]
+        environment = {**self._environment, **self._places()}
+        ran = subprocess.run(command, env=environment, cwd=self.folder, capture_output=True, text=True, check=False)
+        if ran.returncode != 0:
+            raise RuntimeError(f"rabbitmqctl failed:\n{ran.stdout}{ran.stderr}")
+
     def stop(self) -> None:
         """Gone with its folder; safe to call twice."""
         if self._keeper is not None:

@@ -13,6 +13,7 @@ from backstay.app import Backstay
 from backstay.celery.hints import CeleryHints
 from backstay.client import Client
 from backstay.clock import Clock, new_event_loop, wait_for_event
+from backstay.core.errors import BackstayError
 from backstay.core.events import Event, ItemsSettled, LeasesLost, Trouble
 from backstay.engine.worker import Worker
 from backstay.observe.logs import Logs
@@ -83,7 +84,7 @@ class Host:
                 await self._serve()
             except Exception as error:
                 self._trouble = error
-                self._app.bus.emit(Trouble("celery", f"{type(error).__name__}: {error}"))
+                self._app.bus.emit(Trouble("celery", _said(error)))
                 await wait_for_event(self._stopping, AGAIN_SECONDS)
 
     async def _serve(self) -> None:
@@ -138,3 +139,8 @@ class Host:
         if isinstance(event, ItemsSettled | LeasesLost):
             self._settled.set()
             self._settled = asyncio.Event()
+
+
+def _said(error: Exception) -> str:
+    hint = error.hint if isinstance(error, BackstayError) else ""
+    return f"{type(error).__name__}: {error}" + (f"; {hint}" if hint else "")

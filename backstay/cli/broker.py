@@ -9,6 +9,8 @@ from backstay.cli.command import Command, LazyGroup, broker_option, json_option,
 from backstay.core.errors import BrokerUnreachable, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from backstay.app import Backstay
     from backstay.client import Client
     from backstay.messaging.inspection import Found
@@ -49,7 +51,7 @@ class Seen(NamedTuple):
 @json_option
 @click.pass_context
 def show(ctx: click.Context, broker: str | None, db: str | None, as_json: bool) -> None:
-    """Shows exchanges and queues with their messages and consumers, and what is wrong with them.
+    """Shows exchanges and queues as they are declared, their messages and consumers, and what is wrong with them.
 
     It declares nothing. With the broker away it shows what the database knows, says so, and ends with exit code 8.
     """
@@ -73,8 +75,8 @@ def show(ctx: click.Context, broker: str | None, db: str | None, as_json: bool) 
 def declare(ctx: click.Context, handlers: tuple[str, ...], broker: str | None, db: str | None, as_json: bool) -> None:
     """Declares what is missing: all that does not depend on handlers, and queues for those with unfinished work.
 
-    Workers do so themselves; this is for where they may not. What is there with other arguments stays as it is and is
-    told of, with exit code 1: delete it, or set BACKSTAY_BROKER_QUEUES or BACKSTAY_BROKER_PREFIX.
+    Workers do so themselves; this does it beforehand. What is there with other arguments stays as it is and is told
+    of, with exit code 1: delete it, or set BACKSTAY_BROKER_QUEUES or BACKSTAY_BROKER_PREFIX.
     """
     from backstay.messaging.connection import connected, show_url
     from backstay.messaging.declaring import declare as declare_on
@@ -144,6 +146,7 @@ async def _look(app: "Backstay", client: "Client") -> Seen:
 
 def _as_object(app: "Backstay", seen: Seen) -> dict[str, Any]:
     from backstay.messaging.connection import show_url
+    from backstay.messaging.consumer import PREFETCH_MAX
 
     return {
         "broker": show_url(app.settings.broker_url or ""),
@@ -151,6 +154,7 @@ def _as_object(app: "Backstay", seen: Seen) -> dict[str, Any]:
         "queues": app.settings.broker_queues,
         "reachable": seen.away is None,
         "on": seen.is_open,
+        "prefetch_max": PREFETCH_MAX,
         "pending": seen.lag.rows,
         "oldest_ms": seen.lag.age_ms,
         "found": seen.found,
@@ -160,6 +164,7 @@ def _as_object(app: "Backstay", seen: Seen) -> dict[str, Any]:
 
 def _print(app: "Backstay", seen: Seen) -> None:
     from backstay.messaging.connection import show_url
+    from backstay.messaging.consumer import PREFETCH_MAX
 
     pending = output.count(seen.lag.rows, "hint") + (
         f", the oldest {seen.lag.age_ms / 1000:.0f} s" if seen.lag.rows else ""
@@ -169,11 +174,27 @@ def _print(app: "Backstay", seen: Seen) -> None:
             ("broker", show_url(app.settings.broker_url or "")),
             ("queues", f"{app.settings.broker_prefix}.…, {app.settings.broker_queues}"),
             ("on", "yes" if seen.is_open else "no: no process with a --broker has used this database"),
+            ("prefetch", f"a worker's concurrency, at most {PREFETCH_MAX} messages for each handler"),
             ("not published", pending),
         ]
     )
     if seen.found:
         output.data("")
-        columns = ("KIND", "NAME", "MESSAGES", "CONSUMERS", "PROBLEM")
-        rows = ((one.kind, one.name, one.messages, one.consumers, one.problem) for one in seen.found)
+        columns = ("KIND", "NAME", "DECLARED AS", "MESSAGES", "CONSUMERS", "PROBLEM")
+        rows = (
+            (one.kind, one.name, _declared_as(one.arguments), one.messages, one.consumers, one.problem)
+            for one in seen.found
+        )
         output.table(columns, rows)
+
+
+def _declared_as(arguments: "Mapping[str, Any]") -> str:
+    """What makes a difference to a message; --json has all arguments."""
+    said = [str(arguments["type"])] if "type" in arguments else []
+    if "x-max-priority" in arguments:
+        said.append(f"{arguments['x-max-priority']} priorities")
+    if "x-message-ttl" in arguments:
+        said.append(f"{arguments['x-message-ttl'] // 1000} s, then to {arguments['x-dead-letter-exchange']}")
+    elif "x-dead-letter-exchange" in arguments:
+        said.append(f"dead letters to {arguments['x-dead-letter-exchange']}")
+    return ", ".join(said)

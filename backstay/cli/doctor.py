@@ -11,9 +11,11 @@ from backstay.core.errors import BackstayError
 
 if TYPE_CHECKING:
     from backstay.app import Backstay
+    from backstay.store.outbox import Lag
     from backstay.store.views import Backlog, WorkerView
 
 SKEW_MS_MAX = 5_000
+HINT_LATE_MS = 60_000
 
 
 class Finding(NamedTuple):
@@ -30,7 +32,7 @@ class Finding(NamedTuple):
 @json_option
 @click.pass_context
 def doctor(ctx: click.Context, db: str | None, as_json: bool) -> None:
-    """Checks the settings, the database and how durable it is, the clocks and the workers.
+    """Checks the settings, the database and how durable it is, the clocks, the workers, and whether hints leave.
 
     The exit code is 1 when something is wrong; every such line says what to do.
     """
@@ -121,6 +123,8 @@ async def _inside(app: "Backstay") -> AsyncIterator[Finding]:
         for finding in crewed(await client.store.views.backlog(), [w for w in workers if w.alive(lease_ms)], requests):
             yield finding
         yield stuck(await client.store.views.stuck(), [w for w in workers if w.alive(lease_ms)], requests)
+        if await client.store.outbox.is_open():
+            yield leaving(await client.store.outbox.lag("work"))
         for job_id in await client.store.views.short_jobs():
             says = "reached; to go on: the same `backstay run` or `submit` with a higher --budget"
             yield Finding(f"budget of job {job_id}", True, says)
@@ -134,6 +138,15 @@ def stuck(items: Mapping[str, int], alive: "list[WorkerView]", requests: Contain
     says = f"{wrong:,}" + (f"; {output.count(waiting, 'request')} cut off before wait for their run" if waiting else "")
     advice = "they are taken up by the sweep of a worker that runs their handler; start one"
     return Finding("stuck items", wrong == 0, says, advice)
+
+
+def leaving(lag: "Lag") -> Finding:
+    """Whether hints get to the broker, RabbitMQ or Celery's; work goes on without them, more slowly."""
+    says = f"{output.count(lag.rows, 'hint')} not published" + (
+        f", the oldest for {lag.age_ms // 1000} s" if lag.rows else ""
+    )
+    advice = "see the logs of the workers, or run `backstay broker off` if there is no broker any more"
+    return Finding("hints", lag.age_ms <= HINT_LATE_MS, says, advice)
 
 
 def skew(database_ms: int, here_ms: int) -> Finding:

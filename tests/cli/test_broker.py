@@ -8,8 +8,10 @@ import sys
 import pytest
 
 from backstay.cli import worker
+from backstay.cli.doctor import leaving
 from backstay.engine import supervisor
 from backstay.messaging.topology import Topology
+from backstay.store.outbox import Lag
 from tests.cli.shell import ROOT, Shell, eventually
 from tests.servers.rabbitmq import PrivateRabbitMQ
 
@@ -42,7 +44,10 @@ def test_what_was_declared_is_shown_with_its_messages_and_consumers(sqlite_shell
     assert (queue["messages"], queue["consumers"]) == (0, 0)
     assert seen["problems"] == []
     assert ran.code == 0
-    assert topology.wait(300_000) in ran.out
+    assert f"10 priorities, dead letters to {topology.dead}" in ran.out
+    assert f"300 s, then to {topology.work}" in ran.out
+    assert queue["arguments"]["x-max-priority"] == 10
+    assert seen["prefetch_max"] == 100
     assert "guest" not in ran.out + ran.err
 
 
@@ -83,11 +88,20 @@ def test_off_closes_the_sink_and_drops_what_has_not_left(shell: Shell):
         assert "canary" not in running.said
     shell.submit("echo", *range(120))
     assert shell("broker", "show", "--broker", AWAY, "--json").json["pending"] == 3
+    assert "hints: 3 hints not published, the oldest for" in shell("doctor").out
     ran = shell("broker", "off")
     assert (ran.code, ran.err.strip()) == (0, "off: 3 hints dropped")
     shell.submit("echo", 1)
     seen = shell("broker", "show", "--broker", AWAY, "--json").json
     assert (seen["on"], seen["pending"]) == (False, 0)
+    assert "hints" not in shell("doctor").out
+
+
+def test_doctor_finds_hints_that_do_not_leave():
+    assert leaving(Lag(0, 0)).ok
+    assert leaving(Lag(3, 59_000)).ok
+    late = leaving(Lag(3, 61_000))
+    assert (late.ok, late.says) == (False, "3 hints not published, the oldest for 61 s")
 
 
 @pytest.mark.parametrize("url", ["http://broker", "amqp://me:se#cret@host/", "amqp://me:se/cret@host/", "canary"])

@@ -123,4 +123,4 @@ def restore(archive_id: int, data: str | None, db: str | None, as_json: bool) ->
         output.data(f"archive {archive_id} was restored before, on {show_moment(found.restored_at)}")
         return
     output.data(f"{output.count(items, 'item')} {'is' if items == 1 else 'are'} back")
-    output.note(f"to have them done again: {again('deadletters replay')}")
+    output.note(f"to have them done again: {again('deadletters replay')}, and --job, --code or items")

@@ -1,5 +1,6 @@
 """`backstay deadletters …`: the items that failed for good, over all jobs: looked at, and done again."""
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -229,7 +230,10 @@ def replay(
         await store.notify()
         return done
 
-    _print_replayed(access.with_client(access.open_app(db), act), dry_run, as_json)
+    done = access.with_client(access.open_app(db), act)
+    _print_replayed(done, dry_run, as_json)
+    if (left := len(set(named)) - done.items) > 0 and not done.more:
+        output.note(f"{output.count(left, 'named item')} left out: not failed (any more), in an archive, or not chosen")
 
 
 def _person() -> str:
@@ -267,7 +271,7 @@ def replays(limit: int, db: str | None, as_json: bool) -> None:
     rows = access.with_client(access.open_app(db), read)
     if as_json:
         for row in rows:
-            output.data(output.as_json(row._asdict()))
+            output.data(output.as_json(row._asdict() | {"filter": json.loads(row.filter)}))
         return
     cells = [(row.id, show_moment(row.at), row.by, row.items, row.rate, row.filter) for row in rows]
     if cells:

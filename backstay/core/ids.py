@@ -30,7 +30,7 @@ def show_item(item: int) -> str:
 def read_item(text: str) -> int:
     job, dash, position = text.partition("-")
     if not (dash and job.isascii() and job.isdigit() and position.isascii() and position.isdigit()):
-        raise UsageError(f"{text!r} is not an item id", hint="an item id is JOB-POSITION, for example 12-345")
+        raise UsageError(f"{text[:40]!r} is not an item id", hint="an item id is JOB-POSITION, for example 12-345")
     # Python itself refuses to read thousands of digits.
     if len(text) > 40 or int(position) >= POSITIONS_MAX or int(job) >= 1 << (63 - POSITION_BITS):
         raise UsageError(f"{text[:40]!r} is not an item id", hint="its numbers are too large")

@@ -80,11 +80,12 @@ class Broker:
 
     async def publish_many(self, outgoing: Sequence[Outgoing]) -> list[bool]:
         """For each message whether the broker has confirmed that it is in a queue. Never raises for the broker's sake,
-        and returns within a bounded time. A hint for a handler without a queue makes the queue."""
+        and returns within a bounded time. A queue of ours that is missing, or was deleted by hand, is declared."""
         answers = await self._publisher.send(outgoing)
         lost = [at for at, sent in enumerate(answers) if sent is Sent.UNROUTABLE]
-        keys = {outgoing[at].routing_key for at in lost if outgoing[at].exchange == self.topology.work}
-        if keys and await self._declared([self.topology.work_queue(key) for key in sorted(keys)]):
+        places = {(outgoing[at].exchange, outgoing[at].routing_key) for at in lost}
+        queues = {queue.name: queue for place in places for queue in self.topology.behind(*place)}
+        if queues and await self._declared([queues[name] for name in sorted(queues)]):
             for at, sent in zip(lost, await self._publisher.send([outgoing[at] for at in lost]), strict=True):
                 answers[at] = sent
         return [sent is Sent.CONFIRMED for sent in answers]
@@ -151,7 +152,8 @@ class Broker:
         await self._prepare(connection)
         self._in, self._asking = connection, await open_channel(connection)
         for subscription in self._subscriptions:
-            await subscription.open(await open_channel(connection))
+            if subscription.queue.name in self._consumed:  # one that came just now has no queue yet
+                await subscription.open(await open_channel(connection))
 
     async def _check_consumers(self) -> None:
         connection, asking = self._in, self._asking

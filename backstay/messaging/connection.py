@@ -62,6 +62,9 @@ async def open_connection(url: str, name: str) -> "AbstractConnection":
     check_url(url)
     import aio_pika
 
+    from backstay.messaging.properties import read_leniently
+
+    read_leniently()
     for driver in ("aio_pika", "aiormq"):
         logging.getLogger(driver).addHandler(logging.NullHandler())  # what matters is told as an event
     try:

@@ -21,7 +21,7 @@ from backstay.core.errors import BrokerUnreachable, NotAllowed
 from backstay.messaging.connection import reason_of
 from backstay.messaging.declaring import Depth, declare, depth_of
 from backstay.messaging.delivery import incoming
-from backstay.messaging.messages import REASON_HEADER, Incoming, Outgoing
+from backstay.messaging.messages import REASON_HEADER, Incoming, Outgoing, writable
 from backstay.messaging.publishing import properties_of
 from backstay.messaging.topology import Topology
 
@@ -221,7 +221,7 @@ async def _publish(
 
 def kept_properties(properties: Basic.Properties) -> Basic.Properties:
     """A message's properties for its copy. What the broker would act on is kept under another name."""
-    headers = dict(properties.headers or {})
+    headers = writable(properties.headers or {})
     headers.pop(DELIVERY_COUNT_HEADER, None)
     for name in MEANT_FOR_THE_BROKER:
         if name in headers:

@@ -20,6 +20,9 @@ BODY_BYTES_MAX: Final = 1 << 20  # of a message that is read here
 ITEMS_MAX: Final = 1_000  # that one message may name
 REASON_CHARACTERS_MAX: Final = 200
 WAIT_MS_MAX: Final = 366 * 86_400_000
+ID_CHARACTERS_MAX: Final = 255
+HEADER_DEPTH_MAX: Final = 20
+FLOAT_MAX: Final = 3.4e38  # the driver writes fractions in four bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +103,16 @@ def read_work(message: Incoming) -> Work | Poison:
         return Poison(f"names more than {ITEMS_MAX} items")
     if not isinstance(rest_ms, int) or isinstance(rest_ms, bool) or not 0 <= rest_ms <= WAIT_MS_MAX:
         return Poison("rest_ms is no number of milliseconds")
+    message_id = said.get("id", message.message_id)
+    if not isinstance(message_id, str) or not message_id.isascii() or len(message_id) > ID_CHARACTERS_MAX:
+        return Poison("its id is no plain text")
     try:
         items = tuple(read_item(name) for name in named if _is_text(name))
     except UsageError as error:
         return Poison(str(error))
     if len(items) < len(named):
         return Poison("an item is not named as JOB-POSITION")
-    return Work(str(said.get("id") or message.message_id), handler, items, message.priority, rest_ms)
+    return Work(message_id or message.message_id, handler, items, message.priority, rest_ms)
 
 
 def read_object(message: Incoming, kind: str) -> dict[str, Any] | Poison:
@@ -129,7 +135,7 @@ def read_object(message: Incoming, kind: str) -> dict[str, Any] | Poison:
 
 def set_aside(topology: Topology, message: Incoming, reason: str) -> Outgoing:
     """The same message for the dead queue, with the reason in its headers."""
-    headers = {**_harmless(message.headers), REASON_HEADER: reason[:REASON_CHARACTERS_MAX]}
+    headers = {**writable(_harmless(message.headers)), REASON_HEADER: reason[:REASON_CHARACTERS_MAX]}
     return Outgoing(
         topology.dead,
         message.routing_key,
@@ -139,6 +145,27 @@ def set_aside(topology: Topology, message: Incoming, reason: str) -> Outgoing:
         message.priority,
         headers=headers,
     )
+
+
+def writable(headers: Mapping[str, Any]) -> dict[str, Any]:
+    """Headers as the driver has read them, such that it can write them again: there are some that it cannot."""
+    return {name: _writable(value, HEADER_DEPTH_MAX) for name, value in headers.items()}
+
+
+def _writable(value: Any, depth: int) -> Any:
+    match value:
+        case bytes():  # a text that is not UTF-8
+            return bytearray(value)
+        case float() if abs(value) > FLOAT_MAX:
+            return repr(value)
+        case dict() | list() if not depth:
+            return "too deep to be kept"
+        case dict():
+            return {name: _writable(inner, depth - 1) for name, inner in value.items()}
+        case list():
+            return [_writable(inner, depth - 1) for inner in value]
+        case _:
+            return value
 
 
 def _harmless(headers: Mapping[str, Any]) -> dict[str, Any]:

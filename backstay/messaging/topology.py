@@ -91,6 +91,12 @@ class Topology:
     def queues(self, handlers: Iterable[str] = ()) -> tuple[Queue, ...]:
         return (*self.fixed_queues, *(self.work_queue(handler) for handler in handlers))
 
+    def behind(self, exchange: str, key: str) -> tuple[Queue, ...]:
+        """The queues that a message to one of the exchanges goes to."""
+        if exchange == self.work:
+            return (self.work_queue(key),)
+        return tuple(queue for queue in self.fixed_queues if queue.exchange == exchange)
+
     def work_queue(self, handler: str) -> Queue:
         key = routing_key(handler)
         arguments: dict[str, Any] = {"x-dead-letter-exchange": self.dead, "x-expires": UNUSED_MS}

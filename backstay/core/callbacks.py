@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 from backstay.core.errors import ErrorCode, UsageError
 from backstay.core.failures import Failure, FailureKind, one_line, public_code
 from backstay.core.ids import read_item, show_item
+from backstay.core.nesting import NESTING_MAX, too_deep
 from backstay.core.outcomes import Failed, Succeeded
 
 VERSION: Final = 1  # of messages to and from remote workers
@@ -80,6 +81,8 @@ def read_object(raw: bytes) -> dict[str, Any]:
         said = json.loads(raw, parse_constant=_refuse)
     except (ValueError, RecursionError):
         raise _not_json() from None
+    if too_deep(said):
+        raise UsageError(f"the body is nested more than {NESTING_MAX} levels deep")
     if not isinstance(said, dict):
         raise UsageError("the body must be a JSON object")
     return said

@@ -11,10 +11,10 @@ from json.encoder import encode_basestring, encode_basestring_ascii
 from typing import IO, Any, NamedTuple, NoReturn
 
 from backstay.core.errors import UsageError
+from backstay.core.nesting import NESTING_MAX, too_deep
 from backstay.llm.scratch import scratch_file
 
 LINE_BYTES_MAX = 60 * 1024 * 1024  # an item may have 64 Mi characters, some of them for what goes around its body
-NESTING_MAX = 128  # Python's own bound depends on how deep the caller stands; this one is the same for everyone
 CHUNK_BYTES = 1 << 20
 BOM = b"\xef\xbb\xbf"
 
@@ -142,13 +142,8 @@ def _check_depth(text: str, value: Any) -> None:
     # Whatever is nested so deep has as many brackets, twice.
     if len(text) <= 2 * NESTING_MAX or text.count("[") + text.count("{") <= NESTING_MAX:
         return
-    level = [value] if isinstance(value, dict | list) else []
-    for _ in range(NESTING_MAX):
-        if not level:
-            return
-        inner = (node.values() if isinstance(node, dict) else node for node in level)
-        level = [child for children in inner for child in children if isinstance(child, dict | list)]
-    raise Refused(_TOO_DEEP)
+    if too_deep(value):
+        raise Refused(_TOO_DEEP)
 
 
 def _refused(error: Exception) -> Refused:

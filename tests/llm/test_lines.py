@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backstay.core.errors import UsageError
+from backstay.core.nesting import NESTING_MAX
 from backstay.llm import lines
 from backstay.llm.envelope import Request, seal, unseal
-from backstay.llm.lines import NESTING_MAX, Refused, members, numbered, opened, text_of, value_of
+from backstay.llm.lines import Refused, members, numbered, opened, text_of, value_of
 
 TEXTS = st.text(st.characters(codec="utf-8"))
 VALUES = st.recursive(

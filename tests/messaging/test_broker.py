@@ -2,6 +2,7 @@
 
 import pytest
 
+from backstay.core.errors import BrokerUnreachable
 from backstay.core.events import BrokerConnected, BrokerLost, BrokerWiped, Trouble
 from backstay.messaging.connection import connected
 from backstay.messaging.declaring import declare
@@ -111,3 +112,9 @@ async def test_a_wrong_password_is_a_broker_that_is_away(rabbitmq: PrivateRabbit
         lost = await until(lambda: scene.of(BrokerLost))
     assert "ACCESS_REFUSED" in lost[0].reason or "refused" in lost[0].reason.lower()
     assert "canary" not in repr(scene.events)
+
+
+async def test_a_vhost_that_is_not_there_is_told_of_in_plain_words(rabbitmq: PrivateRabbitMQ):
+    with pytest.raises(BrokerUnreachable, match="there is no such vhost, or the account may not use it"):
+        async with connected(f"{rabbitmq.url}nowhere"):
+            pass

@@ -58,6 +58,10 @@ POISON: dict[str, tuple[Callable[[Asked], bytes], str]] = {
     "too deep": (lambda asked: b"[" * 100_000, "not JSON"),
     "no object": (lambda asked: b"[]", "must be a JSON object"),
     "not a number": (lambda asked: changed()(asked).replace(b'"result": 1', b'"result": NaN'), "not JSON"),
+    "too deep for whoever reads it next": (
+        lambda asked: changed()(asked).replace(b'"result": 1', b'"result": %s' % (b"[" * 500 + b"]" * 500)),
+        "more than 128 levels deep",
+    ),
     "no version": (lambda asked: b'{"status": "succeeded", "result": 1}', "v must be 1"),
     "another version": (changed(v=2), "v must be 1"),
     "true is no version": (changed(v=True), "v must be 1"),

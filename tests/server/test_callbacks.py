@@ -56,6 +56,7 @@ async def test_an_item_that_is_gone_is_nowhere(remote):
         *(b'{"status":"failed","error":{"message":[]}}', b'{"status":"failed","error":{"retryable":"yes"}}'),
         *(
             b'{"status":"succeeded","result":' + b"[" * 100_000,
+            b'{"status":"succeeded","result":' + b"[" * 900 + b"]" * 900 + b"}",
             b'{"status":"succeeded","result":' + b"9" * 5_000 + b"}",
         ),
     ],

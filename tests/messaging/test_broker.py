@@ -1,5 +1,7 @@
 """Publishing with a real RabbitMQ: confirms, what nobody wants, waits, and what was declared."""
 
+from dataclasses import replace
+
 import pytest
 
 from backstay.core.errors import BrokerUnreachable
@@ -8,13 +10,14 @@ from backstay.messaging.connection import connected
 from backstay.messaging.declaring import declare
 from backstay.messaging.messages import read_work
 from backstay.messaging.topology import Queue, Topology
-from tests.messaging.rig import Bystander, Scene, ready, until, work
+from tests.messaging.rig import PATIENCE_SECONDS, QUICK, Bystander, Scene, ready, until, work
 from tests.servers.rabbitmq import PrivateRabbitMQ
 
 
 @pytest.fixture
 def scene(rabbitmq: PrivateRabbitMQ) -> Scene:
-    return Scene(rabbitmq.url, Topology(rabbitmq.prefix()))
+    # A loaded machine may take longer than the short time that the watchdog's own tests give a publish.
+    return Scene(rabbitmq.url, Topology(rabbitmq.prefix()), replace(QUICK, publish_seconds=PATIENCE_SECONDS))
 
 
 @pytest.fixture

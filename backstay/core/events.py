@@ -40,6 +40,7 @@ class ItemsSubmitted:
 class ItemsClaimed:
     worker: str
     items: int
+    named: bool = False  # by messages; otherwise by the database's order
 
 
 @dataclass(frozen=True, slots=True)

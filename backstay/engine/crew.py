@@ -89,31 +89,31 @@ class Crew:
             return 0
         await self.disown()
         now = parts.clock.monotonic()
-        if self.turns is None:
-            taken = await self._claim_in_order(wants, room, now)
-        else:
-            taken = await self._claim_in_turn(self.turns, wants, room, now)
+        taken, named = await self._claim_in_turn(wants, room, now)
         if taken.items:
             parts.remember(taken.jobs)
             self.executor.start(taken.items, now, self.gate.probing)
-            parts.emit(ItemsClaimed(parts.worker, len(taken.items)))
+            parts.emit(ItemsClaimed(parts.worker, len(taken.items), named))
         return len(taken.items)
 
-    async def _claim_in_turn(self, turns: Turns, wants: Sequence[Want], room: int, now: float) -> Taken:
-        """Claims what is in hand, or by the database's order when that has its turn."""
+    async def _claim_in_turn(self, wants: Sequence[Want], room: int, now: float) -> tuple[Taken, bool]:
+        """Claims what is in hand, or by the database's order when that has its turn; says whether it was in hand."""
+        turns = self.turns
+        if turns is None:
+            return await self._claim_in_order(wants, room, now), False
         woken = turns.woken(wants)
         if turns.hints.alive and now < min(turns.database_at, self.again_at) and not woken:
             named = turns.named(wants, room)
             if named:
-                return await self._claim_named(turns, wants, named)
+                return await self._claim_named(turns, wants, named), True
             if not turns.database_more:
                 self.wanting = turns.more(wants)
-                return Taken([], [])
+                return Taken([], []), False
         taken = await self._claim_in_order(wants, room, now)
         turns.database_served(now, taken.more)
         turns.hints.done([*woken, *(item.id for item in taken.items)])  # their hints have served
         self.wanting = turns.more(wants)
-        return taken
+        return taken, False
 
     async def _claim_named(self, turns: Turns, wants: Sequence[Want], named: Named) -> Taken:
         parts = self.parts

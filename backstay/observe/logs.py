@@ -61,7 +61,7 @@ class Logs:
             case ItemsSettled():
                 self._settled(event)
             case ItemsClaimed():
-                say.debug("items claimed", worker=event.worker, items=event.items)
+                say.debug("items claimed", worker=event.worker, items=event.items, named=event.named)
             case ItemsSubmitted():
                 say.info("items submitted", job=event.job_id, handler=event.handler, items=event.items)
             case ItemLogged():

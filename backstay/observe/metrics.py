@@ -70,6 +70,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         self.submitted = self._counter("items_submitted", "Items submitted by this process.")
         self.claimed = self._counter("items_claimed", "Items claimed.")
+        self.named = self._counter("items_named", "Items claimed because a message named them.")
         self.settled = self._counter("items_settled", "Items that ended, by state.", "state")
         self.failed = self._counter("items_failed", "Items that failed for good, by error code.", "code")
         self.retries = self._counter("retries", "Tries that failed and are made again.")
@@ -112,6 +113,7 @@ class Metrics:
                 self._settled(event)
             case ItemsClaimed():
                 self.claimed.inc(event.items)
+                self.named.inc(event.items if event.named else 0)
             case ItemsSubmitted():
                 self.submitted.inc(event.items)
             case LeasesLost():

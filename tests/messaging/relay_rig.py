@@ -11,7 +11,6 @@ from backstay.messaging.messages import Incoming
 from backstay.messaging.topology import Topology
 from backstay.observe.bus import Bus
 from backstay.run.outbox_relay import OutboxRelay
-from backstay.store.outbox import WORK
 from backstay.store.store import Store
 from tests.messaging.rig import QUICK, Bystander, Scene, until
 from tests.sites import Site
@@ -80,7 +79,3 @@ class Office:
 
     def troubles(self) -> Sequence[Trouble]:
         return [event for event in self.events if isinstance(event, Trouble)]
-
-    async def end_leases(self) -> None:
-        """As time does."""
-        await self.site.rows(f"UPDATE outbox SET due_at = created_at WHERE status = 'pending' AND sink = '{WORK}'")

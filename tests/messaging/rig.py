@@ -11,10 +11,10 @@ from backstay.clock import Clock, Tasks, new_random
 from backstay.core.events import Event
 from backstay.messaging.broker import Broker, Wiped
 from backstay.messaging.connection import connected
-from backstay.messaging.declaring import Depth, depth_of, open_channel
+from backstay.messaging.declaring import Depth, declare, depth_of, open_channel
 from backstay.messaging.link import Means, Watch
 from backstay.messaging.messages import Incoming, Outgoing, Work, send_work
-from backstay.messaging.topology import Topology
+from backstay.messaging.topology import Queue, Topology
 
 QUICK = Watch(every_seconds=0.1, answer_seconds=1.0, open_seconds=10.0, publish_seconds=1.5, backoff_seconds_max=0.5)
 PATIENCE_SECONDS = 30.0
@@ -86,9 +86,38 @@ class Bystander:
                     return taken
                 taken.append(incoming(got))
 
+    async def tap(self, topology: Topology, handler: str) -> str:
+        """A queue that gets a copy of whatever goes to a handler from now on; returns its name."""
+        queue = topology.work_queue(handler)
+        tap = replace(queue, name=f"{queue.name}.tap", arguments={})
+        async with connected(self._url) as connection:
+            # The handler's own too: a relay makes it when nobody takes a message, and now somebody does.
+            await declare(connection, (), [queue, tap])
+        return tap.name
+
+    @asynccontextmanager
+    async def hogging(self, topology: Topology, queue: Queue) -> AsyncIterator[None]:
+        """Declares a queue, takes the first message that comes, and never acknowledges it."""
+
+        async def keep(_: object) -> None:
+            return
+
+        async with connected(self._url) as connection:
+            await declare(connection, topology.exchanges, [queue])
+            channel = await open_channel(connection)
+            await channel.basic_qos(prefetch_count=1)
+            await channel.basic_consume(queue.name, keep)
+            yield
+
     async def delete(self, queue: str) -> None:
         async with connected(self._url) as connection:
             await (await open_channel(connection)).queue_delete(queue)
+
+    async def replace(self, queue: Queue) -> None:
+        """Deletes a queue and makes it again, as a person in a hurry does."""
+        async with connected(self._url) as connection:
+            await (await open_channel(connection)).queue_delete(queue.name)
+            await declare(connection, (), [queue])
 
     async def delete_exchange(self, exchange: str) -> None:
         async with connected(self._url) as connection:

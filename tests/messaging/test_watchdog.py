@@ -1,7 +1,8 @@
 """What the watchdog notices of a real RabbitMQ, and that messages come again afterwards."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -9,9 +10,11 @@ from backstay.core.events import BrokerConnected, BrokerLost, BrokerWiped, Troub
 from backstay.messaging.broker import Broker
 from backstay.messaging.consumer import Consumer
 from backstay.messaging.topology import Topology
-from tests.messaging.rig import Bystander, Scene, ready, until, work
+from tests.messaging.rig import QUICK, Bystander, Scene, ready, until, work
 from tests.servers.fault_proxy import FaultProxy
 from tests.servers.rabbitmq import PrivateRabbitMQ
+
+NEVER_SECONDS = 600.0
 
 
 @pytest.fixture
@@ -77,6 +80,34 @@ async def test_a_queue_that_was_deleted_is_made_again_and_consumed(scene: Scene,
         await until(lambda: wiped.times == 1)  # what was in the queue is gone
 
 
+async def test_a_queue_that_somebody_deleted_and_made_again_gets_its_consumer_back(scene: Scene, bystander: Bystander):
+    queue = scene.topology.work_queue("ocr")
+    async with consuming(scene) as (broker, consumer):
+        await comes_through(scene, broker, consumer, 1)
+        await bystander.replace(queue)
+        lost = await until(lambda: scene.of(BrokerLost))
+        assert lost[0].reason.endswith(f"{queue.name} is gone")
+        await ready(broker)
+        await comes_through(scene, broker, consumer, 2)
+
+
+async def test_a_consumer_that_is_registered_and_gets_nothing_while_messages_wait_is_started_again(
+    scene: Scene, bystander: Bystander
+):
+    queue = scene.topology.work_queue("ocr")
+    for_one = replace(queue, arguments={**queue.arguments, "x-single-active-consumer": True})
+    async with AsyncExitStack() as first:
+        await first.enter_async_context(bystander.hogging(scene.topology, for_one))
+        async with consuming(scene) as (broker, consumer):
+            assert all(await broker.publish_many([work(scene.topology, n, [n]) for n in range(5)]))
+            assert await bystander.depth(queue.name) == (4, 2)  # it is registered, and behind the other one
+            lost = await until(lambda: scene.of(BrokerLost))
+            assert (lost[0].role, lost[0].reason) == ("consume", f"messages wait in {queue.name} and none comes")
+            assert consumer.take("ocr", 10) == []
+            await first.aclose()
+            await until(lambda: sorted(consumer.take("ocr", 10)) == list(range(5)))
+
+
 async def test_an_exchange_that_was_deleted_is_a_broker_that_was_wiped(scene: Scene, bystander: Bystander):
     wiped = Republished(failures=2)
     async with consuming(scene, wiped) as (broker, consumer):
@@ -120,12 +151,18 @@ async def test_a_connection_that_only_hears_is_replaced(scene: Scene, proxy: Fau
         await comes_through(scene, broker, consumer, 1)
 
 
-async def test_a_publish_that_hangs_ends_unconfirmed(scene: Scene, proxy: FaultProxy):
+async def test_a_publish_that_hangs_ends_unconfirmed_and_by_itself_is_reason_to_start_again(
+    rabbitmq: PrivateRabbitMQ, proxy: FaultProxy
+):
+    scene = Scene(proxy.url(rabbitmq.url), Topology(rabbitmq.prefix()), replace(QUICK, every_seconds=NEVER_SECONDS))
     async with consuming(scene) as (broker, consumer):
         proxy.hold()
         answers = await broker.publish_many([work(scene.topology, n, [n]) for n in range(100)])
         assert answers == [False] * 100
-        await until(lambda: scene.of(BrokerLost))
+        lost = await until(lambda: scene.of(BrokerLost))
+        assert [(event.role, event.reason) for event in lost] == [
+            ("publish", "100 messages were not confirmed in 1.5 s")
+        ]
         await proxy.pass_on()
         await ready(broker)
         await comes_through(scene, broker, consumer, 200)

@@ -69,6 +69,7 @@ EVERY_KIND: list[Event] = [
     WorkerStopped("w1", 2),
     ItemsSubmitted(4, "ocr", 10),
     ItemsClaimed("w1", 10),
+    ItemsClaimed("w1", 3, named=True),
     settled(SUCCEEDED),
     LeasesLost("w1", (item_id(4, 1), item_id(4, 2))),
     ItemsRescued("w1", "ocr", 3),

@@ -44,11 +44,12 @@ def test_every_event_is_counted_once() -> None:
         metrics(event)
     found = {
         name: value(metrics, f"{name}_total")
-        for name in ("items_submitted", "items_claimed", "rescued", "leases_lost", "ticks", "troubles")
+        for name in ("items_submitted", "items_claimed", "items_named", "rescued", "leases_lost", "ticks", "troubles")
     }
     assert found == {
         "items_submitted": 10,
-        "items_claimed": 10,
+        "items_claimed": 13,
+        "items_named": 3,
         "rescued": 3,
         "leases_lost": 2,
         "ticks": 1,

@@ -53,6 +53,10 @@ async def until(fact: Callable[[], Awaitable[Any]], what: str, seconds: float = 
     return found
 
 
+def worker_command(concurrency: int) -> tuple[str, ...]:
+    return ("worker", "--app", APP, "--concurrency", str(concurrency))
+
+
 class Stage:
     """`async with Stage(url, tmp_path) as stage:` ends every process that it started, whatever happens."""
 
@@ -113,8 +117,11 @@ class Stage:
         return process
 
     def worker(self, concurrency: int = 20, **environment: str) -> subprocess.Popen[str]:
-        options = ("--app", APP, "--concurrency", str(concurrency))
-        return self._start("worker", "backstay", "worker", *options, **environment)
+        return self._start("worker", "backstay", *worker_command(concurrency), **environment)
+
+    def standing_still(self, point: str, *command: str, **environment: str) -> subprocess.Popen[str]:
+        """A command that stands still for good at a point of its work; its log says when it is there."""
+        return self._start("still", "tests.stories.standing_still", point, *command, **environment)
 
     def relay(self, **environment: str) -> subprocess.Popen[str]:
         return self._start("relay", "backstay", "relay", **environment)

@@ -1,0 +1,55 @@
+"""A command of Backstay that says where it is and stands still there for good: `POINT COMMAND…`.
+
+claimed: a claim of named items is committed; nothing of it was sent, and no message acknowledged. All stands still.
+unacknowledged: it goes on to do what it has claimed, and never acknowledges a message.
+published: the broker has confirmed messages of the outbox, and none is ever marked.
+"""
+
+import asyncio
+import sys
+import threading
+from collections.abc import Iterable, Sequence
+
+from backstay.cli.main import main
+from backstay.engine import hints
+from backstay.messaging.consumer import Consumer
+from backstay.messaging.delivery import Delivery
+from backstay.store.outbox import Outbox
+
+NEVER_SECONDS = 600.0
+
+
+def say(point: str) -> None:
+    print(f"stands still: {point}", file=sys.stderr, flush=True)
+
+
+def done(_: Consumer, ids: Iterable[int]) -> None:
+    if list(ids):
+        say("claimed")
+        threading.Event().wait()
+
+
+async def ack(_: Delivery) -> None:
+    say("unacknowledged")
+    await asyncio.Event().wait()
+
+
+async def published(_: Outbox, ids: Sequence[int]) -> None:
+    if ids:  # else nothing was confirmed, and it tries again
+        say("published")
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    # The database's order has a turn only before the broker is there: whatever is claimed after that was named.
+    hints.DATABASE_SECONDS = NEVER_SECONDS  # type: ignore[misc]
+    point = sys.argv.pop(1)
+    if point == "claimed":
+        Consumer.done = done  # type: ignore[method-assign]
+    elif point == "unacknowledged":
+        Delivery.ack = ack  # type: ignore[method-assign]
+    elif point == "published":
+        Outbox.published = published  # type: ignore[method-assign]
+    else:
+        raise SystemExit(f"no such point: {point}")
+    main()

@@ -47,8 +47,8 @@ simulate: install ## Run the engine on a virtual clock under faults: make simula
 bench: install ## Measure throughput
 	@bash bench/run
 
-storm: install ## Run the slow stories: real processes, kill -9
-	@$(BIN)/python -m pytest tests/stories -m slow
+storm: install ## Run the slow stories, and the slow tests of messaging: real processes, kill -9
+	@$(BIN)/python -m pytest tests/stories tests/messaging -m slow
 
 clean: ## Remove .venv, caches and build output
 	@rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

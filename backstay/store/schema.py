@@ -20,6 +20,7 @@ KNOWN = (
     "0004",
 )  # every revision this code knows, oldest first; a test holds it against Alembic's own list
 HEAD = KNOWN[-1]
+ANSWER_SECONDS = 10.0
 SQLITE_SCHEMA = "head.sqlite.sql"
 
 # Any constant will do; it keeps two migrating processes apart.
@@ -61,15 +62,17 @@ async def postgres_version(url: str) -> str | None:
     import asyncpg  # optional, like everything that needs PostgreSQL
 
     try:
-        connection = await asyncpg.connect(postgres_url(url).dsn, timeout=10)
+        connection = await asyncpg.connect(
+            postgres_url(url).dsn, timeout=ANSWER_SECONDS, command_timeout=ANSWER_SECONDS
+        )
+        try:
+            version = await connection.fetchval("SELECT version_num FROM alembic_version")
+        except asyncpg.UndefinedTableError:
+            version = None
+        finally:
+            await connection.close(timeout=ANSWER_SECONDS)
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError, ValueError) as error:
         raise DatabaseUnreachable(f"cannot reach PostgreSQL: {error}") from error
-    try:
-        version = await connection.fetchval("SELECT version_num FROM alembic_version")
-    except asyncpg.UndefinedTableError:
-        version = None
-    finally:
-        await connection.close()
     return str(version) if version is not None else None
 
 

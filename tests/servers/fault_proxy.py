@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import suppress
 from enum import Enum, auto
 from types import TracebackType
@@ -38,6 +38,11 @@ class FaultProxy:
         self.delay_seconds = 0.0  # before each piece is passed on; with `delay`
         self.port = 0
         self.connections = 0  # that were ever opened through it
+
+    @property
+    def open(self) -> int:
+        """How many connections go through it now."""
+        return len(self._links)
 
     @classmethod
     def of(cls, url: str) -> Self:
@@ -87,6 +92,11 @@ class FaultProxy:
         """What the client sends vanishes, and what the server sends still arrives."""
         self._fault = Fault.DEAF
 
+    def forget(self) -> None:
+        """Open connections go silent for good, and nobody is told; new ones are fine. Routers do so."""
+        for link in self._links:
+            link.forgotten = True
+
     def delay(self, seconds: float) -> None:
         """Every piece is late by so much, in both directions."""
         self.delay_seconds = seconds
@@ -128,26 +138,30 @@ class FaultProxy:
             link.reset()
         try:
             await asyncio.gather(
-                self._carry(reader, behind[1], lambda: self._fault in (Fault.BLACK_HOLE, Fault.DEAF)),
-                self._carry(behind[0], writer, lambda: self._fault is Fault.BLACK_HOLE),
+                self._carry(reader, behind[1], link, (Fault.BLACK_HOLE, Fault.DEAF)),
+                self._carry(behind[0], writer, link, (Fault.BLACK_HOLE,)),
             )
         finally:
             self._links.discard(link)
             link.reset()
 
     async def _carry(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, vanishes: Callable[[], bool]
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, link: "_Link", deadly: Sequence[Fault]
     ) -> None:
-        with suppress(OSError):
+        """One direction, in which bytes vanish under these faults. A reset is passed on as one."""
+        try:
             while piece := await reader.read(PIECE_BYTES):
                 if self.delay_seconds:
                     await asyncio.sleep(self.delay_seconds)
                 await self._passing.wait()
-                if not vanishes():
+                if self._fault not in deadly and not link.forgotten:
                     writer.write(piece)
                     await writer.drain()
-            if not vanishes() and writer.can_write_eof():
+            if self._fault not in deadly and not link.forgotten and writer.can_write_eof():
                 writer.write_eof()
+        except OSError:
+            if self._fault not in deadly and not link.forgotten:
+                link.reset()
 
 
 class _Link:
@@ -155,6 +169,7 @@ class _Link:
 
     def __init__(self, *writers: asyncio.StreamWriter) -> None:
         self._writers = writers
+        self.forgotten = False
 
     def reset(self) -> None:
         for writer in self._writers:

@@ -14,8 +14,10 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 
 from backstay import wiring
-from backstay.core.errors import SchemaBehind, SchemaNewer
+from backstay.core.errors import DatabaseUnreachable, SchemaBehind, SchemaNewer
 from backstay.store import schema
+from tests.messaging.rig import until
+from tests.servers.fault_proxy import FaultProxy
 
 TABLES = {"jobs", "items", "requests", "attempts", "events", "providers", "workers", "endpoints", "paces", "copies"} | {
     "sinks",
@@ -180,3 +182,16 @@ def test_a_new_sqlite_database_is_what_the_history_makes(tmp_path: Path) -> None
     assert made == schema.sqlite_script(f"{tmp_path}/history.db"), "run: make schema"
     assert schema.create_sqlite(f"{tmp_path}/new.db")
     assert schema.sqlite_script(f"{tmp_path}/new.db") == made
+
+
+async def test_a_connection_cut_while_the_schema_is_looked_at_is_a_database_out_of_reach(postgres_url: str) -> None:
+    other = await asyncpg.connect(postgres_url)
+    asked = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'alembic_version'::regclass"
+    async with FaultProxy.of(postgres_url) as proxy, other.transaction():
+        await other.execute("LOCK TABLE alembic_version")
+        looking = asyncio.create_task(schema.postgres_version(proxy.url(postgres_url)))
+        await until(lambda: other.fetchval(asked))
+        await proxy.cut()
+        with pytest.raises(DatabaseUnreachable, match="cannot reach PostgreSQL"):
+            await looking
+    await other.close()

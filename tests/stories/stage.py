@@ -18,7 +18,6 @@ import aiohttp
 from backstay import Backstay, Job, Result
 from backstay.store.views import WorkerView
 from tests.house.sources import ROOT
-from tests.servers.rabbitmq import free_port
 from tests.stories.app import backstay as app
 
 APP = "tests.stories.app:backstay"
@@ -126,12 +125,10 @@ class Stage:
     def relay(self, **environment: str) -> subprocess.Popen[str]:
         return self._start("relay", "backstay", "relay", **environment)
 
-    def serve(self, **environment: str) -> int:
-        """A server without a worker; returns its port."""
-        port = free_port()
+    def serve(self, port: int, **environment: str) -> subprocess.Popen[str]:
+        """A server without a worker."""
         options = ("--no-worker", "--port", str(port), "--data", str(self.folder / "data"))
-        self._start("server", "backstay", "serve", *options, **environment)
-        return port
+        return self._start("server", "backstay", "serve", *options, **environment)
 
     def tick(self) -> subprocess.Popen[str]:
         return self._start("tick", "backstay", "tick", "--app", APP, "--json")
@@ -162,6 +159,11 @@ class Stage:
             return words in self._logs[process.pid].read_text()
 
         await until(logged, f"the log says {words!r}")
+
+    def spoken(self, name: str) -> list[dict[str, Any]]:
+        """The log of all processes of a name; a last word that a kill cut off is not there."""
+        lines = [line for log in self.folder.glob(f"*-{name}.log") for line in log.read_text().splitlines()]
+        return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
 
     def logs(self) -> str:
         """The last words of every process, for whoever reads of a failure."""

@@ -23,18 +23,18 @@ def say(point: str) -> None:
     print(f"stands still: {point}", file=sys.stderr, flush=True)
 
 
-def done(_: Consumer, ids: Iterable[int]) -> None:
+def done(self: Consumer, ids: Iterable[int]) -> None:
     if list(ids):
         say("claimed")
         threading.Event().wait()
 
 
-async def ack(_: Delivery) -> None:
+async def ack(self: Delivery) -> None:
     say("unacknowledged")
     await asyncio.Event().wait()
 
 
-async def published(_: Outbox, ids: Sequence[int]) -> None:
+async def published(self: Outbox, ids: Sequence[int]) -> None:
     if ids:  # else nothing was confirmed, and it tries again
         say("published")
         await asyncio.Event().wait()

@@ -3,19 +3,24 @@
 import asyncio
 import subprocess
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import aiohttp
 
 from backstay import wiring
 from tests.servers.fault_proxy import FaultProxy
 from tests.servers.postgres import PrivatePostgres
-from tests.servers.rabbitmq import PrivateRabbitMQ
+from tests.servers.rabbitmq import PrivateRabbitMQ, free_port
 from tests.servers.redis import PrivateRedis
-from tests.stories.stage import Stage
+from tests.stories.stage import Stage, until
 
 CONCURRENCY = 16
 WORKERS = 2
@@ -23,6 +28,10 @@ RELAYS = 2
 CUT_SECONDS = (0.3, 1.5)
 # From a provider's answer to its commit; a fault just after the answer leaves it uncommitted.
 MARGIN_SECONDS = 3.0
+ANSWER_SECONDS = 10.0
+COME_BACK_SECONDS = 180.0  # of a broker that is started again, and of those who wait longer for it each time
+
+Fault = Callable[[], Awaitable[None]]
 
 
 class Gust(NamedTuple):
@@ -46,10 +55,10 @@ class Servers(NamedTuple):
 @contextmanager
 def servers() -> Iterator[Servers]:
     """Of the story's own: others would not like what happens to them."""
-    with ExitStack() as stack:
-        postgres = stack.enter_context(PrivatePostgres())
-        rabbitmq = stack.enter_context(PrivateRabbitMQ())
-        yield Servers(postgres, rabbitmq, stack.enter_context(PrivateRedis()))
+    with ExitStack() as stack, ThreadPoolExecutor() as pool:
+        starting = pool.submit(stack.enter_context, PrivateRabbitMQ())  # which takes the longest
+        postgres, redis = stack.enter_context(PrivatePostgres()), stack.enter_context(PrivateRedis())
+        yield Servers(postgres, starting.result(), redis)
 
 
 @dataclass
@@ -61,11 +70,42 @@ class Weather:
     gusts: list[Gust] = field(default_factory=list)
     workers: list[subprocess.Popen[str]] = field(default_factory=list)
     relays: list[subprocess.Popen[str]] = field(default_factory=list)
+    web: list[subprocess.Popen[str]] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)  # exit codes of those that were not killed
+    hit: Counter[str] = field(default_factory=Counter)  # open connections that a fault befell, by link
 
-    def start(self) -> None:
+    async def start(self) -> None:
+        """Returns when all of them are at work."""
+        self.port = free_port()
         self.workers = [self._worker() for _ in range(WORKERS)]
         self.relays = [self._relay() for _ in range(RELAYS)]
-        self.port = self.stage.serve(BACKSTAY_REDIS_URL=self._url("server-redis", self.servers.redis.url))
+        self.web = [self._server()]
+        for process in (*self.workers, *self.relays):
+            await self.stage.said(process, '"role": "consume"')
+        await until(lambda: self.told("/readyz"), "the server is there")
+
+    async def supervise(self) -> None:
+        """Starts again what has ended by itself: at its start a process gives up when the database is away."""
+        fleets = ((self.workers, self._worker), (self.relays, self._relay), (self.web, self._server))
+        while True:
+            for fleet, start in fleets:
+                for at, process in enumerate(fleet):
+                    if (code := process.poll()) is not None:
+                        self.ends.append(code)
+                        fleet[at] = start()
+            await asyncio.sleep(0.1)
+
+    async def told(self, path: str) -> Any:
+        """What the server says, if it can say anything now."""
+        try:
+            async with (
+                asyncio.timeout(ANSWER_SECONDS),
+                aiohttp.ClientSession() as http,
+                http.get(f"http://127.0.0.1:{self.port}{path}") as response,
+            ):
+                return await response.json() if response.ok else None
+        except (aiohttp.ClientError, TimeoutError):
+            return None
 
     def _worker(self) -> "subprocess.Popen[str]":
         provider = self._url("worker-provider", self.stage.provider_url)
@@ -74,10 +114,16 @@ class Weather:
     def _relay(self) -> "subprocess.Popen[str]":
         return self.stage.relay(**self._reached_by("relay"))
 
+    def _server(self) -> "subprocess.Popen[str]":
+        database = self._url("server-postgres", self.stage.url)
+        redis = self._url("server-redis", self.servers.redis.url)
+        return self.stage.serve(self.port, BACKSTAY_DATABASE_URL=database, BACKSTAY_REDIS_URL=redis)
+
     def _reached_by(self, who: str) -> dict[str, str]:
         return {
             "BACKSTAY_DATABASE_URL": self._url(f"{who}-postgres", self.stage.url),
             "BACKSTAY_BROKER_URL": self._url(f"{who}-rabbitmq", self.servers.rabbitmq.url),
+            "BACKSTAY_LOG_LEVEL": "debug",  # it says what was claimed, and how
         }
 
     def _url(self, link: str, url: str) -> str:
@@ -85,9 +131,7 @@ class Weather:
 
     # faults: each ends with all well again
 
-    def kinds(self) -> dict[str, Callable[[], Awaitable[None]]]:
-        cuts = {f"cut {name}": lambda link=link: self._cut(link) for name, link in self.links.items()}
-        holes = {f"swallow {name}": lambda link=link: self._swallow(link) for name, link in self.links.items()}
+    def deaths(self) -> dict[str, Fault]:
         return {
             "kill a worker": self._kill_worker,
             "kill a relay": self._kill_relay,
@@ -95,13 +139,17 @@ class Weather:
             "wipe RabbitMQ": self._wipe_rabbitmq,
             "kill PostgreSQL": self._kill_postgres,
             "kill Redis": self._kill_redis,
-            **cuts,
-            **holes,
         }
 
-    async def blow(self, what: str) -> None:
+    def cuts(self) -> dict[str, Fault]:
+        return {f"cut {name}": partial(self._cut, name) for name in self.links}
+
+    def holes(self) -> dict[str, Fault]:
+        return {f"swallow {name}": partial(self._swallow, name) for name in self.links}
+
+    async def blow(self, what: str, fault: Fault) -> None:
         start = time.time()
-        await self.kinds()[what]()
+        await fault()
         self.gusts.append(Gust(what, start, time.time()))
 
     async def _kill_worker(self) -> None:
@@ -129,17 +177,45 @@ class Weather:
         await asyncio.to_thread(self.servers.redis.kill)
         await asyncio.to_thread(self.servers.redis.restart)
 
-    async def _cut(self, link: FaultProxy) -> None:
+    async def _cut(self, name: str) -> None:
+        link = await self._in_use(name)
         await link.cut()
         await asyncio.sleep(self.rng.uniform(*CUT_SECONDS))
         await link.pass_on()
 
-    async def _swallow(self, link: FaultProxy) -> None:
+    async def _swallow(self, name: str) -> None:
         """Nobody is told; when it is over, what was lost is lost, and the connections are useless."""
+        link = await self._in_use(name)
         link.black_hole()
         await asyncio.sleep(self.rng.uniform(*CUT_SECONDS))
         link.reset()
         await link.pass_on()
+
+    async def _in_use(self, name: str) -> FaultProxy:
+        """Waits until somebody is connected: a cut through nothing shows nothing."""
+        link = self.links[name]
+
+        async def used() -> int:
+            return link.open
+
+        self.hit[name] += await until(used, f"there is a connection {name}", COME_BACK_SECONDS)
+        return link
+
+    # what came of it
+
+    def named(self) -> int:
+        """How many items workers claimed because a message named them, those that were killed too."""
+        said = self.stage.spoken("worker")
+        return sum(line["items"] for line in said if line["event"] == "items claimed" and line["named"])
+
+    def published(self) -> int:
+        """How many messages relays got confirmed, those inside of workers too."""
+        said = (*self.stage.spoken("worker"), *self.stage.spoken("relay"))
+        return sum(line["messages"] for line in said if line["event"] == "messages published")
+
+    def saw_wipes(self) -> int:
+        said = (*self.stage.spoken("worker"), *self.stage.spoken("relay"))
+        return sum(line["event"] == "broker was wiped" for line in said)
 
 
 @asynccontextmanager
@@ -153,9 +229,14 @@ async def weather(found: Servers, folder: Path, seed: int) -> AsyncIterator[Weat
             "worker-provider": stage.provider_url,
             "relay-postgres": url,
             "relay-rabbitmq": found.rabbitmq.url,
+            "server-postgres": url,
             "server-redis": found.redis.url,
         }
         links = {name: await stack.enter_async_context(FaultProxy.of(target)) for name, target in targets.items()}
         made = Weather(stage, found, links, Random(seed))
-        made.start()
-        yield made
+        await made.start()
+        supervising = asyncio.create_task(made.supervise())
+        try:
+            yield made
+        finally:
+            supervising.cancel()

@@ -16,9 +16,10 @@ from backstay.handlers.registry import Registry
 from backstay.observe.bus import Bus
 from backstay.settings import Settings
 from backstay.store import schema
+from backstay.store.database import Database
 from backstay.store.durability import Promise, postgres_promises, sqlite_promises
 from backstay.store.sqlite import SQLiteDatabase
-from backstay.store.store import Database, Store
+from backstay.store.store import Store
 from backstay.store.urls import is_postgres
 
 IDLE_SECONDS_SQLITE = 0.1  # no one can ring across processes, so look often

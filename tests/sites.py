@@ -9,9 +9,10 @@ from typing import Any
 import asyncpg
 
 from backstay.clock import Clock
+from backstay.store.database import Database
 from backstay.store.postgres import PostgresDatabase
 from backstay.store.sqlite import SQLiteDatabase
-from backstay.store.store import Database, Store
+from backstay.store.store import Store
 
 START_MS = 1_800_000_000_000
 FROZEN_SQL = "(SELECT ms FROM test_clock)"
@@ -69,7 +70,7 @@ class Site:
         if self.is_postgres:
             await self.rows(
                 "TRUNCATE jobs, items, requests, attempts, events, providers, workers, endpoints, paces, copies, "
-                "replies, outbox, sinks, webhooks, deliveries, inbox, archives, replays, duties, test_clock "
+                "replies, outbox, sinks, webhooks, deliveries, inbox, archives, replays, duties, measures, test_clock "
                 "RESTART IDENTITY"
             )
             await self.rows(f"INSERT INTO test_clock VALUES ({self.clock.ms})")

@@ -155,6 +155,15 @@ class Crew:
             await self.parts.store.disown(self._broken_off)
             self._broken_off = None
 
+    async def write_measures(self) -> None:
+        """Writes down what was measured since the last time; what cannot be written waits for the next."""
+        taken = self.parts.sums.take()
+        try:
+            await self.parts.store.measures.add(self.parts.worker, taken)
+        except BaseException:
+            self.parts.sums.give_back(taken)
+            raise
+
     def _slot_freed(self) -> None:
         self.freed.set()
         if self.wanting:
@@ -186,6 +195,7 @@ class Crew:
                 await asyncio.gather(*self._observing)
                 await self.gate.give_probes()
                 await self.disown()
+                await self.write_measures()
                 await self.parts.store.leave(self.parts.worker)
         except (TimeoutError, DatabaseUnreachable) as error:
             self.parts.emit(Trouble("stop", f"the database did not take the last words: {error}"))

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from backstay.clock import Clock, Tasks
 from backstay.core.events import Event, Trouble
 from backstay.core.limits import Limits, reconcile_after_ms
+from backstay.core.measures import Source, Sums
 from backstay.core.models import Claimed, Delivery, JobTerms
 from backstay.core.outcomes import Terms
 from backstay.core.retry import NAMED, RetryPolicy
@@ -27,6 +28,7 @@ class Plan(NamedTuple):
     job: JobTerms
     terms: Terms
     run_seconds: float
+    source: Source  # as what its calls are measured
 
 
 class Refusal(NamedTuple):
@@ -53,6 +55,7 @@ class Parts:
     )  # what a job's choice of retry means here
     only_job: int | None = None  # the one job whose items it sends; lost ones of any job are rescued and polled
     refusals: dict[str, Refusal] = field(default_factory=dict)  # by who asked in vain, and has not yet been answered
+    sums: Sums = field(default_factory=Sums)  # what was measured here and is not yet written
     _jobs: dict[int, JobTerms] = field(default_factory=dict)
     _older: dict[int, JobTerms] = field(default_factory=dict)
     _plans: dict[tuple[int, str], Plan] = field(default_factory=dict)
@@ -100,7 +103,8 @@ class Parts:
             limits=self._limits_of(rules),
             askable=handler.askable,
         )
-        return Plan(handler, job, terms, self.run_seconds(handler))
+        source = Source(job.owner, handler.name, handler.provider)
+        return Plan(handler, job, terms, self.run_seconds(handler), source)
 
     def _limits_of(self, rules: Rules) -> Limits:
         if rules.item_timeout_seconds is None:

@@ -125,7 +125,10 @@ class Settler:
     def _tell(self, settled: Settled, group: list[Ready]) -> None:
         if settled.applied:
             won = set(map(id, settled.applied)) if settled.lost else None
-            bodies = [ready.item.body for ready in group if won is None or id(ready.settlement) in won]
+            kept = group if won is None else [ready for ready in group if id(ready.settlement) in won]
+            bodies = [ready.item.body for ready in kept]
+            for ready in kept:
+                self._parts.sums.add(ready.plan.source, ready.settlement, ready.item.claimed_at)
             self._parts.emit(ItemsSettled(self._parts.worker, settled.applied, dict(self._breakers), bodies))
         if settled.lost:
             self._parts.emit(LeasesLost(self._parts.worker, tuple(settlement.id for settlement in settled.lost)))

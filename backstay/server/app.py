@@ -31,6 +31,8 @@ from backstay.server.idempotency import Idempotent
 from backstay.server.openai import batches
 from backstay.server.openai import routers as openai_routers
 from backstay.server.openai.mover import moving
+from backstay.server.pages import routers as page_routers
+from backstay.server.pages.dressing import Dressed
 from backstay.server.ratelimit import Limited, RateLimit
 from backstay.server.relay import Relay, relaying
 from backstay.server.remote import remote_work
@@ -68,11 +70,14 @@ def create_app(made: Backstay, options: Options) -> FastAPI:
     app.add_middleware(Direct, shown={"/api/items": items.show_item, "/api/jobs": jobs.show_job, **shown})
     app.add_middleware(Limited)
     app.add_middleware(Named)
+    app.add_middleware(Dressed)
     for branch in branches(api_routers()):
         app.include_router(branch)
     for prefix in OPENAI_PREFIXES:
         for branch in branches(openai_routers(), prefix):
             app.include_router(branch, prefix=prefix, include_in_schema=prefix == OPENAI_PREFIXES[0])
+    for branch in branches(page_routers()):  # the last, because theirs begin with "/" as all do
+        app.include_router(branch, include_in_schema=False)
     return app
 
 

@@ -48,6 +48,12 @@ class KeyRing:
             await self._tell_used(known[1], now)
         return known[1]
 
+    async def by_id(self, key_id: str) -> Key | None:
+        """The key whose holder came in before, if it still counts."""
+        key = await self._keys.find(key_id)
+        await self._tell_used(key, self._clock.monotonic())
+        return key
+
     async def _tell_used(self, key: Key | None, now: float) -> None:
         if key is not None and now >= self._used.get(key.id, float("-inf")) + USED_SECONDS:
             self._used[key.id] = now
@@ -78,7 +84,7 @@ async def _principal(request: Request) -> Principal:
         if key is None:
             raise _refused("the key is not valid")
         return Principal(key.owner, key.role, key.id)
-    if service.options.open_here and _from_here(request):
+    if service.options.open_here and from_here(request):
         return Principal(service.owner, Role.ADMIN)
     raise _refused("a key is needed")
 
@@ -88,7 +94,7 @@ def _refused(why: str) -> Problem:
     return Problem(401, why, hint=hint, headers={"www-authenticate": "Bearer"})
 
 
-def _from_here(request: Request) -> bool:
+def from_here(request: Request) -> bool:
     """From this machine, by its own name, on nobody's behalf: a page in a browser, or a proxy, is someone else."""
     headers = request.headers
     host = headers.get("host", "").rpartition(":")[0] or headers.get("host", "")
@@ -132,4 +138,15 @@ Writer = Annotated[Principal, Depends(require(Role.WRITE))]
 Admin = Annotated[Principal, Depends(require(Role.ADMIN))]
 Operator = Annotated[Principal, Depends(operator)]
 
-__all__ = ["Admin", "KeyRing", "Operator", "Principal", "Reader", "Writer", "allowed", "presented", "principal"]
+__all__ = [
+    "Admin",
+    "KeyRing",
+    "Operator",
+    "Principal",
+    "Reader",
+    "Writer",
+    "allowed",
+    "from_here",
+    "presented",
+    "principal",
+]

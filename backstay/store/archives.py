@@ -2,14 +2,12 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from backstay.core.errors import NotFound
 from backstay.core.ids import job_of
+from backstay.store.database import Database
 from backstay.store.queries import Ask, Row, Script, one
-
-if TYPE_CHECKING:
-    from backstay.store.store import Database
 
 DAY_MS: Final = 86_400_000
 LAST_ID: Final = (1 << 63) - 1
@@ -86,7 +84,7 @@ class Lost(Exception):
 
 
 class Archives:
-    def __init__(self, database: "Database") -> None:
+    def __init__(self, database: Database) -> None:
         self._db = database
 
     # what there is

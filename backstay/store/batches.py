@@ -2,17 +2,15 @@
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from backstay.core.errors import NotFound
 from backstay.core.ids import POSITIONS_MAX, item_range
 from backstay.core.states import JOB_ENDED, JobState
+from backstay.store.database import Database
 from backstay.store.files import INPUT, LATEST, NewFile, add_file, may_be_id
 from backstay.store.queries import Ask, Row, Script, one
 from backstay.store.result_views import ROWS_FIRST, ResultRow, rows_next
-
-if TYPE_CHECKING:
-    from backstay.store.store import Database
 
 JOBS_MAX: Final = 1_000  # of an owner, looked at for runs at once
 SETTLED_MS: Final = 3_600_000  # no transaction takes so long
@@ -121,7 +119,7 @@ class EndedRow(NamedTuple):
 
 
 class Batches:
-    def __init__(self, database: "Database") -> None:
+    def __init__(self, database: Database) -> None:
         self._db = database
 
     async def create(self, new: NewBatch, replay_ms: int | None) -> tuple[str, bool]:

@@ -1,15 +1,13 @@
 """Failed items over all jobs of an owner, but for archived ones: groups by error, pages, and what a filter chooses."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from backstay.core.ids import item_range, job_of
+from backstay.store.database import Database
 from backstay.store.listing import ItemRow, told
 from backstay.store.queries import Ask, Script
 from backstay.store.sources import with_sources
-
-if TYPE_CHECKING:
-    from backstay.store.store import Database
 
 JOBS_MAX: Final = 100  # that one page visits
 LOOKED_MAX: Final = 20_000  # failed items that one page looks at
@@ -45,7 +43,7 @@ class Groups(NamedTuple):
 
 
 class DeadLetters:
-    def __init__(self, database: "Database") -> None:
+    def __init__(self, database: Database) -> None:
         self._db = database
 
     async def groups(self, owner: str, job_id: int | None) -> Groups:

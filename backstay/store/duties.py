@@ -1,15 +1,11 @@
 """Duties: what one process of many does for all, and what one of them has told for all."""
 
-from typing import TYPE_CHECKING
-
+from backstay.store.database import Database
 from backstay.store.queries import one
-
-if TYPE_CHECKING:
-    from backstay.store.store import Database
 
 
 class Duties:
-    def __init__(self, database: "Database") -> None:
+    def __init__(self, database: Database) -> None:
         self._db = database
 
     async def take(self, name: str, lease_ms: int) -> bool:

@@ -2,13 +2,11 @@
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from backstay.core.errors import NotAllowed, NotFound
+from backstay.store.database import Database
 from backstay.store.queries import Ask, Script, one
-
-if TYPE_CHECKING:
-    from backstay.store.store import Database
 
 LATEST: Final = ((1 << 62), "~")  # behind every file there is
 EARLIEST: Final = (-1, "")
@@ -57,7 +55,7 @@ class NewFile:
 
 
 class Files:
-    def __init__(self, database: "Database") -> None:
+    def __init__(self, database: Database) -> None:
         self._db = database
 
     async def add(self, file: NewFile) -> bool:

@@ -1,7 +1,7 @@
 """The inbox: what remote workers said, kept before it is acted on, so that early, twice and late lose nothing."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from backstay.core.callbacks import Callback, Kind, Said, digest_of, name_task, result_of
 from backstay.core.errors import NotAllowed, NotFound
@@ -9,11 +9,9 @@ from backstay.core.ids import show_item
 from backstay.core.models import Attempt
 from backstay.core.states import TERMINAL, ItemState
 from backstay.store.control import archived
+from backstay.store.database import Database
 from backstay.store.queries import Ask, Script, one
 from backstay.store.settle import write_attempts
-
-if TYPE_CHECKING:
-    from backstay.store.store import Database
 
 MESSAGES_MAX: Final = 100  # about one item
 BODY_MAX: Final = 64 << 20  # characters read at once
@@ -37,7 +35,7 @@ class LateResult(NamedTuple):
 
 
 class Inbox:
-    def __init__(self, database: "Database") -> None:
+    def __init__(self, database: Database) -> None:
         self._db = database
 
     async def receive(self, item_id: int, fence: int, callback: Callback) -> Received:

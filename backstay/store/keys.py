@@ -4,14 +4,12 @@ import hashlib
 import hmac
 import re
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from backstay.clock import new_id, new_secret
 from backstay.core.errors import NotFound, UsageError
+from backstay.store.database import Database
 from backstay.store.queries import Row, one
-
-if TYPE_CHECKING:
-    from backstay.store.store import Database
 
 KEYS_SHOWN_MAX: Final = 1_000
 _FORM: Final = re.compile(r"bks_([0-9a-f]{12})_([0-9A-Za-z_-]{43})")
@@ -53,7 +51,7 @@ class NewKey(NamedTuple):
 
 
 class Keys:
-    def __init__(self, database: "Database") -> None:
+    def __init__(self, database: Database) -> None:
         self._db = database
 
     async def create(self, owner: str, role: Role, name: str = "", lives_seconds: float | None = None) -> NewKey:
@@ -68,12 +66,15 @@ class Keys:
     async def verify(self, text: str) -> Key | None:
         """The key that a text is, if it counts."""
         form = _FORM.fullmatch(text)
-        if form is None:
+        found = None if form is None else await self.find(form[1])
+        if form is None or found is None or not hmac.compare_digest(found.digest, _digest(form[2])):
             return None
-        rows = await self._db.read(one("key", {"id": form[1]}))
-        if not rows or not hmac.compare_digest(rows[0][4], _digest(form[2])):
-            return None
-        return _key(rows[0])
+        return found
+
+    async def find(self, key_id: str) -> Key | None:
+        """The key of an id, if it counts. Whoever asks has seen its secret before."""
+        rows = await self._db.read(one("key", {"id": key_id}))
+        return _key(rows[0]) if rows else None
 
     async def list(self, owner: str) -> "list[Key]":
         return [_key(row) for row in await self._db.read(one("keys", {"owner": owner, "n": KEYS_SHOWN_MAX}))]

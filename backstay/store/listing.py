@@ -1,16 +1,14 @@
 """Pages of jobs and items for the API: filters, cursors, and a bound on the rows that one page looks at."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from backstay.core.errors import NotFound
 from backstay.core.ids import POSITIONS_MAX, item_range, show_item
 from backstay.core.states import ItemState
+from backstay.store.database import Database
 from backstay.store.queries import Ask, Row, Script, one
 from backstay.store.views import LAST_ID, Backlog, JobView, job_view
-
-if TYPE_CHECKING:
-    from backstay.store.store import Database
 
 JOBS_LOOKED_MAX: Final = 2_000  # by one page
 ITEMS_LOOKED_MAX: Final = 10_000
@@ -46,6 +44,7 @@ class ItemRow(NamedTuple):
 class JobFilter(NamedTuple):
     state: str | None = None
     handler: str | None = None
+    text: str | None = None  # somewhere in its label, its key or its handler's name
 
 
 class ItemFilter(NamedTuple):
@@ -79,7 +78,7 @@ class Bodies(NamedTuple):
 class Listing:
     """A page may be short, even empty, and still have a next one: it has looked at as many rows as it may."""
 
-    def __init__(self, database: "Database") -> None:
+    def __init__(self, database: Database) -> None:
         self._db = database
 
     async def jobs(self, owner: str, wanted: JobFilter, before: int | None, n: int) -> tuple[list[JobView], int | None]:
@@ -118,12 +117,21 @@ def _jobs(owner: str, wanted: JobFilter, before: int, n: int) -> Script[tuple[li
     if wanted == JobFilter():
         rows = yield Ask("jobs_page", {**place, "n": n + 1})
         return [job_view(row) for row in rows[:n]], rows[n - 1][0] if len(rows) > n else None
-    rows = yield Ask("jobs_chosen", {**place, **wanted._asdict(), "looked": JOBS_LOOKED_MAX, "n": n})
+    chosen = {"state": wanted.state, "handler": wanted.handler, "pattern": _pattern(wanted.text)}
+    rows = yield Ask("jobs_chosen", {**place, **chosen, "looked": JOBS_LOOKED_MAX, "n": n})
     found = [job_view(row) for row in rows]
     if len(found) == n:
         return found, found[-1].id
     last, looked = (yield Ask("jobs_looked", {**place, "looked": JOBS_LOOKED_MAX}))[0]
     return found, last if looked == JOBS_LOOKED_MAX else None
+
+
+def _pattern(text: str | None) -> str | None:
+    """For LIKE, with what means something there taken as it is."""
+    if not text:
+        return None
+    plain = "".join(f"!{letter}" if letter in "!%_" else letter for letter in text.lower())
+    return f"%{plain}%"
 
 
 def _items(

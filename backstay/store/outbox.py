@@ -3,14 +3,12 @@
 import json
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from backstay.core.failures import one_line
 from backstay.core.ids import item_range, job_of
+from backstay.store.database import Database
 from backstay.store.queries import Ask, Load, Row, Script, one
-
-if TYPE_CHECKING:
-    from backstay.store.store import Database
 
 WORK: Final = "work"  # the sink of hints about items that are ready
 WORK_READY: Final = "work.ready"
@@ -53,7 +51,7 @@ class Lag(NamedTuple):
 class Outbox:
     """What relays do with messages of a sink. Any number of them may do it at once."""
 
-    def __init__(self, database: "Database") -> None:
+    def __init__(self, database: Database) -> None:
         self._db = database
 
     async def claim(self, sink: str, n: int, lease_ms: int) -> list[Message]:

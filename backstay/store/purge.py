@@ -3,15 +3,13 @@
 Every read names an owner, and none has an empty name; so a job that gets it is seen by nobody any more.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from backstay.core.errors import NotAllowed, NotFound
 from backstay.core.ids import item_range
 from backstay.core.states import JOB_ENDED
+from backstay.store.database import Database
 from backstay.store.queries import Ask, Script, one
-
-if TYPE_CHECKING:
-    from backstay.store.store import Database
 
 CHUNK_ITEMS: Final = 2_000
 LEFT_MAX: Final = 100
@@ -19,7 +17,7 @@ _TABLES: Final = ("copies", "inbox", "attempts", "requests", "items")
 
 
 class Purge:
-    def __init__(self, database: "Database") -> None:
+    def __init__(self, database: Database) -> None:
         self._db = database
 
     async def disown(self, job_id: int, owner: str) -> int:

@@ -2,15 +2,13 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from backstay.core.ids import job_of, show_item
+from backstay.store.database import Database
 from backstay.store.dead_letters import CHUNK_ITEMS, Wanted, chosen_items, letters_page
 from backstay.store.outbox import hint_queued
 from backstay.store.queries import Ask, Script, one
-
-if TYPE_CHECKING:
-    from backstay.store.store import Database
 
 REPLAY_ITEMS_MAX: Final = 100_000  # by one call; whoever has more calls again
 SPREAD_MS_MAX: Final = 7 * 86_400_000  # over which the items of slow replays come back
@@ -56,7 +54,7 @@ class _Order(NamedTuple):
 
 
 class Replays:
-    def __init__(self, database: "Database") -> None:
+    def __init__(self, database: Database) -> None:
         self._db = database
 
     async def page(self, owner: str, before: int | None, n: int) -> list[ReplayRow]:

@@ -1,12 +1,10 @@
 """Replies to repeat: what was answered to a request with an idempotency key, for a day."""
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from backstay.clock import new_id
+from backstay.store.database import Database
 from backstay.store.queries import Ask, Row, Script, one
-
-if TYPE_CHECKING:
-    from backstay.store.store import Database
 
 AGE_MS: Final = 24 * 3_600_000
 LEASE_MS: Final = 30_000  # without a sign of life for so long, whoever was answering is gone
@@ -31,7 +29,7 @@ class Reply(NamedTuple):
 
 
 class Replies:
-    def __init__(self, database: "Database") -> None:
+    def __init__(self, database: Database) -> None:
         self._db = database
 
     async def take(self, owner: str, key: str) -> Claim | Reply:

@@ -1,21 +1,18 @@
 """Jobs and items as they are now, many at one look: for those who ask at the same time, and those who watch."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from backstay.store.batches import Batch
+from backstay.store.database import Database
 from backstay.store.listing import ItemRow
 from backstay.store.queries import one
 from backstay.store.views import JobView, job_view
-
-if TYPE_CHECKING:
-    from backstay.store.store import Database
 
 Asked = tuple[int, str]  # an id, and the owner it must belong to
 
 
 class Snapshots:
-    def __init__(self, database: "Database") -> None:
+    def __init__(self, database: Database) -> None:
         self._db = database
 
     async def jobs(self, asked: Sequence[Asked]) -> dict[Asked, JobView]:

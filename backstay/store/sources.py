@@ -2,23 +2,24 @@
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from backstay.store.database import Database
 from backstay.store.files import may_be_id
 from backstay.store.queries import Ask, Row, Script, one
 
-if TYPE_CHECKING:
-    from backstay.store.store import Database
-
 
 class Sources:
-    def __init__(self, database: "Database") -> None:
+    def __init__(self, database: Database) -> None:
         self._db = database
 
     async def expired(self, file_id: str, owner: str) -> bool:
         """Whether there was such a file, and its time is over."""
         values = {"id": file_id, "owner": owner}
         return may_be_id(file_id) and bool(await self._db.read(one("file_expired", values)))
+
+    async def there(self, item_id: int, owner: str) -> bool:
+        """Whether an item still has the file that it is made from, or needs none."""
+        return bool(await self._db.read(lambda: with_sources(owner, [(item_id,)])))
 
 
 def source_of(body: str) -> str | None:

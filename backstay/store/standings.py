@@ -1,13 +1,11 @@
 """How it stands with items that a message names: it may name any, whoever owns them, and some that never were."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from backstay.core.states import ItemState
+from backstay.store.database import Database
 from backstay.store.queries import one
-
-if TYPE_CHECKING:
-    from backstay.store.store import Database
 
 CHUNK_ITEMS: Final = 2_000
 
@@ -19,7 +17,7 @@ class Standing(NamedTuple):
 
 
 class Standings:
-    def __init__(self, database: "Database") -> None:
+    def __init__(self, database: Database) -> None:
         self._db = database
 
     async def of(self, ids: Iterable[int]) -> dict[int, Standing]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import Protocol, TypeVar
 
 from backstay.core.breaker import BreakerPolicy, Call
 from backstay.core.models import Settlement
@@ -12,16 +11,19 @@ from backstay.store import ceilings, claim, control, endpoints, park, providers,
 from backstay.store.archives import Archives
 from backstay.store.batches import Batches
 from backstay.store.claim import Taken, Want
+from backstay.store.database import Database
 from backstay.store.dead_letters import DeadLetters
 from backstay.store.duties import Duties
 from backstay.store.files import Files
 from backstay.store.inbox import Inbox
 from backstay.store.keys import Keys
 from backstay.store.listing import Listing
+from backstay.store.measures import Measures
 from backstay.store.outbox import Outbox
+from backstay.store.overview import Overview
 from backstay.store.providers import Change, Holds
 from backstay.store.purge import Purge
-from backstay.store.queries import FEW_ROWS_MAX, Ask, Dialect, Script, one
+from backstay.store.queries import FEW_ROWS_MAX, Ask, Script, one
 from backstay.store.replays import Replays
 from backstay.store.replies import Replies
 from backstay.store.settle import Settled
@@ -34,26 +36,7 @@ from backstay.store.views import Views
 from backstay.store.waiting import Waiting
 from backstay.store.webhooks import Webhooks
 
-T = TypeVar("T")
-
 WORKER_AGE_MS = 7 * 86_400_000
-
-
-class Database(Protocol):
-    """What the store needs of a database: scripts run whole, each in one transaction."""
-
-    dialect: Dialect
-
-    async def open(self) -> None: ...
-    async def close(self) -> None: ...
-    async def write(self, make: Callable[[], Script[T]]) -> T: ...
-    async def single(self, make: Callable[[], Script[T]]) -> T:
-        """Runs a script of which every statement may stand alone: it needs no transaction around it."""
-        ...
-
-    async def read(self, make: Callable[[], Script[T]]) -> T: ...
-    async def notify(self) -> None: ...
-    async def listen(self, wake: Callable[[], None]) -> None: ...
 
 
 class Store:
@@ -76,6 +59,8 @@ class Store:
         self.inbox = Inbox(database)
         self.outbox = Outbox(database)
         self.standings = Standings(database)
+        self.measures = Measures(database)
+        self.overview = Overview(database)
 
     async def open(self) -> None:
         await self._db.open()

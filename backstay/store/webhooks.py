@@ -2,14 +2,12 @@
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from backstay.clock import new_id
 from backstay.core.errors import NotAllowed, NotFound
+from backstay.store.database import Database
 from backstay.store.queries import Ask, Row, Script, one
-
-if TYPE_CHECKING:
-    from backstay.store.store import Database
 
 EVENTS: Final = (
     *("batch.completed", "batch.failed", "batch.expired", "batch.cancelled"),
@@ -99,7 +97,7 @@ class Change(NamedTuple):
 
 
 class Webhooks:
-    def __init__(self, database: "Database") -> None:
+    def __init__(self, database: Database) -> None:
         self._db = database
 
     async def add(self, webhook_id: str, owner: str, url: str, events: tuple[str, ...], name: str = "") -> Webhook:

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 from backstay.core.states import JOB_ENDED, TERMINAL, ItemState, JobState, may_follow
+from backstay.store.database import Database
 from backstay.store.queries import Script
-from backstay.store.store import Database
 from tests.sites import Site
 
 T = TypeVar("T")

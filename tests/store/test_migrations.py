@@ -23,6 +23,7 @@ TABLES = {"jobs", "items", "requests", "attempts", "events", "providers", "worke
     "sinks",
     "archives",
     "replays",
+    "measures",
 }
 INDEXES = {
     "ix_outbox_pending",
@@ -41,6 +42,7 @@ INDEXES = {
     "ix_items_letters",
     "ix_items_dead",
     "ix_replays_owner",
+    "ix_measures_minute",
     "ix_api_keys_owner",
     "ix_batches_moving",
     "ix_batches_owner",

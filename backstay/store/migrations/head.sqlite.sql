@@ -350,4 +350,32 @@ CREATE TABLE duties (
 	told TEXT DEFAULT '' NOT NULL, 
 	PRIMARY KEY (name)
 );
-INSERT INTO alembic_version VALUES ('0004');
+CREATE TABLE measures (
+	owner TEXT NOT NULL, 
+	minute BIGINT NOT NULL, 
+	handler TEXT NOT NULL, 
+	worker TEXT NOT NULL, 
+	provider TEXT NOT NULL, 
+	succeeded BIGINT DEFAULT '0' NOT NULL, 
+	failed BIGINT DEFAULT '0' NOT NULL, 
+	retried BIGINT DEFAULT '0' NOT NULL, 
+	repeats BIGINT DEFAULT '0' NOT NULL, 
+	calls BIGINT DEFAULT '0' NOT NULL, 
+	latency_ms BIGINT DEFAULT '0' NOT NULL, 
+	cost_micros BIGINT DEFAULT '0' NOT NULL, 
+	input_tokens BIGINT DEFAULT '0' NOT NULL, 
+	output_tokens BIGINT DEFAULT '0' NOT NULL, 
+	within_tenth BIGINT DEFAULT '0' NOT NULL, 
+	within_quarter BIGINT DEFAULT '0' NOT NULL, 
+	within_half BIGINT DEFAULT '0' NOT NULL, 
+	within_one BIGINT DEFAULT '0' NOT NULL, 
+	within_two BIGINT DEFAULT '0' NOT NULL, 
+	within_five BIGINT DEFAULT '0' NOT NULL, 
+	within_ten BIGINT DEFAULT '0' NOT NULL, 
+	within_thirty BIGINT DEFAULT '0' NOT NULL, 
+	within_sixty BIGINT DEFAULT '0' NOT NULL, 
+	longer BIGINT DEFAULT '0' NOT NULL, 
+	PRIMARY KEY (owner, minute, handler, worker)
+);
+CREATE INDEX ix_measures_minute ON measures (minute);
+INSERT INTO alembic_version VALUES ('0005');

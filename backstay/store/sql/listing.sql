@@ -1,12 +1,14 @@
 -- Pages of jobs and items for the API. Every page looks at a bounded number of rows, however many there are.
 
 -- name: jobs_chosen
--- Those of an owner's next jobs, newest first, that have a state or a handler.
+-- Those of an owner's next jobs, newest first, that have a state, a handler, or a text in one of their names.
 SELECT id, owner, handler, state, stop_reason, priority, retry, delivery, label, idempotency_key, sealed, total, processing,
     succeeded, failed, skipped, cancelled, repeats, created_at, started_at, finished_at, timeout_at, deadline_at,
     budget_micros, spent_micros, reserved_micros, unknown_micros, short, input_tokens, output_tokens
 FROM (SELECT * FROM jobs WHERE owner = :owner AND id < :before ORDER BY id DESC LIMIT :looked) AS mine
 WHERE state = coalesce(CAST(:state AS text), state) AND handler = coalesce(CAST(:handler AS text), handler)
+  AND (CAST(:pattern AS text) IS NULL
+       OR lower(coalesce(label, '') || ' ' || coalesce(idempotency_key, '') || ' ' || handler) LIKE :pattern ESCAPE '!')
 ORDER BY id DESC LIMIT :n;
 
 -- name: jobs_looked

@@ -1,0 +1,111 @@
+"""What needs a person: one line each, with where to look and until when it lasts."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, Literal, NamedTuple
+
+from backstay.core.breaker import Breaker, BreakerState
+from backstay.core.ids import show_item
+from backstay.server.pages.figures import counted, share
+from backstay.server.pages.outlook import is_near_budget
+from backstay.server.pages.shell import query
+from backstay.server.pages.visit import Visit
+from backstay.store.overview import DEAD_LOOKED_MAX
+from backstay.store.views import Backlog, JobView, WorkerView
+
+DEAD_A_DAY_MAX: Final = 100
+LATE_LOOKED: Final = 50
+LINES_OF_A_KIND: Final = 5
+
+Kind = Literal["bad", "warn", "busy"]
+
+
+class Notice(NamedTuple):
+    kind: Kind
+    icon: str
+    text: str
+    href: str
+    until_at: int | None = None
+
+
+async def attention(visit: Visit, jobs: Sequence[JobView], backlog: Sequence[Backlog]) -> list[Notice]:
+    """The worst first."""
+    store, owner = visit.service.store, visit.owner
+    lease_ms = int(visit.service.backstay.limits.lease_seconds * 1000)
+    holds, workers = await store.holds(), await store.views.workers()
+    found = [
+        *_stuck(await store.overview.stuck(owner)),
+        *_idle(backlog, [worker for worker in workers if worker.alive(lease_ms)]),
+        *_dead(await store.overview.dead_since(owner)),
+        *_unknown(await store.overview.unknown(owner)),
+        *_budgets(jobs),
+        *await _late(visit),
+        *_providers(holds.providers.values()),
+    ]
+    order = ("bad", "warn", "busy")
+    return sorted(found, key=lambda notice: order.index(notice.kind))
+
+
+def _providers(breakers: Iterable[Breaker]) -> Iterator[Notice]:
+    for one in breakers:
+        if one.state is BreakerState.CLOSED:
+            continue
+        words = {BreakerState.OPEN: "its breaker is open", BreakerState.HELD: "it is held"}
+        state = words.get(one.state, "it is being tried with a few items")
+        because = f": {one.reason}" if one.reason else ""
+        text = f"Provider {one.provider} busy, jobs resume by themselves; {state}{because}."
+        yield Notice("busy", "wait", text, "/providers", one.until_at)
+
+
+def _stuck(items: int) -> Iterator[Notice]:
+    if items:
+        text = f"{counted(items, 'item')} of a lost worker wait: no worker that runs their handler takes them up."
+        yield Notice("bad", "warn", text, "/jobs?state=running")
+
+
+def _idle(backlog: Sequence[Backlog], alive: Sequence[WorkerView]) -> Iterator[Notice]:
+    served = {handler for worker in alive for handler in worker.handlers}
+    for queue in backlog:
+        if queue.handler not in served and queue.items:
+            text = (
+                f"No live worker runs {queue.handler}: {counted(queue.items, 'item')} wait. Start one: backstay worker"
+            )
+            yield Notice("bad", "warn", text, query("/jobs", {"handler": queue.handler}))
+
+
+def _dead(items: int) -> Iterator[Notice]:
+    if items > DEAD_A_DAY_MAX:
+        many = f"{items:,} or more items" if items >= DEAD_LOOKED_MAX else counted(items, "item")
+        yield Notice(
+            "bad", "warn", f"{many} failed for good within a day; {DEAD_A_DAY_MAX} is the alarm.", "/dead-letters"
+        )
+
+
+def _unknown(items: int) -> Iterator[Notice]:
+    if items:
+        text = f"The outcome of {counted(items, 'item')} is unknown: it may have been done and paid. Decide."
+        yield Notice("warn", "warn", text, "/dead-letters?code=UNKNOWN")
+
+
+def _budgets(jobs: Sequence[JobView]) -> Iterator[Notice]:
+    near = [job for job in jobs if job.held_by_budget or is_near_budget(job)]
+    for job in near[:LINES_OF_A_KIND]:
+        if job.held_by_budget:
+            text = f"Job {job.id} stands still: its next item does not fit under its budget."
+        else:
+            used = job.spent_micros + job.reserved_micros + job.unknown_micros
+            text = f"Job {job.id} has used {share(used, job.budget_micros or 0)} of its budget."
+        yield Notice("warn", "warn", text, f"/jobs/{job.id}")
+
+
+async def _late(visit: Visit) -> list[Notice]:
+    late = await visit.service.store.inbox.late(visit.owner, None, LATE_LOOKED)
+    open_ones = [one for one in late if one.accepted_at is None and one.item_state == "failed"]
+    return [
+        Notice(
+            "warn",
+            "late",
+            f"A result came late for item {show_item(one.item_id)}. Accept it, or leave it.",
+            f"/items/{show_item(one.item_id)}",
+        )
+        for one in open_ones[:LINES_OF_A_KIND]
+    ]

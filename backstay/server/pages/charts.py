@@ -1,0 +1,138 @@
+"""Charts as plain bars: geometry for an SVG, and the same figures as a table for those who do not see it."""
+
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from backstay.core.measures import MINUTE_MS, Measure, together
+from backstay.server.pages.figures import count, money
+from backstay.server.pages.figures import latency as show_latency
+from backstay.store.measures import Step
+
+BAR: Final = 10  # units along the axis, of which some are the gap
+GAP: Final = 2
+HEIGHT: Final = 100
+
+
+class Span(NamedTuple):
+    """How far back a chart looks, and in what steps."""
+
+    name: str
+    label: str
+    minutes: int
+    step: int
+
+
+SPANS: Final = (
+    Span("1h", "Last hour", 60, 1),
+    Span("6h", "Last 6 hours", 360, 5),
+    Span("24h", "Last 24 hours", 1_440, 20),
+    Span("7d", "Last 7 days", 10_080, 120),
+)
+
+
+class Bar(NamedTuple):
+    x: int
+    y: float
+    width: int
+    height: float
+    colour: str
+
+
+class Row(NamedTuple):
+    at: int
+    values: list[str]
+
+
+class Chart(NamedTuple):
+    title: str
+    headline: str
+    summary: str
+    highest: str
+    since: int
+    width: int
+    bars: list[Bar]
+    names: list[tuple[str, str]]  # of each series, with its colour
+    rows: list[Row]
+
+
+class Series(NamedTuple):
+    name: str
+    colour: str
+    value: Callable[[Measure], float]
+
+
+def span_named(name: str | None) -> Span:
+    return next((span for span in SPANS if span.name == name), SPANS[0])
+
+
+def first_minute(span: Span, now_ms: int) -> int:
+    """The start of the first step, such that the last step holds now."""
+    last = now_ms // MINUTE_MS // span.step * span.step
+    return last - span.minutes + span.step
+
+
+def throughput(steps: Sequence[Step], span: Span, now_ms: int) -> Chart:
+    series = [
+        Series("succeeded", "good", lambda one: one.succeeded / span.step),
+        Series("failed", "bad", lambda one: one.failed / span.step),
+    ]
+    whole = together([step.measure for step in steps]) if steps else Measure()
+    headline = f"{count(whole.ended)} items"
+    return _chart("Throughput, items a minute", series, steps, span, now_ms, headline, lambda v: f"{v:,.4g}")
+
+
+def latency(steps: Sequence[Step], span: Span, now_ms: int) -> Chart:
+    series = [Series("mean", "accent", lambda one: one.mean_ms or 0.0)]
+    whole = together([step.measure for step in steps]) if steps else Measure()
+    within = whole.within_ms(0.95)
+    headline = "no calls" if within is None else f"95 % {_within(within, whole)}"
+    return _chart("Latency of calls, mean", series, steps, span, now_ms, headline, show_latency)
+
+
+def spend(steps: Sequence[Step], span: Span, now_ms: int) -> Chart:
+    series = [Series("spent", "warn", lambda one: float(one.cost_micros))]
+    whole = together([step.measure for step in steps]) if steps else Measure()
+    per = "a minute" if span.step == 1 else f"in {span.step} minutes"
+    return _chart(f"Spend {per}", series, steps, span, now_ms, money(whole.cost_micros), lambda v: money(round(v)))
+
+
+def _within(ms: int, whole: Measure) -> str:
+    is_beyond = whole.calls - whole.longer < 0.95 * whole.calls
+    return f"over {show_latency(ms)}" if is_beyond else f"within {show_latency(ms)}"
+
+
+def _chart(
+    title: str,
+    series: Sequence[Series],
+    steps: Sequence[Step],
+    span: Span,
+    now_ms: int,
+    headline: str,
+    show: Callable[[float], str],
+) -> Chart:
+    first = first_minute(span, now_ms)
+    known = {step.minute: step.measure for step in steps}
+    minutes = range(first, first + span.minutes, span.step)
+    highest = max((sum(one.value(known[m]) for one in series) for m in minutes if m in known), default=0.0)
+    rows = [Row(m * MINUTE_MS, [show(one.value(known[m])) for one in series]) for m in minutes if m in known]
+    bars = [
+        bar
+        for index, minute in enumerate(minutes)
+        if minute in known and highest > 0
+        for bar in _stack(index, known[minute], series, highest)
+    ]
+    names = [(one.name, one.colour) for one in series]
+    summary = f"{headline}; highest {show(highest)}"
+    return Chart(
+        title, headline, summary, show(highest), first * MINUTE_MS, len(minutes) * BAR, bars, names, rows[::-1]
+    )
+
+
+def _stack(index: int, measure: Measure, series: Sequence[Series], highest: float) -> list[Bar]:
+    bars, y = [], float(HEIGHT)
+    for one in series:
+        height = round(one.value(measure) / highest * HEIGHT, 1)
+        y = round(y - height, 1)
+        if height > 0:
+            bars.append(Bar(index * BAR, y, BAR - GAP, height, one.colour))
+    return bars

@@ -1,0 +1,105 @@
+"""How pages show figures, moments and what strangers wrote."""
+
+import json
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+from markupsafe import Markup
+
+from backstay.core.reasons import show_span
+from backstay.run.figures import show_ceiling, show_money, show_rate, show_seconds, show_tokens
+
+LINE_CHARACTERS: Final = 200
+BODY_CHARACTERS: Final = 8_000
+INDENTED_CHARACTERS: Final = 100_000  # longer JSON is shown as it is
+_YEAR_9999_MS: Final = 253_402_300_799_000
+_LINES: Final = "\n\t"
+
+
+class Excerpt(NamedTuple):
+    """A text to be shown, or the beginning of it, and how long the whole is."""
+
+    text: str
+    characters: int
+    is_cut: bool
+
+
+def visible(text: object, keeping: str = "") -> str:
+    """A text in which nothing is hidden: marks that reverse it, control characters and NUL are shown as numbers."""
+    said = str(text)
+    if said.isprintable():
+        return said
+    return "".join(c if c.isprintable() or c in keeping else f"⟨U+{ord(c):04X}⟩" for c in said)
+
+
+def line(text: object, characters: int = LINE_CHARACTERS) -> str:
+    """On one line, and not longer than one."""
+    said = "" if text is None else str(text)
+    return visible(" ".join(said[:characters].split())) + ("…" if len(said) > characters else "")
+
+
+def excerpt(text: str | None, characters: int = BODY_CHARACTERS) -> Excerpt | None:
+    """A body as its reader wants it: JSON with its lines indented, and of a long one the beginning."""
+    if text is None:
+        return None
+    shown = text
+    if len(text) <= INDENTED_CHARACTERS:
+        try:
+            shown = json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+        except (ValueError, RecursionError):
+            shown = text
+    return Excerpt(visible(shown[:characters], _LINES), len(text), len(shown) > characters)
+
+
+def moment(ms: int | None, kind: str = "") -> Markup:
+    """A time that the page's script shows in the viewer's zone; `kind` "ago" lets it count from now."""
+    if ms is None or not 0 < ms < _YEAR_9999_MS:
+        return Markup("–")
+    at = datetime.fromtimestamp(ms / 1000, UTC)
+    relative = Markup(" data-ago") if kind == "ago" else Markup("")
+    iso = at.strftime("%Y-%m-%dT%H:%M:%S.") + f"{ms % 1000:03}Z"
+    return Markup('<time datetime="{}"{}>{}</time>').format(iso, relative, at.strftime("%Y-%m-%d %H:%M:%S UTC"))
+
+
+def count(number: int | None) -> str:
+    return "–" if number is None else f"{number:,}"
+
+
+def counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def money(micros: int | None) -> str:
+    return "–" if micros is None else show_money(micros)
+
+
+def latency(ms: float) -> str:
+    return f"{ms:,.0f} ms" if ms < 1_000 else f"{ms / 1_000:,.1f} s"
+
+
+def share(part: int, whole: int) -> str:
+    """Per cent, and never 100 before all is done, nor 0 after a beginning."""
+    if whole <= 0:
+        return "–"
+    if 0 < part < whole:
+        return f"{min(max(part * 100 / whole, 0.1), 99.9):.1f} %"
+    return "100 %" if part else "0 %"
+
+
+FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
+    "ceiling": show_ceiling,
+    "count": count,
+    "counted": counted,
+    "excerpt": excerpt,
+    "latency": latency,
+    "line": line,
+    "moment": moment,
+    "money": money,
+    "rate": show_rate,
+    "seconds": show_seconds,
+    "share": share,
+    "span": show_span,
+    "tokens": show_tokens,
+    "visible": visible,
+}

@@ -1,0 +1,150 @@
+"""One item: its story, what it asks, what came of it, its log and its cost; retry, and a late result to accept."""
+
+from typing import Final, NamedTuple
+
+from fastapi import APIRouter, Request, Response
+
+from backstay.core.callbacks import result_of
+from backstay.core.errors import NotAllowed, NotFound
+from backstay.core.ids import job_of, show_item
+from backstay.core.states import ItemState
+from backstay.observe.item_logs import place_of
+from backstay.server.api.item_results import read_result
+from backstay.server.api.logs import stream_log
+from backstay.server.api.pages import item_number, row_number
+from backstay.server.etags import JSON
+from backstay.server.pages import shell
+from backstay.server.pages.figures import excerpt
+from backstay.server.pages.flash import redirected
+from backstay.server.pages.story import Around, story
+from backstay.server.pages.visit import Visit, acted, seen
+from backstay.server.service import Service
+from backstay.store.inbox import LateResult
+from backstay.store.item_story import Shown, look, provider_of
+from backstay.store.keys import Role
+
+router = APIRouter(include_in_schema=False)
+
+LOG_BYTES_SHOWN: Final = 16_000
+LOG_PIECES_MAX: Final = 20
+ACTS_LOOKED: Final = 200
+
+
+class Log(NamedTuple):
+    text: str
+    is_cut: bool
+
+
+@router.get("/items/{item_id}")
+async def show(request: Request, item_id: str) -> Response:
+    visit = await seen(request)
+    service, number = visit.service, item_number(item_id)
+    shown = await look(service.store, number, visit.owner, int(service.backstay.limits.lease_seconds * 1000))
+    last = shown.attempts[-1] if shown.attempts else None
+    costs = [attempt.cost_micros for attempt in shown.attempts if attempt.cost_micros is not None]
+    return await shell.shown(
+        visit,
+        "item.html",
+        item=shown.view,
+        reasons=shown.reasons,
+        story=story(shown.view, shown.attempts, shown.events, await _around(visit, shown)),
+        last=last,
+        cost_micros=sum(costs) if costs else None,
+        tokens=[sum(getattr(one, name) or 0 for one in shown.attempts) for name in ("input_tokens", "output_tokens")],
+        asked=excerpt(shown.view.body),
+        result=excerpt(last.result) if last is not None and shown.view.state is ItemState.SUCCEEDED else None,
+        log=await _log(service, number),
+        late=[(late, excerpt(_result(late))) for late in await service.store.overview.late(number, visit.owner)],
+        no_retry=await _why_no_retry(visit, shown),
+    )
+
+
+async def _around(visit: Visit, shown: Shown) -> Around:
+    overview, view = visit.service.store.overview, shown.view
+    provider = provider_of(view.handler, await visit.service.store.views.workers())
+    breaker = await overview.events(f"provider:{provider}", ACTS_LOOKED)
+    return Around(provider, breaker[::-1], (await overview.events(f"job:{view.job_id}", ACTS_LOOKED))[::-1])
+
+
+async def _why_no_retry(visit: Visit, shown: Shown) -> str | None:
+    """Why the button is off; None when it is on."""
+    if not visit.may(Role.WRITE):
+        return "Your key may only read."
+    if shown.view.state is not ItemState.FAILED:
+        return f"Only a failed item can be retried; this one is {shown.view.state.value}."
+    if shown.view.stop_reason is not None and shown.view.job_state.value in ("queued", "running", "paused"):
+        return "Its job is being stopped."
+    if not await visit.service.store.sources.there(shown.view.id, visit.owner):
+        return "Its source is gone: upload it again, and submit it anew."
+    return None
+
+
+async def _log(service: Service, item: int) -> Log | None:
+    """The beginning of what its handler said."""
+    names = sorted([name async for name in service.artifacts.names(place_of(item))])
+    text = bytearray()
+    for name in names[:LOG_PIECES_MAX]:
+        try:
+            async for chunk in service.artifacts.get(name):
+                text += chunk
+                if len(text) > LOG_BYTES_SHOWN:
+                    break
+        except NotFound:
+            break
+    if not text:
+        return None
+    found = excerpt(bytes(text[:LOG_BYTES_SHOWN]).decode("utf-8", "replace"), LOG_BYTES_SHOWN)
+    is_cut = len(text) > LOG_BYTES_SHOWN or len(names) > LOG_PIECES_MAX
+    return None if found is None else Log(found.text, is_cut)
+
+
+def _result(late: LateResult) -> str:
+    return result_of(late.body or '{"result":null}')
+
+
+@router.get("/items/{item_id}/request")
+async def show_request(request: Request, item_id: str) -> Response:
+    visit = await seen(request)
+    bodies = await visit.service.store.listing.bodies(item_number(item_id), visit.owner)
+    return _as_file(bodies.payload, f"item-{show_item(item_number(item_id))}-request.json")
+
+
+@router.get("/items/{item_id}/result")
+async def show_result(request: Request, item_id: str) -> Response:
+    visit = await seen(request)
+    response = await read_result(visit.principal, visit.service, item_id)
+    name = f"item-{show_item(item_number(item_id))}-result.json"
+    response.headers.setdefault("content-disposition", f'attachment; filename="{name}"')
+    return response
+
+
+@router.get("/items/{item_id}/log")
+async def show_log(request: Request, item_id: str) -> Response:
+    visit = await seen(request)
+    return await stream_log(visit.principal, visit.service, item_id)
+
+
+@router.get("/late-results/{number}")
+async def show_late(request: Request, number: str) -> Response:
+    visit = await seen(request)
+    late = await visit.service.store.inbox.late_result(row_number(number, "late result"), visit.owner)
+    return _as_file(_result(late), f"item-{show_item(late.item_id)}-late-result.json")
+
+
+@router.post("/late-results/{number}/accept")
+async def accept_late(request: Request, number: str) -> Response:
+    visit = await acted(request, Role.ADMIN)
+    inbox, row = visit.service.store.inbox, row_number(number, "late result")
+    late = await inbox.late_result(row, visit.owner)
+    path = f"/items/{show_item(late.item_id)}"
+    try:
+        await inbox.accept(row, visit.owner, visit.name)
+    except NotAllowed as refused:
+        return redirected(visit, path, refused.message, "refused")
+    job = job_of(late.item_id)
+    return redirected(visit, path, f"The late result counts now: the item has succeeded, and job {job} counts it.")
+
+
+def _as_file(text: str | None, name: str) -> Response:
+    headers = {"content-disposition": f'attachment; filename="{name}"'}
+    return Response((text or "null").encode("utf-8", "replace"), headers=headers, media_type=JSON)

@@ -1,0 +1,104 @@
+"""One job: how far it is, what it costs, why items failed, its items, and what can be done about it."""
+
+from collections.abc import Mapping
+from typing import Final, Literal, NamedTuple
+
+from fastapi import APIRouter, Request, Response
+
+from backstay.core.errors import ErrorCode
+from backstay.core.ids import POSITIONS_MAX
+from backstay.core.states import ItemState
+from backstay.server import cursors
+from backstay.server.api.pages import job_number
+from backstay.server.api.results import stream_results
+from backstay.server.pages import shell
+from backstay.server.pages.outlook import outlook
+from backstay.server.pages.visit import Visit, seen
+from backstay.store.listing import ItemFilter
+from backstay.store.views import FailureGroup
+
+router = APIRouter(include_in_schema=False)
+
+Ended = Literal["succeeded", "failed", "skipped", "cancelled"]
+
+ROWS: Final = 25
+ENDED: Final[tuple[Ended, ...]] = ("succeeded", "failed", "skipped", "cancelled")
+
+
+class Wanted(NamedTuple):
+    """Which of its items the query string asks for."""
+
+    state: str = ""
+    code: str = ""
+    position: int = 0
+    cursor: str = ""
+
+    @property
+    def chosen(self) -> ItemFilter:
+        return ItemFilter(self.state or None, self.code or None, self.position)
+
+    @property
+    def link(self) -> dict[str, str]:
+        return {"state": self.state, "code": self.code, "from": str(self.position) if self.position else ""}
+
+
+class Failures(NamedTuple):
+    group: FailureGroup
+    message: str | None  # of one of them
+
+
+def wanted_of(asked: Mapping[str, str]) -> Wanted:
+    state, code, position = asked.get("state", ""), asked.get("code", ""), asked.get("from", "")
+    is_number = position.isascii() and position.isdigit() and len(position) < 10
+    return Wanted(
+        state if state in {known.value for known in ItemState} else "",
+        code if code in {known.value for known in ErrorCode} else "",
+        min(int(position), POSITIONS_MAX - 1) if is_number else 0,
+        asked.get("cursor", ""),
+    )
+
+
+@router.get("/jobs/{job_id}")
+async def show_job(request: Request, job_id: str) -> Response:
+    visit = await seen(request)
+    store, job = visit.service.store, job_number(job_id)
+    view = await store.views.job(job, visit.owner)
+    wanted = wanted_of(visit.asked)
+    what = "\0".join(("page-of-items", str(job), *wanted.link.values()))
+    after = cursors.take(visit.service, visit.owner, what, wanted.cursor or None)
+    items, following = await store.listing.items(job, visit.owner, wanted.chosen, after, ROWS)
+    cursor, path = cursors.give(visit.service, visit.owner, what, following), f"/jobs/{job}"
+    return await shell.shown(
+        visit,
+        "job.html",
+        job=view,
+        outlook=outlook(view, visit.service.main.clock.now_ms()),
+        under_way=await store.views.under_way(job),
+        failures=await _failures(visit, job) if view.failed else [],
+        acts=await store.overview.events(f"job:{job}", 10),
+        wanted=wanted,
+        items=items,
+        item_states=[state.value for state in ItemState],
+        codes=[code.value for code in ErrorCode],
+        first=shell.query(path, wanted.link) if wanted.cursor else None,
+        following=shell.query(path, {**wanted.link, "cursor": cursor}) if cursor else None,
+    )
+
+
+async def _failures(visit: Visit, job: int) -> list[Failures]:
+    store = visit.service.store
+    groups = await store.views.job_failures(job)
+    return [Failures(group, (await store.listing.item(group.example, visit.owner)).message) for group in groups]
+
+
+@router.get("/jobs/{job_id}/results.jsonl")
+async def download_results(request: Request, job_id: str) -> Response:
+    """What has ended so far, all or with one state, as a file."""
+    visit = await seen(request)
+    chosen = next((state for state in ENDED if state == visit.asked.get("state")), None)
+    response = await stream_results(
+        visit.principal, visit.service, job_id, chosen, after=-1, payload=chosen == "failed"
+    )
+    name = f"job-{job_number(job_id)}-{chosen or 'results'}.jsonl"
+    response.headers["content-disposition"] = f'attachment; filename="{name}"'
+    return response

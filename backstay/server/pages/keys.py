@@ -1,0 +1,82 @@
+"""Keys, for admins: make one, which is shown once; rotate; revoke."""
+
+from typing import Final
+
+from fastapi import APIRouter, Request, Response
+
+from backstay.core.errors import NotFound
+from backstay.server.pages import shell
+from backstay.server.pages.flash import redirected
+from backstay.server.pages.visit import Visit, acted, seen
+from backstay.server.problems import Problem
+from backstay.store.keys import NewKey, Role
+
+router = APIRouter(include_in_schema=False)
+
+GRACE_SECONDS: Final = 86_400.0
+DAYS_MAX: Final = 3_660
+DAY_SECONDS: Final = 86_400.0
+
+
+@router.get("/keys")
+async def list_keys(request: Request) -> Response:
+    return await _shown(await seen(request, Role.ADMIN))
+
+
+@router.post("/keys")
+async def create(request: Request) -> Response:
+    """Answers with the key itself, and not by a redirect: nothing may keep it."""
+    visit = await acted(request, Role.ADMIN)
+    role = visit.form.get("role", "")
+    if role not in {known.value for known in Role}:
+        raise Problem(422, "the role must be read, write or admin")
+    made = await visit.service.store.keys.create(
+        visit.owner, Role(role), visit.form.get("name", "").strip(), _lives(visit.form.get("days", ""))
+    )
+    return await _shown(visit, made)
+
+
+@router.post("/keys/{key_id}/rotate")
+async def rotate(request: Request, key_id: str) -> Response:
+    visit = await acted(request, Role.ADMIN)
+    return await _shown(visit, await visit.service.store.keys.rotate(key_id[:40], visit.owner, GRACE_SECONDS))
+
+
+@router.get("/keys/{key_id}/revoke")
+async def ask_revoke(request: Request, key_id: str) -> Response:
+    visit = await seen(request, Role.ADMIN)
+    if key_id not in {key.id for key in await visit.service.store.keys.list(visit.owner)}:
+        raise NotFound(f"no key {key_id[:40]}")
+    return await shell.shown(
+        visit,
+        "confirm.html",
+        title=f"Revoke key {key_id}?",
+        sentences=["Whoever uses it is refused from now on. There is no way back."]
+        + (["It is the key that you are logged in with."] if key_id == visit.principal.key_id else []),
+        action=f"/keys/{key_id}/revoke",
+        fields={},
+        act="Revoke",
+        danger=False,
+        back="/keys",
+    )
+
+
+@router.post("/keys/{key_id}/revoke")
+async def revoke(request: Request, key_id: str) -> Response:
+    visit = await acted(request, Role.ADMIN)
+    await visit.service.store.keys.revoke(key_id[:40], visit.owner)
+    return redirected(visit, "/keys", f"Key {key_id[:12]} is revoked.")
+
+
+async def _shown(visit: Visit, made: NewKey | None = None) -> Response:
+    keys = await visit.service.store.keys.list(visit.owner)
+    return await shell.shown(visit, "keys.html", keys=keys, made=made, roles=list(Role), grace_seconds=GRACE_SECONDS)
+
+
+def _lives(days: str) -> float | None:
+    days = days.strip()
+    if not days:
+        return None
+    if not (days.isascii() and days.isdigit() and 0 < int(days[:6]) <= DAYS_MAX):
+        raise Problem(422, f"a key lives from 1 to {DAYS_MAX} days", hint="leave it empty for one without an end")
+    return int(days) * DAY_SECONDS

@@ -1,0 +1,112 @@
+"""A stream that says when something on a page has changed; the page then fetches the part of itself that shows it."""
+
+import asyncio
+from typing import Final
+
+from fastapi import APIRouter, Request, Response
+from starlette.types import Receive, Scope, Send
+
+from backstay.clock import Tasks, wait_for_event
+from backstay.core.errors import DatabaseUnreachable
+from backstay.server.api.events import BEAT, BEAT_SECONDS, KEY_SECONDS, RETRY, SEND_SECONDS_MAX, STREAM_SECONDS_MAX
+from backstay.server.api.pages import item_number, job_number
+from backstay.server.events import Subject, Watcher
+from backstay.server.pages.visit import Visit, met, seen
+
+router = APIRouter(include_in_schema=False)
+
+SUBJECTS_MAX: Final = 50
+CHANGED: Final = b"event: changed\ndata: {}\n\n"
+HELLO: Final = b"event: hello\ndata: {}\n\n"
+
+
+@router.get("/live")
+async def watch(request: Request) -> Response:
+    """`?job=12&job=13&item=12-3`; without any it only says that the service is there."""
+    visit = await seen(request)
+    wanted = request.query_params.multi_items()[:SUBJECTS_MAX]
+    subjects = [Subject("job", job_number(text), visit.owner) for name, text in wanted if name == "job"]
+    subjects += [Subject("item", item_number(text), visit.owner) for name, text in wanted if name == "item"]
+    return Pulse(visit, subjects)
+
+
+class Pulse(Response):
+    """The stream of one page. It says nothing but that there is news: what is seen is what the page shows."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, visit: Visit, subjects: list[Subject]) -> None:
+        super().__init__(headers={"cache-control": "no-store", "x-accel-buffering": "no"})
+        del self.headers["content-length"]
+        self._visit = visit
+        self._clock = visit.service.main.clock
+        self._lookout = visit.service.lookout
+        self._subjects = subjects
+        self._news = asyncio.Event()
+        self._left = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        watchers: list[Watcher] = []
+        leaving = Tasks().start(self._notice_leaving(receive))
+        try:
+            for subject in self._subjects:
+                watcher = self._lookout.join(subject)
+                watcher.changed = self._news
+                watchers.append(watcher)
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            await self._pour(send, watchers)
+        except TimeoutError:
+            pass  # he took nothing any more
+        finally:
+            leaving.cancel()
+            for watcher in watchers:
+                self._lookout.leave(watcher)
+        if not self._left:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _notice_leaving(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self._left = True
+        self._news.set()
+
+    async def _pour(self, send: Send, watchers: list[Watcher]) -> None:
+        await self._send(send, RETRY + HELLO)
+        now = self._clock.monotonic()
+        ends_at, key_at, beat_at = now + STREAM_SECONDS_MAX, now, now
+        known: dict[int, str] = {}
+        while not self._left and not self._lookout.closed and (now := self._clock.monotonic()) < ends_at:
+            if now >= key_at + KEY_SECONDS:
+                key_at = now
+                if not await self._may_see():
+                    return
+            self._news.clear()
+            if self._is_news(known, watchers):
+                await self._send(send, CHANGED)
+                beat_at = now
+            elif now >= beat_at + BEAT_SECONDS:
+                await self._send(send, BEAT)
+                beat_at = now
+            await wait_for_event(self._news, KEY_SECONDS)
+
+    def _is_news(self, known: dict[int, str], watchers: list[Watcher]) -> bool:
+        """The first look at each is none: the page was made just now."""
+        news = False
+        for number, watcher in enumerate(watchers):
+            snapshot = self._lookout.latest(watcher)
+            if snapshot is not None and known.get(number) != snapshot.id:
+                news = news or number in known
+                known[number] = snapshot.id
+        return news
+
+    async def _may_see(self) -> bool:
+        """While the database does not answer there is nothing new to see, so nobody is sent away for it."""
+        try:
+            who = (await met(self._visit.request)).who
+        except DatabaseUnreachable:
+            return True
+        return who is not None and who.owner == self._visit.owner
+
+    async def _send(self, send: Send, text: bytes) -> None:
+        async with asyncio.timeout(SEND_SECONDS_MAX):
+            await send({"type": "http.response.body", "body": text, "more_body": True})

@@ -1,0 +1,63 @@
+"""Coming in with an API key, leaving, and the choice of light or dark."""
+
+from typing import Final
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import RedirectResponse
+
+from backstay.server.pages import session, shell
+from backstay.server.pages.visit import Visit, local, met, with_form
+from backstay.server.problems import Problem
+
+router = APIRouter(include_in_schema=False)
+
+YEAR_SECONDS: Final = 366 * 86_400
+
+
+@router.get("/login")
+async def show_login(request: Request) -> Response:
+    visit = await met(request)
+    return await _form(visit, local(visit.asked.get("next")))
+
+
+@router.post("/login")
+async def login(request: Request) -> Response:
+    """Guesses share their address's count, as those of keys in headers do."""
+    visit = await with_form(await met(request))
+    limit = visit.service.rate_limit
+    left, reset = await limit.hit(f"from:{request.client.host if request.client else ''}")
+    if left < 0:
+        raise Problem(429, "too many tries", hint="wait a minute", headers={"retry-after": str(reset)})
+    key = await visit.service.ring.find(visit.form.get("key", "").strip())
+    following = local(visit.form.get("next"))
+    if key is None:
+        return await _form(visit, following, 403, "This key is not valid. It may have been revoked, or have expired.")
+    response = RedirectResponse(following, 303)
+    session.give(response, request, visit.service, session.begin(visit.service, key.id))
+    return response
+
+
+@router.post("/logout")
+async def logout(request: Request) -> Response:
+    visit = await with_form(await met(request))
+    response = RedirectResponse("/login", 303)
+    session.take(response, request, visit.service)
+    return response
+
+
+@router.post("/theme")
+async def choose_theme(request: Request) -> Response:
+    visit = await with_form(await met(request))
+    theme = visit.form.get("theme", "")
+    response = RedirectResponse(local(visit.form.get("next")), 303)
+    if theme in shell.THEMES:
+        secure = session.is_https(request, visit.service)
+        response.set_cookie(
+            shell.THEME_COOKIE, theme, max_age=YEAR_SECONDS, path="/", secure=secure, httponly=True, samesite="lax"
+        )
+    return response
+
+
+async def _form(visit: Visit, following: str, status: int = 200, refused: str | None = None) -> Response:
+    open_here = visit.service.options.open_here
+    return await shell.shown(visit, "login.html", status, following=following, refused=refused, open_here=open_here)

@@ -1,0 +1,90 @@
+"""Providers: breaker and history, pace, latency, errors, spend, tasks by account; hold and release for admins."""
+
+from typing import Final, NamedTuple
+
+from fastapi import APIRouter, Request, Response
+
+from backstay.core.breaker import Breaker
+from backstay.core.failures import one_line
+from backstay.core.measures import MINUTE_MS, Measure
+from backstay.core.pace import Pace
+from backstay.server.api.providers import known_breakers, known_provider
+from backstay.server.pages import shell
+from backstay.server.pages.figures import latency
+from backstay.server.pages.flash import redirected
+from backstay.server.pages.visit import Visit, acted, seen
+from backstay.server.problems import Problem
+from backstay.store.item_story import provider_of
+from backstay.store.keys import Role
+from backstay.store.overview import Tasks
+from backstay.store.views import EventView
+
+router = APIRouter(include_in_schema=False)
+
+HISTORY: Final = 10
+DAY_MINUTES: Final = 1_440
+HOLD_MINUTES_MAX: Final = 366 * 1_440
+PROVIDERS_SHOWN: Final = 50
+
+
+class Provider(NamedTuple):
+    breaker: Breaker
+    handlers: list[str]
+    history: list[EventView]
+    pace: Pace | None
+    sending: int  # calls under way
+    day: Measure  # of this owner, in the last day
+    within: str | None
+    tasks: list[tuple[str, Tasks]]  # handler, and what it has at the provider
+
+
+@router.get("/providers")
+async def list_providers(request: Request) -> Response:
+    visit = await seen(request)
+    return await shell.shown(visit, "providers.html", providers=await _providers(visit))
+
+
+async def _providers(visit: Visit) -> list[Provider]:
+    store = visit.service.store
+    breakers, now = await known_breakers(visit.service)
+    workers, paces = await store.views.workers(), await store.overview.paces()
+    leases = await store.overview.leases()
+    day = await store.measures.by_provider(visit.owner, now // MINUTE_MS - DAY_MINUTES)
+    handlers = {name for worker in workers for name in worker.handlers}
+    handlers |= {handler.name for handler in visit.service.backstay.handlers}
+    behind = {name: provider_of(name, workers) for name in sorted(handlers)}
+    behind |= {handler.name: handler.provider for handler in visit.service.backstay.handlers}
+    found = []
+    for name in sorted(breakers)[:PROVIDERS_SHOWN]:
+        own = [handler for handler, provider in behind.items() if provider == name]
+        measured = day.get(name, Measure())
+        within = measured.within_ms(0.95)
+        tasks = [(one, task) for one in own for task in await store.overview.tasks(visit.owner, one)]
+        history = await store.overview.events(f"provider:{name}", HISTORY)
+        sending = sum(lease.items for lease in leases if lease.handler in own)
+        shown_within = None if within is None else latency(within)
+        found.append(Provider(breakers[name], own, history, paces.get(name), sending, measured, shown_within, tasks))
+    return found
+
+
+@router.post("/providers/hold")
+async def hold(request: Request) -> Response:
+    visit = await acted(request, Role.ADMIN)
+    name, minutes = visit.form.get("provider", ""), visit.form.get("minutes", "").strip()
+    await known_provider(visit.service, name)
+    if minutes and not (minutes.isascii() and minutes.isdigit() and 0 < int(minutes[:9]) <= HOLD_MINUTES_MAX):
+        raise Problem(422, "the time must be a whole number of minutes", hint="leave it empty to hold until released")
+    reason = one_line(visit.form.get("reason", "")) or f"held by {visit.name}"
+    await visit.service.store.hold(name, reason, int(minutes) * 60.0 if minutes else None)
+    return redirected(visit, "/providers", f"Provider {name} is held: its items wait and lose no attempt.")
+
+
+@router.post("/providers/release")
+async def release(request: Request) -> Response:
+    visit = await acted(request, Role.ADMIN)
+    name = visit.form.get("provider", "")
+    await known_provider(visit.service, name)
+    await visit.service.store.release(name)
+    await visit.service.store.notify()
+    visit.service.wake()
+    return redirected(visit, "/providers", f"Provider {name} is released: its items flow again.")

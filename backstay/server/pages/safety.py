@@ -1,0 +1,47 @@
+"""Safety: the worst case that the live settings allow in an hour, and the profiles side by side."""
+
+from dataclasses import fields
+from typing import NamedTuple
+
+from fastapi import APIRouter, Request, Response
+
+from backstay.core.bounds import Bounds, bounds
+from backstay.core.limits import Limits
+from backstay.core.profiles import PROFILES
+from backstay.server.pages import shell
+from backstay.server.pages.visit import seen
+
+router = APIRouter(include_in_schema=False)
+
+
+class Row(NamedTuple):
+    name: str
+    now: str
+    profiles: list[str]
+    differs: bool  # between the profiles
+
+
+@router.get("/safety")
+async def show_safety(request: Request) -> Response:
+    visit = await seen(request)
+    made = visit.service.backstay
+    return await shell.shown(
+        visit,
+        "safety.html",
+        profile=made.settings.profile,
+        limits=made.limits,
+        worst=bounds(made.limits),
+        worst_of=[(name, bounds(limits)) for name, limits in PROFILES.items()],
+        rows=[_row(field.name, made.limits) for field in fields(Limits)],
+        bound_names=[field.name for field in fields(Bounds)],
+        profiles=list(PROFILES),
+    )
+
+
+def _row(name: str, limits: Limits) -> Row:
+    profiles = [_shown(getattr(one, name)) for one in PROFILES.values()]
+    return Row(name.replace("_", " "), _shown(getattr(limits, name)), profiles, len(set(profiles)) > 1)
+
+
+def _shown(value: float | None) -> str:
+    return "not set" if value is None else f"{value:,g}" if value < 1e6 else f"{value:,.0f}"

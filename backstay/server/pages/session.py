@@ -1,0 +1,67 @@
+"""Who sits before a page: a cookie that names a key, sealed, and a token that every form must bring back."""
+
+from typing import Final, NamedTuple
+
+from fastapi import Request, Response
+
+from backstay.clock import new_id
+from backstay.server.service import Service
+from backstay.server.signing import Signer
+
+COOKIE: Final = "backstay_session"
+LIVES_MS: Final = 12 * 3_600_000
+_LENGTH_MAX: Final = 200
+
+
+class Session(NamedTuple):
+    """`key_id` is empty for whoever has not shown a key. The chance makes it one that no other page can guess."""
+
+    key_id: str
+    issued_at: int
+    chance: str
+
+
+def begin(service: Service, key_id: str = "") -> Session:
+    return Session(key_id, service.main.clock.now_ms(), new_id())
+
+
+def sealed(signer: Signer, session: Session) -> str:
+    return ".".join((*map(str, session), signer.tag("session", *session)))
+
+
+def unsealed(signer: Signer, text: str | None, now_ms: int) -> Session | None:
+    """The session that a cookie stands for; None when it is not ours, or its time is over."""
+    parts = (text or "")[:_LENGTH_MAX].split(".")
+    if len(parts) != 4 or not (parts[1].isascii() and parts[1].isdigit()):
+        return None
+    session = Session(parts[0], int(parts[1]), parts[2])
+    if not signer.fits(parts[3], "session", *session) or not 0 <= now_ms - session.issued_at < LIVES_MS:
+        return None
+    return session
+
+
+def token_of(signer: Signer, session: Session) -> str:
+    """What a form brings back to show that this service made it, for this session."""
+    return signer.tag("form", session.chance)
+
+
+def is_https(request: Request, service: Service) -> bool:
+    public = service.backstay.settings.public_url or ""
+    return request.url.scheme == "https" or str(public).startswith("https://")
+
+
+def give(response: Response, request: Request, service: Service, session: Session) -> None:
+    response.set_cookie(
+        COOKIE,
+        sealed(service.signer, session),
+        max_age=LIVES_MS // 1000,
+        path="/",
+        secure=is_https(request, service),
+        httponly=True,
+        samesite="strict",
+    )
+
+
+def take(response: Response, request: Request, service: Service) -> None:
+    secure = is_https(request, service)
+    response.delete_cookie(COOKIE, path="/", secure=secure, httponly=True, samesite="strict")

@@ -1,0 +1,128 @@
+"""Puts a view into its template, with what is around every page: navigation, the banner, what was just done."""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlencode
+
+from fastapi import Request, Response
+from fastapi.responses import HTMLResponse
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from backstay.core.breaker import Breaker, BreakerState
+from backstay.core.ids import job_of, position_of, show_item
+from backstay.server.pages import flash, session
+from backstay.server.pages.assets import asset_url
+from backstay.server.pages.figures import FILTERS
+from backstay.server.pages.visit import TOKEN_FIELD, Visit, here
+from backstay.server.problems import Problem
+from backstay.server.service import Service
+from backstay.store.keys import Role
+
+THEME_COOKIE: Final = "backstay_theme"
+THEMES: Final = ("auto", "light", "dark")
+BUSY_MAX: Final = 5
+
+
+class Place(NamedTuple):
+    path: str
+    label: str
+    role: Role = Role.READ
+
+
+PLACES: Final = (
+    Place("/", "Home"),
+    Place("/jobs", "Jobs"),
+    Place("/dead-letters", "Dead letters"),
+    Place("/providers", "Providers"),
+    Place("/safety", "Safety"),
+    Place("/workers", "Workers", Role.ADMIN),
+    Place("/keys", "Keys", Role.ADMIN),
+)
+
+
+@cache
+def templates() -> Environment:
+    made = Environment(
+        loader=PackageLoader("backstay.server.pages"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters.update(FILTERS)
+    made.filters["item"] = show_item
+    made.globals.update(asset=asset_url, token_field=TOKEN_FIELD, job_of=job_of, position_of=position_of)
+    return made
+
+
+async def shown(visit: Visit, template: str, status: int = 200, **values: Any) -> Response:
+    """A whole page, or with `?part=` one block of it: what a script puts in the place of the one that is there."""
+    found = templates().get_template(template)
+    part = visit.asked.get("part")
+    if part is not None:
+        if part not in found.blocks:
+            raise Problem(404, f"this page has no part {part[:40]}")
+        context = found.new_context(_with_macros({**_around(visit), **values}))
+        return HTMLResponse("".join(found.blocks[part](context)), status)
+    said = flash.read(visit.request, visit.service)
+    busy = await busy_providers(visit.service) if visit.who is not None else ()
+    text = found.render(_with_macros({**_around(visit), "busy": busy, "flash": said, **values}))
+    response = HTMLResponse(text, status)
+    if flash.COOKIE in visit.request.cookies:
+        response.delete_cookie(flash.COOKIE, path="/", httponly=True, samesite="strict")
+    if visit.is_new:
+        session.give(response, visit.request, visit.service, visit.session)
+    return response
+
+
+def _around(visit: Visit) -> dict[str, Any]:
+    request = visit.request
+    return {
+        "visit": visit,
+        "who": visit.who,
+        "token": visit.token,
+        "theme": theme_of(request),
+        "themes": THEMES,
+        "places": [place for place in PLACES if visit.may(place.role)],
+        "path": request.url.path,
+        "here": here(request),
+        "now": visit.service.main.clock.now_ms(),
+    }
+
+
+def bare(request: Request, template: str, status: int, **values: Any) -> Response:
+    """A page for when nobody can say who looks at it: the database does not answer, or something broke."""
+    around: dict[str, Any] = {
+        "visit": None,
+        "who": None,
+        "token": "",
+        "theme": theme_of(request),
+        "themes": THEMES,
+        "places": [],
+    }
+    found = templates().get_template(template)
+    said = {**around, "path": request.url.path, "here": "/", "now": 0, "busy": (), "flash": None, **values}
+    return HTMLResponse(found.render(_with_macros(said)), status)
+
+
+def _with_macros(values: dict[str, Any]) -> dict[str, Any]:
+    """As `m`, not by an import: a block that is shown alone would not have it."""
+    return {**values, "m": templates().get_template("macros.html").make_module(values)}
+
+
+def theme_of(request: Request) -> str:
+    theme = request.cookies.get(THEME_COOKIE, "")
+    return theme if theme in THEMES else THEMES[0]
+
+
+async def busy_providers(service: Service) -> list[Breaker]:
+    """Those that take nothing now."""
+    holds = await service.store.holds()
+    return [one for one in holds.providers.values() if one.state is not BreakerState.CLOSED][:BUSY_MAX]
+
+
+def query(path: str, wanted: Mapping[str, Any]) -> str:
+    """A link that holds a filter: what is not set is not in it."""
+    given = {name: value for name, value in wanted.items() if value not in (None, "")}
+    return f"{path}?{urlencode(given)}" if given else path

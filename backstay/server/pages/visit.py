@@ -1,0 +1,147 @@
+"""One look at a page: who looks, what he may, and the form that he sends."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import parse_qsl, quote, urlsplit
+
+from fastapi import Request
+
+from backstay.server.auth import Principal, from_here
+from backstay.server.lines import whole_bytes
+from backstay.server.pages import session as sessions
+from backstay.server.pages.session import Session
+from backstay.server.problems import Problem
+from backstay.server.service import Service, service_of
+from backstay.store.keys import Role
+
+FORM_BYTES_MAX: Final = 64 << 10
+FIELDS_MAX: Final = 100
+TOKEN_FIELD: Final = "token"
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    request: Request
+    service: Service
+    session: Session
+    is_new: bool  # the session's cookie is yet to be given
+    who: Principal | None
+    form: Mapping[str, str]
+
+    @property
+    def owner(self) -> str:
+        return self.principal.owner
+
+    @property
+    def principal(self) -> Principal:
+        assert self.who is not None, "a page for everyone asked who is there"
+        return self.who
+
+    @property
+    def name(self) -> str:
+        """As what a person did is written down."""
+        return self.owner if self.principal.key_id is None else f"key {self.principal.key_id}"
+
+    @property
+    def token(self) -> str:
+        return sessions.token_of(self.service.signer, self.session)
+
+    @property
+    def asked(self) -> Mapping[str, str]:
+        """The query, without what cannot be seen; of a name that comes twice, the last."""
+        return {name: "".join(filter(str.isprintable, value)) for name, value in self.request.query_params.items()}
+
+    def may(self, role: Role | str) -> bool:
+        return self.who is not None and self.who.role.includes(Role(role))
+
+    def require(self, role: Role) -> None:
+        if not self.may(role):
+            raise Problem(
+                403,
+                f"this needs the role {role.value}; yours is {self.principal.role.value}",
+                hint="log in with another key",
+            )
+
+
+async def met(request: Request) -> Visit:
+    """Whoever it is, with or without a key."""
+    service = service_of(request)
+    cookie = request.cookies.get(sessions.COOKIE)
+    session = sessions.unsealed(service.signer, cookie, service.main.clock.now_ms())
+    who: Principal | None = None
+    if session is not None and session.key_id:
+        key = await service.ring.by_id(session.key_id)
+        if key is None:
+            session = None  # revoked or expired: logged out
+        else:
+            who = Principal(key.owner, key.role, key.id)
+    if who is None and service.options.open_here and from_here(request):
+        who = Principal(service.owner, Role.ADMIN)
+    return Visit(request, service, session or sessions.begin(service), session is None, who, {})
+
+
+async def seen(request: Request, role: Role = Role.READ) -> Visit:
+    """A look by someone who may; a stranger is sent to the login, and comes back from there."""
+    visit = await met(request)
+    if visit.who is None:
+        raise _to_login(request)
+    visit.require(role)
+    return visit
+
+
+async def acted(request: Request, role: Role = Role.WRITE) -> Visit:
+    """A form sent by someone who may, from a page of this service that was made for him."""
+    visit = await met(request)
+    if visit.who is None:
+        raise _to_login(request)
+    checked = await with_form(visit)
+    checked.require(role)
+    return checked
+
+
+async def with_form(visit: Visit) -> Visit:
+    request, service = visit.request, visit.service
+    if not _from_own_page(request, service):
+        raise Problem(403, "this form was sent by another site")
+    text = (await whole_bytes(request, FORM_BYTES_MAX)).decode("utf-8", "replace")
+    try:
+        fields = dict(parse_qsl(text, keep_blank_values=True, max_num_fields=FIELDS_MAX))
+    except ValueError:
+        raise Problem(413, f"the form has more than {FIELDS_MAX} fields") from None
+    given = fields.pop(TOKEN_FIELD, "")
+    if visit.is_new or not service.signer.fits(given, "form", visit.session.chance):
+        raise Problem(
+            403, "this form is too old, or is not from here", hint="go back, load the page anew, send it again"
+        )
+    form = {name: value.replace("\0", "") for name, value in fields.items()}
+    return Visit(request, service, visit.session, visit.is_new, visit.who, form)
+
+
+def _from_own_page(request: Request, service: Service) -> bool:
+    """As browsers tell it. The scheme is no sign: behind a proxy it is another one on the inside."""
+    if request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
+        return False
+    origin = request.headers.get("origin")
+    own = {request.headers.get("host", ""), urlsplit(str(service.backstay.settings.public_url or "")).netloc}
+    return origin is None or urlsplit(origin).netloc in own - {""}
+
+
+def _to_login(request: Request) -> Problem:
+    if request.method != "GET" or "part" in request.query_params:
+        return Problem(401, "you are not logged in, or not any more", hint="log in, and do it again")
+    return Problem(303, "log in first", headers={"location": f"/login?next={quote(here(request)[:2_000], safe='/')}"})
+
+
+def here(request: Request) -> str:
+    """The way to the page that is looked at."""
+    query = f"?{request.url.query}" if request.url.query else ""
+    return quote(request.url.path, safe="/%") + query
+
+
+def local(path: str | None) -> str:
+    """Where to go after a form: on this site, whatever was asked for."""
+    path = path or "/"
+    parts = urlsplit(path)
+    outside = parts.scheme or parts.netloc or not path.startswith("/") or path.startswith(("//", "/\\"))
+    return "/" if outside or not path.isprintable() or "\\" in path else path

@@ -1,0 +1,29 @@
+"""Workers: who is alive, what each runs, and the leases it holds. Of all owners' work, so for admins."""
+
+from collections import Counter
+
+from fastapi import APIRouter, Request, Response
+
+from backstay.server.pages import shell
+from backstay.server.pages.visit import seen
+from backstay.store.keys import Role
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.get("/workers")
+async def list_workers(request: Request) -> Response:
+    visit = await seen(request, Role.ADMIN)
+    store = visit.service.store
+    lease_ms = int(visit.service.backstay.limits.lease_seconds * 1000)
+    held: Counter[str] = Counter()
+    for lease in await store.overview.leases():
+        held[lease.worker] += lease.items
+    workers = [(worker, _state(worker.alive(lease_ms), worker.stopped_at)) for worker in await store.views.workers()]
+    known = {worker.id for worker, _ in workers}
+    lost = sum(items for worker, items in held.items() if worker not in known)
+    return await shell.shown(visit, "workers.html", workers=workers, held=held, lost=lost, lease_ms=lease_ms)
+
+
+def _state(alive: bool, stopped_at: int | None) -> str:
+    return "alive" if alive else "lost" if stopped_at is None else "stopped"

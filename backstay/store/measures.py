@@ -1,0 +1,58 @@
+"""What workers measured: written every few seconds, kept for some days, read in steps for charts."""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from backstay.core.measures import Measure, Place, together
+from backstay.store.database import Database
+from backstay.store.queries import Ask, Script, one
+
+KEPT_MINUTES: Final = 14 * 24 * 60
+
+
+class Step(NamedTuple):
+    """Some minutes together; `minute` is the first of them, since 1970."""
+
+    minute: int
+    measure: Measure
+
+
+class Measures:
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    async def add(self, worker: str, sums: Mapping[Place, Measure]) -> None:
+        """Adds to what the worker wrote before. In order, so that no two who add wait for each other."""
+        rows = [
+            (place.source.owner, place.minute, place.source.handler, place.source.provider, *measure.values())
+            for place, measure in sorted(_by_key(sums).items())
+        ]
+        if rows:
+            await self._db.write(lambda: _add(worker, rows))
+
+    async def forget(self) -> None:
+        await self._db.write(one("forget_measures", {"minutes": KEPT_MINUTES}))
+
+    async def steps(self, owner: str, since_minute: int, step_minutes: int) -> list[Step]:
+        values = {"owner": owner, "since": since_minute, "step": step_minutes}
+        rows = await self._db.read(one("measures_of", values))
+        return [Step(row[0], Measure(*tuple(row)[1:])) for row in rows]
+
+    async def by_provider(self, owner: str, since_minute: int) -> dict[str, Measure]:
+        rows = await self._db.read(one("measures_by_provider", {"owner": owner, "since": since_minute}))
+        return {row[0]: Measure(*tuple(row)[1:]) for row in rows}
+
+
+def _add(worker: str, rows: list[tuple[object, ...]]) -> Script[None]:
+    yield Ask("add_measures", {"worker": worker}, rows)
+
+
+def _by_key(sums: Mapping[Place, Measure]) -> dict[Place, Measure]:
+    """One row for each key: a handler whose provider was changed in the same minute counts with the later one."""
+    found: dict[tuple[str, int, str], Place] = {}
+    made: dict[Place, Measure] = {}
+    for place, measure in sums.items():
+        key = (place.source.owner, place.minute, place.source.handler)
+        first = found.setdefault(key, place)
+        made[first] = measure if first not in made else together([made[first], measure])
+    return made

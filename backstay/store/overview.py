@@ -1,0 +1,104 @@
+"""What an operator looks at first: unfinished jobs, what is stuck, leases, paces, tasks at providers. All bounded."""
+
+from typing import Any, Final, NamedTuple
+
+from backstay.core.pace import Pace
+from backstay.store.database import Database
+from backstay.store.dead_letters import JOBS_MAX, LAST_JOB, Group, Groups
+from backstay.store.inbox import LateResult
+from backstay.store.queries import Ask, Script, one
+from backstay.store.views import EventView, JobView, job_view
+
+DEAD_LOOKED_MAX: Final = 1_000
+GROUPED_MAX: Final = 1_000  # failed items: a page is to be as quick with many as with few
+LEASES_LOOKED_MAX: Final = 20_000
+TASKS_LOOKED_MAX: Final = 1_000
+LATE_MAX: Final = 5
+DAY_MS: Final = 86_400_000
+
+
+class Lease(NamedTuple):
+    """Items that one claim of a worker is sending."""
+
+    handler: str
+    leased_by: str | None
+    items: int
+
+    @property
+    def worker(self) -> str:
+        return (self.leased_by or "").partition(":")[0]
+
+
+class Tasks(NamedTuple):
+    account: str
+    items: int
+    example: int
+    task: str | None
+
+
+class Overview:
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    async def open_jobs(self, owner: str, n: int) -> list[JobView]:
+        return [job_view(row) for row in await self._db.read(one("open_jobs_of", {"owner": owner, "n": n}))]
+
+    async def stuck(self, owner: str) -> int:
+        return int((await self._db.read(one("stuck_of", {"owner": owner})))[0][0])
+
+    async def dead_since(self, owner: str, age_ms: int = DAY_MS) -> int:
+        """How many of the owner's items failed in that time, of as many as are looked at."""
+        values = {"owner": owner, "age_ms": age_ms, "n": DEAD_LOOKED_MAX}
+        return int((await self._db.read(one("dead_since", values)))[0][0])
+
+    async def unknown(self, owner: str) -> int:
+        """How many of the owner's failed items may have been done and paid, of as many as are looked at."""
+        return int((await self._db.read(one("unknown_of", {"owner": owner, "n": DEAD_LOOKED_MAX})))[0][0])
+
+    async def dead_groups(self, owner: str, job_id: int | None) -> Groups:
+        """As those of the API, but of fewer items."""
+        return await self._db.read(lambda: _dead_groups(owner, job_id))
+
+    async def dead_costs(self, owner: str, job_id: int | None) -> dict[str, int]:
+        """What the first of the owner's failed items have cost, by error; without those of which no call said it."""
+        rows = await self._db.read(lambda: _dead_costs(owner, job_id))
+        return {row[0]: row[1] for row in rows if row[1] is not None}
+
+    async def oldest_waiting(self, owner: str, handler: str) -> int | None:
+        rows = await self._db.read(one("oldest_waiting", {"owner": owner, "handler": handler}))
+        return None if rows[0][0] is None else int(rows[0][0])
+
+    async def events(self, subject: str, n: int) -> list[EventView]:
+        """The last acts, the last first."""
+        return [EventView(*row) for row in await self._db.read(one("events_last", {"subject": subject, "n": n}))]
+
+    async def paces(self) -> dict[str, Pace]:
+        return {row[0]: Pace(*row) for row in await self._db.read(one("paces"))}
+
+    async def leases(self) -> list[Lease]:
+        return [Lease(*row) for row in await self._db.read(one("leases", {"n": LEASES_LOOKED_MAX}))]
+
+    async def tasks(self, owner: str, handler: str) -> list[Tasks]:
+        values = {"owner": owner, "handler": handler, "n": TASKS_LOOKED_MAX}
+        return [Tasks(*row) for row in await self._db.read(one("tasks_of", values))]
+
+    async def late(self, item_id: int, owner: str) -> list[LateResult]:
+        values = {"item_id": item_id, "owner": owner, "n": LATE_MAX}
+        return [LateResult(*row) for row in await self._db.read(one("late_of", values))]
+
+
+def _failing(owner: str, job_id: int | None) -> Script[list[Any]]:
+    span = {"upto": LAST_JOB if job_id is None else job_id, "downto": job_id or 0}
+    return (yield Ask("failing_jobs", {"owner": owner, **span, "replayable": 0, "n": JOBS_MAX}))
+
+
+def _dead_groups(owner: str, job_id: int | None) -> Script[Groups]:
+    jobs = yield from _failing(owner, job_id)
+    items = sum(row[2] for row in jobs)
+    rows = (yield Ask("failure_groups", {"n": GROUPED_MAX}, [(row[0],) for row in jobs])) if jobs else []
+    return Groups([Group(*row) for row in rows], len(jobs), items, items <= GROUPED_MAX and len(jobs) < JOBS_MAX)
+
+
+def _dead_costs(owner: str, job_id: int | None) -> Script[list[Any]]:
+    jobs = yield from _failing(owner, job_id)
+    return (yield Ask("dead_costs", {"n": GROUPED_MAX}, [(row[0],) for row in jobs])) if jobs else []

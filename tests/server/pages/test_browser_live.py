@@ -1,0 +1,152 @@
+"""What the script adds: news without loading, a pause, the keyboard, the viewer's zone; and all pages in a browser."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+from playwright.async_api import Browser, expect
+
+from tests.server.pages.browser import SIZES, Person, opened, person
+from tests.server.pages.scene import paths, staged
+from tests.server.rig import Rig
+
+pytestmark = pytest.mark.xdist_group("browser")
+
+JUDGED = {("wide", "light"), ("narrow", "dark")}  # by axe-core, which takes its time: both sizes, and both schemes
+
+
+@pytest.fixture
+async def browser() -> AsyncIterator[Browser]:
+    async with opened() as made:
+        yield made
+
+
+@pytest.fixture
+async def ada(sqlite_rig: Rig, browser: Browser) -> AsyncIterator[Person]:
+    made = await person(sqlite_rig, browser, timezone_id="Asia/Tokyo", locale="en-GB")
+    await made.login()
+    yield made
+    assert made.complaints == []
+
+
+async def test_a_job_moves_on_before_ones_eyes_unless_it_is_paused(sqlite_rig: Rig, ada: Person) -> None:
+    job = await sqlite_rig.submit("echo", [{"n": n} for n in range(3)])
+    page = ada.page
+    await ada.go(f"/jobs/{job}")
+    await expect(page.locator("[data-live-word]")).to_have_text("Live")
+    await page.click("[data-pause]")
+    await expect(page.locator("[data-live-word]")).to_have_text("Paused")
+    await sqlite_rig.work()
+    await page.wait_for_timeout(1_500)  # nothing is to happen, and only time can show that
+    await expect(page.locator("#live .state").first).to_have_text("queued")
+    await page.evaluate("window.notLoadedAgain = true")
+    await page.click("[data-pause]")
+    await expect(page.locator("#live .state").first).to_have_text("completed")
+    await expect(page.locator("#rows")).to_contain_text("succeeded")
+    assert await page.evaluate("window.notLoadedAgain")
+
+
+async def test_news_come_while_one_looks(sqlite_rig: Rig, ada: Person) -> None:
+    job = await sqlite_rig.submit("echo", [{"n": n} for n in range(3)])
+    for path, place in (("/jobs", "#live"), (f"/items/{job}-0", "#live .state"), (f"/jobs/{job}", "#live .state")):
+        await ada.go(path)
+        await expect(ada.page.locator("[data-live-word]")).to_have_text("Live")
+        await expect(ada.page.locator(place).first).to_contain_text("queued")
+        if path.startswith("/jobs/"):
+            await sqlite_rig.work()
+            await expect(ada.page.locator(place).first).to_contain_text("completed")
+            await expect(ada.page.locator("#said")).to_contain_text("Progress")
+
+
+async def test_the_keyboard_goes_everywhere_and_can_be_switched_off(sqlite_rig: Rig, ada: Person) -> None:
+    scene, page = await staged(sqlite_rig), ada.page
+    await ada.go("/jobs")
+    await page.keyboard.press("/")
+    await expect(page.locator("#q")).to_be_focused()
+    await page.keyboard.type("jk")
+    assert await page.input_value("#q") == "jk"
+    await ada.go("/jobs")
+    await page.keyboard.press("j")
+    await page.keyboard.press("j")
+    await expect(page.locator(f"a[href='/jobs/{scene.failing}']")).to_be_focused()
+    await page.keyboard.press("k")
+    await expect(page.locator(f"a[href='/jobs/{scene.waiting}']")).to_be_focused()
+    await page.keyboard.press("j")
+    await page.keyboard.press("Enter")
+    await expect(page.locator("h1")).to_contain_text(f"Job {scene.failing}")
+    await page.keyboard.press("r")
+    await expect(page.get_by_role("dialog")).to_contain_text("6 failed items")
+    await page.keyboard.press("Escape")
+    await expect(page.get_by_role("dialog")).to_have_count(0)
+    await page.keyboard.press("?")
+    await expect(page.get_by_role("dialog")).to_contain_text("Keyboard")
+    await page.get_by_role("button", name="Switch shortcuts off").click()
+    await page.keyboard.press("Escape")
+    await page.keyboard.press("?")
+    await expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+async def test_the_way_past_the_navigation_comes_first(sqlite_rig: Rig, ada: Person) -> None:
+    await ada.go("/jobs")
+    await ada.page.keyboard.press("Tab")
+    await expect(ada.page.locator(".skip")).to_be_focused()
+    await ada.page.keyboard.press("Enter")
+    await expect(ada.page.locator("main")).to_be_focused()
+
+
+async def test_dates_are_in_the_viewers_zone(sqlite_rig: Rig, ada: Person) -> None:
+    job = await sqlite_rig.submit()
+    await ada.go(f"/jobs/{job}")
+    shown = ada.page.locator("#terms ~ dl time").first
+    written = await shown.get_attribute("datetime")
+    told = await ada.page.evaluate(
+        "at => new Intl.DateTimeFormat('en-GB', {dateStyle: 'medium', timeStyle: 'medium', timeZone: 'Asia/Tokyo'})"
+        ".format(new Date(at))",
+        written,
+    )
+    assert await shown.inner_text() == told
+
+
+async def test_the_theme_is_chosen_without_script_and_kept(sqlite_rig: Rig, browser: Browser) -> None:
+    plain = await person(sqlite_rig, browser, java_script_enabled=False, color_scheme="light")
+    await plain.login()
+    grounds = {}
+    for theme in ("Dark", "Light", "Auto"):
+        await plain.page.click(f"button:has-text('{theme}')")
+        await plain.go("/jobs")
+        grounds[theme] = await plain.page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert grounds["Light"] == grounds["Auto"] != grounds["Dark"]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_every_page_is_for_everyone_and_fits(sqlite_rig: Rig, browser: Browser, size: str, scheme: str) -> None:
+    scene = await staged(sqlite_rig)
+    await sqlite_rig.service.store.hold("echo", "429: quota exceeded", 900)
+    looking = await person(sqlite_rig, browser, size, color_scheme=scheme)
+    await looking.login()
+    for path in [*paths(scene), "/nowhere"]:
+        await looking.go(path)
+        assert await looking.overflow() <= 0, path
+        if (size, scheme) in JUDGED:
+            assert await looking.grave_findings() == [], path
+        name = path.strip("/").replace("/", "-").partition("?")[0] or "home"
+        await looking.keep(f"{name}-{size}-{scheme}")
+    assert [one for one in looking.complaints if "404" not in one] == []
+
+
+async def test_a_page_that_leaves_someone_out_is_found(sqlite_rig: Rig, browser: Browser) -> None:
+    looking = await person(sqlite_rig, browser)
+    await looking.page.set_content("<title>x</title><main><input><p style='color:#ccc;background:#fff'>pale</p></main>")
+    found = " ".join(await looking.grave_findings())
+    assert "label" in found
+    assert "color-contrast" in found
+
+
+async def test_hostile_text_runs_nothing_in_a_real_browser(sqlite_rig: Rig, ada: Person) -> None:
+    text = "\"'><img src=x onerror=alert(1)></script><script>alert(2)</script>‮"
+    job = await sqlite_rig.submit("echo", [{"text": text}], label=text)
+    await sqlite_rig.work()
+    for path in ("/", "/jobs", f"/jobs/{job}", f"/items/{job}-0", f"/jobs?q={text}"):
+        await ada.go(path)
+        assert await ada.page.locator("img").count() == 1
+    assert "<script>alert(2)</script>" in await ada.text()

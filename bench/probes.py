@@ -61,6 +61,7 @@ PROBES = {
     "get-batch-bare": Probe("bench.bare_service", "sqlite", 20_000, 2_000, "get_batch", ours=True),
     "take-in": Probe("bench.service", "sqlite", 50_000, 5_000, "take_in", ours=True),
     "view-scale": Probe("bench.service_scale", "postgres", 5_000_000, 500_000, "view_scale", ours=True, once=True),
+    "page-scale": Probe("bench.page_scale", "postgres", 5_000_000, 500_000, "page_scale", ours=True, once=True),
     "unwatched": Probe("bench.service", "sqlite", 100_000, 10_000, "unwatched", ours=True),
     "watched": Probe("bench.service", "sqlite", 100_000, 10_000, "watched", ours=True),
     "run-memory-large": Probe("bench.run_ours", "provider", 1_000_000, 50_000, "rate", ours=True, once=True),

@@ -74,6 +74,7 @@ ROWS = (
     Row("get-item", "requests_per_second", "get-item", (Bar(0.5, "get-item-bare"),)),
     Row("get-batch", "requests_per_second", "get-batch", (Bar(0.5, "get-batch-bare"),)),
     Row("view-scale", "view_time_ratio", "view-scale", (Bar(1.5, at_most=True),)),
+    Row("page-scale", "page_time_ratio", "page-scale", (Bar(1.5, at_most=True),)),
     Row("watched-run", "items_per_second", "watched", (Bar(0.8, "unwatched"),)),
     Row("watched-memory", "peak_mb", "watched", (Bar(300.0, at_most=True),)),
 )

@@ -9,7 +9,8 @@ import contextlib
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,22 @@ def prepare(url: str) -> None:
 
 
 def view_scale(n: int) -> dict[str, float]:
-    """Two databases, a service on each, asked in turns: each kind of look at the large one over that at the small."""
+    with both(n) as asked:
+        ratios = {name: ratio(asked, partial(api_look, name)) for name in looks(n)}
+    return said("view", ratios)
+
+
+def api_look(name: str, found: Served, items: int) -> object:
+    return found.ask("GET", looks(items)[name])
+
+
+def said(what: str, ratios: dict[str, float]) -> dict[str, float]:
+    return {f"{what}_time_ratio": max(ratios.values()), **{f"{name}_ratio": value for name, value in ratios.items()}}
+
+
+@contextlib.contextmanager
+def both(n: int) -> Iterator[list[tuple[int, Served]]]:
+    """Two databases, one of few items and one of many, and a service on each."""
     urls = {ITEMS_FEW: asyncio.run(another_database()), n: _at["url"]}
     with contextlib.ExitStack() as stack:
         asked = []
@@ -52,8 +68,7 @@ def view_scale(n: int) -> dict[str, float]:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="serve-"))
             asked.append((items, stack.enter_context(served(url, Path(folder), ("--no-worker",)))))
             asyncio.run(fill(url, items))
-        ratios = {name: ratio(asked, name) for name in looks(n)}
-    return {"view_time_ratio": max(ratios.values()), **{f"{name}_ratio": value for name, value in ratios.items()}}
+        yield asked
 
 
 async def another_database() -> str:
@@ -87,13 +102,13 @@ def looks(n: int) -> dict[str, str]:
     }
 
 
-def ratio(asked: Sequence[tuple[int, Served]], name: str) -> float:
-    """Of the medians of many looks, after some to warm up."""
+def ratio(asked: Sequence[tuple[int, Served]], look: Callable[[Served, int], object]) -> float:
+    """The time of a look at many over that at few: of the medians of many looks in turns, after some to warm up."""
     spent: list[list[float]] = [[] for _ in asked]
     for _ in range(LOOKS):
         for (items, found), times in zip(asked, spent, strict=True):
             started = time.perf_counter()
-            found.ask("GET", looks(items)[name])
+            look(found, items)
             times.append(time.perf_counter() - started)
     few, many = (statistics.median(times[LOOKS // 5 :]) for times in spent)
     return many / few

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from backstay.core.breaker import Breaker, BreakerState
 from backstay.core.states import TERMINAL, ItemState, JobState, StopReason
 
-AHEAD_MAX = 10_000  # whoever counts stops here
+AHEAD_MAX = 1_000  # whoever counts stops here
 
 
 class Reason(NamedTuple):

@@ -10,7 +10,7 @@ from backstay.store.queries import Ask, Script, one
 from backstay.store.views import EventView, JobView, job_view
 
 DEAD_LOOKED_MAX: Final = 1_000
-GROUPED_MAX: Final = 1_000  # failed items: a page is to be as quick with many as with few
+GROUPED_FIRST: Final = 250  # failed items: a page is to be as quick with many as with few
 LEASES_LOOKED_MAX: Final = 20_000
 TASKS_LOOKED_MAX: Final = 1_000
 LATE_MAX: Final = 5
@@ -36,6 +36,13 @@ class Tasks(NamedTuple):
     task: str | None
 
 
+class Dead(NamedTuple):
+    """What failed for good, by error, and what it has cost; without the cost of those of which no call said it."""
+
+    found: Groups
+    costs: dict[str, int]
+
+
 class Overview:
     def __init__(self, database: Database) -> None:
         self._db = database
@@ -55,14 +62,9 @@ class Overview:
         """How many of the owner's failed items may have been done and paid, of as many as are looked at."""
         return int((await self._db.read(one("unknown_of", {"owner": owner, "n": DEAD_LOOKED_MAX})))[0][0])
 
-    async def dead_groups(self, owner: str, job_id: int | None) -> Groups:
-        """As those of the API, but of fewer items."""
-        return await self._db.read(lambda: _dead_groups(owner, job_id))
-
-    async def dead_costs(self, owner: str, job_id: int | None) -> dict[str, int]:
-        """What the first of the owner's failed items have cost, by error; without those of which no call said it."""
-        rows = await self._db.read(lambda: _dead_costs(owner, job_id))
-        return {row[0]: row[1] for row in rows if row[1] is not None}
+    async def dead_groups(self, owner: str, job_id: int | None, n: int = GROUPED_FIRST) -> Dead:
+        """Of as many of the owner's failed items as are looked at."""
+        return await self._db.read(lambda: _dead_groups(owner, job_id, n))
 
     async def oldest_waiting(self, owner: str, handler: str) -> int | None:
         rows = await self._db.read(one("oldest_waiting", {"owner": owner, "handler": handler}))
@@ -92,13 +94,11 @@ def _failing(owner: str, job_id: int | None) -> Script[list[Any]]:
     return (yield Ask("failing_jobs", {"owner": owner, **span, "replayable": 0, "n": JOBS_MAX}))
 
 
-def _dead_groups(owner: str, job_id: int | None) -> Script[Groups]:
+def _dead_groups(owner: str, job_id: int | None, n: int) -> Script[Dead]:
     jobs = yield from _failing(owner, job_id)
-    items = sum(row[2] for row in jobs)
-    rows = (yield Ask("failure_groups", {"n": GROUPED_MAX}, [(row[0],) for row in jobs])) if jobs else []
-    return Groups([Group(*row) for row in rows], len(jobs), items, items <= GROUPED_MAX and len(jobs) < JOBS_MAX)
-
-
-def _dead_costs(owner: str, job_id: int | None) -> Script[list[Any]]:
-    jobs = yield from _failing(owner, job_id)
-    return (yield Ask("dead_costs", {"n": GROUPED_MAX}, [(row[0],) for row in jobs])) if jobs else []
+    items, batch = sum(row[2] for row in jobs), [(row[0],) for row in jobs]
+    groups = (yield Ask("failure_groups", {"n": n}, batch)) if jobs else []
+    costs = (yield Ask("dead_costs", {"n": n}, batch)) if jobs else []
+    known = {row[0]: row[1] for row in costs if row[1] is not None}
+    complete = items <= n and len(jobs) < JOBS_MAX
+    return Dead(Groups([Group(*row) for row in groups], len(jobs), items, complete), known)

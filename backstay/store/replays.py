@@ -22,10 +22,12 @@ _PAID: Final = "; an earlier call may have been done and paid"
 
 
 class By(NamedTuple):
-    """Who replays, and how many a second are to come back; without a rate, all at once."""
+    """Who replays, and how many a second are to come back; without a rate, all at once. `expected` are as many as were
+    counted before."""
 
     who: str
     rate: float | None = None
+    expected: int | None = None
 
 
 class Replayed(NamedTuple):
@@ -44,6 +46,7 @@ class ReplayRow(NamedTuple):
     items: int
     rate: float | None
     until_at: int | None  # when the last of them was to be back
+    expected: int | None  # how many it is to have; more than it has while it goes on, or if it was broken off
 
 
 class _Order(NamedTuple):
@@ -65,6 +68,12 @@ class Replays:
     async def replay(self, owner: str, wanted: Wanted, by: By | None) -> Replayed:
         """Queues what the filter chooses afresh, chunk by chunk, each item once; or only counts it, for nobody."""
         order = None if by is None else _Order(owner, wanted, by, filter_text(wanted))
+        done = await self._replay(owner, wanted, order)
+        if done.number is not None and by is not None and by.expected is not None:
+            await self._db.write(one("end_replay", {"replay_id": done.number}))
+        return done
+
+    async def _replay(self, owner: str, wanted: Wanted, order: "_Order | None") -> Replayed:
         so_far, before = Replayed(0, more=False), None
         while so_far.items < REPLAY_ITEMS_MAX:
             page = await self._db.read(lambda at=before: letters_page(owner, wanted, at, CHUNK_ITEMS, True))  # type: ignore[misc]
@@ -143,7 +152,13 @@ def _pace(order: _Order) -> Script[tuple[int, float]]:
 
 
 def _row(order: _Order) -> dict[str, object]:
-    return {"owner": order.owner, "who": order.by.who, "filter": order.filter, "rate": order.by.rate}
+    return {
+        "owner": order.owner,
+        "who": order.by.who,
+        "filter": order.filter,
+        "rate": order.by.rate,
+        "expected": order.by.expected,
+    }
 
 
 def _reopen(retried: Sequence[int], again: Mapping[int, int], waits: Mapping[int, int]) -> Script[None]:

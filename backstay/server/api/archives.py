@@ -53,6 +53,7 @@ class RowShape(BaseModel):
     items: int
     rate: float | None = Field(description="items a second; null: all at once")
     until_at: int | None = Field(description="when the last of them was to be back")
+    expected: int | None = Field(description="how many it is to have, where that was counted before")
 
 
 class ReplayPage(PageShape):

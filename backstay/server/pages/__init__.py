@@ -3,6 +3,7 @@
 from fastapi import APIRouter
 
 from backstay.server.pages import (
+    archives,
     assets,
     dead_letters,
     home,
@@ -30,6 +31,7 @@ def routers() -> list[APIRouter]:
         job_acts.router,
         item.router,
         dead_letters.router,
+        archives.router,
         providers.router,
         safety.router,
         workers.router,

@@ -1,9 +1,10 @@
 """Dead letters: what failed for good, in groups by error; a group is counted first and then queued afresh."""
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from fastapi import APIRouter, Request, Response
+from pydantic_core import from_json
 
 from backstay.core.errors import ErrorCode
 from backstay.server import cursors
@@ -11,14 +12,17 @@ from backstay.server.api.pages import job_number
 from backstay.server.pages import shell
 from backstay.server.pages.figures import counted
 from backstay.server.pages.flash import redirected
-from backstay.server.pages.job_acts import code_named, replay_sentences, replayed, retried_sentence, would_replay
-from backstay.server.pages.visit import Visit, acted, seen
+from backstay.server.pages.replaying import PACE, rate_of, replay_sentences, replayed, replayed_sentence, would_replay
+from backstay.server.pages.visit import Visit, acted, code_named, seen
 from backstay.store import dead_letters as letters
 from backstay.store.keys import Role
+from backstay.store.overview import GROUPED_FIRST
+from backstay.store.replays import ReplayRow
 
 router = APIRouter(include_in_schema=False)
 
 ROWS: Final = 25
+ROWS_BESIDE: Final = 10  # of replays, and of archives
 HOUR_MS: Final = 3_600_000
 AGES: Final = {"": "of any age", "1": "older than an hour", "24": "older than a day", "168": "older than 7 days"}
 
@@ -30,6 +34,7 @@ class Wanted(NamedTuple):
     code: str = ""
     hours: str = ""
     cursor: str = ""
+    whole: bool = False  # count all, not only the first
 
     @property
     def chosen(self) -> letters.Wanted:
@@ -47,12 +52,26 @@ class Wanted(NamedTuple):
         return " ".join(part for part in parts if part) or "all"
 
 
+class Replay(NamedTuple):
+    row: ReplayRow
+    words: str
+    back: int  # how many were due again by now
+
+    @property
+    def expected(self) -> int:
+        return max(self.row.expected or 0, self.row.items)
+
+    @property
+    def goes_on(self) -> bool:
+        return self.back < self.expected
+
+
 def wanted_of(asked: Mapping[str, str]) -> Wanted:
     job = asked.get("job", "").strip()[:40]
     if job:
         job_number(job)
-    hours = asked.get("hours", "")
-    return Wanted(job, code_named(asked.get("code")) or "", hours if hours in AGES else "", asked.get("cursor", ""))
+    hours = asked.get("hours", "") if asked.get("hours", "") in AGES else ""
+    return Wanted(job, code_named(asked.get("code")) or "", hours, asked.get("cursor", ""), asked.get("whole") == "1")
 
 
 @router.get("/dead-letters")
@@ -64,36 +83,67 @@ async def list_letters(request: Request) -> Response:
     before = cursors.take(visit.service, visit.owner, what, wanted.cursor or None)
     found, following = await store.dead_letters.page(visit.owner, chosen, before, ROWS)
     cursor = cursors.give(visit.service, visit.owner, what, following)
+    looked = letters.GROUPED_MAX if wanted.whole else GROUPED_FIRST
     return await shell.shown(
         visit,
         "dead_letters.html",
         wanted=wanted,
-        groups=await store.overview.dead_groups(visit.owner, chosen.job_id),
-        costs=await store.overview.dead_costs(visit.owner, chosen.job_id),
+        dead=await store.overview.dead_groups(visit.owner, chosen.job_id, looked),
+        looked=looked,
+        whole=shell.query("/dead-letters", {**wanted.link, "whole": "1"}),
         letters=found,
         ages=AGES,
         codes=[code.value for code in ErrorCode],
-        replay=shell.query("/dead-letters/replay", wanted.link),
+        filter=shell.query("", wanted.link),
         first=shell.query("/dead-letters", wanted.link) if wanted.cursor else None,
         following=shell.query("/dead-letters", {**wanted.link, "cursor": cursor}) if cursor else None,
+        **await _beside(visit),
     )
+
+
+async def _beside(visit: Visit) -> dict[str, Any]:
+    """What was done to dead letters before, the last first; the older on pages of their own."""
+    store, now = visit.service.store, visit.service.main.clock.now_ms()
+    lists: dict[str, Any] = {}
+    for name, page in (("replays", store.replays.page), ("archives", store.archives.page)):
+        what = f"page-of-{name}"
+        before = cursors.take(visit.service, visit.owner, what, visit.asked.get(name) or None)
+        rows: list[Any] = await page(visit.owner, before, ROWS_BESIDE)
+        following = cursors.give(visit.service, visit.owner, what, rows[-1].id if len(rows) == ROWS_BESIDE else None)
+        lists[name] = [_replay(row, now) for row in rows] if name == "replays" else rows
+        lists[f"older_{name}"] = shell.query("/dead-letters", {name: following}) if following else None
+        lists[f"newest_{name}"] = "/dead-letters" if before else None
+    return lists
+
+
+def _replay(row: ReplayRow, now: int) -> Replay:
+    said = from_json(row.filter)
+    hours = said.get("older_than_seconds", 0) / 3_600
+    parts = [f"with {said['code']}" if "code" in said else "", f"of job {said['job']}" if "job" in said else ""]
+    parts += [
+        f"older than {hours:g} h" if hours else "",
+        f"{counted(said['named'], 'item')} by name" if "named" in said else "",
+    ]
+    back = row.items
+    if row.until_at is not None and row.until_at > now:
+        back = row.items * max(now - row.at, 0) // max(row.until_at - row.at, 1)
+    return Replay(row, " ".join(part for part in parts if part) or "all", back)
 
 
 @router.get("/dead-letters/replay")
 async def ask_replay(request: Request) -> Response:
     """Counts first."""
     visit = await seen(request, Role.WRITE)
-    wanted = await _checked(visit, wanted_of(visit.asked))
+    wanted = await checked(visit, wanted_of(visit.asked))
     found = await would_replay(visit, wanted.chosen)
-    return await shell.shown(
+    return await shell.asked(
         visit,
-        "confirm.html",
         title=f"Replay dead letters: {wanted.words}",
         sentences=replay_sentences(found),
         action="/dead-letters/replay",
-        fields=wanted.link,
+        fields={**wanted.link, "expected": str(found.items)},
+        asks=[PACE],
         act=f"Replay {counted(found.items, 'item')}" if found.items else "",
-        danger=False,
         back=shell.query("/dead-letters", wanted.link),
     )
 
@@ -101,12 +151,13 @@ async def ask_replay(request: Request) -> Response:
 @router.post("/dead-letters/replay")
 async def replay(request: Request) -> Response:
     visit = await acted(request)
-    wanted = await _checked(visit, wanted_of(visit.form))
-    done = await replayed(visit, wanted.chosen)
-    return redirected(visit, "/dead-letters", retried_sentence(done), "done" if done.items else "refused")
+    wanted = await checked(visit, wanted_of(visit.form))
+    done = await replayed(visit, wanted.chosen, rate_of(visit.form))
+    is_vain = done is not None and not done.items
+    return redirected(visit, "/dead-letters", replayed_sentence(done), "refused" if is_vain else "done")
 
 
-async def _checked(visit: Visit, wanted: Wanted) -> Wanted:
+async def checked(visit: Visit, wanted: Wanted) -> Wanted:
     """A job that is named must be the owner's, or nothing would be told apart from nothing failed."""
     if wanted.job:
         await visit.service.store.views.job(job_number(wanted.job), visit.owner)

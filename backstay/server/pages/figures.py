@@ -78,6 +78,18 @@ def latency(ms: float) -> str:
     return f"{ms:,.0f} ms" if ms < 1_000 else f"{ms / 1_000:,.1f} s"
 
 
+def size(number: int) -> str:
+    """Bytes, in the unit that fits."""
+    for unit, worth in (("GB", 1 << 30), ("MB", 1 << 20), ("kB", 1 << 10)):
+        if number >= worth:
+            return f"{number / worth:,.3g} {unit}"
+    return f"{number} B"
+
+
+def decimal(number: float) -> str:
+    return f"{number:,g}"
+
+
 def share(part: int, whole: int) -> str:
     """Per cent, and never 100 before all is done, nor 0 after a beginning."""
     if whole <= 0:
@@ -91,6 +103,7 @@ FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "ceiling": show_ceiling,
     "count": count,
     "counted": counted,
+    "decimal": decimal,
     "excerpt": excerpt,
     "latency": latency,
     "line": line,
@@ -99,6 +112,7 @@ FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "rate": show_rate,
     "seconds": show_seconds,
     "share": share,
+    "size": size,
     "span": show_span,
     "tokens": show_tokens,
     "visible": visible,

@@ -2,18 +2,25 @@
 
 from fastapi import APIRouter, Request, Response
 
-from backstay.core.errors import ErrorCode, NotAllowed
+from backstay.core.errors import NotAllowed
 from backstay.core.ids import job_of, show_item
 from backstay.server.api.pages import item_number, job_number
 from backstay.server.pages import shell
 from backstay.server.pages.figures import count, counted
 from backstay.server.pages.flash import redirected
-from backstay.server.pages.visit import Visit, acted, seen
-from backstay.server.problems import Problem
+from backstay.server.pages.replaying import (
+    PACE,
+    rate_of,
+    replay_sentences,
+    replayed,
+    replayed_sentence,
+    wake,
+    would_replay,
+)
+from backstay.server.pages.visit import Visit, acted, code_named, seen
 from backstay.server.stopping import cancel_job
 from backstay.store.dead_letters import Wanted
 from backstay.store.keys import Role
-from backstay.store.replays import By, Replayed
 
 router = APIRouter(include_in_schema=False)
 
@@ -48,15 +55,13 @@ async def ask_cancel(request: Request, job_id: str) -> Response:
         f"{counted(left, 'item')} of {count(view.total)} have not ended: they will not be done.",
         "What is at the provider is given up, and may have been paid. There is no way back.",
     ]
-    return await shell.shown(
+    return await shell.asked(
         visit,
-        "confirm.html",
         title=f"Cancel job {job}?",
         sentences=sentences if not view.ended else [f"Job {job} is {view.state.value}: there is nothing to cancel."],
         action=f"/jobs/{job}/cancel",
-        fields={},
         act=f"Cancel {counted(left, 'item')}" if not view.ended else "",
-        danger=False,
+        danger=True,
         back=f"/jobs/{job}",
     )
 
@@ -78,15 +83,14 @@ async def ask_retry(request: Request, job_id: str) -> Response:
     code = code_named(visit.asked.get("code"))
     await visit.service.store.views.job(job, visit.owner)
     found = await would_replay(visit, Wanted(job, code))
-    return await shell.shown(
+    return await shell.asked(
         visit,
-        "confirm.html",
         title=f"Retry what failed of job {job}" + (f" with {code}" if code else ""),
         sentences=replay_sentences(found),
         action=f"/jobs/{job}/retry",
-        fields={"code": code or ""},
+        fields={"code": code or "", "expected": str(found.items)},
+        asks=[PACE],
         act=f"Retry {counted(found.items, 'item')}" if found.items else "",
-        danger=False,
         back=f"/jobs/{job}",
     )
 
@@ -95,8 +99,9 @@ async def ask_retry(request: Request, job_id: str) -> Response:
 async def retry(request: Request, job_id: str) -> Response:
     visit, job = await acted(request), job_number(job_id)
     await visit.service.store.views.job(job, visit.owner)
-    done = await replayed(visit, Wanted(job, code_named(visit.form.get("code"))))
-    return redirected(visit, f"/jobs/{job}", retried_sentence(done), "done" if done.items else "refused")
+    done = await replayed(visit, Wanted(job, code_named(visit.form.get("code"))), rate_of(visit.form))
+    is_vain = done is not None and not done.items
+    return redirected(visit, f"/jobs/{job}", replayed_sentence(done), "refused" if is_vain else "done")
 
 
 @router.post("/items/{item_id}/retry")
@@ -110,49 +115,6 @@ async def retry_item(request: Request, item_id: str) -> Response:
         return redirected(visit, path, refused.message, "refused")
     await wake(visit)
     return redirected(visit, path, f"Item {show_item(item)} is queued afresh, with all its attempts before it.")
-
-
-async def would_replay(visit: Visit, wanted: Wanted) -> Replayed:
-    return await visit.service.store.replays.replay(visit.owner, wanted, None)
-
-
-async def replayed(visit: Visit, wanted: Wanted, rate: float | None = None) -> Replayed:
-    done = await visit.service.store.replays.replay(
-        visit.owner, wanted, By(visit.principal.key_id or visit.owner, rate)
-    )
-    if done.items:
-        await wake(visit)
-    return done
-
-
-async def wake(visit: Visit) -> None:
-    await visit.service.store.notify()
-    visit.service.wake()
-
-
-def replay_sentences(found: Replayed) -> list[str]:
-    if not found.items:
-        return ["Nothing failed that can be retried: it was retried already, or its sources are gone."]
-    more = " There are more; they come after these." if found.more else ""
-    return [
-        f"{counted(found.items, 'failed item')} will be queued afresh, with all their attempts before them.{more}",
-        "Each may be sent to the provider, and paid, again.",
-    ]
-
-
-def retried_sentence(done: Replayed) -> str:
-    if not done.items:
-        return "Nothing was retried: nothing failed that can be."
-    more = " There are more: do it again." if done.more else ""
-    return f"{counted(done.items, 'item')} queued afresh.{more}"
-
-
-def code_named(text: str | None) -> str | None:
-    if not text:
-        return None
-    if text not in {code.value for code in ErrorCode}:
-        raise Problem(400, f"there is no error code {text[:40]}")
-    return text
 
 
 def _refused(visit: Visit, job: int, refused: NotAllowed) -> Response:

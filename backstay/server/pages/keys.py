@@ -47,16 +47,14 @@ async def ask_revoke(request: Request, key_id: str) -> Response:
     visit = await seen(request, Role.ADMIN)
     if key_id not in {key.id for key in await visit.service.store.keys.list(visit.owner)}:
         raise NotFound(f"no key {key_id[:40]}")
-    return await shell.shown(
+    return await shell.asked(
         visit,
-        "confirm.html",
         title=f"Revoke key {key_id}?",
         sentences=["Whoever uses it is refused from now on. There is no way back."]
         + (["It is the key that you are logged in with."] if key_id == visit.principal.key_id else []),
         action=f"/keys/{key_id}/revoke",
-        fields={},
         act="Revoke",
-        danger=False,
+        danger=True,
         back="/keys",
     )
 

@@ -1,6 +1,6 @@
 """Puts a view into its template, with what is around every page: navigation, the banner, what was just done."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
@@ -74,6 +74,37 @@ async def shown(visit: Visit, template: str, status: int = 200, **values: Any) -
     if visit.is_new:
         session.give(response, visit.request, visit.service, visit.session)
     return response
+
+
+class Field(NamedTuple):
+    """Something that a question asks for besides yes."""
+
+    name: str
+    label: str
+    hint: str
+
+
+async def asked(
+    visit: Visit,
+    *,
+    title: str,
+    sentences: Sequence[str],
+    action: str,
+    act: str,
+    back: str,
+    fields: Mapping[str, str] | None = None,
+    asks: Sequence[Field] = (),
+    danger: bool = False,
+) -> Response:
+    """A question before an act, on a page of its own or in a dialog; without an `act` there is nothing to be done."""
+    around: dict[str, Any] = {"action": action, "act": act, "back": back, "danger": danger}
+    values: dict[str, Any] = {
+        "title": title,
+        "sentences": sentences,
+        "fields": fields or {},
+        "asks": asks if act else (),
+    }
+    return await shown(visit, "confirm.html", **values, **around)
 
 
 def _around(visit: Visit) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from backstay.store.views import AttemptView, EventView, ItemView
 
 WAIT_MS_MIN: Final = 1_000  # shorter ones are nobody's business
 HELD_STATES: Final = ("open", "held")
+AFRESH: Final = ("retried", "replayed")  # acts after which an item waits anew
 
 Kind = Literal["", "good", "bad", "warn", "wait"]
 
@@ -39,7 +40,7 @@ def story(item: ItemView, attempts: Sequence[AttemptView], acts: Sequence[EventV
     """In the order of time."""
     entries = [Entry(item.created_at, "", "Submitted")]
     entries += [_act(act) for act in acts]
-    marks: list[Mark] = [Mark(item.created_at), *(Mark(act.at) for act in acts if act.act == "retried")]
+    marks: list[Mark] = [Mark(item.created_at), *(Mark(act.at) for act in acts if act.act in AFRESH)]
     for attempt in attempts:
         started = attempt.started_at or attempt.ended_at or item.finished_at or item.created_at
         known = [mark for mark in marks if mark.at <= started]
@@ -64,7 +65,12 @@ def _attempt(attempt: AttemptView, started: int, item: ItemView) -> Entry:
 
 
 def _act(act: EventView) -> Entry:
-    words = {"retried": "Retried", "repeat": "Sent again", "late_accepted": "Late result accepted"}
+    words = {
+        "retried": "Retried",
+        "replayed": "Replayed",
+        "repeat": "Sent again",
+        "late_accepted": "Late result accepted",
+    }
     what = words.get(act.act, act.act.replace("_", " ").capitalize())
     return Entry(act.at, "", what, (act.detail,) if act.detail else ())
 

@@ -7,6 +7,7 @@ from urllib.parse import parse_qsl, quote, urlsplit
 
 from fastapi import Request
 
+from backstay.core.errors import ErrorCode
 from backstay.server.auth import Principal, from_here
 from backstay.server.lines import whole_bytes
 from backstay.server.pages import session as sessions
@@ -145,3 +146,12 @@ def local(path: str | None) -> str:
     parts = urlsplit(path)
     outside = parts.scheme or parts.netloc or not path.startswith("/") or path.startswith(("//", "/\\"))
     return "/" if outside or not path.isprintable() or "\\" in path else path
+
+
+def code_named(text: str | None) -> str | None:
+    """An error code that a query or a form names, if it names one."""
+    if not text:
+        return None
+    if text not in {code.value for code in ErrorCode}:
+        raise Problem(400, f"there is no error code {text[:40]}")
+    return text

@@ -340,7 +340,7 @@ CREATE TABLE replays (
 	filter TEXT NOT NULL, 
 	items BIGINT NOT NULL, 
 	rate DOUBLE, 
-	until_at BIGINT, 
+	until_at BIGINT, expected BIGINT, 
 	PRIMARY KEY (id)
 );
 CREATE INDEX ix_replays_owner ON replays (owner, id);

@@ -46,7 +46,7 @@ WHERE items.state = 'failed' AND items.archive_id IS NULL AND jobs.owner = :owne
 ORDER BY items.id;
 
 -- name: replays_page
-SELECT id, "by", at, filter, items, rate, until_at FROM replays
+SELECT id, "by", at, filter, items, rate, until_at, expected FROM replays
 WHERE owner = :owner AND id < :before ORDER BY id DESC LIMIT :n;
 
 -- name: replay_tail
@@ -56,8 +56,12 @@ FROM (SELECT filter, until_at FROM replays WHERE owner = :owner ORDER BY id DESC
 WHERE filter = :filter AND until_at > {now};
 
 -- name: add_replay
-INSERT INTO replays (owner, "by", at, filter, items, rate)
-VALUES (:owner, :who, {now}, :filter, 0, CAST(:rate AS double precision)) RETURNING id;
+INSERT INTO replays (owner, "by", at, filter, items, rate, expected)
+VALUES (:owner, :who, {now}, :filter, 0, CAST(:rate AS double precision), CAST(:expected AS bigint)) RETURNING id;
 
 -- name: count_replay
 UPDATE replays SET items = items + :items, until_at = {now} + CAST(:tail_ms AS bigint) WHERE id = :replay_id;
+
+-- name: end_replay
+-- It has gone through all that its filter chose: what it was to have is what it has.
+UPDATE replays SET expected = items WHERE id = :replay_id;

@@ -71,5 +71,6 @@ ORDER BY inbox.id DESC LIMIT :n;
 SELECT coalesce(error_code, 'UNKNOWN') AS error_code, CAST(sum(
     (SELECT sum(attempts.cost_micros) FROM attempts WHERE attempts.item_id = failures.id)) AS bigint) AS cost_micros
 FROM (SELECT items.id, items.error_code FROM {batch(job_id bigint)}
-      JOIN items ON items.job_id = batch.job_id AND items.state = 'failed' LIMIT :n) AS failures
+      JOIN items ON items.job_id = batch.job_id AND items.state = 'failed'
+          AND items.archive_id IS NULL LIMIT :n) AS failures
 GROUP BY coalesce(error_code, 'UNKNOWN');

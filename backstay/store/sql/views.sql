@@ -161,8 +161,10 @@ SELECT min(due_at) AS due_at, {now} AS now FROM items WHERE state = 'queued' AND
 SELECT id, host, pid, handlers, started_at, seen_at, stopped_at, {now} AS now FROM workers ORDER BY seen_at DESC LIMIT :n;
 
 -- name: ahead
--- How many ready items of its handler come before an item. Bounded.
+-- How many ready items of its handler come before an item. Bounded, and in order: then it is one stretch of the claim's index.
 SELECT count(*) FROM (
-    SELECT items.id FROM items JOIN items AS mine ON mine.id = :item_id
-    WHERE items.state = 'queued' AND items.due_at IS NULL AND items.handler = mine.handler
-      AND items.order_key < mine.order_key LIMIT 10000) AS ahead;
+    SELECT items.id FROM items
+    WHERE items.state = 'queued' AND items.due_at IS NULL
+      AND items.handler = (SELECT handler FROM items AS mine WHERE mine.id = :item_id)
+      AND items.order_key < (SELECT order_key FROM items AS mine WHERE mine.id = :item_id)
+    ORDER BY items.order_key DESC LIMIT 1000) AS ahead;

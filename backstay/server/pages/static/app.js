@@ -181,7 +181,7 @@
     async refresh() {
       try {
         for (const [part, place] of [["live", this.place], ["rows", find("#rows")]]) {
-          if (place && !isBusy(place)) replacePart(place, await fetchPart(part));
+          if (place && !isBusy(place)) replacePart(place, await fetchPart(part, place.dataset.later));
         }
         this.tell();
       } catch {
@@ -329,6 +329,9 @@
   const hint = find("#keys-hint");
   if (hint) hint.hidden = false;
   all("[data-help]").forEach((button) => button.addEventListener("click", help));
+  // What takes long to count is counted after the first paint.
+  const later = find("#live[data-later]");
+  if (later) fetchPart("live", later.dataset.later).then((text) => replacePart(later, text)).catch(() => {});
   const main = find("main[data-live]");
   if (main && find("#live") && find("[data-live-state]")) new Live(main);
 })();

@@ -1,4 +1,4 @@
-"""Measures: what each worker did in each minute, so that charts and alarms need not count rows."""
+"""Measures: what each worker did in each minute, so that charts and alarms need not count rows; how far a replay is."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -28,7 +28,9 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("owner", "minute", "handler", "worker"),
     )
     op.create_index("ix_measures_minute", "measures", ["minute"])
+    op.add_column("replays", sa.Column("expected", sa.BigInteger()))
 
 
 def downgrade() -> None:
+    op.drop_column("replays", "expected")
     op.drop_table("measures")

@@ -10,7 +10,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help install run test lint format schema simulate bench storm clean lock
+.PHONY: help install run test lint format schema picture simulate bench storm clean lock
 .DELETE_ON_ERROR:
 
 help: ## List the targets
@@ -40,6 +40,9 @@ schema: install ## Write the script for new SQLite databases anew, after a migra
 	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && $(BIN)/python -c 'import sys; from backstay.store import schema; \
 	  schema.upgrade_sqlite(sys.argv[1]); sys.stdout.write(schema.sqlite_script(sys.argv[1]))' "$$folder/new.db" \
 	  > backstay/store/migrations/head.sqlite.sql
+
+picture: install ## Make the picture of the page in the README anew
+	@$(BIN)/python -m docs.make_picture
 
 simulate: install ## Run the engine on a virtual clock under faults: make simulate SEEDS=1000
 	@$(BIN)/python -m tests.simulation $(SEEDS)

@@ -24,6 +24,7 @@ class Notice(NamedTuple):
     icon: str
     text: str
     href: str
+    place: str  # what is there, as the words of the link
     until_at: int | None = None
 
 
@@ -53,13 +54,13 @@ def _providers(breakers: Iterable[Breaker]) -> Iterator[Notice]:
         state = words.get(one.state, "it is being tried with a few items")
         because = f": {one.reason}" if one.reason else ""
         text = f"Provider {one.provider} busy, jobs resume by themselves; {state}{because}."
-        yield Notice("busy", "wait", text, "/providers", one.until_at)
+        yield Notice("busy", "wait", text, "/providers", "Providers", one.until_at)
 
 
 def _stuck(items: int) -> Iterator[Notice]:
     if items:
         text = f"{counted(items, 'item')} of a lost worker wait: no worker that runs their handler takes them up."
-        yield Notice("bad", "warn", text, "/jobs?state=running")
+        yield Notice("bad", "warn", text, "/jobs?state=running", "Running jobs")
 
 
 def _idle(backlog: Sequence[Backlog], alive: Sequence[WorkerView]) -> Iterator[Notice]:
@@ -69,21 +70,25 @@ def _idle(backlog: Sequence[Backlog], alive: Sequence[WorkerView]) -> Iterator[N
             text = (
                 f"No live worker runs {queue.handler}: {counted(queue.items, 'item')} wait. Start one: backstay worker"
             )
-            yield Notice("bad", "warn", text, query("/jobs", {"handler": queue.handler}))
+            yield Notice("bad", "warn", text, query("/jobs", {"handler": queue.handler}), "Its jobs")
 
 
 def _dead(items: int) -> Iterator[Notice]:
     if items > DEAD_A_DAY_MAX:
         many = f"{items:,} or more items" if items >= DEAD_LOOKED_MAX else counted(items, "item")
         yield Notice(
-            "bad", "warn", f"{many} failed for good within a day; {DEAD_A_DAY_MAX} is the alarm.", "/dead-letters"
+            "bad",
+            "warn",
+            f"{many} failed for good within a day; {DEAD_A_DAY_MAX} is the alarm.",
+            "/dead-letters",
+            "Dead letters",
         )
 
 
 def _unknown(items: int) -> Iterator[Notice]:
     if items:
         text = f"The outcome of {counted(items, 'item')} is unknown: it may have been done and paid. Decide."
-        yield Notice("warn", "warn", text, "/dead-letters?code=UNKNOWN")
+        yield Notice("warn", "warn", text, "/dead-letters?code=UNKNOWN", "Decide")
 
 
 def _budgets(jobs: Sequence[JobView]) -> Iterator[Notice]:
@@ -94,7 +99,7 @@ def _budgets(jobs: Sequence[JobView]) -> Iterator[Notice]:
         else:
             used = job.spent_micros + job.reserved_micros + job.unknown_micros
             text = f"Job {job.id} has used {share(used, job.budget_micros or 0)} of its budget."
-        yield Notice("warn", "warn", text, f"/jobs/{job.id}")
+        yield Notice("warn", "warn", text, f"/jobs/{job.id}", f"Job {job.id}")
 
 
 async def _late(visit: Visit) -> list[Notice]:
@@ -106,6 +111,7 @@ async def _late(visit: Visit) -> list[Notice]:
             "late",
             f"A result came late for item {show_item(one.item_id)}. Accept it, or leave it.",
             f"/items/{show_item(one.item_id)}",
+            f"Item {show_item(one.item_id)}",
         )
         for one in open_ones[:LINES_OF_A_KIND]
     ]

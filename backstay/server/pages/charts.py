@@ -86,11 +86,11 @@ def latency(steps: Sequence[Step], span: Span, now_ms: int) -> Chart:
     whole = together([step.measure for step in steps]) if steps else Measure()
     within = whole.within_ms(0.95)
     headline = "no calls" if within is None else f"95 % {_within(within, whole)}"
-    return _chart("Latency of calls, mean", series, steps, span, now_ms, headline, show_latency)
+    return _chart("Latency of a call, mean", series, steps, span, now_ms, headline, show_latency)
 
 
 def spend(steps: Sequence[Step], span: Span, now_ms: int) -> Chart:
-    series = [Series("spent", "warn", lambda one: float(one.cost_micros))]
+    series = [Series("spent", "money", lambda one: float(one.cost_micros))]
     whole = together([step.measure for step in steps]) if steps else Measure()
     per = "a minute" if span.step == 1 else f"in {span.step} minutes"
     return _chart(f"Spend {per}", series, steps, span, now_ms, money(whole.cost_micros), lambda v: money(round(v)))

@@ -1,6 +1,7 @@
 """How pages show figures, moments and what strangers wrote."""
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
@@ -15,6 +16,7 @@ BODY_CHARACTERS: Final = 8_000
 INDENTED_CHARACTERS: Final = 100_000  # longer JSON is shown as it is
 _YEAR_9999_MS: Final = 253_402_300_799_000
 _LINES: Final = "\n\t"
+_MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC")
 
 
 class Excerpt(NamedTuple):
@@ -53,13 +55,24 @@ def excerpt(text: str | None, characters: int = BODY_CHARACTERS) -> Excerpt | No
 
 
 def moment(ms: int | None, kind: str = "") -> Markup:
-    """A time that the page's script shows in the viewer's zone; `kind` "ago" lets it count from now."""
+    """A time that the page's script shows in the viewer's zone; of the kind "ago" it counts from now, "short" has no
+    seconds."""
     if ms is None or not 0 < ms < _YEAR_9999_MS:
         return Markup("–")
     at = datetime.fromtimestamp(ms / 1000, UTC)
-    relative = Markup(" data-ago") if kind == "ago" else Markup("")
+    relative = Markup(" data-{}").format(kind) if kind else Markup("")
     iso = at.strftime("%Y-%m-%dT%H:%M:%S.") + f"{ms % 1000:03}Z"
     return Markup('<time datetime="{}"{}>{}</time>').format(iso, relative, at.strftime("%Y-%m-%d %H:%M:%S UTC"))
+
+
+def timed(text: str) -> Markup:
+    """A sentence of ours with moments in it, which are then in the viewer's zone as well."""
+    said, at = Markup(""), 0
+    for found in _MOMENT.finditer(text):
+        instant = datetime.strptime(found[0], "%Y-%m-%d %H:%M:%S UTC").replace(tzinfo=UTC)
+        said += visible(text[at : found.start()]) + moment(int(instant.timestamp() * 1_000))
+        at = found.end()
+    return said + visible(text[at:])
 
 
 def count(number: int | None) -> str:
@@ -114,6 +127,7 @@ FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "share": share,
     "size": size,
     "span": show_span,
+    "timed": timed,
     "tokens": show_tokens,
     "visible": visible,
 }

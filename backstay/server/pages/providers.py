@@ -4,7 +4,7 @@ from typing import Final, NamedTuple
 
 from fastapi import APIRouter, Request, Response
 
-from backstay.core.breaker import Breaker
+from backstay.core.breaker import Breaker, BreakerState
 from backstay.core.failures import one_line
 from backstay.core.measures import MINUTE_MS, Measure
 from backstay.core.pace import Pace
@@ -37,6 +37,17 @@ class Provider(NamedTuple):
     within: str | None
     tasks: list[tuple[str, Tasks]]  # handler, and what it has at the provider
 
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is to be told of it."""
+        quiet = self.breaker.state is BreakerState.CLOSED and self.pace is None
+        return quiet and not (self.sending or self.day.calls or self.tasks or self.history)
+
+    @property
+    def place(self) -> tuple[bool, int, str]:
+        """Those that take nothing come first, then those that do most."""
+        return self.breaker.state is BreakerState.CLOSED, -self.day.calls, self.breaker.provider
+
 
 @router.get("/providers")
 async def list_providers(request: Request) -> Response:
@@ -64,7 +75,7 @@ async def _providers(visit: Visit) -> list[Provider]:
         sending = sum(lease.items for lease in leases if lease.handler in own)
         shown_within = None if within is None else latency(within)
         found.append(Provider(breakers[name], own, history, paces.get(name), sending, measured, shown_within, tasks))
-    return found
+    return sorted(found, key=lambda one: one.place)
 
 
 @router.post("/providers/hold")

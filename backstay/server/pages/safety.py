@@ -8,6 +8,7 @@ from fastapi import APIRouter, Request, Response
 from backstay.core.bounds import Bounds, bounds
 from backstay.core.limits import Limits
 from backstay.core.profiles import PROFILES
+from backstay.run.figures import show_money, show_seconds
 from backstay.server.pages import shell
 from backstay.server.pages.visit import seen
 
@@ -39,9 +40,20 @@ async def show_safety(request: Request) -> Response:
 
 
 def _row(name: str, limits: Limits) -> Row:
-    profiles = [_shown(getattr(one, name)) for one in PROFILES.values()]
-    return Row(name.replace("_", " "), _shown(getattr(limits, name)), profiles, len(set(profiles)) > 1)
+    profiles = [_shown(name, getattr(one, name)) for one in PROFILES.values()]
+    return Row(_words(name), _shown(name, getattr(limits, name)), profiles, len(set(profiles)) > 1)
 
 
-def _shown(value: float | None) -> str:
-    return "not set" if value is None else f"{value:,g}" if value < 1e6 else f"{value:,.0f}"
+def _words(name: str) -> str:
+    """Without its unit, which the value shows."""
+    bare = name.removesuffix("_seconds").removesuffix("_micros")
+    most = ", at most" if bare.endswith("_max") else ""
+    return bare.removesuffix("_max").replace("_", " ").capitalize() + most
+
+
+def _shown(name: str, value: float | None) -> str:
+    if value is None:
+        return "not set"
+    if name.endswith("_seconds"):
+        return show_seconds(value) if value == int(value) else f"{value:g} s"
+    return show_money(int(value)) if name.endswith("_micros") else f"{value:,g}" if value < 1e6 else f"{value:,.0f}"

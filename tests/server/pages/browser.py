@@ -50,7 +50,7 @@ class Person:
     async def grave_findings(self) -> list[str]:
         """What axe-core finds serious, in words."""
         await self.page.evaluate(_axe())
-        options = {"runOnly": {"type": "tag", "values": TAGS}}
+        options = {"runOnly": {"type": "tag", "values": TAGS}, "resultTypes": ["violations"]}
         found = await self.page.evaluate("options => axe.run(document, options)", options)
         grave = [one for one in found["violations"] if one["impact"] in GRAVE]
         return [f"{one['id']}: {one['help']}: {[node['html'][:200] for node in one['nodes']][:5]}" for one in grave]

@@ -39,6 +39,7 @@ def paths(scene: Scene) -> list[str]:
         f"/items/{scene.waiting}-0",
         "/dead-letters",
         "/dead-letters/replay?code=GW_4XX",
+        "/dead-letters/archive?code=GW_4XX",
         "/providers",
         "/safety",
         "/workers",

@@ -1,41 +1,38 @@
 """What the script adds: news without loading, a pause, the keyboard, the viewer's zone; and all pages in a browser."""
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
+import pytest_asyncio
 from playwright.async_api import Browser, expect
 
-from tests.server.pages.browser import SIZES, Person, opened, person
+from tests.server.pages.browser import Person, person
+from tests.server.pages.morning import morning
 from tests.server.pages.scene import paths, staged
 from tests.server.rig import Rig
 
-pytestmark = pytest.mark.xdist_group("browser")
+pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.asyncio(loop_scope="session")]
 
-JUDGED = {("wide", "light"), ("narrow", "dark")}  # by axe-core, which takes its time: both sizes, and both schemes
-
-
-@pytest.fixture
-async def browser() -> AsyncIterator[Browser]:
-    async with opened() as made:
-        yield made
+LOOKS = (("wide", "light"), ("narrow", "dark"))  # both sizes and both schemes; the second is judged by a few pages
 
 
-@pytest.fixture
-async def ada(sqlite_rig: Rig, browser: Browser) -> AsyncIterator[Person]:
-    made = await person(sqlite_rig, browser, timezone_id="Asia/Tokyo", locale="en-GB")
+@pytest_asyncio.fixture(loop_scope="session")
+async def ada(watched_rig: Rig, browser: Browser) -> AsyncIterator[Person]:
+    made = await person(watched_rig, browser, timezone_id="Asia/Tokyo", locale="en-GB")
     await made.login()
     yield made
     assert made.complaints == []
 
 
-async def test_a_job_moves_on_before_ones_eyes_unless_it_is_paused(sqlite_rig: Rig, ada: Person) -> None:
-    job = await sqlite_rig.submit("echo", [{"n": n} for n in range(3)])
+async def test_a_job_moves_on_before_ones_eyes_unless_it_is_paused(watched_rig: Rig, ada: Person) -> None:
+    job = await watched_rig.submit("echo", [{"n": n} for n in range(3)])
     page = ada.page
     await ada.go(f"/jobs/{job}")
     await expect(page.locator("[data-live-word]")).to_have_text("Live")
     await page.click("[data-pause]")
     await expect(page.locator("[data-live-word]")).to_have_text("Paused")
-    await sqlite_rig.work()
+    await watched_rig.work()
     await page.wait_for_timeout(1_500)  # nothing is to happen, and only time can show that
     await expect(page.locator("#live .state").first).to_have_text("queued")
     await page.evaluate("window.notLoadedAgain = true")
@@ -45,20 +42,20 @@ async def test_a_job_moves_on_before_ones_eyes_unless_it_is_paused(sqlite_rig: R
     assert await page.evaluate("window.notLoadedAgain")
 
 
-async def test_news_come_while_one_looks(sqlite_rig: Rig, ada: Person) -> None:
-    job = await sqlite_rig.submit("echo", [{"n": n} for n in range(3)])
+async def test_news_come_while_one_looks(watched_rig: Rig, ada: Person) -> None:
+    job = await watched_rig.submit("echo", [{"n": n} for n in range(3)])
     for path, place in (("/jobs", "#live"), (f"/items/{job}-0", "#live .state"), (f"/jobs/{job}", "#live .state")):
         await ada.go(path)
         await expect(ada.page.locator("[data-live-word]")).to_have_text("Live")
         await expect(ada.page.locator(place).first).to_contain_text("queued")
         if path.startswith("/jobs/"):
-            await sqlite_rig.work()
+            await watched_rig.work()
             await expect(ada.page.locator(place).first).to_contain_text("completed")
             await expect(ada.page.locator("#said")).to_contain_text("Progress")
 
 
-async def test_the_keyboard_goes_everywhere_and_can_be_switched_off(sqlite_rig: Rig, ada: Person) -> None:
-    scene, page = await staged(sqlite_rig), ada.page
+async def test_the_keyboard_goes_everywhere_and_can_be_switched_off(watched_rig: Rig, ada: Person) -> None:
+    scene, page = await staged(watched_rig), ada.page
     await ada.go("/jobs")
     await page.keyboard.press("/")
     await expect(page.locator("#q")).to_be_focused()
@@ -85,7 +82,7 @@ async def test_the_keyboard_goes_everywhere_and_can_be_switched_off(sqlite_rig: 
     await expect(page.get_by_role("dialog")).to_have_count(0)
 
 
-async def test_the_way_past_the_navigation_comes_first(sqlite_rig: Rig, ada: Person) -> None:
+async def test_the_way_past_the_navigation_comes_first(watched_rig: Rig, ada: Person) -> None:
     await ada.go("/jobs")
     await ada.page.keyboard.press("Tab")
     await expect(ada.page.locator(".skip")).to_be_focused()
@@ -93,8 +90,8 @@ async def test_the_way_past_the_navigation_comes_first(sqlite_rig: Rig, ada: Per
     await expect(ada.page.locator("main")).to_be_focused()
 
 
-async def test_dates_are_in_the_viewers_zone(sqlite_rig: Rig, ada: Person) -> None:
-    job = await sqlite_rig.submit()
+async def test_dates_are_in_the_viewers_zone(watched_rig: Rig, ada: Person) -> None:
+    job = await watched_rig.submit()
     await ada.go(f"/jobs/{job}")
     shown = ada.page.locator("#terms ~ dl time").first
     written = await shown.get_attribute("datetime")
@@ -106,8 +103,8 @@ async def test_dates_are_in_the_viewers_zone(sqlite_rig: Rig, ada: Person) -> No
     assert await shown.inner_text() == told
 
 
-async def test_the_theme_is_chosen_without_script_and_kept(sqlite_rig: Rig, browser: Browser) -> None:
-    plain = await person(sqlite_rig, browser, java_script_enabled=False, color_scheme="light")
+async def test_the_theme_is_chosen_without_script_and_kept(watched_rig: Rig, browser: Browser) -> None:
+    plain = await person(watched_rig, browser, java_script_enabled=False, color_scheme="light")
     await plain.login()
     grounds = {}
     for theme in ("Dark", "Light", "Auto"):
@@ -117,35 +114,33 @@ async def test_the_theme_is_chosen_without_script_and_kept(sqlite_rig: Rig, brow
     assert grounds["Light"] == grounds["Auto"] != grounds["Dark"]
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_every_page_is_for_everyone_and_fits(sqlite_rig: Rig, browser: Browser, size: str, scheme: str) -> None:
-    scene = await staged(sqlite_rig)
-    await sqlite_rig.service.store.hold("echo", "429: quota exceeded", 900)
-    looking = await person(sqlite_rig, browser, size, color_scheme=scheme)
-    await looking.login()
-    for path in [*paths(scene), "/nowhere"]:
-        await looking.go(path)
-        assert await looking.overflow() <= 0, path
-        if (size, scheme) in JUDGED:
-            assert await looking.grave_findings() == [], path
-        name = path.strip("/").replace("/", "-").partition("?")[0] or "home"
-        await looking.keep(f"{name}-{size}-{scheme}")
-    assert [one for one in looking.complaints if "404" not in one] == []
+async def test_every_page_is_for_everyone_and_fits(watched_rig: Rig, browser: Browser) -> None:
+    scene = await morning(watched_rig, Path(watched_rig.made.url.removeprefix("sqlite:///")))
+    for size, scheme in LOOKS:
+        looking = await person(watched_rig, browser, size, color_scheme=scheme, locale="en-GB")
+        await looking.login()
+        for path in [*paths(scene), "/nowhere"]:
+            await looking.go(path)
+            assert await looking.overflow() <= 0, (path, size)
+            if size == "wide" or path in ("/", "/dead-letters", f"/jobs/{scene.failing}", f"/items/{scene.failed}"):
+                assert await looking.grave_findings() == [], (path, size, scheme)
+            name = path.strip("/").replace("/", "-").partition("?")[0] or "home"
+            await looking.keep(f"{name}-{size}-{scheme}")
+        assert [one for one in looking.complaints if "404" not in one] == []
 
 
-async def test_a_page_that_leaves_someone_out_is_found(sqlite_rig: Rig, browser: Browser) -> None:
-    looking = await person(sqlite_rig, browser)
+async def test_a_page_that_leaves_someone_out_is_found(watched_rig: Rig, browser: Browser) -> None:
+    looking = await person(watched_rig, browser)
     await looking.page.set_content("<title>x</title><main><input><p style='color:#ccc;background:#fff'>pale</p></main>")
     found = " ".join(await looking.grave_findings())
     assert "label" in found
     assert "color-contrast" in found
 
 
-async def test_hostile_text_runs_nothing_in_a_real_browser(sqlite_rig: Rig, ada: Person) -> None:
+async def test_hostile_text_runs_nothing_in_a_real_browser(watched_rig: Rig, ada: Person) -> None:
     text = "\"'><img src=x onerror=alert(1)></script><script>alert(2)</script>‮"
-    job = await sqlite_rig.submit("echo", [{"text": text}], label=text)
-    await sqlite_rig.work()
+    job = await watched_rig.submit("echo", [{"text": text}], label=text)
+    await watched_rig.work()
     for path in ("/", "/jobs", f"/jobs/{job}", f"/items/{job}-0", f"/jobs?q={text}"):
         await ada.go(path)
         assert await ada.page.locator("img").count() == 1

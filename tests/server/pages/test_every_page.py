@@ -17,7 +17,7 @@ from tests.server.pages.scene import paths, staged
 from tests.server.rig import Rig
 
 SCRIPT_BYTES_MAX = 60_000
-FOR_ADMINS = ("/workers", "/keys")
+FOR_ADMINS = ("/workers", "/keys", "/dead-letters/archive")
 FOR_ALL = ("/login", "/logout", "/theme", "/favicon.ico", "/static/app.css")
 
 
@@ -88,7 +88,9 @@ async def test_a_role_sees_what_it_may_and_is_offered_nothing_else(sqlite_rig: R
         offered = {action for action in page.actions if action not in ("/theme", "/logout", "/login")}
         if role is Role.READ:
             assert not offered, path
-        assert not [action for action in offered if action.startswith(("/keys", "/providers", "/late"))], path
+        assert not [
+            action for action in offered if action.startswith(("/keys", "/providers", "/late", "/dead-letters/archive"))
+        ], path
 
 
 async def test_acts_are_refused_below_their_role(sqlite_rig: Rig) -> None:
@@ -102,6 +104,8 @@ async def test_acts_are_refused_below_their_role(sqlite_rig: Rig) -> None:
         "/providers/hold",
         "/providers/release",
         "/late-results/1/accept",
+        "/dead-letters/archive",
+        "/dead-letters/archives/1/restore",
     ]
     looking, doing = await reader(sqlite_rig, "ada", Role.READ), await reader(sqlite_rig, "ada", Role.WRITE)
     for path in writing + ruling:

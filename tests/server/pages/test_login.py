@@ -99,7 +99,8 @@ async def test_who_logs_out_is_out(sqlite_rig: Rig) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/jobs/1/pause", "/keys", "/providers/hold", "/dead-letters/replay", "/logout", "/theme"]
+    "path",
+    ["/jobs/1/pause", "/keys", "/providers/hold", "/dead-letters/replay", "/dead-letters/archive", "/logout", "/theme"],
 )
 async def test_a_form_without_its_token_does_nothing(sqlite_rig: Rig, path: str) -> None:
     found = await reader(sqlite_rig)

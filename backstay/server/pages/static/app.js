@@ -13,6 +13,7 @@
 
   const AGO_SECONDS = 10;
   const exact = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+  const brief = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
   const relative = new Intl.RelativeTimeFormat(undefined, { numeric: "auto", style: "short" });
   const UNITS = [["day", 86400], ["hour", 3600], ["minute", 60], ["second", 1]];
 
@@ -27,7 +28,8 @@
       const date = new Date(time.dateTime);
       if (Number.isNaN(date.getTime())) continue;
       const isRelative = time.hasAttribute("data-ago");
-      time.textContent = isRelative ? ago(date) : exact.format(date);
+      const words = time.hasAttribute("data-short") ? brief : exact;
+      time.textContent = isRelative ? ago(date) : words.format(date);
       time.title = isRelative ? exact.format(date) : time.dateTime;
     }
   }

@@ -1,0 +1,139 @@
+"""Dead letters on the page: grouped, counted, replayed at a pace, archived and restored; and who did it."""
+
+import asyncio
+import sqlite3
+
+import pytest
+
+from backstay.server.pages import dead_letters, replaying
+from backstay.store.keys import Role
+from tests.server.pages.reader import Held, Reader, reader
+from tests.server.pages.scene import staged
+from tests.server.rig import Rig
+
+WAIT_SECONDS = 20
+
+
+async def test_dead_letters_are_grouped_counted_and_replayed(rig: Rig) -> None:
+    scene, found = await staged(rig), await reader(rig)
+    page = await found.held("/dead-letters")
+    assert "GW_4XX 2" in page.text
+    only = await found.held(f"/dead-letters?code=UNKNOWN&job={scene.failing}")
+    assert len([link for link in only.links if link.startswith("/items/")]) == 2 + 3  # and one for each group
+    asked = await found.held(f"/dead-letters/replay?code=UNKNOWN&job={scene.failing}")
+    assert "2 failed items will be queued afresh" in asked.text
+    hidden = {one["name"]: one["value"] for one in asked.all("input") if one.get("type") == "hidden"}
+    assert (hidden["code"], hidden["job"]) == ("UNKNOWN", scene.failing)
+    done = await found.follow(await found.post("/dead-letters/replay", code="UNKNOWN", job=scene.failing))
+    assert "2 items queued afresh" in done.text
+    assert "UNKNOWN 2" not in (await found.held("/dead-letters")).text
+    older = await found.held("/dead-letters/replay?hours=24")
+    assert "Nothing failed that can be retried" in older.text
+
+
+async def test_a_replay_has_an_entry_of_who_when_and_how_far(rig: Rig) -> None:
+    await staged(rig)
+    found = await reader(rig)
+    asked = await found.held("/dead-letters/replay?code=GW_4XX")
+    expected = next(one["value"] for one in asked.all("input") if one.get("name") == "expected")
+    done = await found.follow(await found.post("/dead-letters/replay", code="GW_4XX", rate="0,5", expected=expected))
+    [bar] = [one for one in done.all("progress") if "replay" in one["aria-label"]]
+    assert (bar["max"], int(bar["value"]) < 2) == ("2", True)
+    key = rig.keys["ada", Role.ADMIN].split("_")[1]
+    assert f"{key} with GW_4XX" in done.text
+    assert "0.5 a second" in done.text
+    at_once = await found.follow(await found.post("/dead-letters/replay", code="UNKNOWN", expected="2"))
+    assert "at once 2 items back in the queue" in at_once.text
+    other = await reader(rig, "bob")
+    assert key not in (await other.held("/dead-letters")).text
+
+
+@pytest.mark.parametrize("rate", ["0", "-1", "x", "nan", "inf", "1e9", "0.001", "1" * 400])
+async def test_a_pace_that_is_none_is_refused_and_nothing_is_replayed(sqlite_rig: Rig, rate: str) -> None:
+    await staged(sqlite_rig)
+    found = await reader(sqlite_rig)
+    reply = await found.post("/dead-letters/replay", rate=rate)
+    assert reply.status == 422
+    assert "items a second" in Held(reply.body.decode()).text
+    assert not await sqlite_rig.service.store.replays.page("ada", None, 10)
+
+
+async def test_what_takes_long_goes_on_by_itself(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    await staged(rig)
+    found = await reader(rig)
+    monkeypatch.setattr(replaying, "PATIENCE_SECONDS", 0.0)
+    page = await found.follow(await found.post("/dead-letters/archive", code="GW_5XX"))
+    assert "being archived" in page.text
+    page = await until_said(found, "Restore archive 1")
+    assert "GW_5XX 2" not in page.text
+    page = await found.follow(await found.post("/dead-letters/replay", code="GW_4XX", expected="2"))
+    assert "being queued afresh" in page.text
+    await until_said(found, "2 items back in the queue")
+
+
+async def test_a_replay_that_was_broken_off_says_how_far_it_came(sqlite_rig: Rig) -> None:
+    found = await reader(sqlite_rig)
+    connection = sqlite3.connect(sqlite_rig.made.url.removeprefix("sqlite:///"), timeout=30)
+    with connection:
+        connection.execute(
+            'INSERT INTO replays (owner, "by", at, filter, items, expected) VALUES (?, ?, ?, ?, ?, ?)',
+            ("ada", "ada", 1, '{"job": "3", "older_than_seconds": 7200, "named": 1}', 4_000, 12_000),
+        )
+    connection.close()
+    page = await found.held("/dead-letters")
+    assert "of job 3 older than 2 h 1 item by name" in page.text
+    assert "4,000 of 12,000 items" in page.text
+
+
+async def test_dead_letters_are_archived_and_restored(rig: Rig) -> None:
+    await staged(rig)
+    found = await reader(rig)
+    asked = await found.held("/dead-letters/archive?code=GW_4XX")
+    assert "Of 2 dead letters" in asked.text
+    done = await found.follow(await found.post("/dead-letters/archive", code="GW_4XX"))
+    assert "2 dead letters archived" in done.text
+    assert "GW_4XX 2" not in done.text
+    assert "There is nothing to archive" in (await found.held("/dead-letters/archive?code=GW_4XX")).text
+    again = await found.follow(await found.post("/dead-letters/archive", code="GW_4XX"))
+    assert "None was archived" in again.text
+    [restore] = [action for action in done.actions if action.endswith("/restore")]
+    assert (await (await reader(rig, "bob")).post(restore)).status == 404
+    back = await found.follow(await found.post(restore))
+    assert "2 dead letters of archive 1 restored" in back.text
+    assert "GW_4XX 2" in back.text
+    assert restore not in back.actions
+    assert "was back already" in (await found.follow(await found.post(restore))).text
+
+
+async def test_only_the_first_are_counted_until_one_asks_for_more(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    await staged(rig)
+    found = await reader(rig)
+    monkeypatch.setattr(dead_letters, "GROUPED_FIRST", 3)
+    page = await found.held("/dead-letters")
+    assert "Counted among the first 3 of 6 dead letters" in page.text
+    [live] = [one for tag, one in page.elements if one.get("id") == "live"]
+    whole = await found.held(live["data-later"])
+    assert "GW_4XX 2" in whole.text
+    assert "Counted among" not in whole.text
+
+
+async def test_older_replays_and_archives_are_on_pages_of_their_own(
+    sqlite_rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await staged(sqlite_rig)
+    found = await reader(sqlite_rig)
+    monkeypatch.setattr(dead_letters, "ROWS_BESIDE", 1)
+    for code in ("GW_4XX", "GW_5XX"):
+        await found.post("/dead-letters/replay", code=code)
+    page = await found.held("/dead-letters")
+    assert ("with GW_5XX" in page.text, "with GW_4XX" in page.text) == (True, False)
+    [older] = [link for link in page.links if link.startswith("/dead-letters?replays=")]
+    assert "with GW_4XX" in (await found.held(older)).text
+    assert (await (await reader(sqlite_rig, "bob")).get(older)).status == 400
+
+
+async def until_said(found: Reader, text: str) -> Held:
+    async with asyncio.timeout(WAIT_SECONDS):
+        while text not in (page := await found.held("/dead-letters")).text:
+            pass
+    return page

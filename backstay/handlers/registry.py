@@ -17,6 +17,10 @@ class Registry:
             raise UsageError(f"two handlers are named {handler.name!r}", hint="give one of them another name=")
         self._handlers[handler.name] = handler
 
+    def remove(self, name: str) -> None:
+        """Whoever adds a handler that is closed at some time takes it away then: the next life opens its own."""
+        del self._handlers[name]
+
     def __getitem__(self, name: str) -> Handler:
         try:
             return self._handlers[name]

@@ -16,6 +16,11 @@ class Bus:
     def subscribe(self, listener: Listener) -> None:
         self._listeners.append(listener)
 
+    def unsubscribe(self, listener: Listener) -> None:
+        """One that was dropped is gone already."""
+        if listener in self._listeners:
+            self._listeners.remove(listener)
+
     def emit(self, event: Event) -> None:
         for listener in tuple(self._listeners):
             try:

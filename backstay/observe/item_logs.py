@@ -59,6 +59,7 @@ class ItemLogs:
         self._stopping = True
         self._wake.set()
         await self._putting
+        self._bus.unsubscribe(self)
 
     def __call__(self, event: Event) -> None:
         match event:

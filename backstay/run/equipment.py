@@ -56,6 +56,7 @@ async def equipped(app: Backstay, client: Client, artifacts: Artifacts | None, c
             handler = GatewayHandler(url, shelf, gateway_rules(app, concurrency), app.settings.upload_max_bytes)
             stack.push_async_callback(handler.close)
             app.handlers.add(handler)
+            stack.callback(app.handlers.remove, NAME)
         await stack.enter_async_context(looked_after(client, artifacts, app.settings, app.bus))
         yield
 

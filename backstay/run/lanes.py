@@ -40,6 +40,7 @@ class Lanes:
         else:
             handler.rules = replace(handler.rules, concurrency=self._calls_max)
         self._registry.add(handler)
+        self._closing.callback(self._registry.remove, handler.name)
         return handler
 
     async def open_all(self, store: Store, bus: Bus) -> None:

@@ -1,7 +1,7 @@
 """Remote work: its handlers, a deadline for each kind, and the ways that requests go out and answers come in."""
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -31,13 +31,17 @@ def over_http(outgoing: Outgoing, seals: Seals, public_url: str | None) -> OverH
     return OverHttp(outgoing, public_url, seals.tag, seals.sign)
 
 
-def add_remote(registry: Registry, ways: Mapping[str, Way], inbox: Inbox, settings: Settings) -> None:
-    """`remote`, and `remote.KIND` for each kind that has a deadline of its own."""
-    if NAME in registry:
-        return
-    registry.add(RemoteHandler(ways, inbox))
+@contextmanager
+def remote_handlers(registry: Registry, ways: Mapping[str, Way], inbox: Inbox, settings: Settings) -> Iterator[None]:
+    """While the block runs: `remote`, and `remote.KIND` for each kind that has a deadline of its own."""
+    handlers = [RemoteHandler(ways, inbox)]
     for kind, seconds in read_kinds(settings.remote_kinds).items():
-        registry.add(RemoteHandler(ways, inbox, f"{NAME}.{kind}", seconds))
+        handlers.append(RemoteHandler(ways, inbox, f"{NAME}.{kind}", seconds))
+    with ExitStack() as stack:
+        for handler in handlers if NAME not in registry else ():
+            registry.add(handler)
+            stack.callback(registry.remove, handler.name)
+        yield
 
 
 def read_kinds(text: str) -> dict[str, float]:
@@ -80,7 +84,7 @@ async def remote_work(
         if broker is not None:
             messages = over_messages(broker, settings, client.store.inbox, seals, client.clock, app.bus)
             ways[MESSAGES] = await stack.enter_async_context(messages)
-        add_remote(app.handlers, ways, client.store.inbox, settings)
+        stack.enter_context(remote_handlers(app.handlers, ways, client.store.inbox, settings))
         yield
 
 

@@ -1,5 +1,7 @@
 """`backstay tick`: one bounded invocation, and the follow-ups it asks for if it is told to make them itself."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import click
@@ -47,14 +49,20 @@ def tick(
     from backstay.cli.running import log_to_stderr
 
     loaded = access.served_app(app, db)
-    if chain_depth > loaded.limits.chain_depth_max:
-        limit = loaded.limits.chain_depth_max
-        raise UsageError(f"chain depth {chain_depth} is beyond the limit of {limit}", hint="nothing was run")
+    check_depth(loaded, chain_depth)
     log_to_stderr(loaded, log_level, as_json=False)
     ctx.exit(access.run(_chain(loaded, chain_depth, chain, as_json)))
 
 
-async def _chain(app: "Backstay", depth: int, chain: bool, as_json: bool) -> int:
+def check_depth(app: "Backstay", depth: int) -> None:
+    limit = app.limits.chain_depth_max
+    if depth > limit:
+        raise UsageError(f"chain depth {depth} is beyond the limit of {limit}", hint="nothing was run")
+
+
+@asynccontextmanager
+async def equipped_app(app: "Backstay") -> AsyncIterator[int]:
+    """While the block runs, the application has all that its items may want. Gives how many to hold at once."""
     from backstay.run.equipment import artifacts_of, equipped
     from backstay.run.serving import serving
     from backstay.server.remote import remote_here
@@ -62,6 +70,11 @@ async def _chain(app: "Backstay", depth: int, chain: bool, as_json: bool) -> int
     client, concurrency = await app.open(), app.limits.tick_concurrency
     equipment = equipped(app, client, artifacts_of(app), concurrency)
     async with app, serving(app, client, concurrency) as slots, equipment, remote_here(app, client):
+        yield slots
+
+
+async def _chain(app: "Backstay", depth: int, chain: bool, as_json: bool) -> int:
+    async with equipped_app(app) as slots:
         while True:
             report, code = await _tick(app, depth, slots)
             if report is None:

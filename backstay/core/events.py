@@ -184,6 +184,7 @@ class TickEnded:
     items: int
     seconds: float
     follow_up: bool
+    full: bool  # there is work left, but the chain is as long as it may be
 
 
 Event = (

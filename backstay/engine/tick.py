@@ -45,7 +45,8 @@ class Tick:
         pending = await self._pending()
         seconds = self._clock.monotonic() - started
         report = TickReport(depth, claimed, polled, seconds, pending, pending and depth < limits.chain_depth_max)
-        crew.parts.emit(TickEnded(depth, claimed + polled, seconds, report.follow_up))
+        full = pending and not report.follow_up
+        crew.parts.emit(TickEnded(depth, claimed + polled, seconds, report.follow_up, full))
         return report
 
     async def _look_after(self, polls_max: int, end: float) -> int:

@@ -73,6 +73,7 @@ class Metrics:
         self.named = self._counter("items_named", "Items claimed because a message named them.")
         self.settled = self._counter("items_settled", "Items that ended, by state.", "state")
         self.failed = self._counter("items_failed", "Items that failed for good, by error code.", "code")
+        self.timed_out = self._counter("items_timed_out", "Items that failed because their time was over.")
         self.retries = self._counter("retries", "Tries that failed and are made again.")
         self.repeats = self._counter("repeats", "Calls sent again although the first may have been done and paid.")
         self.rescued = self._counter("rescued", "Items taken up after their worker was lost.")
@@ -80,6 +81,7 @@ class Metrics:
         self.jobs_ended = self._counter("jobs_ended", "Jobs that ended, by state.", "state")
         self.ticks = self._counter("ticks", "Bounded invocations.")
         self.chain_depth = self._counter("chain_depth_reached", "Invocations, by their depth in a chain.", "depth")
+        self.chains_full = self._counter("chains_full", "Chains that ended at their longest with work left.")
         self.troubles = self._counter("troubles", "Things that went wrong and are tried again by themselves.")
         self.set_aside = self._counter("messages_set_aside", "Messages that nobody could use, now in the dead queue.")
         self.published = self._counter("messages_published", "Messages that left the outbox, by sink.", "sink")
@@ -106,6 +108,10 @@ class Metrics:
         # All processes look at one database: the newest look is the truth, a sum would count it several times.
         mode = "livemostrecent"
         return Gauge(f"backstay_{name}", text, labels, registry=self.registry, multiprocess_mode=mode)  # type: ignore[arg-type]
+
+    def value(self, name: str, **labels: str) -> float:
+        """What a metric says; what has never been counted is 0."""
+        return self.registry.get_sample_value(f"backstay_{name}", labels) or 0.0
 
     def __call__(self, event: Event) -> None:
         match event:
@@ -141,6 +147,7 @@ class Metrics:
             case TickEnded():
                 self.ticks.inc()
                 self.chain_depth.labels(str(event.depth)).inc()
+                self.chains_full.inc(event.full)
             case (
                 WorkerStarted() | WorkerStopping() | WorkerStopped() | ItemLogged() | JobsTimedOut() | BrokerConnected()
             ):
@@ -159,6 +166,7 @@ class Metrics:
             codes = Tally(s.error_code or "UNKNOWN" for s in settlements if s.state is ItemState.FAILED)
             for code, items in codes.items():
                 self.failed.labels(str(code)).inc(items)
+            self.timed_out.inc(sum(settlement.timed_out for settlement in settlements))
         attempts = [settlement.attempt for settlement in settlements if settlement.attempt is not None]
         self.attempt_seconds.observe_all(attempt.ended_at - attempt.started_at for attempt in attempts)
         self.retries.inc([attempt.outcome for attempt in attempts].count("retry"))
@@ -177,6 +185,7 @@ class Metrics:
         self.settled.labels(state.value).inc(items)
         if state is ItemState.FAILED:
             self.failed.labels("GW_TIMEOUT").inc(items)
+            self.timed_out.inc(items)
 
     def _changed(self, event: BreakerChanged) -> None:
         """The worker that changes a breaker tells of it, and no other: so the time is counted once."""

@@ -76,7 +76,8 @@ async def test_a_tick_asks_for_none_when_its_chain_is_long_enough(make_rig: Make
     await rig.submit(range(3))
     report = await rig.tick()
     assert (report.pending, report.follow_up) == (True, False)
-    assert rig.told(TickEnded)[0].depth == 0
+    ended = rig.told(TickEnded)[0]
+    assert (ended.depth, ended.follow_up, ended.full) == (0, False, True)
 
 
 async def test_what_waits_for_its_time_is_left_to_the_schedule(make_sqlite_rig: MakeRig) -> None:

@@ -88,5 +88,5 @@ EVERY_KIND: list[Event] = [
     OutboxLag("work", 7, 90_000),
     LettersArchived(12),
     LettersAlarm(True, 101, 100),
-    TickEnded(1, 10, 2.5, True),
+    TickEnded(1, 10, 2.5, True, False),
 ]

@@ -111,6 +111,15 @@ def test_items_that_time_ended_are_failures_too() -> None:
     metrics(ItemsExpired(5))
     assert value(metrics, "items_settled_total", state="failed") == 5
     assert value(metrics, "items_failed_total", code="GW_TIMEOUT") == 5
+    assert value(metrics, "items_timed_out_total") == 5
+
+
+def test_a_call_that_took_too_long_is_no_item_whose_time_was_over() -> None:
+    metrics = Metrics()
+    slow = FAILED._replace(error_code="GW_TIMEOUT")
+    metrics(settled(slow, slow._replace(timed_out=1)))
+    assert value(metrics, "items_failed_total", code="GW_TIMEOUT") == 2
+    assert value(metrics, "items_timed_out_total") == 1
 
 
 def test_items_that_ended_with_their_job_are_counted_too() -> None:
@@ -138,9 +147,10 @@ def test_the_time_a_breaker_was_open_is_added_when_it_ends() -> None:
 def test_the_depth_of_a_chain_is_counted_by_depth() -> None:
     metrics = Metrics()
     for depth in (0, 1, 2, 0):
-        metrics(TickEnded(depth, 10, 1.0, depth < 2))
+        metrics(TickEnded(depth, 10, 1.0, depth < 2, depth == 2))
     assert [value(metrics, "chain_depth_reached_total", depth=str(depth)) for depth in (0, 1, 2)] == [2, 1, 1]
     assert value(metrics, "ticks_total") == 4
+    assert value(metrics, "chains_full_total") == 1
 
 
 def test_a_queue_that_has_emptied_stands_at_nought() -> None:

@@ -1,0 +1,130 @@
+"""A tick as an AWS Lambda function, `backstay.aws_lambda.handler`: it calls itself again while there is work to do."""
+
+import asyncio
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from typing import Any, Final, Protocol
+
+from backstay import wiring
+from backstay.app import Backstay
+from backstay.cli import access, output
+from backstay.cli.tick import check_depth, equipped_app
+from backstay.clock import Clock
+from backstay.core.errors import BackstayError, UsageError
+from backstay.core.limits import RANGES, Limits
+from backstay.engine.tick import Tick, TickReport
+from backstay.observe.logs import Logs
+from backstay.observe.metrics import Metrics
+
+# What a tick may need beyond its time: last words to the database, the call for a follow-up, and closing.
+STOP_SECONDS: Final = 20.0
+INVOKE_SECONDS: Final = 5.0
+DEPTH: Final = "chain_depth"
+NAMESPACE: Final = "Backstay"
+
+
+class Context(Protocol):
+    """What Lambda says about one invocation."""
+
+    invoked_function_arn: str
+    function_name: str
+
+    def get_remaining_time_in_millis(self) -> int: ...  # the name is Lambda's
+
+
+class FollowUpFailed(BackstayError):
+    """The follow-up could not be asked for; the next scheduled invocation goes on."""
+
+
+def handler(event: Mapping[str, Any], context: Context) -> dict[str, Any]:
+    """One invocation. What it raises is an error of the function, and of the alarm for them; no item is lost by it."""
+    app = access.served_app(None)
+    depth = depth_of(event)
+    check_depth(app, depth)
+    metrics = Metrics()
+    try:
+        with _listening(app, metrics):
+            report = access.run(_invoke(app, depth, context))
+        return asdict(report)
+    finally:
+        output.data(output.as_json(_embedded(measured(metrics), context.function_name)))
+        sys.stdout.flush()
+
+
+def depth_of(event: Mapping[str, Any]) -> int:
+    """A schedule's event says nothing of depth, and starts a chain. A depth that is none starts nothing: were it taken
+    for 0, a chain could go on for ever."""
+    depth = event.get(DEPTH, 0)
+    if not isinstance(depth, int) or isinstance(depth, bool) or depth < 0:
+        raise UsageError(f"{DEPTH} must be a whole number from 0, not {depth!r}", hint="nothing was run")
+    return depth
+
+
+async def _invoke(app: Backstay, depth: int, context: Context) -> TickReport:
+    async with equipped_app(app) as slots:
+        client = await app.open()
+        limits = in_time(app.limits, context.get_remaining_time_in_millis() / 1000)
+        made = wiring.parts(client.store, app.handlers, limits, app.bus, app.settings)
+        report = await Tick(wiring.crew(app.url, made, slots)).run(depth)
+        if report.follow_up:
+            await asyncio.to_thread(_follow_up, context.invoked_function_arn, depth + 1)
+        return report
+
+
+def in_time(limits: Limits, left_seconds: float) -> Limits:
+    """The limits, with as much time for the invocation as Lambda leaves it, if that is less."""
+    seconds = left_seconds - STOP_SECONDS
+    if seconds < RANGES["invocation_seconds"][0]:
+        hint = f"give the function more than {STOP_SECONDS:g} seconds"
+        raise UsageError(f"{left_seconds:.0f} seconds are too few to do anything in", hint=hint)
+    return replace(limits, invocation_seconds=min(limits.invocation_seconds, seconds))
+
+
+def _follow_up(function: str, depth: int) -> None:
+    """Asks once: a second try after a lost answer could start a second chain, and the schedule goes on in any case."""
+    # Both are in Lambda's runtime.
+    import boto3  # type: ignore[import-untyped]
+    from botocore.config import Config  # type: ignore[import-untyped]
+    from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
+
+    patience = Config(connect_timeout=INVOKE_SECONDS, read_timeout=INVOKE_SECONDS, retries={"total_max_attempts": 1})
+    try:
+        boto3.client("lambda", config=patience).invoke(
+            FunctionName=function, InvocationType="Event", Payload=output.as_json({DEPTH: depth}).encode()
+        )
+    except (BotoCoreError, ClientError) as error:
+        raise FollowUpFailed(f"no follow-up of depth {depth}: {error}") from error
+
+
+@contextmanager
+def _listening(app: Backstay, metrics: Metrics) -> Iterator[None]:
+    """The application outlives an invocation, and hears of the next one as well."""
+    listeners = (Logs(sys.stderr, app.settings.log_level, as_json=True), metrics)
+    for listener in listeners:
+        app.bus.subscribe(listener)
+    try:
+        yield
+    finally:
+        for listener in listeners:
+            app.bus.unsubscribe(listener)
+
+
+def measured(metrics: Metrics) -> dict[str, float]:
+    """What the alarms of the function look at."""
+    return {
+        "Ticks": metrics.value("ticks_total"),
+        "ChainsFull": metrics.value("chains_full_total"),
+        "ItemsTimedOut": metrics.value("items_timed_out_total"),
+        "JobsEnded": sum(metrics.value("jobs_ended_total", state=state) for state in ("completed", "failed")),
+        "JobsFailed": metrics.value("jobs_ended_total", state="failed"),
+    }
+
+
+def _embedded(values: Mapping[str, float], function: str) -> dict[str, Any]:
+    """A line of the log that CloudWatch makes metrics of."""
+    named = [{"Name": name, "Unit": "Count"} for name in values]
+    directive = {"Namespace": NAMESPACE, "Dimensions": [["FunctionName"]], "Metrics": named}
+    about = {"Timestamp": Clock().now_ms(), "CloudWatchMetrics": [directive]}
+    return {"_aws": about, "FunctionName": function, **values}

@@ -69,7 +69,11 @@ async def _invoke(app: Backstay, depth: int, context: Context) -> TickReport:
         made = wiring.parts(client.store, app.handlers, limits, app.bus, app.settings)
         report = await Tick(wiring.crew(app.url, made, slots)).run(depth)
         if report.follow_up:
-            await asyncio.to_thread(_follow_up, context.invoked_function_arn, depth + 1)
+            try:
+                await asyncio.to_thread(_follow_up, context.invoked_function_arn, depth + 1)
+            except FollowUpFailed as error:
+                await client.store.invocations.fail(report.invocation, error.message)
+                raise
         return report
 
 

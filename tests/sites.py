@@ -70,8 +70,8 @@ class Site:
         if self.is_postgres:
             await self.rows(
                 "TRUNCATE jobs, items, requests, attempts, events, providers, workers, endpoints, paces, copies, "
-                "replies, outbox, sinks, webhooks, deliveries, inbox, archives, replays, duties, measures, test_clock "
-                "RESTART IDENTITY"
+                "replies, outbox, sinks, webhooks, deliveries, inbox, archives, replays, duties, measures, "
+                "invocations, test_clock RESTART IDENTITY"
             )
             await self.rows(f"INSERT INTO test_clock VALUES ({self.clock.ms})")
 

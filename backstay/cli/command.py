@@ -118,6 +118,14 @@ def broker_option(command: F) -> F:
     return click.option("--broker", metavar="URL", help=text)(command)
 
 
+def metrics_options(command: F) -> F:
+    port = click.option("--metrics-port", type=click.IntRange(1, 65_535), help="Serve Prometheus metrics on this port.")
+    host = click.option(
+        "--metrics-host", default="127.0.0.1", show_default=True, help="The address to serve metrics on."
+    )
+    return port(host(command))
+
+
 def app_option(command: F) -> F:
     return click.option("--app", metavar="MODULE:NAME", help=_APP_HELP, callback=_remember)(command)
 

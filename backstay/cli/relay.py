@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from backstay.cli import access
-from backstay.cli.command import Command, broker_option, json_option, log_level_option, place_options
+from backstay.cli.command import Command, broker_option, json_option, log_level_option, metrics_options, place_options
 from backstay.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -35,8 +35,7 @@ class Asked(NamedTuple):
     ),
 )
 @broker_option
-@click.option("--metrics-port", type=click.IntRange(1, 65_535), help="Serve Prometheus metrics on this port.")
-@click.option("--metrics-host", default="127.0.0.1", show_default=True, help="The address to serve metrics on.")
+@metrics_options
 @place_options
 @log_level_option
 @json_option

@@ -3,8 +3,8 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
 from backstay.core.errors import BackstayError, UsageError
@@ -12,10 +12,14 @@ from backstay.core.errors import BackstayError, UsageError
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-    from backstay.client import Client
+    from backstay.app import Backstay
+    from backstay.clock import Clock
+    from backstay.observe.gauges import Gauges
     from backstay.observe.metrics import Metrics
+    from backstay.store.store import Store
 
 REFRESH_SECONDS = 5.0
+HOUR_MINUTES = 60
 FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 
 
@@ -69,18 +73,56 @@ def counted_for_a_parent() -> bool:
     return FOLDER_VARIABLE in os.environ
 
 
-async def refresh(client: "Client", metrics: "Metrics", alarm: int) -> None:
-    """Looks at the queues every few seconds, for as long as the task lives."""
-    from backstay.core.events import Trouble
-    from backstay.store.archives import DAY_MS
+@asynccontextmanager
+async def metered(app: "Backstay", host: str, port: int | None) -> AsyncIterator[None]:
+    """While the block runs, what the application does is counted and how things stand is looked at, on a store of its
+    own; without a port, nothing."""
+    if port is None:
+        yield
+        return
+    from backstay import wiring
+    from backstay.clock import Clock, Tasks
+    from backstay.observe.metrics import Metrics
 
+    metrics, tasks = Metrics(), Tasks()
+    with serving(metrics.registry, host, port):
+        store = await wiring.open_store(app.url)
+        app.bus.subscribe(metrics)
+        tasks.spawn(refresh(store, Clock(), metrics, app))
+        try:
+            yield
+        finally:
+            await tasks.stop()
+            await store.close()
+
+
+async def refresh(store: "Store", clock: "Clock", metrics: "Metrics", app: "Backstay") -> None:
+    """Looks at the database every few seconds, for as long as the task lives."""
+    from backstay.core.events import Trouble
+    from backstay.observe.gauges import Gauges
+
+    gauges = Gauges(metrics.registry)
     while True:
         try:
-            holds = await client.store.holds()
-            views = client.store.views
-            metrics.show_depths(await views.backlog(), sum((await views.stuck()).values()), holds.now)
-            metrics.show_breakers(holds.providers)
-            metrics.show_letters(await client.store.archives.lately(DAY_MS, alarm + 1), alarm)
+            await look(store, metrics, gauges, app)
         except BackstayError as error:
             metrics(Trouble("metrics", error.message))
-        await client.clock.sleep(REFRESH_SECONDS)
+        await clock.sleep(REFRESH_SECONDS)
+
+
+async def look(store: "Store", metrics: "Metrics", gauges: "Gauges", app: "Backstay") -> None:
+    """Shows how things stand. Each read is of counters, or of a bounded number of rows."""
+    from backstay.store.archives import DAY_MS
+
+    views, holds, alarm = store.views, await store.holds(), app.settings.dead_letter_alarm
+    backlog = await views.backlog()
+    since = {depth.handler: await views.waiting_since(depth.handler) for depth in backlog}
+    gauges.show_queues(backlog, {handler: at for handler, at in since.items() if at is not None}, holds.now)
+    lease_ms = int(app.limits.lease_seconds * 1000)
+    alive = sum(worker.alive(lease_ms) for worker in await views.workers())
+    gauges.show_workers(alive, sum((await views.stuck()).values()))
+    metrics.show_breakers(holds.providers)
+    gauges.show_letters(await store.archives.lately(DAY_MS, alarm + 1), alarm)
+    ceilings = await views.ceilings()
+    gauges.show_money(await store.measures.spending(HOUR_MINUTES), ceilings.used, ceilings.held)
+    gauges.show_ticks(await store.invocations.lately(HOUR_MINUTES * 60_000))

@@ -8,7 +8,16 @@ import click
 from click.core import ParameterSource
 
 from backstay.cli import access, output
-from backstay.cli.command import Command, app_option, broker_option, db_option, json_option, log_level_option, repeated
+from backstay.cli.command import (
+    Command,
+    app_option,
+    broker_option,
+    db_option,
+    json_option,
+    log_level_option,
+    metrics_options,
+    repeated,
+)
 from backstay.cli.request_options import price_option
 from backstay.cli.run_options import (
     Dollars,
@@ -63,6 +72,7 @@ UPSTREAM = ("header", "rpm", "tpm", "timeout", "price", "budget", "max_output_to
     show_default=True,
     help="Take a batch that a client asks for again, as it did not hear the answer, for the one that is there.",
 )
+@metrics_options
 @app_option
 @db_option
 @broker_option
@@ -126,6 +136,7 @@ def _options(ctx: click.Context, given: dict[str, Any]) -> "Options":
 async def _serve(loaded: "Backstay", given: dict[str, Any], options: "Options") -> int:
     import uvicorn
 
+    from backstay.cli import scrape
     from backstay.clock import collect_rarely
     from backstay.server.app import create_app
     from backstay.server.heads import BoundedHeads
@@ -145,7 +156,8 @@ async def _serve(loaded: "Backstay", given: dict[str, Any], options: "Options") 
     )
     host = f"[{given['host']}]" if ":" in given["host"] else given["host"]
     url = f"http://{host}:{sockets[0].getsockname()[1]}"
-    await Listening(config, app, lambda: _tell(url, options, given["as_json"])).serve(sockets)
+    async with scrape.metered(loaded, given["metrics_host"], given["metrics_port"]):
+        await Listening(config, app, lambda: _tell(url, options, given["as_json"])).serve(sockets)
     return 0
 
 

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from backstay.cli import access, output
-from backstay.cli.command import Command, app_option, broker_option, db_option, json_option, log_level_option
+from backstay.cli.command import (
+    Command,
+    app_option,
+    broker_option,
+    db_option,
+    json_option,
+    log_level_option,
+    metrics_options,
+)
 
 if TYPE_CHECKING:
     from backstay.app import Backstay
@@ -45,8 +53,7 @@ class Asked(NamedTuple):
 @app_option
 @click.option("--concurrency", type=click.IntRange(1, 10_000), help="Items at once, in each process.")
 @click.option("--processes", type=click.IntRange(1, 256), default=1, show_default=True, help="Worker processes.")
-@click.option("--metrics-port", type=click.IntRange(1, 65_535), help="Serve Prometheus metrics on this port.")
-@click.option("--metrics-host", default="127.0.0.1", show_default=True, help="The address to serve metrics on.")
+@metrics_options
 @db_option
 @broker_option
 @log_level_option
@@ -93,8 +100,7 @@ async def _serve(app: "Backstay", asked: Asked) -> int:
         _watch_parent(stopping)
     with scrape.serving(metrics.registry, asked.metrics_host, asked.metrics_port):
         async with access.client_of(app) as client:
-            alarm = app.settings.dead_letter_alarm
-            refreshing = tasks.spawn(scrape.refresh(client, metrics, alarm)) if counting else None
+            refreshing = tasks.spawn(scrape.refresh(client.store, client.clock, metrics, app)) if counting else None
             concurrency = asked.concurrency or app.limits.worker_concurrency
             equipment = equipped(app, client, artifacts_of(app), concurrency)
             async with (

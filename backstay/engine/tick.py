@@ -4,8 +4,10 @@ import asyncio
 from contextlib import suppress
 from dataclasses import dataclass
 
-from backstay.clock import wait_for_event
+from backstay.clock import new_id, wait_for_event
+from backstay.core.errors import DatabaseUnreachable
 from backstay.core.events import TickEnded
+from backstay.core.failures import one_line
 from backstay.engine.crew import Crew
 
 MARGIN_SECONDS = 5.0
@@ -15,12 +17,18 @@ MARGIN_SECONDS = 5.0
 class TickReport:
     """What an invocation did, and whether it asks for another right away."""
 
+    invocation: str
     depth: int
     claimed: int
     polled: int
     seconds: float
     pending: bool
     follow_up: bool
+
+    @property
+    def full(self) -> bool:
+        """There is work left, but the chain is as long as it may be."""
+        return self.pending and not self.follow_up
 
 
 class Tick:
@@ -32,6 +40,22 @@ class Tick:
         self._clock = crew.parts.clock
 
     async def run(self, depth: int = 0) -> TickReport:
+        """One invocation, which is written down before it does anything: one that was killed is known by that."""
+        name, invocations = new_id(), self._crew.parts.store.invocations
+        await invocations.begin(name, depth, self._limits.invocation_seconds)
+        try:
+            report = await self._run(name, depth)
+        except BaseException as error:
+            with suppress(DatabaseUnreachable):  # then nothing is written, and it counts as killed
+                await invocations.fail(name, one_line(f"{type(error).__name__}: {error}"))
+            raise
+        await invocations.end(name, report.claimed + report.polled, report.full)
+        self._crew.parts.emit(
+            TickEnded(depth, report.claimed + report.polled, report.seconds, report.follow_up, report.full)
+        )
+        return report
+
+    async def _run(self, name: str, depth: int) -> TickReport:
         crew, limits = self._crew, self._limits
         started = self._clock.monotonic()
         end = started + max(limits.invocation_seconds - MARGIN_SECONDS, limits.invocation_seconds / 2)
@@ -44,10 +68,7 @@ class Tick:
             await crew.stop(max(end - self._clock.monotonic(), 0.0))
         pending = await self._pending()
         seconds = self._clock.monotonic() - started
-        report = TickReport(depth, claimed, polled, seconds, pending, pending and depth < limits.chain_depth_max)
-        full = pending and not report.follow_up
-        crew.parts.emit(TickEnded(depth, claimed + polled, seconds, report.follow_up, full))
-        return report
+        return TickReport(name, depth, claimed, polled, seconds, pending, pending and depth < limits.chain_depth_max)
 
     async def _look_after(self, polls_max: int, end: float) -> int:
         """Sweeps, rescues and polls, but not past the invocation's end: a provider may be slow to answer."""

@@ -1,9 +1,9 @@
-"""Counts events for Prometheus, a group at a time, and shows how deep the queues are when it is told."""
+"""Counts events for Prometheus, a group at a time."""
 
 from bisect import bisect_left
 from collections import Counter as Tally
 from collections.abc import Iterable, Mapping
-from typing import Protocol, assert_never
+from typing import assert_never
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -35,22 +35,12 @@ from backstay.core.events import (
     WorkerStopped,
     WorkerStopping,
 )
-from backstay.core.states import TERMINAL, ItemState
+from backstay.core.states import JOB_ENDED, TERMINAL, ItemState
+from backstay.observe.gauges import gauge
 
 # From a quick call to the longest run a handler gets by default.
 ATTEMPT_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 STATE_NUMBERS = {BreakerState.CLOSED: 0, BreakerState.HALF_OPEN: 1, BreakerState.OPEN: 2, BreakerState.HELD: 3}
-
-
-class Depth(Protocol):
-    """The unfinished items of one handler."""
-
-    @property
-    def handler(self) -> str: ...
-    @property
-    def items(self) -> int: ...
-    @property
-    def oldest_at(self) -> int: ...
 
 
 class GroupHistogram(Histogram):
@@ -91,23 +81,21 @@ class Metrics:
         self.attempt_seconds = GroupHistogram(
             "backstay_attempt_seconds", "How long tries took.", buckets=ATTEMPT_BUCKETS, registry=self.registry
         )
-        self.depth = self._gauge("queue_depth", "Unfinished items, by handler.", "handler")
-        self.oldest = self._gauge("queue_oldest_seconds", "Age of the oldest unfinished job, by handler.", "handler")
-        self.stuck = self._gauge("stuck_items", "Items whose worker is gone, waiting to be taken up (at most 1000).")
         self.waiting = self._gauge("outbox_messages", "Messages that have not left (at most 10,000), by sink.", "sink")
         self.lag = self._gauge("outbox_oldest_seconds", "Age of the oldest message that has not left, by sink.", "sink")
-        self.letters = self._gauge("letters_day", "Items that failed for good in a day, up to one above the alarm.")
-        self.alarm = self._gauge("letters_alarm", "1 while more items fail for good in a day than the alarm allows.")
         self.breaker = self._gauge("breaker_state", "0 closed, 1 half-open, 2 open, 3 held.", "provider")
-        self._handlers: set[str] = set()
+
+        # A counter that appears with its first count has no increase for Prometheus to see.
+        for ended in JOB_ENDED:
+            self.jobs_ended.labels(ended.value)
+        for state in TERMINAL:
+            self.settled.labels(state.value)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"backstay_{name}", text, labels, registry=self.registry)
 
     def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
-        # All processes look at one database: the newest look is the truth, a sum would count it several times.
-        mode = "livemostrecent"
-        return Gauge(f"backstay_{name}", text, labels, registry=self.registry, multiprocess_mode=mode)  # type: ignore[arg-type]
+        return gauge(self.registry, name, text, *labels)
 
     def value(self, name: str, **labels: str) -> float:
         """What a metric says; what has never been counted is 0."""
@@ -142,15 +130,13 @@ class Metrics:
                 self._outbox(event)
             case LettersArchived():
                 self.archived.inc(event.items)
-            case LettersAlarm():
-                self.show_letters(event.items, event.alarm)
             case TickEnded():
                 self.ticks.inc()
                 self.chain_depth.labels(str(event.depth)).inc()
                 self.chains_full.inc(event.full)
-            case (
-                WorkerStarted() | WorkerStopping() | WorkerStopped() | ItemLogged() | JobsTimedOut() | BrokerConnected()
-            ):
+            case WorkerStarted() | WorkerStopping() | WorkerStopped() | ItemLogged() | JobsTimedOut():
+                return
+            case BrokerConnected() | LettersAlarm():
                 return
             case _:
                 assert_never(event)
@@ -193,20 +179,6 @@ class Metrics:
         if before.state in (BreakerState.OPEN, BreakerState.HELD):
             self.open_seconds.labels(after.provider).inc(max(after.since_at - before.since_at, 0) / 1000)
         self.breaker.labels(after.provider).set(STATE_NUMBERS[after.state])
-
-    def show_depths(self, depths: Iterable[Depth], stuck: int, now_ms: int) -> None:
-        """What the store says now; a handler whose queue has emptied stands at nought."""
-        found = {depth.handler: depth for depth in depths}
-        self._handlers |= found.keys()
-        for handler in self._handlers:
-            depth = found.get(handler)
-            self.depth.labels(handler).set(depth.items if depth else 0)
-            self.oldest.labels(handler).set(max(now_ms - depth.oldest_at, 0) / 1000 if depth else 0)
-        self.stuck.set(stuck)
-
-    def show_letters(self, items: int, alarm: int) -> None:
-        self.letters.set(items)
-        self.alarm.set(items > alarm)
 
     def show_breakers(self, breakers: Mapping[str, Breaker]) -> None:
         for name, breaker in breakers.items():

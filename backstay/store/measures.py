@@ -17,6 +17,14 @@ class Step(NamedTuple):
     measure: Measure
 
 
+class Spending(NamedTuple):
+    """What calls to a provider cost, and how many were made again although the first may have been paid."""
+
+    provider: str
+    cost_micros: int
+    repeats: int
+
+
 class Measures:
     def __init__(self, database: Database) -> None:
         self._db = database
@@ -37,6 +45,10 @@ class Measures:
         values = {"owner": owner, "since": since_minute, "step": step_minutes}
         rows = await self._db.read(one("measures_of", values))
         return [Step(row[0], Measure(*tuple(row)[1:])) for row in rows]
+
+    async def spending(self, minutes: int) -> list[Spending]:
+        """Of all owners, in the last minutes."""
+        return [Spending(*row) for row in await self._db.read(one("spending", {"minutes": minutes}))]
 
     async def by_provider(self, owner: str, since_minute: int) -> dict[str, Measure]:
         rows = await self._db.read(one("measures_by_provider", {"owner": owner, "since": since_minute}))

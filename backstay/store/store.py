@@ -16,6 +16,7 @@ from backstay.store.dead_letters import DeadLetters
 from backstay.store.duties import Duties
 from backstay.store.files import Files
 from backstay.store.inbox import Inbox
+from backstay.store.invocations import Invocations
 from backstay.store.keys import Keys
 from backstay.store.listing import Listing
 from backstay.store.measures import Measures
@@ -60,6 +61,7 @@ class Store:
         self.outbox = Outbox(database)
         self.standings = Standings(database)
         self.measures = Measures(database)
+        self.invocations = Invocations(database)
         self.overview = Overview(database)
 
     async def open(self) -> None:

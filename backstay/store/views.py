@@ -122,6 +122,13 @@ class Backlog(NamedTuple):
     oldest_at: int
 
 
+class Ceilings(NamedTuple):
+    """The largest share of a budget that an unfinished job has used, and how many jobs stand still by their budgets."""
+
+    used: float
+    held: int
+
+
 class UnderWay(NamedTuple):
     """Of one job's items: those being sent, and those that wait for another try."""
 
@@ -198,6 +205,14 @@ class Views(ResultViews):
 
     async def backlog(self) -> list[Backlog]:
         return [Backlog(*row) for row in await self._rows("backlog")]
+
+    async def waiting_since(self, handler: str) -> int | None:
+        """When the oldest of the items that could be started now was queued."""
+        queued_at: int | None = (await self._rows("waiting_since", handler=handler))[0][0]
+        return queued_at
+
+    async def ceilings(self) -> Ceilings:
+        return Ceilings(*(await self._rows("ceilings"))[0])
 
     async def unfinished(self, handler: str) -> bool:
         """Whether anything of a handler could be worked on now or soon."""

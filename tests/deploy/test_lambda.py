@@ -1,5 +1,6 @@
 """The tick as a Lambda function, against PostgreSQL and SQLite, a practice provider and a stand-in of Invoke."""
 
+import asyncio
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -8,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from backstay import wiring
 from backstay.aws_lambda import FollowUpFailed, depth_of, handler, in_time
 from backstay.core.errors import UsageError
 from backstay.core.limits import Limits
+from backstay.store.invocations import Lately
 from tests.cli.conftest import folder, shell, sqlite_shell
 from tests.cli.shell import Shell
 from tests.deploy.invoke_api import InvokeApi, LambdaContext
@@ -66,6 +69,14 @@ def succeeded(shell: Shell, job_id: int) -> int:
     return done
 
 
+async def lately(url: str) -> Lately:
+    store = await wiring.open_store(url)
+    try:
+        return await store.invocations.lately(3_600_000)
+    finally:
+        await store.close()
+
+
 def test_a_chain_works_off_what_one_invocation_cannot(shell: Shell, lambdas: InvokeApi, provider: Provider) -> None:
     job_id = queue(shell, provider, 25)
     reports = lambdas.trigger()
@@ -109,6 +120,7 @@ def test_a_follow_up_that_is_refused_is_an_error_of_the_function_and_loses_nothi
     with pytest.raises(FollowUpFailed, match="no follow-up of depth 1"):
         lambdas.trigger()
     assert (succeeded(sqlite_shell, job_id), lambdas.asked) == (10, [])
+    assert asyncio.run(lately(sqlite_shell.url)) == Lately(ticks=1, chains=1, chains_full=0, failed=1)
     lambdas.refusal = None
     lambdas.trigger()
     assert (succeeded(sqlite_shell, job_id), paid_again(provider.bill())) == (15, 0)

@@ -2,9 +2,14 @@
 
 import asyncio
 
+import pytest
+
 from backstay.core.events import TickEnded
+from backstay.store.invocations import Lately
 from tests.engine.conftest import MakeRig
 from tests.engine.provider import Provider, TaskProvider
+
+HOUR_MS = 3_600_000
 
 
 async def test_a_tick_takes_no_more_items_than_its_bound(make_rig: MakeRig) -> None:
@@ -97,3 +102,26 @@ async def test_ticks_at_the_same_time_submit_every_item_once(make_rig: MakeRig) 
     await asyncio.gather(*(rig.tick() for _ in range(3)))
     assert (len(provider.bill), provider.bill.total()) == (300, 300)
     assert (await job.show()).processing == 300
+
+
+async def test_a_tick_is_written_down_with_what_became_of_it(make_rig: MakeRig) -> None:
+    rig = await make_rig(tick_items_max=1, chain_depth_max=1)
+    rig.serves(Provider())
+    await rig.submit(range(3))
+    for depth in (0, 1):
+        await rig.tick(depth)
+    assert await rig.store.invocations.lately(HOUR_MS) == Lately(ticks=2, chains=1, chains_full=1, failed=0)
+
+
+async def test_a_tick_that_was_broken_off_is_written_down_as_failed(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    provider = rig.serves(Provider())
+    provider.gate.clear()
+    await rig.submit()
+    ticking = asyncio.create_task(rig.tick())
+    await rig.until(lambda: provider.calls)
+    ticking.cancel()
+    provider.gate.set()
+    with pytest.raises(asyncio.CancelledError):
+        await ticking
+    assert await rig.store.invocations.lately(HOUR_MS) == Lately(ticks=1, chains=1, chains_full=0, failed=1)

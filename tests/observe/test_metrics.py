@@ -16,7 +16,6 @@ from backstay.core.events import (
 )
 from backstay.core.states import ItemState
 from backstay.observe.metrics import GroupHistogram, Metrics
-from backstay.store.views import Backlog
 from tests.observe.events import (
     ASKED,
     AT_PROVIDER,
@@ -151,18 +150,6 @@ def test_the_depth_of_a_chain_is_counted_by_depth() -> None:
     assert [value(metrics, "chain_depth_reached_total", depth=str(depth)) for depth in (0, 1, 2)] == [2, 1, 1]
     assert value(metrics, "ticks_total") == 4
     assert value(metrics, "chains_full_total") == 1
-
-
-def test_a_queue_that_has_emptied_stands_at_nought() -> None:
-    metrics = Metrics()
-    metrics.show_depths([Backlog("ocr", 1, 500, 20, 40_000)], stuck=3, now_ms=100_000)
-    assert value(metrics, "queue_depth", handler="ocr") == 500
-    assert value(metrics, "queue_oldest_seconds", handler="ocr") == 60
-    assert value(metrics, "stuck_items") == 3
-    metrics.show_depths([], stuck=0, now_ms=200_000)
-    assert value(metrics, "queue_depth", handler="ocr") == 0
-    assert value(metrics, "queue_oldest_seconds", handler="ocr") == 0
-    assert value(metrics, "stuck_items") == 0
 
 
 def test_breakers_that_others_changed_are_shown() -> None:

@@ -1,7 +1,7 @@
 """What workers measured adds up, is read in steps by its owner alone, and is forgotten after its time."""
 
 from backstay.core.measures import MINUTE_MS, Measure, Place, Source
-from backstay.store.measures import KEPT_MINUTES
+from backstay.store.measures import KEPT_MINUTES, Spending
 from backstay.store.store import Store
 from tests.sites import START_MS, Site
 
@@ -56,3 +56,11 @@ async def test_old_measures_are_forgotten(store: Store, site: Site) -> None:
 async def test_nothing_measured_writes_nothing(store: Store, site: Site) -> None:
     await store.measures.add("w1", {})
     assert await site.one("SELECT count(*) FROM measures") == 0
+
+
+async def test_spending_is_that_of_all_owners_in_the_last_minutes(store: Store) -> None:
+    await store.measures.add("w1", measured(NOW - 61, cost_micros=1, repeats=1))
+    await store.measures.add("w1", measured(NOW - 60, cost_micros=20, repeats=1))
+    await store.measures.add("w1", measured(NOW, Source("bob", "echo", "up"), cost_micros=300))
+    await store.measures.add("w1", measured(NOW, Source("bob", "draw", "down"), succeeded=1))
+    assert await store.measures.spending(60) == [Spending("down", 0, 0), Spending("up", 320, 1)]

@@ -24,6 +24,7 @@ TABLES = {"jobs", "items", "requests", "attempts", "events", "providers", "worke
     "archives",
     "replays",
     "measures",
+    "invocations",
 }
 INDEXES = {
     "ix_outbox_pending",
@@ -43,6 +44,7 @@ INDEXES = {
     "ix_items_dead",
     "ix_replays_owner",
     "ix_measures_minute",
+    "ix_invocations_begun",
     "ix_api_keys_owner",
     "ix_batches_moving",
     "ix_batches_owner",

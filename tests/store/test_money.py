@@ -235,3 +235,16 @@ async def test_a_worker_of_one_job_takes_no_item_of_another(scene: Scene) -> Non
     assert [item.job_id for item in taken] == [own] * 3
     assert (await scene.store.claim([want], "w1:1", LEASE_MS)).items == []
     assert [await money(scene, job) for job in (before, own, after)] == [(0, n, 0, False) for n in (0, 3, 0)]
+
+
+async def test_the_fullest_budget_and_the_jobs_that_stand_still_are_known(scene: Scene) -> None:
+    assert await scene.store.views.ceilings() == (0, 0)
+    await scene.submit()  # without a budget
+    await priced_job(scene, [100, 100], budget=400)
+    await priced_job(scene, [100, 100], budget=125)
+    claimed = await paced(scene)
+    assert await scene.store.views.ceilings() == (0.8, 0)
+    for item in claimed:
+        await scene.settle(item, success(None))
+    assert await paced(scene) == []
+    assert await scene.store.views.ceilings() == (0.8, 1)

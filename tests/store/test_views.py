@@ -105,3 +105,16 @@ async def test_the_next_due_item_is_known(scene: Scene) -> None:
 async def test_how_many_are_ahead_is_told(scene: Scene) -> None:
     job_id = await scene.submit(5)
     assert await scene.store.views.ahead(item_id(job_id, 3)) == 3
+
+
+async def test_the_oldest_item_that_could_be_started_now_is_known(scene: Scene) -> None:
+    since = scene.store.views.waiting_since
+    assert await since("echo") is None
+    start = scene.site.clock.ms
+    await scene.submit()
+    await scene.site.advance(60)
+    await scene.submit(priority=9)  # it comes before, and is younger
+    assert (await since("echo"), await since("other")) == (start, None)
+    for item in await scene.claim():
+        await scene.settle(item, BROKEN)
+    assert await since("echo") is None  # they wait for their next try

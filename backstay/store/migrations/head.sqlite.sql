@@ -378,4 +378,16 @@ CREATE TABLE measures (
 	PRIMARY KEY (owner, minute, handler, worker)
 );
 CREATE INDEX ix_measures_minute ON measures (minute);
-INSERT INTO alembic_version VALUES ('0005');
+CREATE TABLE invocations (
+	id TEXT NOT NULL, 
+	depth SMALLINT NOT NULL, 
+	begun_at BIGINT NOT NULL, 
+	ends_by BIGINT NOT NULL, 
+	ended_at BIGINT, 
+	items BIGINT DEFAULT '0' NOT NULL, 
+	was_full SMALLINT DEFAULT '0' NOT NULL, 
+	error TEXT, 
+	PRIMARY KEY (id)
+);
+CREATE INDEX ix_invocations_begun ON invocations (begun_at);
+INSERT INTO alembic_version VALUES ('0006');

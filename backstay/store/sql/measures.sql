@@ -68,3 +68,9 @@ SELECT provider,
     CAST(sum(within_sixty) AS bigint) AS within_sixty,
     CAST(sum(longer) AS bigint) AS longer
 FROM measures WHERE owner = :owner AND minute >= :since GROUP BY provider ORDER BY provider;
+
+-- name: spending
+-- What all owners' work has cost since a minute, and how many calls were sent again though they may have been paid, by
+-- provider.
+SELECT provider, CAST(sum(cost_micros) AS bigint) AS cost_micros, CAST(sum(repeats) AS bigint) AS repeats
+FROM measures WHERE minute >= {now} / 60000 - CAST(:minutes AS bigint) GROUP BY provider ORDER BY provider;

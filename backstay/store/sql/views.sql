@@ -131,6 +131,19 @@ SELECT handler, count(*) AS jobs, CAST(sum(total - succeeded - failed - skipped 
     CAST(sum(processing) AS bigint) AS processing, min(created_at) AS oldest_at
 FROM jobs WHERE state IN ('queued', 'running', 'paused') GROUP BY handler ORDER BY handler;
 
+-- name: waiting_since
+-- When the oldest item of a handler that could be started now was queued. Of the first thousand in the queue.
+SELECT min(queued_at) AS queued_at FROM (
+    SELECT queued_at FROM items WHERE state = 'queued' AND due_at IS NULL AND handler = :handler
+    ORDER BY order_key LIMIT 1000) AS waiting;
+
+-- name: ceilings
+-- How much of its budget the unfinished job has used that has used the most of it, and how many jobs a budget holds.
+SELECT coalesce(max(CASE WHEN budget_micros > 0 THEN
+        (spent_micros + reserved_micros + unknown_micros) / CAST(budget_micros AS double precision) END), 0) AS used,
+    CAST(coalesce(sum(CASE WHEN short = 1 AND reserved_micros = 0 THEN 1 ELSE 0 END), 0) AS bigint) AS held
+FROM jobs WHERE state IN ('queued', 'running', 'paused');
+
 -- name: unfinished_here
 -- Whether a tick has reason to ask for another: something of these handlers is ready, and fits under its job's ceiling,
 -- or is at the provider.

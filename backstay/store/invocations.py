@@ -1,0 +1,42 @@
+"""What ticks did: a row each, because nobody can ask a process that lives for minutes."""
+
+from typing import Final, NamedTuple
+
+from backstay.store.database import Database
+from backstay.store.queries import Ask, Script, one
+
+KEPT_MS: Final = 14 * 86_400_000
+GRACE_MS: Final = 60_000  # what a tick may need beyond its time before it counts as killed
+
+
+class Lately(NamedTuple):
+    """Ticks of the last while, the chains that they make, chains that were at their longest and left work, failures."""
+
+    ticks: int
+    chains: int
+    chains_full: int
+    failed: int
+
+
+class Invocations:
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    async def begin(self, invocation: str, depth: int, seconds: float) -> None:
+        await self._db.write(lambda: _begin(invocation, depth, round(seconds * 1000) + GRACE_MS))
+
+    async def end(self, invocation: str, items: int, was_full: bool) -> None:
+        values = {"id": invocation, "items": items, "was_full": int(was_full)}
+        await self._db.write(one("end_invocation", values))
+
+    async def fail(self, invocation: str, error: str) -> None:
+        """It failed, though it may have ended well before: a follow-up could not be asked for."""
+        await self._db.write(one("fail_invocation", {"id": invocation, "error": error}))
+
+    async def lately(self, age_ms: int) -> Lately:
+        return Lately(*(await self._db.read(one("invocations_lately", {"age_ms": age_ms})))[0])
+
+
+def _begin(invocation: str, depth: int, span_ms: int) -> Script[None]:
+    yield Ask("begin_invocation", {"id": invocation, "depth": depth, "span_ms": span_ms})
+    yield Ask("forget_invocations", {"age_ms": KEPT_MS})

@@ -143,7 +143,8 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     known_limits = {field.name for field in fields(Limits)}
     for key, value in environ.items():
         name = key.removeprefix(PREFIX).lower()
-        if not key.startswith(PREFIX) or name == "config":
+        # Set to nothing is not set: compose files and units hand on what they were not given.
+        if not key.startswith(PREFIX) or name == "config" or not value:
             continue
         if name in Settings.model_fields and name != "limits":
             values[name] = value

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from backstay.cli.doctor import crewed, skew, stuck
+from backstay.settings import load
 from backstay.store.views import Backlog, WorkerView
 from tests.cli.shell import Shell, eventually
 from tests.servers.postgres import RunningPostgres
@@ -239,3 +240,14 @@ def test_profiles_show_where_they_differ(sqlite_shell: Shell) -> None:
     lines = {line.split()[0]: line.split()[1:] for line in sqlite_shell("profiles").lines}
     assert lines["chain_depth_max"] == ["1", "2", "5"]
     assert "lease_seconds" not in lines
+
+
+def test_a_variable_that_is_set_to_nothing_is_not_set() -> None:
+    given = {
+        "BACKSTAY_PUBLIC_URL": "",
+        "BACKSTAY_CHAIN_DEPTH_MAX": "",
+        "BACKSTAY_OWNER": "",
+        "BACKSTAY_PROFILE": "aggressive",
+    }
+    loaded = load(environ=given)
+    assert (loaded.public_url, loaded.owner, loaded.bounds().chain_depth_max) == (None, "local", 5)

@@ -16,6 +16,7 @@ from backstay.core.limits import Limits
 from backstay.store.invocations import Lately
 from tests.cli.conftest import folder, shell, sqlite_shell
 from tests.cli.shell import Shell
+from tests.deploy.chat import request_lines
 from tests.deploy.invoke_api import InvokeApi, LambdaContext
 from tests.stories.runs import Provider, paid_again, practice
 
@@ -48,16 +49,7 @@ def lambdas(monkeypatch: pytest.MonkeyPatch) -> Iterator[InvokeApi]:
 
 def queue(shell: Shell, provider: Provider, wanted: int) -> int:
     """Queues LLM requests, which need no application."""
-    requests = (
-        {
-            "custom_id": f"r{n}",
-            "method": "POST",
-            "url": "/v1/chat/completions",
-            "body": {"model": "gpt-4o-mini", "messages": [{"role": "user", "content": f"number {n}"}]},
-        }
-        for n in islice(NUMBERS, wanted)
-    )
-    file = shell.file("".join(json.dumps(request) + "\n" for request in requests), "requests.jsonl")
+    file = shell.file(request_lines(islice(NUMBERS, wanted)), "requests.jsonl")
     ran = shell("submit", file, "--base-url", provider.base_url, "--price", "0.15/0.60", "--json")
     assert ran.code == 0, ran.err
     job_id: int = ran.json["job"]

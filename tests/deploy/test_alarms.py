@@ -4,6 +4,7 @@ import json
 import re
 import signal
 import urllib.request
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from tests.cli.conftest import folder, sqlite_shell
 from tests.cli.shell import Shell, eventually
 from tests.cli.test_worker import free_port
 from tests.deploy.configuration import DEPLOY
+from tests.house.sources import ROOT
 from tests.observe.events import EVERY_KIND
 from tests.servers.prometheus import promtool
 
@@ -73,7 +75,7 @@ def shown(sqlite_shell: Shell) -> dict[str, set[str]]:
     worker = sqlite_shell.start("worker", "--app", "shop:backstay", "--metrics-port", ports[0])
     server = sqlite_shell.start("serve", "--port", 0, "--no-worker", "--metrics-port", ports[1])
     with worker, server:
-        texts = [eventually(lambda port=port: _settled(port, worker=port == ports[0])) for port in ports]
+        texts = [eventually(partial(_settled, port, worker=port == ports[0])) for port in ports]
         for running in (worker, server):
             running.send(signal.SIGTERM)
             running.wait()
@@ -165,3 +167,8 @@ def test_every_rule_says_what_to_do_in_commands_that_there_are(name: str) -> Non
     assert said["advice"]
     for command in re.findall(r"`backstay ([^`]+)`", said["advice"]):
         assert run([*command.split(), "--help"]) == 0
+
+
+def test_the_page_lists_every_alarm() -> None:
+    page = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| `(Backstay\w+)` \|", page, re.MULTILINE) == list(RULE)

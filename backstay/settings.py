@@ -69,6 +69,13 @@ class Settings(BaseModel):
     dead_letter_bytes: int = Field(1 << 30, ge=0, le=1 << 50)
     dead_letter_alarm: int = Field(100, ge=1, le=100_000)
 
+    # Alarms: above these they are raised.
+    alarm_timeouts: int = Field(100, ge=1, le=100_000)  # items that ran out of time, in a day
+    alarm_failed_jobs_percent: int = Field(10, ge=1, le=100)  # of the jobs that ended in a day
+    alarm_invocation_errors_percent: int = Field(5, ge=1, le=100)  # of a day's ticks
+    alarm_chains: int = Field(2, ge=0, le=100_000)  # that ended at their depth with work left, in an hour
+    alarm_outbox_seconds: int = Field(60, ge=1)  # that the oldest message has waited
+
     # single bounds over the profile's, by the name they have in it
     limits: dict[str, int | float] = Field(default_factory=dict)
 

@@ -112,9 +112,7 @@ async def refresh(store: "Store", clock: "Clock", metrics: "Metrics", app: "Back
 
 async def look(store: "Store", metrics: "Metrics", gauges: "Gauges", app: "Backstay") -> None:
     """Shows how things stand. Each read is of counters, or of a bounded number of rows."""
-    from backstay.store.archives import DAY_MS
-
-    views, holds, alarm = store.views, await store.holds(), app.settings.dead_letter_alarm
+    views, holds = store.views, await store.holds()
     backlog = await views.backlog()
     since = {depth.handler: await views.waiting_since(depth.handler) for depth in backlog}
     gauges.show_queues(backlog, {handler: at for handler, at in since.items() if at is not None}, holds.now)
@@ -122,7 +120,8 @@ async def look(store: "Store", metrics: "Metrics", gauges: "Gauges", app: "Backs
     alive = sum(worker.alive(lease_ms) for worker in await views.workers())
     gauges.show_workers(alive, sum((await views.stuck()).values()))
     metrics.show_breakers(holds.providers)
-    gauges.show_letters(await store.archives.lately(DAY_MS, alarm + 1), alarm)
+    raised = {standing.reading.alarm for standing in await store.alarms.raised()}
+    gauges.show_alarms((await store.alarms.failures()).letters, raised)
     ceilings = await views.ceilings()
     gauges.show_money(await store.measures.spending(HOUR_MINUTES), ceilings.used, ceilings.held)
     gauges.show_ticks(await store.invocations.lately(HOUR_MINUTES * 60_000))

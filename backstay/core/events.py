@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from backstay.core.alarms import Reading
 from backstay.core.breaker import Breaker
 from backstay.core.failures import one_line
 from backstay.core.models import Settlement
@@ -170,12 +171,10 @@ class LettersArchived:
 
 
 @dataclass(frozen=True, slots=True)
-class LettersAlarm:
-    """More items failed for good within a day than the alarm allows; or, when it is not `raised`, no longer."""
+class AlarmChanged:
+    """One was raised, or is over; told once, by whoever noticed first."""
 
-    raised: bool
-    items: int  # counted up to one more than the alarm
-    alarm: int
+    reading: Reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +209,6 @@ Event = (
     | MessagesPublished
     | OutboxLag
     | LettersArchived
-    | LettersAlarm
+    | AlarmChanged
     | TickEnded
 )

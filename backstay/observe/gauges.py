@@ -1,9 +1,11 @@
 """What the database says now, for Prometheus: every process that looks shows the same."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Gauge
+
+from backstay.core.alarms import Alarm
 
 
 class Depth(Protocol):
@@ -58,8 +60,8 @@ class Gauges:
         )
         self.stuck = make("stuck_items", "Items whose worker is gone, waiting to be taken up (at most 1000).")
         self.alive = make("workers_alive", "Workers that were heard of within a lease (at most 100).")
-        self.letters = make("letters_day", "Items that failed for good in a day, up to one above the alarm.")
-        self.alarm = make("letters_alarm", "1 while more items fail for good in a day than the alarm allows.")
+        self.letters = make("letters_day", "Items that failed for good in a day (at most 100,001).")
+        self.alarm = make("alarm", "1 while it is raised, by alarm.", "alarm")
         self.budget = make("budget_used_ratio", "The most that an unfinished job has used of its budget, 1 being all.")
         self.held = make("jobs_held_by_budget", "Unfinished jobs whose next item does not fit under their budgets.")
         self.cost = make("cost_hour_dollars", "What calls cost in the last hour, by provider.", "provider")
@@ -83,9 +85,10 @@ class Gauges:
         self.alive.set(alive)
         self.stuck.set(stuck)
 
-    def show_letters(self, items: int, alarm: int) -> None:
-        self.letters.set(items)
-        self.alarm.set(items > alarm)
+    def show_alarms(self, letters: int, raised: Collection[Alarm]) -> None:
+        self.letters.set(letters)
+        for alarm in Alarm:
+            self.alarm.labels(alarm.value).set(alarm in raised)
 
     def show_money(self, spending: Iterable[Spending], used: float, held: int) -> None:
         """A provider that was not called in the last hour stands at nought."""

@@ -6,8 +6,10 @@ from typing import Any, TextIO, assert_never
 
 import structlog
 
+from backstay.core.alarms import Reading
 from backstay.core.breaker import BreakerState
 from backstay.core.events import (
+    AlarmChanged,
     BreakerChanged,
     BrokerConnected,
     BrokerLost,
@@ -23,7 +25,6 @@ from backstay.core.events import (
     JobEnded,
     JobsTimedOut,
     LeasesLost,
-    LettersAlarm,
     LettersArchived,
     MessageSetAside,
     MessagesPublished,
@@ -81,7 +82,7 @@ class Logs:
                 self._broker(event)
             case MessagesPublished() | OutboxLag():
                 self._outbox(event)
-            case LettersArchived() | LettersAlarm():
+            case LettersArchived() | AlarmChanged():
                 self._letters(event)
             case TickEnded():
                 took = round(event.seconds * 1000)
@@ -143,14 +144,18 @@ class Logs:
             case _:
                 assert_never(event)
 
-    def _letters(self, event: LettersArchived | LettersAlarm) -> None:
+    def _letters(self, event: LettersArchived | AlarmChanged) -> None:
         match event:
             case LettersArchived():
                 self._log.info("dead letters archived", items=event.items)
-            case LettersAlarm(raised=True):
-                self._log.warning("many dead letters in a day", items=event.items, alarm=event.alarm)
-            case LettersAlarm():
-                self._log.info("no longer many dead letters in a day", items=event.items, alarm=event.alarm)
+            case AlarmChanged():
+                self._alarm(event.reading)
+
+    def _alarm(self, reading: Reading) -> None:
+        if reading.is_raised:
+            self._log.warning("alarm raised", alarm=reading.alarm.value, why=reading.words)
+        else:
+            self._log.info("alarm is over", alarm=reading.alarm.value, value=reading.value, bound=reading.bound)
 
     def _breaker(self, event: BreakerChanged) -> None:
         before, after = event.before, event.after

@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from backstay.core.breaker import Breaker, BreakerState
 from backstay.core.events import (
+    AlarmChanged,
     BreakerChanged,
     BrokerConnected,
     BrokerLost,
@@ -24,7 +25,6 @@ from backstay.core.events import (
     JobEnded,
     JobsTimedOut,
     LeasesLost,
-    LettersAlarm,
     LettersArchived,
     MessageSetAside,
     MessagesPublished,
@@ -136,7 +136,7 @@ class Metrics:
                 self.chains_full.inc(event.full)
             case WorkerStarted() | WorkerStopping() | WorkerStopped() | ItemLogged() | JobsTimedOut():
                 return
-            case BrokerConnected() | LettersAlarm():
+            case BrokerConnected() | AlarmChanged():
                 return
             case _:
                 assert_never(event)

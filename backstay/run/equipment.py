@@ -12,8 +12,8 @@ from backstay.core.errors import UsageError
 from backstay.handlers.gateway import NAME, GatewayHandler
 from backstay.handlers.handler import Rules
 from backstay.observe.item_logs import ItemLogs
-from backstay.run.letters import looked_after
 from backstay.run.shelf import Shelf
+from backstay.run.upkeep import upkeep
 from backstay.settings import Settings
 from backstay.store.urls import is_postgres
 
@@ -45,8 +45,8 @@ def files_at(place: str, settings: Settings) -> Artifacts:
 
 @asynccontextmanager
 async def equipped(app: Backstay, client: Client, artifacts: Artifacts | None, concurrency: int) -> AsyncIterator[None]:
-    """While the block runs, what handlers say is kept, with a gateway's URL there is a handler for it, and dead letters
-    are looked after."""
+    """While the block runs, what handlers say is kept, with a gateway's URL there is a handler for it, and alarms and
+    dead letters are looked after."""
     async with AsyncExitStack() as stack:
         if artifacts is not None:
             await stack.enter_async_context(ItemLogs(artifacts, client.clock, app.bus))
@@ -57,7 +57,7 @@ async def equipped(app: Backstay, client: Client, artifacts: Artifacts | None, c
             stack.push_async_callback(handler.close)
             app.handlers.add(handler)
             stack.callback(app.handlers.remove, NAME)
-        await stack.enter_async_context(looked_after(client, artifacts, app.settings, app.bus))
+        await stack.enter_async_context(upkeep(client, artifacts, app.settings, app.bus))
         yield
 
 

@@ -103,10 +103,6 @@ class Archives:
         """How many bytes the texts of some items take."""
         return dict(map(tuple, await self._db.read(one("letters_measured", batch=[(item,) for item in items]))))
 
-    async def lately(self, span_ms: int, n: int) -> int:
-        """How many items failed in the last while, counted up to a bound."""
-        return int((await self._db.read(one("letters_lately", {"span_ms": span_ms, "n": n})))[0][0])
-
     async def letters(self, items: Sequence[int]) -> list[Letter]:
         """Those of some items that are failed and in no archive, with everything that belongs to them."""
         return await self._db.read(lambda: _letters(items))

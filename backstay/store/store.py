@@ -8,6 +8,7 @@ from backstay.core.models import Settlement
 from backstay.core.pace import Answers, Pace
 from backstay.core.states import StopReason
 from backstay.store import ceilings, claim, control, endpoints, park, providers, settle, submit, sweep, waiting
+from backstay.store.alarms import Alarms
 from backstay.store.archives import Archives
 from backstay.store.batches import Batches
 from backstay.store.claim import Taken, Want
@@ -60,9 +61,8 @@ class Store:
         self.inbox = Inbox(database)
         self.outbox = Outbox(database)
         self.standings = Standings(database)
-        self.measures = Measures(database)
-        self.invocations = Invocations(database)
-        self.overview = Overview(database)
+        self.measures, self.overview = Measures(database), Overview(database)
+        self.invocations, self.alarms = Invocations(database), Alarms(database)
 
     async def open(self) -> None:
         await self._db.open()

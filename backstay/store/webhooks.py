@@ -12,6 +12,7 @@ from backstay.store.queries import Ask, Row, Script, one
 EVENTS: Final = (
     *("batch.completed", "batch.failed", "batch.expired", "batch.cancelled"),
     *("job.completed", "job.failed", "job.cancelled"),
+    *("alarm.raised", "alarm.cleared"),
 )
 TEST_EVENT: Final = "webhook.test"
 WEBHOOKS_MAX: Final = 50  # of one owner

@@ -9,7 +9,7 @@ import pytest
 from backstay.artifacts import artifacts_at
 from backstay.client import Client
 from backstay.core.errors import UsageError
-from backstay.core.events import Event, LettersAlarm, LettersArchived
+from backstay.core.events import Event, LettersArchived
 from backstay.observe.bus import Bus
 from backstay.run.letters import ARCHIVE_MS, Letters
 from backstay.run.retention import Bounds, bounds_of
@@ -112,22 +112,6 @@ async def test_of_many_processes_one_makes_a_pass(desk: Desk, monkeypatch: pytes
     await desk.site.advance(ARCHIVE_MS / 1000)
     await asyncio.gather(*(each.run_once() for each in crowd))
     assert told == [LettersArchived(2)]
-
-
-async def test_the_alarm_is_told_once_and_once_when_it_is_over(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[Event] = []
-    crowd = [await watch(desk, told, dead_letter_alarm=3) for _ in range(3)]
-    await desk.fail(3)
-    await asyncio.gather(*(each.look() for each in crowd))
-    assert told == []
-    await desk.fail(5)
-    for _ in range(2):
-        await asyncio.gather(*(each.look() for each in crowd))
-    assert told == [LettersAlarm(True, 4, 3)]  # no more are counted than it takes
-    await desk.site.advance(DAY_MS / 1000)
-    for _ in range(2):
-        await asyncio.gather(*(each.look() for each in crowd))
-    assert told[1:] == [LettersAlarm(False, 0, 3)]
 
 
 async def watch(desk: Desk, told: list[Event], **settings: int) -> Letters:

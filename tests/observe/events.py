@@ -2,8 +2,10 @@
 
 from typing import Any
 
+from backstay.core.alarms import Alarm, Reading
 from backstay.core.breaker import Breaker, BreakerState
 from backstay.core.events import (
+    AlarmChanged,
     BreakerChanged,
     BrokerConnected,
     BrokerLost,
@@ -19,7 +21,6 @@ from backstay.core.events import (
     JobEnded,
     JobsTimedOut,
     LeasesLost,
-    LettersAlarm,
     LettersArchived,
     MessageSetAside,
     MessagesPublished,
@@ -87,6 +88,7 @@ EVERY_KIND: list[Event] = [
     MessagesPublished("work", 500, 2),
     OutboxLag("work", 7, 90_000),
     LettersArchived(12),
-    LettersAlarm(True, 101, 100),
+    AlarmChanged(Reading(Alarm.DEAD_LETTERS, 101, 100)),
+    AlarmChanged(Reading(Alarm.OUTBOX_LAG, 3, 60)),
     TickEnded(1, 10, 2.5, True, False),
 ]

@@ -2,6 +2,7 @@
 
 from prometheus_client import CollectorRegistry
 
+from backstay.core.alarms import Alarm
 from backstay.observe.gauges import Gauges
 from backstay.store.invocations import Lately
 from backstay.store.measures import Spending
@@ -51,8 +52,9 @@ def test_ticks_workers_and_dead_letters_are_shown_as_they_are() -> None:
     shown = Shown()
     shown.gauges.show_ticks(Lately(ticks=36, chains=12, chains_full=7, failed=2))
     shown.gauges.show_workers(alive=4, stuck=9)
-    shown.gauges.show_letters(101, alarm=100)
+    shown.gauges.show_alarms(101, {Alarm.DEAD_LETTERS})
     names = ("ticks_hour", "ticks_hour_failed", "chains_hour", "chains_hour_full")
     assert [shown(name) for name in names] == [36, 2, 12, 7]
     assert (shown("workers_alive"), shown("stuck_items")) == (4, 9)
-    assert (shown("letters_day"), shown("letters_alarm")) == (101, 1)
+    assert shown("letters_day") == 101
+    assert (shown("alarm", alarm="dead_letters"), shown("alarm", alarm="outbox_lag")) == (1, 0)

@@ -24,6 +24,7 @@ TABLES = {"jobs", "items", "requests", "attempts", "events", "providers", "worke
     "archives",
     "replays",
     "measures",
+    "alarms",
     "invocations",
 }
 INDEXES = {
@@ -45,6 +46,7 @@ INDEXES = {
     "ix_replays_owner",
     "ix_measures_minute",
     "ix_invocations_begun",
+    "ix_jobs_ended",
     "ix_api_keys_owner",
     "ix_batches_moving",
     "ix_batches_owner",

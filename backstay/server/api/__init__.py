@@ -3,6 +3,7 @@
 from fastapi import APIRouter
 
 from backstay.server.api import (
+    alarms,
     archives,
     callbacks,
     dead_letters,
@@ -36,6 +37,7 @@ def routers() -> list[APIRouter]:
         dead_letters.router,
         events.router,
         providers.router,
+        alarms.router,
         stats.router,
         webhooks.router,
         callbacks.router,

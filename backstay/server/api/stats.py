@@ -5,7 +5,6 @@ from pydantic import BaseModel, Field
 from pydantic_core import to_json
 
 from backstay.core.breaker import BreakerState
-from backstay.run.letters import lately
 from backstay.server import etags
 from backstay.server.auth import Admin, Reader
 from backstay.server.service import Serving
@@ -77,7 +76,7 @@ async def show_stats(who: Reader, service: Serving) -> Response:
         "backlog": [one._asdict() for one in await listing.backlog(who.owner)],
         "recent": (await listing.recent(who.owner))._asdict(),
         "workers": sum(worker.alive(lease_ms) for worker in await store.views.workers()),
-        "dead_letters": {"alarm": alarm, "raised": await lately(store, alarm) > alarm},
+        "dead_letters": {"alarm": alarm, "raised": (await store.alarms.failures()).letters > alarm},
         "held": [provider_object(one) for one in holds.providers.values() if one.state is not BreakerState.CLOSED],
     }
     return Response(to_json(said), media_type=etags.JSON)

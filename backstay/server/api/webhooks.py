@@ -28,6 +28,8 @@ EventName = Literal[
     "job.completed",
     "job.failed",
     "job.cancelled",
+    "alarm.raised",
+    "alarm.cleared",
 ]
 Events = Annotated[list[EventName], Field(min_length=1, max_length=len(EVENTS))]
 Url = Annotated[str, Field(min_length=1, max_length=2_048, examples=["https://example.com/hook"])]

@@ -3,17 +3,25 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Literal, NamedTuple
 
+from backstay.core.alarms import WORDING, Alarm
 from backstay.core.breaker import Breaker, BreakerState
 from backstay.core.ids import show_item
 from backstay.server.pages.figures import counted, share
 from backstay.server.pages.outlook import is_near_budget
 from backstay.server.pages.shell import query
 from backstay.server.pages.visit import Visit
+from backstay.store.alarms import Standing
 from backstay.store.overview import DEAD_LOOKED_MAX
 from backstay.store.views import Backlog, JobView, WorkerView
 
-DEAD_A_DAY_MAX: Final = 100
 LATE_LOOKED: Final = 50
+ALARM_PAGES: Final = {  # where one sees more, and what is there
+    Alarm.ITEM_TIMEOUTS: ("/dead-letters?code=GW_TIMEOUT", "Dead letters"),
+    Alarm.FAILED_JOBS: ("/jobs?state=failed", "Failed jobs"),
+    Alarm.INVOCATION_ERRORS: ("/workers", "Workers"),
+    Alarm.CHAIN_DEPTH: ("/safety", "Bounds"),
+    Alarm.OUTBOX_LAG: ("/workers", "Workers"),
+}
 LINES_OF_A_KIND: Final = 5
 
 Kind = Literal["bad", "warn", "busy"]
@@ -36,7 +44,8 @@ async def attention(visit: Visit, jobs: Sequence[JobView], backlog: Sequence[Bac
     found = [
         *_stuck(await store.overview.stuck(owner)),
         *_idle(backlog, [worker for worker in workers if worker.alive(lease_ms)]),
-        *_dead(await store.overview.dead_since(owner)),
+        *_dead(await store.overview.dead_since(owner), visit.service.backstay.settings.dead_letter_alarm),
+        *_alarms(await store.alarms.raised() if owner == visit.service.main.owner else ()),
         *_unknown(await store.overview.unknown(owner)),
         *_budgets(jobs),
         *await _late(visit),
@@ -73,16 +82,18 @@ def _idle(backlog: Sequence[Backlog], alive: Sequence[WorkerView]) -> Iterator[N
             yield Notice("bad", "warn", text, query("/jobs", {"handler": queue.handler}), "Its jobs")
 
 
-def _dead(items: int) -> Iterator[Notice]:
-    if items > DEAD_A_DAY_MAX:
+def _dead(items: int, alarm: int) -> Iterator[Notice]:
+    if items > alarm:
         many = f"{items:,} or more items" if items >= DEAD_LOOKED_MAX else counted(items, "item")
-        yield Notice(
-            "bad",
-            "warn",
-            f"{many} failed for good within a day; {DEAD_A_DAY_MAX} is the alarm.",
-            "/dead-letters",
-            "Dead letters",
-        )
+        text = f"{many} failed for good within a day; the alarm is above {alarm:,}."
+        yield Notice("bad", "warn", text, "/dead-letters", "Dead letters")
+
+
+def _alarms(raised: Iterable[Standing]) -> Iterator[Notice]:
+    """Of the whole database. Of dead letters everyone sees his own, and sees them at once."""
+    for reading in (standing.reading for standing in raised if standing.reading.alarm is not Alarm.DEAD_LETTERS):
+        text = f"{reading.words}: {WORDING[reading.alarm].advice}."
+        yield Notice("bad", "warn", text, *ALARM_PAGES[reading.alarm])
 
 
 def _unknown(items: int) -> Iterator[Notice]:

@@ -347,7 +347,6 @@ CREATE INDEX ix_replays_owner ON replays (owner, id);
 CREATE TABLE duties (
 	name TEXT NOT NULL, 
 	until_at BIGINT DEFAULT '0' NOT NULL, 
-	told TEXT DEFAULT '' NOT NULL, 
 	PRIMARY KEY (name)
 );
 CREATE TABLE measures (
@@ -390,4 +389,13 @@ CREATE TABLE invocations (
 	PRIMARY KEY (id)
 );
 CREATE INDEX ix_invocations_begun ON invocations (begun_at);
-INSERT INTO alembic_version VALUES ('0006');
+CREATE TABLE alarms (
+	name TEXT NOT NULL, 
+	value BIGINT NOT NULL, 
+	bound BIGINT NOT NULL, 
+	raised_at BIGINT NOT NULL, 
+	cleared_at BIGINT, 
+	PRIMARY KEY (name)
+);
+CREATE INDEX ix_jobs_ended ON jobs (finished_at) WHERE finished_at IS NOT NULL;
+INSERT INTO alembic_version VALUES ('0007');

@@ -22,12 +22,6 @@ FROM (SELECT id, finished_at, job_id FROM items
       ORDER BY finished_at DESC, id DESC LIMIT :n) AS letters
 ORDER BY letters.finished_at DESC, letters.id DESC;
 
--- name: letters_lately
--- How many items failed in the last while. Bounded.
-SELECT count(*) AS items
-FROM (SELECT id FROM items WHERE state = 'failed' AND archive_id IS NULL AND finished_at > {now} - CAST(:span_ms AS bigint)
-      ORDER BY finished_at DESC LIMIT :n) AS letters;
-
 -- name: letters_measured
 -- How many bytes the texts of some items take, without handing out any of them.
 SELECT batch.id,
@@ -143,13 +137,4 @@ DELETE FROM archives WHERE id = :archive_id AND blob = :old RETURNING id;
 -- One process at a time does it for all; the others look again when its time is over.
 INSERT INTO duties (name, until_at) VALUES (:name, {now} + CAST(:lease_ms AS bigint))
 ON CONFLICT (name) DO UPDATE SET until_at = excluded.until_at WHERE duties.until_at <= {now}
-RETURNING name;
-
--- name: told
-SELECT told FROM duties WHERE name = :name;
-
--- name: tell
--- Whoever gets the row back is the one to tell it.
-INSERT INTO duties (name, told) VALUES (:name, :word)
-ON CONFLICT (name) DO UPDATE SET told = excluded.told WHERE duties.told <> excluded.told
 RETURNING name;

@@ -1,0 +1,62 @@
+"""Alarms: how it stands with what they watch, which of them are raised, and the telling of it, once each."""
+
+from typing import Final, NamedTuple
+
+from backstay.core.alarms import Alarm, Reading
+from backstay.store.database import Database
+from backstay.store.queries import Ask, Script, one
+
+DAY_MS: Final = 86_400_000
+LOOKED_MAX: Final = 100_001  # rows of a kind, the newest: one more than any bound
+RAISED: Final = "alarm.raised"
+CLEARED: Final = "alarm.cleared"
+
+
+class Standing(NamedTuple):
+    """An alarm that was raised at some time; it is over when it has been cleared."""
+
+    reading: Reading
+    raised_at: int
+    cleared_at: int | None
+
+
+class Failures(NamedTuple):
+    """Of the newest within a day."""
+
+    letters: int
+    timeouts: int
+    jobs: int
+    jobs_failed: int
+
+
+class Alarms:
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    async def failures(self) -> Failures:
+        rows = await self._db.read(one("lately_failed", {"span_ms": DAY_MS, "n": LOOKED_MAX}))
+        return Failures(*rows[0])
+
+    async def keep(self, reading: Reading, owner: str) -> bool:
+        """Whether that is news. If it is, it is told to the owner's webhooks, in the same transaction."""
+        return await self._db.write(lambda: _keep(reading, owner))
+
+    async def known(self) -> list[Standing]:
+        """Those that are raised, then those that were, the newest first."""
+        rows = await self._db.read(one("alarms"))
+        return [Standing(Reading(Alarm(name), value, bound), at, over) for name, value, bound, at, over in rows]
+
+    async def raised(self) -> list[Standing]:
+        return [standing for standing in await self.known() if standing.cleared_at is None]
+
+
+def _keep(reading: Reading, owner: str) -> Script[bool]:
+    values = {"name": reading.alarm.value, "figure": reading.value, "bound": reading.bound}
+    changed = yield Ask("raise_alarm" if reading.is_raised else "clear_alarm", values)
+    if not changed:
+        if reading.is_raised:
+            yield Ask("refresh_alarm", values)
+        return False
+    told = RAISED if reading.is_raised else CLEARED
+    yield Ask("tell_alarm", {"owner": owner, "name": reading.alarm.value, "told": told})
+    return True

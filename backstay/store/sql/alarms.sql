@@ -1,0 +1,36 @@
+-- Alarms, and what they are judged by. All is bounded: only the newest rows of an index are looked at.
+
+-- name: lately_failed
+SELECT (SELECT count(*) FROM (SELECT id FROM items
+            WHERE state = 'failed' AND archive_id IS NULL AND finished_at > {now} - CAST(:span_ms AS bigint)
+            ORDER BY finished_at DESC LIMIT :n) AS letters) AS letters,
+    (SELECT count(*) FROM (SELECT error_code FROM items
+            WHERE state = 'failed' AND archive_id IS NULL AND finished_at > {now} - CAST(:span_ms AS bigint)
+            ORDER BY finished_at DESC LIMIT :n) AS letters WHERE error_code = 'GW_TIMEOUT') AS timeouts,
+    (SELECT count(*) FROM (SELECT id FROM jobs WHERE finished_at > {now} - CAST(:span_ms AS bigint)
+            ORDER BY finished_at DESC LIMIT :n) AS ended) AS jobs,
+    (SELECT count(*) FROM (SELECT state FROM jobs WHERE finished_at > {now} - CAST(:span_ms AS bigint)
+            ORDER BY finished_at DESC LIMIT :n) AS ended WHERE state = 'failed') AS jobs_failed;
+
+-- name: raise_alarm
+-- Whoever gets the row back is the one to tell it.
+INSERT INTO alarms (name, value, bound, raised_at) VALUES (:name, :figure, :bound, {now})
+ON CONFLICT (name) DO UPDATE SET value = excluded.value, bound = excluded.bound, raised_at = excluded.raised_at,
+    cleared_at = NULL
+WHERE alarms.cleared_at IS NOT NULL
+RETURNING name;
+
+-- name: clear_alarm
+UPDATE alarms SET cleared_at = {now}, value = :figure, bound = :bound WHERE name = :name AND cleared_at IS NULL
+RETURNING name;
+
+-- name: refresh_alarm
+UPDATE alarms SET value = :figure, bound = :bound WHERE name = :name AND (value <> :figure OR bound <> :bound);
+
+-- name: tell_alarm
+INSERT INTO outbox (owner, aggregate_type, aggregate_id, message_type, payload, created_at)
+SELECT CAST(:owner AS text), 'alarm', CAST(:name AS text), CAST(:told AS text), '{}', {now}
+WHERE EXISTS (SELECT 1 FROM webhooks WHERE owner = :owner AND disabled_at IS NULL AND deleted_at IS NULL);
+
+-- name: alarms
+SELECT name, value, bound, raised_at, cleared_at FROM alarms ORDER BY cleared_at IS NOT NULL, raised_at DESC, name;

@@ -1,0 +1,163 @@
+"""Alarms: each is raised above its bound and not at it, told once whoever notices, and over when its cause is."""
+
+import asyncio
+from typing import Literal
+
+import pytest
+
+from backstay.clock import new_id
+from backstay.core.alarms import Alarm, Reading
+from backstay.core.events import AlarmChanged, Event
+from backstay.observe.bus import Bus
+from backstay.run.alarms import LOOK_MS, AlarmWatch
+from backstay.settings import Settings
+from tests.letters.desk import DAY_MS, Desk
+from tests.store.scene import WRONG
+
+HOUR = 3_600.0
+
+
+class Watching:
+    """Several processes that look at one database, and all that they told."""
+
+    def __init__(self, desk: Desk, watches: list[AlarmWatch], told: list[Event]) -> None:
+        self.desk = desk
+        self.watches = watches
+        self._told = told
+
+    async def look(self) -> list[Reading]:
+        """What all of them tell when they look at once, twice."""
+        for _ in range(2):
+            await asyncio.gather(*(each.look() for each in self.watches))
+        told = [event.reading for event in self._told if isinstance(event, AlarmChanged)]
+        self._told.clear()
+        return told
+
+    async def raised(self) -> dict[Alarm, int]:
+        return {one.reading.alarm: one.reading.value for one in await self.desk.store.alarms.raised()}
+
+
+async def watching(desk: Desk, **settings: int) -> Watching:
+    told: list[Event] = []
+    bus = Bus()
+    bus.subscribe(told.append)
+    stores = [await desk.site.open_store() for _ in range(3)]
+    return Watching(desk, [AlarmWatch(store, Settings(owner="ann", **settings), bus) for store in stores], told)  # type: ignore[arg-type]
+
+
+async def test_dead_letters_of_a_day_are_told_once_and_once_when_they_are_over(desk: Desk) -> None:
+    watch = await watching(desk, dead_letter_alarm=3)
+    await desk.fail(3)
+    assert await watch.look() == []
+    await desk.fail(5)
+    assert await watch.look() == [Reading(Alarm.DEAD_LETTERS, 8, 3)]
+    await desk.fail(1)
+    assert await watch.look() == []
+    assert await watch.raised() == {Alarm.DEAD_LETTERS: 9}  # the newest figure is shown
+    await desk.site.advance(DAY_MS / 1000)
+    assert await watch.look() == [Reading(Alarm.DEAD_LETTERS, 0, 3)]
+    assert await watch.raised() == {}
+    [known] = await desk.store.alarms.known()
+    assert known.cleared_at == known.raised_at + DAY_MS + 2 * 610_000
+
+
+async def test_an_alarm_comes_back(desk: Desk) -> None:
+    watch = await watching(desk, dead_letter_alarm=1)
+    for _ in range(2):
+        await desk.fail(2)
+        assert [reading.is_raised for reading in await watch.look()] == [True]
+        await desk.site.advance(DAY_MS / 1000)
+        assert [reading.is_raised for reading in await watch.look()] == [False]
+
+
+async def test_items_that_ran_out_of_time_count_for_themselves(desk: Desk) -> None:
+    watch = await watching(desk, alarm_timeouts=2)
+    await desk.fail(4)
+    assert await watch.look() == []
+    await desk.site.rows("UPDATE items SET error_code = 'GW_TIMEOUT' WHERE id % 16 < 2")
+    assert await watch.look() == []
+    await desk.site.rows("UPDATE items SET error_code = 'GW_TIMEOUT'")
+    assert await watch.look() == [Reading(Alarm.ITEM_TIMEOUTS, 4, 2)]
+
+
+async def test_more_than_a_tenth_of_the_jobs_failed(desk: Desk) -> None:
+    watch = await watching(desk)
+    await desk.scene.ended(WRONG)
+    for _ in range(8):
+        await desk.scene.ended()
+    assert await watch.look() == []  # of nine jobs one says nothing yet
+    await desk.scene.ended()
+    assert await watch.look() == []  # a tenth is not more than a tenth
+    await desk.scene.ended(WRONG)
+    assert await watch.look() == [Reading(Alarm.FAILED_JOBS, 19, 10)]
+    for _ in range(9):
+        await desk.scene.ended()
+    assert await watch.look() == [Reading(Alarm.FAILED_JOBS, 10, 10)]
+
+
+Way = Literal["well", "full", "failed", "killed"]
+
+
+async def invoke(desk: Desk, times: int, way: Way = "well") -> None:
+    for _ in range(times):
+        name = new_id()
+        await desk.store.invocations.begin(name, 0, 0)
+        if way == "failed":
+            await desk.store.invocations.fail(name, "a bug")
+        elif way != "killed":
+            await desk.store.invocations.end(name, 1, way == "full")
+
+
+async def test_invocations_that_failed_or_were_killed(desk: Desk) -> None:
+    watch = await watching(desk)
+    await invoke(desk, 18)
+    await invoke(desk, 1, "failed")
+    assert await watch.look() == []  # of nineteen one says nothing yet
+    await invoke(desk, 1)
+    assert await watch.look() == []  # a twentieth is not more than a twentieth
+    await invoke(desk, 1, "killed")
+    assert await watch.look() == []  # it may be running
+    await desk.site.advance(61)
+    assert await watch.look() == [Reading(Alarm.INVOCATION_ERRORS, 10, 5)]
+    await invoke(desk, 19)
+    assert await watch.look() == [Reading(Alarm.INVOCATION_ERRORS, 5, 5)]
+
+
+async def test_chains_that_often_end_with_work_left(desk: Desk) -> None:
+    watch = await watching(desk)
+    await invoke(desk, 2, "full")
+    assert await watch.look() == []
+    await invoke(desk, 1, "full")
+    assert await watch.look() == [Reading(Alarm.CHAIN_DEPTH, 3, 2)]
+    await desk.site.advance(HOUR)
+    assert await watch.look() == [Reading(Alarm.CHAIN_DEPTH, 0, 2)]
+
+
+async def test_messages_that_do_not_leave(desk: Desk) -> None:
+    watch = await watching(desk)
+    await desk.store.outbox.open_sink()
+    await desk.scene.submit(3)
+    await desk.site.advance(60)
+    assert await watch.look() == []
+    await desk.site.advance(1)
+    assert await watch.look() == [Reading(Alarm.OUTBOX_LAG, 61, 60)]
+    await desk.store.outbox.close_sink()
+    assert await watch.look() == [Reading(Alarm.OUTBOX_LAG, 0, 60)]
+
+
+async def test_of_many_processes_one_looks_for_all(desk: Desk) -> None:
+    watch = await watching(desk, dead_letter_alarm=1)
+    await asyncio.gather(*(each.run_once() for each in watch.watches))
+    await desk.fail(2)
+    await desk.site.rows(f"UPDATE duties SET until_at = {desk.site.clock.ms + LOOK_MS}")
+    await asyncio.gather(*(each.run_once() for each in watch.watches))
+    assert await watch.raised() == {}  # somebody has looked just now
+    await desk.site.advance(LOOK_MS / 1000)
+    await asyncio.gather(*(each.run_once() for each in watch.watches))
+    assert await watch.raised() == {Alarm.DEAD_LETTERS: 2}
+
+
+@pytest.mark.parametrize("alarm", Alarm)
+def test_every_alarm_says_what_is_too_much(alarm: Alarm) -> None:
+    assert Reading(alarm, 1_234, 100).words.startswith("1,234")
+    assert "100" in Reading(alarm, 1_234, 100).words

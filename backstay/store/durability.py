@@ -35,7 +35,8 @@ def sqlite_promises(path: str) -> list[Promise]:
 async def postgres_promises(url: str) -> list[Promise]:
     import asyncpg  # optional, like everything that needs PostgreSQL
 
-    connection = await asyncpg.connect(postgres_url(url).dsn, timeout=10)
+    place = postgres_url(url)
+    connection = await asyncpg.connect(place.dsn, timeout=10, statement_cache_size=place.statement_cache_size)
     try:
         return [await _promise(connection, name, unsafe) for name, unsafe in _POSTGRES_UNSAFE.items()]
     finally:

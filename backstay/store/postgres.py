@@ -66,7 +66,7 @@ class PostgresDatabase:
                 max_size=self._connections_max,
                 command_timeout=COMMAND_SECONDS,
                 timeout=10,
-                statement_cache_size=100 if self._url.prepared_statements else 0,
+                statement_cache_size=self._url.statement_cache_size,
                 reset=_nothing_to_reset,
                 server_settings=PLANS if self._url.prepared_statements else {},
             )

@@ -64,9 +64,13 @@ def _no_database(path: str) -> UsageError:
 async def postgres_version(url: str) -> str | None:
     import asyncpg  # optional, like everything that needs PostgreSQL
 
+    place = postgres_url(url)
     try:
         connection = await asyncpg.connect(
-            postgres_url(url).dsn, timeout=ANSWER_SECONDS, command_timeout=ANSWER_SECONDS
+            place.dsn,
+            timeout=ANSWER_SECONDS,
+            command_timeout=ANSWER_SECONDS,
+            statement_cache_size=place.statement_cache_size,
         )
         try:
             version = await connection.fetchval("SELECT version_num FROM alembic_version")
@@ -144,14 +148,19 @@ async def migrate_postgres(url: str) -> None:
     version = await postgres_version(url)
     if version is not None and version not in KNOWN:
         check(version)
-    dsn = postgres_url(url).dsn
+    place = postgres_url(url)
+    # SQLAlchemy names what it prepares, whatever the driver was told; without a name nothing stays on the connection.
+    unnamed = {"prepared_statement_cache_size": 0, "prepared_statement_name_func": str}
     # The driver reads the URL itself: SQLAlchemy would pass on what it does not know, such as sslmode.
     engine = create_async_engine(
-        "postgresql+asyncpg://", poolclass=NullPool, async_creator=lambda: asyncpg.connect(dsn)
+        "postgresql+asyncpg://",
+        poolclass=NullPool,
+        async_creator=lambda: asyncpg.connect(place.dsn, statement_cache_size=place.statement_cache_size),
+        connect_args={} if place.prepared_statements else unnamed,
     )
     try:
         async with engine.connect() as connection:
-            await connection.execute(text("SET lock_timeout = '10s'"))
+            await connection.execute(text("SET LOCAL lock_timeout = '10s'"))
             await connection.execute(text(f"SELECT pg_advisory_xact_lock({ADVISORY_LOCK})"))
             await connection.run_sync(_upgrade)
             await connection.commit()

@@ -18,6 +18,11 @@ class PostgresUrl(NamedTuple):
     listen: bool = True
     prepared_statements: bool = True
 
+    @property
+    def statement_cache_size(self) -> int:
+        """How many the driver may keep by name: one that is left on a shared connection is the next client's trouble."""
+        return 100 if self.prepared_statements else 0
+
 
 def postgres_url(url: str) -> PostgresUrl:
     try:

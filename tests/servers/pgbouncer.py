@@ -1,0 +1,120 @@
+"""A private PgBouncer in transaction mode before some PostgreSQL, which goes away with the process that owns it."""
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tests.servers import apt
+from tests.servers.postgres import HOST, RunningPostgres
+
+START_SECONDS_MAX = 20.0
+ACCOUNT = "postgres"  # PgBouncer refuses to run as root
+
+SETTINGS = """
+[databases]
+* = host={host} port={server_port} user=postgres
+[pgbouncer]
+listen_addr = {host}
+listen_port = {port}
+unix_socket_dir =
+auth_type = any
+pool_mode = transaction
+default_pool_size = {connections}
+max_client_conn = 500
+server_reset_query_always = 0
+logfile = {folder}/log
+"""
+
+# Reads until its owner closes the pipe or dies in whatever way, then clears up.
+KEEPER = 'cat >/dev/null; [ -f "$1/pid" ] && kill -9 "$(cat "$1/pid")" 2>/dev/null; rm -rf "$1"'
+
+
+class PgBouncerMissing(Exception):
+    """The program pgbouncer is not on this machine.
+
+    Install it and run again. Debian, Ubuntu: apt-get install pgbouncer.
+    """
+
+
+def find_or_install() -> str:
+    places = os.pathsep.join((os.environ["PATH"], "/usr/sbin"))
+    found = shutil.which("pgbouncer", path=places)
+    if found is None and apt.possible():
+        wrong = apt.install("pgbouncer")
+        if wrong is not None:
+            raise PgBouncerMissing(f"{wrong}\n{PgBouncerMissing.__doc__}")
+        found = shutil.which("pgbouncer", path=places)
+    if found is None:
+        raise PgBouncerMissing(PgBouncerMissing.__doc__)
+    return found
+
+
+class PrivatePgBouncer:
+    """`with PrivatePgBouncer(server, 2) as pooler:` gives all clients together two connections to the server."""
+
+    def __init__(self, server: RunningPostgres, connections: int) -> None:
+        self._program = find_or_install()
+        self._server = server
+        self._connections = connections
+        self._folder = Path()
+        self._keeper: subprocess.Popen[bytes] | None = None
+        self.port = 0
+
+    def __enter__(self) -> Self:
+        self._folder = Path(tempfile.mkdtemp(prefix="backstay-pgbouncer-", dir="/tmp"))
+        self._keeper = subprocess.Popen(
+            ["/bin/sh", "-c", KEEPER, "keeper", str(self._folder)], stdin=subprocess.PIPE, start_new_session=True
+        )
+        try:
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.stop()
+
+    def url(self, direct: str) -> str:
+        """The URL of a database by way of the pooler, with the options that it needs."""
+        name = direct.rpartition("/")[2]
+        return f"postgresql://postgres@{HOST}:{self.port}/{name}?listen=off&prepared_statements=off"
+
+    def stop(self) -> None:
+        if self._keeper is not None:
+            self._keeper.communicate()
+            self._keeper = None
+
+    def _start(self) -> None:
+        with socket.socket() as probe:
+            probe.bind((HOST, 0))
+            self.port = probe.getsockname()[1]
+        told = {"host": HOST, "port": self.port, "server_port": self._server.port, "folder": self._folder}
+        settings = self._folder / "pgbouncer.ini"
+        settings.write_text(SETTINGS.format(**told, connections=self._connections), encoding="utf-8")
+        account = {"user": ACCOUNT, "group": ACCOUNT, "extra_groups": []} if os.geteuid() == 0 else {}
+        if account:
+            for path in (self._folder, settings):
+                shutil.chown(path, ACCOUNT, ACCOUNT)
+        process = subprocess.Popen(
+            [self._program, str(settings)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            **account,  # type: ignore[call-overload]
+        )
+        (self._folder / "pid").write_text(str(process.pid))
+        give_up_at = time.monotonic() + START_SECONDS_MAX
+        while process.poll() is None and time.monotonic() < give_up_at:
+            with socket.socket() as probe:
+                if probe.connect_ex((HOST, self.port)) == 0:
+                    return
+            time.sleep(0.02)
+        raise RuntimeError(f"PgBouncer did not start:\n{(self._folder / 'log').read_text()}")

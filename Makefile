@@ -10,7 +10,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help install run test lint format schema picture simulate bench storm clean lock
+.PHONY: help install run test lint format schema docs picture simulate bench storm clean lock
 .DELETE_ON_ERROR:
 
 help: ## List the targets
@@ -44,6 +44,11 @@ schema: install ## Write the script for new SQLite databases anew, after a migra
 picture: install ## Make the picture of the page in the README anew
 	@$(BIN)/python -m docs.make_picture
 
+docs: install ## Write the reference pages anew out of the code, and build the site into build/site
+	@$(BIN)/python docs/make_reference.py
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "docs: open build/site/index.html"
+
 simulate: install ## Run the engine on a virtual clock under faults: make simulate SEEDS=1000
 	@$(BIN)/python -m tests.simulation $(SEEDS)
 
@@ -60,7 +65,7 @@ clean: ## Remove .venv, caches and build output
 lock: install ## Resolve the dependencies anew into requirements.lock
 	@$(BIN)/python -m pip install -qq uv
 	@$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
-	  --no-emit-index-url --no-header --no-annotate --extra postgres --extra service --extra rabbitmq --extra celery --extra dev pyproject.toml -o requirements.lock
+	  --no-emit-index-url --no-header --no-annotate --extra postgres --extra service --extra rabbitmq --extra celery --extra docs --extra dev pyproject.toml -o requirements.lock
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate \
 	  --constraint requirements.lock --extra postgres --extra service --extra rabbitmq pyproject.toml -o deploy/requirements.lock
 	@if grep -nE '://|^-' requirements.lock deploy/requirements.lock; then echo "a lock file names a host or an index"; exit 1; fi

@@ -12,6 +12,8 @@ from backstay.core.states import ItemState, JobState
 
 @dataclass(frozen=True, slots=True)
 class WorkerStarted:
+    """A worker is up."""
+
     worker: str
     handlers: tuple[str, ...]
 
@@ -26,12 +28,16 @@ class WorkerStopping:
 
 @dataclass(frozen=True, slots=True)
 class WorkerStopped:
+    """It has ended, and has handed back what it could not finish."""
+
     worker: str
     handed_back: int
 
 
 @dataclass(frozen=True, slots=True)
 class ItemsSubmitted:
+    """Items were written."""
+
     job_id: int
     handler: str
     items: int
@@ -39,6 +45,8 @@ class ItemsSubmitted:
 
 @dataclass(frozen=True, slots=True)
 class ItemsClaimed:
+    """A worker has taken items."""
+
     worker: str
     items: int
     named: bool = False  # by messages; otherwise by the database's order
@@ -56,12 +64,16 @@ class ItemsSettled:
 
 @dataclass(frozen=True, slots=True)
 class LeasesLost:
+    """Items whose lease ended under their worker; it writes nothing of them."""
+
     worker: str
     items: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ItemsRescued:
+    """Items whose worker was lost were taken up."""
+
     worker: str
     handler: str
     items: int
@@ -69,6 +81,8 @@ class ItemsRescued:
 
 @dataclass(frozen=True, slots=True)
 class ItemsExpired:
+    """Items that failed because their deadline passed."""
+
     items: int
 
 
@@ -83,23 +97,31 @@ class ItemsStopped:
 
 @dataclass(frozen=True, slots=True)
 class ItemLogged:
+    """A line that a handler said of its item."""
+
     item_id: int
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class JobEnded:
+    """The last item of a job has ended."""
+
     job_id: int
     state: JobState
 
 
 @dataclass(frozen=True, slots=True)
 class JobsTimedOut:
+    """Jobs that exceeded their maximum runtime."""
+
     jobs: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class BreakerChanged:
+    """A provider's breaker opened, closed, tries, or is held."""
+
     before: Breaker
     after: Breaker
 
@@ -117,6 +139,8 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class BrokerConnected:
+    """A connection to the broker is there."""
+
     role: str  # what the connection is for
 
 
@@ -179,6 +203,8 @@ class AlarmChanged:
 
 @dataclass(frozen=True, slots=True)
 class TickEnded:
+    """A bounded invocation is over."""
+
     depth: int
     items: int
     seconds: float

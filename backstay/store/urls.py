@@ -20,7 +20,7 @@ class PostgresUrl(NamedTuple):
 
     @property
     def statement_cache_size(self) -> int:
-        """How many the driver may keep by name: one that is left on a shared connection is the next client's trouble."""
+        """How many the driver may keep by name; on a shared connection a name is the next client's trouble."""
         return 100 if self.prepared_statements else 0
 
 

@@ -29,7 +29,7 @@ from tests.stories.test_service_page import serving
 
 __all__ = ["environment"]
 PRINTED_BROKER = "amqp://guest:guest@127.0.0.1/"
-PAGES = ("api", "converter", "openai", "remote", "webhooks")
+PAGES = ("api", "converter", "openai", "remote", "traffic", "webhooks")
 SHELLS = ("bash", "console", "sh")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SERVE = "backstay serve --app app:backstay --db sqlite:///page.db"
@@ -214,7 +214,8 @@ def test_what_a_page_about_the_service_prints_runs(
         serve = reader.prepare()
         with serving(serve, tmp_path, environment) as service, reader.beside:
             reader.names |= {"http://127.0.0.1:8000": service, "localhost:8000": service}
-            if page == "api":
+            if page in ("api", "traffic"):
+                reader.names["jobs/12/"] = "jobs/1/"
                 reader.environment["KEY"] = key_of(tmp_path, environment)
             if page == "remote":
                 asyncio.run(make_late_result(f"sqlite:///{tmp_path}/page.db", submit_failure(service)))
@@ -230,4 +231,4 @@ def test_what_a_page_about_the_service_prints_runs(
 
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_about_the_service_has_no_block_of_another_kind(page: str) -> None:
-    assert {kind for kind, _ in blocks(page)} <= {*SHELLS, "python", "json"}
+    assert {kind for kind, _ in blocks(page)} <= {*SHELLS, "python", "json", "text"}

@@ -1,0 +1,91 @@
+"""What a crowd of workers does, as tables for docs/scale.md: measured, and foretold by the model."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from bench.crowd_model import Costs, Crowd, foretell
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "scale.md"
+BETWEEN = re.compile(r"(<!-- crowd -->\n).*?(<!-- /crowd -->)", re.DOTALL)
+MEASURED_CORES = 2
+# Workers with 100 slots and calls of two seconds: 50 items a second each, so a batch of 50 is a second of work.
+THINK_SECONDS = 1.0
+MACHINES = (10, 100, 1_000, 5_000)
+SERVERS = (8, 32, 64)
+SERVER_JOBS = 64
+SERVER_SYNC_SECONDS = 0.001
+CONNECTIONS_PER_CORE = 4  # by way of a pooler
+
+
+def costs_of(found: dict[str, Any]) -> Costs:
+    alone, levels = found["alone"], [row for row in found["levels"] if row["jobs"] == 1]
+    first, last = levels[0], levels[-1]
+    return Costs(
+        claim_cpu=alone["claim_cpu_ms"] / 1000,
+        settle_cpu=alone["settle_cpu_ms"] / 1000,
+        python_cpu=first["python_cpu_ms"] / 1000,
+        sync=alone["sync_ms"] / 1000,
+        waiter_cpu=(last["server_cpu_ms"] - first["server_cpu_ms"]) / (last["workers"] - 1) / 1000,
+    )
+
+
+def tables(found: dict[str, Any]) -> str:
+    costs = costs_of(found)
+    return "\n".join((_conditions(found, costs), _measured(found, costs), _foretold(found, costs)))
+
+
+def _conditions(found: dict[str, Any], costs: Costs) -> str:
+    return (
+        f"Measured on {found['date']} by `python -m bench.claim_crowd`: {found['machine']}; PostgreSQL durable,\n"
+        f"the workers are on the same machine. A claim and its settlement are {found['batch']} items. "
+        f"One worker alone: a claim\ncosts the server {costs.claim_cpu * 1000:.2f} ms of processor time, a settlement "
+        f"{costs.settle_cpu * 1000:.2f} ms, a commit waits {costs.sync * 1000:.2f} ms for the disk, and the\nworker's "
+        f"Python takes {costs.python_cpu * 1000:.2f} ms for both.\n"
+    )
+
+
+def _measured(found: dict[str, Any], costs: Costs) -> str:
+    rows = [
+        "| workers | jobs | items/s | by the model | claim p50 | p95 | settle p50 | short claims | waits most for |",
+        "|--:|--:|--:|--:|--:|--:|--:|--:|---|",
+    ]
+    for row in found["levels"]:
+        crowd = Crowd(row["workers"], MEASURED_CORES, row["jobs"], row["workers"], python_here=True)
+        said = foretell(costs, crowd, found["batch"], 4.0)
+        waits = next(((name, share) for name, share in row["waits"].items() if name != "at work"), ("nothing", 0))
+        rows.append(
+            f"| {row['workers']} | {row['jobs']} | {row['items_per_second']:,.0f} | {said.items_per_second:,.0f} "
+            f"| {row['claim_p50_ms']:.1f} ms | {row['claim_p95_ms']:.1f} ms | {row['settle_p50_ms']:.1f} ms "
+            f"| {row['short_share']:.0%} | {waits[0].partition(':')[2] or waits[0]}, {waits[1]:.0%} |"
+        )
+    return "\n".join(rows) + "\n"
+
+
+def _foretold(found: dict[str, Any], costs: Costs) -> str:
+    rows = [
+        "| workers | needed, items/s | cores of the server | done, items/s | claim p50 | p95 | cores busy |",
+        "|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    away = replace(costs, sync=SERVER_SYNC_SECONDS)
+    for workers in MACHINES:
+        for cores in SERVERS:
+            crowd = Crowd(workers, cores, SERVER_JOBS, CONNECTIONS_PER_CORE * cores, THINK_SECONDS)
+            said = foretell(away, crowd, found["batch"])
+            needed = workers * found["batch"] / THINK_SECONDS
+            rows.append(
+                f"| {workers:,} | {needed:,.0f} | {cores} | {said.items_per_second:,.0f} "
+                f"| {said.claim_p50_ms:,.1f} ms | {said.claim_p95_ms:,.1f} ms | {said.cores_busy:.0%} |"
+            )
+    return "\n".join(rows) + "\n"
+
+
+def put_into_page(made: str) -> None:
+    PAGE.write_text(in_page(PAGE.read_text(encoding="utf-8"), made), encoding="utf-8")
+
+
+def in_page(page: str, made: str) -> str:
+    return BETWEEN.sub(lambda found: f"{found[1]}{made}{found[2]}", page)

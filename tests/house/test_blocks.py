@@ -1,0 +1,115 @@
+"""Every block of code and every command on a page is run by a test, or marked as one that is not."""
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import click
+import pytest
+import yaml
+
+from backstay.cli.main import cli
+from docs.make_commands import leaves
+from tests.house.pages import BLOCK, Block, all_blocks, blocks_of, exists, fences, page_names, page_text
+from tests.stories.test_guides import GUIDES, KINDS
+
+# Pages whose blocks a test of their own runs, by the kind of the block. Each of these tests names its page.
+RUN_BY: Final[Mapping[str, Mapping[str, str]]] = {
+    "README.md": {"sh": "tests/stories/test_pages.py", "python": "tests/house/test_library_page.py"},
+    "docs/api.md": {"bash": "tests/stories/test_service_docs.py"},
+    "docs/celery.md": {"sh": "tests/celery/test_page.py", "python": "tests/celery/test_page.py"},
+    "docs/commands.md": {"text": "tests/cli/test_help.py"},
+    "docs/converter.md": {"sh": "tests/stories/test_service_docs.py"},
+    "docs/dead-letters.md": {"sh": "tests/letters/test_page.py"},
+    "docs/library.md": {"python": "tests/house/test_library_page.py"},
+    "docs/openai.md": dict.fromkeys(("console", "python"), "tests/stories/test_service_docs.py"),
+    "docs/practice.md": {"sh": "tests/stories/test_guides.py", "python": "tests/practice/test_page.py"},
+    "docs/remote.md": {"sh": "tests/stories/test_service_docs.py"},
+    "docs/requests.md": dict.fromkeys(("json", "csv", "text", "sh"), "tests/cli/test_requests_page.py"),
+    "docs/run.md": {"sh": "tests/stories/test_pages.py"},
+    "docs/testing.md": {"python": "tests/testing/test_rehearsal.py"},
+    "docs/traffic.md": {"bash": "tests/stories/test_service_docs.py"},
+    "docs/webhooks.md": dict.fromkeys(("sh", "python"), "tests/stories/test_service_docs.py"),
+}
+COMMANDS: Final = {name: command for name, command, _ in leaves(cli, click.Context(cli, info_name="backstay"))}
+
+
+def is_accounted_for(block: Block) -> bool:
+    if block.why_not_run is not None:
+        return True
+    if block.page in GUIDES:
+        return block.title is not None or block.kind in KINDS
+    return block.kind in RUN_BY.get(block.page, {})
+
+
+def unknown_words(command: str) -> list[str]:
+    """What of a command that is printed there is not: a sub-command, or an option."""
+    words = shlex.split(command, comments=True)
+    name = "backstay"
+    rest = words[1:]
+    while rest and f"{name} {rest[0]}" in COMMANDS:
+        name = f"{name} {rest.pop(0)}"
+    if isinstance(COMMANDS[name], click.Group) and rest and re.fullmatch(r"[a-z]+", rest[0]):
+        return [rest[0]]
+    known = {option for parameter in COMMANDS[name].params for option in parameter.opts} | {"--help", "--version"}
+    return [word for word in rest if word.startswith("--") and word.partition("=")[0] not in known]
+
+
+def inline_commands(text: str) -> list[str]:
+    """Commands in running text; one that a line break cuts in two is one command."""
+    plain = BLOCK.sub("", text)
+    return [" ".join(found.split()) for found in re.findall(r"`(backstay [^`]+)`", plain)]
+
+
+def listed_commands(node: Any) -> Iterator[list[str]]:
+    """Lists that begin with the program's name, wherever they are in a document."""
+    if isinstance(node, list) and node[:1] == ["backstay"]:
+        yield node
+    elif isinstance(node, list | dict):
+        for child in node.values() if isinstance(node, dict) else node:
+            yield from listed_commands(child)
+
+
+@pytest.mark.parametrize("block", all_blocks(), ids=str)
+def test_a_block_is_run_or_marked_as_not_run(block: Block) -> None:
+    assert is_accounted_for(block), "run it in a test, or write <!-- not run: why --> above it"
+
+
+@pytest.mark.parametrize("page", page_names())
+def test_no_block_is_overlooked(page: str) -> None:
+    text = page_text(page)
+    assert fences(text) == 2 * len(blocks_of(text))
+
+
+@pytest.mark.parametrize("page", RUN_BY)
+def test_who_is_said_to_run_a_page_names_it(page: str) -> None:
+    for test in set(RUN_BY[page].values()):
+        assert exists(test)
+        assert page.removeprefix("docs/").removesuffix(".md") in page_text(test)
+
+
+@pytest.mark.parametrize("page", page_names())
+def test_a_command_in_running_text_is_one_that_there_is(page: str) -> None:
+    assert [
+        (command, unknown_words(command)) for command in inline_commands(page_text(page)) if unknown_words(command)
+    ] == []
+
+
+@pytest.mark.parametrize("block", [block for block in all_blocks() if block.kind == "yaml"], ids=str)
+def test_a_manifest_is_yaml_and_its_commands_are_there(block: Block) -> None:
+    found = [command for document in yaml.safe_load_all(block.text) for command in listed_commands(document)]
+    assert found
+    assert [word for command in found for word in unknown_words(shlex.join(command))] == []
+
+
+def test_a_block_that_is_neither_run_nor_marked_is_found() -> None:
+    [plain, marked] = blocks_of("```sh\nls\n```\n\n<!-- not run: it hurts -->\n```sh\nls\n```\n", "docs/new.md")
+    assert not is_accounted_for(plain)
+    assert is_accounted_for(marked)
+
+
+def test_a_command_that_is_not_there_is_found() -> None:
+    assert unknown_words("backstay job wach 1") == ["wach"]
+    assert unknown_words("backstay job watch 1 --fast") == ["--fast"]
+    assert unknown_words("backstay job watch 1 --db x") == []

@@ -61,10 +61,11 @@ class Model:
         self.items = 0
         self.core_seconds = 0.0
 
-    def run(self, seconds: float) -> None:
-        for number in range(self._crowd.workers):
-            self._go_on(self._work(number % self._crowd.jobs))
-        while self._events and self.now < seconds:
+        for number in range(crowd.workers):
+            self._go_on(self._work(number % crowd.jobs))
+
+    def run(self, until: float) -> None:
+        while self._events and self.now < until:
             self.now, _, act = heapq.heappop(self._events)
             act()
 
@@ -172,13 +173,17 @@ class Foretold:
     cores_busy: float
 
 
-def foretell(costs: Costs, crowd: Crowd, batch: int, seconds: float = 10.0) -> Foretold:
+def foretell(costs: Costs, crowd: Crowd, batch: int, seconds: float = 2.0) -> Foretold:
+    """What the crowd does once it is under way."""
     model = Model(costs, crowd, batch)
-    model.run(seconds)
-    waited = sorted(model.claim_seconds) or [SECONDS_MAX]
+    begin = crowd.think + 0.5
+    model.run(begin)
+    items, core_seconds, claims = model.items, model.core_seconds, len(model.claim_seconds)
+    model.run(begin + seconds)
+    waited = sorted(model.claim_seconds[claims:]) or [SECONDS_MAX]
     return Foretold(
-        model.items / seconds,
+        (model.items - items) / seconds,
         waited[len(waited) // 2] * 1000,
         waited[int(len(waited) * 0.95)] * 1000,
-        model.core_seconds / seconds / crowd.cores,
+        (model.core_seconds - core_seconds) / seconds / crowd.cores,
     )

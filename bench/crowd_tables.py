@@ -55,7 +55,7 @@ def _measured(found: dict[str, Any], costs: Costs) -> str:
     ]
     for row in found["levels"]:
         crowd = Crowd(row["workers"], MEASURED_CORES, row["jobs"], row["workers"], python_here=True)
-        said = foretell(costs, crowd, found["batch"], 4.0)
+        said = foretell(costs, crowd, found["batch"])
         waits = next(((name, share) for name, share in row["waits"].items() if name != "at work"), ("nothing", 0))
         rows.append(
             f"| {row['workers']} | {row['jobs']} | {row['items_per_second']:,.0f} | {said.items_per_second:,.0f} "

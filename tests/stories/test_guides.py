@@ -82,15 +82,17 @@ class Follower:
             self.running.enter_context(self._serving(words[1], words[2:]))
         elif words[:2] in (["backstay", "worker"], ["backstay", "relay"]):
             self.running.enter_context(self._working(self._named(command)))
-        elif words[:1] == ["backstay"] and words[1] in QUICK and not re.search(r"[|>&;]|--app", command):
+        elif words[:1] == ["backstay"] and words[1] in QUICK and self._needs_no_process(command):
             self._run_here(command, self._named(command))
         else:
             self._run(command)
 
+    def _needs_no_process(self, command: str) -> bool:
+        return "BACKSTAY_APP" not in self._environment and not re.search(r"[|>&;]|--app", command)
+
     def _run_here(self, printed: str, command: str) -> None:
         """In this process: to load the program anew takes longer than most commands do."""
-        environment = {name: value for name, value in self._environment.items() if name != "BACKSTAY_APP"}
-        with mock.patch.dict(os.environ, environment, clear=True), contextlib.chdir(self._folder):
+        with mock.patch.dict(os.environ, self._environment, clear=True), contextlib.chdir(self._folder):
             assert run(shlex.split(command, comments=True)[1:]) == expected_code(printed), printed
 
     def _run(self, command: str) -> None:

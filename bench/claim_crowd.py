@@ -208,9 +208,10 @@ def main() -> None:
     asked = parser.parse_args()
     if not asked.foretell:
         resource.setrlimit(resource.RLIMIT_NOFILE, (4_096, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+        load = os.getloadavg()[0]
         with PrivatePostgres() as server:
             found = uvloop.run(measure(server.create_database(), asked.seconds))
-        found |= {"date": datetime.now(UTC).date().isoformat(), "machine": machine(), "batch": BATCH}
+        found |= {"date": datetime.now(UTC).date().isoformat(), "machine": machine(), "batch": BATCH, "load": load}
         RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     made = tables(json.loads(RESULTS.read_text(encoding="utf-8")))
     print(made)

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import click
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]
 
 from backstay.cli.main import cli
 from docs.make_commands import leaves

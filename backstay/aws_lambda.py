@@ -30,8 +30,7 @@ class Context(Protocol):
 
     invoked_function_arn: str
     function_name: str
-
-    def get_remaining_time_in_millis(self) -> int: ...  # the name is Lambda's
+    get_remaining_time_in_millis: Callable[[], int]
 
 
 class FollowUpFailed(BackstayError):

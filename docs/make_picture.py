@@ -21,7 +21,7 @@ async def make(to: Path) -> None:
         async with rigged(url, Path(folder) / "data") as rig, opened() as browser:
             await morning(rig, file)
             ada = await person(rig, browser, color_scheme="light", locale="en-GB", timezone_id="Europe/Zurich")
-            await ada.page.set_viewport_size({"width": 1200, "height": 900})
+            await ada.page.set_viewport_size({"width": 1200, "height": 1090})
             await ada.login()
             await ada.page.wait_for_load_state()
             await ada.page.screenshot(path=to)

@@ -193,114 +193,37 @@ def _item(
 def _around(connection: sqlite3.Connection, now: int) -> None:
     """Workers, paces, what was replayed and archived, and a result that came late."""
     told = json.dumps(PROVIDERS)
-    _insert(
-        connection,
-        "workers",
-        [
-            {
-                "id": f"w-{name}",
-                "host": host,
-                "pid": pid,
-                "handlers": told,
-                "started_at": now - days * DAY,
-                "seen_at": now - 2 * SECOND,
-            }
-            for name, host, pid, days in (
-                ("7f3a", "batch-1.internal", 2214, 3),
-                ("c01d", "batch-2.internal", 871, 3),
-                ("9be2", "batch-3.internal", 4410, 1),
-            )
-        ],
+    columns = "id host pid handlers started_at seen_at stopped_at"
+    alive = ("7f3a", 2214, 3), ("c01d", 871, 3), ("9be2", 4410, 1)
+    for number, (name, pid, days) in enumerate(alive, 1):
+        row = (f"w-{name}", f"batch-{number}.internal", pid, told, now - days * DAY, now - 2 * SECOND, None)
+        _add(connection, "workers", columns, row)
+    gone = now - 9 * HOUR
+    _add(connection, "workers", columns, ("w-51aa", "batch-4.internal", 993, told, now - 2 * DAY, gone, gone))
+    columns = "provider requests_per_minute tokens_per_minute concurrency ceiling"
+    _add(connection, "paces", columns, ("openai", 10_000, 4_000_000, 128, 96), ("anthropic", 2_000, None, 32, 32))
+    for seconds, change in ((0, "closed -> open: 11 of 20 calls failed, the last with 503"), (90, "open -> half_open")):
+        at = now - 7 * HOUR + seconds * SECOND
+        _add(connection, "events", "subject at act detail", ("provider:openai", at, "breaker", change))
+    columns = "owner by at filter items rate until_at expected"
+    _add(connection, "replays", columns, ("ada", "ops-laptop", now - DAY, '{"code": "GW_5XX"}', 312, None, None, 312))
+    slow = (
+        "ada",
+        "marie",
+        now - 8 * MINUTE_MS,
+        '{"job": "3", "code": "GW_TIMEOUT"}',
+        600,
+        0.5,
+        now + 12 * MINUTE_MS,
+        600,
     )
-    _insert(
-        connection,
-        "workers",
-        [
-            {
-                "id": "w-51aa",
-                "host": "batch-4.internal",
-                "pid": 993,
-                "handlers": told,
-                "started_at": now - 2 * DAY,
-                "seen_at": now - 9 * HOUR,
-                "stopped_at": now - 9 * HOUR,
-            }
-        ],
-    )
-    _insert(
-        connection,
-        "paces",
-        [
-            {
-                "provider": "openai",
-                "requests_per_minute": 10_000,
-                "tokens_per_minute": 4_000_000,
-                "concurrency": 128,
-                "ceiling": 96,
-            },
-            {
-                "provider": "anthropic",
-                "requests_per_minute": 2_000,
-                "tokens_per_minute": None,
-                "concurrency": 32,
-                "ceiling": 32,
-            },
-        ],
-    )
-    for provider, ago, detail in (
-        ("openai", 7 * HOUR, "closed -> open: 11 of 20 calls failed, the last with 503"),
-        ("openai", 7 * HOUR - 90 * SECOND, "open -> half_open"),
-        ("openai", 7 * HOUR - 97 * SECOND, "half_open -> closed"),
-    ):
-        _insert(
-            connection,
-            "events",
-            [{"subject": f"provider:{provider}", "at": now - ago, "act": "breaker", "detail": detail}],
-        )
-    _insert(
-        connection,
-        "replays",
-        [
-            {
-                "owner": "ada",
-                "by": "ops-laptop",
-                "at": now - DAY,
-                "filter": json.dumps({"code": "GW_5XX"}),
-                "items": 312,
-                "rate": None,
-                "until_at": None,
-                "expected": 312,
-            },
-            {
-                "owner": "ada",
-                "by": "marie",
-                "at": now - 8 * 60 * SECOND,
-                "filter": json.dumps({"job": "3", "code": "GW_TIMEOUT"}),
-                "items": 600,
-                "rate": 0.5,
-                "until_at": now + 12 * 60 * SECOND,
-                "expected": 600,
-            },
-        ],
-    )
-    _insert(
-        connection,
-        "archives",
-        [
-            {
-                "owner": "ada",
-                "blob": "archives/1",
-                "items": 1_904,
-                "bytes": 2_310_442,
-                "first_at": now - 12 * DAY,
-                "last_at": now - 8 * DAY,
-                "created_at": now - 7 * DAY,
-            }
-        ],
-    )
-    late = {"owner": "ada", "fence": 1, "kind": "succeeded", "received_at": now - 40 * 60 * SECOND, "is_late": 1}
-    body = json.dumps({"status": "succeeded", "result": {"summary": ["Wants a call back on Tuesday"]}})
-    _insert(connection, "inbox", [{**late, "item_id": item_range(6)[0] + 7, "body": body, "digest": "late"}])
+    _add(connection, "replays", columns, slow)
+    columns = "owner blob items bytes first_at last_at created_at"
+    _add(connection, "archives", columns, ("ada", "x", 1_904, 2_310_442, now - 12 * DAY, now - 8 * DAY, now - 7 * DAY))
+    late = json.dumps({"status": "succeeded", "result": {"summary": ["Wants a call back on Tuesday"]}})
+    columns = "owner item_id fence kind received_at body is_late digest"
+    came = ("ada", item_range(6)[0] + 7, 1, "succeeded", now - 40 * MINUTE_MS, late, 1, "late")
+    _add(connection, "inbox", columns, came)
 
 
 async def _measured(measures: Measures, now: int, chance: Random) -> None:
@@ -331,6 +254,10 @@ async def _measured(measures: Measures, now: int, chance: Random) -> None:
 
 def _insert(connection: sqlite3.Connection, table: str, rows: list[dict[str, Any]]) -> None:
     if rows:
-        names = ", ".join(f'"{name}"' for name in rows[0])
-        marks = ", ".join("?" * len(rows[0]))
-        connection.executemany(f"INSERT INTO {table} ({names}) VALUES ({marks})", [tuple(row.values()) for row in rows])
+        _add(connection, table, " ".join(rows[0]), *(tuple(row.values()) for row in rows))
+
+
+def _add(connection: sqlite3.Connection, table: str, columns: str, *rows: tuple[Any, ...]) -> None:
+    names = ", ".join(f'"{name}"' for name in columns.split())
+    marks = ", ".join("?" * len(rows[0]))
+    connection.executemany(f"INSERT INTO {table} ({names}) VALUES ({marks})", rows)

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from backstay import wiring
 from backstay.app import Backstay
@@ -25,12 +25,7 @@ DEPTH: Final = "chain_depth"
 NAMESPACE: Final = "Backstay"
 
 
-class Context(Protocol):
-    """What Lambda says about one invocation."""
-
-    invoked_function_arn: str
-    function_name: str
-    get_remaining_time_in_millis: Callable[[], int]
+Context = Any  # what Lambda says about one invocation; its class is in no package
 
 
 class FollowUpFailed(BackstayError):

@@ -52,7 +52,8 @@ def unknown_words(command: str) -> list[str]:
         name = f"{name} {rest.pop(0)}"
     if isinstance(COMMANDS[name], click.Group) and rest and re.fullmatch(r"[a-z]+", rest[0]):
         return [rest[0]]
-    known = {option for parameter in COMMANDS[name].params for option in (*parameter.opts, *parameter.secondary_opts)} | {"--help", "--version"}
+    own = (option for one in COMMANDS[name].params for option in (*one.opts, *one.secondary_opts))
+    known = {*own, "--help", "--version"}
     return [word for word in rest if word.startswith("--") and word.partition("=")[0] not in known]
 
 

@@ -134,9 +134,9 @@ class Metrics:
                 self.ticks.inc()
                 self.chain_depth.labels(str(event.depth)).inc()
                 self.chains_full.inc(event.full)
-            case WorkerStarted() | WorkerStopping() | WorkerStopped() | ItemLogged() | JobsTimedOut():
+            case WorkerStarted() | WorkerStopping() | WorkerStopped() | BrokerConnected():
                 return
-            case BrokerConnected() | AlarmChanged():
+            case ItemLogged() | JobsTimedOut() | AlarmChanged():
                 return
             case _:
                 assert_never(event)

@@ -81,12 +81,6 @@ def redis() -> Iterator[PrivateRedis]:
         yield server
 
 
-@pytest.fixture
-def s3() -> Iterator[PrivateS3]:
-    with PrivateS3().running() as server:
-        yield server
-
-
 class Machine:
     """Runs the services' commands with their environments, as far as places are not this machine's own."""
 

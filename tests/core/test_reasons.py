@@ -39,8 +39,8 @@ def texts(item: Standing) -> dict[str, str]:
     [
         (WAITING, "next", "nothing is ahead of it"),
         (replace(WAITING, ahead=1), "items_ahead", "1 item is ahead of it"),
-        (replace(WAITING, ahead=2_500), "items_ahead", "2,500 items are ahead of it"),
-        (replace(WAITING, ahead=10_000), "items_ahead", "10,000 or more items are ahead of it"),
+        (replace(WAITING, ahead=250), "items_ahead", "250 items are ahead of it"),
+        (replace(WAITING, ahead=1_000), "items_ahead", "1,000 or more items are ahead of it"),
         (
             replace(WAITING, live_workers=0),
             "no_worker",

@@ -58,7 +58,7 @@ class Office:
     async def relay(self, url: str | None = None) -> AsyncIterator[Broker]:
         """A relay with a broker of its own, as in a process of its own."""
         scene = Scene(url or self.url, self.topology, PATIENT)
-        scene.events = self.events
+        scene.means = replace(scene.means, emit=self.events.append)
         async with scene.broker() as broker, self.relaying(broker):
             yield broker
 

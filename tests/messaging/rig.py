@@ -5,7 +5,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from backstay.clock import Clock, Tasks, new_random
 from backstay.core.events import Event
@@ -15,6 +15,9 @@ from backstay.messaging.declaring import Depth, declare, depth_of, open_channel
 from backstay.messaging.link import Means, Watch
 from backstay.messaging.messages import Incoming, Outgoing, Work, send_work
 from backstay.messaging.topology import Queue, Topology
+
+if TYPE_CHECKING:
+    from aiormq.abc import DeliveredMessage
 
 QUICK = Watch(every_seconds=0.1, answer_seconds=1.0, open_seconds=10.0, publish_seconds=1.5, backoff_seconds_max=0.5)
 PATIENCE_SECONDS = 30.0
@@ -78,13 +81,23 @@ class Bystander:
         from backstay.messaging.delivery import incoming
 
         taken: list[Incoming] = []
+        all_taken: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
+
+        async def take(raw: "DeliveredMessage") -> None:
+            if len(taken) < messages:
+                taken.append(incoming(raw))
+                if len(taken) == messages:
+                    all_taken.set_result(raw.delivery_tag)
+
         async with connected(self._url) as connection:
-            channel = await open_channel(connection)
-            while True:
-                got = await channel.basic_get(queue, no_ack=True)
-                if type(got.delivery).__name__ == "GetEmpty":
-                    return taken
-                taken.append(incoming(got))
+            depth = await depth_of(connection, queue)
+            assert depth is not None, f"there is no queue {queue}"
+            if messages := depth.messages:
+                channel = await open_channel(connection)
+                await channel.basic_consume(queue, take)
+                last = await asyncio.wait_for(all_taken, PATIENCE_SECONDS)
+                await channel.basic_ack(last or 0, multiple=True)
+        return taken
 
     async def tap(self, topology: Topology, handler: str) -> str:
         """A queue that gets a copy of whatever goes to a handler from now on; returns its name."""

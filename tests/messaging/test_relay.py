@@ -1,17 +1,16 @@
 """The work relay with a real RabbitMQ: every row leaves, and the oldest first."""
 
-import asyncio
 import json
 
 import pytest
 
-from backstay.core.events import MessagesPublished, OutboxLag
+from backstay.core.events import BrokerLost, MessagesPublished, OutboxLag
 from backstay.core.ids import item_id
 from backstay.messaging.messages import Work, read_work
 from backstay.messaging.topology import Topology
 from backstay.observe.metrics import Metrics
 from backstay.run.outbox_care import OutboxCare
-from backstay.run.outbox_relay import BATCH_MESSAGES, IDLE_SECONDS_MAX
+from backstay.run.outbox_relay import BATCH_MESSAGES
 from backstay.store.outbox import WORK
 from tests.messaging.relay_rig import Office
 from tests.messaging.rig import until
@@ -99,7 +98,7 @@ async def test_while_the_broker_is_away_nothing_is_claimed_and_then_all_leaves_o
         url = proxy.url(office.url)
         await proxy.cut()
         async with office.relay(url):
-            await asyncio.sleep(20 * IDLE_SECONDS_MAX)
+            await until(lambda: sum(isinstance(event, BrokerLost) for event in office.events) >= 4)
             assert set(await office.tries()) == {0}
             await proxy.pass_on()
             await office.all_left()
@@ -117,7 +116,7 @@ async def test_a_broker_that_goes_away_in_the_middle_costs_some_copies_and_no_or
         await proxy.cut()
         left = await office.pending()
         assert left > 0
-        await asyncio.sleep(1)
+        await until(lambda: any(isinstance(event, BrokerLost) for event in office.events))
         await proxy.pass_on()
         await office.all_left()
     delivered = [int(message.message_id) for message in await office.delivered()]

@@ -152,13 +152,13 @@ class Stage:
     async def ended(self, process: subprocess.Popen[str]) -> int:
         return await asyncio.to_thread(process.wait, PATIENCE_SECONDS)
 
-    async def said(self, process: subprocess.Popen[str], words: str) -> None:
+    async def said(self, process: subprocess.Popen[str], words: str, seconds: float = PATIENCE_SECONDS) -> None:
         """Waits until a process has logged these words."""
 
         async def logged() -> bool:
             return words in self._logs[process.pid].read_text()
 
-        await until(logged, f"the log says {words!r}")
+        await until(logged, f"the log says {words!r}", seconds)
 
     def spoken(self, name: str) -> list[dict[str, Any]]:
         """The log of all processes of a name; a last word that a kill cut off is not there."""

@@ -81,8 +81,8 @@ class Weather:
         self.relays = [self._relay() for _ in range(RELAYS)]
         self.web = [self._server()]
         for process in (*self.workers, *self.relays):
-            await self.stage.said(process, '"role": "consume"')
-        await until(lambda: self.told("/readyz"), "the server is there")
+            await self.stage.said(process, '"role": "consume"', COME_BACK_SECONDS)
+        await until(lambda: self.told("/readyz"), "the server is there", COME_BACK_SECONDS)
 
     async def supervise(self) -> None:
         """Starts again what has ended by itself: at its start a process gives up when the database is away."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from backstay.core.events import BrokerWiped, Trouble
 from backstay.messaging.connection import reason_of
-from backstay.messaging.declaring import ask_depth, declare, depth_of, has_exchange, open_channel
+from backstay.messaging.declaring import ask_depth, declare, has_exchange, have_queues, open_channel
 from backstay.messaging.delivery import Subscription
 from backstay.messaging.link import Link, Means
 from backstay.messaging.messages import Outgoing
@@ -41,6 +41,7 @@ class Broker:
         self._changed: list[Callable[[], None]] = []
         self._in: AbstractConnection | None = None
         self._asking: Channel | None = None  # of the connection in: a question that is answered by no closes it
+        self._channel: Channel | None = None  # what is consumed comes over it
         self._consuming = Link("consume", means, self._open_consumers, self._check_consumers, self._in_changed)
         self._publishing = Link("publish", means, self._open_publisher, self._check_publisher, self._out_changed)
         self._publisher = Publisher(means, self._publishing.restart)
@@ -115,8 +116,7 @@ class Broker:
         """Declares what there should be, and notices when it had been there before and is gone."""
         topology = self.topology
         wiped = self._expected and not await has_exchange(connection, topology.work)
-        for queue in sorted(self._consumed):
-            wiped = wiped or await depth_of(connection, queue) is None
+        wiped = wiped or not await have_queues(connection, sorted(self._consumed))
         consumed = [subscription.queue for subscription in self._subscriptions]
         fixed = {queue.name for queue in topology.fixed_queues}
         own = [queue for queue in consumed if queue.name not in fixed]
@@ -151,25 +151,26 @@ class Broker:
     async def _open_consumers(self, connection: "AbstractConnection") -> None:
         await self._prepare(connection)
         self._in, self._asking = connection, await open_channel(connection)
+        self._channel = await open_channel(connection)  # for all: a broker allows some 2,000, and handlers may be more
         for subscription in self._subscriptions:
             if subscription.queue.name in self._consumed:  # one that came just now has no queue yet
-                await subscription.open(await open_channel(connection))
+                await subscription.open(self._channel)
 
     async def _check_consumers(self) -> None:
-        connection, asking = self._in, self._asking
-        if connection is None or asking is None:
+        connection, asking, channel = self._in, self._asking, self._channel
+        if connection is None or asking is None or channel is None:
             return
         for subscription in list(self._subscriptions):
             if subscription.channel is None:
                 self._tell(await declare(connection, (), [subscription.queue]))
-                await subscription.open(await open_channel(connection))
+                await subscription.open(channel)
                 self._consumed.add(subscription.queue.name)
                 self._tell_changed()
             subscription.check(await ask_depth(asking, subscription.queue.name))
 
     def _in_changed(self) -> None:
         if not self._consuming.up:
-            self._in = self._asking = None
+            self._in = self._asking = self._channel = None
             for subscription in self._subscriptions:
                 subscription.close()
         self._tell_changed()

@@ -48,6 +48,16 @@ async def has_exchange(connection: "AbstractConnection", name: str) -> bool:
     return True
 
 
+async def have_queues(connection: "AbstractConnection", names: Iterable[str]) -> bool:
+    """Whether all of them are there."""
+    channel = await open_channel(connection)
+    for name in names:
+        if await ask_depth(channel, name) is None:
+            return False
+    await channel.close()
+    return True
+
+
 async def depth_of(connection: "AbstractConnection", name: str) -> Depth | None:
     """None if there is no such queue. Asked on a channel of its own, because a no closes it."""
     channel = await open_channel(connection)

@@ -153,3 +153,15 @@ async def test_a_handler_that_comes_later_is_consumed_too(scene: Scene):
         await broker.publish(work(scene.topology, 1, ITEMS[:1], "lane:1"))
         await until(lambda: consumer.take("lane:1", 1))
         await consumer.stop()
+
+
+async def test_a_hundred_handlers_share_a_channel_for_a_broker_allows_only_so_many(scene: Scene):
+    handlers = [f"lane:{number}" for number in range(100)]
+    async with scene.broker() as broker:
+        consumer = Consumer(broker, lambda: handlers, 10, known)
+        consumer.start()
+        await ready(broker)
+        assert len({subscription.channel for subscription in broker._subscriptions}) == 1
+        await broker.publish(work(scene.topology, 1, ITEMS[:1], handlers[-1]))
+        await until(lambda: consumer.take(handlers[-1], 1))
+        await consumer.stop()

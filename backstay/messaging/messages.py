@@ -22,6 +22,7 @@ REASON_CHARACTERS_MAX: Final = 200
 WAIT_MS_MAX: Final = 366 * 86_400_000
 ID_CHARACTERS_MAX: Final = 255
 HEADER_DEPTH_MAX: Final = 20
+HEADERS_BYTES_MAX: Final = 100_000  # all properties must fit into a frame of 131,072, and ours are added
 FLOAT_MAX: Final = 3.4e38  # the driver writes fractions in four bytes
 
 
@@ -148,8 +149,21 @@ def set_aside(topology: Topology, message: Incoming, reason: str) -> Outgoing:
 
 
 def writable(headers: Mapping[str, Any]) -> dict[str, Any]:
-    """Headers as the driver has read them, such that it can write them again: there are some that it cannot."""
-    return {name: _writable(value, HEADER_DEPTH_MAX) for name, value in headers.items()}
+    """Headers as the driver has read them, such that it can write them again: there are some that it cannot, and the
+    longest are left out if all of them do not fit."""
+    made = {name: _writable(value, HEADER_DEPTH_MAX) for name, value in headers.items()}
+    sizes = {name: len(ascii(name)) + _size(value) for name, value in made.items()}
+    room = HEADERS_BYTES_MAX
+    for name in sorted(sizes, key=sizes.__getitem__):
+        room -= sizes[name]
+        if room < 0:
+            del made[name]
+    return made
+
+
+def _size(value: Any) -> int:
+    """At least what it takes on the wire."""
+    return len(value) if isinstance(value, bytearray) else len(ascii(value))
 
 
 def _writable(value: Any, depth: int) -> Any:

@@ -41,6 +41,7 @@ UNREADABLE = {
 UNWRITABLE = {
     "a text that is not UTF-8": table(b"k", b"S" + struct.pack(">I", 2) + b"\xff\xfe"),
     "the same in a list": table(b"k", b"A" + struct.pack(">I", 7) + b"S" + struct.pack(">I", 2) + b"\xff\xfe"),
+    "more than fits beside a reason": table(b"k", b"S" + struct.pack(">I", 131_000) + b"x" * 131_000),
     "a number that is too large": table(b"k", b"d" + struct.pack(">d", 1e300)),
 }
 

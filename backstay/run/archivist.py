@@ -5,6 +5,7 @@ from typing import Final
 
 from backstay.artifacts import Artifacts
 from backstay.clock import Clock, new_id
+from backstay.core.errors import NotAllowed
 from backstay.core.ids import job_of
 from backstay.run import archive_file
 from backstay.store.archives import Archive, Archives, Candidate, File, Leaving, Letter, Lost
@@ -83,9 +84,10 @@ class Archivist:
                 kept += len(rest)
                 yield rest
 
-        if await self._artifacts.size(archive.blob) is None:  # lost by someone; there is nothing to take from it
+        try:
+            sealed = await archive_file.write(self._artifacts, blob, archive.owner, others())
+        except NotAllowed:  # it is damaged or lost, and can never be restored: there is nothing to take from it
             return
-        sealed = await archive_file.write(self._artifacts, blob, archive.owner, others())
         if kept:
             file = File(archive.owner, blob, *sealed, archive.first_at, archive.last_at)
             done = await self._archives.replace(archive, file, kept)

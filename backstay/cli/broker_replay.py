@@ -2,7 +2,7 @@
 
 import getpass
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -64,7 +64,7 @@ def replay(
         _tell(counts, dry_run)
 
 
-async def _replay(app: "Backstay", client: "Client", choice: "Choice", dry_run: bool) -> dict[str, int]:
+async def _replay(app: "Backstay", client: "Client", choice: "Choice", dry_run: bool) -> dict[str, Any]:
     from backstay.messaging.connection import connected
     from backstay.messaging.dead_queue import DeadQueue
     from backstay.run.dead_messages import ITEMS, MESSAGES, DeadMessages
@@ -75,7 +75,7 @@ async def _replay(app: "Backstay", client: "Client", choice: "Choice", dry_run: 
     assert app.settings.broker_url is not None
     async with connected(app.settings.broker_url, "backstay replay") as connection:
         await DeadQueue(connection, topology, client.clock).replay(judge)
-    return {word: judge.counts[word] for word in (*MESSAGES, *ITEMS)}
+    return {word: judge.counts[word] for word in (*MESSAGES, *ITEMS)} | {"reasons": dict(judge.reasons)}
 
 
 def _person() -> str:
@@ -85,7 +85,7 @@ def _person() -> str:
         return f"user {os.getuid()}"
 
 
-def _tell(counts: dict[str, int], dry_run: bool) -> None:
+def _tell(counts: dict[str, Any], dry_run: bool) -> None:
     chosen = output.count(counts["chosen"], "message")
     would = "would be " if dry_run else ""
     output.data(f"{chosen} chosen of {counts['seen']:,} in the dead queue")
@@ -93,11 +93,13 @@ def _tell(counts: dict[str, int], dry_run: bool) -> None:
         "replayed": f"{would}queued afresh",
         "published": f"{would}told of again",
         "done": "needed nothing",
-        "refused": "cannot be retried now, and stay",
-        "unknown": "are not in the database, and stay",
+        "refused": "left here: cannot be retried now",
+        "unknown": "left here: not in the database",
     }
     for word, said in lines.items():
         if counts[word]:
             output.data(f"  {output.count(counts[word], 'item')} {said}")
     if counts["poison"]:
-        output.data(f"  {output.count(counts['poison'], 'message')} cannot be read, and stay")
+        output.data(f"  {output.count(counts['poison'], 'message')} left here: cannot be read")
+    for reason, messages in counts["reasons"].items():
+        output.data(f"    {messages:,} {reason}")

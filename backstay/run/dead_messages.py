@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from backstay.core.states import ItemState
+from backstay.core.words import one_line
 from backstay.messaging.dead_queue import Verdict, reason_kept
 from backstay.messaging.messages import Incoming, Outgoing, Work, read_work, send_work
 from backstay.messaging.topology import Topology
@@ -17,6 +18,7 @@ from backstay.store.store import Store
 # What is counted: messages in the first line, items in the second.
 MESSAGES: Final = ("seen", "chosen", "poison", "left")
 ITEMS: Final = ("replayed", "published", "done", "refused", "unknown")
+REASONS_MAX: Final = 20  # different ones that are told of, so that memory does not grow with the queue
 
 
 class Choice(NamedTuple):
@@ -35,7 +37,7 @@ class Choice(NamedTuple):
 
 
 class DeadMessages:
-    """The judge of a replay. `counts` tells what it decided.
+    """The judge of a replay. `counts` tells what it decided, `reasons` why messages are poison.
 
     An item that failed is queued afresh, as any replay of dead letters does it; one that is queued is told of again;
     one that has ended, or is being done, needs nothing. Poison stays, and so does what cannot be retried now.
@@ -48,6 +50,7 @@ class DeadMessages:
         self._choice = choice
         self._who = who
         self.counts: Counter[str] = Counter()
+        self.reasons: Counter[str] = Counter()
 
     async def __call__(self, window: Sequence[Incoming]) -> Sequence[Verdict]:
         works = [self._chosen(message) for message in window]
@@ -70,6 +73,8 @@ class DeadMessages:
         if isinstance(work, Work):
             return work
         self.counts["poison"] += 1
+        reason = one_line(reason_kept(message), 100) or work.reason
+        self.reasons[reason if reason in self.reasons or len(self.reasons) < REASONS_MAX else "other reasons"] += 1
         return None
 
     async def _replay(self, before: Mapping[int, Standing]) -> Mapping[int, Standing]:

@@ -126,8 +126,9 @@ async def test_it_says_what_it_did_and_what_stays(counter: Counter) -> None:
     assert dry.out.splitlines() == [
         "125 messages chosen of 125 in the dead queue",
         "  1 item would be queued afresh",
-        "  123 items are not in the database, and stay",
-        "  1 message cannot be read, and stay",
+        "  123 items left here: not in the database",
+        "  1 message left here: cannot be read",
+        "    1 is not JSON",
     ]
     ran = await counter.replay("--all")
     assert ran.out.splitlines()[1] == "  1 item queued afresh"

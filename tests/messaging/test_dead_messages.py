@@ -6,9 +6,9 @@ import pytest
 
 from backstay.core.ids import item_id
 from backstay.core.states import ItemState
-from backstay.messaging.messages import Outgoing, Work, read_work
+from backstay.messaging.messages import REASON_HEADER, Incoming, Outgoing, Work, read_work
 from backstay.messaging.topology import Topology
-from backstay.run.dead_messages import Choice, DeadMessages
+from backstay.run.dead_messages import REASONS_MAX, Choice, DeadMessages
 from backstay.store.outbox import WORK
 from tests.messaging.dead_rig import dead_work, fill, ids, poison, replay
 from tests.messaging.rig import Bystander
@@ -101,6 +101,13 @@ async def test_poison_stays_with_its_reason_and_so_does_what_names_no_item_that_
     assert (first.body, first.headers["x-backstay-reason"]) == (b"{", "is not JSON")
     assert read_work(second) == Work("2", "echo", (unknown,))
     assert read_work(third) == Work("3", "echo", (unknown,))
+
+
+async def test_reasons_are_counted_and_no_more_of_them_than_can_be_told(morgue: Morgue) -> None:
+    judge = DeadMessages(morgue.shop.store, morgue.topology, Choice(), None)
+    await judge([Incoming(b"{", str(n), "work", headers={REASON_HEADER: f"reason {n % 25}"}) for n in range(50)])
+    assert len(judge.reasons) == REASONS_MAX + 1
+    assert (judge.reasons["reason 3"], judge.reasons["other reasons"]) == (2, 10)
 
 
 async def test_of_one_item_only_that_one_is_replayed_and_the_rest_of_its_message_stays(morgue: Morgue) -> None:

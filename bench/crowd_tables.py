@@ -48,7 +48,8 @@ def _conditions(found: dict[str, Any], costs: Costs) -> str:
         f"Measured on {found['date']} by `python -m bench.claim_crowd`: {where};\n"
         "PostgreSQL is durable, and the workers are on the same machine. A claim and its settlement are "
         f"{found['batch']} items.\nOne worker alone: a claim costs the server {claim} of processor time, a settlement "
-        f"{settle}, a commit waits {sync}\nfor the disk, and the worker's Python takes {python} for both.{_warning(found)}\n"
+        f"{settle}, a commit waits {sync}\nfor the disk, and the worker's Python takes {python} for both."
+        f"{_warning(found)}\n"
     )
 
 

@@ -46,7 +46,7 @@ picture: install ## Make the picture of the page in the README anew
 
 docs: install ## Write the reference pages anew out of the code, and build the site into build/site
 	@$(BIN)/python docs/make_reference.py
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict 2>&1 | { grep -v ^INFO || true; }
 	@echo "docs: look at them with $(BIN)/python -m http.server --directory build/site"
 
 simulate: install ## Run the engine on a virtual clock under faults: make simulate SEEDS=1000

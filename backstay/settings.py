@@ -131,15 +131,44 @@ def load(flags: Mapping[str, Any] | None = None, environ: Mapping[str, str] | No
         raise _usage(error) from error
 
 
+def origins(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Where each setting that the environment or the file names was read from; a single bound is limits.NAME."""
+    environ = os.environ if environ is None else environ
+    file = Path(environ.get(f"{PREFIX}CONFIG") or FILE_NAME).name
+    found: dict[str, str] = {}
+    for values, of in ((_from_file(environ), lambda _: file), (_from_environment(environ), _variable)):
+        single = values.get("limits") or {}
+        found.update({name: of(name) for name in values if name != "limits"})
+        found.update({f"limits.{name}": of(name) for name in single})
+    return found
+
+
+def _variable(name: str) -> str:
+    return f"{PREFIX}{name.upper()}"
+
+
+def variables() -> list[str]:
+    """Every name that a setting or a single bound has in the environment."""
+    names = [*(name for name in Settings.model_fields if name != "limits"), *(field.name for field in fields(Limits))]
+    return [_variable(name) for name in dict.fromkeys(names)]
+
+
+def unknown_variables(environ: Mapping[str, str]) -> list[str]:
+    """Those that begin as ours do and are none of ours."""
+    return sorted(name for name in environ.keys() - set(variables()) if name.startswith(PREFIX))
+
+
 def _from_file(environ: Mapping[str, str]) -> dict[str, Any]:
     named = environ.get(f"{PREFIX}CONFIG")
     path = Path(named or FILE_NAME)
-    if not path.is_file():
-        if named:
-            raise UsageError(f"no settings file {path.name}", hint=f"{PREFIX}CONFIG names it")
-        return {}
     try:
+        if not path.is_file():
+            if named:
+                raise UsageError(f"no settings file {path.name}", hint=f"{PREFIX}CONFIG names it")
+            return {}
         return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"cannot read {path.name}: {error.strerror}", hint=f"{PREFIX}CONFIG names another") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path.name} is not TOML: {error}") from error
 

@@ -91,13 +91,21 @@ def open_app(db: str | None, must_exist: bool = True) -> "Backstay":
 
 
 def open_target(target: Target, must_exist: bool = True) -> "Backstay":
-    from backstay.app import Backstay
-
     if must_exist:
         require_file(target)
     else:
         make_folder(target)
-    return _on(target.app or Backstay(), target)
+    check_url(target.url)
+    return app_on(target)
+
+
+def app_on(target: Target) -> "Backstay":
+    """The application, or none in particular, on a database that need not be there."""
+    from backstay.app import Backstay
+
+    app = target.app or Backstay()
+    app.settings = app.settings.model_copy(update={"database_url": target.url})
+    return app
 
 
 @asynccontextmanager
@@ -224,8 +232,7 @@ def make_folder(target: Target) -> None:
 
 def _on(app: "Backstay", target: Target) -> "Backstay":
     check_url(target.url)
-    app.settings = app.settings.model_copy(update={"database_url": target.url})
-    return app
+    return app_on(target._replace(app=app))
 
 
 def _app_name(named: str | None) -> str:

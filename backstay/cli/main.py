@@ -44,7 +44,7 @@ COMMANDS = {
     "bounds": ("backstay.cli.bounds:bounds", "Show the worst case that the configuration allows in an hour."),
     "profiles": ("backstay.cli.bounds:profiles", "Show the three sets of limits to start from."),
     "migrate": ("backstay.cli.migrate:migrate", "Bring the database to the schema of this version."),
-    "doctor": ("backstay.cli.doctor:doctor", "Check database, clock, workers and settings."),
+    "doctor": ("backstay.cli.doctor.command:doctor", "Check all that work depends on, and say what to do."),
 }
 
 EXAMPLES = (

@@ -2,13 +2,16 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from backstay.messaging.declaring import Depth, declare, depth_of, has_exchange
 from backstay.messaging.topology import Exchange, Queue, Topology
 
 if TYPE_CHECKING:
     from aio_pika.abc import AbstractConnection
+
+NOBODY_CAN_USE: Final = "nobody could use these messages: see `backstay broker replay`"
+NOBODY_CONSUMES: Final = "messages wait and nobody consumes them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,7 @@ async def _queue(connection: "AbstractConnection", topology: Topology, queue: Qu
 
 def _problem(topology: Topology, queue: Queue, depth: Depth) -> str:
     if queue.name == topology.dead and depth.messages:
-        return "nobody could use these messages: see `backstay broker replay`"
+        return NOBODY_CAN_USE
     if queue.exchange in (topology.work, topology.callbacks) and depth.messages and not depth.consumers:
-        return "messages wait and nobody consumes them"
+        return NOBODY_CONSUMES
     return ""

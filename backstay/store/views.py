@@ -158,6 +158,19 @@ class WorkerView:
         return self.stopped_at is None and self.seen_at + lease_ms > self.now
 
 
+class HeldLeases(NamedTuple):
+    """What one worker holds now. A worker that nobody knows any more counts as stopped."""
+
+    worker: str
+    items: int
+    until_at: int
+    host: str
+    pid: int
+    place: str
+    stopped: int
+    now: int
+
+
 class Views(ResultViews):
     """Reads, each bounded; a job or item of another owner is not found."""
 
@@ -221,6 +234,14 @@ class Views(ResultViews):
     async def stuck(self) -> dict[str, int]:
         """How many items wait in vain to be taken up after their worker was lost, by handler."""
         return {handler: items for handler, items in await self._rows("stuck")}
+
+    async def leases(self) -> list[HeldLeases]:
+        """Who holds leases that are not over."""
+        return [HeldLeases(*row) for row in await self._rows("leases_held")]
+
+    async def unsealed(self, age_ms: int) -> list[tuple[int, int]]:
+        """Jobs that have been taking items for longer than this, and their ages."""
+        return [(job_id, age) for job_id, age in await self._rows("unsealed_jobs", age_ms=age_ms, n=SHORT_JOBS_MAX)]
 
     async def short_jobs(self) -> list[int]:
         """Jobs that their budgets hold."""

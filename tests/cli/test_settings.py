@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from backstay.cli.doctor import crewed, skew, stuck
+from backstay.cli.doctor.database import skew
+from backstay.cli.doctor.finding import Level
+from backstay.cli.doctor.work import crewed, stuck
 from backstay.settings import load
 from backstay.store.views import Backlog, WorkerView
 from tests.cli.shell import Shell, eventually
@@ -115,10 +117,11 @@ def test_the_flag_wins_over_the_application(sqlite_shell: Shell, monkeypatch: py
 def test_doctor_is_content_with_a_fresh_database(shell: Shell) -> None:
     ran = shell("doctor", "--json")
     assert ran.code == 0
-    assert all(row["ok"] for row in ran.rows)
-    checks = {row["check"] for row in ran.rows}
-    durable = {"journal_mode", "synchronous"} if "sqlite" in shell.url else {"fsync", "synchronous_commit"}
-    assert {"settings", "database", "schema", "clock", "workers", "stuck items"} | durable <= checks
+    assert {row["level"] for row in ran.rows} == {"ok"}
+    assert set(ran.rows[0]) == {"check", "level", "says", "advice"}
+    said = {f"{row['check']}: {row['says']}" for row in ran.rows}
+    durable = ("journal_mode is wal", "synchronous is full") if "sqlite" in shell.url else ("fsync is on",)
+    assert {*(f"durability: {says}" for says in durable), "workers: 0 alive", "stuck items: 0"} <= said
 
 
 def test_doctor_makes_no_file(sqlite_shell: Shell) -> None:
@@ -132,7 +135,7 @@ def test_doctor_finds_work_that_nobody_runs(shell: Shell) -> None:
     shell.submit("echo", 1, 2)
     ran = shell("doctor")
     assert ran.code == 1
-    (wrong,) = [line for line in ran.lines if line.startswith("WRONG")]
+    (wrong,) = [line for line in ran.lines if line.startswith("FAIL")]
     assert "2 items unfinished, 0 live workers; start a worker whose application has the handler 'echo'" in wrong
 
 
@@ -140,9 +143,11 @@ def test_what_was_cut_off_is_wrong_unless_its_run_is_yet_to_be_gone_on_with() ->
     worker = WorkerView("w", "host", 1, ("llm-1",), 0, 0, None, 0, {})
     lost = {"llm-1": 2, "echo": 3}
     finding = stuck(lost, [], requests={"llm-1"})
-    assert (finding.ok, finding.says) == (False, "3; 2 requests cut off before wait for their run")
-    assert stuck({"llm-1": 2}, [], requests={"llm-1"}).ok
-    assert not stuck({"llm-1": 2}, [worker], requests={"llm-1"}).ok, "a live worker should have taken it up"
+    assert (finding.level, finding.says) == (Level.FAIL, "3; 2 requests cut off before wait for their run")
+    assert stuck({"llm-1": 2}, [], requests={"llm-1"}).level is Level.OK
+    assert stuck({"llm-1": 2}, [worker], requests={"llm-1"}).level is Level.FAIL, (
+        "a live worker should have taken it up"
+    )
 
 
 def test_requests_that_wait_for_their_run_are_in_order(sqlite_shell: Shell) -> None:
@@ -151,7 +156,8 @@ def test_requests_that_wait_for_their_run_are_in_order(sqlite_shell: Shell) -> N
     place = ("--db", "sqlite:///runs.db")
     sqlite_shell("submit", sqlite_shell.file(json.dumps(line)), "--base-url", "http://127.0.0.1:9/v1", *place)
     ran = sqlite_shell("doctor", *place)
-    assert ran.code == 0, ran.out
+    (wrong,) = [line for line in ran.lines if not line.startswith("ok")]
+    assert "providers: 127.0.0.1:9 cannot be reached" in wrong
     go_on = "to go on: the same `backstay run`, or backstay worker --db sqlite:///runs.db"
     assert f"1 item unfinished, 0 live workers; {go_on}" in ran.out
     shown = sqlite_shell("item", "show", "1-0", *place).out
@@ -165,14 +171,14 @@ def test_doctor_finds_a_database_that_forgets(
     postgres.execute(f'ALTER DATABASE "{name}" SET synchronous_commit = off')
     ran = sqlite_shell("doctor", "--db", postgres_url)
     assert ran.code == 1
-    assert "WRONG  synchronous_commit: off; set synchronous_commit = on" in ran.out
+    assert "FAIL  durability: synchronous_commit is off; set synchronous_commit = on" in ran.out
 
 
 @pytest.mark.parametrize(
     ("url", "says"),
     [
-        ("postgresql://u:hunter2@127.0.0.1:1/x", "WRONG  database: cannot reach PostgreSQL"),
-        ("oracle://u:hunter2@x", "WRONG  settings: oracle://… is no database"),
+        ("postgresql://u:hunter2@127.0.0.1:1/x", ": cannot reach PostgreSQL"),
+        ("oracle://u:hunter2@x", "FAIL  settings: oracle://… is no database"),
     ],
 )
 def test_doctor_says_what_is_wrong_with_a_database(sqlite_shell: Shell, url: str, says: str) -> None:
@@ -185,7 +191,7 @@ def test_doctor_says_what_is_wrong_with_a_database(sqlite_shell: Shell, url: str
 def test_doctor_finds_an_old_schema_and_a_new_one(sqlite_shell: Shell, empty_postgres_url: str) -> None:
     ran = sqlite_shell("doctor", "--db", empty_postgres_url)
     assert ran.code == 1
-    assert "WRONG  schema" in ran.out
+    assert "FAIL  schema" in ran.out
     assert "backstay migrate" in ran.out
     with sqlite3.connect(sqlite_shell.url.removeprefix("sqlite:///")) as connection:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
@@ -203,16 +209,16 @@ def test_doctor_finds_a_bad_settings_file(sqlite_shell: Shell) -> None:
 
 @pytest.mark.parametrize(("apart", "ok"), [(0, True), (5_000, True), (-5_001, False), (60_000, False)])
 def test_clocks_far_apart_are_found(apart: int, ok: bool) -> None:
-    assert skew(1_000_000 + apart, 1_000_000).ok is ok
+    assert (skew(1_000_000 + apart, 1_000_000).level is Level.OK) is ok
 
 
 def test_a_live_worker_of_another_handler_does_not_count() -> None:
     alive = [WorkerView("w", "host", 1, ("echo",), 0, 0, None, 0, {})]
     found = {
-        finding.check: finding.ok
+        finding.says.partition(":")[0]: finding.level
         for finding in crewed([Backlog("echo", 1, 5, 0, 0), Backlog("odd", 1, 5, 0, 0)], alive)
     }
-    assert found == {"workers": True, "handler echo": True, "handler odd": False}
+    assert found == {"echo": Level.OK, "odd": Level.FAIL}
 
 
 def test_bounds_tell_the_true_worst_case(sqlite_shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

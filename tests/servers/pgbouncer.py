@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from tests.servers import apt
-from tests.servers.postgres import HOST, RunningPostgres
+from tests.servers.postgres import HOST
 
 START_SECONDS_MAX = 20.0
 ACCOUNT = "postgres"  # PgBouncer refuses to run as root
@@ -56,11 +56,11 @@ def find_or_install() -> str:
 
 
 class PrivatePgBouncer:
-    """`with PrivatePgBouncer(server, 2) as pooler:` gives all clients together two connections to the server."""
+    """`with PrivatePgBouncer(server.port, 2) as pooler:` gives all clients together two connections to the server."""
 
-    def __init__(self, server: RunningPostgres, connections: int) -> None:
+    def __init__(self, server_port: int, connections: int) -> None:
         self._program = find_or_install()
-        self._server = server
+        self._server_port = server_port
         self._connections = connections
         self._folder = Path()
         self._keeper: subprocess.Popen[bytes] | None = None
@@ -81,10 +81,10 @@ class PrivatePgBouncer:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.stop()
 
-    def url(self, direct: str) -> str:
+    def url(self, direct: str, options: str = "listen=off&prepared_statements=off") -> str:
         """The URL of a database by way of the pooler, with the options that it needs."""
         name = direct.rpartition("/")[2]
-        return f"postgresql://postgres@{HOST}:{self.port}/{name}?listen=off&prepared_statements=off"
+        return f"postgresql://postgres@{HOST}:{self.port}/{name}?{options}"
 
     def stop(self) -> None:
         if self._keeper is not None:
@@ -95,7 +95,7 @@ class PrivatePgBouncer:
         with socket.socket() as probe:
             probe.bind((HOST, 0))
             self.port = probe.getsockname()[1]
-        told = {"host": HOST, "port": self.port, "server_port": self._server.port, "folder": self._folder}
+        told = {"host": HOST, "port": self.port, "server_port": self._server_port, "folder": self._folder}
         settings = self._folder / "pgbouncer.ini"
         settings.write_text(SETTINGS.format(**told, connections=self._connections), encoding="utf-8")
         account = {"user": ACCOUNT, "group": ACCOUNT, "extra_groups": []} if os.geteuid() == 0 else {}

@@ -60,7 +60,7 @@ class PrivatePostgres(RunningPostgres):
 
     def __init__(self) -> None:
         super().__init__(find_or_install(), port=0)
-        self._account = _unprivileged_account()
+        self._account = unprivileged_account()
         self._folder: Path | None = None
         self._keeper: subprocess.Popen[bytes] | None = None
 
@@ -114,7 +114,7 @@ class PrivatePostgres(RunningPostgres):
 
     def _start_on_free_port(self) -> None:
         for left in reversed(range(START_TRIES_MAX)):
-            self.port = _free_port()
+            self.port = free_port()
             try:
                 return self._start_on(self.port)
             except RuntimeError:
@@ -164,7 +164,7 @@ def _plain_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("PG")}
 
 
-def _unprivileged_account() -> dict[str, Any]:
+def unprivileged_account() -> dict[str, Any]:
     """PostgreSQL refuses to run as root, so root runs it as somebody else."""
     if os.geteuid() != 0:
         return {}
@@ -173,7 +173,7 @@ def _unprivileged_account() -> dict[str, Any]:
     return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         port: int = probe.getsockname()[1]

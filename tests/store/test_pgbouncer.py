@@ -19,7 +19,7 @@ ITEMS = 2_000
 
 @pytest.fixture(scope="module")
 def pooler(postgres: RunningPostgres) -> Iterator[PrivatePgBouncer]:
-    with PrivatePgBouncer(postgres, connections=2) as running:
+    with PrivatePgBouncer(postgres.port, connections=2) as running:
         yield running
 
 

@@ -128,7 +128,7 @@ def test_a_reached_budget_is_told_everywhere_and_a_higher_one_of_submit_counts(t
         watch = command("job", "watch", "1", "--db", url)
         watched = subprocess.run(**watch, capture_output=True, text=True, check=False)
         assert (watched.returncode, "its budget is reached; to go on: " in watched.stderr) == (7, True)
-        assert "budget of job 1: reached; to go on: " in said("doctor", "--db", url)
+        assert "budgets: job 1 has reached its own; to go on: " in said("doctor", "--db", url)
         assert "does not fit under its budget" in said("item", "show", "1-39", "--db", url)
         assert "job 1: 40 items" in (words := said(*again, "--budget", "5"))
         assert "which was there already" in words

@@ -161,6 +161,23 @@ FROM (SELECT handler FROM items WHERE state = 'submitting' AND lease_expires_at 
       ORDER BY lease_expires_at LIMIT 1000) AS stuck
 GROUP BY handler;
 
+-- name: leases_held
+-- Who holds leases that are not over, by worker: a claim's name is its worker's and a number. Bounded.
+SELECT held.worker, held.items, held.until_at, coalesce(workers.host, '?') AS host, coalesce(workers.pid, 0) AS pid,
+       coalesce(workers.place, '') AS place,
+       CASE WHEN workers.id IS NULL OR workers.stopped_at IS NOT NULL THEN 1 ELSE 0 END AS stopped, {now} AS now
+FROM (SELECT substr(leased_by, 1, 16) AS worker, count(*) AS items, max(lease_expires_at) AS until_at
+      FROM (SELECT leased_by, lease_expires_at FROM items
+            WHERE state = 'submitting' AND lease_expires_at > {now} ORDER BY lease_expires_at LIMIT 10000) AS leased
+      GROUP BY substr(leased_by, 1, 16)) AS held
+LEFT JOIN workers ON workers.id = held.worker
+ORDER BY held.worker;
+
+-- name: unsealed_jobs
+-- Jobs that have been taking items for long.
+SELECT id, {now} - created_at AS age_ms FROM jobs
+WHERE state IN ('queued', 'running', 'paused') AND sealed = 0 AND created_at < {now} - :age_ms ORDER BY id LIMIT :n;
+
 -- name: short_jobs
 -- Jobs whose next item does not fit under their budget, and that have no money under way.
 SELECT id FROM jobs WHERE short = 1 AND reserved_micros = 0 AND state IN ('queued', 'running', 'paused')

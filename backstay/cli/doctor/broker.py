@@ -1,0 +1,82 @@
+"""RabbitMQ: whether it answers, and whether what is on it is as it would be declared now."""
+
+from collections.abc import AsyncIterator, Iterator
+from typing import TYPE_CHECKING
+
+from backstay.cli.command import again
+from backstay.cli.doctor.finding import Finding, Setup, fail, ok, warn
+from backstay.core.errors import BrokerUnreachable
+
+if TYPE_CHECKING:
+    from backstay.messaging.inspection import Found
+    from backstay.messaging.topology import Topology
+
+
+async def broker(setup: Setup) -> AsyncIterator[Finding]:
+    """Whether the broker answers, its exchanges and queues are as they should be, and somebody consumes them."""
+    from importlib.util import find_spec
+
+    url = setup.settings.broker_url
+    if url is None:
+        if setup.client is not None and await setup.store.outbox.is_open():
+            advice = f"name it in BACKSTAY_BROKER_URL, or without one: {again('broker off')}"
+            yield warn("none is named here, and this database writes hints for one", advice)
+        else:
+            yield ok("none is named: workers look into the database")
+        return
+    if find_spec("aio_pika") is None:
+        return  # the extras say so
+    from backstay.messaging.connection import connected, show_url
+    from backstay.messaging.inspection import inspect
+    from backstay.run.dispatch import topology_of
+
+    topology = topology_of(setup.settings)
+    names = {handler.name for handler in setup.app.handlers}
+    if setup.client is not None:
+        names |= {waiting.handler for waiting in await setup.store.views.backlog()}
+    try:
+        async with connected(url, "backstay doctor") as connection:
+            found = await inspect(connection, topology, sorted(names))
+    except BrokerUnreachable as error:
+        yield fail(error.message, _advice(error))
+        return
+    yield ok(f"{show_url(url)} answers")
+    for finding in _judged(found, topology):
+        yield finding
+
+
+def _advice(error: BrokerUnreachable) -> str:
+    if "ACCESS_REFUSED" in error.message or "ACCESS-REFUSED" in error.message:
+        return "mend the user and the password in BACKSTAY_BROKER_URL; special characters are written as %XX"
+    if "NOT_ALLOWED" in error.message or "not found" in error.message:
+        return "mend the vhost in BACKSTAY_BROKER_URL, or give the user rights to it"
+    return "start it, or mend BACKSTAY_BROKER_URL; until then workers look into the database"
+
+
+def _judged(found: "list[Found]", topology: "Topology") -> Iterator[Finding]:
+    missing = [one for one in found if not one.there]
+    if len(missing) == len(found):
+        says = f"nothing is declared under {topology.prefix}: no worker with this broker has run yet, or it was wiped"
+        yield warn(says, f"start a worker, or: {again('broker declare')}")
+        return
+    for one in missing:
+        yield warn(f"the {one.kind} {one.name} is missing", f"start a worker, or: {again('broker declare')}")
+    for one in found:
+        if one.there and one.problem:
+            yield _problem(one)
+    if not any(one.problem for one in found):
+        yield ok(f"{len(found)} exchanges and queues are as they should be")
+
+
+def _problem(one: "Found") -> Finding:
+    from backstay.messaging.inspection import NOBODY_CAN_USE, NOBODY_CONSUMES
+
+    if one.problem == NOBODY_CAN_USE:
+        return warn(
+            f"{one.name} holds {one.messages:,} messages that nobody could use", f"see {again('broker replay')}"
+        )
+    if one.problem == NOBODY_CONSUMES:
+        advice = "start a worker with this broker whose application has the handler"
+        return fail(f"{one.messages:,} messages wait in {one.name}, and nobody consumes them", advice)
+    advice = f"delete the {one.kind}, it is declared anew; or set BACKSTAY_BROKER_QUEUES or BACKSTAY_BROKER_PREFIX"
+    return fail(f"the {one.kind} {one.name} was declared otherwise: {one.problem}", advice)

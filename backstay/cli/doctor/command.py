@@ -1,0 +1,47 @@
+"""The command itself: who is asked for, how it is printed, and the exit code."""
+
+import click
+
+from backstay.cli import access, output
+from backstay.cli.command import Command, broker_option, json_option, place_options
+from backstay.cli.doctor.examination import Asked, examine
+from backstay.cli.doctor.finding import Finding, Level
+
+MARKS = {Level.OK: "ok  ", Level.WARN: "WARN", Level.FAIL: "FAIL"}
+
+
+@click.command(
+    "doctor",
+    cls=Command,
+    examples=(
+        "backstay doctor",
+        "backstay doctor --base-url https://api.openai.com/v1",
+        "backstay doctor --db sqlite:///jobs.db --json | jq 'select(.level != \"ok\")'",
+    ),
+)
+@click.option("--base-url", help="An LLM service to look at as well. It is asked for its models, which costs nothing.")
+@click.option("--api-key-env", default="OPENAI_API_KEY", show_default=True, help="The variable that holds its key.")
+@click.option("--data", help="Where files are kept: a folder, or s3://bucket/prefix.")
+@broker_option
+@place_options
+@json_option
+@click.pass_context
+def doctor(ctx: click.Context, /, db: str | None, as_json: bool, **given: str | None) -> None:
+    """Looks at all that work depends on: database, broker, Redis, files, providers, clocks, workers, settings.
+
+    It changes nothing, but for a small file that it writes to the place for files and deletes again. Every line that is
+    not ok says what to do. The exit code is 1 when a line says FAIL, and 0 when none does: what is a WARN works.
+    """
+    asked = Asked(db, **given)  # type: ignore[arg-type]
+
+    async def look() -> list[tuple[str, Finding]]:
+        return [found async for found in examine(asked)]
+
+    found = access.run(look())
+    for check, finding in found:
+        if as_json:
+            output.data(output.as_json({"check": check, **finding._asdict()}))
+        else:
+            advice = f"; {finding.advice}" if finding.advice else ""
+            output.data(f"{MARKS[finding.level]}  {check}: {finding.says}{advice}")
+    ctx.exit(1 if any(finding.level is Level.FAIL for _, finding in found) else 0)

@@ -1,0 +1,110 @@
+"""The database: whether it answers, its schema, how durable it is, its connections and its clock."""
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Final
+
+from backstay.cli import access
+from backstay.cli.doctor.finding import Finding, Setup, fail, ok, warn, wrong
+from backstay.core.errors import BackstayError, DatabaseUnreachable
+
+if TYPE_CHECKING:
+    from backstay.store.pooling import Pooling
+
+SKEW_MS_MAX: Final = 5_000
+CONNECTIONS_MIN: Final = 50  # four processes of up to eleven connections, and a few for people
+CONNECTIONS_SHARE: Final = 0.9
+BOUNCER_OPTIONS: Final = "?listen=off&prepared_statements=off"
+
+
+async def database(setup: Setup) -> AsyncIterator[Finding]:
+    """Which database is meant, by whom it was named, and whether it answers."""
+    from backstay import wiring
+
+    target = setup.target
+    says = f"{target.shown}, from {target.source}"
+    if access.missing_file(setup.app.url):
+        yield ok(f"{says}: the file is made at its first use")
+        return
+    try:
+        await wiring.schema_version(setup.app.url)
+    except DatabaseUnreachable as error:
+        advice = error.hint
+        if "password" in error.message:
+            advice = "mend the user and the password in the URL; special characters are written as %XX"
+        yield fail(f"{says}: {error.message}", advice)
+    else:
+        yield ok(says)
+
+
+async def schema(setup: Setup) -> AsyncIterator[Finding]:
+    """Whether the database has the tables of this version."""
+    from backstay import wiring
+    from backstay.store import schema as schema_module
+    from backstay.store.urls import is_postgres
+
+    version = await wiring.schema_version(setup.app.url)
+    if version is None and not is_postgres(setup.app.url):
+        yield ok("none yet: the file gets it at its first use")
+        return
+    try:
+        schema_module.check(version)
+    except BackstayError as error:
+        yield wrong(error)
+    else:
+        yield ok(str(version))
+
+
+async def durability(setup: Setup) -> AsyncIterator[Finding]:
+    """Whether what was committed survives a power cut: SQLite's journal_mode and synchronous, PostgreSQL's fsync,
+    synchronous_commit and full_page_writes."""
+    from backstay import wiring
+
+    for promise in await wiring.durability(setup.app.url):
+        says = f"{promise.name} is {promise.value}"
+        yield ok(says) if promise.durable else fail(says, promise.advice)
+
+
+async def connections(setup: Setup) -> AsyncIterator[Finding]:
+    """Whether PostgreSQL gives connections enough, and what a PgBouncer before it needs."""
+    from backstay.store.pooling import postgres_pooling
+    from backstay.store.urls import is_postgres, postgres_url
+
+    if not is_postgres(setup.app.url):
+        yield ok("a file needs none")
+        return
+    found = await postgres_pooling(setup.app.url)
+    url = postgres_url(setup.app.url)
+    if found.by_transaction and (url.listen or url.prepared_statements):
+        advice = f"add {BOUNCER_OPTIONS} to the database's URL, or let it pool by session"
+        yield fail("PgBouncer pools by transaction, which takes no LISTEN and no prepared statements", advice)
+    for finding in _enough(found):
+        yield finding
+
+
+def _enough(found: "Pooling") -> list[Finding]:
+    says = f"{found.connections} of {found.connections_max} are open"
+    advice = "raise max_connections: every process of Backstay takes up to eleven"
+    if found.pooled:
+        says += ", behind a pooler"
+    elif found.connections_max < CONNECTIONS_MIN or found.connections > found.connections_max * CONNECTIONS_SHARE:
+        return [warn(says, advice)]
+    return [ok(says)]
+
+
+async def clock(setup: Setup) -> AsyncIterator[Finding]:
+    """How far this machine's clock is from the database's, which decides leases, retries and deadlines."""
+    from backstay.store.urls import is_postgres
+
+    if not is_postgres(setup.app.url):
+        yield ok("a file goes by this machine's clock")
+        return
+    before = setup.clock.now_ms()
+    there = (await setup.store.holds()).now
+    yield skew(there, (before + setup.clock.now_ms()) // 2)
+
+
+def skew(database_ms: int, here_ms: int) -> Finding:
+    apart = abs(database_ms - here_ms)
+    advice = "set this machine's clock by NTP; the database's clock decides leases, retries and deadlines"
+    says = f"{apart / 1000:.1f} s from the database's"
+    return ok(says) if apart <= SKEW_MS_MAX else fail(says, advice)

@@ -1,0 +1,113 @@
+"""All checks in their order, each by itself: what goes wrong in one is a finding, and the others go on."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from backstay.cli import access
+from backstay.cli.doctor import broker, database, disks, files, machine, providers, redis, settings, work
+from backstay.cli.doctor.finding import Check, Finding, Level, Setup, fail, name_of, ok, wrong
+from backstay.cli.doctor.veil import veil_of
+from backstay.core.errors import BackstayError
+
+if TYPE_CHECKING:
+    from backstay.clock import Clock
+    from backstay.llm.endpoint import Endpoint
+
+CHECK_SECONDS: Final = 30.0
+
+# What can be looked at without the database, the database itself, and what needs it open.
+AROUND: Final[tuple[Check, ...]] = (
+    *(settings.settings, machine.versions, machine.extras, machine.open_files),
+    *(disks.disk_space, files.files, files.folder_permissions, files.secret_key, redis.redis),
+)
+DATABASE: Final[tuple[Check, ...]] = (database.schema, database.durability, database.connections)
+INSIDE: Final[tuple[Check, ...]] = (
+    *(database.clock, work.workers, work.backlog, work.stuck_items, work.dead_leases, work.unsealed_jobs),
+    *(work.budgets, work.outbox, providers.breakers, providers.providers, broker.broker),
+)
+CHECKS: Final = (*AROUND, database.database, *DATABASE, *INSIDE)
+
+
+class Asked(NamedTuple):
+    """The options of one call."""
+
+    db: str | None = None
+    base_url: str | None = None
+    api_key_env: str = "OPENAI_API_KEY"
+    data: str | None = None
+    broker: str | None = None
+
+
+async def examine(asked: Asked, clock: "Clock | None" = None) -> AsyncIterator[tuple[str, Finding]]:
+    """One finding after the other, each with the name of its check."""
+    from backstay.clock import Clock
+
+    try:
+        setup = setup_of(asked, clock or Clock())
+    except BackstayError as error:
+        yield "settings", wrong(error)
+        return
+    veil = veil_of(setup)
+    async with AsyncExitStack() as stack:
+        async for check, finding in _all(setup, stack):
+            says, advice = (" ".join(veil.over(text).split()) for text in (finding.says, finding.advice))
+            yield check, finding._replace(says=says, advice=advice)
+
+
+def setup_of(asked: Asked, clock: "Clock") -> Setup:
+    target = access.choose(asked.db)
+    app = access.app_on(target)
+    flags = {"data": asked.data, "broker_url": asked.broker}
+    app.settings = app.settings.model_copy(update={name: value for name, value in flags.items() if value is not None})
+    return Setup(app, target, os.environ, clock, _endpoint(asked))
+
+
+def _endpoint(asked: Asked) -> "Endpoint | None":
+    from backstay.llm.endpoint import Endpoint, parts_of
+
+    if asked.base_url is None:
+        return None
+    parts_of(asked.base_url)
+    return Endpoint(asked.base_url, key_env=asked.api_key_env)
+
+
+async def _all(setup: Setup, stack: AsyncExitStack) -> AsyncIterator[tuple[str, Finding]]:
+    for check in AROUND:
+        for finding in await _said(check, setup):
+            yield name_of(check), finding
+    found = await _said(database.database, setup)
+    there = all(finding.level is not Level.FAIL for finding in found)
+    for finding in found:
+        yield name_of(database.database), finding
+    if there and access.missing_file(setup.app.url) is None:
+        for check in DATABASE:
+            found = await _said(check, setup)
+            there = there and not (check is database.schema and found[-1].level is Level.FAIL)
+            for finding in found:
+                yield name_of(check), finding
+        if there:
+            setup.client = await stack.enter_async_context(access.client_of(setup.app))
+    for check in INSIDE:
+        if setup.client is not None or check in (providers.providers, broker.broker):
+            for finding in await _said(check, setup):
+                yield name_of(check), finding
+
+
+async def _said(check: Check, setup: Setup) -> list[Finding]:
+    """What a check found; that it broke off is a finding as well."""
+    found: list[Finding] = []
+    try:
+        async with asyncio.timeout(CHECK_SECONDS):
+            async for finding in check(setup):
+                found.append(finding)
+    except BackstayError as error:
+        found.append(wrong(error))
+    except TimeoutError:
+        found.append(fail(f"no answer within {CHECK_SECONDS:.0f} s", "see whether what it asks is overloaded"))
+    except Exception as error:
+        said = f"it could not be looked at: {type(error).__name__}: {error}"
+        found.append(fail(said, "for the trace run it again with --debug, and tell us"))
+    return found or [ok("nothing to look at")]

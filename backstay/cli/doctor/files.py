@@ -1,0 +1,121 @@
+"""The place for files: whether it takes and gives them, who may read them, and the key that lies beside them."""
+
+import stat
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from backstay.cli.doctor.finding import Finding, Setup, fail, ok, warn
+from backstay.core.errors import BackstayError, FilesUnreachable, NotFound
+from backstay.core.failures import one_line
+
+if TYPE_CHECKING:
+    from backstay.artifacts import Artifacts
+
+PROBE: Final = b"written by backstay doctor; it can be deleted\n"
+REASON_CHARACTERS_MAX: Final = 300
+
+
+def _places(setup: Setup) -> dict[str, str]:
+    """Where files go, by what they are: one place for all, unless some have their own."""
+    from backstay.run.equipment import default_folder
+    from backstay.store.urls import is_postgres
+
+    settings = setup.settings
+    main = settings.data or (None if is_postgres(setup.app.url) else str(default_folder(setup.app.url)))
+    named = {"files": main, "uploads": settings.uploads_dir, "results": settings.results_dir}
+    return {what: place for what, place in named.items() if place is not None}
+
+
+async def files(setup: Setup) -> AsyncIterator[Finding]:
+    """Whether a small file can be written to the place for files, read back and deleted: a folder, or S3."""
+    from backstay.artifacts import artifacts_at
+
+    places = _places(setup)
+    if not places:
+        yield ok("no place is named: only the service and the converter need one")
+    for what, place in places.items():
+        if not _is_there(place):
+            yield ok(f"{what}: {place} is made at its first use")
+            continue
+        try:
+            await _probe(artifacts_at(place))
+        except FilesUnreachable as error:
+            yield _unreachable(what, place, error)
+        else:
+            yield ok(f"{what}: {place} takes and gives files")
+
+
+def _is_there(place: str) -> bool:
+    """Whether there is something to try: a bucket is there, or is not as it should be."""
+    return "://" in place or Path(place).exists()
+
+
+async def _probe(artifacts: "Artifacts") -> None:
+    """Raises unless what is written can be read again."""
+    from backstay.clock import new_id
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield PROBE
+
+    name = f"doctor/{new_id()}"
+    try:
+        await artifacts.put(name, chunks())
+        read = b"".join([piece async for piece in artifacts.get(name)])
+        if read != PROBE:
+            raise FilesUnreachable("what was written is not what can be read")
+    except NotFound as error:
+        raise FilesUnreachable("what was written is not there") from error
+    finally:
+        await artifacts.delete(name)
+
+
+def _unreachable(what: str, place: str, error: BackstayError) -> Finding:
+    """With the storage library's own words: whoever runs this may read where the place is."""
+    why = one_line(str(error.__cause__ or error), REASON_CHARACTERS_MAX)
+    advice = "check that the folder is there and that this user may write to it"
+    if place.startswith("s3://"):
+        advice = "check the bucket's name, and AWS_ENDPOINT_URL, AWS_REGION and the keys in the environment"
+    return fail(f"{what}: {place} does not take files: {why}", advice)
+
+
+async def folder_permissions(setup: Setup) -> AsyncIterator[Finding]:
+    """Whether others on this machine can read the folder for files, or the key in it."""
+    for what, place in _places(setup).items():
+        for finding in _permissions(what, Path(place)) if "://" not in place else ():
+            yield finding
+
+
+def _permissions(what: str, folder: Path) -> Iterator[Finding]:
+    from backstay.server.signing import KEY_NAME
+
+    if not folder.is_dir():
+        return
+    mode = stat.S_IMODE(folder.stat().st_mode)
+    if mode & stat.S_IWOTH:
+        yield fail(f"{what}: everyone may write to {folder}", f"chmod o-rwx {folder}")
+    elif mode & (stat.S_IROTH | stat.S_IXOTH):
+        yield warn(f"{what}: everyone may read {folder}", f"chmod o-rwx {folder}")
+    else:
+        yield ok(f"{what}: {folder} is for its owner")
+    key = folder / KEY_NAME
+    if key.is_file() and stat.S_IMODE(key.stat().st_mode) & 0o077:
+        yield fail(f"others may read {key}, by which webhooks and callbacks are signed", f"chmod 600 {key}")
+
+
+async def secret_key(setup: Setup) -> AsyncIterator[Finding]:
+    """Whether all processes of a service can sign alike: they need one key."""
+    from backstay.server.remote import key_known_here
+    from backstay.store.urls import is_postgres
+
+    settings = setup.settings
+    advice = "set BACKSTAY_SECRET_KEY to the same 32 characters or more in every process"
+    if settings.secret_key is not None:
+        yield ok("set")
+    elif settings.data is not None and settings.data.startswith("s3://"):
+        yield fail("there is none, and in S3 none is kept: the service does not start without", advice)
+    elif is_postgres(setup.app.url) and (settings.data or settings.public_url or settings.redis_url):
+        where = "lies in the folder for files" if key_known_here(setup.app) else "will be made in the folder for files"
+        yield warn(f"it {where}: a process on another machine would make another one", advice)
+    else:
+        yield ok("beside the files of this machine")

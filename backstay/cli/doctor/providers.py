@@ -1,0 +1,91 @@
+"""The services behind the work: whether they are held, answer, and take the key. Nothing that costs money is asked."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from backstay.cli.command import again
+from backstay.cli.doctor.finding import Finding, Setup, fail, ok, warn
+from backstay.core.errors import BackstayError
+
+if TYPE_CHECKING:
+    from backstay.llm.endpoint import Endpoint
+
+ASK_SECONDS: Final = 10.0
+ENDPOINTS_MAX: Final = 5
+_PORTS: Final = {"http": 80, "https": 443}
+
+
+async def breakers(setup: Setup) -> AsyncIterator[Finding]:
+    """Which providers are sent nothing now, and why."""
+    from backstay.core.breaker import BreakerState
+
+    found = (await setup.store.holds()).providers
+    held = [one for one in found.values() if one.state in (BreakerState.OPEN, BreakerState.HELD)]
+    for one in held:
+        advice = f"mend what it says; then it goes on by itself, or: {again(f'provider release {one.provider}')}"
+        yield warn(f"{one.provider} is {one.state.value}: {one.reason}", advice)
+    if not held:
+        yield ok("none is open or held")
+
+
+async def providers(setup: Setup) -> AsyncIterator[Finding]:
+    """Whether the services of unfinished requests, the gateway and --base-url answer, and take the key."""
+    endpoints = [setup.endpoint] if setup.endpoint is not None else []
+    if setup.client is not None:
+        endpoints += await _unfinished(setup)
+    for endpoint in endpoints[:ENDPOINTS_MAX]:
+        yield await _ask(setup, endpoint)
+    if setup.settings.gateway_url:
+        yield await _knock(setup.settings.gateway_url)
+    if not endpoints and not setup.settings.gateway_url:
+        yield ok("no requests are unfinished, and no --base-url is given")
+
+
+async def _unfinished(setup: Setup) -> "list[Endpoint]":
+    from backstay.llm.endpoint import load_endpoint
+
+    loaded = [load_endpoint(spec) for _, spec in await setup.store.endpoints()]
+    return list({endpoint.provider: endpoint for endpoint in loaded}.values())
+
+
+async def _ask(setup: Setup, endpoint: "Endpoint") -> Finding:
+    """Asks for the list of models: every OpenAI-compatible service has it, and none takes money for it."""
+    from backstay.llm.credentials import key_of
+    from backstay.llm.wire import Wire
+
+    place = urlsplit(endpoint.base_url).netloc
+    key = key_of(endpoint, setup.environ)
+    wire = Wire(endpoint, key, 1)
+    try:
+        await wire.open()
+        reply = await wire.get("/v1/models", timeout_seconds=ASK_SECONDS)
+    except BackstayError as error:
+        return fail(f"{place} cannot be reached: {error.message}", "check the base URL, the network and the proxy")
+    finally:
+        await wire.close()
+    if reply.status in (401, 403):
+        said = "refuses the key of" if key else "wants a key in"
+        return fail(
+            f"{place} {said} {endpoint.key_env} (status {reply.status})", f"set {endpoint.key_env} to a key of its"
+        )
+    if reply.status >= 500:
+        return warn(
+            f"{place} answers with status {reply.status}", "see the provider's status page; work goes on by itself"
+        )
+    return ok(f"{place} answers" + ("" if reply.status == 200 else f", with status {reply.status} for its models"))
+
+
+async def _knock(url: str) -> Finding:
+    """Of what a gateway does nothing is known: whether it takes connections is all that is asked."""
+    parts = urlsplit(url)
+    place = parts.netloc.rpartition("@")[2]
+    port = parts.port or _PORTS.get(parts.scheme, 80)
+    try:
+        async with asyncio.timeout(ASK_SECONDS):
+            _, writer = await asyncio.open_connection(parts.hostname, port)
+    except (OSError, TimeoutError) as error:
+        return fail(f"the gateway at {place} cannot be reached: {error}", "start it, or mend BACKSTAY_GATEWAY_URL")
+    writer.close()
+    return ok(f"the gateway at {place} takes connections")

@@ -1,0 +1,34 @@
+"""Redis, which server processes share rate limits and the cache through."""
+
+from collections.abc import AsyncIterator
+from typing import Final
+
+from backstay.cli.doctor.finding import Finding, Setup, fail, ok
+
+ANSWER_SECONDS: Final = 3.0
+
+
+async def redis(setup: Setup) -> AsyncIterator[Finding]:
+    """Whether Redis answers, if one is named."""
+    from importlib.util import find_spec
+
+    url = setup.settings.redis_url
+    if url is None:
+        yield ok("none is named: every server process counts and keeps for itself")
+        return
+    if find_spec("redis") is None:
+        return  # the extras say so
+    from redis.asyncio import Redis
+    from redis.exceptions import RedisError
+
+    try:
+        async with Redis.from_url(url, socket_timeout=ANSWER_SECONDS, socket_connect_timeout=ANSWER_SECONDS) as asked:
+            await asked.ping()
+            version = (await asked.info("server"))["redis_version"]
+    except ValueError:  # its own words would repeat the URL
+        yield fail("BACKSTAY_REDIS_URL is no URL of a Redis", "write redis://host:6379/0 or rediss://…")
+    except (RedisError, OSError, TimeoutError) as error:
+        advice = "start it, or mend BACKSTAY_REDIS_URL; until then every server process counts and keeps for itself"
+        yield fail(f"it does not answer: {error}", advice)
+    else:
+        yield ok(f"version {version} answers")

@@ -1,0 +1,119 @@
+"""The work in the database: whether somebody does it, and what got stuck."""
+
+from collections.abc import AsyncIterator, Container, Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+from backstay.cli import output
+from backstay.cli.command import again
+from backstay.cli.doctor.finding import Finding, Setup, fail, ok, warn
+
+if TYPE_CHECKING:
+    from backstay.store.views import Backlog, HeldLeases, WorkerView
+
+OPEN_MS_MAX: Final = 15 * 60_000  # a submit that has not ended by then was probably broken off
+LAG_MS_MAX: Final = 60_000
+
+
+async def _alive(setup: Setup) -> "list[WorkerView]":
+    lease_ms = int(setup.app.limits.lease_seconds * 1000)
+    return [worker for worker in await setup.store.views.workers() if worker.alive(lease_ms)]
+
+
+async def workers(setup: Setup) -> AsyncIterator[Finding]:
+    """How many workers are alive."""
+    yield ok(f"{len(await _alive(setup))} alive")
+
+
+async def backlog(setup: Setup) -> AsyncIterator[Finding]:
+    """Whether a live worker runs each handler that has unfinished items."""
+    requests = dict(await setup.store.endpoints())
+    for finding in crewed(await setup.store.views.backlog(), await _alive(setup), requests):
+        yield finding
+
+
+def crewed(backlog: "list[Backlog]", alive: "list[WorkerView]", requests: Container[str] = ()) -> Iterator[Finding]:
+    """Requests may wait for their run to be gone on with: that is fine."""
+    for waiting in backlog:
+        runs = sum(waiting.handler in worker.handlers for worker in alive)
+        unfinished = output.count(waiting.items, "item")
+        says = f"{waiting.handler}: {unfinished} unfinished, {output.count(runs, 'live worker')}"
+        if waiting.handler in requests:
+            yield ok(says + ("" if runs else f"; to go on: the same `backstay run`, or {again('worker')}"))
+        elif runs:
+            yield ok(says)
+        else:
+            yield fail(says, f"start a worker whose application has the handler {waiting.handler!r}")
+
+
+async def stuck_items(setup: Setup) -> AsyncIterator[Finding]:
+    """Whether what lost its worker is taken up by another."""
+    requests = dict(await setup.store.endpoints())
+    yield stuck(await setup.store.views.stuck(), await _alive(setup), requests)
+
+
+def stuck(items: Mapping[str, int], alive: "list[WorkerView]", requests: Container[str] = ()) -> Finding:
+    """Requests are taken up when their run is gone on with: till then it is fine."""
+    served = {handler for worker in alive for handler in worker.handlers}
+    waiting = sum(count for handler, count in items.items() if handler in requests and handler not in served)
+    wrong = sum(items.values()) - waiting
+    says = f"{wrong:,}" + (f"; {output.count(waiting, 'request')} cut off before wait for their run" if waiting else "")
+    advice = "they are taken up by the sweep of a worker that runs their handler; start one"
+    return fail(says, advice) if wrong else ok(says)
+
+
+async def dead_leases(setup: Setup) -> AsyncIterator[Finding]:
+    """Whether items are leased to workers that are gone."""
+    from backstay.clock import lives, this_place
+
+    held = await setup.store.views.leases()
+    gone = [leases for leases in held if _is_gone(leases, this_place(), lives)]
+    for leases in gone:
+        says = (
+            f"{output.count(leases.items, 'item')} leased to a worker on {leases.host}, process {leases.pid}, that is"
+        )
+        left = max(leases.until_at - leases.now, 0) / 1000
+        advice = f"a worker on that machine takes them up at once, any other in {left:.0f} s; start one"
+        yield warn(f"{says} gone", advice)
+    if not gone:
+        yield ok(f"{output.count(sum(leases.items for leases in held), 'item')} leased, to workers that are there")
+
+
+def _is_gone(leases: "HeldLeases", here: str, lives: object) -> bool:
+    assert callable(lives)
+    return bool(leases.stopped) or (bool(here) and leases.place == here and not lives(leases.pid))
+
+
+async def unsealed_jobs(setup: Setup) -> AsyncIterator[Finding]:
+    """Whether a submit was broken off half-way: its job waits for the rest, and never ends."""
+    found = await setup.store.views.unsealed(OPEN_MS_MAX)
+    for job_id, age_ms in found:
+        says = f"job {job_id} has been taking items for {age_ms / 60_000:.0f} min"
+        yield warn(
+            f"{says}: its submit was broken off, or still runs",
+            f"give the same submit again, or: {again(f'job cancel {job_id}')}",
+        )
+    if not found:
+        yield ok("none")
+
+
+async def budgets(setup: Setup) -> AsyncIterator[Finding]:
+    """Which jobs are held by their budgets."""
+    short = await setup.store.views.short_jobs()
+    for job_id in short:
+        yield ok(
+            f"job {job_id} has reached its own; to go on: the same `backstay run` or `submit` with a higher --budget"
+        )
+    if not short:
+        yield ok("none is reached")
+
+
+async def outbox(setup: Setup) -> AsyncIterator[Finding]:
+    """Whether messages leave: hints for the broker, and events for webhooks."""
+    for sink, what in (("work", "hints for the broker"), ("webhooks", "events for webhooks")):
+        lag = await setup.store.outbox.lag(sink)
+        says = f"{output.count(lag.rows, 'message')} waiting, {what}"
+        if lag.age_ms <= LAG_MS_MAX:
+            yield ok(says)
+        else:
+            switch = "" if sink != "work" else f", or without a broker: {again('broker off')}"
+            yield fail(f"{says}, the oldest for {lag.age_ms / 1000:.0f} s", f"start {again('relay')}{switch}")

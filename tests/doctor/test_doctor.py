@@ -1,0 +1,56 @@
+"""The command: its lines, its exit codes, and that every check is on the page about it."""
+
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from backstay import settings
+from backstay.cli.doctor import examination, work
+from backstay.cli.doctor.examination import CHECKS, Asked, examine
+from backstay.cli.doctor.finding import Finding, Setup, name_of, ok, purpose_of
+from backstay.core.errors import UsageError
+from tests.house.sources import ROOT
+
+PAGE = ROOT / "docs" / "doctor.md"
+
+
+def test_every_check_is_on_the_page_with_its_own_words() -> None:
+    rows = re.findall(r"^\| `([a-z ]+)` \| (.+) \|$", PAGE.read_text(), re.MULTILINE)
+    assert rows == [(name_of(check), purpose_of(check)) for check in CHECKS]
+
+
+async def test_a_check_that_breaks_is_a_finding_and_the_others_go_on(
+    sqlite_file_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(setup: Setup) -> AsyncIterator[Finding]:
+        yield ok("so far")
+        raise ZeroDivisionError("by a bug")
+
+    monkeypatch.setattr(examination, "INSIDE", (broken, work.budgets))
+    found = [f"{check}: {one.level}: {one.says}" async for check, one in examine(Asked(sqlite_file_url))]
+    assert found[-3:] == [
+        "broken: ok: so far",
+        "broken: fail: it could not be looked at: ZeroDivisionError: by a bug",
+        "budgets: ok: none is reached",
+    ]
+
+
+def test_settings_tell_where_each_came_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("backstay.toml").write_text('owner = "ada"\nfile_days = 3\n[limits]\nchain_depth_max = 2\n')
+    environ = {"BACKSTAY_FILE_DAYS": "4", "BACKSTAY_TICK_ITEMS_MAX": "9", "BACKSTAY_PROFILES": "x", "OTHER": "y"}
+    assert settings.origins(environ) == {
+        "owner": "backstay.toml",
+        "file_days": "BACKSTAY_FILE_DAYS",
+        "limits.chain_depth_max": "backstay.toml",
+        "limits.tick_items_max": "BACKSTAY_TICK_ITEMS_MAX",
+    }
+    assert settings.unknown_variables(environ) == ["BACKSTAY_PROFILES"]
+
+
+def test_a_settings_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    named = {"BACKSTAY_CONFIG": str(tmp_path / ("x" * 300))}  # longer than any file's name may be
+    with pytest.raises(UsageError, match="cannot read xxx"):
+        settings.load(environ=named)

@@ -1,5 +1,6 @@
 """`Backstay(url)`: an application's handlers, and everything that can be done with them on one database."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from types import TracebackType
@@ -111,6 +112,7 @@ class Backstay:
 
     async def open(self) -> Client:
         if self._client is None:
+            wiring.start_tracing(self.settings, self.bus)
             store = await wiring.open_store(self.url)
             self._client = Client(store, self.settings.owner, self.limits.job_timeout_seconds, Clock(), self.bus)
         return self._client
@@ -119,6 +121,8 @@ class Backstay:
         if self._client is not None:
             client, self._client = self._client, None
             await client.store.close()
+            if self.bus.tracing is not None:
+                await asyncio.to_thread(self.bus.tracing.close)
 
     async def __aenter__(self) -> Self:
         await self.open()

@@ -22,10 +22,8 @@ from backstay.store.views import JobView
 
 PRIORITY_MAX = 9
 DEADLINE_SECONDS_MAX = 366 * 86_400
-BODY_CHARACTERS_MAX = 64 * 1024 * 1024
-CHUNK_CHARACTERS = 8 * 1024 * 1024
-WAIT_SECONDS_MIN = 0.0005
-WAIT_SECONDS_MAX = 0.1
+CHUNK_CHARACTERS, BODY_CHARACTERS_MAX = 8 << 20, 64 << 20
+WAIT_SECONDS_MIN, WAIT_SECONDS_MAX = 0.0005, 0.1
 WAIT_SHARE = 0.1  # of the time waited so far: the end is known that much late, and a long wait asks seldom
 
 Items = Iterable[Any] | AsyncIterable[Any]
@@ -116,12 +114,12 @@ class Client:
         options.check()
         if isinstance(items, list | tuple):
             items, encode = [_body(encode, item) for item in items], str
-        new = self._new_job(handler, options)
+        traced = self.bus.submitting(handler)
+        new = self._new_job(handler, options, traced.seed or new_incarnation())
         opened: OpenJob | None = None
-        total = 0
         try:
             async for chunk in _chunks(handler, items, encode):
-                total += len(chunk.bodies)
+                total = chunk.position + len(chunk.bodies)
                 if opened is None:
                     opened = await self.store.open_job(new, chunk)
                     opened_as(opened.id)
@@ -131,12 +129,14 @@ class Client:
                     wake()
                     await self.store.notify()
         except BaseException:
+            traced.broke_off()
             if opened is not None and opened.new and options.idempotency_key is None:
                 await self.job(opened.id).cancel()
             raise
         if opened is None:
             raise UsageError("there are no items to submit")
         self.bus.emit(ItemsSubmitted(opened.id, handler, total))
+        traced.submitted(opened.id, total)
         return self.job(opened.id)
 
     async def _continue(self, new: NewJob, opened: OpenJob, chunk: Chunk) -> OpenJob:
@@ -158,12 +158,12 @@ class Client:
             check_same(opened, "")
         return opened
 
-    def _new_job(self, handler: str, options: Options) -> NewJob:
+    def _new_job(self, handler: str, options: Options, seed: str) -> NewJob:
         deadline = options.deadline_seconds
         return NewJob(
             handler=handler,
             owner=self.owner,
-            ref_seed=new_incarnation(),
+            ref_seed=seed,
             job_timeout_ms=self._job_timeout_ms,
             priority=options.priority,
             retry=options.retry,

@@ -76,6 +76,11 @@ class Settings(BaseModel):
     alarm_chains: int = Field(2, ge=0, le=100_000)  # that ended at their depth with work left, in an hour
     alarm_outbox_seconds: int = Field(60, ge=1)  # that the oldest message has waited
 
+    # Traces over OpenTelemetry; where they go is in its own variables, OTEL_EXPORTER_OTLP_ENDPOINT and the others.
+    otel: bool = False
+    otel_items_share: float = Field(0.01, ge=0, le=1)  # of a job's items behind the first ten
+    otel_tell_providers: bool = False  # calls to providers carry the traceparent, too
+
     # single bounds over the profile's, by the name they have in it
     limits: dict[str, int | float] = Field(default_factory=dict)
 

@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 
 from backstay.clock import Clock, Tasks, new_incarnation, new_random, this_place
 from backstay.core.errors import DatabaseUnreachable, UsageError
+from backstay.core.events import Trouble
 from backstay.core.limits import Limits
 from backstay.core.retry import NAMED
 from backstay.engine.crew import Crew
@@ -22,6 +23,7 @@ from backstay.store.sqlite import SQLiteDatabase
 from backstay.store.store import Store
 from backstay.store.urls import is_postgres
 
+TRACING_EXTRA = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
 IDLE_SECONDS_SQLITE = 0.1  # no one can ring across processes, so look often
 IDLE_SECONDS_POSTGRES = 2.0
 
@@ -112,6 +114,23 @@ async def open_another(url: str) -> Store:
 def _require_file(path: str) -> None:
     if not Path(path).exists():
         raise DatabaseUnreachable("the database file was removed; stop this process")
+
+
+def start_tracing(settings: Settings, bus: Bus) -> None:
+    """From now on what goes over the bus is traced, if the settings say so. Without them nothing of it is imported."""
+    if not settings.otel or bus.tracing is not None:
+        return
+    try:
+        missing = [module for module in TRACING_EXTRA if find_spec(module) is None]
+    except ModuleNotFoundError:
+        missing = list(TRACING_EXTRA)
+    if missing:
+        raise UsageError("tracing needs its extra", hint="pip install 'backstay[otel]'")
+    from backstay.observe.exporting import provider_here
+    from backstay.observe.tracing import Tracing
+
+    provider = provider_here(lambda said: bus.emit(Trouble("tracing", said)))
+    bus.tracing = Tracing(provider, Clock(), settings.otel_items_share, settings.otel_tell_providers)
 
 
 def parts(store: Store, registry: Registry, limits: Limits, bus: Bus, settings: Settings) -> Parts:

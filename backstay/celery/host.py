@@ -90,6 +90,7 @@ class Host:
     async def _serve(self) -> None:
         app = self._app
         async with AsyncExitStack() as stack:
+            wiring.start_tracing(app.settings, app.bus)
             store = await wiring.open_store(app.url)
             stack.push_async_callback(store.close)
             client = Client(store, app.settings.owner, app.limits.job_timeout_seconds, self._clock, app.bus)

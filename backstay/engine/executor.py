@@ -38,6 +38,8 @@ class Executor:
             context = Context(item, plan.job, self._around, started, seconds)
             flight = Flight(item, plan, context, started)
             flight.probe = plan.handler.provider in probing
+            if parts.bus.tracing is not None:
+                parts.bus.tracing.claimed(item, plan.job, parts.clock.monotonic() - started)
             self._flights.add(flight)
             self._flights.running += 1
             flight.task = parts.tasks.start(self._fly(flight))
@@ -50,6 +52,8 @@ class Executor:
             self._freed()
         if outcome is None:
             self._flights.drop(flight.item)
+            if self._parts.bus.tracing is not None:
+                self._parts.bus.tracing.dropped(flight.item)
         else:
             self._settler.put(flight.item, flight.plan, outcome, flight.started)
 
@@ -64,12 +68,22 @@ class Executor:
                 return found
             if context.too_late_to_send:  # no await between this and the handler's first step
                 return HandedBack("the claim was too old to send under")
-            outcome = await flight.plan.handler.run(flight.item.body, context)
+            outcome = await self._run(flight)
             return replace(outcome, probe=True) if flight.probe and isinstance(outcome, Failed) else outcome
         except asyncio.CancelledError:
             return self._of_cut(flight)
         except BaseException as error:  # a handler that exits, or worse, must not take the worker with it
             return self._of_error(error, flight)
+
+    async def _run(self, flight: Flight) -> Outcome:
+        """Calls the handler, and while work is traced, inside its call's span."""
+        item, (handler, job, *_), context = flight.item, flight.plan, flight.context
+        tracing = self._parts.bus.tracing
+        if tracing is None:
+            return await handler.run(item.body, context)
+        with tracing.calling(item, job, handler.provider, handler) as carried:
+            context.traceparent, context.outside_traceparent = carried
+            return await handler.run(item.body, context)
 
     def _of_error(self, error: BaseException, flight: Flight) -> Outcome:
         """What a handler raised, whatever it is: even what cannot say its own name ends the run with a reason."""

@@ -107,6 +107,9 @@ class Settler:
         for ready in group:
             self._flights.drop(ready.item)
         self._tell(settled, group)
+        if self._parts.bus.tracing is not None:
+            drawn = [(ready.settlement, ready.item, ready.plan.job) for ready in group]
+            self._parts.bus.tracing.settled(drawn, settled.lost)
         for job_id, state in settled.ended_jobs:
             self._parts.emit(JobEnded(job_id, state))
 

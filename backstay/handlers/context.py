@@ -28,7 +28,10 @@ class Surroundings(NamedTuple):
 class Context:
     """Given to a handler that asks for it with a parameter named `context`."""
 
-    __slots__ = ("_around", "_item", "_job", "_started", "cancelled", "seconds_given", "stopped", "used")
+    __slots__ = (
+        *("_around", "_item", "_job", "_started", "cancelled", "outside_traceparent", "seconds_given", "stopped"),
+        *("traceparent", "used"),
+    )
 
     def __init__(self, item: Claimed, job: JobTerms, around: Surroundings, started: float, seconds: float) -> None:
         self._item = item
@@ -39,6 +42,8 @@ class Context:
         self.cancelled = False
         self.stopped = False  # cancelled together with its whole job
         self.used: Usage | None = None
+        self.traceparent: str | None = None  # of this call, while work is traced: for who does a part of it elsewhere
+        self.outside_traceparent: str | None = None  # the same, if providers are to be told
 
     @property
     def item_id(self) -> str:

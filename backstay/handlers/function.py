@@ -1,6 +1,7 @@
 """A user's function as a handler: async as it is, sync in a thread of its own."""
 
 import asyncio
+import contextvars
 import functools
 import inspect
 import threading
@@ -65,7 +66,11 @@ class FunctionHandler(Generic[P, R]):
 
 
 async def in_thread(work: Callable[[], Any]) -> Any:
-    """Runs blocking work in a daemon thread of its own: one that never returns cannot keep the process alive."""
+    """Runs blocking work in a daemon thread of its own: one that never returns cannot keep the process alive.
+
+    It has the caller's context variables, so that what it traces is a part of the call.
+    """
+    context = contextvars.copy_context()
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Any] = loop.create_future()
 
@@ -81,7 +86,7 @@ async def in_thread(work: Callable[[], Any]) -> Any:
         value: Any = None
         error: Exception | None = None
         try:
-            value = work()
+            value = context.run(work)
         except StopIteration as caught:  # a future cannot carry this one
             error = RuntimeError(f"StopIteration: {caught}")
         except Exception as caught:  # carried over to the awaiting side

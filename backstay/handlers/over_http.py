@@ -12,7 +12,7 @@ from backstay.core.outcomes import Failed
 from backstay.handlers.context import Context
 from backstay.handlers.outgoing import Answer, Outgoing
 from backstay.handlers.payload import dump
-from backstay.handlers.remote_headers import SIGNATURE, check_headers
+from backstay.handlers.remote_headers import SIGNATURE, check_headers, traced
 
 # Ours to set, or of one connection.
 _OWN: Final = SIGNATURE | {
@@ -49,7 +49,8 @@ class OverHttp:
 
     async def send(self, payload: dict[str, Any], context: Context, seconds: float) -> Failed | None:
         text, name = dump(self._request(payload, context)), context.idempotency_key
-        headers = {**payload.get("headers", {}), "idempotency-key": name, **self.sign(context.owner, name, text)}
+        own = {"idempotency-key": name, **traced(context), **self.sign(context.owner, name, text)}
+        headers = {**payload.get("headers", {}), **own}
         answer = await self.outgoing.post(payload["url"], text, headers, seconds)
         return None if 200 <= answer.status <= 299 else Failed(_refusal(answer))
 

@@ -10,7 +10,7 @@ from backstay.core.ids import read_item
 from backstay.core.outcomes import Failed
 from backstay.handlers.context import Context
 from backstay.handlers.payload import dump
-from backstay.handlers.remote_headers import SIGNATURE, check_headers
+from backstay.handlers.remote_headers import SIGNATURE, check_headers, traced
 
 NAME_BYTES_MAX: Final = 255  # of an exchange or a routing key, as AMQP counts
 REQUEST_BYTES_MAX: Final = 16_000_000  # RabbitMQ 4 takes no message above 16 MiB, and closes the channel that sent it
@@ -83,7 +83,7 @@ class OverMessages:
         body = text.encode()
         if len(body) > REQUEST_BYTES_MAX:
             raise Permanent(f"the request has more than {REQUEST_BYTES_MAX:,} bytes", ErrorCode.TOO_LARGE)
-        headers = {**payload.get("headers", {}), **self.sign(context.owner, name, text)}
+        headers = {**payload.get("headers", {}), **traced(context), **self.sign(context.owner, name, text)}
         place = (payload["exchange"], payload.get("routing_key", ""))
         await self.requests.publish(Request(*place, name, body, headers, context.priority), seconds)
         return None

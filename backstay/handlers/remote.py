@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
+from urllib.parse import urlsplit
 
 from backstay.core.breaker import BreakerPolicy
 from backstay.core.callbacks import Said, deciding, name_task, outcome_of, read_task
@@ -117,6 +118,20 @@ class RemoteHandler(TaskHandler):
             return refused
         task = name_task(read_item(context.item_id), context.fence)
         return await self._found(context) or Submitted(task, after_ms=FIRST_LOOK_MS)
+
+    def described(self, body: str) -> dict[str, str | int]:
+        """For a trace: where it goes, and nothing of a URL but its host."""
+        payload = json.loads(body)
+        if isinstance(payload, dict) and isinstance(payload.get(MESSAGES), str):
+            place = {"messaging.destination.name": payload[MESSAGES]}
+            key = {"messaging.rabbitmq.destination.routing_key": str(payload.get("routing_key", ""))}
+            return {"messaging.system": "rabbitmq", "messaging.operation.type": "send", **place, **key}
+        url = payload.get(HTTP) if isinstance(payload, dict) else None
+        try:
+            host = urlsplit(url).hostname if isinstance(url, str) else None
+        except ValueError:
+            host = None
+        return {"http.request.method": "POST", "server.address": host or ""}
 
     async def _found(self, context: Context) -> Succeeded | None:
         found = await self._answers([name_task(read_item(context.item_id), context.fence)])

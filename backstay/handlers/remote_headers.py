@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from backstay.core.errors import UsageError
+from backstay.handlers.context import Context
 
 HEADERS_MAX: Final = 20
 HEADER_LENGTH_MAX: Final = 1_000
@@ -12,6 +13,7 @@ _TOKEN: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_.")
 _SECRET: Final = frozenset(
     {"authorization", "proxy-authorization", "cookie", "set-cookie", "api-key", "x-api-key", "x-auth-token"}
 )
+TRACEPARENT: Final = "traceparent"
 SIGNATURE: Final = frozenset({"webhook-id", "webhook-timestamp", "webhook-signature"})
 
 
@@ -21,6 +23,11 @@ def check_headers(headers: Any, own: frozenset[str]) -> None:
         raise UsageError(f"headers must be an object of at most {HEADERS_MAX} texts")
     for name, value in headers.items():
         _check_header(name, value, own)
+
+
+def traced(context: Context) -> dict[str, str]:
+    """The W3C header by which a remote worker's spans become part of the item's trace."""
+    return {} if context.traceparent is None else {TRACEPARENT: context.traceparent}
 
 
 def _check_header(name: str, value: Any, own: frozenset[str]) -> None:

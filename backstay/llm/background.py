@@ -45,7 +45,7 @@ class BackgroundHandler(TaskLane):
         text = marked(request.body, ref, _ADDED)
         context.guard()
         began = self.clock.monotonic()
-        reply = await self.wire.post(request.url, text, self._seconds, ref)
+        reply = await self.wire.post(request.url, text, self._seconds, ref, context.outside_traceparent)
         learned = self.learn(reply)
         self.pacer.answered(reply.status, self.clock.monotonic() - began, learned)
         if 200 <= reply.status <= 299 and (task_id := id_in(object_in(reply))) is not None:

@@ -10,6 +10,7 @@ from backstay.core.outcomes import CannotAsk, Failed, NeverArrived, Succeeded
 from backstay.core.retry import RetryPolicy
 from backstay.handlers.context import Context
 from backstay.handlers.handler import ASKS_AT_ONCE, Rules
+from backstay.llm.described import described
 from backstay.llm.endpoint import Endpoint
 from backstay.llm.envelope import Request, require_request, unseal
 from backstay.llm.headers import learn
@@ -44,6 +45,7 @@ class CallHandler:
         self.askable = endpoint.reconcilable
         self.asks_at_once = ASKS_AT_ONCE
         self._seconds = endpoint.timeout_seconds
+        self._base_url = endpoint.base_url
         self._wire = wire
         self._clock = clock or Clock()
         self._price_of = prices_of(endpoint)
@@ -61,10 +63,13 @@ class CallHandler:
         text = _findable(request, ref) if self.askable else request.body
         context.guard()
         began = self._clock.monotonic()
-        reply = await self._wire.post(request.url, text, self._seconds, ref)
+        reply = await self._wire.post(request.url, text, self._seconds, ref, context.outside_traceparent)
         learned = learn(reply.headers, self._clock.now_ms())
         self._pacer.answered(reply.status, self._clock.monotonic() - began, learned)
         return read_reply(reply, learned, self._price_of)
+
+    def described(self, body: str) -> dict[str, str | int]:
+        return described(self._base_url, body)
 
     async def ask(self, client_ref: str, since_ms: int = 0) -> Succeeded | NeverArrived | CannotAsk:
         """The stored completion that carries the reference; what is not certain raises."""

@@ -13,6 +13,7 @@ from backstay.core.outcomes import CannotAsk, Failed, NeverArrived, Submitted, S
 from backstay.core.pace import Answers
 from backstay.handlers.handler import Rules
 from backstay.handlers.task import TaskHandler
+from backstay.llm.described import described
 from backstay.llm.endpoint import Endpoint
 from backstay.llm.envelope import require_request
 from backstay.llm.headers import Learned, learn
@@ -46,6 +47,10 @@ class TaskLane(TaskHandler):
         self.answers = self.pacer.answers
         self.pace_name = endpoint.pace_name
         self.wire = wire
+        self._base_url = endpoint.base_url
+
+    def described(self, body: str) -> dict[str, str | int]:
+        return described(self._base_url, body)
 
     def check(self, payload: Any) -> None:
         require_request(payload)

@@ -22,6 +22,7 @@ REPLY_BYTES_MAX: Final = 64 << 20
 _HEADS_REMEMBERED_MAX: Final = 1_000
 _JSON: Final = "application/json"
 _REF: Final = "x-client-request-id"
+_TRACE: Final = "traceparent"
 
 
 class Reply(NamedTuple):
@@ -84,15 +85,18 @@ class Wire:
         if session is not None:
             await session.close()
 
-    async def post(self, path: str, body: str, timeout_seconds: float, ref: str | None = None) -> Reply:
+    async def post(
+        self, path: str, body: str, timeout_seconds: float, ref: str | None = None, traceparent: str | None = None
+    ) -> Reply:
         """`ref` names the request to the provider, should anyone ask about it there."""
         data = body.encode()
+        names = {name: value for name, value in ((_REF, ref), (_TRACE, traceparent)) if value}
         if self._proxy is not None:
-            headers = {"content-type": _JSON, **({_REF: ref} if ref else {})}
+            headers = {"content-type": _JSON, **names}
             url = _joined(self._base, path)
             return self._reply(await self._files().exchange("POST", url, timeout_seconds, headers, data))
-        name = f"{_REF}: {ref}\r\n" if ref else ""
-        tail = f"content-type: {_JSON}\r\n{name}content-length: {len(data)}\r\n\r\n".encode("latin-1")
+        lines = "".join(f"{name}: {value}\r\n" for name, value in names.items())
+        tail = f"content-type: {_JSON}\r\n{lines}content-length: {len(data)}\r\n\r\n".encode("latin-1")
         return await self._exchange(self._head("POST", path) + tail, data, timeout_seconds)
 
     async def get(self, path: str, params: Mapping[str, str] | None = None, timeout_seconds: float = 60) -> Reply:

@@ -1,1 +1,1 @@
-"""Listeners to the engine's events: logs and metrics."""
+"""Listeners to the engine's events: logs, metrics and traces."""

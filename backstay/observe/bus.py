@@ -1,10 +1,36 @@
 """Carries events from the engine to whoever listens."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
 
 from backstay.core.events import Event, Trouble
 
+if TYPE_CHECKING:
+    from backstay.observe.tracing import Tracing
+
 Listener = Callable[[Event], None]
+
+
+class Submission(Protocol):
+    """A submit under way, as somebody draws it."""
+
+    seed: str | None  # for the job, so that whoever does its items finds the trace; None: any will do
+
+    def submitted(self, job_id: int, items: int) -> None: ...
+
+    def broke_off(self) -> None: ...
+
+
+class Untraced:
+    """A submit that nobody draws."""
+
+    seed: str | None = None
+
+    def submitted(self, job_id: int, items: int) -> None:
+        """Nobody is told."""
+
+    def broke_off(self) -> None:
+        """Nobody is told."""
 
 
 class Bus:
@@ -12,6 +38,8 @@ class Bus:
 
     def __init__(self) -> None:
         self._listeners: list[Listener] = []
+        # Who draws traces must be there before things happen, not only hear of them. None: nobody does.
+        self.tracing: Tracing | None = None
 
     def subscribe(self, listener: Listener) -> None:
         self._listeners.append(listener)
@@ -20,6 +48,9 @@ class Bus:
         """One that was dropped is gone already."""
         if listener in self._listeners:
             self._listeners.remove(listener)
+
+    def submitting(self, handler: str) -> Submission:
+        return Untraced() if self.tracing is None else self.tracing.submitting(handler)
 
     def emit(self, event: Event) -> None:
         for listener in tuple(self._listeners):

@@ -73,14 +73,21 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 async def extras(setup: Setup) -> AsyncIterator[Finding]:
     """Whether the libraries are installed that the URLs of the settings need."""
-    from importlib.util import find_spec
-
     wanted = dict(_wanted(setup.app.url, setup.settings))
     for module, (extra, why) in wanted.items():
-        if find_spec(module) is None:
+        if not _is_there(module):
             yield fail(f"{why} needs {module}, which is not installed", f"pip install 'backstay[{extra}]'")
-    if all(find_spec(module) is not None for module in wanted):
+    if all(map(_is_there, wanted)):
         yield ok(", ".join(sorted(wanted)) or "none is needed")
+
+
+def _is_there(module: str) -> bool:
+    from importlib.util import find_spec
+
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # what it is a part of is not there
+        return False
 
 
 def _wanted(url: str, settings: "Settings") -> Iterator[tuple[str, tuple[str, str]]]:
@@ -93,6 +100,8 @@ def _wanted(url: str, settings: "Settings") -> Iterator[tuple[str, tuple[str, st
         yield "aio_pika", ("rabbitmq", "the broker")
     if settings.redis_url:
         yield "redis", ("service", "Redis")
+    if settings.otel:
+        yield "opentelemetry.exporter.otlp.proto.http", ("otel", "tracing")
     if settings.data or settings.gateway_url:
         yield "obstore", ("service", "the place for files")
 

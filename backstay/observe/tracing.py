@@ -1,0 +1,263 @@
+"""OpenTelemetry traces: submit, claim, call and settle of an item as one trace, whichever processes do them.
+
+The context of a submit is kept where it needs no column of its own: it is the job's seed, which whoever claims is given
+anyway. Which items are traced follows from their ids, so all processes agree on it and on every try. Spans are made of
+ids, names and figures; never of payloads, results or what a provider said.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
+
+from opentelemetry import context as contexts
+from opentelemetry import trace
+from opentelemetry.trace import Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
+
+from backstay.clock import Clock
+from backstay.core.ids import position_of, show_item
+from backstay.core.models import Claimed, JobTerms, Settlement
+from backstay.core.states import ItemState
+
+ITEMS_ALWAYS: Final = 10  # the first of every job are traced, so that a small job is traced whole
+SYSTEM: Final = "backstay"
+_VERSION: Final = "00"
+
+
+@runtime_checkable
+class Described(Protocol):
+    """A handler that can say of an item, without its secrets, what kind of call it is."""
+
+    def described(self, body: str) -> Mapping[str, str | int]: ...
+
+
+class Carried(NamedTuple):
+    """A W3C traceparent for those who do our work elsewhere, and for the provider, if it is to be told at all."""
+
+    inside: str | None = None
+    outside: str | None = None
+
+
+@dataclass(slots=True)
+class Traced:
+    """One claim of an item, from before it was claimed until it is settled."""
+
+    process: Span
+    call: Span | None = None
+    call_ended: int | None = None  # nanoseconds
+
+
+def read_parent(seed: str) -> SpanContext:
+    """The submit's span, from the seed of its job; a job that was submitted untraced has a trace of its own all the
+    same, which every process finds the same name for."""
+    parts = seed.split("-")
+    if len(parts) == 4 and [len(part) for part in parts] == [2, 32, 16, 2]:
+        return SpanContext(int(parts[1], 16), int(parts[2], 16), True, TraceFlags(int(parts[3], 16)))
+    digest = hashlib.sha256(f"trace\0{seed}".encode()).digest()
+    return SpanContext(_number(digest[:16]), _number(digest[16:24]), True, TraceFlags(TraceFlags.SAMPLED))
+
+
+def _number(raw: bytes) -> int:
+    return int.from_bytes(raw, "big") or 1
+
+
+def traceparent(of: SpanContext, sampled: bool) -> str:
+    return f"{_VERSION}-{of.trace_id:032x}-{of.span_id:016x}-{int(sampled):02x}"
+
+
+def is_traced(item: int, parent: SpanContext, share: float) -> bool:
+    """The first items of a job, and a share of the others; none when the submit itself was not sampled."""
+    if not parent.trace_flags.sampled:
+        return False
+    return position_of(item) < ITEMS_ALWAYS or _lot(parent.trace_id, item) < share
+
+
+def _lot(trace_id: int, item: int) -> float:
+    digest = hashlib.blake2b(f"{trace_id}\0{item}".encode(), digest_size=7).digest()
+    return int.from_bytes(digest, "big") / (1 << 56)
+
+
+class Tracing:
+    """Draws the spans of one process. What it holds is bounded by the items that are held."""
+
+    def __init__(self, provider: trace.TracerProvider, clock: Clock, share: float, outside: bool) -> None:
+        """`share` is of the items behind the first of each job; with `outside` providers are told of the trace."""
+        self._tracer = provider.get_tracer(SYSTEM)
+        self._provider = provider
+        self._clock = clock
+        self._share = share
+        self._outside = outside
+        self._open: dict[tuple[int, int], Traced] = {}
+
+    @property
+    def open_items(self) -> int:
+        return len(self._open)
+
+    def _now(self) -> int:
+        return self._clock.now_ms() * 1_000_000
+
+    # submit
+
+    def submitting(self, handler: str) -> "Submitting":
+        """One span for all items of a submit, below whatever span the caller is in."""
+        return Submitting(
+            self._tracer.start_span(
+                f"send {handler}",
+                kind=SpanKind.PRODUCER,
+                attributes=_messaging("send", handler),
+                start_time=self._now(),
+            ),
+            self._now,
+        )
+
+    # claim, call, settle
+
+    def claimed(self, item: Claimed, job: JobTerms, seconds_ago: float) -> None:
+        """The item was claimed by a statement that was sent off so long ago."""
+        parent = read_parent(job.ref_seed)
+        if not is_traced(item.id, parent, self._share):
+            return
+        began = self._now() - int(seconds_ago * 1e9)
+        attributes = {
+            **_messaging("process", item.handler),
+            "messaging.message.id": show_item(item.id),
+            "backstay.job.id": item.job_id,
+            "backstay.attempt": item.attempt_count + 1,
+            "backstay.fence": item.fence,
+        }
+        process = self._tracer.start_span(
+            f"process {item.handler}",
+            _below(trace.NonRecordingSpan(parent)),
+            kind=SpanKind.CONSUMER,
+            attributes=attributes,
+            start_time=began,
+        )
+        self._tracer.start_span("claim", _below(process), start_time=began).end(self._now())
+        self._open[item.id, item.fence] = Traced(process)
+
+    @contextmanager
+    def calling(self, item: Claimed, job: JobTerms, provider: str, handler: object) -> Iterator[Carried]:
+        """While the handler runs, its call's span is the current one: what it calls may draw spans below it."""
+        traced = self._open.get((item.id, item.fence))
+        if traced is None:
+            yield self._carried(read_parent(job.ref_seed), False)
+            return
+        call = traced.call = self._call(traced, provider, item.body, handler)
+        token = contexts.attach(_below(call))
+        try:
+            yield self._carried(call.get_span_context(), call.is_recording())
+        finally:
+            contexts.detach(token)
+            traced.call_ended = self._now()
+
+    def _call(self, traced: Traced, provider: str, body: str, handler: object) -> Span:
+        said = dict(handler.described(body)) if isinstance(handler, Described) else {}
+        operation, model = said.get("gen_ai.operation.name"), said.get("gen_ai.request.model", "")
+        return self._tracer.start_span(
+            f"call {provider}" if operation is None else f"{operation} {model}".rstrip(),
+            _below(traced.process),
+            kind=SpanKind.CLIENT,
+            attributes={"backstay.provider": provider, **said},
+            start_time=self._now(),
+        )
+
+    def _carried(self, of: SpanContext, sampled: bool) -> Carried:
+        named = traceparent(of, sampled)
+        return Carried(named, named if self._outside else None)
+
+    def settled(self, ready: Iterable[tuple[Settlement, Claimed, JobTerms]], lost: Iterable[Settlement]) -> None:
+        """They were committed, but for those whose lease was lost."""
+        gone = {(one.id, one.fence) for one in lost}
+        for settlement, item, job in ready:
+            key = (item.id, item.fence)
+            if key not in self._open and _ends_a_task(settlement):
+                self.claimed(item, job, 0.0)  # a poll found out; it had no span while the provider was at work
+            traced = self._open.pop(key, None)
+            if traced is not None:
+                self._end(traced, settlement, key in gone)
+
+    def dropped(self, item: Claimed) -> None:
+        """Somebody else speaks for the item now."""
+        traced = self._open.pop((item.id, item.fence), None)
+        if traced is not None:
+            self._end(traced, None, lost=True)
+
+    def _end(self, traced: Traced, settlement: Settlement | None, lost: bool) -> None:
+        now, attempt = self._now(), settlement.attempt if settlement is not None else None
+        if traced.call is not None:
+            if attempt is not None:
+                traced.call.set_attributes(_figures(attempt))
+                _judge(traced.call, attempt.error_code)
+            traced.call.end(traced.call_ended or now)
+        if settlement is not None:
+            settle = self._tracer.start_span("settle", _below(traced.process), start_time=traced.call_ended or now)
+            settle.set_attribute("backstay.state", settlement.state.value)
+            settle.end(now)
+            traced.process.set_attribute("backstay.state", settlement.state.value)
+            _judge(traced.process, settlement.error_code)
+        if lost:
+            traced.process.set_attribute("backstay.lease_lost", True)
+            _judge(traced.process, "lease_lost")
+        traced.process.end(now)
+
+    def close(self) -> None:
+        """Ends what is open, and waits a moment until all is exported."""
+        for traced in self._open.values():
+            self._end(traced, None, lost=True)
+        self._open.clear()
+        flush = getattr(self._provider, "force_flush", None)
+        if flush is not None:
+            flush(5_000)
+
+
+class Submitting:
+    """A submit under way. The name of its span is the job's seed: as good as chance, for no two spans share an id."""
+
+    def __init__(self, span: Span, now: Callable[[], int]) -> None:
+        self._span = span
+        self._now = now
+        of = span.get_span_context()
+        self.seed: str | None = traceparent(of, of.trace_flags.sampled)
+
+    def submitted(self, job_id: int, items: int) -> None:
+        self._span.set_attributes({"backstay.job.id": job_id, "messaging.batch.message_count": items})
+        self._span.end(self._now())
+
+    def broke_off(self) -> None:
+        _judge(self._span, "broke_off")
+        self._span.end(self._now())
+
+
+def _below(span: Span) -> contexts.Context:
+    return trace.set_span_in_context(span, contexts.get_current())
+
+
+def _messaging(operation: str, handler: str) -> dict[str, Any]:
+    return {
+        "messaging.system": SYSTEM,
+        "messaging.operation.type": operation,
+        "messaging.operation.name": operation,
+        "messaging.destination.name": handler,
+    }
+
+
+def _figures(attempt: Any) -> dict[str, Any]:
+    named = {
+        "gen_ai.usage.input_tokens": attempt.input_tokens,
+        "gen_ai.usage.output_tokens": attempt.output_tokens,
+        "http.response.status_code": attempt.provider_status,
+        "backstay.cost_micros": attempt.cost_micros,
+        "backstay.outcome": attempt.outcome,
+    }
+    return {name: value for name, value in named.items() if value is not None}
+
+
+def _judge(span: Span, error: str | None) -> None:
+    if error is not None:
+        span.set_attribute("error.type", error)
+        span.set_status(Status(StatusCode.ERROR))
+
+
+def _ends_a_task(settlement: Settlement) -> bool:
+    return settlement.was == ItemState.PROCESSING and settlement.state is not ItemState.PROCESSING

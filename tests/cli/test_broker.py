@@ -8,7 +8,8 @@ import sys
 import pytest
 
 from backstay.cli import worker
-from backstay.cli.doctor import leaving
+from backstay.cli.doctor.finding import Level
+from backstay.cli.doctor.work import leaving
 from backstay.engine import supervisor
 from backstay.messaging.topology import Topology
 from backstay.store.outbox import Lag
@@ -88,20 +89,20 @@ def test_off_closes_the_sink_and_drops_what_has_not_left(shell: Shell):
         assert "canary" not in running.said
     shell.submit("echo", *range(120))
     assert shell("broker", "show", "--broker", AWAY, "--json").json["pending"] == 3
-    assert "hints: 3 hints not published, the oldest for" in shell("doctor").out
+    assert "outbox: 3 hints not published, the oldest for" in shell("doctor").out
     ran = shell("broker", "off")
     assert (ran.code, ran.err.strip()) == (0, "off: 3 hints dropped")
     shell.submit("echo", 1)
     seen = shell("broker", "show", "--broker", AWAY, "--json").json
     assert (seen["on"], seen["pending"]) == (False, 0)
-    assert "hints" not in shell("doctor").out
+    assert " hints " not in shell("doctor").out
 
 
 def test_doctor_finds_hints_that_do_not_leave():
-    assert leaving(Lag(0, 0)).ok
-    assert leaving(Lag(3, 59_000)).ok
-    late = leaving(Lag(3, 61_000))
-    assert (late.ok, late.says) == (False, "3 hints not published, the oldest for 61 s")
+    assert leaving(Lag(0, 0), "hint", "mend it").level is Level.OK
+    assert leaving(Lag(3, 59_000), "hint", "mend it").level is Level.OK
+    late = leaving(Lag(3, 61_000), "hint", "mend it")
+    assert late == (Level.FAIL, "3 hints not published, the oldest for 61 s", "mend it")
 
 
 @pytest.mark.parametrize("url", ["http://broker", "amqp://me:se#cret@host/", "amqp://me:se/cret@host/", "canary"])

@@ -96,6 +96,10 @@ async def a_pooler_takes_sessions_apart(ward: Ward) -> None:
     ward.set(database_url=bouncer.url(ward.url, "prepared_statements=off"))
 
 
+async def a_pooler_refuses_our_settings(ward: Ward) -> None:
+    ward.set(database_url=ward.undo.enter_context(PrivatePgBouncer(ward.url)).url)
+
+
 async def the_clock_is_wrong(ward: Ward) -> None:
     leaping = Leaping()
     leaping.ms = 90_000

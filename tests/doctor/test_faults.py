@@ -9,6 +9,8 @@ from tests.doctor import inner_faults as inner
 from tests.doctor import server_faults as around
 from tests.doctor.ward import SECRETS, Ward
 
+pytestmark = pytest.mark.xdist_group("doctor")  # the servers are dear, and faults are made in them
+
 Fault = Callable[[Ward], Awaitable[None]]
 WARN, FAIL = Level.WARN, Level.FAIL
 
@@ -28,6 +30,7 @@ FAULTS: list[tuple[Fault, str, Level, str, str]] = [
     (around.it_commits_later, "durability", FAIL, "synchronous_commit is off", "set synchronous_commit = on"),
     (around.it_gives_few_connections, "connections", WARN, "of 27 are open", "raise max_connections"),
     (around.a_pooler_takes_sessions_apart, "connections", FAIL, "pools by transaction", "?listen=off&prepared_statem"),
+    (around.a_pooler_refuses_our_settings, "connections", FAIL, "pools by transaction", "?listen=off&prepared_statem"),
     (around.the_clock_is_wrong, "clock", FAIL, " s from the database's", "set this machine's clock by NTP"),
     (around.the_broker_is_down, "broker", FAIL, "cannot be reached", "start it, or mend BACKSTAY_BROKER_URL"),
     (around.the_broker_refuses_the_password, "broker", FAIL, "ACCESS_REFUSED", "mend the user and the password"),
@@ -57,13 +60,14 @@ FAULTS: list[tuple[Fault, str, Level, str, str]] = [
     (inner.a_worker_died_with_its_leases, "dead leases", WARN, "2 items leased to a worker on here", "start one"),
     (inner.items_are_stuck, "stuck items", FAIL, "2", "start one"),
     (inner.a_submit_broke_off, "unsealed jobs", WARN, "job 1 has been taking items for 60", "job cancel 1"),
-    (inner.hints_do_not_leave, "outbox", FAIL, "1 message waiting, hints for the broker", "start backstay relay"),
+    (inner.hints_do_not_leave, "outbox", FAIL, "1 hint not published, the oldest for 12", "broker off"),
     (inner.no_broker_is_named_where_hints_are_written, "broker", WARN, "none is named here", "backstay broker off"),
 ]
 
 
 # A fault that others follow from.
 FOLLOWED: dict[Fault, set[str]] = {
+    around.a_pooler_refuses_our_settings: {"database"},  # it takes no session settings from anybody
     inner.nobody_runs_the_handler: {"broker"},  # no worker has made its queue yet
     inner.a_worker_died_with_its_leases: {"broker"},
     inner.items_are_stuck: {"broker"},

@@ -88,8 +88,10 @@ async def _all(setup: Setup, stack: AsyncExitStack) -> AsyncIterator[tuple[str, 
             there = there and not (check is database.schema and found[-1].level is Level.FAIL)
             for finding in found:
                 yield name_of(check), finding
-        if there:
-            setup.client = await stack.enter_async_context(access.client_of(setup.app))
+        try:
+            setup.client = await stack.enter_async_context(access.client_of(setup.app)) if there else None
+        except BackstayError as error:
+            yield name_of(database.database), wrong(error)
     for check in INSIDE:
         if setup.client is not None or check in (providers.providers, broker.broker):
             for finding in await _said(check, setup):

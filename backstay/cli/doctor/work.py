@@ -8,6 +8,7 @@ from backstay.cli.command import again
 from backstay.cli.doctor.finding import Finding, Setup, fail, ok, warn
 
 if TYPE_CHECKING:
+    from backstay.store.outbox import Lag
     from backstay.store.views import Backlog, HeldLeases, WorkerView
 
 OPEN_MS_MAX: Final = 15 * 60_000  # a submit that has not ended by then was probably broken off
@@ -108,12 +109,17 @@ async def budgets(setup: Setup) -> AsyncIterator[Finding]:
 
 
 async def outbox(setup: Setup) -> AsyncIterator[Finding]:
-    """Whether messages leave: hints for the broker, and events for webhooks."""
-    for sink, what in (("work", "hints for the broker"), ("webhooks", "events for webhooks")):
-        lag = await setup.store.outbox.lag(sink)
-        says = f"{output.count(lag.rows, 'message')} waiting, {what}"
-        if lag.age_ms <= LAG_MS_MAX:
-            yield ok(says)
-        else:
-            switch = "" if sink != "work" else f", or without a broker: {again('broker off')}"
-            yield fail(f"{says}, the oldest for {lag.age_ms / 1000:.0f} s", f"start {again('relay')}{switch}")
+    """Whether messages leave: hints for a broker, RabbitMQ or Celery's, and events for webhooks."""
+    sinks = setup.store.outbox
+    if await sinks.is_open():
+        advice = f"see the logs of the workers and the relay; if there is no broker any more: {again('broker off')}"
+        yield leaving(await sinks.lag("work"), "hint", advice)
+    advice = f"webhooks are told by the service, or start: {again('relay')}"
+    yield leaving(await sinks.lag("webhooks"), "event", advice)
+
+
+def leaving(lag: "Lag", noun: str, advice: str) -> Finding:
+    """Work goes on without hints, more slowly; whoever waits for an event waits on."""
+    says = f"{output.count(lag.rows, noun)} not published"
+    says += f", the oldest for {lag.age_ms // 1000} s" if lag.rows else ""
+    return ok(says) if lag.age_ms <= LAG_MS_MAX else fail(says, advice)

@@ -1,7 +1,7 @@
 """Celery's messages as the hints that a worker goes by."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from itertools import count
 
 from backstay.clock import Clock, wait_for_event
@@ -29,11 +29,10 @@ class CeleryHints:
     def take(self, handler: str, n: int) -> list[int]:
         return self._hand.take(handler, n)
 
-    def missed(self, ids: Iterable[int]) -> None:
-        """Whoever reads Celery's log sees how many a message named, and how many of them were run."""
-
-    def done(self, ids: Iterable[int]) -> None:
-        self._over(self._hand.done(ids))
+    def done(self, ids: Iterable[int], missed: Collection[int] = ()) -> None:
+        """Of what was missed, Celery's log tells: how many items a message named, and how many of them were run."""
+        over = self._hand.done(ids, missed)
+        self._over([*over.served, *over.missed])
 
     async def served(self, handler: str, items: Iterable[int]) -> None:
         """Puts a message in hand, and returns when a committed claim had all its items, or it was held for too long."""

@@ -1,6 +1,7 @@
 """What a consumer has in hand: messages that name items, each held until all of its items were in a committed claim."""
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable
+from dataclasses import dataclass
 from typing import Final, Generic, NamedTuple, TypeVar
 
 HELD_SECONDS_MAX: Final = 60.0
@@ -8,10 +9,19 @@ HELD_SECONDS_MAX: Final = 60.0
 M = TypeVar("M", bound=Hashable)
 
 
-class _Held(NamedTuple):
+@dataclass(slots=True)
+class _Held:
     handler: str
     left: dict[int, None]  # its items, in order, that no claim has had yet
     since: float
+    served: bool = False  # a claim has won an item of it
+
+
+class Over(NamedTuple, Generic[M]):
+    """Messages all of whose items were in committed claims."""
+
+    served: list[M]
+    missed: list[M]  # of which no claim has won a single item
 
 
 class Hand(Generic[M]):
@@ -43,16 +53,17 @@ class Hand(Generic[M]):
                 items[item] = None
         return list(items)
 
-    def done(self, items: Iterable[int]) -> list[M]:
-        """A committed claim had these items in it, won or not; returns the messages that are over by it."""
-        over: list[M] = []
+    def done(self, items: Iterable[int], missed: Collection[int] = ()) -> Over[M]:
+        """A committed claim had these items in it, and has not won those that it missed; returns what is over by it."""
+        over: Over[M] = Over([], [])
         for item in items:
             for message in self._naming.pop(item, ()):
-                left = self._held[message].left
-                del left[item]
-                if not left:
+                held = self._held[message]
+                held.served = held.served or item not in missed
+                del held.left[item]
+                if not held.left:
                     self._drop(message)
-                    over.append(message)
+                    (over.served if held.served else over.missed).append(message)
         return over
 
     def overdue(self, now: float) -> list[M]:

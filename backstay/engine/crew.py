@@ -120,8 +120,7 @@ class Crew:
         taken = await self._under_a_name(lambda name: parts.store.claim_named(named, name, parts.lease_ms, parts.met()))
         won = {item.id for item in taken.items}
         for _, ids in named:
-            turns.hints.missed([item for item in ids if item not in won])
-            turns.hints.done(ids)  # those it did not win as well: they are done, or someone else has them
+            turns.hints.done(ids, missed=set(ids) - won)
         self.wanting = turns.more(wants)
         if self.wanting:
             self.wake.set()  # though nothing may have been won this time

@@ -1,6 +1,6 @@
 """Hints about which items are ready, from whoever carries messages, and when the database's own order has its turn."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final, Protocol
 
 from backstay.store.claim import Want
@@ -33,14 +33,11 @@ class Hints(Protocol):
         done, the next call gives them again. So a claim that failed needs nothing undone."""
         ...
 
-    def missed(self, ids: Iterable[int]) -> None:
-        """A committed claim asked for these items and won none of them; `done` follows. A message none of whose items
-        was won may be the copy of one that has served, or be about items that never were: that can be looked up."""
-        ...
-
-    def done(self, ids: Iterable[int]) -> None:
-        """A committed claim had these items in it; some were won, others are done or in other hands. Either way their
-        hint has served. A message all of whose items are done is acknowledged. Unknown ids are passed over."""
+    def done(self, ids: Iterable[int], missed: Collection[int] = ()) -> None:
+        """A committed claim had these items in it; those it missed are done or in other hands: either way their hint
+        has served. A message all of whose items are done is acknowledged. One of which no item was ever won may be the
+        copy of one that has served, or be about items that never were: that can be looked up. Unknown ids are passed
+        over."""
         ...
 
 

@@ -33,7 +33,7 @@ class Consumer:
         broker: Broker,
         handlers: Callable[[], Iterable[str]],
         concurrency: int,
-        known: Known | None = None,
+        known: Known,
     ) -> None:
         self._broker = broker
         self._means = broker.means
@@ -43,9 +43,8 @@ class Consumer:
         self._consumed: set[str] = set()
         self._hands: dict[int, Hand[Delivery]] = {priority: Hand() for priority in range(PRIORITY_MAX, -1, -1)}
         self._wake: Callable[[], None] = _nothing
-        self._missed: set[int] = set()  # items in hand that a claim did not find
-        self._missing: list[Delivery] = []  # none of whose items was found
         self._over: list[Delivery] = []  # to be acknowledged
+        self._missed: list[Delivery] = []  # none of whose items could be claimed: to be looked up
         self._moves: list[tuple[Delivery, Outgoing, str]] = []  # to be published elsewhere, then acknowledged
         self._something_over, self._something_moves = asyncio.Event(), asyncio.Event()
         self._loops: list[asyncio.Task[None]] = []
@@ -54,13 +53,14 @@ class Consumer:
     def start(self) -> None:
         self._subscribe()
         spawn = self._means.tasks.spawn
-        self._loops = [spawn(self._acknowledge()), spawn(self._move())]
+        self._loops = [spawn(self._tend()), spawn(self._move())]
 
     async def stop(self) -> None:
-        """What is in hand is delivered again, to others."""
+        """What has served is acknowledged; what is in hand is delivered again, to others."""
         for loop in self._loops:
             loop.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
+        await self._acknowledge()
         self._lost()
 
     # what the worker sees
@@ -80,30 +80,14 @@ class Consumer:
                 items.update(dict.fromkeys(hand.take(handler, n)))
         return list(items)[:n]
 
-    def missed(self, ids: Iterable[int]) -> None:
-        """A claim did not win these. They ended, or others have them; or there are no such items."""
-        if self._known is not None:
-            self._missed.update(ids)
-
-    def done(self, ids: Iterable[int]) -> None:
+    def done(self, ids: Iterable[int], missed: Collection[int] = ()) -> None:
         ids = list(ids)
-        over = [delivery for hand in self._hands.values() if len(hand) for delivery in hand.done(ids)]
-        if self._missed:
-            over = self._not_missing(over)
-        self._over.extend(over)
+        for hand in self._hands.values():
+            if len(hand):
+                over = hand.done(ids, missed)
+                self._over += over.served
+                self._missed += over.missed
         self._something_over.set()
-
-    def _not_missing(self, over: list[Delivery]) -> list[Delivery]:
-        """Puts aside those of which no claim found a single item: they have to be looked up."""
-        found: list[Delivery] = []
-        for delivery in over:
-            work = read_work(delivery.message)
-            items = work.items if isinstance(work, Work) else ()
-            (self._missing if self._missed.issuperset(items) else found).append(delivery)
-            self._missed.difference_update(items)
-        if not any(len(hand) for hand in self._hands.values()):
-            self._missed.clear()
-        return found
 
     # what the broker brings
 
@@ -113,10 +97,10 @@ class Consumer:
             if handler not in self._consumed:
                 self._consumed.add(handler)
                 queue = self._broker.topology.work_queue(handler)
-                arrived = partial(self._arrived, handler, queue.name)
+                arrived = partial(self._arrived, handler)
                 self._broker.consume(Subscription(queue, self._prefetch, arrived, self._lost))
 
-    def _arrived(self, handler: str, queue: str, delivery: Delivery) -> None:
+    def _arrived(self, handler: str, delivery: Delivery) -> None:
         message, topology = delivery.message, self._broker.topology
         work = read_work(message)
         if isinstance(work, Work) and work.handler != handler:
@@ -138,44 +122,46 @@ class Consumer:
         """The broker delivers again what was in hand; it could not be acknowledged any more."""
         for hand in self._hands.values():
             hand.clear()
-        self._missed.clear()
 
     def _changed(self) -> None:
         self._wake()
 
     # what goes back
 
-    async def _acknowledge(self) -> None:
+    async def _tend(self) -> None:
         while True:
             await wait_for_event(self._something_over, TEND_SECONDS)
             self._something_over.clear()
             now = self._means.clock.monotonic()
-            overdue = [delivery for hand in self._hands.values() for delivery in hand.overdue(now)]
-            over, self._over = [*self._over, *overdue], []
-            for delivery in over:
-                await delivery.ack()
-            if self._missing:
-                await self._look_up()
+            self._over += [delivery for hand in self._hands.values() for delivery in hand.overdue(now)]
+            await self._acknowledge()
+            await self._look_up()
             self._subscribe()
 
+    async def _acknowledge(self) -> None:
+        while self._over:
+            await self._over.pop().ack()
+
     async def _look_up(self) -> None:
-        """Messages none of whose items could be claimed: the copy of one that was served, or about nothing."""
-        missing, self._missing = self._missing, []
-        items = {delivery: read_work(delivery.message) for delivery in missing}
-        wanted = sorted({item for work in items.values() if isinstance(work, Work) for item in work.items})
+        """Messages none of whose items could be claimed: the copy of one that was served, or about nothing. While the
+        database is away nobody can tell which, and they are kept: of what is about nothing none is dropped."""
+        missed = {delivery: read_work(delivery.message) for delivery in self._missed if delivery.open}
+        wanted = sorted({item for work in missed.values() if isinstance(work, Work) for item in work.items})
+        self._missed.clear()
         try:
-            known = frozenset(await self._known(wanted)) if self._known is not None else frozenset(wanted)
-        except Exception as error:  # nobody can tell, and the database knows its items without us
+            known = frozenset(await self._known(wanted) if wanted else ())
+        except Exception as error:
+            self._missed.extend(missed)
             self._means.emit(Trouble("look-up of hinted items", f"{type(error).__name__}: {error}"))
-            self._over.extend(missing)
             return
-        for delivery, work in items.items():
+        for delivery, work in missed.items():
             unknown = [item for item in work.items if item not in known] if isinstance(work, Work) else []
             if unknown:
                 reason = f"there is no item {show_item(unknown[0])}"
                 self._move_to(delivery, set_aside(self._broker.topology, delivery.message, reason), reason)
             else:
-                await delivery.ack()
+                self._over.append(delivery)
+        await self._acknowledge()
 
     async def _move(self) -> None:
         while True:

@@ -1,6 +1,6 @@
 """Someone who carries hints, in memory: a queue of messages, what the worker has of them in hand, and what it acked."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from backstay.core.hand import Hand
 from backstay.core.ids import item_id
@@ -50,8 +50,7 @@ class Carrier:
     def take(self, handler: str, n: int) -> list[int]:
         return self._hand.take(handler, n)
 
-    def missed(self, ids: Iterable[int]) -> None:
-        self.not_won.update(ids)
-
-    def done(self, ids: Iterable[int]) -> None:
-        self.acked += self._hand.done(ids)
+    def done(self, ids: Iterable[int], missed: Collection[int] = ()) -> None:
+        self.not_won.update(missed)
+        over = self._hand.done(ids, missed)
+        self.acked += [*over.served, *over.missed]

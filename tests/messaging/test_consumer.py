@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from backstay.core.events import MessageSetAside
+from backstay.core.events import MessageSetAside, Trouble
 from backstay.core.ids import item_id
 from backstay.messaging.broker import Broker
-from backstay.messaging.consumer import Consumer
+from backstay.messaging.consumer import Consumer, Known
 from backstay.messaging.messages import REASON_HEADER
 from backstay.messaging.topology import Topology
 from tests.messaging.rig import Bystander, Scene, raw, ready, until, work
@@ -33,7 +33,9 @@ async def known(items: Sequence[int]) -> set[int]:
 
 
 @asynccontextmanager
-async def consuming(scene: Scene, concurrency: int = 10) -> AsyncIterator[tuple[Broker, Consumer]]:
+async def consuming(
+    scene: Scene, concurrency: int = 10, known: Known = known
+) -> AsyncIterator[tuple[Broker, Consumer]]:
     async with scene.broker() as broker:
         consumer = Consumer(broker, lambda: ["ocr"], concurrency, known)
         consumer.start()
@@ -56,7 +58,6 @@ async def test_a_message_is_acknowledged_when_all_of_its_items_are_done(scene: S
     async with consuming(scene) as (_, consumer):
         await until(lambda: consumer.take("ocr", 10))
         consumer.done(ITEMS[:3])
-        await until(lambda: not consumer._over)
     assert await bystander.messages(queue) == 0
 
 
@@ -74,10 +75,9 @@ async def test_a_copy_of_a_message_names_its_items_once(scene: Scene, bystander:
     async with consuming(scene) as (broker, consumer):
         for _ in range(3):
             await broker.publish(work(scene.topology, 1, ITEMS[:2]))
-        await until(lambda: sum(len(hand) for hand in consumer._hands.values()) == 3)
-        assert consumer.take("ocr", 10) == ITEMS[:2]
-        consumer.done(ITEMS[:2])
-        await until(lambda: not consumer._over)
+        await broker.publish(work(scene.topology, 2, ITEMS[2:3]))  # behind them, so that they are all there with it
+        await until(lambda: consumer.take("ocr", 10) == ITEMS[:3])
+        consumer.done(ITEMS[:3])
     assert await bystander.messages(scene.topology.work_queue("ocr").name) == 0
 
 
@@ -126,12 +126,30 @@ async def test_items_that_never_were_are_set_aside_and_those_that_others_have_ar
         await broker.publish_many([work(scene.topology, 1, unknown), work(scene.topology, 2, ITEMS[:2])])
         await until(lambda: len(consumer.take("ocr", 10)) == 4)
         for items in (unknown[:1], ITEMS[:2], unknown[1:]):  # in several claims
-            consumer.missed(items)
-            consumer.done(items)
+            consumer.done(items, missed=items)
         await until(lambda: scene.of(MessageSetAside))
     dead = await bystander.take_all(scene.topology.dead)
     assert [message.headers[REASON_HEADER] for message in dead] == ["there is no item 9999-0"]
     assert await bystander.messages(scene.topology.work_queue("ocr").name) == 0
+
+
+async def test_what_nobody_can_look_up_is_kept_until_somebody_can(scene: Scene, bystander: Bystander):
+    answers: list[bool] = []
+
+    async def known_later(items: Sequence[int]) -> set[int]:
+        answers.append(len(answers) >= 2)
+        if not answers[-1]:
+            raise ConnectionError("the database is away")
+        return set()
+
+    async with consuming(scene, known=known_later) as (broker, consumer):
+        await broker.publish(work(scene.topology, 1, ITEMS[:1]))
+        await until(lambda: consumer.take("ocr", 1))
+        consumer.done(ITEMS[:1], missed=ITEMS[:1])
+        await until(lambda: scene.of(MessageSetAside))
+    assert answers == [False, False, True]
+    assert len(scene.of(Trouble)) == 2
+    assert await bystander.messages(scene.topology.dead) == 1
 
 
 async def test_a_message_held_for_too_long_is_left_to_the_database(scene: Scene, bystander: Bystander, monkeypatch):

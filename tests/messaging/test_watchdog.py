@@ -1,6 +1,6 @@
 """What the watchdog notices of a real RabbitMQ, and that messages come again afterwards."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
@@ -44,10 +44,14 @@ class Republished:
             raise ConnectionError("the database is away")
 
 
+async def all_known(items: Sequence[int]) -> Sequence[int]:
+    return items
+
+
 @asynccontextmanager
 async def consuming(scene: Scene, wiped: Republished | None = None) -> AsyncIterator[tuple[Broker, Consumer]]:
     async with scene.broker(wiped) as broker:
-        consumer = Consumer(broker, lambda: ["ocr"], 10)
+        consumer = Consumer(broker, lambda: ["ocr"], 10, all_known)
         consumer.start()
         await ready(broker)
         try:

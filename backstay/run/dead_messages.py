@@ -12,8 +12,8 @@ from backstay.messaging.messages import Incoming, Outgoing, Work, read_work, sen
 from backstay.messaging.topology import Topology
 from backstay.store.dead_letters import Wanted
 from backstay.store.replays import By
-from backstay.store.standings import Standing
 from backstay.store.store import Store
+from backstay.store.views import NamedItem
 
 # What is counted: messages in the first line, items in the second.
 MESSAGES: Final = ("seen", "chosen", "poison", "left")
@@ -55,7 +55,7 @@ class DeadMessages:
     async def __call__(self, window: Sequence[Incoming]) -> Sequence[Verdict]:
         works = [self._chosen(message) for message in window]
         named = {item for work in works if work is not None for item in self._choice.named(work)}
-        before = await self._store.standings.of(named) if named else {}
+        before = await self._store.views.named_items(named) if named else {}
         after = await self._replay(before)
         verdicts = [
             Verdict(message.body) if work is None else self._verdict(message, work, before, after)
@@ -77,7 +77,7 @@ class DeadMessages:
         self.reasons[reason if reason in self.reasons or len(self.reasons) < REASONS_MAX else "other reasons"] += 1
         return None
 
-    async def _replay(self, before: Mapping[int, Standing]) -> Mapping[int, Standing]:
+    async def _replay(self, before: Mapping[int, NamedItem]) -> Mapping[int, NamedItem]:
         """Queues what failed afresh, owner by owner; returns how it stands with those items then."""
         failed: dict[str, list[int]] = {}
         for item, standing in before.items():
@@ -89,10 +89,10 @@ class DeadMessages:
         if by is None or not failed:
             return {}
         await self._store.notify()
-        return await self._store.standings.of(item for items in failed.values() for item in items)
+        return await self._store.views.named_items(item for items in failed.values() for item in items)
 
     def _verdict(
-        self, message: Incoming, work: Work, before: Mapping[int, Standing], after: Mapping[int, Standing]
+        self, message: Incoming, work: Work, before: Mapping[int, NamedItem], after: Mapping[int, NamedItem]
     ) -> Verdict:
         chosen = self._choice.named(work)
         stay = [item for item in work.items if item not in chosen]

@@ -52,7 +52,7 @@ async def dispatching(
         return
 
     async def known(items: Sequence[int]) -> Collection[int]:
-        return await client.store.standings.of(items)
+        return await client.store.views.named_items(items)
 
     consumer = Consumer(broker, lambda: [handler.name for handler in app.handlers], concurrency, known)
     async with relaying_work(app, client, broker):

@@ -31,7 +31,6 @@ from backstay.store.replies import Replies
 from backstay.store.settle import Settled
 from backstay.store.snapshots import Snapshots
 from backstay.store.sources import Sources
-from backstay.store.standings import Standings
 from backstay.store.submit import Chunk, NewJob, OpenJob
 from backstay.store.sweep import Swept
 from backstay.store.views import Views
@@ -60,7 +59,6 @@ class Store:
         self.webhooks = Webhooks(database)
         self.inbox = Inbox(database)
         self.outbox = Outbox(database)
-        self.standings = Standings(database)
         self.measures, self.overview = Measures(database), Overview(database)
         self.invocations, self.alarms = Invocations(database), Alarms(database)
 

@@ -1,7 +1,7 @@
 """The one read side: what commands, pages, metrics and the API see."""
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,6 +12,7 @@ from backstay.store.result_views import ResultRow, ResultViews
 
 LAST_ID = (1 << 63) - 1
 SHORT_JOBS_MAX = 20
+NAMED_ITEMS = 2_000  # that are looked up by one statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +130,14 @@ class Ceilings(NamedTuple):
     held: int
 
 
+class NamedItem(NamedTuple):
+    """How it stands with an item that a message names: it may name any, whoever owns them."""
+
+    state: ItemState
+    handler: str
+    owner: str
+
+
 class UnderWay(NamedTuple):
     """Of one job's items: those being sent, and those that wait for another try."""
 
@@ -172,7 +181,7 @@ class HeldLeases(NamedTuple):
 
 
 class Views(ResultViews):
-    """Reads, each bounded; a job or item of another owner is not found."""
+    """Reads, each bounded; where an owner is given, a job or item of another is not found."""
 
     async def jobs(self, owner: str, before: int = LAST_ID, n: int = 50) -> list[JobView]:
         return [job_view(row) for row in await self._rows("jobs_page", owner=owner, before=before, n=n)]
@@ -198,6 +207,16 @@ class Views(ResultViews):
         row = list(rows[0])
         row[3], row[22], row[24] = ItemState(row[3]), JobState(row[22]), bool(row[24])
         return ItemView(*row)
+
+    async def named_items(self, ids: Iterable[int]) -> dict[int, NamedItem]:
+        """Those of the items that there are, of all owners."""
+        named = sorted(set(ids))
+        found: dict[int, NamedItem] = {}
+        for start in range(0, len(named), NAMED_ITEMS):
+            batch = [(item,) for item in named[start : start + NAMED_ITEMS]]
+            for item, state, handler, owner in await self._rows("named_items", batch):
+                found[item] = NamedItem(ItemState(state), handler, owner)
+        return found
 
     async def attempts(self, item_id: int) -> list[AttemptView]:
         return [AttemptView(*row) for row in await self._rows("attempts", item_id=item_id)]

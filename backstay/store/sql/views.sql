@@ -198,3 +198,8 @@ SELECT count(*) FROM (
       AND items.handler = (SELECT handler FROM items AS mine WHERE mine.id = :item_id)
       AND items.order_key < (SELECT order_key FROM items AS mine WHERE mine.id = :item_id)
     ORDER BY items.order_key DESC LIMIT 1000) AS ahead;
+
+-- name: named_items
+-- What messages name: how it stands with those items, whoever owns them.
+SELECT items.id, items.state, items.handler, jobs.owner
+FROM {batch(id bigint)} JOIN items ON items.id = batch.id JOIN jobs ON jobs.id = items.job_id;

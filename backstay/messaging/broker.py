@@ -114,21 +114,25 @@ class Broker:
 
     async def _declare_all(self, connection: "AbstractConnection") -> None:
         """Declares what there should be, and notices when it had been there before and is gone."""
+        await self._notice_wipe(connection)
         topology = self.topology
-        wiped = self._expected and not await has_exchange(connection, topology.work)
-        wiped = wiped or not await have_queues(connection, sorted(self._consumed))
         consumed = [subscription.queue for subscription in self._subscriptions]
         fixed = {queue.name for queue in topology.fixed_queues}
         own = [queue for queue in consumed if queue.name not in fixed]
         self._tell(await declare(connection, topology.exchanges, (*topology.fixed_queues, *own)))
         self._expected = True
         self._consumed.update(queue.name for queue in consumed)
-        if wiped:
-            self.means.emit(BrokerWiped())
-            self._owes_wiped = True
-        await self._pay_wiped()
+        self._pay_wiped()
 
-    async def _pay_wiped(self) -> None:
+    async def _notice_wipe(self, connection: "AbstractConnection") -> None:
+        """Before anything is declared: should the connection break in the middle of it, nobody could tell any more."""
+        wiped = self._expected and not await has_exchange(connection, self.topology.work)
+        wiped = wiped or not await have_queues(connection, sorted(self._consumed))
+        if wiped:
+            self._owes_wiped = True
+            self.means.emit(BrokerWiped())
+
+    def _pay_wiped(self) -> None:
         if self._owes_wiped and self._wiped is not None:
             self._owes_wiped = False
             self.means.tasks.spawn(self._call_wiped(self._wiped))
@@ -146,7 +150,7 @@ class Broker:
 
     async def _check_publisher(self) -> None:
         await self._publisher.check(self.topology.work)
-        await self._pay_wiped()
+        self._pay_wiped()
 
     async def _open_consumers(self, connection: "AbstractConnection") -> None:
         await self._prepare(connection)

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
+from typing import Final
 
 from backstay.app import Backstay
 from backstay.client import Client
@@ -13,10 +14,27 @@ from backstay.messaging.link import WATCH, Means, Watch
 from backstay.messaging.topology import Topology
 from backstay.run.outbox_relay import relaying_work
 from backstay.settings import Settings
+from backstay.store.store import Store
+
+REPUBLISH_MS: Final = 60_000  # within which all processes that had a connection notice that the broker was wiped
 
 
 def topology_of(settings: Settings) -> Topology:
     return Topology(settings.broker_prefix, settings.broker_queues)
+
+
+class Republishing:
+    """Writes hints anew for all that is ready when the broker has lost them: many notice, one of them does it."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._mine = False  # it was begun here, and has not come to its end
+
+    async def __call__(self) -> None:
+        self._mine = self._mine or await self._store.duties.take("republish", REPUBLISH_MS)
+        if self._mine:
+            await self._store.outbox.republish()
+            self._mine = False
 
 
 @asynccontextmanager
@@ -29,11 +47,11 @@ async def broker_here(app: Backstay, client: Client, watch: Watch = WATCH) -> As
         return
     require_aio_pika()
     check_url(url)
-    outbox, tasks = client.store.outbox, Tasks()
+    tasks = Tasks()
     # With the sink open somebody has declared the exchanges before: if they are not there, the broker was wiped.
-    expected = await outbox.is_open()
+    expected = await client.store.outbox.is_open()
     means = Means(url, "backstay", client.clock, tasks, new_random(), app.bus.emit, watch)
-    broker = Broker(means, topology_of(app.settings), outbox.republish, expected)
+    broker = Broker(means, topology_of(app.settings), Republishing(client.store), expected)
     broker.start()
     try:
         yield broker

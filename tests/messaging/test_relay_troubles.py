@@ -1,10 +1,14 @@
 """The work relay when a real broker has lost something: one queue, or everything."""
 
+import asyncio
+
 import pytest
 
+from backstay.core.errors import DatabaseUnreachable
 from backstay.core.ids import item_id
 from backstay.messaging.messages import Work, read_work
 from backstay.messaging.topology import Topology
+from backstay.run.dispatch import REPUBLISH_MS, Republishing
 from backstay.run.outbox_relay import ROW_DELAY_MS, UNCONFIRMED
 from tests.messaging.relay_rig import PATIENT, Office
 from tests.messaging.rig import Scene, ready, until
@@ -58,6 +62,41 @@ async def test_a_wiped_broker_is_told_again_of_everything_that_is_ready(office: 
     await shop.store.close()
     works = [work for work in map(read_work, await office.delivered()) if isinstance(work, Work)]
     assert sorted(item for work in works for item in work.items) == [item_id(job, at) for at in range(120)]
+
+
+async def test_of_many_who_notice_a_wipe_one_writes_the_hints_anew(office: Office) -> None:
+    shop = Shop(office.site)
+    await shop.store.open()
+    await office.store.outbox.open_sink()
+    await shop.submit(120)
+    many = [Republishing(shop.store) for _ in range(5)]
+    await asyncio.gather(*(republish() for republish in many))
+    assert await office.pending() == 2 * 3
+    await office.site.advance(REPUBLISH_MS / 1000 + 1)
+    await many[0]()
+    assert await office.pending() == 3 * 3
+    await shop.store.close()
+
+
+async def test_who_breaks_off_in_writing_hints_anew_goes_on_with_it(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Shop(office.site)
+    await shop.store.open()
+    await office.store.outbox.open_sink()
+    await shop.submit(120)
+    republish = Republishing(shop.store)
+    with monkeypatch.context() as patched:
+        patched.setattr(shop.store.outbox, "republish", _unreachable)
+        with pytest.raises(DatabaseUnreachable):
+            await republish()
+    await republish()
+    assert await office.pending() == 2 * 3
+    await shop.store.close()
+
+
+async def _unreachable() -> int:
+    raise DatabaseUnreachable("it is away")
 
 
 async def _left(office: Office, rows: int) -> bool:

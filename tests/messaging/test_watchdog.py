@@ -1,15 +1,17 @@
 """What the watchdog notices of a real RabbitMQ, and that messages come again afterwards."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from backstay.core.events import BrokerConnected, BrokerLost, BrokerWiped, Trouble
 from backstay.messaging.broker import Broker
 from backstay.messaging.consumer import Consumer
-from backstay.messaging.topology import Topology
+from backstay.messaging.declaring import declare
+from backstay.messaging.topology import Exchange, Queue, Topology
 from tests.messaging.rig import QUICK, Bystander, Scene, ready, until, work
 from tests.servers.fault_proxy import FaultProxy
 from tests.servers.rabbitmq import PrivateRabbitMQ
@@ -132,6 +134,25 @@ async def test_a_first_start_is_no_wipe_but_one_where_something_was_expected_is(
     async with scene.broker(fresh, expected=True) as broker:
         await ready(broker)
     assert (expecting.times, fresh.times) == (1, 0)
+
+
+async def test_a_wipe_is_not_forgotten_when_the_connection_breaks_before_all_is_declared(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+):
+    wiped, failed = Republished(), list[str]()
+
+    async def declare_half(connection: Any, exchanges: Iterable[Exchange], queues: Iterable[Queue]) -> Any:
+        if failed:
+            return await declare(connection, exchanges, queues)
+        failed.append("once")
+        await declare(connection, exchanges, ())
+        raise ConnectionError("it broke")
+
+    monkeypatch.setattr("backstay.messaging.broker.declare", declare_half)
+    async with scene.broker(wiped, expected=True) as broker:
+        await ready(broker)
+        await until(lambda: wiped.times)
+    assert wiped.times == 1
 
 
 async def test_a_connection_whose_bytes_vanish_is_replaced(scene: Scene, proxy: FaultProxy):

@@ -99,16 +99,15 @@ async def _carrying(app: "Backstay", client: "Client", metrics: "Metrics") -> As
 @asynccontextmanager
 async def _telling_webhooks(app: "Backstay", client: "Client", key: str) -> AsyncIterator[None]:
     from backstay.handlers.outgoing import Outgoing
-    from backstay.run.outbox_care import WEBHOOKS, OutboxCare
+    from backstay.run.outbox_lag import lag_told
     from backstay.server.relay import Relay, relaying
     from backstay.server.signing import Signer
+    from backstay.store.outbox import WEBHOOKS
 
     outgoing = Outgoing(app.settings.inside_hosts)
-    care = OutboxCare(client.store.outbox, (WEBHOOKS,), client.clock, app.bus)
-    care.start()
+    relay = Relay(client.store.webhooks, outgoing, Signer(key), client.clock, app.bus)
     try:
-        async with relaying(Relay(client.store.webhooks, outgoing, Signer(key), client.clock, app.bus)):
+        async with relaying(relay), lag_told(client, WEBHOOKS):
             yield
     finally:
-        await care.stop()
         await outgoing.close()

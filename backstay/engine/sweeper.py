@@ -20,6 +20,7 @@ from backstay.handlers.handler import Handler
 
 RESCUE_ITEMS_MAX = 500
 PASSES_MAX = 20
+PRUNE_SECONDS = 60.0
 
 
 class Sweeper:
@@ -30,10 +31,11 @@ class Sweeper:
         self._parked: set[int] = set()
         # After an outage the living must have had time to extend their leases and settle what they hold.
         self._patient_until = float("-inf")
+        self._prune_at = float("-inf")  # on the steady clock
 
     async def run_once(self) -> None:
         """One sweep: job limits first, then deadlines, stopped jobs, paused ones and the health of held providers."""
-        for step in (self.stop_overdue, self.expire, self.end_stopped, self.move_late, self.park):
+        for step in (self.stop_overdue, self.expire, self.end_stopped, self.move_late, self.park, self.prune):
             await self._past_trouble(step)
         for look in (self._gate.refresh, self._gate.heal):
             await self._past_trouble(look)
@@ -93,6 +95,13 @@ class Sweeper:
         self._parked = set(paused)
         for job_id in set(await store.parked_jobs()).difference(paused):
             await store.unpark(job_id)
+
+    async def prune(self) -> None:
+        """Drops hints that have left or that nobody took: they may be written although there is no relay any more."""
+        now = self._parts.clock.monotonic()
+        if now >= self._prune_at:
+            self._prune_at = now + PRUNE_SECONDS
+            await self._parts.store.outbox.prune()
 
     async def rescue(self) -> None:
         """Takes up items whose holder is gone. One that may have been sent is asked about, never sent blindly.

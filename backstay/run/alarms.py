@@ -6,10 +6,9 @@ from typing import Final
 from backstay.core.alarms import INVOCATIONS_MIN, JOBS_MIN, Alarm, Reading, percent
 from backstay.core.events import AlarmChanged
 from backstay.observe.bus import Bus
-from backstay.run.outbox_care import WEBHOOKS
 from backstay.settings import Settings
 from backstay.store.alarms import DAY_MS
-from backstay.store.outbox import WORK
+from backstay.store.outbox import WEBHOOKS, WORK
 from backstay.store.store import Store
 
 HOUR_MS: Final = 3_600_000

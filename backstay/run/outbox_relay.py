@@ -19,7 +19,7 @@ from backstay.core.failures import one_line
 from backstay.messaging.messages import Outgoing, hint
 from backstay.messaging.topology import Topology
 from backstay.observe.bus import Bus
-from backstay.run.outbox_care import OutboxCare
+from backstay.run.outbox_lag import lag_told
 from backstay.store.outbox import WORK, Message, Outbox
 
 BATCH_MESSAGES: Final = 500  # one is being published, the next is claimed, the last one marked: three are in hand
@@ -176,15 +176,13 @@ class OutboxRelay:
 
 @asynccontextmanager
 async def relaying_work(app: Backstay, client: Client, broker: Publisher) -> AsyncIterator[OutboxRelay]:
-    """While the block runs, hints about work leave for the broker; what is there is told of, and the old is dropped."""
+    """While the block runs, hints about work leave for the broker, and how many wait is told."""
     outbox = client.store.outbox
     await outbox.open_sink(WORK)
     relay = OutboxRelay(outbox, broker, client.clock, app.bus, new_random())
-    care = OutboxCare(outbox, (WORK,), client.clock, app.bus)
     relay.start()
-    care.start()
     try:
-        yield relay
+        async with lag_told(client, WORK):
+            yield relay
     finally:
         await relay.stop()
-        await care.stop()

@@ -16,6 +16,7 @@ from backstay.core.errors import BackstayError, UsageError
 from backstay.handlers.outgoing import Outgoing
 from backstay.run.dispatch import broker_here, dispatching
 from backstay.run.equipment import default_folder, equipped, files_at
+from backstay.run.outbox_lag import lag_told
 from backstay.run.outbox_relay import relaying_work
 from backstay.run.serving import serving
 from backstay.server import problems
@@ -41,6 +42,7 @@ from backstay.server.seen import Seen
 from backstay.server.service import Options, Service
 from backstay.server.shared import Shared
 from backstay.server.signing import Signer, key_beside
+from backstay.store.outbox import WEBHOOKS
 
 # OpenAI's client calls the first; Azure's the others.
 OPENAI_PREFIXES: Final = ("/v1", "/openai/v1", "/openai")
@@ -116,6 +118,7 @@ async def _started(service: Service, stack: AsyncExitStack) -> None:
     """What goes on beside the answers, in the order in which one needs the other."""
     made, client, options = service.backstay, service.main, service.options
     await stack.enter_async_context(relaying(service.relay))
+    await stack.enter_async_context(lag_told(client, WEBHOOKS))
     if options.works:
         slots = await stack.enter_async_context(serving(made, client, options.concurrency))
     await stack.enter_async_context(equipped(made, client, service.artifacts, options.concurrency))

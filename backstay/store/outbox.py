@@ -11,6 +11,7 @@ from backstay.store.database import Database
 from backstay.store.queries import Ask, Load, Row, Script, one
 
 WORK: Final = "work"  # the sink of hints about items that are ready
+WEBHOOKS: Final = "webhooks"  # the sink of what happened to jobs and batches
 WORK_READY: Final = "work.ready"
 HINT_ITEMS_MAX: Final = 50  # that one message names
 LAG_ROWS_MAX: Final = 10_000  # as far as pending messages are counted

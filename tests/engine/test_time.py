@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from backstay.core.states import JobState
+from backstay.store.outbox import HINT_AGE_MS, WORK
 from tests.engine.conftest import MakeRig
 from tests.engine.provider import HttpError, Provider, TaskProvider
 
@@ -143,3 +144,15 @@ async def test_a_handler_may_take_exactly_as_long_as_its_limit_says(make_sqlite_
     async with rig.working():
         view = await job.wait(timeout_seconds=10)
     assert (view.succeeded, view.failed) == (1, 1)
+
+
+async def test_hints_that_nobody_takes_are_dropped_by_whoever_sweeps(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    rig.serves(Provider())
+    await rig.store.outbox.open_sink()
+    await rig.submit(range(120))
+    await rig.tick()
+    assert (await rig.store.outbox.lag(WORK)).rows == 3
+    await rig.site.advance(HINT_AGE_MS / 1000 + 1)
+    await rig.tick()
+    assert (await rig.store.outbox.lag(WORK)).rows == 0

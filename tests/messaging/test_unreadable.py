@@ -16,7 +16,7 @@ from backstay.messaging.properties import UNREAD_HEADER
 from backstay.messaging.topology import Topology
 from tests.messaging.dead_rig import dead_work, fill, keep_all, replay
 from tests.messaging.remote_rig import message_work
-from tests.messaging.rig import Bystander, Scene, raw, ready, until, work
+from tests.messaging.rig import Bystander, Scene, all_known, raw, ready, until, work
 from tests.servers.rabbitmq import PrivateRabbitMQ
 
 HEADERS, MESSAGE_ID, TIMESTAMP = 1 << 13, 1 << 7, 1 << 6
@@ -72,7 +72,7 @@ async def test_a_hint_with_such_properties_is_set_aside_and_the_next_one_is_read
 ):
     scene = Scene(rabbitmq.url, Topology(rabbitmq.prefix()))
     async with scene.broker() as broker:
-        consumer = Consumer(broker, lambda: ["ocr"], 10)
+        consumer = Consumer(broker, lambda: ["ocr"], 10, all_known)
         consumer.start()
         await ready(broker)
         await publish(rabbitmq.url, scene.topology.work, "ocr", b"{", properties)
@@ -117,7 +117,7 @@ async def test_a_hint_that_has_to_wait_under_a_name_that_cannot_be_published_is_
     model = work(scene.topology, 1, [7])
     said = f'{{"v": 1, "id": {name}, "handler": "ocr", "items": ["0-7"], "rest_ms": 1000}}'
     async with scene.broker() as broker:
-        consumer = Consumer(broker, lambda: ["ocr"], 10)
+        consumer = Consumer(broker, lambda: ["ocr"], 10, all_known)
         consumer.start()
         await ready(broker)
         await broker.publish(raw(model, said))
@@ -145,7 +145,7 @@ async def test_a_consumer_that_comes_while_the_connection_opens_costs_no_connect
     scene = Scene(rabbitmq.url, Topology(rabbitmq.prefix()))
     async with scene.broker() as broker:
         await until(lambda: broker._preparing.locked())
-        consumer = Consumer(broker, lambda: ["ocr"], 10)
+        consumer = Consumer(broker, lambda: ["ocr"], 10, all_known)
         consumer.start()
         await ready(broker)
         await consumer.stop()

@@ -1,6 +1,6 @@
 """What the watchdog notices of a real RabbitMQ, and that messages come again afterwards."""
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -12,7 +12,7 @@ from backstay.messaging.broker import Broker
 from backstay.messaging.consumer import Consumer
 from backstay.messaging.declaring import declare
 from backstay.messaging.topology import Exchange, Queue, Topology
-from tests.messaging.rig import QUICK, Bystander, Scene, ready, until, work
+from tests.messaging.rig import QUICK, Bystander, Scene, all_known, ready, until, work
 from tests.servers.fault_proxy import FaultProxy
 from tests.servers.rabbitmq import PrivateRabbitMQ
 
@@ -44,10 +44,6 @@ class Republished:
         self.times += 1
         if self.times <= self.failures:
             raise ConnectionError("the database is away")
-
-
-async def all_known(items: Sequence[int]) -> Sequence[int]:
-    return items
 
 
 @asynccontextmanager

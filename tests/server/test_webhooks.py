@@ -10,10 +10,12 @@ import pytest
 from openai import InvalidWebhookSignatureError, OpenAI
 from standardwebhooks import Webhook as Seal
 
+from backstay.core.events import OutboxLag
 from backstay.store.keys import Role
+from backstay.store.outbox import WEBHOOKS
 from backstay.store.webhooks import EVENTS, WEBHOOKS_MAX
 from tests.server.receiver import WAIT_SECONDS, Receiver, receiving
-from tests.server.rig import Rig, rigged
+from tests.server.rig import Rig, practice_app, rigged
 
 
 @pytest.fixture
@@ -222,3 +224,13 @@ async def test_an_owner_has_so_many_webhooks_and_no_more(small, receiver):
 async def test_a_delivery_that_never_was_is_not_found(small, receiver, number):
     webhook = await made(small, receiver)
     assert (await small.ada.post(f"/api/webhooks/{webhook['id']}/deliveries/{number}/resend")).status == 404
+
+
+async def test_the_service_tells_how_far_behind_it_is_with_telling_webhooks(
+    sqlite_file_url: str, tmp_path: Path
+) -> None:
+    app, lags = practice_app(sqlite_file_url), asyncio.Queue[OutboxLag]()
+    app.bus.subscribe(lambda event: lags.put_nowait(event) if isinstance(event, OutboxLag) else None)
+    async with rigged(sqlite_file_url, tmp_path / "data", app):
+        lag = await asyncio.wait_for(lags.get(), WAIT_SECONDS)
+    assert lag == OutboxLag(WEBHOOKS, messages=0, age_ms=0)

@@ -85,6 +85,14 @@ def use_broker(app: "Backstay", url: str | None) -> "Backstay":
     return app
 
 
+def open_with_broker(db: str | None, url: str | None) -> tuple["Backstay", str]:
+    """For commands that look at a broker or change what is on it: the application, and the broker's URL."""
+    app = use_broker(open_app(db), url)
+    if app.settings.broker_url is None:
+        raise UsageError("no broker is named", hint="give --broker, or set BACKSTAY_BROKER_URL")
+    return app, app.settings.broker_url
+
+
 def open_app(db: str | None, must_exist: bool = True) -> "Backstay":
     """For commands that only look at a database or change what is in it: no handler is needed."""
     return open_target(choose(db), must_exist)
@@ -283,3 +291,13 @@ def _apps_in(module: Any) -> str:
 
     names = [name for name, value in vars(module).items() if isinstance(value, Backstay)]
     return f"it has {', '.join(names)}" if names else "it has no Backstay at all"
+
+
+def person() -> str:
+    """Whoever gives the command, as the system knows him."""
+    from getpass import getuser
+
+    try:
+        return getuser()
+    except (KeyError, OSError):  # a container may run as a number without a name
+        return f"uid {os.getuid()}"

@@ -6,7 +6,7 @@ import click
 
 from backstay.cli import access, output
 from backstay.cli.command import Command, LazyGroup, broker_option, json_option, place_options
-from backstay.core.errors import BrokerUnreachable, UsageError
+from backstay.core.errors import BrokerUnreachable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,12 +55,12 @@ def show(ctx: click.Context, broker: str | None, db: str | None, as_json: bool) 
 
     It declares nothing. With the broker away it shows what the database knows, says so, and ends with exit code 8.
     """
-    loaded = _named(db, broker)
-    seen = access.with_client(loaded, lambda client: _look(loaded, client))
+    loaded, url = access.open_with_broker(db, broker)
+    seen = access.with_client(loaded, lambda client: _look(loaded, client, url))
     if as_json:
-        output.data(output.as_json(_as_object(loaded, seen)))
+        output.data(output.as_json(_as_object(loaded, url, seen)))
     else:
-        _print(loaded, seen)
+        _print(loaded, url, seen)
     if seen.away is not None:
         output.note(f"backstay: {seen.away.message}")
         ctx.exit(seen.away.exit_code)
@@ -82,8 +82,8 @@ def declare(ctx: click.Context, handlers: tuple[str, ...], broker: str | None, d
     from backstay.messaging.declaring import declare as declare_on
     from backstay.run.dispatch import topology_of
 
-    loaded = _named(db, broker)
-    topology, url = topology_of(loaded.settings), loaded.settings.broker_url or ""
+    loaded, url = access.open_with_broker(db, broker)
+    topology = topology_of(loaded.settings)
 
     async def make(client: "Client") -> list[Any]:
         queues = topology.queues(sorted({*handlers, *await _handlers(client)}))
@@ -117,39 +117,33 @@ def off(db: str | None, as_json: bool) -> None:
         output.note(f"off: {output.count(dropped, 'hint')} dropped")
 
 
-def _named(db: str | None, broker: str | None) -> "Backstay":
-    loaded = access.use_broker(access.open_app(db), broker)
-    if loaded.settings.broker_url is None:
-        raise UsageError("no broker is named", hint="give --broker, or set BACKSTAY_BROKER_URL")
-    return loaded
-
-
 async def _handlers(client: "Client") -> list[str]:
     """Those with unfinished work."""
     return sorted({depth.handler for depth in await client.store.views.backlog()})
 
 
-async def _look(app: "Backstay", client: "Client") -> Seen:
+async def _look(app: "Backstay", client: "Client", url: str) -> Seen:
     from backstay.messaging.connection import connected
     from backstay.messaging.inspection import inspect
     from backstay.run.dispatch import topology_of
+    from backstay.store.outbox import WORK
 
     outbox = client.store.outbox
-    is_open, lag, handlers = await outbox.is_open(), await outbox.lag("work"), await _handlers(client)
+    is_open, lag, handlers = await outbox.is_open(), await outbox.lag(WORK), await _handlers(client)
     names = sorted({*handlers, *(handler.name for handler in app.handlers)})
     try:
-        async with connected(app.settings.broker_url or "", "backstay show") as connection:
+        async with connected(url, "backstay show") as connection:
             return Seen(is_open, lag, await inspect(connection, topology_of(app.settings), names), None)
     except BrokerUnreachable as error:
         return Seen(is_open, lag, [], error)
 
 
-def _as_object(app: "Backstay", seen: Seen) -> dict[str, Any]:
+def _as_object(app: "Backstay", url: str, seen: Seen) -> dict[str, Any]:
     from backstay.messaging.connection import show_url
     from backstay.messaging.consumer import PREFETCH_MAX
 
     return {
-        "broker": show_url(app.settings.broker_url or ""),
+        "broker": show_url(url),
         "prefix": app.settings.broker_prefix,
         "queues": app.settings.broker_queues,
         "reachable": seen.away is None,
@@ -162,7 +156,7 @@ def _as_object(app: "Backstay", seen: Seen) -> dict[str, Any]:
     }
 
 
-def _print(app: "Backstay", seen: Seen) -> None:
+def _print(app: "Backstay", url: str, seen: Seen) -> None:
     from backstay.messaging.connection import show_url
     from backstay.messaging.consumer import PREFETCH_MAX
 
@@ -171,7 +165,7 @@ def _print(app: "Backstay", seen: Seen) -> None:
     )
     output.record(
         [
-            ("broker", show_url(app.settings.broker_url or "")),
+            ("broker", show_url(url)),
             ("queues", f"{app.settings.broker_prefix}.…, {app.settings.broker_queues}"),
             ("on", "yes" if seen.is_open else "no: no process with a --broker has used this database"),
             ("prefetch", f"a worker's concurrency, at most {PREFETCH_MAX} messages for each handler"),

@@ -1,7 +1,5 @@
 """`backstay broker replay`: has dead messages of the broker done again."""
 
-import getpass
-import os
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -44,6 +42,7 @@ def replay(
     """Has messages of the broker's dead queue done again, as the database says.
 
     An item that failed is queued afresh, once; one that is queued is told of again; one that is done needs nothing.
+    What a remote worker said, and was set aside, is read again.
     What is not chosen stays, in its order, and so does poison: what cannot be read, or names no item that there is.
     The messages go through a queue aside, a few at a time, so that memory does not grow with the queue; what a crash
     leaves there is put back by the next replay. One at a time: a second is refused.
@@ -54,35 +53,26 @@ def replay(
     if everything == (item is not None or reason is not None):
         raise UsageError("say which messages", hint="give --item, --reason or both, or else --all")
     choice = Choice(None if item is None else read_item(item), reason)
-    loaded = access.use_broker(access.open_app(db), broker)
-    if loaded.settings.broker_url is None:
-        raise UsageError("no broker is named", hint="give --broker, or set BACKSTAY_BROKER_URL")
-    counts = access.with_client(loaded, lambda client: _replay(loaded, client, choice, dry_run))
+    loaded, url = access.open_with_broker(db, broker)
+    who = None if dry_run else access.person()
+    counts = access.with_client(loaded, lambda client: _replay(loaded, client, url, choice, who))
     if as_json:
         output.data(output.as_json({**counts, "dry_run": dry_run}))
     else:
         _tell(counts, dry_run)
 
 
-async def _replay(app: "Backstay", client: "Client", choice: "Choice", dry_run: bool) -> dict[str, Any]:
+async def _replay(app: "Backstay", client: "Client", url: str, choice: "Choice", who: str | None) -> dict[str, Any]:
     from backstay.messaging.connection import connected
     from backstay.messaging.dead_queue import DeadQueue
     from backstay.run.dead_messages import ITEMS, MESSAGES, DeadMessages
     from backstay.run.dispatch import topology_of
 
     topology = topology_of(app.settings)
-    judge = DeadMessages(client.store, topology, choice, None if dry_run else _person())
-    assert app.settings.broker_url is not None
-    async with connected(app.settings.broker_url, "backstay replay") as connection:
+    judge = DeadMessages(client.store, topology, choice, who)
+    async with connected(url, "backstay replay") as connection:
         await DeadQueue(connection, topology, client.clock).replay(judge)
     return {word: judge.counts[word] for word in (*MESSAGES, *ITEMS)} | {"reasons": dict(judge.reasons)}
-
-
-def _person() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a number without a name, as in many containers
-        return f"user {os.getuid()}"
 
 
 def _tell(counts: dict[str, Any], dry_run: bool) -> None:
@@ -99,6 +89,8 @@ def _tell(counts: dict[str, Any], dry_run: bool) -> None:
     for word, said in lines.items():
         if counts[word]:
             output.data(f"  {output.count(counts[word], 'item')} {said}")
+    if counts["callbacks"]:
+        output.data(f"  {output.count(counts['callbacks'], 'callback')} {would}read again")
     if counts["poison"]:
         output.data(f"  {output.count(counts['poison'], 'message')} left here: cannot be read")
     for reason, messages in counts["reasons"].items():

@@ -219,7 +219,7 @@ def replay(
     if not (items or job is not None or code or older_than or everything):
         raise UsageError("nothing says which dead letters", hint="name items, --job, --code, --older-than, or --all")
     wanted, named = wanted_of(job, code, older_than), [read_item(item) for item in items]
-    by = None if dry_run else By(_person(), rate)
+    by = None if dry_run else By(access.person(), rate)
 
     async def act(client: "Client") -> "Replayed":
         store = client.store
@@ -234,17 +234,6 @@ def replay(
     _print_replayed(done, dry_run, as_json)
     if (left := len(set(named)) - done.items) > 0 and not done.more:
         output.note(f"{output.count(left, 'named item')} left out: not failed (any more), in an archive, or not chosen")
-
-
-def _person() -> str:
-    """Whoever gives the command, as the system knows him."""
-    import os
-    from getpass import getuser
-
-    try:
-        return getuser()
-    except (KeyError, OSError):  # a container may run as a number without a name
-        return f"uid {os.getuid()}"
 
 
 def _print_replayed(done: "Replayed", dry_run: bool, as_json: bool) -> None:

@@ -11,13 +11,13 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from backstay.clock import Clock, Tasks
-from backstay.core.callbacks import Told, read_told
-from backstay.core.errors import DatabaseUnreachable, UsageError
+from backstay.core.callbacks import Told
+from backstay.core.errors import DatabaseUnreachable
 from backstay.core.events import Event, MessageSetAside, Trouble
 from backstay.core.failures import one_line
 from backstay.messaging.broker import Broker
 from backstay.messaging.delivery import Delivery, Subscription
-from backstay.messaging.messages import CALLBACK, Poison, set_aside
+from backstay.messaging.messages import Poison, read_callback, set_aside
 
 PREFETCH: Final = 32  # messages in hand; each may have CALLBACK_BYTES_MAX
 LANES: Final = 16  # messages at once; those of one item follow each other
@@ -59,7 +59,7 @@ class CallbackReader:
         await self._tasks.stop()
 
     def _deliver(self, delivery: Delivery) -> None:
-        told = _read(delivery)
+        told = read_callback(delivery.message)
         key = told.item if isinstance(told, Told) else ""
         self._lanes[crc32(key.encode()) % LANES].put_nowait(Parcel(delivery, told))
 
@@ -103,13 +103,3 @@ class CallbackReader:
         if not self._troubled:
             self._troubled = True
             self._emit(Trouble("callbacks", f"{type(error).__name__}: {error}"))
-
-
-def _read(delivery: Delivery) -> Told | Poison:
-    kind = delivery.message.type
-    if kind not in ("", CALLBACK):  # not every library sets one, and this queue is for callbacks alone
-        return Poison(f"its type is {kind[:40]!r}, not {CALLBACK!r}")
-    try:
-        return read_told(delivery.message.body)
-    except UsageError as error:
-        return Poison(error.message)

@@ -39,7 +39,7 @@ DELIVERY_COUNT_HEADER: Final = "x-delivery-count"  # what a quorum queue says of
 
 
 class Verdict(NamedTuple):
-    """What becomes of a dead message: what stays of it, and which hints are published instead."""
+    """What becomes of a dead message: what stays of it, and what is published instead: hints, or a callback."""
 
     stays: bytes | None
     again: Sequence[Outgoing] = ()
@@ -64,7 +64,7 @@ class DeadQueue:
         self._dead = topology.dead
         self._aside = f"{topology.dead}.aside"
         self._arguments: dict[str, Any] = dict(topology.dead_queue.arguments)
-        self._ready: set[str] = set()  # routing keys of hints whose queue is there
+        self._ready: set[str] = set()  # routing keys whose queue is there
 
     async def replay(self, judge: Judge) -> None:
         """Shows every message to the judge, once, and does as he says."""
@@ -182,16 +182,21 @@ class DeadQueue:
             if verdict.stays is not None:
                 letters.append((self._aside, target, verdict.stays, kept_properties(raw.header.properties)))
         async with asyncio.timeout(ANSWER_SECONDS):
-            await self._make_ready([one.routing_key for verdict in verdicts for one in verdict.again])
+            await self._make_ready([one for verdict in verdicts for one in verdict.again])
             await asyncio.gather(*(_publish(channel, *letter) for letter in letters))
             await channel.basic_ack(window[-1].delivery_tag or 0, multiple=True)
 
-    async def _make_ready(self, keys: Sequence[str]) -> None:
+    async def _make_ready(self, again: Sequence[Outgoing]) -> None:
         """The queue of a handler that had no workers for long may be gone."""
-        missing = [self._topology.work_queue(key) for key in sorted(set(keys) - self._ready)]
+        topology = self._topology
+        missing = {one.routing_key: one.exchange for one in again if one.routing_key not in self._ready}
         if missing:
-            await declare(self._connection, self._topology.exchanges, missing)
-            self._ready.update(keys)
+            queues = [
+                topology.callbacks_queue if exchange == topology.callbacks else topology.work_queue(key)
+                for key, exchange in sorted(missing.items())
+            ]
+            await declare(self._connection, topology.exchanges, queues)
+            self._ready.update(missing)
 
 
 async def _window(

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from backstay.core.callbacks import Told, read_told
 from backstay.core.errors import UsageError
 from backstay.core.ids import read_item, show_item
 from backstay.messaging.topology import PRIORITY_MAX, Topology
@@ -116,6 +117,16 @@ def read_work(message: Incoming) -> Work | Poison:
     return Work(message_id or message.message_id, handler, items, message.priority, rest_ms)
 
 
+def read_callback(message: Incoming) -> Told | Poison:
+    """What a remote worker says. Not every library gives a message a type, and callbacks have a queue to themselves."""
+    if message.type not in ("", CALLBACK):
+        return Poison(f"its type is {message.type[:40]!r}, not {CALLBACK!r}")
+    try:
+        return read_told(message.body)
+    except UsageError as error:
+        return Poison(error.message)
+
+
 def read_object(message: Incoming, kind: str) -> dict[str, Any] | Poison:
     """The JSON object of a message of one kind and of this version."""
     if message.type != kind:
@@ -132,6 +143,11 @@ def read_object(message: Incoming, kind: str) -> dict[str, Any] | Poison:
     if version != VERSION or isinstance(version, bool):
         return Poison(f"its version is not {VERSION}")
     return said
+
+
+def callback_again(topology: Topology, message: Incoming) -> Outgoing:
+    """A callback that was set aside, for those who read callbacks."""
+    return Outgoing(topology.callbacks, topology.callbacks, message.body, message.message_id, CALLBACK)
 
 
 def set_aside(topology: Topology, message: Incoming, reason: str) -> Outgoing:

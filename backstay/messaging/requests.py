@@ -28,10 +28,9 @@ from backstay.core.errors import (
     Transient,
 )
 from backstay.core.failures import one_line
-from backstay.messaging.connection import close_connection, open_connection
+from backstay.messaging.connection import CLOSE_SECONDS, close_connection, open_connection
 from backstay.messaging.messages import CONTENT_TYPE, REQUEST
 
-CLOSE_SECONDS: Final = 3.0
 AWAY_SECONDS: Final = 5.0  # a broker that is away is not called for more often than that
 CHANNELS_MAX: Final = 64  # those used last stay open
 _BROKEN: Final = (AMQPError, OSError, RuntimeError)  # the last: aiormq's word for a channel that is closed

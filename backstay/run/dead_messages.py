@@ -5,10 +5,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
+from backstay.core.callbacks import Told
+from backstay.core.ids import read_item
 from backstay.core.states import ItemState
 from backstay.core.words import one_line
 from backstay.messaging.dead_queue import Verdict, reason_kept
-from backstay.messaging.messages import Incoming, Outgoing, Work, read_work, send_work
+from backstay.messaging.messages import (
+    Incoming,
+    Outgoing,
+    Poison,
+    Work,
+    callback_again,
+    read_callback,
+    read_work,
+    send_work,
+)
 from backstay.messaging.topology import Topology
 from backstay.store.dead_letters import Wanted
 from backstay.store.replays import By
@@ -16,7 +27,7 @@ from backstay.store.store import Store
 from backstay.store.views import NamedItem
 
 # What is counted: messages in the first line, items in the second.
-MESSAGES: Final = ("seen", "chosen", "poison", "left")
+MESSAGES: Final = ("seen", "chosen", "callbacks", "poison", "left")
 ITEMS: Final = ("replayed", "published", "done", "refused", "unknown")
 REASONS_MAX: Final = 20  # different ones that are told of, so that memory does not grow with the queue
 
@@ -27,10 +38,16 @@ class Choice(NamedTuple):
     item: int | None = None
     reason: str | None = None
 
-    def of(self, message: Incoming, work: object) -> bool:
+    def of(self, message: Incoming, said: Work | Told | Poison) -> bool:
         if self.reason is not None and self.reason.casefold() not in reason_kept(message).casefold():
             return False
-        return self.item is None or (isinstance(work, Work) and self.item in work.items)
+        match said:
+            case Work():
+                return self.item is None or self.item in said.items
+            case Told():
+                return self.item is None or self.item == read_item(said.item)
+            case Poison():
+                return self.item is None
 
     def named(self, work: Work) -> Sequence[int]:
         return work.items if self.item is None else (self.item,)
@@ -40,7 +57,8 @@ class DeadMessages:
     """The judge of a replay. `counts` tells what it decided, `reasons` why messages are poison.
 
     An item that failed is queued afresh, as any replay of dead letters does it; one that is queued is told of again;
-    one that has ended, or is being done, needs nothing. Poison stays, and so does what cannot be retried now.
+    one that has ended, or is being done, needs nothing. A remote worker's callback goes to those who read callbacks,
+    who judge it anew. Poison stays, and so does what cannot be retried now.
     """
 
     def __init__(self, store: Store, topology: Topology, choice: Choice, who: str | None) -> None:
@@ -53,27 +71,25 @@ class DeadMessages:
         self.reasons: Counter[str] = Counter()
 
     async def __call__(self, window: Sequence[Incoming]) -> Sequence[Verdict]:
-        works = [self._chosen(message) for message in window]
-        named = {item for work in works if work is not None for item in self._choice.named(work)}
+        chosen = [self._chosen(message) for message in window]
+        named = {item for said in chosen if isinstance(said, Work) for item in self._choice.named(said)}
         before = await self._store.views.named_items(named) if named else {}
         after = await self._replay(before)
-        verdicts = [
-            Verdict(message.body) if work is None else self._verdict(message, work, before, after)
-            for message, work in zip(window, works, strict=True)
-        ]
+        verdicts = [self._verdict(message, said, before, after) for message, said in zip(window, chosen, strict=True)]
         return verdicts if self._who is not None else [Verdict(message.body) for message in window]
 
-    def _chosen(self, message: Incoming) -> Work | None:
+    def _chosen(self, message: Incoming) -> Work | Told | None:
+        """What is to be replayed; None: it stays as it is."""
         self.counts["seen"] += 1
-        work = read_work(message)
-        if not self._choice.of(message, work):
+        said = _read(message)
+        if not self._choice.of(message, said):
             self.counts["left"] += 1
             return None
         self.counts["chosen"] += 1
-        if isinstance(work, Work):
-            return work
+        if not isinstance(said, Poison):
+            return said
         self.counts["poison"] += 1
-        reason = one_line(reason_kept(message), 100) or work.reason
+        reason = one_line(reason_kept(message), 100) or said.reason
         self.reasons[reason if reason in self.reasons or len(self.reasons) < REASONS_MAX else "other reasons"] += 1
         return None
 
@@ -92,6 +108,20 @@ class DeadMessages:
         return await self._store.views.named_items(item for items in failed.values() for item in items)
 
     def _verdict(
+        self,
+        message: Incoming,
+        said: Work | Told | None,
+        before: Mapping[int, NamedItem],
+        after: Mapping[int, NamedItem],
+    ) -> Verdict:
+        if said is None:
+            return Verdict(message.body)
+        if isinstance(said, Told):
+            self.counts["callbacks"] += 1
+            return Verdict(None, [callback_again(self._topology, message)])
+        return self._of_items(message, said, before, after)
+
+    def _of_items(
         self, message: Incoming, work: Work, before: Mapping[int, NamedItem], after: Mapping[int, NamedItem]
     ) -> Verdict:
         chosen = self._choice.named(work)
@@ -124,3 +154,10 @@ class DeadMessages:
 
     def _hint(self, work: Work, handler: str, items: Sequence[int]) -> Outgoing:
         return send_work(self._topology, replace(work, handler=handler, items=tuple(items), rest_ms=0))
+
+
+def _read(message: Incoming) -> Work | Told | Poison:
+    work = read_work(message)
+    if isinstance(work, Poison) and isinstance(told := read_callback(message), Told):
+        return told
+    return work

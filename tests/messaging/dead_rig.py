@@ -1,6 +1,7 @@
 """A dead queue with something in it, and a look at what it holds."""
 
 import asyncio
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from backstay.clock import Clock
 from backstay.messaging.connection import connected
 from backstay.messaging.dead_queue import DeadQueue, Judge, Verdict
 from backstay.messaging.declaring import declare, open_channel
-from backstay.messaging.messages import REASON_HEADER, Incoming, Outgoing, Work, send_work
+from backstay.messaging.messages import CALLBACK, REASON_HEADER, Incoming, Outgoing, Work, send_work
 from backstay.messaging.publishing import properties_of
 from backstay.messaging.topology import Topology
 
@@ -24,6 +25,13 @@ def dead_work(
     """A hint, as it lies in the dead queue."""
     made = send_work(topology, Work(str(number), handler, tuple(items)))
     return Outgoing("", topology.dead, made.body, made.message_id, made.type, headers=headers)
+
+
+def dead_callback(topology: Topology, number: int, task: str, kind: str = CALLBACK) -> Outgoing:
+    """What a remote worker said of a try at an item, as it lies in the dead queue."""
+    body = json.dumps({"v": 1, "task": task, "tag": "a tag", "status": "succeeded", "result": 7}).encode()
+    headers = {REASON_HEADER: "its tag does not fit"}
+    return Outgoing("", topology.dead, body, str(number), kind, headers=headers)
 
 
 def poison(topology: Topology, number: int, reason: str = "is not JSON") -> Outgoing:

@@ -4,13 +4,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from backstay.core.ids import item_id
+from backstay.core.ids import item_id, show_item
 from backstay.core.states import ItemState
 from backstay.messaging.messages import REASON_HEADER, Incoming, Outgoing, Work, read_work
 from backstay.messaging.topology import Topology
 from backstay.run.dead_messages import REASONS_MAX, Choice, DeadMessages
 from backstay.store.outbox import WORK
-from tests.messaging.dead_rig import dead_work, fill, ids, poison, replay
+from tests.messaging.dead_rig import dead_callback, dead_work, fill, ids, poison, replay
 from tests.messaging.rig import Bystander
 from tests.servers.rabbitmq import PrivateRabbitMQ
 from tests.sites import Site
@@ -138,6 +138,28 @@ async def test_what_cannot_be_retried_now_stays(morgue: Morgue) -> None:
     await morgue.fill(morgue.work(1, item))
     assert await morgue.replay() == {"seen": 1, "chosen": 1, "refused": 1}
     assert await morgue.dead() == [1]
+
+
+async def test_a_callback_is_read_again_whether_it_has_a_type_or_not(morgue: Morgue) -> None:
+    item = item_id(await morgue.shop.submit(1), 0)
+    name = show_item(item)
+    dead = [
+        dead_callback(morgue.topology, at, task, kind)
+        for at, task, kind in (
+            (1, f"{name}/1", "callback"),
+            (2, f"{name}/2", ""),
+            (3, "77-0/1", "callback"),
+            (4, "none", "callback"),
+        )
+    ]
+    await morgue.fill(*dead)
+    assert await morgue.replay(Choice(item), who=None) == {"seen": 4, "chosen": 2, "left": 2, "callbacks": 2}
+    assert await morgue.replay(Choice(reason="tag")) == {"seen": 4, "chosen": 4, "callbacks": 3, "poison": 1}
+    again = await morgue.bystander.take_all(morgue.topology.callbacks)
+    assert ids(again) == [1, 2, 3]
+    assert {message.type for message in again} == {"callback"}
+    assert [message.body for message in again] == [one.body for one in dead[:3]]
+    assert await morgue.dead() == [4]
 
 
 async def test_a_dry_run_counts_and_changes_nothing(morgue: Morgue) -> None:

@@ -13,7 +13,7 @@ from backstay.artifacts import Artifacts
 from backstay.core.errors import NotAllowed, NotFound, UsageError
 from backstay.core.ids import read_item, show_item
 from backstay.llm.envelope import Request, seal, unseal
-from backstay.store.archives import Archive, Leaving, Letter
+from backstay.store.archives import ATTEMPT, EVENT, INBOX, MESSAGE, RESULT, Archive, Leaving, Letter
 
 LEVEL: Final = 9
 READ_BYTES: Final = 1 << 20
@@ -23,15 +23,6 @@ MESSAGE_CHARACTERS_MAX: Final = 200  # that stay in the database
 GONE: Final = '{"archived":true}'  # what stands there for a body
 
 _HEAD: Final = {"format": "backstay dead letters", "version": 1}
-_ATTEMPT: Final = (
-    *("fence", "number", "outcome", "started_at", "ended_at", "error_code", "message", "provider_status", "result"),
-    *("input_tokens", "output_tokens", "cost_micros"),
-)
-_INBOX: Final = (
-    *("id", "owner", "fence", "kind", "received_at", "body", "is_late", "digest", "accepted_at", "accepted_by"),
-)
-_EVENT: Final = ("id", "at", "act", "detail")
-_MESSAGE, _RESULT = _ATTEMPT.index("message"), _ATTEMPT.index("result")
 
 
 class Sealed(NamedTuple):
@@ -50,9 +41,9 @@ def line_of(letter: Letter) -> bytes:
         "error_code": letter.error_code,
         "finished_at": letter.finished_at,
         "request": letter.body,
-        "attempts": [dict(zip(_ATTEMPT, row, strict=True)) for row in letter.attempts],
-        "inbox": [dict(zip(_INBOX, row, strict=True)) for row in letter.inbox],
-        "events": [dict(zip(_EVENT, row, strict=True)) for row in letter.events],
+        "attempts": [dict(zip(ATTEMPT, row, strict=True)) for row in letter.attempts],
+        "inbox": [dict(zip(INBOX, row, strict=True)) for row in letter.inbox],
+        "events": [dict(zip(EVENT, row, strict=True)) for row in letter.events],
     }
     return json.dumps(said, separators=(",", ":")).encode() + b"\n"
 
@@ -61,7 +52,7 @@ def letter_of(line: bytes) -> Letter:
     said = json.loads(line)
     rows = [
         [tuple(one[name] for name in names) for one in said[part]]
-        for part, names in (("attempts", _ATTEMPT), ("inbox", _INBOX), ("events", _EVENT))
+        for part, names in (("attempts", ATTEMPT), ("inbox", INBOX), ("events", EVENT))
     ]
     named = (said[name] for name in ("fence", "handler", "error_code", "finished_at", "request"))
     return Letter(read_item(said["item"]), *named, *rows)
@@ -69,9 +60,9 @@ def letter_of(line: bytes) -> Letter:
 
 def leaving(letter: Letter) -> Leaving:
     texts = [
-        (row[0], None if row[_MESSAGE] is None else row[_MESSAGE][:MESSAGE_CHARACTERS_MAX])
+        (row[0], None if row[MESSAGE] is None else row[MESSAGE][:MESSAGE_CHARACTERS_MAX])
         for row in letter.attempts
-        if row[0] == letter.fence or row[_RESULT] is not None or len(row[_MESSAGE] or "") > MESSAGE_CHARACTERS_MAX
+        if row[0] == letter.fence or row[RESULT] is not None or len(row[MESSAGE] or "") > MESSAGE_CHARACTERS_MAX
     ]
     inbox, events = [row[0] for row in letter.inbox], [row[0] for row in letter.events]
     return Leaving(letter.id, letter.fence, stub_of(letter.body or ""), texts, inbox, events)

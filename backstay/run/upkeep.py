@@ -7,7 +7,6 @@ from typing import Final
 from backstay.artifacts import Artifacts
 from backstay.client import Client
 from backstay.clock import Tasks
-from backstay.core.errors import BackstayError
 from backstay.core.events import Trouble
 from backstay.observe.bus import Bus
 from backstay.run.alarms import AlarmWatch
@@ -26,8 +25,8 @@ async def upkeep(client: Client, artifacts: Artifacts | None, settings: Settings
     async def look(part: AlarmWatch | Letters, name: str) -> None:
         try:
             await part.run_once()
-        except BackstayError as error:
-            bus.emit(Trouble(name, str(error)))
+        except Exception as error:
+            bus.emit(Trouble(name, f"{type(error).__name__}: {error}"))
 
     async def look_on() -> None:
         while True:

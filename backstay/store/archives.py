@@ -12,6 +12,17 @@ from backstay.store.queries import Ask, Row, Script, one
 DAY_MS: Final = 86_400_000
 LAST_ID: Final = (1 << 63) - 1
 
+# The columns of a letter's rows, in their order: as the statements give them, and as a file names them.
+ATTEMPT: Final = (
+    *("fence", "number", "outcome", "started_at", "ended_at", "error_code", "message", "provider_status", "result"),
+    *("input_tokens", "output_tokens", "cost_micros"),
+)
+INBOX: Final = (
+    *("id", "owner", "fence", "kind", "received_at", "body", "is_late", "digest", "accepted_at", "accepted_by"),
+)
+EVENT: Final = ("id", "at", "act", "detail")
+MESSAGE, RESULT = ATTEMPT.index("message"), ATTEMPT.index("result")
+
 Place = tuple[int, int]  # when an item failed, and its id: the order in which they go
 BEFORE_ALL: Final[Place] = (-1, -1)
 AFTER_ALL: Final[Place] = (LAST_ID, LAST_ID)
@@ -41,9 +52,9 @@ class Letter(NamedTuple):
     error_code: str | None
     finished_at: int
     body: str | None
-    attempts: list[Row]  # from fence on
-    inbox: list[Row]  # from id on
-    events: list[Row]  # from id on
+    attempts: list[Row]
+    inbox: list[Row]
+    events: list[Row]
 
 
 class Leaving(NamedTuple):
@@ -204,8 +215,7 @@ def _restore(archive: Archive, letters: Sequence[Letter], keep_ms: int) -> Scrip
     jobs = sorted(Counter(job_of(letter.id) for letter in back).items())
     yield Ask("archive_in_jobs", {"owner": archive.owner}, [(job_id, -items) for job_id, items in jobs])
     yield Ask("write_bodies", batch=[(letter.id, letter.body) for letter in back if letter.body is not None])
-    message, result = 6, 8
-    texts = _each(back, lambda letter: [(letter.id, row[0], row[message], row[result]) for row in letter.attempts])
+    texts = _each(back, lambda letter: [(letter.id, row[0], row[MESSAGE], row[RESULT]) for row in letter.attempts])
     yield from _some("write_texts", texts)
     yield from _some("restore_inbox", _each(back, lambda letter: [(letter.id, *row[1:]) for row in letter.inbox]))
     told = _each(back, lambda letter: [(f"item:{letter.id}", *row[1:]) for row in letter.events])

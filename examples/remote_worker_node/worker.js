@@ -39,7 +39,7 @@ async function serve(channel, message) {
         (result) => ({ status: "succeeded", result }),
         ({ code = "UNKNOWN", message, retryable = true }) => ({ status: "failed", error: { code, message, retryable } }),
       );
-      await keep(file, answer);
+      if (!answer.error?.retryable) await keep(file, answer); // what may go better is done again when it is asked again
     }
     await tell(answer);
   } // else nobody waits for it any more

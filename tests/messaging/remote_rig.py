@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any, cast
 
 import aio_pika
+import pytest
 from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractIncomingMessage, AbstractQueue
 
 from backstay.core.limits import Limits
+from backstay.messaging.connection import open_connection
 from tests.server.receiver import Receiver
 from tests.server.remote_rig import Remote
 from tests.server.rig import Rig, practice_app, rigged
+from tests.servers.fault_proxy import FaultProxy
 from tests.servers.rabbitmq import PrivateRabbitMQ
 from tests.stories.stage import until
 
@@ -114,6 +117,18 @@ class MessageRemote(Remote):
 
         await until(look, f"{number} messages were put aside")
         return self.dead
+
+
+def sending(monkeypatch: pytest.MonkeyPatch, proxy: FaultProxy | None = None) -> list[AbstractConnection]:
+    """The connections by which requests go out from now on: through a proxy, if there is one, and callbacks past it."""
+    made: list[AbstractConnection] = []
+
+    async def opened(url: str, name: str) -> AbstractConnection:
+        made.append(await open_connection(url if proxy is None else proxy.url(url), name))
+        return made[-1]
+
+    monkeypatch.setattr("backstay.messaging.requests.open_connection", opened)
+    return made
 
 
 @asynccontextmanager

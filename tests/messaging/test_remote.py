@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from standardwebhooks import Webhook as Seal
 
-from tests.messaging.remote_rig import KEY, MessageRemote, message_work
+from tests.messaging.remote_rig import KEY, MessageRemote, message_work, sending
 from tests.servers.fault_proxy import FaultProxy
 from tests.servers.rabbitmq import PrivateRabbitMQ
 
@@ -45,18 +45,18 @@ async def test_progress_is_shown_while_it_is_worked_on_and_the_last_word_stands(
     assert (await remote.item())["progress"] == 99
 
 
-async def test_an_answer_that_is_early_is_not_lost(remote, rabbitmq):
+async def test_an_answer_that_is_early_is_not_lost(remote, rabbitmq, monkeypatch):
     """It is there before the broker has confirmed the request."""
     async with FaultProxy.of(rabbitmq.url) as proxy:
-        remote.rig.made.handlers["remote"]._ways["exchange"].requests._url = proxy.url(rabbitmq.url)
+        sending(monkeypatch, proxy)
         await remote.ask()
         await remote.submit({"n": 2})
         proxy.delay(1.0)
-        sending = asyncio.get_running_loop().create_task(remote.rig.work())
+        working = asyncio.get_running_loop().create_task(remote.rig.work())
         asked = await remote.worker.request()
         await remote.told(asked, status="succeeded", result="quick")
         assert await remote.state() == "submitting"
-        await sending
+        await working
         assert await remote.state() == "succeeded"
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from backstay.messaging.requests import CHANNELS_MAX
-from tests.messaging.remote_rig import KEY, MessageRemote, message_work
+from tests.messaging.remote_rig import KEY, MessageRemote, message_work, sending
+from tests.messaging.rig import until
 from tests.servers.fault_proxy import FaultProxy
 from tests.servers.rabbitmq import PrivateRabbitMQ
 
@@ -47,11 +48,10 @@ async def test_a_request_that_no_queue_takes_is_tried_again(remote):
     assert await remote.state() == "processing"
 
 
-async def test_missing_exchanges_are_tried_again_and_break_nobody_else_s_connection(remote):
+async def test_missing_exchanges_are_tried_again_and_break_nobody_else_s_connection(remote, monkeypatch):
     """Many at once, because a channel that is closed under many writers takes its connection with it."""
+    connections = sending(monkeypatch)
     await remote.ask()
-    requests = remote.rig.made.handlers["remote"]._ways["exchange"].requests
-    connection = requests._connection
     mixed = [item(remote, exchange="missing-1"), item(remote), item(remote, exchange="missing-2")]
     job = await remote.rig.submit("remote", mixed * 20)
     await remote.rig.work()
@@ -60,8 +60,7 @@ async def test_missing_exchanges_are_tried_again_and_break_nobody_else_s_connect
         "there is no exchange 'missing-1'",
         "there is no exchange 'missing-2'",
     }
-    assert requests._connection is connection
-    assert not connection.is_closed
+    assert [connection.is_closed for connection in connections] == [False]
     assert await remote.worker.waiting() == 20
 
 
@@ -97,20 +96,24 @@ async def test_a_queue_that_is_full_is_tried_again(remote):
     assert all("refused" in message for _, message in await tries(remote, job))
 
 
-async def test_more_exchanges_than_channels_are_served(remote):
+async def test_more_exchanges_than_channels_are_served(remote, monkeypatch):
+    connections = sending(monkeypatch)
     channel, names = remote.worker.channel, [f"{remote.prefix}-x{n}" for n in range(CHANNELS_MAX + 5)]
     for name in names:
         await remote.worker.queue.bind(await channel.declare_exchange(name, "direct"), KEY)
     job = await remote.rig.submit("remote", [item(remote, exchange=name) for name in names] * 2)
     await remote.rig.work()
     assert await states(remote, job) == {"processing": 2 * len(names)}
-    assert len(remote.rig.made.handlers["remote"]._ways["exchange"].requests._outlets) <= CHANNELS_MAX + 25
+    [open_one] = connections
+    assert open_one.transport is not None
+    channels = open_one.transport.connection.channels
+    await until(lambda: len(channels) <= CHANNELS_MAX + 25)
 
 
-async def test_while_the_broker_is_away_items_wait_and_lose_no_try(remote, rabbitmq):
+async def test_while_the_broker_is_away_items_wait_and_lose_no_try(remote, rabbitmq, monkeypatch):
     async with FaultProxy.of(rabbitmq.url) as proxy:
-        requests = remote.rig.made.handlers["remote"]._ways["exchange"].requests
-        requests._url = proxy.url(rabbitmq.url)
+        sending(monkeypatch, proxy)
+        monkeypatch.setattr("backstay.messaging.requests.AWAY_SECONDS", 0.0)
         await proxy.cut()
         job = await remote.rig.submit("remote", [item(remote)] * 3)
         await remote.rig.work()
@@ -119,23 +122,24 @@ async def test_while_the_broker_is_away_items_wait_and_lose_no_try(remote, rabbi
         assert "cannot be reached" in message
         assert "guest:guest" not in message
         await proxy.pass_on()
-        requests._away_until = 0.0
         await remote.rows("UPDATE items SET due_at = NULL")
         await remote.rig.work()
         assert await states(remote, job) == {"processing": 3}
 
 
 @pytest.mark.parametrize(("delivery", "state"), [("at_least_once", "queued"), ("at_most_once", "failed")])
-async def test_a_connection_that_breaks_before_the_confirm_leaves_it_unknown(remote, rabbitmq, delivery, state):
+async def test_a_connection_that_breaks_before_the_confirm_leaves_it_unknown(
+    remote, rabbitmq, delivery, state, monkeypatch
+):
     async with FaultProxy.of(rabbitmq.url) as proxy:
-        remote.rig.made.handlers["remote"]._ways["exchange"].requests._url = proxy.url(rabbitmq.url)
+        sending(monkeypatch, proxy)
         await remote.ask()
         proxy.delay(1.0)
         await remote.submit({"n": 2}, delivery=delivery)
-        sending = asyncio.get_running_loop().create_task(remote.rig.work())
+        working = asyncio.get_running_loop().create_task(remote.rig.work())
         first = await remote.worker.request()
         proxy.reset()
-        await sending
+        await working
         assert await remote.state() == state
         await proxy.pass_on()
         if state == "queued":

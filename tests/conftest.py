@@ -168,19 +168,3 @@ async def sqlite_site(sqlite_file_url: str) -> AsyncIterator[Site]:
 @pytest.fixture
 async def store(site: Site) -> Store:
     return await site.open_store()
-
-
-@pytest.fixture(scope="session")
-def s3() -> Iterator[PrivateS3]:
-    with PrivateS3().running() as running:
-        yield running
-
-
-@pytest.fixture(params=["folder", "s3"])
-def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Where files go: a folder, and S3."""
-    if request.param == "folder":
-        return str(tmp_path / "data")
-    for name, value in request.getfixturevalue("s3").environment.items():
-        monkeypatch.setenv(name, value)
-    return f"s3://{BUCKET}/{new_id()}"

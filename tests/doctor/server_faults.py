@@ -91,13 +91,18 @@ async def it_gives_few_connections(ward: Ward) -> None:
 
 
 async def a_pooler_takes_sessions_apart(ward: Ward) -> None:
-    bouncer = ward.undo.enter_context(PrivatePgBouncer(urlsplit(ward.url).port or 0, 5))
     # One of both options is missing: it connects, and its hints are lost.
-    ward.set(database_url=bouncer.url(ward.url, "prepared_statements=off"))
+    ward.set(database_url=_pooled(ward, "prepared_statements=off"))
 
 
 async def a_pooler_refuses_our_settings(ward: Ward) -> None:
-    ward.set(database_url=ward.undo.enter_context(PrivatePgBouncer(ward.url)).url)
+    ward.set(database_url=_pooled(ward, ""))
+
+
+def _pooled(ward: Ward, options: str) -> str:
+    port = urlsplit(ward.url).port
+    assert port is not None
+    return ward.undo.enter_context(PrivatePgBouncer(port, 5)).url(ward.url, options)
 
 
 async def the_clock_is_wrong(ward: Ward) -> None:

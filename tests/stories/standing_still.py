@@ -8,7 +8,7 @@ published: the broker has confirmed messages of the outbox, and none is ever mar
 import asyncio
 import sys
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from backstay.cli.main import main
 from backstay.engine import hints
@@ -23,7 +23,7 @@ def say(point: str) -> None:
     print(f"stands still: {point}", file=sys.stderr, flush=True)
 
 
-def done(self: Consumer, ids: Iterable[int]) -> None:
+def done(self: Consumer, ids: Iterable[int], missed: Collection[int] = ()) -> None:
     if list(ids):
         say("claimed")
         threading.Event().wait()

@@ -6,6 +6,7 @@ is acknowledged only when the broker has confirmed the copy, so nothing is ever 
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -14,6 +15,7 @@ from backstay.core.events import MessageSetAside, Trouble
 from backstay.core.hand import Hand
 from backstay.core.ids import show_item
 from backstay.messaging.broker import Broker
+from backstay.messaging.connection import CLOSE_SECONDS
 from backstay.messaging.delivery import Delivery, Subscription
 from backstay.messaging.messages import Outgoing, Poison, Work, read_work, send_work, set_aside
 from backstay.messaging.topology import PRIORITY_MAX
@@ -60,7 +62,9 @@ class Consumer:
         for loop in self._loops:
             loop.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
-        await self._acknowledge()
+        with suppress(TimeoutError):  # a connection that hangs is not waited for: it comes again
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self._acknowledge()
         self._lost()
 
     # what the worker sees

@@ -13,6 +13,7 @@ import yaml  # type: ignore[import-untyped]
 from prometheus_client.parser import text_string_to_metric_families
 
 from backstay.cli.main import run
+from backstay.core.alarms import Alarm
 from backstay.observe.gauges import Gauges
 from backstay.observe.metrics import Metrics
 from backstay.store.invocations import Lately
@@ -111,6 +112,7 @@ def labels_of() -> dict[str, set[str]]:
     gauges.show_queues([Backlog("ocr", 1, 1, 1, 1)], {}, 1)
     gauges.show_money([Spending("acme", 1, 1)], 0, 0)
     gauges.show_ticks(Lately(1, 1, 1, 1))
+    gauges.show_alarms(0, ())
     return {sample.name: set(sample.labels) for family in metrics.registry.collect() for sample in family.samples}
 
 
@@ -119,6 +121,12 @@ def test_every_label_is_one_of_its_metric(where: str, labels_of: dict[str, set[s
     assert names(EXPRESSIONS[where])
     for name, label in labelled(EXPRESSIONS[where]):
         assert label in labels_of[name]
+
+
+def test_an_alarm_of_our_own_that_a_rule_names_is_one() -> None:
+    named = {name for expression in EXPRESSIONS.values() for name in re.findall(r'\balarm="(\w+)"', expression)}
+    assert named
+    assert named <= {alarm.value for alarm in Alarm}
 
 
 def test_a_label_is_found_with_its_metric() -> None:

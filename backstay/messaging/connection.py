@@ -52,8 +52,6 @@ def reason_of(error: BaseException) -> str:
     """What went wrong, on one line. The driver's errors hold no password: URLs are checked before it sees them."""
     if isinstance(error, TimeoutError):
         return "it did not answer in time"
-    if "Connection.OpenOk" in str(error):  # the driver keeps to itself what the broker answered instead
-        return "there is no such vhost, or the account may not use it"
     said = ": ".join(str(part) for part in error.args if part not in (None, "")) or type(error).__name__
     return one_line(said, REASON_CHARACTERS_MAX)
 

@@ -118,6 +118,6 @@ async def test_a_wrong_password_is_a_broker_that_is_away(rabbitmq: PrivateRabbit
 
 
 async def test_a_vhost_that_is_not_there_is_told_of_in_plain_words(rabbitmq: PrivateRabbitMQ):
-    with pytest.raises(BrokerUnreachable, match="there is no such vhost, or the account may not use it"):
+    with pytest.raises(BrokerUnreachable, match="refuses the vhost 'nowhere': it does not exist, or the account"):
         async with connected(f"{rabbitmq.url}nowhere"):
             pass

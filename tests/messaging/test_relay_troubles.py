@@ -1,13 +1,14 @@
 """The work relay when a real broker has lost something: one queue, or everything."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from backstay.core.errors import DatabaseUnreachable
 from backstay.core.ids import item_id
 from backstay.messaging.messages import Work, read_work
-from backstay.messaging.topology import Topology
+from backstay.messaging.topology import WAIT_STEPS_MS, Topology
 from backstay.run.dispatch import REPUBLISH_MS, Republishing
 from backstay.run.outbox_relay import ROW_DELAY_MS, UNCONFIRMED
 from tests.messaging.relay_rig import PATIENT, Office
@@ -28,8 +29,8 @@ async def test_a_message_that_is_not_taken_waits_for_itself_and_its_row_says_why
     scene = Scene(office.url, office.topology, PATIENT)
     async with scene.broker() as broker:
         await ready(broker)
-        longest, _, _ = office.topology.way("echo", 10**9)
-        await office.bystander.delete(longest)
+        full = {"x-max-length": 0, "x-overflow": "reject-publish"}
+        await office.bystander.replace(replace(office.topology.wait_queue(WAIT_STEPS_MS[-1]), arguments=full))
         await office.add(1, 1, WAITING)
         await office.add(2, 20)
         now = office.site.clock.now_ms()

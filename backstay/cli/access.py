@@ -58,7 +58,8 @@ def load_app(named: str | None, db: str | None = None) -> "Backstay":
     app = _import_app(_app_name(named))
     target = _flag(db) or _of(app)
     make_folder(target)
-    return _on(app, target)
+    check_url(target.url)
+    return app_on(target._replace(app=app))
 
 
 def served_app(named: str | None, db: str | None = None) -> "Backstay":
@@ -236,11 +237,6 @@ def make_folder(target: Target) -> None:
     except OSError as error:
         said = f"cannot make the folder {folder}: {error.strerror}"
         raise UsageError(said, hint="name a database: --db") from None
-
-
-def _on(app: "Backstay", target: Target) -> "Backstay":
-    check_url(target.url)
-    return app_on(target._replace(app=app))
 
 
 def _app_name(named: str | None) -> str:

@@ -64,7 +64,7 @@ class DeadQueue:
         self._dead = topology.dead
         self._aside = f"{topology.dead}.aside"
         self._arguments: dict[str, Any] = dict(topology.dead_queue.arguments)
-        self._ready: set[str] = set()  # routing keys whose queue is there
+        self._ready: set[str] = set()  # queues that are there for what is published again
 
     async def replay(self, judge: Judge) -> None:
         """Shows every message to the judge, once, and does as he says."""
@@ -189,14 +189,11 @@ class DeadQueue:
     async def _make_ready(self, again: Sequence[Outgoing]) -> None:
         """The queue of a handler that had no workers for long may be gone."""
         topology = self._topology
-        missing = {one.routing_key: one.exchange for one in again if one.routing_key not in self._ready}
+        behind = {queue.name: queue for one in again for queue in topology.behind(one.exchange, one.routing_key)}
+        missing = [queue for name, queue in sorted(behind.items()) if name not in self._ready]
         if missing:
-            queues = [
-                topology.callbacks_queue if exchange == topology.callbacks else topology.work_queue(key)
-                for key, exchange in sorted(missing.items())
-            ]
-            await declare(self._connection, topology.exchanges, queues)
-            self._ready.update(missing)
+            await declare(self._connection, topology.exchanges, missing)
+            self._ready.update(behind)
 
 
 async def _window(

@@ -23,7 +23,7 @@ run: install ## Run a file of requests at a provider that fails, kill it, go on,
 	@$(BIN)/python examples/rehearsal.py
 
 test: install lint ## Lint, then run every test but the slow ones
-	@$(BIN)/python -m pytest -n 6 --dist loadgroup -m "not slow"
+	@$(BIN)/python -m pytest -n 4 --dist loadgroup -m "not slow"
 
 lint: install ## Check format, rules, types and layers
 	@$(BIN)/ruff format --check --quiet . || { echo "Unformatted files; run: make format"; exit 1; }

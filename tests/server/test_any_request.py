@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +36,8 @@ async def receiver() -> AsyncIterator[Receiver]:
         yield made
 
 
-@pytest.fixture
-async def rig(database_url: str, tmp_path: Path, receiver: Receiver) -> AsyncIterator[Rig]:
+@asynccontextmanager
+async def serving(database_url: str, tmp_path: Path, receiver: Receiver) -> AsyncIterator[Rig]:
     options = Options(works=False, upstream=Endpoint(f"http://{receiver.place}/v1"))
     place, many = receiver.place, 1_000_000
     async with rigged(
@@ -129,10 +130,12 @@ async def ask_everything(rig: Rig, receiver: Receiver, examples: int) -> None:
     assert sum(storm.asked.values()) >= examples * len(ROLES)
 
 
-async def test_no_request_makes_the_service_fail(rig: Rig, receiver: Receiver) -> None:
-    await ask_everything(rig, receiver, EXAMPLES)
+async def test_no_request_makes_the_service_fail(sqlite_file_url: str, tmp_path: Path, receiver: Receiver) -> None:
+    async with serving(sqlite_file_url, tmp_path, receiver) as rig:
+        await ask_everything(rig, receiver, EXAMPLES)
 
 
 @pytest.mark.slow
-async def test_no_request_of_many_makes_the_service_fail(rig: Rig, receiver: Receiver) -> None:
-    await ask_everything(rig, receiver, EXAMPLES_WIDE)
+async def test_no_request_of_many_makes_the_service_fail(database_url: str, tmp_path: Path, receiver: Receiver) -> None:
+    async with serving(database_url, tmp_path, receiver) as rig:
+        await ask_everything(rig, receiver, EXAMPLES_WIDE)

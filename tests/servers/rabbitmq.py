@@ -209,6 +209,8 @@ class PrivateRabbitMQ:
             "RABBITMQ_CONFIG_FILE": f"{self.folder}/rabbitmq",
             "RABBITMQ_ENABLED_PLUGINS_FILE": f"{self.folder}/enabled_plugins",
             "RABBITMQ_GENERATED_CONFIG_DIR": f"{self.folder}/config",
+            # Its threads sleep when there is nothing to do: several nodes share few cores with the tests.
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+sbwt none +sbwtdcpu none +sbwtdio none",
         }
 
     def _wait_until_open(self) -> None:

@@ -23,7 +23,7 @@ run: install ## Run a file of requests at a provider that fails, kill it, go on,
 	@$(BIN)/python examples/rehearsal.py
 
 test: install lint ## Lint, then run every test but the slow ones
-	@$(BIN)/python -m pytest -n 4 --dist loadgroup -m "not slow"
+	@$(BIN)/python -m pytest -n 4 -m "not slow"
 
 lint: install ## Check format, rules, types and layers
 	@$(BIN)/ruff format --check --quiet . || { echo "Unformatted files; run: make format"; exit 1; }
@@ -56,7 +56,7 @@ bench: install ## Measure throughput
 	@bash bench/run
 
 storm: install ## Run the slow stories, and the slow tests of messaging: real processes, kill -9
-	@$(BIN)/python -m pytest tests/stories tests/messaging -m slow
+	@$(BIN)/python -m pytest -m slow
 
 clean: ## Remove .venv, caches and build output
 	@rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -31,6 +31,13 @@ def pytest_configure_node(node: Any) -> None:
     node.workerinput["postgres_port"] = node.config.stash[SHARED].port
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    from tests.scheduling import DearTogether
+
+    return DearTogether(config, log)
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:
     if SHARED in config.stash:
         config.stash[SHARED].close()

@@ -9,8 +9,6 @@ from tests.doctor import inner_faults as inner
 from tests.doctor import server_faults as around
 from tests.doctor.ward import SECRETS, Ward
 
-pytestmark = pytest.mark.xdist_group("doctor")  # the servers are dear, and faults are made in them
-
 Fault = Callable[[Ward], Awaitable[None]]
 WARN, FAIL = Level.WARN, Level.FAIL
 

@@ -54,6 +54,7 @@ ROLES: Final[dict[str, Role]] = {
     "POST /api/providers/{provider}/release": ADMIN,
     "GET /api/stats": READ,
     "GET /api/workers": ADMIN,
+    "GET /api/alarms": ADMIN,
     "POST /api/webhooks": WRITE,
     "GET /api/webhooks": READ,
     "GET /api/webhooks/{webhook_id}": READ,
@@ -92,7 +93,10 @@ ROLES: Final[dict[str, Role]] = {
     "POST /v1/webhook_endpoints/{endpoint_id}/test": WRITE,
 }
 # What is felt by all owners, so that an admin of another owner may not do it.
-OPERATED: Final = {"POST /api/providers/{provider}/hold", "POST /api/providers/{provider}/release"}
+OPERATED: Final = {
+    *("POST /api/providers/{provider}/hold", "POST /api/providers/{provider}/release"),
+    "GET /api/alarms",
+}
 # Asked without a key: whether it lives, its description, and where answers come in, by addresses nobody can guess.
 OPEN: Final = {
     *("/livez", "/readyz", "/api/openapi.json"),

@@ -66,6 +66,7 @@ def _digests(hash_seed: str) -> str:
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ABLATIONS)
 def test_a_safeguard_switched_off_is_noticed(name: str) -> None:
     with ABLATIONS[name](), pytest.raises(Failure):

@@ -14,8 +14,6 @@ from backstay.store.queries import SQLITE, Query, queries_for
 from tests.store.crowd import PAUSED_JOB, crowd_at_the_head, fill
 from tests.store.statements import BIG, CLAIMED, PARK, PAUSE, VALUES, batch_of, statements, values_for
 
-pytestmark = pytest.mark.xdist_group("plans")
-
 
 class CrowdedFile:
     """A crowded SQLite database and its planner."""

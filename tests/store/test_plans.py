@@ -13,8 +13,6 @@ from tests.servers.postgres import RunningPostgres
 from tests.store.crowd import PAUSED_JOB, READY_JOB, crowd_at_the_head, fill
 from tests.store.statements import BIG, CLAIMED, PARK, PAUSE, VALUES, batch_of, statements, values_for
 
-pytestmark = pytest.mark.xdist_group("plans")
-
 
 class Weather(NamedTuple):
     """What the planner knows, and whether it plans for the values at hand or once for all."""

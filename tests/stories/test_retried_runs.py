@@ -10,6 +10,8 @@ import pytest
 from tests.stories.runs import Provider, Rehearsal, practice, wait_until
 from tests.stories.test_queued_runs import command, told, workers
 
+pytestmark = pytest.mark.slow
+
 COUNT = 30
 ONCE, EVER = "practice-400x1", "practice-400"
 REFUSED = {0: ONCE, 1: ONCE, 2: EVER}  # first of all, before any quota is used up

@@ -20,8 +20,10 @@ async def test_a_request_waits_for_its_provider_that_is_held_and_not_for_a_worke
         [worker] = (await ada.get("/api/workers")).json["data"]
         assert any(name.startswith("call@") for name in worker["handlers"]), "from its start on"
         async with asyncio.timeout(WAIT_SECONDS):
-            while not (jobs := (await ada.get("/api/jobs")).json["data"]):
+            jobs: list[Any] = []
+            while not jobs:
                 await asyncio.sleep(0.01)
+                jobs = (await ada.get("/api/jobs")).json["data"]
         job = jobs[0]
         why = (await ada.get(f"/api/items/{job['id']}-0/why")).json
         assert "no_worker" not in [reason["code"] for reason in why["reasons"]]

@@ -44,7 +44,12 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Stories first: they last longest, and what is begun last keeps everyone waiting."""
+    """Stories first: they last longest, and what is begun last keeps everyone waiting. Over HTTP the kind of database
+    matters little: tests of the store run on both, so those of the service on PostgreSQL are left to `make storm`."""
+    for item in items:
+        params = getattr(getattr(item, "callspec", None), "params", {})
+        if item.nodeid.startswith("tests/server/") and params.get("database_url") == "postgres":
+            item.add_marker(pytest.mark.slow)
     items.sort(key=lambda item: not item.nodeid.startswith("tests/stories/"))
 
 

@@ -38,6 +38,7 @@ def test_the_rehearsal_is_killed_goes_on_and_ends_with_every_result_and_a_bill_t
     assert_there(re.findall(r"and at the job: +.venv/bin/backstay (.*)", ended.stdout), tmp_path)
 
 
+@pytest.mark.slow
 def test_the_faulty_provider_is_paid_once_for_everything_though_a_worker_is_killed(tmp_path: Path) -> None:
     for _ in range(2):  # a second time on the same file
         said = run("faulty_provider.py", tmp_path)
@@ -51,6 +52,7 @@ def test_the_faulty_provider_is_paid_once_for_everything_though_a_worker_is_kill
     assert_there(looks, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_folder_of_pdfs_is_converted_though_the_gateway_fails_now_and_then(tmp_path: Path) -> None:
     for _ in range(2):  # a second time in the same folder
         said = run("convert_pdfs.py", tmp_path)

@@ -171,6 +171,7 @@ def follower(
         yield made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [*(page for page in GUIDES if "kubernetes" not in page), "docs/practice.md"])
 def test_what_a_guide_prints_can_be_followed(page: str, follower: Follower) -> None:
     assert follower.follow(page) > 0

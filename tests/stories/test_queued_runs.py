@@ -13,6 +13,8 @@ import pytest
 from tests.house.sources import ROOT
 from tests.stories.runs import COMMAND, SHORT_WAITS, Provider, Rehearsal, paid_again, practice, wait_until
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:

@@ -9,6 +9,8 @@ import pytest
 from tests.stories.runs import Rehearsal, practice, wait_until
 from tests.stories.test_runs import summary_of
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:

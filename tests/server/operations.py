@@ -104,7 +104,10 @@ OPEN: Final = {
 }
 # What all owners have in common; everything else that a path names is somebody's.
 SHARED: Final = {"provider", "model_id"}
-SHARED_LISTS: Final = {"GET /api/providers", "GET /api/workers", "GET /v1/models", "GET /v1/webhook_event_types"}
+SHARED_LISTS: Final = {
+    *("GET /api/providers", "GET /api/workers", "GET /api/alarms"),
+    *("GET /v1/models", "GET /v1/webhook_event_types"),
+}
 LINE: Final = (
     '{"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", '
     '"body": {"model": "m", "messages": [{"role": "user", "content": "hello"}]}}\n'

@@ -114,9 +114,8 @@ class Client:
         options.check()
         if isinstance(items, list | tuple):
             items, encode = [_body(encode, item) for item in items], str
-        traced = self.bus.submitting(handler)
+        traced, opened, total = self.bus.submitting(handler), None, 0
         new = self._new_job(handler, options, traced.seed or new_incarnation())
-        opened: OpenJob | None = None
         try:
             async for chunk in _chunks(handler, items, encode):
                 total = chunk.position + len(chunk.bodies)

@@ -156,38 +156,27 @@ def _item(
         return {**row, **lease, "fence": 1, "last_attempt_at": now - 2 * SECOND}, []
     if is_open:
         return row, []
-    code, status, message, tries = ERRORS[chance.randrange(len(ERRORS))] if is_failed else (None, 200, None, 1)
-    attempts = []
-    for n in range(1, tries + 1):
-        is_last, spent = n == tries, int(4_000 + 5_000 * chance.random())
-        wait, length = (n - 1) * 35 * SECOND, int(700 + 2_400 * chance.random())
-        attempts.append(
-            {
-                **{"item_id": item, "fence": n, "number": n, "started_at": at + wait, "ended_at": at + wait + length},
-                **{
-                    "outcome": state if is_last else "retry",
-                    "error_code": code,
-                    "message": message,
-                    "provider_status": status,
-                },
-                "result": None
-                if is_failed
-                else json.dumps({"summary": ["Asks for a refund", "Was sent a wrong size"], "mood": "calm"}),
-                **{
-                    "input_tokens": spent // 3,
-                    "output_tokens": spent // 11,
-                    "cost_micros": None if is_failed and status != 400 else spent,
-                },
-            }
-        )
-    ended_at = attempts[-1]["ended_at"]
-    ended = {
-        "fence": tries,
-        "attempt_count": tries,
-        "last_attempt_at": attempts[-1]["started_at"],
-        "finished_at": ended_at,
+    error = ERRORS[chance.randrange(len(ERRORS))] if is_failed else (None, 200, None, 1)
+    attempts = [_attempt(item, at, n, error, chance) for n in range(1, error[3] + 1)]
+    last = attempts[-1]
+    ended = {"last_attempt_at": last["started_at"], "finished_at": last["ended_at"], "error_code": error[0]}
+    return {**row, **ended, "fence": len(attempts), "attempt_count": len(attempts)}, attempts
+
+
+def _attempt(item: int, at: int, n: int, error: tuple[Any, ...], chance: Random) -> dict[str, Any]:
+    """The nth try of an item that came to this error, or to none."""
+    code, status, message, tries = error
+    spent, wait = int(4_000 + 5_000 * chance.random()), (n - 1) * 35 * SECOND
+    length = int(700 + 2_400 * chance.random())
+    said = json.dumps({"summary": ["Asks for a refund", "Was sent a wrong size"], "mood": "calm"})
+    ended = "succeeded" if code is None else "failed"
+    return {
+        **{"item_id": item, "fence": n, "number": n, "started_at": at + wait, "ended_at": at + wait + length},
+        **{"outcome": ended if n == tries else "retry", "error_code": code, "message": message},
+        **{"provider_status": status, "result": said if code is None else None},
+        **{"input_tokens": spent // 3, "output_tokens": spent // 11},
+        "cost_micros": spent if status in (200, 400) else None,
     }
-    return {**row, **ended, "error_code": code}, attempts
 
 
 def _around(connection: sqlite3.Connection, now: int) -> None:

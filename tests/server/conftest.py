@@ -5,7 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.server.receiver import Receiver, receiving
 from tests.server.rig import Rig, rigged
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[Receiver]:
+    """Someone outside who is told things."""
+    async with receiving() as made:
+        yield made
 
 
 @pytest.fixture

@@ -9,15 +9,9 @@ from standardwebhooks import Webhook as Seal
 from backstay.run.alarms import AlarmWatch
 from backstay.store.keys import Role
 from tests.server.pages.reader import reader
-from tests.server.receiver import Receiver, receiving
+from tests.server.receiver import Receiver
 from tests.server.rig import Rig, rigged
 from tests.server.test_jobs import problem
-
-
-@pytest.fixture
-async def receiver() -> AsyncIterator[Receiver]:
-    async with receiving() as made:
-        yield made
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from schemathesis.core.result import Ok
 from backstay.llm.endpoint import Endpoint
 from backstay.server.service import Options
 from tests.server.operations import ROLES, Things, made_by_ada
-from tests.server.receiver import Receiver, receiving
+from tests.server.receiver import Receiver
 from tests.server.rig import Rig, rigged
 
 EXAMPLES = 2
@@ -28,12 +28,6 @@ ANSWER_SECONDS = 20
 ENDLESS = ("/events",)
 AWKWARD = ("0", "-1", "9" * 30, f"1-{'9' * 30}", "%00", "a%00b", "%F0%9F%A6%86", "%ff", "a%2Fb", "'--", "a" * 4_000)
 PASSED_ON = "GET /v1/models"  # what it says is the word of another service
-
-
-@pytest.fixture
-async def receiver() -> AsyncIterator[Receiver]:
-    async with receiving() as made:
-        yield made
 
 
 @asynccontextmanager

@@ -14,17 +14,11 @@ from backstay.observe.bus import Bus
 from backstay.server.relay import LADDER_SECONDS, Relay, next_try_ms
 from backstay.server.signing import Signer
 from backstay.store.webhooks import EVENTS, LASTING_MS, Change, Webhook, Webhooks
-from tests.server.receiver import Receiver, Visit, receiving
+from tests.server.receiver import Receiver, Visit
 from tests.sites import START_MS, Site
 
 SIGNER = Signer("a key that is at least 32 characters long")
 FIRST = [0, *LADDER_SECONDS]
-
-
-@pytest.fixture
-async def receiver() -> AsyncIterator[Receiver]:
-    async with receiving() as made:
-        yield made
 
 
 class Scene:

@@ -6,14 +6,8 @@ from pathlib import Path
 import pytest
 from openai import AsyncOpenAI, BadRequestError, NotFoundError
 
-from tests.server.receiver import Receiver, receiving
+from tests.server.receiver import Receiver
 from tests.server.rig import Rig, rigged
-
-
-@pytest.fixture
-async def receiver() -> AsyncIterator[Receiver]:
-    async with receiving() as made:
-        yield made
 
 
 @pytest.fixture

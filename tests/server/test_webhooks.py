@@ -14,14 +14,8 @@ from backstay.core.events import OutboxLag
 from backstay.store.keys import Role
 from backstay.store.outbox import WEBHOOKS
 from backstay.store.webhooks import EVENTS, WEBHOOKS_MAX
-from tests.server.receiver import WAIT_SECONDS, Receiver, receiving
+from tests.server.receiver import WAIT_SECONDS, Receiver
 from tests.server.rig import Rig, practice_app, rigged
-
-
-@pytest.fixture
-async def receiver() -> AsyncIterator[Receiver]:
-    async with receiving() as made:
-        yield made
 
 
 @pytest.fixture

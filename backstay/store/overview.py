@@ -9,7 +9,8 @@ from backstay.store.inbox import LateResult
 from backstay.store.queries import Ask, Script, one
 from backstay.store.views import EventView, JobView, job_view
 
-DEAD_LOOKED_MAX: Final = 1_000
+DEAD_LOOKED_MAX: Final = 50_000  # failed items of all owners
+UNKNOWN_COUNTED_MAX: Final = 1_000
 GROUPED_FIRST: Final = 250  # failed items: a page is to be as quick with many as with few
 LEASES_LOOKED_MAX: Final = 20_000
 TASKS_LOOKED_MAX: Final = 1_000
@@ -53,14 +54,15 @@ class Overview:
     async def stuck(self, owner: str) -> int:
         return int((await self._db.read(one("stuck_of", {"owner": owner})))[0][0])
 
-    async def dead_since(self, owner: str, age_ms: int = DAY_MS) -> int:
-        """How many of the owner's items failed in that time, of as many as are looked at."""
-        values = {"owner": owner, "age_ms": age_ms, "n": DEAD_LOOKED_MAX}
+    async def dead_since(self, owner: str, counted_max: int, age_ms: int = DAY_MS) -> int:
+        """How many of the owner's items failed in that time, as far as is counted."""
+        values = {"owner": owner, "age_ms": age_ms, "looked": DEAD_LOOKED_MAX, "n": counted_max}
         return int((await self._db.read(one("dead_since", values)))[0][0])
 
     async def unknown(self, owner: str) -> int:
-        """How many of the owner's failed items may have been done and paid, of as many as are looked at."""
-        return int((await self._db.read(one("unknown_of", {"owner": owner, "n": DEAD_LOOKED_MAX})))[0][0])
+        """How many of the owner's failed items may have been done and paid, as far as is counted."""
+        values = {"owner": owner, "looked": DEAD_LOOKED_MAX, "n": UNKNOWN_COUNTED_MAX}
+        return int((await self._db.read(one("unknown_of", values)))[0][0])
 
     async def dead_groups(self, owner: str, job_id: int | None, n: int = GROUPED_FIRST) -> Dead:
         """Of as many of the owner's failed items as are looked at."""

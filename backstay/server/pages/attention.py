@@ -11,7 +11,7 @@ from backstay.server.pages.outlook import is_near_budget
 from backstay.server.pages.shell import query
 from backstay.server.pages.visit import Visit
 from backstay.store.alarms import Standing
-from backstay.store.overview import DEAD_LOOKED_MAX
+from backstay.store.overview import UNKNOWN_COUNTED_MAX
 from backstay.store.views import Backlog, JobView, WorkerView
 
 LATE_LOOKED: Final = 50
@@ -23,6 +23,7 @@ ALARM_PAGES: Final = {  # where one sees more, and what is there
     Alarm.OUTBOX_LAG: ("/workers", "Workers"),
 }
 LINES_OF_A_KIND: Final = 5
+COUNTED_BEYOND: Final = 1_000  # dead letters above the alarm, before it says "or more"
 
 Kind = Literal["bad", "warn", "busy"]
 
@@ -39,12 +40,13 @@ class Notice(NamedTuple):
 async def attention(visit: Visit, jobs: Sequence[JobView], backlog: Sequence[Backlog]) -> list[Notice]:
     """The worst first."""
     store, owner = visit.service.store, visit.owner
+    alarm = visit.service.backstay.settings.dead_letter_alarm
     lease_ms = int(visit.service.backstay.limits.lease_seconds * 1000)
     holds, workers = await store.holds(), await store.views.workers()
     found = [
         *_stuck(await store.overview.stuck(owner)),
         *_idle(backlog, [worker for worker in workers if worker.alive(lease_ms)]),
-        *_dead(await store.overview.dead_since(owner), visit.service.backstay.settings.dead_letter_alarm),
+        *_dead(await store.overview.dead_since(owner, alarm + COUNTED_BEYOND), alarm),
         *_alarms(await store.alarms.raised() if owner == visit.service.main.owner else ()),
         *_unknown(await store.overview.unknown(owner)),
         *_budgets(jobs),
@@ -84,9 +86,12 @@ def _idle(backlog: Sequence[Backlog], alive: Sequence[WorkerView]) -> Iterator[N
 
 def _dead(items: int, alarm: int) -> Iterator[Notice]:
     if items > alarm:
-        many = f"{items:,} or more items" if items >= DEAD_LOOKED_MAX else counted(items, "item")
-        text = f"{many} failed for good within a day; the alarm is above {alarm:,}."
+        text = f"{_up_to(items, alarm + COUNTED_BEYOND)} failed for good within a day; the alarm is above {alarm:,}."
         yield Notice("bad", "warn", text, "/dead-letters", "Dead letters")
+
+
+def _up_to(items: int, counted_max: int) -> str:
+    return f"{items:,} or more items" if items >= counted_max else counted(items, "item")
 
 
 def _alarms(raised: Iterable[Standing]) -> Iterator[Notice]:
@@ -98,7 +103,9 @@ def _alarms(raised: Iterable[Standing]) -> Iterator[Notice]:
 
 def _unknown(items: int) -> Iterator[Notice]:
     if items:
-        text = f"The outcome of {counted(items, 'item')} is unknown: it may have been done and paid. Decide."
+        text = (
+            f"The outcome of {_up_to(items, UNKNOWN_COUNTED_MAX)} is unknown: it may have been done and paid. Decide."
+        )
         yield Notice("warn", "warn", text, "/dead-letters?code=UNKNOWN", "Decide")
 
 

@@ -24,6 +24,7 @@ router = APIRouter(include_in_schema=False)
 ROWS: Final = 25
 ROWS_BESIDE: Final = 10  # of replays, and of archives
 HOUR_MS: Final = 3_600_000
+SILENCE_MS: Final = 60_000  # after which a replay that has not all it was to have was broken off
 AGES: Final = {"": "of any age", "1": "older than an hour", "24": "older than a day", "168": "older than 7 days"}
 
 
@@ -56,6 +57,7 @@ class Replay(NamedTuple):
     row: ReplayRow
     words: str
     back: int  # how many were due again by now
+    is_broken_off: bool
 
     @property
     def expected(self) -> int:
@@ -63,7 +65,7 @@ class Replay(NamedTuple):
 
     @property
     def goes_on(self) -> bool:
-        return self.back < self.expected
+        return self.back < self.expected and not self.is_broken_off
 
 
 def wanted_of(asked: Mapping[str, str]) -> Wanted:
@@ -127,7 +129,9 @@ def _replay(row: ReplayRow, now: int) -> Replay:
     back = row.items
     if row.until_at is not None and row.until_at > now:
         back = row.items * max(now - row.at, 0) // max(row.until_at - row.at, 1)
-    return Replay(row, " ".join(part for part in parts if part) or "all", back)
+    silent = now - (row.until_at or row.at) > SILENCE_MS
+    words = " ".join(part for part in parts if part) or "all"
+    return Replay(row, words, back, silent and row.items < (row.expected or 0))
 
 
 @router.get("/dead-letters/replay")

@@ -398,4 +398,5 @@ CREATE TABLE alarms (
 	PRIMARY KEY (name)
 );
 CREATE INDEX ix_jobs_ended ON jobs (finished_at) WHERE finished_at IS NOT NULL;
-INSERT INTO alembic_version VALUES ('0007');
+CREATE INDEX ix_items_unknown ON items (finished_at, id) WHERE state = 'failed' AND error_code = 'UNKNOWN' AND archive_id IS NULL;
+INSERT INTO alembic_version VALUES ('0008');

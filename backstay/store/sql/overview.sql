@@ -16,18 +16,18 @@ SELECT count(*) AS items FROM (
 WHERE (SELECT owner FROM jobs WHERE jobs.id = stuck.job_id) = :owner;
 
 -- name: dead_since
--- How many of an owner's items failed of late. Of the last so many of all.
-SELECT count(*) AS items FROM (
+-- How many of an owner's items failed of late, as far as is counted. Of the last so many of all.
+SELECT count(*) AS items FROM (SELECT 1 AS letter FROM (
     SELECT job_id FROM items WHERE state = 'failed' AND archive_id IS NULL AND finished_at > {now} - CAST(:age_ms AS bigint)
-    ORDER BY finished_at DESC, id DESC LIMIT :n) AS dead
-WHERE (SELECT owner FROM jobs WHERE jobs.id = dead.job_id) = :owner;
+    ORDER BY finished_at DESC, id DESC LIMIT :looked) AS dead
+WHERE (SELECT owner FROM jobs WHERE jobs.id = dead.job_id) = :owner LIMIT :n) AS mine;
 
 -- name: unknown_of
--- How many of an owner's failed items have an unknown outcome. Of the last so many of all that failed.
-SELECT count(*) AS items FROM (
-    SELECT job_id, error_code FROM items WHERE state = 'failed' AND archive_id IS NULL
-    ORDER BY finished_at DESC, id DESC LIMIT :n) AS dead
-WHERE error_code = 'UNKNOWN' AND (SELECT owner FROM jobs WHERE jobs.id = dead.job_id) = :owner;
+-- How many of an owner's failed items have an unknown outcome, as far as is counted. Of the last so many of all.
+SELECT count(*) AS items FROM (SELECT 1 AS letter FROM (
+    SELECT job_id FROM items WHERE state = 'failed' AND error_code = 'UNKNOWN' AND archive_id IS NULL
+    ORDER BY finished_at DESC, id DESC LIMIT :looked) AS dead
+WHERE (SELECT owner FROM jobs WHERE jobs.id = dead.job_id) = :owner LIMIT :n) AS mine;
 
 -- name: oldest_waiting
 -- When an owner's oldest item that could be started now was queued, of one handler. Of the first thousand in the queue.

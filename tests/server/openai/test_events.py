@@ -13,16 +13,10 @@ import pytest
 from tests.server.openai.desk import Desk, opened, requests
 from tests.server.openai.majors import python_path
 from tests.server.openai.test_runs import run_of
-from tests.server.receiver import Receiver, receiving
+from tests.server.receiver import Receiver
 
 UNWRAP = Path(__file__).with_name("unwrap.py")
 SECRET_OF_ANOTHER = "whsec_" + "A" * 43 + "="
-
-
-@pytest.fixture
-async def receiver() -> AsyncIterator[Receiver]:
-    async with receiving() as made:
-        yield made
 
 
 @pytest.fixture

@@ -82,7 +82,7 @@ async def test_a_replay_that_was_broken_off_says_how_far_it_came(sqlite_rig: Rig
     connection.close()
     page = await found.held("/dead-letters")
     assert "of job 3 older than 2 h 1 item by name" in page.text
-    assert "4,000 of 12,000 items" in page.text
+    assert "4,000 items back in the queue Broken off before 12,000: replay the rest." in page.text
 
 
 async def test_dead_letters_are_archived_and_restored(rig: Rig) -> None:

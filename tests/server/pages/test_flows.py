@@ -225,6 +225,20 @@ async def test_home_says_what_needs_attention(rig: Rig) -> None:
     assert "Nothing. No provider is held" in bob.text
 
 
+async def test_home_says_an_owners_failures_however_many_another_had_since(rig: Rig) -> None:
+    unknown = [{"code": "UNKNOWN"}] * 101
+    assert (await rig.bob.post("/api/jobs", json={"handler": "fail_as_told", "items": unknown})).status == 201
+    await rig.work()
+    await rig.submit("refuse", [{"n": n} for n in range(1_200)])
+    await rig.work()
+    bob = await (await reader(rig, "bob")).held("/")
+    assert "The outcome of 101 items is unknown" in bob.text
+    assert "101 items failed for good within a day; the alarm is above 100." in bob.text
+    ada = await (await reader(rig)).held("/")
+    assert "1,100 or more items failed for good within a day" in ada.text
+    assert "is unknown" not in ada.text
+
+
 async def test_home_shows_what_workers_measured(rig: Rig) -> None:
     await staged(rig)
     page = await (await reader(rig)).held("/")

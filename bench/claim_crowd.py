@@ -200,6 +200,19 @@ def machine() -> str:
     return f"{os.cpu_count()} cores of {name}, Linux {platform.release().partition('-')[0]}"
 
 
+def busy_share(seconds: float) -> float:
+    """Of all cores, by whatever else runs here."""
+
+    def ticks() -> tuple[int, int]:
+        told = [int(word) for word in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+        return sum(told), told[3] + told[4]  # of which idle, or waiting for a disk
+
+    whole, idle = ticks()
+    time.sleep(seconds)
+    later, idle_then = ticks()
+    return 1 - (idle_then - idle) / (later - whole)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=4.0, help="for each number of workers")
@@ -208,10 +221,10 @@ def main() -> None:
     asked = parser.parse_args()
     if not asked.foretell:
         resource.setrlimit(resource.RLIMIT_NOFILE, (4_096, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-        load = os.getloadavg()[0]
+        busy = busy_share(seconds=2.0)
         with PrivatePostgres() as server:
             found = uvloop.run(measure(server.create_database(), asked.seconds))
-        found |= {"date": datetime.now(UTC).date().isoformat(), "machine": machine(), "batch": BATCH, "load": load}
+        found |= {"date": datetime.now(UTC).date().isoformat(), "machine": machine(), "batch": BATCH, "busy": busy}
         RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     made = tables(json.loads(RESULTS.read_text(encoding="utf-8")))
     print(made)

@@ -1,6 +1,7 @@
 """Carries events from the engine to whoever listens."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Protocol
 
 from backstay.core.events import Event, Trouble
@@ -48,6 +49,10 @@ class Bus:
         """One that was dropped is gone already."""
         if listener in self._listeners:
             self._listeners.remove(listener)
+
+    def below(self, headers: Mapping[str, str]) -> AbstractContextManager[None]:
+        """Work for a request that may name the trace it belongs to."""
+        return nullcontext() if self.tracing is None else self.tracing.below(headers)
 
     def submitting(self, handler: str) -> Submission:
         return Untraced() if self.tracing is None else self.tracing.submitting(handler)

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 from opentelemetry import context as contexts
 from opentelemetry import trace
 from opentelemetry.trace import Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from backstay.clock import Clock
 from backstay.core.ids import position_of, show_item
@@ -110,6 +111,15 @@ class Tracing:
             ),
             self._now,
         )
+
+    @contextmanager
+    def below(self, headers: Mapping[str, str]) -> Iterator[None]:
+        """What is drawn meanwhile belongs to the trace of whoever sent the headers, if they name one."""
+        token = contexts.attach(TraceContextTextMapPropagator().extract(headers))
+        try:
+            yield
+        finally:
+            contexts.detach(token)
 
     # claim, call, settle
 

@@ -17,6 +17,7 @@ from backstay.core.retry import RetryPolicy
 from backstay.handlers.task import done
 from backstay.observe.tracing import Tracing
 from tests.server.remote_rig import remote_work
+from tests.server.rig import rigged
 
 AT_ONCE = RetryPolicy("at once", attempts_max=3, base_ms=1, factor=1, cap_ms=1)
 
@@ -146,3 +147,18 @@ async def test_a_remote_worker_is_told_the_trace_over_http(sqlite_file_url: str,
         told = remote.receiver.visits[0].headers["traceparent"]
     version, trace_id, span_id, flags = told.split("-")
     assert (version, len(trace_id), len(span_id), flags) == ("00", 32, 16, "01")
+
+
+@pytest.mark.parametrize("given", ["", "nonsense", f"00-{'a1' * 16}-{'b2' * 8}-01"])
+async def test_a_submit_over_http_is_in_the_callers_trace_if_it_names_one(
+    sqlite_file_url: str, tmp_path: Path, given: str
+) -> None:
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    async with rigged(sqlite_file_url, tmp_path / "data") as rig:
+        rig.made.bus.tracing = Tracing(provider, Clock(), share=0.0, outside=False)
+        asked = {"handler": "echo", "items": [1]}
+        assert (await rig.ada.post("/api/jobs", json=asked, headers={"traceparent": given})).status == 201
+    (sent,) = (span for span in exporter.get_finished_spans() if span.name == "send echo")
+    named = None if sent.parent is None else f"00-{sent.parent.trace_id:032x}-{sent.parent.span_id:016x}-01"
+    assert named == (given if given.startswith("00") else None)

@@ -105,7 +105,8 @@ async def submit_job(
     else:
         raise Problem(415, f"a body of type {kind[:100]!r} is not taken", hint=_HINT)
     options = _options(given, key, found)
-    job = await service.client(who.owner).submit(name, items, options, encode, service.wake)
+    with service.backstay.bus.below(request.headers):
+        job = await service.client(who.owner).submit(name, items, options, encode, service.wake)
     view = await job.show()
     headers = {"location": f"/api/jobs/{job.id}", "etag": etags.etag_of(job_bytes(view))}
     return Response(job_bytes(view), 201, headers=headers, media_type=etags.JSON)

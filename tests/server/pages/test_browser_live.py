@@ -1,5 +1,6 @@
 """What the script adds: news without loading, a pause, the keyboard, the viewer's zone; and all pages in a browser."""
 
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -124,7 +125,7 @@ async def test_every_page_is_for_everyone_and_fits(watched_rig: Rig, browser: Br
             assert await looking.overflow() <= 0, (path, size)
             if size == "wide" or path in ("/", "/dead-letters", f"/jobs/{scene.failing}", f"/items/{scene.failed}"):
                 assert await looking.grave_findings() == [], (path, size, scheme)
-            name = path.strip("/").replace("/", "-").partition("?")[0] or "home"
+            name = re.sub(r"\W+", "-", path).strip("-") or "home"
             await looking.keep(f"{name}-{size}-{scheme}")
         assert [one for one in looking.complaints if "404" not in one] == []
 

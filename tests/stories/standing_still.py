@@ -2,7 +2,7 @@
 
 claimed: a claim of named items is committed; nothing of it was sent, and no message acknowledged. All stands still.
 unacknowledged: it goes on to do what it has claimed, and never acknowledges a message.
-published: the broker has confirmed messages of the outbox, and none is ever marked.
+published: the broker has confirmed messages of the outbox, and none is marked. All stands still.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ async def ack(self: Delivery) -> None:
 async def published(self: Outbox, ids: Sequence[int]) -> None:
     if ids:  # else nothing was confirmed, and it tries again
         say("published")
-        await asyncio.Event().wait()
+        threading.Event().wait()
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ from tests.stories.stage import until
 
 JOBS, ITEMS = 12, 5
 PENDING = "SELECT id FROM outbox WHERE status = 'pending' AND sink = 'work' ORDER BY id"
-HELD = "SELECT id FROM outbox WHERE status = 'pending' AND sink = 'work' AND due_at > created_at ORDER BY id"
 # As time does, in two minutes.
 END_LEASES = "UPDATE outbox SET due_at = created_at WHERE status = 'pending' AND sink = 'work'"
 
@@ -33,10 +32,11 @@ async def test_what_a_relay_published_and_did_not_mark_comes_again_under_its_id_
         stage = scene.stage
         victim = await scene.still_relay("published")
         tap = await scene.bystander.tap(scene.topology, "unaskable")
-        jobs = [await stage.submit("unaskable", range(ITEMS)) for _ in range(JOBS)]
+        jobs = [await stage.submit("unaskable", range(ITEMS))]
         await scene.stands_still(victim, "published")
-        unmarked = await rows(HELD)
-        scene.worker(JOBS * ITEMS)
+        unmarked = await rows(PENDING)
+        jobs += [await stage.submit("unaskable", range(ITEMS)) for _ in range(JOBS)]
+        scene.worker(len(jobs) * ITEMS)
         scene.relay()
         jobs += [await stage.submit("unaskable", range(ITEMS)) for _ in range(JOBS)]
         for job in jobs:
@@ -44,7 +44,7 @@ async def test_what_a_relay_published_and_did_not_mark_comes_again_under_its_id_
         await until(pending(unmarked), "the other relay has published all that the still one does not hold")
         stage.kill9(victim)
         first = await scene.bystander.take_all(tap)
-        assert {row[0] for row in unmarked} <= set(ids(first)), "published, not marked, and nobody else may have them"
+        assert unmarked[0][0] in ids(first), "published, not marked, and nobody else may have it"
         await rows(END_LEASES)
         await until(pending([]), "the other relays have published them again")
         await scene.all_used(["unaskable"])
@@ -53,8 +53,8 @@ async def test_what_a_relay_published_and_did_not_mark_comes_again_under_its_id_
         assert sorted(ids(again)) == [row[0] for row in unmarked], "no other row is published twice"
         assert {*ids(first), *ids(again)} == {row[0] for row in await rows("SELECT id FROM outbox")}
         bodies = {(message.message_id, message.body) for message in (*first, *again)}
-        assert len(bodies) == len({*ids(first), *ids(again)}) >= 2 * JOBS, "all copies of a message are alike"
+        assert len(bodies) == len({*ids(first), *ids(again)}) >= len(jobs), "all copies of a message are alike"
         for job in jobs:
             await scene.check_done(job, ITEMS)
         paid = Counter(charge.client_ref for charge in await stage.bill())
-        assert (len(paid), set(paid.values())) == (2 * JOBS * ITEMS, {1})
+        assert (len(paid), set(paid.values())) == (len(jobs) * ITEMS, {1})

@@ -60,10 +60,9 @@ class Measure:
         return self.latency_ms / self.calls if self.calls else None
 
     def within_ms(self, share: float) -> int | None:
-        """In how much time so large a share of the calls was answered, up to the next bound; above the last it is
-        that one."""
+        """In how much time so large a share of the calls was answered, up to the next bound; None above the last."""
         wanted, found = share * self.calls, 0
-        for bound, column in zip((*LATENCY_MS, LATENCY_MS[-1]), BUCKETS, strict=True):
+        for bound, column in zip(LATENCY_MS, BUCKETS[:-1], strict=True):
             found += getattr(self, column)
             if self.calls and found >= wanted:
                 return bound

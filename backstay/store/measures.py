@@ -8,6 +8,7 @@ from backstay.store.database import Database
 from backstay.store.queries import Ask, Script, one
 
 KEPT_MINUTES: Final = 14 * 24 * 60
+ALL_MINUTES: Final = 1 << 40  # one step that holds every minute there is
 
 
 class Step(NamedTuple):
@@ -42,17 +43,22 @@ class Measures:
         await self._db.write(one("forget_measures", {"minutes": KEPT_MINUTES}))
 
     async def steps(self, owner: str, since_minute: int, step_minutes: int) -> list[Step]:
-        values = {"owner": owner, "since": since_minute, "step": step_minutes}
-        rows = await self._db.read(one("measures_of", values))
-        return [Step(row[0], Measure(*tuple(row)[1:])) for row in rows]
+        found: dict[int, list[Measure]] = {}
+        for minute, _, measure in await self._measured(owner, since_minute, step_minutes):
+            found.setdefault(minute, []).append(measure)
+        return [Step(minute, together(measures)) for minute, measures in found.items()]
 
     async def spending(self, minutes: int) -> list[Spending]:
         """Of all owners, in the last minutes."""
         return [Spending(*row) for row in await self._db.read(one("spending", {"minutes": minutes}))]
 
     async def by_provider(self, owner: str, since_minute: int) -> dict[str, Measure]:
-        rows = await self._db.read(one("measures_by_provider", {"owner": owner, "since": since_minute}))
-        return {row[0]: Measure(*tuple(row)[1:]) for row in rows}
+        return {provider: measure for _, provider, measure in await self._measured(owner, since_minute, ALL_MINUTES)}
+
+    async def _measured(self, owner: str, since_minute: int, step_minutes: int) -> list[tuple[int, str, Measure]]:
+        values = {"owner": owner, "since": since_minute, "step": step_minutes}
+        rows = await self._db.read(one("measures_of", values))
+        return [(minute, provider, Measure(*sums)) for minute, provider, *sums in rows]
 
 
 def _add(worker: str, rows: list[tuple[object, ...]]) -> Script[None]:

@@ -28,8 +28,11 @@ async def test_steps_gather_minutes_from_a_beginning_on(store: Store) -> None:
     start = NOW // 5 * 5
     for minute in (start - 6, start - 1, start, start + 4):
         await store.measures.add("w1", measured(minute, succeeded=1))
+    await store.measures.add("w1", measured(start, Source("ada", "ocr", "other"), succeeded=4))
     steps = await store.measures.steps("ada", start - 5, 5)
-    assert [(step.minute, step.measure.succeeded) for step in steps] == [(start - 5, 1), (start, 2)]
+    assert [(step.minute, step.measure.succeeded) for step in steps] == [(start - 5, 1), (start, 6)]
+    day = await store.measures.by_provider("ada", start - 5)
+    assert {name: one.succeeded for name, one in day.items()} == {"up": 3, "other": 4}
 
 
 async def test_an_owner_reads_his_own(store: Store) -> None:

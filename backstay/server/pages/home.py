@@ -4,7 +4,7 @@ from typing import Any, Final, NamedTuple
 
 from fastapi import APIRouter, Request, Response
 
-from backstay.core.measures import Measure, together
+from backstay.core.measures import MINUTE_MS, Measure, together
 from backstay.core.states import JobState
 from backstay.server.pages import charts, shell
 from backstay.server.pages.attention import attention
@@ -49,7 +49,7 @@ async def _measured(visit: Visit, now: int) -> dict[str, Any]:
     measures, span = visit.service.store.measures, charts.span_named(visit.asked.get("span"))
     steps = await measures.steps(visit.owner, charts.first_minute(span, now), span.step)
     hour = steps if span is HOUR else await measures.steps(visit.owner, charts.first_minute(HOUR, now), HOUR.step)
-    day = (await measures.by_provider(visit.owner, charts.first_minute(HOUR, now) - DAY_MINUTES)).values()
+    day = (await measures.by_provider(visit.owner, now // MINUTE_MS - DAY_MINUTES)).values()
     return {
         "span": span,
         "spans": charts.SPANS,

@@ -10,7 +10,7 @@ from backstay.core.measures import MINUTE_MS, Measure
 from backstay.core.pace import Pace
 from backstay.server.api.providers import known_breakers, known_provider
 from backstay.server.pages import shell
-from backstay.server.pages.figures import latency
+from backstay.server.pages.charts import most_within
 from backstay.server.pages.flash import redirected
 from backstay.server.pages.visit import Visit, acted, seen
 from backstay.server.problems import Problem
@@ -34,8 +34,11 @@ class Provider(NamedTuple):
     pace: Pace | None
     sending: int  # calls under way
     day: Measure  # of this owner, in the last day
-    within: str | None
     tasks: list[tuple[str, Tasks]]  # handler, and what it has at the provider
+
+    @property
+    def most_within(self) -> str:
+        return most_within(self.day)
 
     @property
     def is_idle(self) -> bool:
@@ -69,12 +72,10 @@ async def _providers(visit: Visit) -> list[Provider]:
     for name in sorted(breakers)[:PROVIDERS_SHOWN]:
         own = [handler for handler, provider in behind.items() if provider == name]
         measured = day.get(name, Measure())
-        within = measured.within_ms(0.95)
         tasks = [(one, task) for one in own for task in await store.overview.tasks(visit.owner, one)]
         history = await store.overview.events(f"provider:{name}", HISTORY)
         sending = sum(lease.items for lease in leases if lease.handler in own)
-        shown_within = None if within is None else latency(within)
-        found.append(Provider(breakers[name], own, history, paces.get(name), sending, measured, shown_within, tasks))
+        found.append(Provider(breakers[name], own, history, paces.get(name), sending, measured, tasks))
     return sorted(found, key=lambda one: one.place)
 
 

@@ -34,8 +34,8 @@ ON CONFLICT (owner, minute, handler, worker) DO UPDATE SET provider = excluded.p
 DELETE FROM measures WHERE minute < {now} / 60000 - CAST(:minutes AS bigint);
 
 -- name: measures_of
--- An owner's measures in steps of some minutes.
-SELECT minute / CAST(:step AS bigint) * CAST(:step AS bigint) AS since,
+-- An owner's measures in steps of some minutes, by provider.
+SELECT minute / CAST(:step AS bigint) * CAST(:step AS bigint) AS since, provider,
     CAST(sum(succeeded) AS bigint) AS succeeded, CAST(sum(failed) AS bigint) AS failed,
     CAST(sum(retried) AS bigint) AS retried,
     CAST(sum(repeats) AS bigint) AS repeats, CAST(sum(calls) AS bigint) AS calls,
@@ -49,25 +49,7 @@ SELECT minute / CAST(:step AS bigint) * CAST(:step AS bigint) AS since,
     CAST(sum(within_ten) AS bigint) AS within_ten, CAST(sum(within_thirty) AS bigint) AS within_thirty,
     CAST(sum(within_sixty) AS bigint) AS within_sixty,
     CAST(sum(longer) AS bigint) AS longer
-FROM measures WHERE owner = :owner AND minute >= :since GROUP BY 1 ORDER BY 1;
-
--- name: measures_by_provider
--- An owner's measures since a minute, by provider.
-SELECT provider,
-    CAST(sum(succeeded) AS bigint) AS succeeded, CAST(sum(failed) AS bigint) AS failed,
-    CAST(sum(retried) AS bigint) AS retried,
-    CAST(sum(repeats) AS bigint) AS repeats, CAST(sum(calls) AS bigint) AS calls,
-    CAST(sum(latency_ms) AS bigint) AS latency_ms,
-    CAST(sum(cost_micros) AS bigint) AS cost_micros, CAST(sum(input_tokens) AS bigint) AS input_tokens,
-    CAST(sum(output_tokens) AS bigint) AS output_tokens,
-    CAST(sum(within_tenth) AS bigint) AS within_tenth, CAST(sum(within_quarter) AS bigint) AS within_quarter,
-    CAST(sum(within_half) AS bigint) AS within_half,
-    CAST(sum(within_one) AS bigint) AS within_one, CAST(sum(within_two) AS bigint) AS within_two,
-    CAST(sum(within_five) AS bigint) AS within_five,
-    CAST(sum(within_ten) AS bigint) AS within_ten, CAST(sum(within_thirty) AS bigint) AS within_thirty,
-    CAST(sum(within_sixty) AS bigint) AS within_sixty,
-    CAST(sum(longer) AS bigint) AS longer
-FROM measures WHERE owner = :owner AND minute >= :since GROUP BY provider ORDER BY provider;
+FROM measures WHERE owner = :owner AND minute >= :since GROUP BY 1, 2 ORDER BY 1, 2;
 
 -- name: spending
 -- What all owners' work has cost since a minute, and how many calls were sent again though they may have been paid, by

@@ -239,15 +239,6 @@ async def test_home_says_an_owners_failures_however_many_another_had_since(rig: 
     assert "is unknown" not in ada.text
 
 
-async def test_home_shows_what_workers_measured(rig: Rig) -> None:
-    await staged(rig)
-    page = await (await reader(rig)).held("/")
-    assert "Done in the last hour 12 6 failed" in page.text
-    chart = next(one for one in page.all("svg") if one.get("role") == "img")
-    assert chart["aria-label"].startswith("Throughput, items a minute: 12 items")
-    assert page.all("rect")
-
-
 @pytest.fixture
 async def remote(database_url: str, tmp_path: Path) -> AsyncIterator[Remote]:
     async with remote_work(database_url, tmp_path / "data") as made:

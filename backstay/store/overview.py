@@ -56,7 +56,8 @@ class Overview:
 
     async def dead_since(self, owner: str, counted_max: int, age_ms: int = DAY_MS) -> int:
         """How many of the owner's items failed in that time, as far as is counted."""
-        values = {"owner": owner, "age_ms": age_ms, "looked": DEAD_LOOKED_MAX, "n": counted_max}
+        looked = max(DEAD_LOOKED_MAX, counted_max)  # a bound that could not be reached would be none
+        values = {"owner": owner, "age_ms": age_ms, "looked": looked, "n": counted_max}
         return int((await self._db.read(one("dead_since", values)))[0][0])
 
     async def unknown(self, owner: str) -> int:

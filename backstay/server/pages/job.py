@@ -13,7 +13,7 @@ from backstay.server.api.pages import job_number
 from backstay.server.api.results import stream_results
 from backstay.server.pages import shell
 from backstay.server.pages.outlook import outlook
-from backstay.server.pages.visit import Visit, seen
+from backstay.server.pages.visit import Visit, seen, whole_number
 from backstay.store.listing import ItemFilter
 from backstay.store.views import FailureGroup
 
@@ -48,12 +48,11 @@ class Failures(NamedTuple):
 
 
 def wanted_of(asked: Mapping[str, str]) -> Wanted:
-    state, code, position = asked.get("state", ""), asked.get("code", ""), asked.get("from", "")
-    is_number = position.isascii() and position.isdigit() and len(position) < 10
+    state, code = asked.get("state", ""), asked.get("code", "")
     return Wanted(
         state if state in {known.value for known in ItemState} else "",
         code if code in {known.value for known in ErrorCode} else "",
-        min(int(position), POSITIONS_MAX - 1) if is_number else 0,
+        whole_number(asked.get("from", ""), POSITIONS_MAX - 1) or 0,
         asked.get("cursor", ""),
     )
 

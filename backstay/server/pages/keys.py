@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request, Response
 from backstay.core.errors import NotFound
 from backstay.server.pages import shell
 from backstay.server.pages.flash import redirected
-from backstay.server.pages.visit import Visit, acted, seen
+from backstay.server.pages.visit import Visit, acted, seen, whole_number
 from backstay.server.problems import Problem
 from backstay.store.keys import NewKey, Role
 
@@ -72,9 +72,9 @@ async def _shown(visit: Visit, made: NewKey | None = None) -> Response:
 
 
 def _lives(days: str) -> float | None:
-    days = days.strip()
-    if not days:
+    if not days.strip():
         return None
-    if not (days.isascii() and days.isdigit() and 0 < int(days[:6]) <= DAYS_MAX):
+    number = whole_number(days, DAYS_MAX)
+    if not number:
         raise Problem(422, f"a key lives from 1 to {DAYS_MAX} days", hint="leave it empty for one without an end")
-    return int(days) * DAY_SECONDS
+    return number * DAY_SECONDS

@@ -12,7 +12,7 @@ from backstay.server.api.providers import known_breakers, known_provider
 from backstay.server.pages import shell
 from backstay.server.pages.charts import most_within
 from backstay.server.pages.flash import redirected
-from backstay.server.pages.visit import Visit, acted, seen
+from backstay.server.pages.visit import Visit, acted, seen, whole_number
 from backstay.server.problems import Problem
 from backstay.store.item_story import provider_of
 from backstay.store.keys import Role
@@ -69,7 +69,8 @@ async def _providers(visit: Visit) -> list[Provider]:
     behind = {name: provider_of(name, workers) for name in sorted(handlers)}
     behind |= {handler.name: handler.provider for handler in visit.service.backstay.handlers}
     found = []
-    for name in sorted(breakers)[:PROVIDERS_SHOWN]:
+    closed_last = sorted(breakers, key=lambda name: (breakers[name].state is BreakerState.CLOSED, name))
+    for name in closed_last[:PROVIDERS_SHOWN]:
         own = [handler for handler, provider in behind.items() if provider == name]
         measured = day.get(name, Measure())
         tasks = [(one, task) for one in own for task in await store.overview.tasks(visit.owner, one)]
@@ -82,12 +83,13 @@ async def _providers(visit: Visit) -> list[Provider]:
 @router.post("/providers/hold")
 async def hold(request: Request) -> Response:
     visit = await acted(request, Role.ADMIN)
-    name, minutes = visit.form.get("provider", ""), visit.form.get("minutes", "").strip()
+    name, given = visit.form.get("provider", ""), visit.form.get("minutes", "").strip()
     await known_provider(visit.service, name)
-    if minutes and not (minutes.isascii() and minutes.isdigit() and 0 < int(minutes[:9]) <= HOLD_MINUTES_MAX):
+    minutes = whole_number(given, HOLD_MINUTES_MAX)
+    if given and not minutes:
         raise Problem(422, "the time must be a whole number of minutes", hint="leave it empty to hold until released")
     reason = one_line(visit.form.get("reason", "")) or f"held by {visit.name}"
-    await visit.service.store.hold(name, reason, int(minutes) * 60.0 if minutes else None)
+    await visit.service.store.hold(name, reason, minutes * 60.0 if minutes else None)
     return redirected(visit, "/providers", f"Provider {name} is held: its items wait and lose no attempt.")
 
 

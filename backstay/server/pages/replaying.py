@@ -8,16 +8,14 @@ from backstay.core.errors import BackstayError
 from backstay.core.events import Trouble
 from backstay.server.pages.figures import counted
 from backstay.server.pages.shell import Field
-from backstay.server.pages.visit import Visit
+from backstay.server.pages.visit import Visit, whole_number
 from backstay.server.problems import Problem
-from backstay.store.dead_letters import Wanted
-from backstay.store.replays import RATE_MAX, RATE_MIN, By, Replayed
+from backstay.store.dead_letters import CHUNK_ITEMS, Wanted
+from backstay.store.replays import RATE_MAX, RATE_MIN, REPLAY_ITEMS_MAX, By, Replayed
 
 T = TypeVar("T")
 
 PATIENCE_SECONDS: Final = 5.0  # for which a form waits for what it began; then it goes on by itself
-
-
 PACE: Final = Field("rate", "How many a second", "Empty: all at once. Slow ones come back within 7 days.")
 
 
@@ -27,8 +25,7 @@ async def would_replay(visit: Visit, wanted: Wanted) -> Replayed:
 
 async def replayed(visit: Visit, wanted: Wanted, rate: float | None) -> Replayed | None:
     """None when there is so much that it goes on by itself."""
-    expected = visit.form.get("expected", "")
-    counted_before = int(expected) if expected.isascii() and expected.isdigit() and len(expected) < 10 else None
+    counted_before = whole_number(visit.form.get("expected", ""), REPLAY_ITEMS_MAX + CHUNK_ITEMS)
     by = By(visit.principal.key_id or visit.owner, rate, counted_before)
     done = await begun(visit, visit.service.store.replays.replay(visit.owner, wanted, by))
     await wake(visit)

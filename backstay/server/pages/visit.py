@@ -155,3 +155,10 @@ def code_named(text: str | None) -> str | None:
     if text not in {code.value for code in ErrorCode}:
         raise Problem(400, f"there is no error code {text[:40]}")
     return text
+
+
+def whole_number(text: str, most: int) -> int | None:
+    """What a query or a form counts; None when that is no number, or too large a one."""
+    text = text.strip()
+    is_number = text.isascii() and text.isdigit() and len(text) <= len(str(most))
+    return int(text) if is_number and int(text) <= most else None

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from backstay.core.breaker import BreakerState
+from backstay.server.pages.providers import PROVIDERS_SHOWN
 from backstay.store.keys import Role
 from tests.server.converting import convert, converting
 from tests.server.pages.reader import Held, Reader, reader
@@ -188,7 +189,18 @@ async def test_a_provider_is_held_and_released_and_every_page_says_so(rig: Rig) 
     assert "Provider echo is released" in page.text
     assert "closed -> held: they asked us to" in page.text
     assert (await found.post("/providers/hold", provider="nobody")).status == 404
-    assert (await found.post("/providers/hold", provider="echo", minutes="soon")).status == 422
+    for minutes in ("soon", "0", "0" * 8 + "1" + "9" * 5_000):
+        assert (await found.post("/providers/hold", provider="echo", minutes=minutes)).status == 422
+
+
+async def test_a_provider_that_is_held_is_shown_however_many_there_are(sqlite_rig: Rig) -> None:
+    store = sqlite_rig.service.store
+    for number in range(PROVIDERS_SHOWN):
+        await store.hold(f"p{number}", "a while ago", None)
+        await store.release(f"p{number}")
+    await store.hold("zulu", "out of money", None)
+    page = await (await reader(sqlite_rig)).held("/providers")
+    assert "zulu held Nothing is sent until it is released" in page.text
 
 
 async def test_a_key_is_shown_once_and_revoked(rig: Rig) -> None:
@@ -208,7 +220,7 @@ async def test_a_key_is_shown_once_and_revoked(rig: Rig) -> None:
     assert "There is no way back" in (await found.held(f"/keys/{key_id}/revoke")).text
     assert "is revoked" in (await found.follow(await found.post(f"/keys/{key_id}/revoke"))).text
     assert await rig.service.store.keys.find(key_id) is None
-    for bad in ({"role": "god"}, {"role": "read", "days": "-1"}, {"role": "read", "days": "99999"}):
+    for bad in ({"role": "god"}, {"role": "read", "days": "-1"}, {"role": "read", "days": "0036609"}):
         assert (await found.post("/keys", None, **bad)).status == 422
     bob = await reader(rig, "bob")
     assert (await bob.post(f"/keys/{another.split('_')[1]}/revoke")).status == 404

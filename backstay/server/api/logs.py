@@ -1,6 +1,6 @@
 """The execution log of an item, streamed."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any, Final
 
 from fastapi import APIRouter
@@ -25,12 +25,17 @@ async def stream_log(who: Reader, service: Serving, item_id: ItemId) -> Streamin
     """What the item's handler said in all its runs. Of a running one the last seconds may be missing yet."""
     number = item_number(item_id)
     await service.store.listing.item(number, who.owner)
-    pieces = sorted([name async for name in service.artifacts.names(place_of(number))])
+    pieces = await log_pieces(service, number)
     headers = {"x-content-type-options": "nosniff"}
-    return StreamingResponse(_lines(service, pieces), headers=headers, media_type="text/plain; charset=utf-8")
+    return StreamingResponse(log_chunks(service, pieces), headers=headers, media_type="text/plain; charset=utf-8")
 
 
-async def _lines(service: Service, pieces: list[str]) -> AsyncIterator[bytes]:
+async def log_pieces(service: Service, item: int) -> list[str]:
+    """Their names, the oldest first."""
+    return sorted([name async for name in service.artifacts.names(place_of(item))])
+
+
+async def log_chunks(service: Service, pieces: list[str]) -> AsyncGenerator[bytes, None]:
     for name in pieces:
         try:
             async for chunk in service.artifacts.get(name):

@@ -15,7 +15,7 @@ LINE_CHARACTERS: Final = 200
 BODY_CHARACTERS: Final = 8_000
 INDENTED_CHARACTERS: Final = 100_000  # longer JSON is shown as it is
 _YEAR_9999_MS: Final = 253_402_300_799_000
-_LINES: Final = "\n\t"
+LINES: Final = "\n\t"
 _MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC")
 
 
@@ -51,7 +51,7 @@ def excerpt(text: str | None, characters: int = BODY_CHARACTERS) -> Excerpt | No
             shown = json.dumps(json.loads(text), indent=2, ensure_ascii=False)
         except (ValueError, RecursionError):
             shown = text
-    return Excerpt(visible(shown[:characters], _LINES), len(text), len(shown) > characters)
+    return Excerpt(visible(shown[:characters], LINES), len(text), len(shown) > characters)
 
 
 def moment(ms: int | None, kind: str = "") -> Markup:

@@ -1,20 +1,20 @@
 """One item: its story, what it asks, what came of it, its log and its cost; retry, and a late result to accept."""
 
+from contextlib import aclosing
 from typing import Final, NamedTuple
 
 from fastapi import APIRouter, Request, Response
 
 from backstay.core.callbacks import result_of
-from backstay.core.errors import NotAllowed, NotFound
+from backstay.core.errors import FilesUnreachable, NotAllowed
 from backstay.core.ids import job_of, show_item
 from backstay.core.states import ItemState
-from backstay.observe.item_logs import place_of
 from backstay.server.api.item_results import read_result
-from backstay.server.api.logs import stream_log
+from backstay.server.api.logs import log_chunks, log_pieces, stream_log
 from backstay.server.api.pages import item_number, row_number
 from backstay.server.etags import JSON
 from backstay.server.pages import shell
-from backstay.server.pages.figures import excerpt
+from backstay.server.pages.figures import LINES, excerpt, visible
 from backstay.server.pages.flash import redirected
 from backstay.server.pages.story import Around, story
 from backstay.server.pages.visit import Visit, acted, seen
@@ -32,7 +32,8 @@ ACTS_LOOKED: Final = 200
 
 class Log(NamedTuple):
     text: str
-    is_cut: bool
+    is_cut: bool = False
+    is_away: bool = False  # the place for files does not answer
 
 
 @router.get("/items/{item_id}")
@@ -79,23 +80,20 @@ async def _why_no_retry(visit: Visit, shown: Shown) -> str | None:
     return None
 
 
-async def _log(service: Service, item: int) -> Log | None:
-    """The beginning of what its handler said."""
-    names = sorted([name async for name in service.artifacts.names(place_of(item))])
+async def _log(service: Service, item: int) -> Log:
+    """The beginning of what its handler said; the page is there without the place for files as well."""
     text = bytearray()
-    for name in names[:LOG_PIECES_MAX]:
-        try:
-            async for chunk in service.artifacts.get(name):
+    try:
+        pieces = await log_pieces(service, item)
+        async with aclosing(log_chunks(service, pieces[:LOG_PIECES_MAX])) as chunks:
+            async for chunk in chunks:
                 text += chunk
                 if len(text) > LOG_BYTES_SHOWN:
                     break
-        except NotFound:
-            break
-    if not text:
-        return None
-    found = excerpt(bytes(text[:LOG_BYTES_SHOWN]).decode("utf-8", "replace"), LOG_BYTES_SHOWN)
-    is_cut = len(text) > LOG_BYTES_SHOWN or len(names) > LOG_PIECES_MAX
-    return None if found is None else Log(found.text, is_cut)
+    except FilesUnreachable:
+        return Log("", is_away=True)
+    said = bytes(text[:LOG_BYTES_SHOWN]).decode("utf-8", "replace")
+    return Log(visible(said, LINES), len(text) > LOG_BYTES_SHOWN or len(pieces) > LOG_PIECES_MAX)
 
 
 def _result(late: LateResult) -> str:

@@ -47,12 +47,12 @@ def story(item: ItemView, attempts: Sequence[AttemptView], acts: Sequence[EventV
         since, before = max(known, default=Mark(started), key=lambda mark: mark.at)
         if started - since >= WAIT_MS_MIN:
             entries.append(_wait(since, started, before, around))
-        entries.append(_attempt(attempt, started, item))
+        entries.append(_attempt(attempt, started))
         marks.append(Mark(attempt.ended_at or started, attempt))
     return sorted(entries, key=lambda entry: entry.at)
 
 
-def _attempt(attempt: AttemptView, started: int, item: ItemView) -> Entry:
+def _attempt(attempt: AttemptView, started: int) -> Entry:
     kinds: dict[str, Kind] = {"succeeded": "good", "failed": "bad", "retry": "warn", "unknown": "warn"}
     took = max((attempt.ended_at or started) - started, 0)
     said = [f"took {show_span(took)}" if took >= 1_000 else f"took {took} ms"]

@@ -45,7 +45,7 @@ class ReplayRow(NamedTuple):
     filter: str  # as JSON
     items: int
     rate: float | None
-    until_at: int | None  # when the last of them was to be back
+    until_at: int | None  # when the last of them so far was to be back
     expected: int | None  # how many it is to have; more than it has while it goes on, or if it was broken off
 
 
@@ -133,7 +133,7 @@ def _replay(order: _Order, ids: Sequence[int], so_far: Replayed) -> Script[Repla
         return so_far._replace(more=len(chosen) > room)
     yield from _reopen(retried, again, waits)
     number = so_far.number or (yield Ask("add_replay", _row(order)))[0][0]
-    tail = start + int(len(batch) * step) if step else None
+    tail = start + int(len(batch) * step)
     yield Ask("count_replay", {"replay_id": number, "items": len(retried), "tail_ms": tail})
     said = f"replay {number} by {order.by.who}"
     told = [(f"item:{item}", "replayed", said + (_PAID if again[item] else "")) for item in retried]

@@ -92,18 +92,18 @@ async def list_letters(request: Request) -> Response:
         wanted=wanted,
         dead=await store.overview.dead_groups(visit.owner, chosen.job_id, looked),
         looked=looked,
-        whole=shell.query("/dead-letters", {**wanted.link, "whole": "1"}),
+        whole=shell.query("/dead-letters", {**wanted.link, "whole": "1", "replays": visit.asked.get("replays")}),
         letters=found,
         ages=AGES,
         codes=[code.value for code in ErrorCode],
         filter=shell.query("", wanted.link),
         first=shell.query("/dead-letters", wanted.link) if wanted.cursor else None,
         following=shell.query("/dead-letters", {**wanted.link, "cursor": cursor}) if cursor else None,
-        **await _beside(visit),
+        **await _beside(visit, wanted),
     )
 
 
-async def _beside(visit: Visit) -> dict[str, Any]:
+async def _beside(visit: Visit, wanted: Wanted) -> dict[str, Any]:
     """What was done to dead letters before, the last first; the older on pages of their own."""
     store, now = visit.service.store, visit.service.main.clock.now_ms()
     lists: dict[str, Any] = {}
@@ -113,8 +113,9 @@ async def _beside(visit: Visit) -> dict[str, Any]:
         rows: list[Any] = await page(visit.owner, before, ROWS_BESIDE)
         following = cursors.give(visit.service, visit.owner, what, rows[-1].id if len(rows) == ROWS_BESIDE else None)
         lists[name] = [_replay(row, now) for row in rows] if name == "replays" else rows
-        lists[f"older_{name}"] = shell.query("/dead-letters", {name: following}) if following else None
-        lists[f"newest_{name}"] = "/dead-letters" if before else None
+        older = shell.query("/dead-letters", {**wanted.link, name: following})
+        lists[f"older_{name}"] = older if following else None
+        lists[f"newest_{name}"] = shell.query("/dead-letters", wanted.link) if before else None
     return lists
 
 

@@ -85,6 +85,19 @@ async def test_a_replay_that_was_broken_off_says_how_far_it_came(sqlite_rig: Rig
     assert "4,000 items back in the queue Broken off before 12,000: replay the rest." in page.text
 
 
+async def test_a_replay_that_goes_on_for_minutes_is_not_taken_for_one_that_was_broken_off(sqlite_rig: Rig) -> None:
+    await staged(sqlite_rig)
+    found = await reader(sqlite_rig)
+    await found.post("/dead-letters/replay", code="GW_4XX", expected="2")
+    connection = sqlite3.connect(sqlite_rig.made.url.removeprefix("sqlite:///"), timeout=30)
+    with connection:
+        connection.execute("UPDATE replays SET at = at - 300000, expected = 9")
+    connection.close()
+    page = await found.held("/dead-letters")
+    assert "2 of 9 items back in the queue" in page.text
+    assert "Broken off" not in page.text
+
+
 async def test_dead_letters_are_archived_and_restored(rig: Rig) -> None:
     await staged(rig)
     found = await reader(rig)
@@ -129,6 +142,10 @@ async def test_older_replays_and_archives_are_on_pages_of_their_own(
     assert ("with GW_5XX" in page.text, "with GW_4XX" in page.text) == (True, False)
     [older] = [link for link in page.links if link.startswith("/dead-letters?replays=")]
     assert "with GW_4XX" in (await found.held(older)).text
+    filtered = await found.held("/dead-letters?code=UNKNOWN")
+    [kept] = [link for link in filtered.links if "replays=" in link]
+    assert kept.startswith("/dead-letters?code=UNKNOWN&replays=")
+    assert "/dead-letters?code=UNKNOWN" in (await found.held(kept)).links
     assert (await (await reader(sqlite_rig, "bob")).get(older)).status == 400
 
 

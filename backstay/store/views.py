@@ -12,6 +12,7 @@ from backstay.store.result_views import ResultRow, ResultViews
 
 LAST_ID = (1 << 63) - 1
 SHORT_JOBS_MAX = 20
+FAILURES_COUNTED_MAX = 1_000  # of a job, by error
 NAMED_ITEMS = 2_000  # that are looked up by one statement
 
 
@@ -55,6 +56,11 @@ class JobView:
     @property
     def ended(self) -> bool:
         return self.state in JOB_ENDED
+
+    @property
+    def used_micros(self) -> int:
+        """What counts against the budget: spent, set aside, and perhaps spent."""
+        return self.spent_micros + self.reserved_micros + self.unknown_micros
 
     @property
     def held_by_budget(self) -> bool:
@@ -198,7 +204,8 @@ class Views(ResultViews):
         return rows[0][0] if rows else None
 
     async def job_failures(self, job_id: int) -> list[FailureGroup]:
-        return [FailureGroup(*row) for row in await self._rows("job_failures", job_id=job_id)]
+        rows = await self._rows("job_failures", job_id=job_id, n=FAILURES_COUNTED_MAX)
+        return [FailureGroup(*row) for row in rows]
 
     async def item(self, item_id: int, owner: str) -> ItemView:
         rows = await self._rows("item", item_id=item_id, owner=owner)

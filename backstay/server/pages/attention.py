@@ -115,8 +115,7 @@ def _budgets(jobs: Sequence[JobView]) -> Iterator[Notice]:
         if job.held_by_budget:
             text = f"Job {job.id} stands still: its next item does not fit under its budget."
         else:
-            used = job.spent_micros + job.reserved_micros + job.unknown_micros
-            text = f"Job {job.id} has used {share(used, job.budget_micros or 0)} of its budget."
+            text = f"Job {job.id} has used {share(job.used_micros, job.budget_micros or 0)} of its budget."
         yield Notice("warn", "warn", text, f"/jobs/{job.id}", f"Job {job.id}")
 
 

@@ -15,7 +15,7 @@ from backstay.server.pages import shell
 from backstay.server.pages.outlook import outlook
 from backstay.server.pages.visit import Visit, seen, whole_number
 from backstay.store.listing import ItemFilter
-from backstay.store.views import FailureGroup
+from backstay.store.views import FAILURES_COUNTED_MAX, FailureGroup
 
 router = APIRouter(include_in_schema=False)
 
@@ -74,6 +74,7 @@ async def show_job(request: Request, job_id: str) -> Response:
         outlook=outlook(view, visit.service.main.clock.now_ms()),
         under_way=await store.views.under_way(job),
         failures=await _failures(visit, job) if view.failed else [],
+        failures_counted_max=FAILURES_COUNTED_MAX,
         acts=await store.overview.events(f"job:{job}", 10),
         wanted=wanted,
         items=items,

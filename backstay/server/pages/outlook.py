@@ -16,12 +16,8 @@ class Outlook(NamedTuple):
     left: int
     per_second: float | None
     ready_at: int | None
-    used_micros: int  # spent, set aside and perhaps spent: what counts against the budget
     forecast_micros: int | None
-
-    @property
-    def has_money(self) -> bool:
-        return bool(self.used_micros)
+    is_near_budget: bool
 
 
 def outlook(job: JobView, now_ms: int) -> Outlook:
@@ -30,11 +26,10 @@ def outlook(job: JobView, now_ms: int) -> Outlook:
     ready_at = None
     if left and per_second and job.state is JobState.RUNNING and not job.held_by_budget:
         ready_at = now_ms + int(left / per_second * 1_000)
-    used = job.spent_micros + job.reserved_micros + job.unknown_micros
     state = RunState(
         job.total, job.succeeded, job.failed, job.cancelled + job.skipped, spent_micros=job.spent_micros or None
     )
-    return Outlook(job.done, left, per_second, ready_at, used, forecast(state))
+    return Outlook(job.done, left, per_second, ready_at, forecast(state), is_near_budget(job))
 
 
 def _speed(job: JobView, now_ms: int) -> float | None:
@@ -46,5 +41,4 @@ def _speed(job: JobView, now_ms: int) -> float | None:
 
 
 def is_near_budget(job: JobView) -> bool:
-    used = job.spent_micros + job.reserved_micros + job.unknown_micros
-    return job.budget_micros is not None and used >= NEAR_SHARE * job.budget_micros
+    return job.budget_micros is not None and job.used_micros >= NEAR_SHARE * job.budget_micros

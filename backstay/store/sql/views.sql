@@ -74,9 +74,9 @@ SELECT copies.item_id, copies.number, copies.custom_id FROM {batch(item_id bigin
 JOIN copies ON copies.item_id = batch.item_id AND copies.number = batch.number;
 
 -- name: job_failures
--- Why a job's items failed. Bounded: the first thousand failures.
+-- Why a job's items failed: the first so many of them.
 SELECT error_code, count(*) AS items, min(id) AS example
-FROM (SELECT id, error_code FROM items WHERE job_id = :job_id AND state = 'failed' ORDER BY id LIMIT 1000) AS failures
+FROM (SELECT id, error_code FROM items WHERE job_id = :job_id AND state = 'failed' ORDER BY id LIMIT :n) AS failures
 GROUP BY error_code ORDER BY items DESC, error_code;
 
 -- name: item

@@ -90,14 +90,11 @@ class Pulse(Response):
             await wait_for_event(self._news, KEY_SECONDS)
 
     def _is_news(self, known: dict[int, str], watchers: list[Watcher]) -> bool:
-        """The first look at each is none: the page was made just now."""
-        news = False
-        for number, watcher in enumerate(watchers):
-            snapshot = self._lookout.latest(watcher)
-            if snapshot is not None and known.get(number) != snapshot.id:
-                news = news or number in known
-                known[number] = snapshot.id
-        return news
+        """So is the first look at each: it may have changed, for the last time, since the page was made."""
+        looked = {number: self._lookout.latest(watcher) for number, watcher in enumerate(watchers)}
+        news = {number: found.id for number, found in looked.items() if found and known.get(number) != found.id}
+        known.update(news)
+        return bool(news)
 
     async def _may_see(self) -> bool:
         """While the database does not answer there is nothing new to see, so nobody is sent away for it."""

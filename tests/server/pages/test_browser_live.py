@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, Route, expect
 
 from tests.server.pages.browser import Person, person
 from tests.server.pages.morning import morning
@@ -53,6 +53,28 @@ async def test_news_come_while_one_looks(watched_rig: Rig, ada: Person) -> None:
             await watched_rig.work()
             await expect(ada.page.locator(place).first).to_contain_text("completed")
             await expect(ada.page.locator("#said")).to_contain_text("Progress")
+
+
+async def test_what_one_has_written_is_not_taken_away_by_news(watched_rig: Rig, ada: Person) -> None:
+    await staged(watched_rig)
+    page, fetched = ada.page, []
+
+    async def meanwhile(route: Route) -> None:
+        fetched.append(route.request.url)
+        await page.locator("summary", has_text="Hold it").first.click()
+        await page.fill("#minutes-1", "15")
+        await page.locator("h1").click()
+        await route.continue_()
+
+    await page.clock.install()
+    await page.route("**/providers?part=live", meanwhile)
+    await ada.go("/providers")
+    await expect(page.locator("[data-live-word]")).to_have_text("Live")
+    async with page.expect_request_finished(lambda request: "part=live" in request.url):
+        await page.clock.fast_forward(11_000)
+    await page.clock.run_for(11_000)
+    await expect(page.locator("#minutes-1")).to_have_value("15")
+    assert len(fetched) == 1
 
 
 async def test_the_keyboard_goes_everywhere_and_can_be_switched_off(watched_rig: Rig, ada: Person) -> None:

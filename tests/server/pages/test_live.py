@@ -42,8 +42,8 @@ async def _event(stream: aiohttp.StreamReader) -> str | None:
 
 async def test_a_change_is_told_once_it_is_there(rig: Rig) -> None:
     job = await rig.submit("echo", [{"n": 1}, {"n": 2}])
-    async with watching(await reader(rig), f"/live?job={job}&item={job}-0") as stream:
-        await looked(rig, 1)
+    async with watching(await reader(rig), f"/live?job={job}") as stream:
+        assert await _event(stream) == "changed"
         await rig.work()
         assert await _event(stream) == "changed"
     async with asyncio.timeout(10):
@@ -51,11 +51,20 @@ async def test_a_change_is_told_once_it_is_there(rig: Rig) -> None:
             await asyncio.sleep(0.01)
 
 
+async def test_what_ended_between_page_and_stream_is_told(sqlite_rig: Rig) -> None:
+    job, found = await sqlite_rig.submit("echo"), await reader(sqlite_rig)
+    assert "queued" in (await found.held(f"/jobs/{job}")).text
+    await sqlite_rig.work()
+    async with watching(found, f"/live?job={job}") as stream:
+        assert await _event(stream) == "changed"
+        assert "completed" in (await found.held(f"/jobs/{job}?part=live")).text
+
+
 async def test_what_is_anothers_never_changes(sqlite_rig: Rig) -> None:
     job = await sqlite_rig.submit("echo")
     bob = await reader(sqlite_rig, "bob")
     async with watching(bob, f"/live?job={job}") as stream:
-        await looked(sqlite_rig, 1)
+        assert await _event(stream) == "changed", "as of one that never was"
         await sqlite_rig.work()
         await looked(sqlite_rig, 2)
         with pytest.raises(TimeoutError):

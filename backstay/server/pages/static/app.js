@@ -84,10 +84,10 @@
     return new DOMParser().parseFromString(text, "text/html").body;
   }
 
+  // Someone is in a field, has written something and not sent it yet, or is being asked.
   function isBusy(place) {
-    const active = document.activeElement;
-    const types = active && place.contains(active) && active.matches("input, select, textarea");
-    return types || Boolean(find("dialog[open]"));
+    const fields = all("input, textarea", place);
+    return fields.some((one) => one === document.activeElement || one.value !== one.defaultValue) || Boolean(find("dialog[open]"));
   }
 
   function pathOf(element, within) {
@@ -183,7 +183,9 @@
     async refresh() {
       try {
         for (const [part, place] of [["live", this.place], ["rows", find("#rows")]]) {
-          if (place && !isBusy(place)) replacePart(place, await fetchPart(part, place.dataset.later));
+          if (!place || !this.mayReplace(place)) continue;
+          const text = await fetchPart(part, place.dataset.later);
+          if (this.mayReplace(place)) replacePart(place, text);
         }
         this.tell();
       } catch {
@@ -193,6 +195,8 @@
         this.waiting = null;
       }
     }
+
+    mayReplace(place) { return this.isOn && !isBusy(place); }
 
     tell() {
       const bar = find("progress", this.place);
@@ -333,7 +337,7 @@
   all("[data-help]").forEach((button) => button.addEventListener("click", help));
   // What takes long to count is counted after the first paint.
   const later = find("#live[data-later]");
-  if (later) fetchPart("live", later.dataset.later).then((text) => replacePart(later, text)).catch(() => {});
+  if (later) fetchPart("live", later.dataset.later).then((text) => isBusy(later) || replacePart(later, text)).catch(() => {});
   const main = find("main[data-live]");
   if (main && find("#live") && find("[data-live-state]")) new Live(main);
 })();

@@ -2,12 +2,11 @@
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Final
 
 import click
 import pytest
-import yaml  # type: ignore[import-untyped]
 
 from backstay.cli.main import cli
 from docs.make_commands import leaves
@@ -63,15 +62,6 @@ def inline_commands(text: str) -> list[str]:
     return [" ".join(found.split()) for found in re.findall(r"`(backstay [^`]+)`", plain)]
 
 
-def listed_commands(node: Any) -> Iterator[list[str]]:
-    """Lists that begin with the program's name, wherever they are in a document."""
-    if isinstance(node, list) and node[:1] == ["backstay"]:
-        yield node
-    elif isinstance(node, list | dict):
-        for child in node.values() if isinstance(node, dict) else node:
-            yield from listed_commands(child)
-
-
 @pytest.mark.parametrize("block", all_blocks(), ids=str)
 def test_a_block_is_run_or_marked_as_not_run(block: Block) -> None:
     assert is_accounted_for(block), "run it in a test, or write <!-- not run: why --> above it"
@@ -95,13 +85,6 @@ def test_a_command_in_running_text_is_one_that_there_is(page: str) -> None:
     assert [
         (command, unknown_words(command)) for command in inline_commands(page_text(page)) if unknown_words(command)
     ] == []
-
-
-@pytest.mark.parametrize("block", [block for block in all_blocks() if block.kind == "yaml"], ids=str)
-def test_a_manifest_is_yaml_and_its_commands_are_there(block: Block) -> None:
-    found = [command for document in yaml.safe_load_all(block.text) for command in listed_commands(document)]
-    assert found
-    assert [word for command in found for word in unknown_words(shlex.join(command))] == []
 
 
 def test_a_block_that_is_neither_run_nor_marked_is_found() -> None:

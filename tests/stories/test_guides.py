@@ -24,10 +24,10 @@ from tests.stories.test_pages import environment, expected_code
 __all__ = ["environment"]
 NAMES = (
     *("start-file", "start-service", "start-library", "start-cron", "handler", "budgets"),
-    *("postgresql", "pgbouncer", "kubernetes", "moving", "upgrading", "rabbitmq"),
+    *("postgresql", "pgbouncer", "moving", "upgrading", "rabbitmq"),
 )
 GUIDES = tuple(f"docs/{name}.md" for name in NAMES)
-KINDS = ("sh", "python", "yaml")  # manifests are checked by tests/house/test_blocks.py
+KINDS = ("sh", "python")
 PRINTED = {"practice": "http://127.0.0.1:9000", "serve": "http://127.0.0.1:8000"}
 PRINTED_DATABASES = (
     "postgresql://backstay@db.example.com/backstay",
@@ -61,7 +61,7 @@ class Follower:
         """How many things were done."""
         done = 0
         for block in blocks(page):
-            if block.why_not_run is not None or block.kind == "yaml":
+            if block.why_not_run is not None:
                 continue
             if block.title is not None:
                 (self._folder / block.title).write_text(self._named(block.text), encoding="utf-8")
@@ -172,7 +172,7 @@ def follower(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [*(page for page in GUIDES if "kubernetes" not in page), "docs/practice.md"])
+@pytest.mark.parametrize("page", [*GUIDES, "docs/practice.md"])
 def test_what_a_guide_prints_can_be_followed(page: str, follower: Follower) -> None:
     assert follower.follow(page) > 0
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from backstay.store.pooling import Pooling
 
 SKEW_MS_MAX: Final = 5_000
-CONNECTIONS_MIN: Final = 50  # four processes of up to eleven connections, and a few for people
+CONNECTIONS_MIN: Final = 50  # five processes of up to eight connections, and a few for people
 CONNECTIONS_SHARE: Final = 0.9
 BOUNCER_OPTIONS: Final = "?listen=off&prepared_statements=off"
 
@@ -83,7 +83,7 @@ async def connections(setup: Setup) -> AsyncIterator[Finding]:
 
 def _enough(found: "Pooling") -> list[Finding]:
     says = f"{found.connections} of {found.connections_max} are open"
-    advice = "raise max_connections: every process of Backstay takes up to eleven"
+    advice = "raise max_connections: every process of Backstay takes up to eight"
     if found.pooled:
         says += ", behind a pooler"
     elif found.connections_max < CONNECTIONS_MIN or found.connections > found.connections_max * CONNECTIONS_SHARE:

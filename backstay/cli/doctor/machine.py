@@ -68,7 +68,8 @@ def _installed(name: str) -> str | None:
 def _numbers(version: str) -> tuple[int, ...]:
     import re
 
-    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
+    found = [int(number) for number in re.findall(r"\d+", version)]
+    return tuple((*found, 0, 0, 0)[:3])  # 5 is not older than 5.0
 
 
 async def extras(setup: Setup) -> AsyncIterator[Finding]:

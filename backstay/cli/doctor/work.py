@@ -1,6 +1,6 @@
 """The work in the database: whether somebody does it, and what got stuck."""
 
-from collections.abc import AsyncIterator, Container, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Container, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from backstay.cli import output
@@ -79,8 +79,7 @@ async def dead_leases(setup: Setup) -> AsyncIterator[Finding]:
         yield ok(f"{output.count(sum(leases.items for leases in held), 'item')} leased, to workers that are there")
 
 
-def _is_gone(leases: "HeldLeases", here: str, lives: object) -> bool:
-    assert callable(lives)
+def _is_gone(leases: "HeldLeases", here: str, lives: Callable[[int], bool]) -> bool:
     return bool(leases.stopped) or (bool(here) and leases.place == here and not lives(leases.pid))
 
 

@@ -9,6 +9,8 @@ from typing import Any, get_args
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from prometheus_client import CollectorRegistry
+
 from backstay import Backstay
 from backstay.cli.main import EXIT_CODES
 from backstay.core import errors, events
@@ -16,6 +18,7 @@ from backstay.core.breaker import BreakerPolicy
 from backstay.core.errors import BackstayError, ErrorCode, HandlerError
 from backstay.core.limits import RANGES, Limits
 from backstay.core.retry import GATEWAY
+from backstay.observe.gauges import Gauges
 from backstay.observe.metrics import Metrics
 from backstay.server.app import create_app
 from backstay.server.service import Options
@@ -135,17 +138,24 @@ def _operation(method: str, path: str, operation: Mapping[str, Any]) -> tuple[st
 
 
 def metrics_page() -> str:
+    looked = CollectorRegistry()
+    Gauges(looked)
+    return (
+        f"# Metrics\n\n{WRITTEN} `backstay worker`, `backstay serve` and `backstay relay` serve them\nwith "
+        "`--metrics-port`.\n\n## Of a process\n\nEach counts for itself: add them up. Of gauges take the newest.\n\n"
+        f"{_families(Metrics().registry)}\n## Of the database\n\n"
+        "Workers and services look every few seconds, and all show the same: take the newest, not the sum.\n\n"
+        f"{_families(looked)}"
+    )
+
+
+def _families(registry: CollectorRegistry) -> str:
     rows = []
-    for family in Metrics().registry.collect():
-        collector = Metrics().registry._names_to_collectors[family.name]
-        labels = ", ".join(f"`{label}`" for label in collector._labelnames)
+    for family in registry.collect():
+        labels = ", ".join(f"`{label}`" for label in registry._names_to_collectors[family.name]._labelnames)
         name = f"{family.name}_total" if family.type == "counter" else family.name
         rows.append((f"`{name}`", family.type, labels, family.documentation))
-    head = (
-        f"# Metrics\n\n{WRITTEN} `backstay worker` and `backstay relay` serve them with\n`--metrics-port`; each "
-        "process counts for itself. Gauges tell what the database says: take the newest, not their sum.\n\n"
-    )
-    return head + table(("metric", "type", "labels", "what it is"), rows)
+    return table(("metric", "type", "labels", "what it is"), rows)
 
 
 def events_page() -> str:

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from docs.make_reference import pages as reference_pages
-from tests.house.pages import page_text
+from tests.house.pages import page_names, page_text
 from tests.house.sources import ROOT
 
 PAGES = reference_pages()
+METRIC = re.compile(r"\bbackstay_(?!ref\b)\w+")  # that one is a key of ours in a provider's metadata
 NAMED_TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 # What a page's elements have the browser fetch; a link is fetched when somebody clicks it.
 FETCHED = re.compile(r"<(?:script|img|iframe|source|audio|video)\b[^>]*\bsrc=[\"']?((?:https?:)?//[^\"'\s>]+)")
@@ -86,3 +87,9 @@ def test_the_tables_of_scale_are_what_the_measurements_make() -> None:
 
     page = page_text("docs/scale.md")
     assert in_page(page, tables(json.loads(RESULTS.read_text(encoding="utf-8")))) == page
+
+
+def test_every_metric_that_a_page_names_is_in_the_reference() -> None:
+    named = {metric for page in page_names() for metric in METRIC.findall(page_text(page))}
+    assert "backstay_queue_oldest_seconds" in named
+    assert named - set(METRIC.findall(PAGES["metrics.md"])) == set()

@@ -5,9 +5,12 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
 
 # Debian's packages start what they install; for the time of the install they may not.
 NO_SERVICE = {Path("/usr/sbin/policy-rc.d"): "#!/bin/sh\nexit 101\n"}
@@ -16,6 +19,19 @@ NO_SERVICE = {Path("/usr/sbin/policy-rc.d"): "#!/bin/sh\nexit 101\n"}
 def possible() -> bool:
     """Whether it is ours to do here."""
     return os.geteuid() == 0 and shutil.which("apt-get") is not None
+
+
+def found_or_installed(
+    find: Callable[[], T | None], package: str, missing: type[Exception], settings: Mapping[Path, str] | None = None
+) -> T:
+    """What is found here, if need be after an install; else raises what is missing, whose words say what to do."""
+    found, wrong = find(), None
+    if found is None and possible():
+        wrong = install(package, settings)
+        found = find()
+    if found is None:
+        raise missing("\n".join(filter(None, (wrong, missing.__doc__))))
+    return found
 
 
 def install(package: str, settings: Mapping[Path, str] | None = None) -> str | None:

@@ -13,15 +13,7 @@ class ChromiumMissing(Exception):
 
 def find_or_install() -> str:
     """The path of the program; installs it when root on Debian."""
-    found = find()
-    if found is None and apt.possible():
-        wrong = apt.install("chromium")
-        if wrong is not None:
-            raise ChromiumMissing(f"{wrong}\n{ChromiumMissing.__doc__}")
-        found = find()
-    if found is None:
-        raise ChromiumMissing(ChromiumMissing.__doc__)
-    return found
+    return apt.found_or_installed(find, "chromium", ChromiumMissing)
 
 
 def find() -> str | None:

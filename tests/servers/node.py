@@ -15,15 +15,7 @@ class NodeMissing(Exception):
 
 
 def find_or_install(program: str, package: str) -> str:
-    found = shutil.which(program)
-    if found is None and apt.possible():
-        wrong = apt.install(package)
-        if wrong is not None:
-            raise NodeMissing(f"{wrong}\n{NodeMissing.__doc__}")
-        found = shutil.which(program)
-    if found is None:
-        raise NodeMissing(NodeMissing.__doc__)
-    return found
+    return apt.found_or_installed(lambda: shutil.which(program), package, NodeMissing)
 
 
 def build(source: Path, target: Path) -> list[str]:

@@ -4,13 +4,12 @@ import os
 import shutil
 import socket
 import subprocess
-import tempfile
 import time
-from pathlib import Path
-from types import TracebackType
-from typing import Self
+
+from typing_extensions import override
 
 from tests.servers import apt
+from tests.servers.kept import Kept
 from tests.servers.postgres import HOST
 
 START_SECONDS_MAX = 20.0
@@ -31,9 +30,6 @@ server_reset_query_always = 0
 logfile = {folder}/log
 """
 
-# Reads until its owner closes the pipe or dies in whatever way, then clears up.
-KEEPER = 'cat >/dev/null; [ -f "$1/pid" ] && kill -9 "$(cat "$1/pid")" 2>/dev/null; rm -rf "$1"'
-
 
 class PgBouncerMissing(Exception):
     """The program pgbouncer is not on this machine.
@@ -44,63 +40,35 @@ class PgBouncerMissing(Exception):
 
 def find_or_install() -> str:
     places = os.pathsep.join((os.environ["PATH"], "/usr/sbin"))
-    found = shutil.which("pgbouncer", path=places)
-    if found is None and apt.possible():
-        wrong = apt.install("pgbouncer")
-        if wrong is not None:
-            raise PgBouncerMissing(f"{wrong}\n{PgBouncerMissing.__doc__}")
-        found = shutil.which("pgbouncer", path=places)
-    if found is None:
-        raise PgBouncerMissing(PgBouncerMissing.__doc__)
-    return found
+    return apt.found_or_installed(lambda: shutil.which("pgbouncer", path=places), "pgbouncer", PgBouncerMissing)
 
 
-class PrivatePgBouncer:
+class PrivatePgBouncer(Kept):
     """`with PrivatePgBouncer(server.port, 2) as pooler:` gives all clients together two connections to the server."""
 
     def __init__(self, server_port: int, connections: int) -> None:
+        super().__init__("pgbouncer")
         self._program = find_or_install()
         self._server_port = server_port
         self._connections = connections
-        self._folder = Path()
-        self._keeper: subprocess.Popen[bytes] | None = None
         self.port = 0
-
-    def __enter__(self) -> Self:
-        self._folder = Path(tempfile.mkdtemp(prefix="backstay-pgbouncer-", dir="/tmp"))
-        self._keeper = subprocess.Popen(
-            ["/bin/sh", "-c", KEEPER, "keeper", str(self._folder)], stdin=subprocess.PIPE, start_new_session=True
-        )
-        try:
-            self._start()
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.stop()
 
     def url(self, direct: str, options: str = "listen=off&prepared_statements=off") -> str:
         """The URL of a database by way of the pooler, with the options that it needs."""
         name = direct.rpartition("/")[2]
         return f"postgresql://postgres@{HOST}:{self.port}/{name}?{options}"
 
-    def stop(self) -> None:
-        if self._keeper is not None:
-            self._keeper.communicate()
-            self._keeper = None
-
-    def _start(self) -> None:
+    @override
+    def start(self) -> None:
         with socket.socket() as probe:
             probe.bind((HOST, 0))
             self.port = probe.getsockname()[1]
-        told = {"host": HOST, "port": self.port, "server_port": self._server_port, "folder": self._folder}
-        settings = self._folder / "pgbouncer.ini"
+        told = {"host": HOST, "port": self.port, "server_port": self._server_port, "folder": self.folder}
+        settings = self.folder / "pgbouncer.ini"
         settings.write_text(SETTINGS.format(**told, connections=self._connections), encoding="utf-8")
         account = {"user": ACCOUNT, "group": ACCOUNT, "extra_groups": []} if os.geteuid() == 0 else {}
         if account:
-            for path in (self._folder, settings):
+            for path in (self.folder, settings):
                 shutil.chown(path, ACCOUNT, ACCOUNT)
         process = subprocess.Popen(
             [self._program, str(settings)],
@@ -110,11 +78,11 @@ class PrivatePgBouncer:
             start_new_session=True,
             **account,  # type: ignore[call-overload]
         )
-        (self._folder / "pid").write_text(str(process.pid))
+        (self.folder / "pid").write_text(str(process.pid))
         give_up_at = time.monotonic() + START_SECONDS_MAX
         while process.poll() is None and time.monotonic() < give_up_at:
             with socket.socket() as probe:
                 if probe.connect_ex((HOST, self.port)) == 0:
                     return
             time.sleep(0.02)
-        raise RuntimeError(f"PgBouncer did not start:\n{(self._folder / 'log').read_text()}")
+        raise RuntimeError(f"PgBouncer did not start:\n{(self.folder / 'log').read_text()}")

@@ -8,6 +8,8 @@ from pathlib import Path
 from tests.servers import apt
 
 NEEDED = ("initdb", "pg_ctl", "postgres", "psql")
+# Debian's package would create a cluster of its own as well.
+NO_CLUSTER = {Path("/etc/postgresql-common/createcluster.d/backstay-tests.conf"): "create_main_cluster = false\n"}
 
 
 class PostgresMissing(Exception):
@@ -20,13 +22,7 @@ class PostgresMissing(Exception):
 
 def find_or_install() -> Path:
     """The folder of the server programs; installs them when root on Debian."""
-    found = find()
-    if found is None and apt.possible():
-        _install_with_apt()
-        found = find()
-    if found is None:
-        raise PostgresMissing(PostgresMissing.__doc__)
-    return found
+    return apt.found_or_installed(find, "postgresql", PostgresMissing, NO_CLUSTER)
 
 
 def find() -> Path | None:
@@ -43,11 +39,3 @@ def _candidates() -> Iterator[Path]:
     # Debian keeps each version in a folder of its own, off the PATH.
     installed = [path for path in Path("/usr/lib/postgresql").glob("*/bin") if path.parent.name.isdigit()]
     yield from sorted(installed, key=lambda path: int(path.parent.name), reverse=True)
-
-
-def _install_with_apt() -> None:
-    # Debian's package would create a cluster of its own as well.
-    no_cluster = {Path("/etc/postgresql-common/createcluster.d/backstay-tests.conf"): "create_main_cluster = false\n"}
-    wrong = apt.install("postgresql", no_cluster)
-    if wrong is not None:
-        raise PostgresMissing(f"{wrong}\n{PostgresMissing.__doc__}")

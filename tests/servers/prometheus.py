@@ -15,15 +15,7 @@ class PromtoolMissing(Exception):
 
 
 def find_or_install() -> str:
-    found = shutil.which("promtool")
-    if found is None and apt.possible():
-        wrong = apt.install("prometheus")
-        if wrong is not None:
-            raise PromtoolMissing(f"{wrong}\n{PromtoolMissing.__doc__}")
-        found = shutil.which("promtool")
-    if found is None:
-        raise PromtoolMissing(PromtoolMissing.__doc__)
-    return found
+    return apt.found_or_installed(lambda: shutil.which("promtool"), "prometheus", PromtoolMissing)
 
 
 def promtool(*words: str | Path) -> str:

@@ -44,13 +44,7 @@ class RabbitMQMissing(Exception):
 
 def find_or_install() -> Path:
     script = SCRIPTS / "rabbitmq-server"
-    if not script.exists() and apt.possible():
-        wrong = apt.install("rabbitmq-server")
-        if wrong is not None:
-            raise RabbitMQMissing(f"{wrong}\n{RabbitMQMissing.__doc__}")
-    if not script.exists():
-        raise RabbitMQMissing(RabbitMQMissing.__doc__)
-    return script
+    return apt.found_or_installed(lambda: script if script.exists() else None, "rabbitmq-server", RabbitMQMissing)
 
 
 class PrivateRabbitMQ:

@@ -9,7 +9,7 @@ from fastapi import Depends, Request
 
 from backstay.clock import Clock
 from backstay.server.problems import Problem
-from backstay.server.service import service_of
+from backstay.server.service import Service, service_of
 from backstay.store.keys import Key, Keys, Role, is_key
 
 REMEMBERED_SECONDS: Final = 2.0  # a key that was revoked works that much longer
@@ -124,13 +124,21 @@ def require(role: Role) -> Callable[[Request], Awaitable[Principal]]:
     return check
 
 
-async def operator(request: Request) -> Principal:
+def operates(found: Principal, service: Service) -> bool:
     """An admin of the owner whom the service itself works for: what he does is felt by all owners."""
+    return found.role.includes(Role.ADMIN) and found.owner == service.owner
+
+
+async def operator(request: Request) -> Principal:
     found = await allowed(request, Role.ADMIN)
-    if found.owner != service_of(request).owner:
+    require_operator(found, service_of(request))
+    return found
+
+
+def require_operator(found: Principal, service: Service) -> None:
+    if not operates(found, service):
         hint = "use an admin key of the service's own owner, or `backstay provider` on its machine"
         raise Problem(403, "this concerns all owners, and the key is of one of them", hint=hint)
-    return found
 
 
 Reader = Annotated[Principal, Depends(require(Role.READ))]
@@ -147,6 +155,8 @@ __all__ = [
     "Writer",
     "allowed",
     "from_here",
+    "operates",
     "presented",
     "principal",
+    "require_operator",
 ]

@@ -193,6 +193,17 @@ async def test_a_provider_is_held_and_released_and_every_page_says_so(rig: Rig) 
         assert (await found.post("/providers/hold", provider="echo", minutes=minutes)).status == 422
 
 
+async def test_an_admin_of_another_owner_cannot_hold_what_all_share(sqlite_rig: Rig) -> None:
+    bob = await reader(sqlite_rig, "bob")
+    await sqlite_rig.service.store.hold("echo", "they asked us to", None)
+    assert (await bob.held("/providers")).actions == ["/logout", "/theme"]
+    for act in ("hold", "release"):
+        refused = await bob.post(f"/providers/{act}", provider="echo")
+        assert refused.status == 403
+        assert "this concerns all owners" in Held(refused.body.decode()).text.lower()
+    assert (await sqlite_rig.service.store.holds()).providers["echo"].state is BreakerState.HELD
+
+
 async def test_a_provider_that_is_held_is_shown_however_many_there_are(sqlite_rig: Rig) -> None:
     store = sqlite_rig.service.store
     for number in range(PROVIDERS_SHOWN):

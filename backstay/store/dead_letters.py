@@ -47,7 +47,8 @@ class DeadLetters:
         self._db = database
 
     async def groups(self, owner: str, job_id: int | None) -> Groups:
-        return await self._db.read(lambda: _groups(owner, job_id))
+        found, _ = await self._db.read(lambda: groups_of(owner, job_id, GROUPED_MAX))
+        return found
 
     async def page(self, owner: str, wanted: Wanted, before: int | None, n: int) -> tuple[list[ItemRow], int | None]:
         """The newest jobs' last items first, and before which id the next page begins."""
@@ -60,11 +61,13 @@ def _failing_jobs(owner: str, job_id: int | None, upto: int, replayable: bool) -
     return (yield Ask("failing_jobs", {"owner": owner, **span, "replayable": int(replayable), "n": JOBS_MAX}))
 
 
-def _groups(owner: str, job_id: int | None) -> Script[Groups]:
+def groups_of(owner: str, job_id: int | None, n: int) -> Script[tuple[Groups, list[tuple[int]]]]:
+    """Of the first so many, and the jobs that were looked at."""
     jobs = yield from _failing_jobs(owner, job_id, LAST_JOB, False)
-    items = sum(row[2] for row in jobs)
-    rows = (yield Ask("failure_groups", {"n": GROUPED_MAX}, [(row[0],) for row in jobs])) if jobs else []
-    return Groups([Group(*row) for row in rows], len(jobs), items, items <= GROUPED_MAX and len(jobs) < JOBS_MAX)
+    items, batch = sum(row[2] for row in jobs), [(row[0],) for row in jobs]
+    rows = (yield Ask("failure_groups", {"n": n}, batch)) if jobs else []
+    complete = items <= n and len(jobs) < JOBS_MAX
+    return Groups([Group(*row) for row in rows], len(jobs), items, complete), batch
 
 
 def letters_page(

@@ -1,10 +1,10 @@
 """What an operator looks at first: unfinished jobs, what is stuck, leases, paces, tasks at providers. All bounded."""
 
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from backstay.core.pace import Pace
 from backstay.store.database import Database
-from backstay.store.dead_letters import JOBS_MAX, LAST_JOB, Group, Groups
+from backstay.store.dead_letters import Groups, groups_of
 from backstay.store.inbox import LateResult
 from backstay.store.queries import Ask, Script, one
 from backstay.store.views import EventView, JobView, job_view
@@ -92,16 +92,7 @@ class Overview:
         return [LateResult(*row) for row in await self._db.read(one("late_of", values))]
 
 
-def _failing(owner: str, job_id: int | None) -> Script[list[Any]]:
-    span = {"upto": LAST_JOB if job_id is None else job_id, "downto": job_id or 0}
-    return (yield Ask("failing_jobs", {"owner": owner, **span, "replayable": 0, "n": JOBS_MAX}))
-
-
 def _dead_groups(owner: str, job_id: int | None, n: int) -> Script[Dead]:
-    jobs = yield from _failing(owner, job_id)
-    items, batch = sum(row[2] for row in jobs), [(row[0],) for row in jobs]
-    groups = (yield Ask("failure_groups", {"n": n}, batch)) if jobs else []
-    costs = (yield Ask("dead_costs", {"n": n}, batch)) if jobs else []
-    known = {row[0]: row[1] for row in costs if row[1] is not None}
-    complete = items <= n and len(jobs) < JOBS_MAX
-    return Dead(Groups([Group(*row) for row in groups], len(jobs), items, complete), known)
+    found, jobs = yield from groups_of(owner, job_id, n)
+    costs = (yield Ask("dead_costs", {"n": n}, jobs)) if jobs else []
+    return Dead(found, {row[0]: row[1] for row in costs if row[1] is not None})

@@ -1,16 +1,14 @@
 -- Alarms, and what they are judged by. All is bounded: only the newest rows of an index are looked at.
 
 -- name: lately_failed
-SELECT (SELECT count(*) FROM (SELECT id FROM items
+SELECT letters.items AS letters, letters.timeouts, ended.jobs, ended.failed AS jobs_failed
+FROM (SELECT count(*) AS items, coalesce(sum(CASE WHEN error_code = 'GW_TIMEOUT' THEN 1 ELSE 0 END), 0) AS timeouts
+      FROM (SELECT error_code FROM items
             WHERE state = 'failed' AND archive_id IS NULL AND finished_at > {now} - CAST(:span_ms AS bigint)
-            ORDER BY finished_at DESC LIMIT :n) AS letters) AS letters,
-    (SELECT count(*) FROM (SELECT error_code FROM items
-            WHERE state = 'failed' AND archive_id IS NULL AND finished_at > {now} - CAST(:span_ms AS bigint)
-            ORDER BY finished_at DESC LIMIT :n) AS letters WHERE error_code = 'GW_TIMEOUT') AS timeouts,
-    (SELECT count(*) FROM (SELECT id FROM jobs WHERE finished_at > {now} - CAST(:span_ms AS bigint)
-            ORDER BY finished_at DESC LIMIT :n) AS ended) AS jobs,
-    (SELECT count(*) FROM (SELECT state FROM jobs WHERE finished_at > {now} - CAST(:span_ms AS bigint)
-            ORDER BY finished_at DESC LIMIT :n) AS ended WHERE state = 'failed') AS jobs_failed;
+            ORDER BY finished_at DESC LIMIT :n) AS newest) AS letters,
+    (SELECT count(*) AS jobs, coalesce(sum(CASE WHEN state = 'failed' THEN 1 ELSE 0 END), 0) AS failed
+     FROM (SELECT state FROM jobs WHERE finished_at > {now} - CAST(:span_ms AS bigint)
+           ORDER BY finished_at DESC LIMIT :n) AS newest) AS ended;
 
 -- name: raise_alarm
 -- Whoever gets the row back is the one to tell it.

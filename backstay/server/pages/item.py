@@ -75,6 +75,8 @@ async def _why_no_retry(visit: Visit, shown: Shown) -> str | None:
         return f"Only a failed item can be retried; this one is {shown.view.state.value}."
     if shown.view.stop_reason is not None and shown.view.job_state.value in ("queued", "running", "paused"):
         return "Its job is being stopped."
+    if shown.view.archive_id is not None:
+        return f"It is in archive {shown.view.archive_id} of the dead letters: restore that first."
     if not await visit.service.store.sources.there(shown.view.id, visit.owner):
         return "Its source is gone: upload it again, and submit it anew."
     return None

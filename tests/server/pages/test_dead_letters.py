@@ -99,8 +99,7 @@ async def test_a_replay_that_goes_on_for_minutes_is_not_taken_for_one_that_was_b
 
 
 async def test_dead_letters_are_archived_and_restored(rig: Rig) -> None:
-    await staged(rig)
-    found = await reader(rig)
+    scene, found = await staged(rig), await reader(rig)
     asked = await found.held("/dead-letters/archive?code=GW_4XX")
     assert "Of 2 dead letters" in asked.text
     done = await found.follow(await found.post("/dead-letters/archive", code="GW_4XX"))
@@ -109,10 +108,14 @@ async def test_dead_letters_are_archived_and_restored(rig: Rig) -> None:
     assert "There is nothing to archive" in (await found.held("/dead-letters/archive?code=GW_4XX")).text
     again = await found.follow(await found.post("/dead-letters/archive", code="GW_4XX"))
     assert "None was archived" in again.text
+    item = await found.held(f"/items/{scene.failed}")
+    assert "It is in archive 1 of the dead letters" in item.text
+    assert f"/items/{scene.failed}/retry" not in item.actions
     [restore] = [action for action in done.actions if action.endswith("/restore")]
     assert (await (await reader(rig, "bob")).post(restore)).status == 404
     back = await found.follow(await found.post(restore))
     assert "2 dead letters of archive 1 restored" in back.text
+    assert f"/items/{scene.failed}/retry" in (await found.held(f"/items/{scene.failed}")).actions
     assert "GW_4XX 2" in back.text
     assert restore not in back.actions
     assert "was back already" in (await found.follow(await found.post(restore))).text

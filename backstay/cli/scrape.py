@@ -107,6 +107,8 @@ async def refresh(store: "Store", clock: "Clock", metrics: "Metrics", app: "Back
             await look(store, metrics, gauges, app)
         except BackstayError as error:
             metrics(Trouble("metrics", error.message))
+        except Exception as error:  # whatever it is, gauges that stand still for ever would be a lie
+            app.bus.emit(Trouble("metrics", f"{type(error).__name__}: {error}"))
         await clock.sleep(REFRESH_SECONDS)
 
 

@@ -40,7 +40,7 @@ async def show_home(request: Request) -> Response:
         jobs=[(job, outlook(job, now)) for job in jobs[:JOBS_SHOWN]],
         more=len(jobs) > JOBS_SHOWN,
         queues=queues,
-        waiting=sum(one.items for one in backlog),
+        unfinished=sum(one.items for one in backlog),
         **await _measured(visit, now),
     )
 

@@ -243,7 +243,7 @@ async def test_home_says_what_needs_attention(rig: Rig) -> None:
     assert "The outcome of 2 items is unknown" in page.text
     assert "No live worker runs echo: 60 items wait" in page.text
     assert f"/jobs/{scene.waiting}" in page.links
-    assert "Items waiting 60" in page.text
+    assert "Items unfinished 60" in page.text
     bob = await (await reader(rig, "bob")).held("/")
     assert "Nothing. No provider is held" in bob.text
 

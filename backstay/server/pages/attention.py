@@ -76,12 +76,13 @@ def _stuck(items: int) -> Iterator[Notice]:
 
 def _idle(backlog: Sequence[Backlog], alive: Sequence[WorkerView]) -> Iterator[Notice]:
     served = {handler for worker in alive for handler in worker.handlers}
-    for queue in backlog:
-        if queue.handler not in served and queue.items:
-            text = (
-                f"No live worker runs {queue.handler}: {counted(queue.items, 'item')} wait. Start one: backstay worker"
-            )
-            yield Notice("bad", "warn", text, query("/jobs", {"handler": queue.handler}), "Its jobs")
+    idle = [queue for queue in backlog if queue.handler not in served and queue.items]
+    for queue in idle[:LINES_OF_A_KIND]:
+        text = f"No live worker runs {queue.handler}: {counted(queue.items, 'item')} wait. Start one: backstay worker"
+        yield Notice("bad", "warn", text, query("/jobs", {"handler": queue.handler}), "Its jobs")
+    if len(idle) > LINES_OF_A_KIND:
+        text = f"No live worker runs {counted(len(idle) - LINES_OF_A_KIND, 'more handler')} with items that wait."
+        yield Notice("bad", "warn", text, "/jobs", "Jobs")
 
 
 def _dead(items: int, alarm: int) -> Iterator[Notice]:

@@ -16,6 +16,7 @@ router = APIRouter(include_in_schema=False)
 
 JOBS_SHOWN: Final = 10
 JOBS_LOOKED: Final = 200
+QUEUES_SHOWN: Final = 20  # for each of them one more is asked
 HOUR: Final = charts.SPANS[0]
 DAY_MINUTES: Final = 1_440
 
@@ -32,7 +33,8 @@ async def show_home(request: Request) -> Response:
     found = await store.overview.open_jobs(visit.owner, JOBS_LOOKED)
     jobs = sorted(found, key=lambda job: job.state is not JobState.RUNNING)  # else as they came, the newest first
     backlog = await store.listing.backlog(visit.owner)
-    queues = [Queue(one, await store.overview.oldest_waiting(visit.owner, one.handler)) for one in backlog]
+    largest = sorted(backlog, key=lambda one: -one.items)[:QUEUES_SHOWN]
+    queues = [Queue(one, await store.overview.oldest_waiting(visit.owner, one.handler)) for one in largest]
     return await shell.shown(
         visit,
         "home.html",
@@ -40,6 +42,7 @@ async def show_home(request: Request) -> Response:
         jobs=[(job, outlook(job, now)) for job in jobs[:JOBS_SHOWN]],
         more=len(jobs) > JOBS_SHOWN,
         queues=queues,
+        smaller_queues=len(backlog) - len(queues),
         unfinished=sum(one.items for one in backlog),
         **await _measured(visit, now),
     )

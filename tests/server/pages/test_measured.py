@@ -1,7 +1,10 @@
 """What pages make of what workers measured."""
 
+import sqlite3
+
 from backstay.core.measures import MINUTE_MS, Measure, Place, Source
 from backstay.server.pages.charts import most_within
+from backstay.server.pages.home import QUEUES_SHOWN
 from tests.server.pages.reader import reader
 from tests.server.pages.scene import staged
 from tests.server.rig import Rig
@@ -23,6 +26,19 @@ async def test_a_day_on_home_is_no_longer_than_a_day(sqlite_rig: Rig) -> None:
         await service.store.measures.add("w", {Place(now - minutes_ago, source): Measure(repeats=repeats)})
     page = await (await reader(sqlite_rig)).held("/")
     assert "Sent twice within a day 3 may" in page.text
+
+
+async def test_home_stays_short_however_many_handlers_have_work(sqlite_rig: Rig) -> None:
+    for _ in range(QUEUES_SHOWN + 2):
+        await sqlite_rig.submit("echo")
+    connection = sqlite3.connect(sqlite_rig.made.url.removeprefix("sqlite:///"), timeout=30)
+    with connection:
+        connection.execute("UPDATE jobs SET handler = 'h' || id")
+    connection.close()
+    page = await (await reader(sqlite_rig)).held("/")
+    assert "And 2 smaller ones." in page.text
+    assert page.text.count("No live worker runs h") == 5
+    assert f"No live worker runs {QUEUES_SHOWN + 2 - 5} more handlers with items that wait." in page.text
 
 
 def test_how_long_most_calls_took_is_said_as_far_as_it_was_measured() -> None:

@@ -19,6 +19,17 @@ from tests.servers.shared_postgres import SharedPostgres, ask
 from tests.sites import Leaping, Site, Ticker, sqlite_url
 
 SHARED = pytest.StashKey[SharedPostgres]()
+# Tests whose run on one kind of database is left to `make storm`: over HTTP the kind matters little, for tests of the
+# store run on both; and of stories that mostly wait the suite has one.
+LEFT_TO_STORM = {
+    "tests/server/": "postgres",
+    "tests/stories/test_zombies.py": "sqlite",
+    "tests/stories/test_claims.py": "sqlite",
+    "tests/stories/test_shutdowns.py": "sqlite",
+    "tests/stories/test_relay_kills.py": "sqlite",
+    "tests/stories/test_runs.py::test_a_run_left_unfinished": "postgres",
+    "tests/messaging/test_remote_kills.py": "sqlite",
+}
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -44,11 +55,10 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Stories first: they last longest, and what is begun last keeps everyone waiting. Over HTTP the kind of database
-    matters little: tests of the store run on both, so those of the service on PostgreSQL are left to `make storm`."""
+    """Stories first: they last longest, and what is begun last keeps everyone waiting."""
     for item in items:
-        params = getattr(getattr(item, "callspec", None), "params", {})
-        if item.nodeid.startswith("tests/server/") and params.get("database_url") == "postgres":
+        kind = getattr(getattr(item, "callspec", None), "params", {}).get("database_url")
+        if any(kind == left and item.nodeid.startswith(name) for name, left in LEFT_TO_STORM.items()):
             item.add_marker(pytest.mark.slow)
     items.sort(key=lambda item: not item.nodeid.startswith("tests/stories/"))
 

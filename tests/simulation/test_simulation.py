@@ -14,9 +14,11 @@ from tests.simulation.exhaustive import FAULTS, every_point
 from tests.simulation.plan import KINDS, Plan, plan_of
 from tests.simulation.world import Failure, digest, run_plan
 
-SEEDS = 160
-PARTS = 4
-DIGESTS = "from tests.simulation.campaign import run_seeds; print(run_seeds(range(12)).digests)"
+SEEDS = 100
+PARTS = 8
+HASHED_SEEDS = 6
+DIGESTS = f"from tests.simulation.campaign import run_seeds; print(run_seeds(range({HASHED_SEEDS})).digests)"
+BRIEFLY = [KINDS[name] for name in ("call_at_least_once", "call_with_find", "task_with_find")]  # all: below, slow
 
 
 def test_no_seeded_world_breaks_a_promise_and_every_rare_situation_is_reached() -> None:
@@ -25,16 +27,15 @@ def test_no_seeded_world_breaks_a_promise_and_every_rare_situation_is_reached() 
     assert campaign.missing(PROBES) == []
 
 
-@pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", BRIEFLY, ids=lambda kind: kind.name)
 def test_a_kill_at_any_suspension_point_breaks_no_promise(kind) -> None:
     traces = list(every_point(kind, "kill"))
     assert len(traces) > 50
     assert sum(trace.probes["killed"] for trace in traces) >= len(traces) - 15  # the last points lie beyond the end
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS.values() if kind.can_find], ids=lambda kind: kind.name)
-def test_a_process_that_sleeps_through_lease_and_quarantine_pays_nothing_twice(kind) -> None:
-    assert sum(trace.probes["thawed"] for trace in every_point(kind, "freeze")) > 50
+def test_a_process_that_sleeps_through_lease_and_quarantine_pays_nothing_twice() -> None:
+    assert sum(trace.probes["thawed"] for trace in every_point(KINDS["call_with_find"], "freeze")) > 50
 
 
 @pytest.mark.parametrize("what", ["stop", "cancel"])
@@ -57,7 +58,7 @@ def test_the_same_seed_tells_the_same_story() -> None:
 
 def test_the_story_does_not_hang_on_the_order_of_hashes() -> None:
     said = [_digests(hash_seed) for hash_seed in ("0", "4242")]
-    assert said[0] == said[1] == str(run_seeds(range(12)).digests)
+    assert said[0] == said[1] == str(run_seeds(range(HASHED_SEEDS)).digests)
 
 
 def _digests(hash_seed: str) -> str:

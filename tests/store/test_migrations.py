@@ -44,6 +44,7 @@ INDEXES = {
     "ix_items_letters",
     "ix_items_dead",
     "ix_items_unknown",
+    "ix_jobs_open_of",
     "ix_replays_owner",
     "ix_measures_minute",
     "ix_invocations_begun",

@@ -399,4 +399,5 @@ CREATE TABLE alarms (
 );
 CREATE INDEX ix_jobs_ended ON jobs (finished_at) WHERE finished_at IS NOT NULL;
 CREATE INDEX ix_items_unknown ON items (finished_at, id) WHERE state = 'failed' AND error_code = 'UNKNOWN' AND archive_id IS NULL;
+CREATE INDEX ix_jobs_open_of ON jobs (owner, id) WHERE state IN ('queued', 'running', 'paused');
 INSERT INTO alembic_version VALUES ('0008');

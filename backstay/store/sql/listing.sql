@@ -57,10 +57,10 @@ LEFT JOIN attempts ON attempts.item_id = items.id AND attempts.fence = items.fen
 WHERE items.id = :item_id AND jobs.owner = :owner;
 
 -- name: backlog_of
--- What an owner has unfinished, by handler. By way of the unfinished jobs, because the finished ones are many more.
+-- What an owner has unfinished, by handler.
 SELECT handler, count(*) AS jobs, CAST(sum(total - succeeded - failed - skipped - cancelled) AS bigint) AS items,
     CAST(sum(processing) AS bigint) AS processing, min(created_at) AS oldest_at
-FROM jobs WHERE state IN ('queued', 'running', 'paused') AND owner || '' = :owner GROUP BY handler ORDER BY handler;
+FROM jobs WHERE state IN ('queued', 'running', 'paused') AND owner = :owner GROUP BY handler ORDER BY handler;
 
 -- name: recent_jobs_of
 -- What became of the items of an owner's last jobs.

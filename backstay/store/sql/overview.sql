@@ -2,11 +2,11 @@
 -- looked up row by row: for a join PostgreSQL would read all jobs.
 
 -- name: open_jobs_of
--- An owner's unfinished jobs, newest first. By way of the unfinished ones, because the finished are many more.
+-- An owner's unfinished jobs, newest first.
 SELECT id, owner, handler, state, stop_reason, priority, retry, delivery, label, idempotency_key, sealed, total, processing,
     succeeded, failed, skipped, cancelled, repeats, created_at, started_at, finished_at, timeout_at, deadline_at,
     budget_micros, spent_micros, reserved_micros, unknown_micros, short, input_tokens, output_tokens
-FROM jobs WHERE state IN ('queued', 'running', 'paused') AND owner || '' = :owner ORDER BY id DESC LIMIT :n;
+FROM jobs WHERE state IN ('queued', 'running', 'paused') AND owner = :owner ORDER BY id DESC LIMIT :n;
 
 -- name: stuck_of
 -- How many of an owner's items wait in vain to be taken up after their worker was lost. Of the first thousand of all.

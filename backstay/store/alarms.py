@@ -42,8 +42,8 @@ class Alarms:
         return await self._db.write(lambda: _keep(reading, owner))
 
     async def known(self) -> list[Standing]:
-        """Those that are raised, then those that were, the newest first."""
-        rows = await self._db.read(one("alarms"))
+        """Those that are raised, then those that were, the newest first; without what only a newer version knows."""
+        rows = [row for row in await self._db.read(one("alarms")) if row[0] in set(Alarm)]
         return [Standing(Reading(Alarm(name), value, bound), at, over) for name, value, bound, at, over in rows]
 
     async def raised(self) -> list[Standing]:

@@ -61,6 +61,11 @@ async def test_dead_letters_of_a_day_are_told_once_and_once_when_they_are_over(d
     assert known.cleared_at == known.raised_at + DAY_MS + 2 * 610_000
 
 
+async def test_an_alarm_that_only_a_newer_version_knows_is_passed_over(desk: Desk) -> None:
+    await desk.site.rows("INSERT INTO alarms (name, value, bound, raised_at) VALUES ('of_tomorrow', 1, 0, 1)")
+    assert await desk.store.alarms.known() == []
+
+
 async def test_an_alarm_comes_back(desk: Desk) -> None:
     watch = await watching(desk, dead_letter_alarm=1)
     for _ in range(2):

@@ -67,7 +67,7 @@ lock: install ## Resolve the dependencies anew into requirements.lock
 	@$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-header --no-annotate --extra postgres --extra service --extra rabbitmq --extra celery --extra otel --extra docs --extra dev pyproject.toml -o requirements.lock
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate \
-	  --constraint requirements.lock --extra postgres --extra service --extra rabbitmq pyproject.toml -o deploy/requirements.lock
+	  --constraint requirements.lock --extra postgres --extra service --extra rabbitmq --extra otel pyproject.toml -o deploy/requirements.lock
 	@if grep -nE '://|^-' requirements.lock deploy/requirements.lock; then echo "a lock file names a host or an index"; exit 1; fi
 	@echo "requirements.lock: $$(grep -c == requirements.lock) packages"
 

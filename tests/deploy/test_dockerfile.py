@@ -13,7 +13,7 @@ from tests.deploy import dockerfile
 from tests.deploy.configuration import DEPLOY, parsed
 from tests.house.sources import ROOT
 
-EXTRAS = ("postgres", "service", "rabbitmq")
+EXTRAS = ("postgres", "service", "rabbitmq", "otel")
 
 
 def pins(path: Path) -> dict[str, tuple[str, frozenset[str]]]:

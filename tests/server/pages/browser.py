@@ -19,6 +19,10 @@ SCREENSHOTS = ROOT / "build" / "screenshots"
 WAIT_MS = 15_000
 TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 GRAVE = ("serious", "critical")
+CUT_OFF = """[...document.querySelectorAll("main button, main .button")].filter(one => {
+    const place = one.getBoundingClientRect();
+    return place.width && (place.right > innerWidth || place.left < 0);
+}).map(one => one.textContent)"""
 SIZES = {"wide": (1280, 900), "narrow": (360, 740)}
 
 
@@ -45,6 +49,11 @@ class Person:
         found: int = await self.page.evaluate(
             "document.documentElement.scrollWidth - document.documentElement.clientWidth"
         )
+        return found
+
+    async def cut_off(self) -> list[str]:
+        """Acts that begin or end beyond the edge of the window, so that one would have to scroll a table for them."""
+        found: list[str] = await self.page.evaluate(CUT_OFF)
         return found
 
     async def grave_findings(self) -> list[str]:

@@ -145,6 +145,7 @@ async def test_every_page_is_for_everyone_and_fits(watched_rig: Rig, browser: Br
         for path in [*paths(scene), "/nowhere"]:
             await looking.go(path)
             assert await looking.overflow() <= 0, (path, size)
+            assert await looking.cut_off() == [], (path, size)
             if size == "wide" or path in ("/", "/dead-letters", f"/jobs/{scene.failing}", f"/items/{scene.failed}"):
                 assert await looking.grave_findings() == [], (path, size, scheme)
             name = re.sub(r"\W+", "-", path).strip("-") or "home"

@@ -12,6 +12,7 @@ from backstay.store.database import Database
 from backstay.store.queries import Row, one
 
 KEYS_SHOWN_MAX: Final = 1_000
+_ID: Final = re.compile("[0-9a-f]{12}")
 _FORM: Final = re.compile(r"bks_([0-9a-f]{12})_([0-9A-Za-z_-]{43})")
 
 
@@ -91,7 +92,8 @@ class Keys:
         await self._db.write(one("touch_key", {"id": key_id}))
 
     async def _end(self, key_id: str, owner: str, grace_ms: int) -> tuple[str, str]:
-        rows = await self._db.write(one("revoke_key", {"id": key_id, "owner": owner, "grace_ms": grace_ms}))
+        values = {"id": key_id, "owner": owner, "grace_ms": grace_ms}
+        rows = await self._db.write(one("revoke_key", values)) if _ID.fullmatch(key_id) else ()
         if not rows:
             raise NotFound(f"no key {key_id}", hint="`backstay key list` shows the keys there are")
         return rows[0][0], rows[0][1]

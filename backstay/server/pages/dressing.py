@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from backstay.core.errors import BackstayError
 from backstay.server.pages import shell
 from backstay.server.pages.visit import met
-from backstay.server.problems import MEDIA_TYPE, OPENAI_PATHS, Problem
+from backstay.server.problems import MEDIA_TYPE, OPENAI_PATHS, Problem, answer, problem_of
 
 OTHERS: Final = ("/api/", "/callbacks/", *OPENAI_PATHS)
 POLICY: Final = (
@@ -38,7 +38,7 @@ class Dressed:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"].startswith(OTHERS):
             return await self._app(scope, receive, send)
-        request, begun, problem = Request(scope), False, bytearray()
+        request, begun, body = Request(scope), False, bytearray()
         start: Message = {}
 
         async def dressed(message: Message) -> None:
@@ -51,18 +51,19 @@ class Dressed:
             elif begun:
                 await send(message)
             else:
-                problem.extend(message.get("body", b""))
+                body.extend(message.get("body", b""))
 
         try:
             await self._app(scope, receive, dressed)
-        except Exception:
-            if not begun and _reads(request):
-                body = Problem(500, "something unexpected went wrong", hint="the log of the service says what").body()
-                await _page(request, body, {})(scope, receive, _wrapped(send))
+        except Exception as error:
+            if not begun:
+                problem = problem_of(error)
+                told = _page(request, problem.body(), {}) if _reads(request) else answer(problem)
+                await told(scope, receive, _wrapped(send))
             raise
         if not begun and start:
             kept = {n: v for n, v in MutableHeaders(raw=start["headers"]).items() if n in _KEPT}
-            await (await _found_page(request, json.loads(bytes(problem)), kept))(scope, receive, _wrapped(send))
+            await (await _found_page(request, json.loads(bytes(body)), kept))(scope, receive, _wrapped(send))
 
 
 def _reads(request: Request) -> bool:

@@ -16,7 +16,7 @@ BODY_CHARACTERS: Final = 8_000
 INDENTED_CHARACTERS: Final = 100_000  # longer JSON is shown as it is
 _YEAR_9999_MS: Final = 253_402_300_799_000
 LINES: Final = "\n\t"
-_MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC")
+_MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", re.ASCII)
 
 
 class Excerpt(NamedTuple):
@@ -48,10 +48,21 @@ def excerpt(text: str | None, characters: int = BODY_CHARACTERS) -> Excerpt | No
     shown = text
     if len(text) <= INDENTED_CHARACTERS:
         try:
-            shown = json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+            shown = _indented(json.loads(text), characters + 1)
         except (ValueError, RecursionError):
             shown = text
     return Excerpt(visible(shown[:characters], LINES), len(text), len(shown) > characters)
+
+
+def _indented(value: Any, characters: int) -> str:
+    """Not more of it than is shown: with the blanks before each line, deep JSON is many times as long as it was."""
+    pieces, length = [], 0
+    for piece in json.JSONEncoder(indent=2, ensure_ascii=False).iterencode(value):
+        pieces.append(piece)
+        length += len(piece)
+        if length >= characters:
+            break
+    return "".join(pieces)
 
 
 def moment(ms: int | None, kind: str = "") -> Markup:
@@ -69,10 +80,18 @@ def timed(text: str) -> Markup:
     """A sentence of ours with moments in it, which are then in the viewer's zone as well."""
     said, at = Markup(""), 0
     for found in _MOMENT.finditer(text):
-        instant = datetime.strptime(found[0], "%Y-%m-%d %H:%M:%S UTC").replace(tzinfo=UTC)
-        said += visible(text[at : found.start()]) + moment(int(instant.timestamp() * 1_000))
+        said += visible(text[at : found.start()]) + _instant(found[0])
         at = found.end()
     return said + visible(text[at:])
+
+
+def _instant(text: str) -> str:
+    """What a stranger wrote is in the sentence, too: a day that no calendar has stays as it is."""
+    try:
+        instant = datetime.strptime(text, "%Y-%m-%d %H:%M:%S UTC").replace(tzinfo=UTC)
+    except ValueError:
+        return text
+    return moment(int(instant.timestamp() * 1_000))
 
 
 def count(number: int | None) -> str:

@@ -124,8 +124,16 @@ def _from_own_page(request: Request, service: Service) -> bool:
     if request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
         return False
     origin = request.headers.get("origin")
-    own = {request.headers.get("host", ""), urlsplit(str(service.backstay.settings.public_url or "")).netloc}
-    return origin is None or urlsplit(origin).netloc in own - {""}
+    own = {request.headers.get("host", ""), _place(str(service.backstay.settings.public_url or ""))}
+    return origin is None or _place(origin) in own - {""}
+
+
+def _place(url: str) -> str:
+    """The host of a URL, with its port; none of what is no URL."""
+    try:
+        return urlsplit(url).netloc
+    except ValueError:
+        return ""
 
 
 def _to_login(request: Request) -> Problem:
@@ -143,8 +151,7 @@ def here(request: Request) -> str:
 def local(path: str | None) -> str:
     """Where to go after a form: on this site, whatever was asked for."""
     path = path or "/"
-    parts = urlsplit(path)
-    outside = parts.scheme or parts.netloc or not path.startswith("/") or path.startswith(("//", "/\\"))
+    outside = not path.startswith("/") or path.startswith("//")
     return "/" if outside or not path.isprintable() or "\\" in path else path
 
 

@@ -189,6 +189,9 @@ async def test_what_nobody_foresaw_is_a_page_that_says_nothing_of_itself(
     assert reply.status == 500
     assert "secret of the house" not in reply.body.decode()
     assert "Unexpected error" in Held(reply.body.decode()).text
+    part = await found.get("/jobs?part=live", headers={"accept": "*/*"})
+    assert (part.status, part.json["title"]) == (500, "Unexpected error")
+    assert {name: part.headers[name] for name in HEADERS} == HEADERS
 
 
 async def test_programs_get_problems_and_no_pages(sqlite_rig: Rig) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+import tracemalloc
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -154,6 +155,7 @@ async def test_hostile_filters_are_filters(rig: Rig, text: str) -> None:
         f"/items/{asked}",
         f"/?span={asked}",
         f"/login?next={asked}",
+        f"/login?next=//[{asked}",
         f"/keys/{asked}/revoke",
         f"/late-results/{asked}",
         f"/live?job={asked}",
@@ -186,6 +188,12 @@ async def test_hostile_forms_are_refused(rig: Rig) -> None:
         assert reply.status == status, reply
 
 
+async def test_a_day_that_no_calendar_has_is_shown_as_it_was_written(rig: Rig) -> None:
+    job, looking = await rig.submit("evil", [{"text": "", "fails": False}]), await reader(rig)
+    await rig.service.store.hold("evil", "down since 2026-99-99 99:99:99 UTC", 600)
+    assert "because down since 2026-99-99 99:99:99 UTC" in (await looking.held(f"/items/{job}-0")).text
+
+
 async def test_a_stranger_sees_no_more_of_the_login_than_he_wrote(rig: Rig) -> None:
     page = await Reader(rig).held("/login?next=/jobs%3Fq%3D%22%3E%3Cscript%3Eplanted()%3C/script%3E")
     assert len(page.all("script")) == 1
@@ -204,3 +212,16 @@ def test_a_body_of_any_kind_can_be_shown(text: str) -> None:
     assert found is not None
     found.text.encode()
     assert "\0" not in found.text
+
+
+def test_deep_json_is_indented_only_as_far_as_it_is_shown() -> None:
+    text = "[" * 150 + ",".join("0" * 40_000) + "]" * 150
+    tracemalloc.start()
+    try:
+        found = excerpt(text)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert found is not None
+    assert found.is_cut
+    assert most < 4_000_000, "all of it with its blanks is three times that"

@@ -117,6 +117,7 @@ async def test_a_form_without_its_token_does_nothing(sqlite_rig: Rig, path: str)
     [
         {"origin": "http://evil.example"},
         {"origin": "null"},
+        {"origin": "http://[::bad"},
         {"sec-fetch-site": "cross-site"},
         {"sec-fetch-site": "same-site"},
         {"sec-fetch-site": "none"},
@@ -135,7 +136,16 @@ async def test_a_form_that_another_site_sends_does_nothing(sqlite_rig: Rig, said
 
 @pytest.mark.parametrize(
     "path",
-    ["//evil.example", "https://evil.example/", "/\\evil.example", "\\\\evil", "javascript:alert(1)", "x", "/\n/evil"],
+    [
+        "//evil.example",
+        "https://evil.example/",
+        "/\\evil.example",
+        "\\\\evil",
+        "javascript:alert(1)",
+        "x",
+        "/\n/evil",
+        "//[x",
+    ],
 )
 def test_nobody_is_sent_to_another_site(path: str) -> None:
     assert local(path) == "/"

@@ -14,6 +14,7 @@ from backstay.server.pages.figures import counted
 from backstay.server.pages.flash import redirected
 from backstay.server.pages.replaying import PACE, rate_of, replay_sentences, replayed, replayed_sentence, would_replay
 from backstay.server.pages.visit import Visit, acted, code_named, seen
+from backstay.server.problems import Problem
 from backstay.store import dead_letters as letters
 from backstay.store.keys import Role
 from backstay.store.overview import GROUPED_FIRST
@@ -72,7 +73,9 @@ def wanted_of(asked: Mapping[str, str]) -> Wanted:
     job = asked.get("job", "").strip()[:40]
     if job:
         job_number(job)
-    hours = asked.get("hours", "") if asked.get("hours", "") in AGES else ""
+    hours = asked.get("hours", "")
+    if hours not in AGES:  # taken for any age, more would be replayed than was asked for
+        raise Problem(400, f"there is no age {hours[:40]}", hint=f"hours is {', '.join(filter(None, AGES))} or empty")
     return Wanted(job, code_named(asked.get("code")) or "", hours, asked.get("cursor", ""), asked.get("whole") == "1")
 
 

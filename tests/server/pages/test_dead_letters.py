@@ -58,6 +58,14 @@ async def test_a_pace_that_is_none_is_refused_and_nothing_is_replayed(sqlite_rig
     assert not await sqlite_rig.service.store.replays.page("ada", None, 10)
 
 
+@pytest.mark.parametrize("hours", ["-1", "2", "24 ", "x"])
+async def test_an_age_that_is_none_is_refused_and_nothing_is_replayed(sqlite_rig: Rig, hours: str) -> None:
+    await staged(sqlite_rig)
+    found = await reader(sqlite_rig)
+    assert (await found.post("/dead-letters/replay", hours=hours)).status == 400
+    assert not await sqlite_rig.service.store.replays.page("ada", None, 10)
+
+
 async def test_what_takes_long_goes_on_by_itself(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     await staged(rig)
     found = await reader(rig)

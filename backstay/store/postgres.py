@@ -71,7 +71,9 @@ class PostgresDatabase:
                 server_settings=PLANS if self._url.prepared_statements else {},
             )
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError, ValueError) as error:
-            raise DatabaseUnreachable(f"cannot reach PostgreSQL: {error}") from error
+            raise DatabaseUnreachable(
+                f"cannot reach PostgreSQL: {str(error) or 'it did not answer in time'}"
+            ) from error
 
     async def close(self) -> None:
         if self._ringing is not None:

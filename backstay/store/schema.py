@@ -80,7 +80,7 @@ async def postgres_version(url: str) -> str | None:
         finally:
             await connection.close(timeout=ANSWER_SECONDS)
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError, ValueError) as error:
-        raise DatabaseUnreachable(f"cannot reach PostgreSQL: {error}") from error
+        raise DatabaseUnreachable(f"cannot reach PostgreSQL: {str(error) or 'it did not answer in time'}") from error
     return str(version) if version is not None else None
 
 

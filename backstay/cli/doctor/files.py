@@ -1,5 +1,6 @@
 """The place for files: whether it takes and gives them, who may read them, and the key that lies beside them."""
 
+import asyncio
 import stat
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 PROBE: Final = b"written by backstay doctor; it can be deleted\n"
 REASON_CHARACTERS_MAX: Final = 300
+ANSWER_SECONDS: Final = 10.0
+DELETE_SECONDS: Final = 3.0  # as long again would be too long for a place that has not answered
 
 
 def _places(setup: Setup) -> dict[str, str]:
@@ -42,6 +45,8 @@ async def files(setup: Setup) -> AsyncIterator[Finding]:
             await _probe(artifacts_at(place))
         except FilesUnreachable as error:
             yield _unreachable(what, place, error)
+        except TimeoutError:
+            yield _unreachable(what, place, FilesUnreachable("it did not answer in time"))
         else:
             yield ok(f"{what}: {place} takes and gives files")
 
@@ -60,14 +65,16 @@ async def _probe(artifacts: "Artifacts") -> None:
 
     name = f"doctor/{new_id()}"
     try:
-        await artifacts.put(name, chunks())
-        read = b"".join([piece async for piece in artifacts.get(name)])
+        async with asyncio.timeout(ANSWER_SECONDS):
+            await artifacts.put(name, chunks())
+            read = b"".join([piece async for piece in artifacts.get(name)])
         if read != PROBE:
             raise FilesUnreachable("what was written is not what can be read")
     except NotFound as error:
         raise FilesUnreachable("what was written is not there") from error
     finally:
-        await artifacts.delete(name)
+        async with asyncio.timeout(DELETE_SECONDS):
+            await artifacts.delete(name)
 
 
 def _unreachable(what: str, place: str, error: BackstayError) -> Finding:

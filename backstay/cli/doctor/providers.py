@@ -35,10 +35,10 @@ async def providers(setup: Setup) -> AsyncIterator[Finding]:
     endpoints = [setup.endpoint] if setup.endpoint is not None else []
     if setup.client is not None:
         endpoints += await _unfinished(setup)
-    for endpoint in endpoints[:ENDPOINTS_MAX]:
-        yield await _ask(setup, endpoint)
-    if setup.settings.gateway_url:
-        yield await _knock(setup.settings.gateway_url)
+    asked = [_ask(setup, endpoint) for endpoint in endpoints[:ENDPOINTS_MAX]]
+    knocked = [_knock(setup.settings.gateway_url)] if setup.settings.gateway_url else []
+    for finding in await asyncio.gather(*asked, *knocked):
+        yield finding
     if not endpoints and not setup.settings.gateway_url:
         yield ok("no requests are unfinished, and no --base-url is given")
 
@@ -86,6 +86,7 @@ async def _knock(url: str) -> Finding:
         async with asyncio.timeout(ASK_SECONDS):
             _, writer = await asyncio.open_connection(parts.hostname, port)
     except (OSError, TimeoutError) as error:
-        return fail(f"the gateway at {place} cannot be reached: {error}", "start it, or mend BACKSTAY_GATEWAY_URL")
+        why = str(error) or "it did not answer in time"
+        return fail(f"the gateway at {place} cannot be reached: {why}", "start it, or mend BACKSTAY_GATEWAY_URL")
     writer.close()
     return ok(f"the gateway at {place} takes connections")

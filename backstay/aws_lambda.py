@@ -23,6 +23,7 @@ STOP_SECONDS: Final = 20.0
 INVOKE_SECONDS: Final = 5.0
 DEPTH: Final = "chain_depth"
 NAMESPACE: Final = "Backstay"
+SAID_MAX: Final = 100  # characters that are repeated of what cannot be used
 
 
 Context = Any  # what Lambda says about one invocation; its class is in no package
@@ -47,12 +48,14 @@ def handler(event: Mapping[str, Any], context: Context) -> dict[str, Any]:
         sys.stdout.flush()
 
 
-def depth_of(event: Mapping[str, Any]) -> int:
+def depth_of(event: object) -> int:
     """A schedule's event says nothing of depth, and starts a chain. A depth that is none starts nothing: were it taken
     for 0, a chain could go on for ever."""
+    if not isinstance(event, Mapping):
+        raise UsageError(f"an event is an object, not {repr(event)[:SAID_MAX]}", hint="nothing was run")
     depth = event.get(DEPTH, 0)
     if not isinstance(depth, int) or isinstance(depth, bool) or depth < 0:
-        raise UsageError(f"{DEPTH} must be a whole number from 0, not {depth!r}", hint="nothing was run")
+        raise UsageError(f"{DEPTH} must be a whole number from 0, not {repr(depth)[:SAID_MAX]}", hint="nothing was run")
     return depth
 
 

@@ -162,6 +162,12 @@ def test_a_depth_that_is_none_runs_nothing(wrong: Any) -> None:
         depth_of({"chain_depth": wrong})
 
 
+@pytest.mark.parametrize("event", [None, [], "x" * 10_000, 5])
+def test_an_event_that_is_no_object_runs_nothing(event: Any) -> None:
+    with pytest.raises(UsageError, match=r"^an event is an object, not .{1,100}$"):
+        depth_of(event)
+
+
 def test_a_depth_beyond_the_limit_runs_nothing(sqlite_shell: Shell, lambdas: InvokeApi, provider: Provider) -> None:
     job_id = queue(sqlite_shell, provider, 1)
     with pytest.raises(UsageError, match="chain depth 3 is beyond the limit of 2"):

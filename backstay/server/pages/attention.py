@@ -58,14 +58,16 @@ async def attention(visit: Visit, jobs: Sequence[JobView], backlog: Sequence[Bac
 
 
 def _providers(breakers: Iterable[Breaker]) -> Iterator[Notice]:
-    for one in breakers:
-        if one.state is BreakerState.CLOSED:
-            continue
+    busy = [one for one in breakers if one.state is not BreakerState.CLOSED]
+    for one in busy[:LINES_OF_A_KIND]:
         words = {BreakerState.OPEN: "its breaker is open", BreakerState.HELD: "it is held"}
         state = words.get(one.state, "it is being tried with a few items")
         because = f": {one.reason}" if one.reason else ""
         text = f"Provider {one.provider} busy, jobs resume by themselves; {state}{because}."
         yield Notice("busy", "wait", text, "/providers", "Providers", one.until_at)
+    if len(busy) > LINES_OF_A_KIND:
+        text = f"{counted(len(busy) - LINES_OF_A_KIND, 'more provider')} busy, jobs resume by themselves."
+        yield Notice("busy", "wait", text, "/providers", "Providers")
 
 
 def _stuck(items: int) -> Iterator[Notice]:

@@ -41,6 +41,14 @@ async def test_home_stays_short_however_many_handlers_have_work(sqlite_rig: Rig)
     assert f"No live worker runs {QUEUES_SHOWN + 2 - 5} more handlers with items that wait." in page.text
 
 
+async def test_home_stays_short_however_many_providers_are_held(sqlite_rig: Rig) -> None:
+    for number in range(12):
+        await sqlite_rig.service.store.hold(f"p{number}", "a while ago", None)
+    page = await (await reader(sqlite_rig)).held("/")
+    assert page.text.count("it is held: a while ago") == 5
+    assert "7 more providers busy, jobs resume by themselves." in page.text
+
+
 def test_how_long_most_calls_took_is_said_as_far_as_it_was_measured() -> None:
     assert most_within(Measure()) == "no calls"
     assert most_within(Measure(calls=100, within_half=95, longer=5)) == "95 % within 500 ms"

@@ -10,6 +10,8 @@ from typing import Any, TextIO
 
 import click
 
+from backstay.core.words import visible
+
 MISSING = "-"
 
 
@@ -72,4 +74,4 @@ def _cell(value: Any) -> str:
         return MISSING
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}" if value >= 10_000 else str(value)
-    return " ".join(str(value).split())
+    return visible(" ".join(str(value).split()))  # a name may hold what a terminal takes for an order

@@ -1,4 +1,4 @@
-"""The one line that is shown of what went wrong: safe for a database, a log and a stranger's eyes."""
+"""What strangers wrote, as it may be shown: the one line of what went wrong, and any text with nothing hidden in it."""
 
 import re
 import unicodedata
@@ -13,6 +13,14 @@ def one_line(text: str, length_max: int = 300) -> str:
         line = pattern.sub(masked, line)
     line = _PATH.sub(lambda found: found["url"] or "<path>", line)
     return line if len(line) <= length_max else line[: max(0, length_max - 1)] + "…"[:length_max]
+
+
+def visible(text: object, keeping: str = "") -> str:
+    """A text in which nothing is hidden: marks that reverse it, control characters and NUL are shown as numbers."""
+    said = str(text)
+    if said.isprintable():
+        return said
+    return "".join(c if c.isprintable() or c in keeping else f"⟨U+{ord(c):04X}⟩" for c in said)
 
 
 _ANSI: Final = re.compile(r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)?|\x1b[ -~]?")

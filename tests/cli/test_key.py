@@ -15,6 +15,11 @@ def test_a_key_is_printed_once_and_listed_without_its_secret(shell: Shell) -> No
     assert secret not in listed.out + str(row)
 
 
+def test_a_name_gives_no_orders_to_the_terminal(sqlite_shell: Shell) -> None:
+    sqlite_shell("key", "create", "--name", "\x1b]0;mine\x07\u202egnp")
+    assert "⟨U+001B⟩]0;mine⟨U+0007⟩⟨U+202E⟩gnp" in sqlite_shell("key", "list").lines[1]
+
+
 def test_a_key_is_revoked_by_its_id_or_by_all_of_it_and_its_secret_is_not_repeated(sqlite_shell: Shell) -> None:
     for whole in (False, True):
         made = sqlite_shell("key", "create", "--json").json

@@ -11,6 +11,7 @@ from backstay.cli.doctor import broker, database, disks, files, machine, provide
 from backstay.cli.doctor.finding import Check, Finding, Level, Setup, fail, name_of, ok, wrong
 from backstay.cli.doctor.veil import veil_of
 from backstay.core.errors import BackstayError
+from backstay.core.words import visible
 
 if TYPE_CHECKING:
     from backstay.clock import Clock
@@ -53,7 +54,7 @@ async def examine(asked: Asked, clock: "Clock | None" = None) -> AsyncIterator[t
     veil = veil_of(setup)
     async with AsyncExitStack() as stack:
         async for check, finding in _all(setup, stack):
-            says, advice = (" ".join(veil.over(text).split()) for text in (finding.says, finding.advice))
+            says, advice = (visible(" ".join(veil.over(text).split())) for text in (finding.says, finding.advice))
             yield check, finding._replace(says=says, advice=advice)
 
 

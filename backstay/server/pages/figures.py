@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 from markupsafe import Markup
 
 from backstay.core.reasons import show_span
+from backstay.core.words import visible
 from backstay.run.figures import show_ceiling, show_money, show_rate, show_seconds, show_tokens
 
 LINE_CHARACTERS: Final = 200
@@ -25,14 +26,6 @@ class Excerpt(NamedTuple):
     text: str
     characters: int
     is_cut: bool
-
-
-def visible(text: object, keeping: str = "") -> str:
-    """A text in which nothing is hidden: marks that reverse it, control characters and NUL are shown as numbers."""
-    said = str(text)
-    if said.isprintable():
-        return said
-    return "".join(c if c.isprintable() or c in keeping else f"⟨U+{ord(c):04X}⟩" for c in said)
 
 
 def line(text: object, characters: int = LINE_CHARACTERS) -> str:

@@ -9,12 +9,13 @@ from backstay.core.callbacks import result_of
 from backstay.core.errors import FilesUnreachable, NotAllowed
 from backstay.core.ids import job_of, show_item
 from backstay.core.states import ItemState
+from backstay.core.words import visible
 from backstay.server.api.item_results import read_result
 from backstay.server.api.logs import log_chunks, log_pieces, stream_log
 from backstay.server.api.pages import item_number, row_number
 from backstay.server.etags import JSON
 from backstay.server.pages import shell
-from backstay.server.pages.figures import LINES, excerpt, visible
+from backstay.server.pages.figures import LINES, excerpt
 from backstay.server.pages.flash import redirected
 from backstay.server.pages.story import Around, story
 from backstay.server.pages.visit import Visit, acted, seen

@@ -13,8 +13,9 @@ import pytest
 from backstay.app import Backstay
 from backstay.core.errors import ErrorCode, Permanent
 from backstay.core.ids import read_item
+from backstay.core.words import visible
 from backstay.server.pages import assets
-from backstay.server.pages.figures import excerpt, line, visible
+from backstay.server.pages.figures import excerpt, line
 from backstay.server.pages.flash import COOKIE
 from backstay.store.keys import Role
 from tests.server.pages.reader import Held, Reader, reader

@@ -149,6 +149,26 @@ async def test_a_remote_worker_is_told_the_trace_over_http(sqlite_file_url: str,
     assert (version, len(trace_id), len(span_id), flags) == ("00", 32, 16, "01")
 
 
+async def test_addresses_that_the_service_is_asked_at_are_in_no_span(
+    sqlite_file_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The address that an answer comes in at is a secret, and the web framework draws spans with the addresses in them."""
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)  # as a process has it once it is traced
+    async with remote_work(sqlite_file_url, tmp_path / "data") as remote:
+        remote.rig.made.bus.tracing = Tracing(provider, Clock(), share=0.0, outside=False)
+        address = await remote.send()
+        assert (await remote.say(address, status="succeeded", result=1)).status == 202
+        assert (await remote.rig.ada.get("/api/jobs?label=canary")).status == 200
+    spans = exporter.get_finished_spans()
+    assert "send remote" in {span.name for span in spans}
+    assert [span.name for span in spans if "http.route" in (span.attributes or {})] == []
+    everything = " ".join(span.to_json() for span in spans)
+    assert address.rpartition("/")[2] not in everything
+    assert "canary" not in everything
+
+
 @pytest.mark.parametrize("given", ["", "nonsense", f"00-{'a1' * 16}-{'b2' * 8}-01"])
 async def test_a_submit_over_http_is_in_the_callers_trace_if_it_names_one(
     sqlite_file_url: str, tmp_path: Path, given: str

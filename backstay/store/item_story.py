@@ -4,6 +4,7 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backstay.core.reasons import Reason, Standing, why_not_running
+from backstay.core.states import ItemState
 from backstay.store.park import NEVER_MS
 from backstay.store.views import AttemptView, EventView, ItemView, WorkerView
 
@@ -56,15 +57,26 @@ def _standing(view: ItemView, attempts: list[AttemptView], **around: Any) -> Sta
     return Standing(**own, last_message=attempts[-1].message if attempts else None, **around)
 
 
+def is_no_try(attempt: AttemptView, before: AttemptView | None) -> bool:
+    """Of an item that time or its job ended while it waited: such an attempt has the number and start of the last."""
+    if attempt.outcome == ItemState.SUCCEEDED:  # a late result that was accepted
+        return False
+    return attempt.number == 0 or (before is not None and attempt.started_at == before.started_at)
+
+
 def timeline(view: ItemView, attempts: list[AttemptView], events: list[EventView]) -> list[Moment]:
     """The item's submission, tries and rare acts in the order of time."""
     moments = [Moment(view.created_at, "submitted", None)]
-    for attempt in attempts:
+    for attempt, before in zip(attempts, [None, *attempts], strict=False):
         status = None if attempt.provider_status is None else f"provider status {attempt.provider_status}"
         took = f"{(attempt.ended_at - attempt.started_at) / 1000:.3f} s"
         detail = ", ".join(part for part in (took, status, attempt.error_code, attempt.message) if part)
         # An item that time ended before its first try has an attempt without a time.
         at = attempt.ended_at or view.finished_at or view.created_at
-        moments.append(Moment(at, f"attempt {attempt.number} ended: {attempt.outcome}", detail))
+        if is_no_try(attempt, before):
+            said = ", ".join(part for part in (attempt.error_code, attempt.message) if part)
+            moments.append(Moment(at, f"ended without another try: {attempt.outcome}", said))
+        else:
+            moments.append(Moment(at, f"attempt {attempt.number} ended: {attempt.outcome}", detail))
     moments += [Moment(event.at, event.act, event.detail) for event in events]
     return sorted(moments, key=lambda moment: moment.at)

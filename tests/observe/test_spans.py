@@ -152,7 +152,7 @@ async def test_a_remote_worker_is_told_the_trace_over_http(sqlite_file_url: str,
 async def test_addresses_that_the_service_is_asked_at_are_in_no_span(
     sqlite_file_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The address that an answer comes in at is a secret, and the web framework draws spans with the addresses in them."""
+    """The one that an answer comes in at is a secret, and the web framework would draw spans with them."""
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)  # as a process has it once it is traced

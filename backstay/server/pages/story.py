@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, Literal, NamedTuple
 
 from backstay.core.reasons import show_span
+from backstay.store.item_story import is_no_try
 from backstay.store.views import AttemptView, EventView, ItemView
 
 WAIT_MS_MIN: Final = 1_000  # shorter ones are nobody's business
@@ -41,15 +42,32 @@ def story(item: ItemView, attempts: Sequence[AttemptView], acts: Sequence[EventV
     entries = [Entry(item.created_at, "", "Submitted")]
     entries += [_act(act) for act in acts]
     marks: list[Mark] = [Mark(item.created_at), *(Mark(act.at) for act in acts if act.act in AFRESH)]
-    for attempt in attempts:
-        started = attempt.started_at or attempt.ended_at or item.finished_at or item.created_at
+    for attempt, last in zip(attempts, [None, *attempts], strict=False):
+        started = _began(item, attempt, last)
         known = [mark for mark in marks if mark.at <= started]
         since, before = max(known, default=Mark(started), key=lambda mark: mark.at)
-        if started - since >= WAIT_MS_MIN:
-            entries.append(_wait(since, started, before, around))
-        entries.append(_attempt(attempt, started))
+        # What has no end of its own try was sent all the same, if it began after the wait did: as a provider's task.
+        sent = attempt.started_at if since <= attempt.started_at < started else started
+        if sent - since >= WAIT_MS_MIN:
+            entries.append(_wait(since, sent, before, around))
+        if started - sent >= WAIT_MS_MIN:
+            entries.append(Entry(sent, "wait", f"Waited {show_span(started - sent)}", ("for the provider's answer",)))
+        entries.append(_end(attempt, started) if is_no_try(attempt, last) else _attempt(attempt, started))
         marks.append(Mark(attempt.ended_at or started, attempt))
     return sorted(entries, key=lambda entry: entry.at)
+
+
+def _began(item: ItemView, attempt: AttemptView, last: AttemptView | None) -> int:
+    """When its wait was over: with the try, or with the end that came instead of one."""
+    end = attempt.ended_at or item.finished_at or item.created_at
+    return end if is_no_try(attempt, last) else attempt.started_at or end
+
+
+def _end(attempt: AttemptView, at: int) -> Entry:
+    said = (attempt.error_code,) if attempt.error_code else ()
+    return Entry(
+        at, "bad" if attempt.outcome == "failed" else "", f"Ended without another try: {attempt.outcome}", said, attempt
+    )
 
 
 def _attempt(attempt: AttemptView, started: int) -> Entry:

@@ -61,7 +61,7 @@ def _providers(breakers: Iterable[Breaker]) -> Iterator[Notice]:
     busy = [one for one in breakers if one.state is not BreakerState.CLOSED]
     for one in busy[:LINES_OF_A_KIND]:
         words = {BreakerState.OPEN: "its breaker is open", BreakerState.HELD: "it is held"}
-        state = words.get(one.state, "it is being tried with a few items")
+        state = words.get(one.state, "its next few items try it")
         because = f": {one.reason}" if one.reason else ""
         text = f"Provider {one.provider} busy, jobs resume by themselves; {state}{because}."
         yield Notice("busy", "wait", text, "/providers", "Providers", one.until_at)

@@ -77,7 +77,7 @@ def replay_sentences(found: Replayed) -> list[str]:
     more = " There are more; they come after these." if found.more else ""
     return [
         f"{counted(found.items, 'failed item')} will be queued afresh, with all their attempts before them.{more}",
-        "Each may be sent to the provider, and paid, again.",
+        "Each may be sent to the provider, and paid, again. What has lost its source is left out.",
     ]
 
 

@@ -171,6 +171,12 @@ def _folder(ward: Ward) -> Path:
     return folder
 
 
+async def the_folder_cannot_be_made(ward: Ward) -> None:
+    file = ward.folder / "a-file"
+    file.touch()
+    ward.set(data=file / "data")
+
+
 async def the_folder_cannot_be_written_to(ward: Ward) -> None:
     folder = _folder(ward)
     folder.chmod(0o550)

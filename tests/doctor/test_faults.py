@@ -39,6 +39,7 @@ FAULTS: list[tuple[Fault, str, Level, str, str]] = [
     (around.redis_is_down, "redis", FAIL, "it does not answer", "start it, or mend BACKSTAY_REDIS_URL"),
     (around.redis_refuses_the_password, "redis", FAIL, "it does not answer", "mend BACKSTAY_REDIS_URL"),
     (around.the_bucket_is_missing, "files", FAIL, "does not take files: ", "check the bucket's name"),
+    (around.the_folder_cannot_be_made, "files", FAIL, "cannot make the folder ", "name another with --data"),
     (around.the_folder_cannot_be_written_to, "files", FAIL, "does not take files: ", "this user may write to it"),
     (around.everyone_can_read_the_folder, "folder permissions", WARN, "everyone may read /", "chmod o-rwx /"),
     (around.others_can_read_the_key, "folder permissions", FAIL, "others may read /", "chmod 600 /"),

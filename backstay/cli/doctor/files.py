@@ -1,6 +1,7 @@
 """The place for files: whether it takes and gives them, who may read them, and the key that lies beside them."""
 
 import asyncio
+import os
 import stat
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -52,8 +53,13 @@ async def files(setup: Setup) -> AsyncIterator[Finding]:
 
 
 def _is_there(place: str) -> bool:
-    """Whether there is something to try: a bucket is there, or is not as it should be."""
-    return "://" in place or Path(place).exists()
+    """Whether there is something to try: a bucket is there, or is not as it should be; so is what cannot be made."""
+    return "://" in place or Path(place).exists() or not _can_be_made(Path(place))
+
+
+def _can_be_made(folder: Path) -> bool:
+    nearest = next(one for one in folder.absolute().parents if one.exists())
+    return nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)
 
 
 async def _probe(artifacts: "Artifacts") -> None:

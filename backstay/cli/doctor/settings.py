@@ -51,6 +51,7 @@ def shown(name: str, value: Any) -> str:
 def _unknown(variable: str) -> Finding:
     from backstay.settings import variables
 
-    close = difflib.get_close_matches(variable, variables(), n=1)
+    known = variables()
+    close = [one for one in known if one.startswith(variable)] or difflib.get_close_matches(variable, known, 1, 0.8)
     meant = f"did you mean {close[0]}? " if close else ""
     return warn(f"{variable} is no setting, and is passed over", f"{meant}docs/settings.md lists them all")

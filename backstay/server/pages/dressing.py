@@ -26,6 +26,7 @@ HEADERS: Final = {
     "cross-origin-resource-policy": "same-origin",
 }
 NO_STORE: Final = "no-store"
+LIVE: Final = "/live"  # which never ends
 _KEPT: Final = ("retry-after", "x-request-id", "allow")
 
 
@@ -38,6 +39,8 @@ class Dressed:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"].startswith(OTHERS):
             return await self._app(scope, receive, send)
+        if scope["method"] == "HEAD" and scope["path"] != LIVE:
+            scope = {**scope, "method": "GET"}  # the server, which knows better, sends no body
         request, begun, body = Request(scope), False, bytearray()
         start: Message = {}
 

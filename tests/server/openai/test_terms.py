@@ -15,6 +15,7 @@ from backstay.server.openai.content import content
 from backstay.server.service import Options, Service
 from backstay.store.files import File
 from tests.server.openai.desk import CHAT, Desk, line, opened, requests
+from tests.server.pages.reader import reader
 
 BOUNDED: Any = {"model": "gpt-4o-mini", "max_completion_tokens": 5}
 
@@ -70,6 +71,8 @@ async def test_what_does_not_fit_under_the_budget_is_told_and_the_batch_ends(dat
         assert {one["custom_id"] for one in [*output, *errors]} == {f"request-{n}" for n in range(50)}
         assert done.request_counts is not None
         assert done.request_counts.completed + done.request_counts.failed == done.request_counts.total == 50
+        page = await (await reader(desk.rig)).held(f"/jobs/{job.id}")
+        assert "its budget was used up" in page.text
 
 
 async def test_without_replays_every_request_makes_a_batch(sqlite_file_url: str, tmp_path: Path) -> None:

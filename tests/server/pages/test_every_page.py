@@ -30,6 +30,16 @@ async def test_every_page_is_there_and_wears_the_headers(rig: Rig) -> None:
         assert reply.headers["cache-control"] == "no-store"
 
 
+async def test_a_page_that_is_only_asked_about_has_its_headers_and_no_body(sqlite_rig: Rig) -> None:
+    await staged(sqlite_rig)
+    found = await reader(sqlite_rig)
+    for path in ("/", "/jobs", "/login", "/nowhere"):
+        asked, got = await found("HEAD", path), await found.get(path)
+        assert (asked.status, asked.body) == (got.status, b""), path
+        assert asked.headers["content-security-policy"] == HEADERS["content-security-policy"]
+    assert (await found("HEAD", "/live")).status == 405
+
+
 async def test_the_policy_allows_nothing_inline_and_nothing_from_elsewhere() -> None:
     policy = dict(part.strip().split(" ", 1) for part in HEADERS["content-security-policy"].split(";"))
     assert policy["default-src"] == policy["base-uri"] == policy["frame-ancestors"] == "'none'"

@@ -40,6 +40,7 @@ class Key(NamedTuple):
     expires_at: int | None
     revoked_at: int | None
     used_at: int | None
+    left_at: int | None  # its sessions on the page that began by then are over
 
 
 class NewKey(NamedTuple):
@@ -87,6 +88,10 @@ class Keys:
         """A new key of the same name and role; the old one counts until the grace is over."""
         name, role = await self._end(key_id, owner, max(int(grace_seconds * 1000), 0))
         return await self.create(owner, Role(role), name, lives_seconds)
+
+    async def leave(self, key_id: str, left_at: int) -> None:
+        """Whoever came in with the key by then has logged out."""
+        await self._db.write(one("leave_key", {"id": key_id, "left_at": left_at}))
 
     async def touch(self, key_id: str) -> None:
         await self._db.write(one("touch_key", {"id": key_id}))

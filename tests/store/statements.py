@@ -42,7 +42,7 @@ VALUES: dict[str, Any] = {
     **dict.fromkeys(("url", "events", "error", "kind", "body", "task", "accepted_by"), "w"),
     **dict.fromkeys(("enabled", "told", "failed", "is_late", "fence", "tries", "delivery"), 1),
     **{"grace_ms": 1, "lasting_ms": 1, "answered": 200, "key": "w", "token": "w", "headers": "w", "role": "read"},
-    **{"lives_ms": 1, "past": "w", "figure": 1, "bound": 1},
+    **{"lives_ms": 1, "past": "w", "figure": 1, "bound": 1, "left_at": 1},
     **{"sink": "work", "hint": "{"},
     **dict.fromkeys(("filename", "purpose", "blob", "part", "survey", "input_file_id", "endpoint", "span"), "w"),
     **dict.fromkeys(

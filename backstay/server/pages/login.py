@@ -39,7 +39,10 @@ async def login(request: Request) -> Response:
 
 @router.post("/logout")
 async def logout(request: Request) -> Response:
+    """A copy of the cookie is of no use afterwards; nor are earlier ones of the same key."""
     visit = await with_form(await met(request))
+    if visit.session.key_id:
+        await visit.service.store.keys.leave(visit.session.key_id, visit.session.issued_at)
     response = RedirectResponse("/login", 303)
     session.take(response, request, visit.service)
     return response

@@ -73,8 +73,8 @@ async def met(request: Request) -> Visit:
     who: Principal | None = None
     if session is not None and session.key_id:
         key = await service.ring.by_id(session.key_id)
-        if key is None:
-            session = None  # revoked or expired: logged out
+        if key is None or session.issued_at <= (key.left_at or 0):
+            session = None  # revoked, expired, or logged out
         else:
             who = Principal(key.owner, key.role, key.id)
     if who is None and service.options.open_here and from_here(request):

@@ -159,7 +159,7 @@ CREATE TABLE api_keys (
 	created_at BIGINT NOT NULL, 
 	expires_at BIGINT, 
 	revoked_at BIGINT, 
-	used_at BIGINT, 
+	used_at BIGINT, left_at BIGINT, 
 	PRIMARY KEY (id), 
 	CONSTRAINT ck_api_keys_role CHECK (role IN ('read', 'write', 'admin'))
 );

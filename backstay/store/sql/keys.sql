@@ -7,11 +7,11 @@ RETURNING created_at, expires_at;
 
 -- name: key
 -- One that counts: neither revoked nor expired.
-SELECT id, owner, name, role, digest, created_at, expires_at, revoked_at, used_at
+SELECT id, owner, name, role, digest, created_at, expires_at, revoked_at, used_at, left_at
 FROM api_keys WHERE id = :id AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > {now});
 
 -- name: keys
-SELECT id, owner, name, role, digest, created_at, expires_at, revoked_at, used_at
+SELECT id, owner, name, role, digest, created_at, expires_at, revoked_at, used_at, left_at
 FROM api_keys WHERE owner = :owner ORDER BY created_at DESC, id LIMIT :n;
 
 -- name: revoke_key
@@ -22,6 +22,10 @@ UPDATE api_keys SET
                       WHEN expires_at IS NULL OR expires_at > {now} + :grace_ms THEN {now} + :grace_ms ELSE expires_at END
 WHERE id = :id AND owner = :owner AND revoked_at IS NULL
 RETURNING name, role;
+
+-- name: leave_key
+-- Sessions that began by then are over.
+UPDATE api_keys SET left_at = :left_at WHERE id = :id AND coalesce(left_at, 0) < :left_at;
 
 -- name: touch_key
 UPDATE api_keys SET used_at = {now} WHERE id = :id;

@@ -94,8 +94,12 @@ async def test_a_cookie_that_was_changed_is_nobodys(sqlite_rig: Rig) -> None:
 
 async def test_who_logs_out_is_out(sqlite_rig: Rig) -> None:
     found = await reader(sqlite_rig)
+    copied = dict(found.cookies)
     assert (await found.post("/logout")).status == 303
     assert (await found.get("/jobs")).status == 303
+    found.cookies = copied
+    assert (await found.get("/jobs")).status == 303, "a copy of the cookie is of no use"
+    assert (await (await reader(sqlite_rig)).get("/jobs")).status == 200, "the key is, to come in anew"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What Home says of one owner is found without reading the others': unknown outcomes, and unfinished jobs."""
+"""For the page: an owner's unknown outcomes and unfinished jobs are found at once, and who logs out is out."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -19,8 +19,10 @@ def upgrade() -> None:
     ):
         where = sa.text(condition)
         op.create_index(name, table, columns, postgresql_where=where, sqlite_where=where)
+    op.add_column("api_keys", sa.Column("left_at", sa.BigInteger(), nullable=True))
 
 
 def downgrade() -> None:
+    op.drop_column("api_keys", "left_at")
     op.drop_index("ix_jobs_open_of", "jobs")
     op.drop_index("ix_items_unknown", "items")

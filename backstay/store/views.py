@@ -67,11 +67,6 @@ class JobView:
         """Its next item does not fit under its budget, and no money is under way that could come back."""
         return self.short and self.reserved_micros == 0 and not self.ended
 
-    @property
-    def ended_by_budget(self) -> bool:
-        """What was left of it was cancelled when its next item did not fit under its budget."""
-        return self.short and self.ended and self.cancelled > 0
-
 
 @dataclass(frozen=True, slots=True)
 class ItemView:

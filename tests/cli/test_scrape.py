@@ -28,11 +28,11 @@ async def test_a_look_that_breaks_is_told_and_the_next_one_comes(
     app.bus.subscribe(told.append)
     connection = sqlite3.connect(sqlite_file_url.removeprefix("sqlite:///"), timeout=30)
     with connection:
-        connection.execute("INSERT INTO alarms (name, value, bound, raised_at) VALUES ('of a newer version', 1, 0, 1)")
+        connection.execute("INSERT INTO providers (name, state, since_at, calls) VALUES ('acme', 'open', 1, 'no list')")
     tasks.spawn(scrape.refresh(store, Clock(), metrics, app))
-    await until(lambda: any(isinstance(event, Trouble) and "of a newer version" in event.message for event in told))
+    await until(lambda: any(isinstance(event, Trouble) and "JSONDecodeError" in event.message for event in told))
     with connection:
-        connection.execute("DELETE FROM alarms")
+        connection.execute("DELETE FROM providers")
     connection.close()
     shown = metrics.registry.get_sample_value
     await until(lambda: shown("backstay_alarm", {"alarm": "outbox_lag"}) == 0)

@@ -19,10 +19,12 @@ from tests.servers.shared_postgres import SharedPostgres, ask
 from tests.sites import Leaping, Site, Ticker, sqlite_url
 
 SHARED = pytest.StashKey[SharedPostgres]()
-# Tests whose run on one kind of database is left to `make storm`: over HTTP the kind matters little, for tests of the
-# store run on both; and of stories that mostly wait the suite has one.
+# Tests whose run on one kind of database is left to `make storm`: over HTTP and for a command the kind matters little,
+# for tests of the store run on both; and of stories that mostly wait the suite has one.
 LEFT_TO_STORM = {
     "tests/server/": "postgres",
+    "tests/cli/": "postgres",
+    "tests/run/": "postgres",
     "tests/stories/test_zombies.py": "sqlite",
     "tests/stories/test_claims.py": "sqlite",
     "tests/stories/test_shutdowns.py": "sqlite",

@@ -115,6 +115,7 @@ async def test_a_warm_shutdown_finishes_what_it_can(
         assert (await job.show()).succeeded == 3
 
 
+@pytest.mark.slow
 async def test_a_wiped_broker_loses_no_item(tmp_path: Path, postgres_url: str, rabbitmq: PrivateRabbitMQ) -> None:
     async with shop_on(tmp_path, postgres_url, rabbitmq) as shop:
         client = await shop.backstay.open()

@@ -66,6 +66,7 @@ def test_what_the_page_prints_runs(tmp_path: Path, environment: dict[str, str], 
     assert "summarise" in said
 
 
+@pytest.mark.slow
 def test_the_example_runs(tmp_path: Path, environment: dict[str, str], rabbitmq: PrivateRabbitMQ) -> None:
     environment |= {"PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "examples"))), "SHOP_BROKER": rabbitmq.url}
     with worker("celery -A celery_app worker -Q celery,backstay", tmp_path, environment):

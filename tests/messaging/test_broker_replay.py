@@ -72,6 +72,7 @@ async def peak_of(counter: Counter, messages: int, padding: str = "") -> int:
     return ran.peak_kb
 
 
+@pytest.mark.slow
 async def test_replaying_one_of_2_500_messages_takes_no_more_memory_than_one_of_300(counter: Counter) -> None:
     assert await peak_of(counter, MANY, PADDING) - await peak_of(counter, FEW, PADDING) < GROWTH_KB_MAX
 

@@ -22,7 +22,7 @@ from tests.server.operations import ROLES, Things, made_by_ada
 from tests.server.receiver import Receiver
 from tests.server.rig import Rig, rigged
 
-EXAMPLES = 2
+EXAMPLES = 1
 EXAMPLES_WIDE = 25
 ANSWER_SECONDS = 20
 ENDLESS = ("/events",)

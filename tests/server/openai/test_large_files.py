@@ -60,6 +60,7 @@ async def _storm(folder: Path, megabytes: int, upload_max_mb: int) -> dict[str, 
     return heard
 
 
+@pytest.mark.slow
 async def test_hostile_files_are_refused_early_and_cost_no_memory(tmp_path: Path) -> None:
     heard = await _storm(tmp_path, megabytes=500, upload_max_mb=64)
     assert {name: one.sent_bytes // MEGABYTE for name, one in heard.items() if one.sent_bytes > 80 * MEGABYTE} == {}

@@ -33,7 +33,7 @@ async def _visit(desk: Desk, major: int, kind: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", ["sync", "async", "azure"])
-@pytest.mark.parametrize("major", [1, 2, 3])
+@pytest.mark.parametrize("major", [1, pytest.param(2, marks=pytest.mark.slow), 3])
 async def test_an_unmodified_client_does_all_it_does_with_openai(sqlite_desk: Desk, major: int, kind: str) -> None:
     seen = await _visit(sqlite_desk, major, kind)
     assert seen.pop("version").startswith(f"{major}.")

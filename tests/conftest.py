@@ -32,6 +32,16 @@ LEFT_TO_STORM = {
     "tests/stories/test_runs.py::test_a_run_left_unfinished": "postgres",
     "tests/messaging/test_remote_kills.py": "sqlite",
 }
+# Long ones that other tests of the suite show in part.
+LONG = (
+    *(
+        "tests/celery/test_celery.py::test_a_warm_shutdown",
+        "tests/celery/test_page.py",
+        "tests/server/test_any_request.py",
+    ),
+    *("tests/stories/test_runs.py::test_calls_that_are_stored", "tests/stories/test_examples.py::test_the_rehearsal"),
+    "tests/stories/test_pages.py::test_the_commands_of_a_page_run_in_their_order[docs/run.md]",
+)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -60,7 +70,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Stories first: they last longest, and what is begun last keeps everyone waiting."""
     for item in items:
         kind = getattr(getattr(item, "callspec", None), "params", {}).get("database_url")
-        if any(kind == left and item.nodeid.startswith(name) for name, left in LEFT_TO_STORM.items()):
+        left = any(kind == other and item.nodeid.startswith(name) for name, other in LEFT_TO_STORM.items())
+        if left or item.nodeid.startswith(LONG):
             item.add_marker(pytest.mark.slow)
     items.sort(key=lambda item: not item.nodeid.startswith("tests/stories/"))
 

@@ -7,10 +7,12 @@ import os
 import secrets
 import time
 import uuid
-from collections.abc import Coroutine
+from collections.abc import Collection, Coroutine
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Final
+
+CANCEL_AGAIN_SECONDS: Final = 1.0
 
 
 class Clock:
@@ -44,13 +46,20 @@ class Tasks:
 
     async def stop(self) -> None:
         """Cancels what still runs, and waits until it has ended."""
-        running = list(self._running)
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        await cancel_until_ended(list(self._running))
 
     def __len__(self) -> int:
         return len(self._running)
+
+
+async def cancel_until_ended(tasks: Collection[asyncio.Task[Any]]) -> None:
+    """Cancels tasks again and again until they have ended. Once is not enough: `asyncio.wait_for` of Python 3.11 loses
+    a cancellation that arrives together with the result it waits for, and database and broker drivers use it."""
+    while running := [task for task in tasks if not task.done()]:
+        for task in running:
+            task.cancel()
+        await asyncio.wait(running, timeout=CANCEL_AGAIN_SECONDS)
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def collect_rarely() -> None:

@@ -6,7 +6,7 @@ import os
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 
-from backstay.clock import wait_for_event
+from backstay.clock import cancel_until_ended, wait_for_event
 from backstay.core.errors import DatabaseUnreachable
 from backstay.core.events import ItemsClaimed, Trouble, WorkerStarted, WorkerStopped
 from backstay.core.states import ItemState
@@ -198,9 +198,7 @@ class Crew:
                 await self.parts.store.leave(self.parts.worker)
         except (TimeoutError, DatabaseUnreachable) as error:
             self.parts.emit(Trouble("stop", f"the database did not take the last words: {error}"))
-        for loop in self._loops:
-            loop.cancel()
-        await asyncio.gather(*self._loops, return_exceptions=True)
+        await cancel_until_ended(self._loops)
         if self._heart is not None:
             await self._heart.stop()
         self.parts.emit(WorkerStopped(self.parts.worker, self.flights.cut_short))

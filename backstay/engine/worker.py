@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from backstay.clock import wait_for_event
+from backstay.clock import cancel_until_ended, wait_for_event
 from backstay.core.events import Trouble, WorkerStopping
 from backstay.engine.crew import LAST_WORDS_SECONDS, PROMOTE_SECONDS, Crew
 from backstay.engine.flight import Cut
@@ -61,9 +61,7 @@ class Worker:
         # A claim under way may still win items: they must be there to be finished or handed back.
         await asyncio.wait(self._loops[:1], timeout=LAST_WORDS_SECONDS)
         await self.crew.stop(self._parts.limits.shutdown_seconds if grace_seconds is None else grace_seconds)
-        for loop in self._loops:
-            loop.cancel()
-        await asyncio.gather(*self._loops, return_exceptions=True)
+        await cancel_until_ended(self._loops)
 
     @property
     def refusal(self) -> Refusal | None:

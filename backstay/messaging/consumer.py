@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from backstay.clock import wait_for_event
+from backstay.clock import cancel_until_ended, wait_for_event
 from backstay.core.events import MessageSetAside, Trouble
 from backstay.core.hand import Hand
 from backstay.core.ids import show_item
@@ -59,9 +59,7 @@ class Consumer:
 
     async def stop(self) -> None:
         """What has served is acknowledged; what is in hand is delivered again, to others."""
-        for loop in self._loops:
-            loop.cancel()
-        await asyncio.gather(*self._loops, return_exceptions=True)
+        await cancel_until_ended(self._loops)
         with suppress(TimeoutError):  # a connection that hangs is not waited for: it comes again
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self._acknowledge()

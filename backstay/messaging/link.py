@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from backstay.clock import Clock, Tasks, wait_for_event
+from backstay.clock import Clock, Tasks, cancel_until_ended, wait_for_event
 from backstay.core.events import BrokerConnected, BrokerLost, Event
 from backstay.messaging.connection import close_connection, open_connection, reason_of
 
@@ -81,8 +81,7 @@ class Link:
 
     async def stop(self) -> None:
         if self._life is not None:
-            self._life.cancel()
-            await asyncio.gather(self._life, return_exceptions=True)
+            await cancel_until_ended([self._life])
             self._life = None
 
     def nudge(self) -> None:

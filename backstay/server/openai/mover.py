@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
-from backstay.clock import Tasks, wait_for_event
+from backstay.clock import Tasks, cancel_until_ended, wait_for_event
 from backstay.core.errors import BackstayError, NotAllowed, NotFound
 from backstay.core.events import Event, JobEnded, Trouble
 from backstay.run.lanes import Lanes
@@ -51,9 +51,7 @@ class Mover:
         self._running.append(self._tasks.spawn(self._clean()))
 
     async def stop(self) -> None:
-        for task in self._running:
-            task.cancel()
-        await asyncio.gather(*self._running, return_exceptions=True)
+        await cancel_until_ended(self._running)
 
     async def _serve(self, idle_seconds: float) -> None:
         while True:

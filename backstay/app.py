@@ -16,6 +16,7 @@ from backstay.core.models import Delivery, delivery_named
 from backstay.core.retry import RetryPolicy, policy_named
 from backstay.engine.hints import Hints
 from backstay.engine.tick import Tick, TickReport
+from backstay.engine.trial import Trial
 from backstay.engine.worker import Worker
 from backstay.handlers.function import Find, FunctionHandler
 from backstay.handlers.handler import Handler, Rules
@@ -153,13 +154,17 @@ class Backstay:
 
     @asynccontextmanager
     async def working(
-        self, concurrency: int | None = None, only_job: int | None = None, hints: Hints | None = None
+        self,
+        concurrency: int | None = None,
+        only_job: int | None = None,
+        hints: Hints | None = None,
+        trial: Trial | None = None,
     ) -> AsyncIterator[Worker]:
         """Runs a worker in this process while the block runs; for `only_job` it sends that job's LLM requests alone.
-        With hints of a broker it claims what they name."""
+        With hints of a broker it claims what they name; with a trial, nothing fails by the first replies."""
         client = await self.open()
         made = wiring.parts(client.store, self.handlers, self.limits, self.bus, self.settings)
-        made.only_job = only_job
+        made.only_job, made.trial = only_job, trial
         worker = wiring.worker(self.url, made, concurrency or self.limits.worker_concurrency, hints)
         await worker.start()
         self._workers.append(worker)

@@ -67,6 +67,7 @@ def _print_item(name: str, view: "ItemView") -> None:
             ("job", f"{view.job_id} ({view.job_state})"),
             ("handler", view.handler),
             ("attempts", str(view.attempt_count)),
+            ("calls", str(view.calls)),
             ("repeats", str(view.repeats) if view.repeats else None),
             ("progress", f"{view.progress} %" if view.progress else None),
             ("error", view.error_code),

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 @click.option("--errors", metavar="FILE", help="Where failures go. Without it: beside the results, with .errors.")
 @click.option("--ordered", is_flag=True, help="Results in the order of requests, written at the end.")
 @click.option("--retry-failed", is_flag=True, help="Try what failed in an earlier go once more.")
+@click.option("--wait", is_flag=True, help="Keep trying even if the provider refuses the first requests.")
 @request_options
 @run_options
 @click.option("--label", metavar="TEXT", help="A name for people.")
@@ -48,6 +49,7 @@ def run(
     errors: str | None,
     ordered: bool,
     retry_failed: bool,
+    wait: bool,
     wanted: RequestOptions,
     terms: RunOptions,
     label: str | None,
@@ -59,7 +61,8 @@ def run(
     Every line is checked before the first is sent. Ctrl-C stops cleanly; the same command goes on.
 
     \b
-    Exit codes: 0 every request succeeded, 3 some failed, 7 the budget is reached, 130 interrupted, 2 wrong usage.
+    Exit codes: 0 every request succeeded, 3 some failed, 7 the budget is reached, 9 the provider refused the first
+    requests, 130 interrupted, 2 wrong usage.
     """
     from backstay.llm.intake import open_source, survey
     from backstay.run.weights import Bounded
@@ -71,6 +74,7 @@ def run(
         errors=errors,
         ordered=ordered,
         retry_failed=retry_failed,
+        wait=wait,
         label=label or Path(file).name,
     )
     terms.require_key()

@@ -1,13 +1,18 @@
 """A circuit breaker per provider as a value: what was observed, what follows, how many calls may go out.
 
-closed ──more than half of the window failed──▶ open ──open_ms──▶ half_open ──probes succeeded──▶ closed
-                                                  ▲                   │
-                                                  └────any failure────┘
-held is entered by `hold` (credentials, quota, balance, an operator) and left by `release` or when its time is up.
+closed ──more than half of the window failed──▶ open ──cool-down──▶ half_open ──probes succeeded──▶ closed
+                                                  ▲                      │
+                                                  └──── probes failed ───┘
+held is entered by `hold` (an operator) or `refuse` (the account: bad key, no credit) and left by `release` or when its
+time is up. Each time in a row that it opens, or is refused, it stays so for twice as long.
 
 A Call is evidence about the provider: it is ok when the provider did its work, and not ok on a failure of
 infrastructure or a call whose outcome is unknown. Business errors, throttling and holds say nothing about
 the health of the provider, so the caller makes no Call of them.
+
+An item that fails again and again says more about itself than about the provider. So a closed breaker counts only the
+failures of first tries, and half open it takes one success among the probes to know that the provider is alive: from
+then on a failed probe is one bad item more, and the share of failures decides.
 """
 
 import json
@@ -35,6 +40,7 @@ class BreakerPolicy:
     calls_min: int = 10
     fail_ratio: float = 0.5
     open_ms: int = 30_000
+    open_ms_max: int = 300_000  # how long the cool-down may grow
     probes_max: int = 3
     close_ratio: float = 0.8
     mode: Literal["half_open", "hold"] = "half_open"
@@ -50,6 +56,7 @@ class BreakerPolicy:
             ),
             (0 <= self.fail_ratio < 1, f"fail_ratio must be from 0 to below 1, not {self.fail_ratio}"),
             (self.open_ms >= 1, f"open_ms must be at least 1, not {self.open_ms}"),
+            (self.open_ms_max >= 1, f"open_ms_max must be at least 1, not {self.open_ms_max}"),
             (1 <= self.probes_max <= 1000, f"probes_max must be from 1 to 1000, not {self.probes_max}"),
             (0 <= self.close_ratio < 1, f"close_ratio must be from 0 to below 1, not {self.close_ratio}"),
             (self.mode in ("half_open", "hold"), f"mode must be half_open or hold, not {self.mode}"),
@@ -69,6 +76,7 @@ class Call:
     started_at: int
     ended_at: int
     ok: bool
+    first: bool = True  # the first try of its item; it is not stored, because what does not count is not kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +89,15 @@ class Breaker:
     until_at: int | None = None
     reason: str = ""
     calls: tuple[Call, ...] = ()
+    opened: int = 0  # how many times in a row it was opened or refused, with no success between
 
 
 def observe(breaker: Breaker, calls: Iterable[Call], policy: BreakerPolicy, now_ms: int) -> Breaker:
     """The breaker after these calls, which may come from several workers and in any order."""
     match breaker.state:
         case BreakerState.CLOSED:
-            return _observe_closed(breaker, _evidence(breaker, calls), policy, now_ms)
+            counted = [call for call in calls if call.ok or call.first]
+            return _observe_closed(breaker, _evidence(breaker, counted), policy, now_ms)
         case BreakerState.HALF_OPEN:
             return _observe_probes(breaker, _evidence(breaker, calls), policy, now_ms)
         case BreakerState.OPEN | BreakerState.HELD:
@@ -100,17 +110,19 @@ def cool(breaker: Breaker, policy: BreakerPolicy, now_ms: int) -> Breaker:
     if until_at is None or now_ms < until_at:
         return breaker
     # Half-open began when the wait was over, not when somebody looked: so all workers write the same value.
-    return Breaker(breaker.provider, BreakerState.HALF_OPEN, max(until_at, breaker.since_at), reason=breaker.reason)
+    since_at = max(until_at, breaker.since_at)
+    return Breaker(breaker.provider, BreakerState.HALF_OPEN, since_at, reason=breaker.reason, opened=breaker.opened)
 
 
 def allowance(breaker: Breaker, policy: BreakerPolicy, now_ms: int) -> int | None:
-    """How many calls may be under way: None is any number; in half-open, the probes still missing."""
+    """How many calls may be under way: None is any number; in half-open, as many as there are probes at a time."""
     cooled = cool(breaker, policy, now_ms)
     match cooled.state:
         case BreakerState.CLOSED:
             return None
         case BreakerState.HALF_OPEN:
-            return max(1, policy.probes_max - len(cooled.calls))
+            missing = policy.probes_max - len(cooled.calls)
+            return missing if missing > 0 else policy.probes_max
         case BreakerState.OPEN | BreakerState.HELD:
             return 0
 
@@ -122,6 +134,13 @@ def hold(breaker: Breaker, reason: str, now_ms: int, until_at: int | None = None
     if breaker.until_at is None or (until_at is not None and until_at <= breaker.until_at):
         return breaker
     return replace(breaker, until_at=until_at, reason=reason)
+
+
+def refuse(breaker: Breaker, reason: str, policy: BreakerPolicy, now_ms: int, hold_ms_max: int | None) -> Breaker:
+    """Held because the provider refuses the account; longer each time in a row, up to `hold_ms_max`, None: no end."""
+    opened = breaker.opened + (breaker.state is not BreakerState.HELD)
+    until_at = None if hold_ms_max is None else now_ms + min(_cool_down_ms(policy, opened), hold_ms_max)
+    return replace(hold(breaker, reason, now_ms, until_at), opened=opened)
 
 
 def release(breaker: Breaker, now_ms: int) -> Breaker:
@@ -142,13 +161,14 @@ def load_calls(text: str) -> tuple[Call, ...]:
 
 
 def _evidence(breaker: Breaker, calls: Iterable[Call]) -> list[Call]:
-    """Calls that began in this state, oldest end first.
+    """Calls that began in this state, in the order they began: what hung until its time was over is held against the
+    calls that were made together with it, not against the few that ended last.
 
     What began before tells of the time before: a call sent to a sick provider may time out long after the
     provider recovered, and must not open the breaker again.
     """
     known = [call for call in (*breaker.calls, *calls) if call.started_at >= breaker.since_at]
-    return sorted(known, key=lambda call: (call.ended_at, call.started_at, call.ok))
+    return sorted(known, key=lambda call: (call.started_at, call.ended_at, call.ok))
 
 
 def _observe_closed(breaker: Breaker, known: list[Call], policy: BreakerPolicy, now_ms: int) -> Breaker:
@@ -160,18 +180,29 @@ def _observe_closed(breaker: Breaker, known: list[Call], policy: BreakerPolicy, 
 
 
 def _observe_probes(breaker: Breaker, known: list[Call], policy: BreakerPolicy, now_ms: int) -> Breaker:
+    """Whoever probes tells of failures when nothing is under way any more, or together with a success."""
     succeeded = sum(call.ok for call in known)
-    if succeeded < len(known):
-        return _opened(breaker, policy, now_ms, "a probe failed")
-    # Any failure has reopened it above, so this ratio is 1 today; it is the rule should failures ever be tolerated.
+    if known and succeeded == 0:
+        return _opened(breaker, policy, now_ms, "no probe succeeded")
     if succeeded >= policy.probes_max and succeeded > policy.close_ratio * len(known):
         return Breaker(breaker.provider, BreakerState.CLOSED, now_ms)
-    return replace(breaker, calls=tuple(known))
+    if len(known) < policy.calls_min:
+        return replace(breaker, calls=tuple(replace(call, first=True) for call in known))
+    failed = len(known) - succeeded
+    if failed > policy.fail_ratio * len(known):
+        return _opened(breaker, policy, now_ms, f"{failed} of {len(known)} probes failed")
+    return Breaker(breaker.provider, BreakerState.CLOSED, now_ms)
 
 
 def _opened(breaker: Breaker, policy: BreakerPolicy, now_ms: int, reason: str) -> Breaker:
-    until_at = now_ms + policy.open_ms if policy.mode == "half_open" else None
-    return Breaker(breaker.provider, BreakerState.OPEN, now_ms, until_at, reason)
+    opened = breaker.opened + 1
+    until_at = now_ms + _cool_down_ms(policy, opened) if policy.mode == "half_open" else None
+    return Breaker(breaker.provider, BreakerState.OPEN, now_ms, until_at, reason, opened=opened)
+
+
+def _cool_down_ms(policy: BreakerPolicy, opened: int) -> int:
+    """Twice as long each time in a row; the exponent is bounded, because an outage may last for weeks."""
+    return min(policy.open_ms << min(max(opened - 1, 0), 20), max(policy.open_ms, policy.open_ms_max))
 
 
 def _cools_at(breaker: Breaker, policy: BreakerPolicy) -> int | None:
@@ -180,6 +211,7 @@ def _cools_at(breaker: Breaker, policy: BreakerPolicy) -> int | None:
             return breaker.until_at
         case BreakerState.OPEN if policy.mode == "half_open":
             # Opened under the hold mode it has no end; under this mode it has the usual one.
-            return breaker.since_at + policy.open_ms if breaker.until_at is None else breaker.until_at
+            cools_at = breaker.since_at + _cool_down_ms(policy, breaker.opened)
+            return cools_at if breaker.until_at is None else breaker.until_at
         case _:
             return None

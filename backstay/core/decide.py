@@ -25,6 +25,7 @@ from backstay.core.retry import RETRY_AFTER_FLOOR_MS, next_delay_ms
 from backstay.core.states import ItemState
 
 APART_MS = 5_000
+FREE_PROBES_MAX = 3  # so many calls of an item may fail as probes at no cost; then they cost an attempt
 
 
 def decide(item: Claimed, outcome: Outcome, terms: Terms, now_ms: int, rng: Random) -> Settlement:
@@ -65,16 +66,44 @@ def _next(item: Claimed, outcome: Outcome, terms: Terms, now_ms: int, rng: Rando
 
 def _succeeded(item: Claimed, outcome: Succeeded, now_ms: int) -> Settlement:
     """What nearly every item comes to, so it is made by position: names would cost as much as all else here."""
-    number = item.attempt_count + 1
+    calls = _calls(item)
     used = outcome.usage or (None, None, None)
     attempt = Attempt(
-        *(item.id, item.fence, number, ItemState.SUCCEEDED, item.started_at, max(now_ms, item.started_at)),
-        *(None, None, outcome.provider_status, outcome.result, *used),
+        item.id,
+        item.fence,
+        calls,
+        ItemState.SUCCEEDED,
+        item.started_at,
+        max(now_ms, item.started_at),
+        None,
+        None,
+        outcome.provider_status,
+        outcome.result,
+        *used,
     )
     return Settlement(
-        *(item.id, item.fence, None, item.provider_task_id, item.state, ItemState.SUCCEEDED, number, item.round),
-        *(item.rescues, item.repeats, item.account, None, 0, None, attempt),
+        item.id,
+        item.fence,
+        None,
+        item.provider_task_id,
+        item.state,
+        ItemState.SUCCEEDED,
+        item.attempt_count + 1,
+        calls,
+        item.round,
+        item.rescues,
+        item.repeats,
+        item.account,
+        None,
+        0,
+        None,
+        attempt,
     )
+
+
+def _calls(item: Claimed) -> int:
+    """How many calls were made for the item, with this one; a task is one call, however often it is polled."""
+    return item.calls + 1 if item.state == ItemState.SUBMITTING or item.calls == 0 else item.calls
 
 
 def _too_late(item: Claimed, outcome: Succeeded, now_ms: int) -> Settlement:
@@ -91,22 +120,23 @@ def _failed(item: Claimed, outcome: Failed, terms: Terms, now_ms: int, rng: Rand
         case FailureKind.BUSINESS:
             return _end(item, ItemState.FAILED, now_ms, outcome=outcome)
         case FailureKind.HELD:
-            held = _back(item, act="held", detail=failure.message)
-            return held._replace(round=item.round + outcome.task_ended)
+            return _past_time(item, outcome, terms, now_ms) or _held(item, outcome, now_ms)
+        case FailureKind.REFUSED if item.refused_at is not None or terms.policy.attempts_max == 1:
+            return _end(item, ItemState.FAILED, now_ms, outcome=outcome)
         case FailureKind.UNKNOWN if item.state == ItemState.SUBMITTING and terms.askable:
             return _to_be_asked(item, outcome, now_ms)
         case FailureKind.UNKNOWN if terms.delivery is Delivery.AT_MOST_ONCE:
             unknown = Failure(ErrorCode.UNKNOWN, FailureKind.UNKNOWN, f"outcome unknown: {failure.message}")
             return _end(item, ItemState.FAILED, now_ms, outcome=Failed(unknown, outcome.usage))
-        case FailureKind.THROTTLED | FailureKind.INFRASTRUCTURE | FailureKind.UNKNOWN:
-            return _retry(item, outcome, terms, now_ms, rng)
+        case FailureKind.THROTTLED | FailureKind.REFUSED | FailureKind.INFRASTRUCTURE | FailureKind.UNKNOWN:
+            return _past_time(item, outcome, terms, now_ms) or _retry(item, outcome, terms, now_ms, rng)
         case _:
             assert_never(failure.kind)
 
 
-def _retry(item: Claimed, outcome: Failed, terms: Terms, now_ms: int, rng: Random) -> Settlement:
+def _past_time(item: Claimed, outcome: Failed, terms: Terms, now_ms: int) -> Settlement | None:
+    """The end of an item that failed once more and whose time is over."""
     failure = outcome.failure
-    spent = item.attempt_count + (0 if failure.kind is FailureKind.THROTTLED or outcome.probe else 1)
     if timed_out(item.queued_at, now_ms, terms.limits):
         return _too_old(item, terms, now_ms, failure.message, outcome)
     if past_deadline(item.deadline_at, now_ms + 1):
@@ -114,11 +144,36 @@ def _retry(item: Claimed, outcome: Failed, terms: Terms, now_ms: int, rng: Rando
             ErrorCode.GW_TIMEOUT, FailureKind.INFRASTRUCTURE, f"the deadline passed; last: {failure.message}"
         )
         return _end(item, ItemState.FAILED, now_ms, outcome=Failed(late, outcome.usage), timed_out=1)
-    if terms.policy.attempts_max is not None and spent >= terms.policy.attempts_max and not outcome.probe:
+    return None
+
+
+def _is_free(item: Claimed, outcome: Failed) -> bool:
+    """Whether a failed call costs no attempt."""
+    if outcome.failure.kind in (FailureKind.THROTTLED, FailureKind.REFUSED):
+        return True
+    return outcome.probe and item.calls - item.attempt_count < FREE_PROBES_MAX
+
+
+def _held(item: Claimed, outcome: Failed, now_ms: int) -> Settlement:
+    """The account is refused, which is not the item's fault: it goes back, but its call is counted and shown."""
+    back = _back(item, act=None, detail=None)
+    return back._replace(
+        calls=_calls(item),
+        round=item.round + outcome.task_ended,
+        error_code=outcome.failure.code,
+        attempt=_attempt(item, "held", now_ms, outcome),
+    )
+
+
+def _retry(item: Claimed, outcome: Failed, terms: Terms, now_ms: int, rng: Random) -> Settlement:
+    failure = outcome.failure
+    free = _is_free(item, outcome)
+    spent = item.attempt_count + (not free)
+    if terms.policy.attempts_max is not None and spent >= terms.policy.attempts_max and not free:
         return _end(item, ItemState.FAILED, now_ms, outcome=outcome)
     repeat = failure.kind is FailureKind.UNKNOWN
     delay_ms = next_delay_ms(terms.policy, max(spent - 1, 0), failure.retry_after_ms, rng)
-    if spent == item.attempt_count:
+    if free:
         delay_ms = max(delay_ms, RETRY_AFTER_FLOOR_MS)  # what costs no attempt must not spin
     return Settlement(
         item.id,
@@ -126,6 +181,7 @@ def _retry(item: Claimed, outcome: Failed, terms: Terms, now_ms: int, rng: Rando
         was=item.state,
         state=ItemState.QUEUED,
         attempt_count=spent,
+        calls=_calls(item),
         round=item.round + outcome.task_ended,
         rescues=item.rescues,
         repeats=item.repeats + repeat,
@@ -145,6 +201,7 @@ def _to_be_asked(item: Claimed, outcome: Failed, now_ms: int) -> Settlement:
         was=item.state,
         state=ItemState.SUBMITTING,
         attempt_count=item.attempt_count + 1,
+        calls=item.calls,  # counted when it is known what became of it
         round=item.round,
         rescues=item.rescues,
         repeats=item.repeats,
@@ -161,7 +218,8 @@ def _interrupted(item: Claimed, terms: Terms, now_ms: int) -> Settlement:
     if terms.delivery is Delivery.AT_MOST_ONCE:
         message = "outcome unknown: the worker was stopped during the call"
         return _end(item, ItemState.FAILED, now_ms, outcome=Failed(_unknown(message)))
-    return _back(item, act="repeat", detail="the worker was stopped during the call; it is sent again", repeats=1)
+    back = _back(item, act="repeat", detail="the worker was stopped during the call; it is sent again", repeats=1)
+    return back._replace(calls=_calls(item))
 
 
 def _never_arrived(item: Claimed, terms: Terms, now_ms: int) -> Settlement:
@@ -175,6 +233,8 @@ def _never_arrived(item: Claimed, terms: Terms, now_ms: int) -> Settlement:
 
 
 def _cannot_ask(item: Claimed, terms: Terms, now_ms: int, rng: Random) -> Settlement:
+    if timed_out(item.queued_at, now_ms, terms.limits):
+        return _too_old(item, terms, now_ms, "the worker was lost during the call")
     if terms.delivery is Delivery.AT_MOST_ONCE:
         message = "outcome unknown: the worker was lost during the call"
         return _end(item, ItemState.FAILED, now_ms, outcome=Failed(_unknown(message)))
@@ -183,7 +243,7 @@ def _cannot_ask(item: Claimed, terms: Terms, now_ms: int, rng: Random) -> Settle
         return _end(item, ItemState.FAILED, now_ms, outcome=Failed(_unknown(message)))
     back = _back(
         item, act="repeat", detail="the worker was lost during the call; it is sent again", rescues=1, repeats=1
-    )
+    )._replace(calls=_calls(item))
     # One item among them may be what kills the workers: from the second time on they are spread out in time.
     return back if item.rescues == 0 else back._replace(delay_ms=int(rng.uniform(0, APART_MS << item.rescues)))
 
@@ -201,6 +261,7 @@ def _poll_next(
         was=item.state,
         state=ItemState.PROCESSING,
         attempt_count=item.attempt_count,
+        calls=_calls(item),
         round=item.round,
         rescues=item.rescues,
         repeats=item.repeats,
@@ -211,7 +272,7 @@ def _poll_next(
     )
 
 
-def _back(item: Claimed, act: str, detail: str, rescues: int = 0, repeats: int = 0) -> Settlement:
+def _back(item: Claimed, act: str | None, detail: str | None, rescues: int = 0, repeats: int = 0) -> Settlement:
     """Back to the queue at no cost: this try is not counted."""
     return Settlement(
         item.id,
@@ -219,6 +280,7 @@ def _back(item: Claimed, act: str, detail: str, rescues: int = 0, repeats: int =
         was=item.state,
         state=ItemState.QUEUED,
         attempt_count=item.attempt_count,
+        calls=item.calls,
         round=item.round,
         rescues=item.rescues + rescues,
         repeats=item.repeats + repeats,
@@ -255,6 +317,7 @@ def _end(
         was=item.state,
         state=state,
         attempt_count=item.attempt_count + 1,
+        calls=_calls(item),
         round=item.round,
         rescues=item.rescues,
         repeats=item.repeats,
@@ -275,7 +338,7 @@ def _attempt(
     return Attempt(
         item.id,
         item.fence,
-        item.attempt_count + 1,
+        _calls(item),
         word,
         item.started_at,
         max(now_ms, item.started_at),

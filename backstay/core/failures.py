@@ -2,8 +2,10 @@
 
 | status           | code       | kind           | why                                                        |
 |------------------|------------|----------------|------------------------------------------------------------|
-| 401 402 403 407  | FORBIDDEN  | held           | credentials or money: every other item would fail as well  |
-| 400 429, no money| FORBIDDEN  | held           | some providers say "no credit left" with these             |
+| 401 402 407      | FORBIDDEN  | held           | credentials or money: every other item would fail as well  |
+| 400 403 429      | FORBIDDEN  | held           | if its words say "bad key" or "no credit left"             |
+| 401 403          | FORBIDDEN  | business       | if its words say that the model or the content is refused  |
+| 403, no word     | FORBIDDEN  | refused        | this request or all of them: the next try tells            |
 | 408              | GW_TIMEOUT | infrastructure | the provider gave up waiting for the request: not begun    |
 | 410              | EXPIRED    | business       | what was asked for is gone for good                        |
 | 413              | TOO_LARGE  | business       | the same body is too large again                           |
@@ -55,7 +57,8 @@ class FailureKind(StrEnum):
     """Who acts on a failure, in the order in which they win when several happened at once."""
 
     UNKNOWN = "unknown"  # It may have been done and paid for: looked up before it is sent again.
-    HELD = "held"  # The provider is held; the item goes back without an attempt.
+    HELD = "held"  # The account is refused: the provider is held, and the item goes back without an attempt.
+    REFUSED = "refused"  # This request is refused, or all are: tried once more at no cost, then failed.
     THROTTLED = "throttled"  # Retried, costs no attempt, honours retry_after.
     INFRASTRUCTURE = "infrastructure"  # Retried.
     BUSINESS = "business"  # Not retried.
@@ -78,7 +81,8 @@ class Failure:
 
 _BY_STATUS: Final[Mapping[int, tuple[ErrorCode, FailureKind]]] = MappingProxyType(
     {
-        **dict.fromkeys((401, 402, 403, 407), (ErrorCode.FORBIDDEN, FailureKind.HELD)),
+        **dict.fromkeys((401, 402, 407), (ErrorCode.FORBIDDEN, FailureKind.HELD)),
+        403: (ErrorCode.FORBIDDEN, FailureKind.REFUSED),
         408: (ErrorCode.GW_TIMEOUT, FailureKind.INFRASTRUCTURE),
         410: (ErrorCode.EXPIRED, FailureKind.BUSINESS),
         413: (ErrorCode.TOO_LARGE, FailureKind.BUSINESS),
@@ -87,8 +91,18 @@ _BY_STATUS: Final[Mapping[int, tuple[ErrorCode, FailureKind]]] = MappingProxyTyp
         504: (ErrorCode.GW_TIMEOUT, FailureKind.INFRASTRUCTURE),
     }
 )
-_NO_MONEY: Final = re.compile(
-    r"insufficient_quota|billing_hard_limit|credit balance is too low|insufficient balance", re.IGNORECASE
+# What providers write, as code or in words, when they refuse the account, and when they refuse one request.
+_ACCOUNT_WORDS: Final = (
+    r"insufficient_quota|billing_(?:hard_limit|not_active)|(?:your )?credit balance"
+    r"|insufficient (?:balance|credit|funds)|invalid_api_key|api_key_invalid|account_deactivated"
+    r"|(?:invalid|incorrect) api key|api key (?:not valid|expired)"
+)
+_ACCOUNT: Final = re.compile(_ACCOUNT_WORDS, re.IGNORECASE)
+# A 400 quotes what was wrong in the request, so there the words count only where no request can have put them.
+_ACCOUNT_IN_400: Final = re.compile(rf"^(?:{_ACCOUNT_WORDS})|\((?:{_ACCOUNT_WORDS})\w*\)$", re.IGNORECASE)
+_REQUEST: Final = re.compile(
+    r"model_(?:not_found|access)|access to (?:the )?model|access model|content_(?:policy|filter)|moderation|safety",
+    re.IGNORECASE,
 )
 
 # Nuances that stay inside; outside, each is one of the ten.
@@ -121,8 +135,11 @@ def public_code(name: str) -> ErrorCode:
 
 def failure_of_status(status: int, message: str = "", retry_after_ms: int | None = None) -> Failure:
     """The failure that an HTTP status stands for, by the table above."""
-    if status in (400, 429) and _NO_MONEY.search(message):
+    account = _ACCOUNT_IN_400 if status == 400 else _ACCOUNT
+    if status in (400, 401, 402, 403, 429) and account.search(message):
         code, kind = ErrorCode.FORBIDDEN, FailureKind.HELD
+    elif status in (401, 403) and _REQUEST.search(message):
+        code, kind = ErrorCode.FORBIDDEN, FailureKind.BUSINESS
     elif status in _BY_STATUS:
         code, kind = _BY_STATUS[status]
     elif 400 <= status <= 499:
@@ -170,7 +187,7 @@ def error_of_failure(failure: Failure) -> HandlerError:
             return Throttled(failure.message, after)
         case FailureKind.INFRASTRUCTURE:
             return Transient(failure.message, failure.code, after)
-        case FailureKind.BUSINESS:
+        case FailureKind.BUSINESS | FailureKind.REFUSED:
             return Permanent(failure.message, failure.code)
 
 

@@ -43,6 +43,9 @@ class Claimed(NamedTuple):
     stop_reason: str | None
     body: str
     reserved: int = 0  # micro-dollars set aside for the call under way
+    calls: int = 0  # that were made for it so far, those that cost no attempt included
+    refused_at: int | None = None  # when its last call was refused, if it was
+    order_key: int = 0
 
 
 class JobTerms(NamedTuple):
@@ -93,6 +96,7 @@ class Settlement(NamedTuple):
     was: str = ""
     state: ItemState = ItemState.QUEUED
     attempt_count: int = 0
+    calls: int = 0
     round: int = 0
     rescues: int = 0
     repeats: int = 0

@@ -41,7 +41,7 @@ class Crew:
         self.freed = asyncio.Event()  # a run has ended
         self.wanting = True  # a claim stopped at a limit: more is there when a run has ended
         self.gate = Gate(parts, self.flights)
-        self.settler = Settler(parts, self.flights, self._observed, self.gate.states, self.gate.refused)
+        self.settler = Settler(parts, self.flights, self._observed, self.gate.states, self.gate.judge)
         self.executor = Executor(parts, self.flights, self.settler, self._slot_freed)
         self.poller = Poller(parts, self.gate, self.settler)
         self.sweeper = Sweeper(parts, self.gate, self.settler)
@@ -92,7 +92,7 @@ class Crew:
         taken, named = await self._claim_in_turn(wants, room, now)
         if taken.items:
             parts.remember(taken.jobs)
-            self.executor.start(taken.items, now, self.gate.probing)
+            self.executor.start(taken.items, now, self.gate.is_probe)
             parts.emit(ItemsClaimed(parts.worker, len(taken.items), named))
         return len(taken.items)
 

@@ -1,7 +1,7 @@
 """Runs one claimed item: guard, handler, outcome, settlement. Nothing here branches on what came out."""
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import replace
 
 from backstay.core.errors import Skip
@@ -14,6 +14,7 @@ from backstay.engine.flight import Cut, Flight, Flights
 from backstay.engine.parts import Parts
 from backstay.engine.settler import Settler
 from backstay.handlers.context import Context, Surroundings, client_ref
+from backstay.handlers.handler import Handler
 
 
 class Executor:
@@ -26,7 +27,7 @@ class Executor:
         guard = parts.limits.send_guard_seconds
         self._around = Surroundings(parts.clock, guard, self._progressed, self._logged)
 
-    def start(self, items: list[Claimed], started: float, probing: Collection[str] = ()) -> None:
+    def start(self, items: list[Claimed], started: float, is_probe: Callable[[Handler], bool]) -> None:
         """Starts the runs of freshly claimed items. Their time counts from before the claim was sent off: a process
         that slept until its answer came must find the claim too old to send anything under."""
         parts = self._parts
@@ -37,7 +38,7 @@ class Executor:
                 seconds = min(seconds, max(item.deadline_at - item.claimed_at, 0) / 1000)
             context = Context(item, plan.job, self._around, started, seconds)
             flight = Flight(item, plan, context, started)
-            flight.probe = plan.handler.provider in probing
+            flight.probe = is_probe(plan.handler)
             if parts.bus.tracing is not None:
                 parts.bus.tracing.claimed(item, plan.job, parts.clock.monotonic() - started)
             self._flights.add(flight)

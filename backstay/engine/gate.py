@@ -1,13 +1,14 @@
 """Decides how much may be claimed now: breakers and holds, as all workers see them, and this worker's own limits."""
 
 import asyncio
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
+from dataclasses import replace
 
-from backstay.core.breaker import Breaker, BreakerState, Call, allowance
+from backstay.core.breaker import Breaker, BreakerState, Call, allowance, cool
 from backstay.core.events import BreakerChanged, Trouble
 from backstay.core.failures import FailureKind
-from backstay.core.models import Settlement
+from backstay.core.models import Claimed, Settlement
 from backstay.core.outcomes import Failed, Outcome, Submitted, Succeeded
 from backstay.core.states import StopReason
 from backstay.engine.flight import Cut, Flights
@@ -20,6 +21,7 @@ from backstay.store.providers import Change, Holds
 REFRESH_SECONDS = 0.5
 CALLS_REMEMBERED_MAX = 100
 TELL_SECONDS = 0.25
+REFUSALS_TO_HOLD = 2  # in a row, with no success between: one alone may be the item's own fault
 
 
 class Gate:
@@ -29,9 +31,15 @@ class Gate:
         self._holds = Holds({}, {}, 0)
         self._read_at = 0.0  # on the steady clock: when the holds were read
         self._stale = True
-        self.probing: set[str] = set()  # the providers that this worker alone may try now
+        # The providers that this worker alone may try now, and the half-open time for which it has that right.
+        self._probing: dict[str, int] = {}
         self._told_at: dict[str, float] = defaultdict(lambda: float("-inf"))
-        self.refused: set[str] = set()  # providers that refused us, as long as the hold for it is not yet written
+        self._worked_at: dict[str, int] = {}  # when a provider last did its work, on the database's clock
+        self._refusals: Counter[str] = Counter()  # of the account, by provider, since then
+        # Since when, on the steady clock, a provider refuses the account. Nothing more is sent to it; it is held when
+        # none of the calls under way succeeds either.
+        self._refused_at: dict[str, float] = {}
+        self._refusal_words: dict[str, str] = {}
         self._recent: dict[str, deque[Call]] = defaultdict(lambda: deque(maxlen=CALLS_REMEMBERED_MAX))
         self._turn = 0
         self.claim_age_seconds = REFRESH_SECONDS  # a claim waits for newer holds than these
@@ -54,6 +62,8 @@ class Gate:
 
     async def wants(self, slots: int) -> list[Want]:
         """How many items of each handler to claim at most; together they share the slots. Who is first takes turns."""
+        if self._parts.trial is not None and self._parts.trial.enough:
+            return []
         await self.refresh(self.claim_age_seconds)
         await self.give_probes()
         only_job = self._parts.only_job
@@ -66,14 +76,41 @@ class Gate:
         for handler in handlers:
             items = await self._allowed(handler, min(slots, self._parts.limits.claim_items_max), running)
             if items > 0:
-                # Of what cannot be asked about, nothing is learnt by waiting.
-                want = Want(handler.name, items, self._parts.reconcile_ms(handler) if handler.askable else 0)
-                wants.append(want if handler.answers is None else self._paced(want, handler))
+                wants.append(self._want(handler, items))
         # Who may take few is served first: nobody else's share suffers, and no probe that was granted is left unused.
         return sorted(wants, key=lambda want: want.items)
 
-    def _paced(self, want: Want, handler: Handler) -> Want:
-        return want._replace(paced=handler.pace_name, only_job=self._parts.only_job)
+    def _want(self, handler: Handler, items: int) -> Want:
+        # Of what cannot be asked about, nothing is learnt by waiting.
+        want = Want(handler.name, items, self._parts.reconcile_ms(handler) if handler.askable else 0)
+        if handler.answers is not None:
+            want = want._replace(paced=handler.pace_name, only_job=self._parts.only_job)
+        if handler.provider in self._probing:
+            want = want._replace(probes=tuple(self._parts.rng.random() for _ in range(items)))
+        return want
+
+    def judge(self, item: Claimed, handler: Handler, outcome: Outcome, now_ms: int) -> Outcome:
+        """A refusal of the account holds the provider, when it is not the only one since the last success. An item that
+        is refused again, although others have succeeded since, is refused for a reason of its own."""
+        provider = handler.provider
+        match outcome:
+            case Succeeded() | Submitted():
+                self._worked_at[provider] = now_ms
+                if provider in self._refusals:
+                    del self._refusals[provider]
+                    self._refused_at.pop(provider, None)
+            case Failed(failure=failure) if failure.kind is FailureKind.HELD:
+                if item.refused_at is not None and item.refused_at < self._worked_at.get(provider, 0):
+                    return replace(outcome, failure=replace(failure, kind=FailureKind.REFUSED))
+                self._refusals[provider] += 1
+                if self._refusals[provider] >= REFUSALS_TO_HOLD:
+                    self._refused_at.setdefault(provider, self._parts.clock.monotonic())
+            case _:
+                pass
+        return outcome if self._parts.trial is None else self._parts.trial.judge(item, outcome)
+
+    def is_probe(self, handler: Handler) -> bool:
+        return handler.provider in self._probing
 
     async def keep_pace(self) -> None:
         """Tells all workers what this one saw of the providers' pace, where it saw anything."""
@@ -89,13 +126,14 @@ class Gate:
         return running
 
     async def _allowed(self, handler: Handler, items: int, running: dict[str, int]) -> int:
-        if handler.provider in self.refused:
+        if handler.provider in self._refused_at:
+            await self._hold_refused(handler)
             return 0
         if handler.rules.concurrency is not None:
             items = min(items, handler.rules.concurrency - running.get(handler.name, 0))
         breaker = self._holds.providers.get(handler.provider)
         if breaker is None or breaker.state is BreakerState.CLOSED:
-            self.probing.discard(handler.provider)
+            self._probing.pop(handler.provider, None)
             return items
         if items <= 0:
             return 0
@@ -106,19 +144,31 @@ class Gate:
         probes = allowance(breaker, handler.rules.breaker, self._now_ms()) or 0
         if probes == 0:
             return 0
-        self._tell(await self._parts.store.cool(handler.provider, handler.rules.breaker))
+        if self._probing.get(handler.provider) == cool(breaker, handler.rules.breaker, self._now_ms()).since_at:
+            # One of ours may hang: a success beside it is enough to send the next.
+            alive = any(call.ok for call in breaker.calls)
+            return probes - self._under_way(handler.provider) if alive else 0
+        change = await self._parts.store.cool(handler.provider, handler.rules.breaker)
+        self._tell(change)
         taken = await self._parts.store.take_probe(handler.provider, self._parts.run_seconds(handler))
         if taken:
-            self.probing.add(handler.provider)
+            self._probing[handler.provider] = change.after.since_at
         return probes if taken else 0
+
+    def _under_way(self, provider: str, since_ms: int = 0) -> int:
+        """How many calls of ours to a provider, begun at that time or later, have not ended."""
+        return sum(
+            flight.flying and flight.plan.handler.provider == provider and flight.item.claimed_at >= since_ms
+            for flight in self._flights.all()
+        )
 
     async def give_probes(self) -> None:
         """Gives back the right to try a provider with which nothing of ours is under way: others may have items."""
-        if not self.probing:
+        if not self._probing:
             return
         flying = {flight.plan.handler.provider for flight in self._flights.all()}
-        for provider in self.probing - flying:
-            self.probing.discard(provider)
+        for provider in self._probing.keys() - flying:
+            del self._probing[provider]
             await self._parts.store.give_probe(provider)
 
     def _now_ms(self) -> int:
@@ -134,17 +184,18 @@ class Gate:
         """Tells all workers what the provider's answers were. In calm weather nobody needs to know."""
         calls: dict[str, list[Call]] = defaultdict(list)
         handlers: dict[str, Handler] = {}
-        held: dict[str, tuple[Handler, str]] = {}
         for settlement, item, plan, outcome, _ in _telling(group):
             handler = plan.handler
-            call = _call(item.claimed_at, settlement, outcome)
+            call = _call(item, settlement, outcome)
             if call is not None:
                 calls[handler.provider].append(call)
                 handlers[handler.provider] = handler
             if isinstance(outcome, Failed) and outcome.failure.kind is FailureKind.HELD:
-                held[handler.provider] = (handler, outcome.failure.message)
-        for handler, reason in held.values():
-            await self.hold(handler, reason)
+                self._refusal_words[handler.provider] = outcome.failure.message
+                handlers[handler.provider] = handler
+        for handler in handlers.values():
+            if handler.provider in self._refused_at:
+                await self._hold_refused(handler)
         for provider, made in calls.items():
             await self.observe_calls(handlers[provider], made)
 
@@ -157,22 +208,33 @@ class Gate:
         if calm and all(call.ok for call in calls):
             return
         now, policy = self._parts.clock.monotonic(), handler.rules.breaker
-        latest = list(recent)[-policy.window_calls :]
-        few = sum(not call.ok for call in latest) < policy.fail_ratio * len(latest)
-        if closed and few and now < self._told_at[handler.provider] + TELL_SECONDS:
-            return  # no breaker opens at that, so it can wait for more
+        latest = sorted(recent, key=lambda call: call.started_at)[-policy.window_calls :]
+        failed = sum(call.first and not call.ok for call in latest)
+        under_way = self._under_way(handler.provider, latest[0].started_at if closed else 0)
+        if not closed and under_way and not any(call.ok for call in calls):
+            return  # one bad item among the probes is no verdict; the others may do better
+        bad, few = failed > policy.fail_ratio * len(latest), failed <= policy.fail_ratio * (len(latest) + under_way)
+        if closed and few and (bad or now < self._told_at[handler.provider] + TELL_SECONDS):
+            return  # no breaker opens at that yet: failures may only have been quicker than what is under way
         self._told_at[handler.provider] = now
         told = tuple(recent)
         recent.clear()
         self._tell(await self._parts.store.observe(handler.provider, told, handler.rules.breaker))
         self._stale = True
 
-    async def hold(self, handler: Handler, reason: str) -> None:
+    async def _hold_refused(self, handler: Handler) -> None:
+        """Holds a provider that refuses the account, once nothing under way can show the opposite, or it takes too long
+        to wait for that."""
+        provider, rules = handler.provider, handler.rules
+        waits = self._parts.clock.monotonic() < self._refused_at[provider] + rules.breaker.open_ms / 1000
+        if waits and self._under_way(provider):
+            return
+        reason = self._refusal_words.get(provider, "it refuses the account")
         try:
-            self._tell(await self._parts.store.hold(handler.provider, reason, handler.rules.hold_seconds))
+            self._tell(await self._parts.store.refuse(provider, reason, rules.breaker, rules.hold_seconds))
         finally:
             self._stale = True
-            self.refused.discard(handler.provider)
+            self._refused_at.pop(provider, None)
 
     async def heal(self) -> None:
         """Providers in plain hold mode come back when their health probe succeeds, or by time if they have none."""
@@ -208,13 +270,18 @@ def _telling(group: Sequence[Ready]) -> Sequence[Ready]:
     return group if any(isinstance(ready.outcome, Failed) for ready in group) else group[-CALLS_REMEMBERED_MAX:]
 
 
-def _call(started_at: int, settlement: Settlement, outcome: Outcome) -> Call | None:
+_ILL = (FailureKind.INFRASTRUCTURE, FailureKind.UNKNOWN, FailureKind.REFUSED)
+
+
+def _call(item: Claimed, settlement: Settlement, outcome: Outcome) -> Call | None:
     """What an outcome says about the provider's health; business errors and throttling say nothing."""
+    started_at = item.claimed_at
     ended_at = settlement.attempt.ended_at if settlement.attempt else started_at
     match outcome:
         case Succeeded() | Submitted():
             return Call(started_at, ended_at, ok=True)
-        case Failed() if outcome.failure.kind in (FailureKind.INFRASTRUCTURE, FailureKind.UNKNOWN):
-            return Call(started_at, ended_at, ok=False)
+        case Failed(failure=failure) if failure.kind in _ILL:
+            first = item.attempt_count == 0 and item.refused_at is None
+            return Call(started_at, ended_at, ok=False, first=first)
         case _:
             return None

@@ -12,6 +12,7 @@ from backstay.core.models import Claimed, Settlement
 from backstay.core.outcomes import Failed, Outcome
 from backstay.engine.flight import Flights
 from backstay.engine.parts import Parts, Plan
+from backstay.handlers.handler import Handler
 from backstay.store.settle import Settled
 
 GROUP_ITEMS_MAX = 1_000
@@ -37,13 +38,13 @@ class Settler:
         flights: Flights,
         observed: Callable[[Sequence[Ready]], None],
         breakers: Mapping[str, str],
-        refused: set[str],
+        judge: Callable[[Claimed, Handler, Outcome, int], Outcome],
     ) -> None:
         self._parts = parts
         self._flights = flights
         self._observed = observed
         self._breakers = breakers
-        self._refused = refused
+        self._judge = judge
         self._pending: list[Ready] = []
         self._there = asyncio.Event()
         self._idle = asyncio.Event()
@@ -52,9 +53,8 @@ class Settler:
     def put(self, item: Claimed, plan: Plan, outcome: Outcome, started: float) -> None:
         """Decides about an item claimed at `started` on the steady clock, on the database's time, and queues it."""
         now_ms = item.claimed_at + int((self._parts.clock.monotonic() - started) * 1000)
+        outcome = self._judge(item, plan.handler, outcome, now_ms)
         settlement = decide(item, outcome, plan.terms, now_ms, self._parts.rng)
-        if isinstance(outcome, Failed) and outcome.failure.kind is FailureKind.HELD:
-            self._refused.add(plan.handler.provider)  # at once: nothing more goes there while this is written down
         self._pending.append(Ready(settlement, item, plan, outcome))
         self._idle.clear()
         self._there.set()

@@ -38,7 +38,7 @@ class CallHandler:
 
     def __init__(self, endpoint: Endpoint, wire: Wire, rules: Rules | None = None, clock: Clock | None = None) -> None:
         self.name = endpoint.name
-        self.provider = endpoint.provider
+        self.provider = endpoint.provider_of(wire.account)
         self.pace_name = endpoint.pace_name
         self.account: str | None = wire.account
         self.rules = rules or call_rules(endpoint)

@@ -10,6 +10,7 @@ from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from backstay.core.errors import UsageError
 
+ACCOUNT_CHARACTERS: Final = 6
 _SECRET_NAME: Final = re.compile(r"key|token|secret|passw|signature", re.IGNORECASE)
 
 
@@ -36,9 +37,14 @@ class Endpoint:
 
     @property
     def provider(self) -> str:
-        """The service behind one key: breaker, holds and rates are its, whatever the lane."""
+        """The service behind one key's variable: rates are its, whatever the lane."""
         named = "\0".join((self.base_url, self.key_env, *map("=".join, self.headers_env)))
         return f"{urlsplit(self.base_url).netloc.rpartition('@')[2]}#{_digest(named)}"
+
+    def provider_of(self, account: str) -> str:
+        """The service behind one key: breaker and holds are its. Others may have another key in the same variable, and
+        what is refused to one of them says nothing about the other."""
+        return f"{self.provider}/{account[:ACCOUNT_CHARACTERS]}" if account else self.provider
 
     @property
     def pace_name(self) -> str:

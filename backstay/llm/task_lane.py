@@ -37,7 +37,7 @@ class TaskLane(TaskHandler):
 
     def __init__(self, endpoint: Endpoint, wire: Wire, rules: Rules, askable: bool, clock: Clock | None) -> None:
         self.name = endpoint.name
-        self.provider = endpoint.provider
+        self.provider = endpoint.provider_of(wire.account)
         self.account = wire.account
         self.rules = rules
         self.askable = askable

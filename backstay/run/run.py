@@ -11,6 +11,7 @@ from backstay.core.breaker import BreakerState
 from backstay.core.errors import DatabaseUnreachable
 from backstay.core.failures import ErrorCode
 from backstay.core.states import JobState
+from backstay.engine.trial import Trial
 from backstay.engine.worker import Worker
 from backstay.llm.intake import Source, Survey
 from backstay.run.collector import Collector, verify
@@ -44,6 +45,7 @@ class Run:
         self._surveyed = surveyed
         self._submission = Submission(order, source, surveyed)
         self._waits = Waits(order, again)
+        self._trial = None if order.wait else Trial()
         self._tasks = Tasks()
         self._stopping = asyncio.Event()
         self._worker: Worker | None = None
@@ -70,9 +72,10 @@ class Run:
             if job_id is not None:
                 await verify(client.store.views, files, job_id)  # before anything is changed
             try:
-                for endpoint in self._order.endpoints:
-                    await lanes.open(endpoint)
+                for endpoint in reversed(self._order.endpoints):
+                    self._waits.provider = (await lanes.open(endpoint)).provider
                 await self._submission.announce(client)
+                await self._release(client, job_id is not None)
                 if job_id is not None:
                     await self._revive(client, job_id)
                 job, ending, view = await self._work(client, files, show)
@@ -83,13 +86,17 @@ class Run:
             view.end(summary)
         return summary
 
+    async def _release(self, client: Client, again: bool) -> None:
+        """A person starts it: a hold that only waits for its time is not waited for, nor, if it is run again, any."""
+        provider = self._waits.provider
+        known = (await client.store.holds()).providers.get(provider)
+        if known is not None and known.state is BreakerState.HELD and (again or known.until_at is not None):
+            await client.store.release(provider)
+
     async def _revive(self, client: Client, job_id: int) -> None:
         """A person runs it again: what held it back is tried anew, under the ceiling given now, or that of before."""
-        store, provider = client.store, self._order.endpoint.provider
+        store = client.store
         await set_ceiling(client, job_id, self._order)
-        known = (await store.holds()).providers.get(provider)
-        if known is not None and known.state is BreakerState.HELD:
-            await store.release(provider)
         view = await client.job(job_id).show()
         if view.state is JobState.PAUSED:
             await client.job(job_id).resume()
@@ -109,7 +116,7 @@ class Run:
             self._app.bus.subscribe(self._waits)
             view = show(job.id)
             # Only this job: whoever left another on the database unfinished has not asked that it be paid for now.
-            async with self._app.working(self._order.slots, job.id) as self._worker:
+            async with self._app.working(self._order.slots, job.id, trial=self._trial) as self._worker:
                 try:
                     with suppress(BrokenPipeError):  # a reader of our output who has had enough interrupts it
                         ending = await self._watch(client, job, collector, submitting, view)
@@ -121,7 +128,7 @@ class Run:
         if self._names_known(submitting):
             with suppress(BrokenPipeError):
                 await (collector.finish_ordered() if self._order.ordered else collector.finish())
-        if ending is Ending.INTERRUPTED:
+        if ending in (Ending.INTERRUPTED, Ending.REFUSED):
             await self._lay_aside(client, job)
         return job, ending, view
 
@@ -156,9 +163,16 @@ class Run:
                     return Ending.DONE
                 if seen.held_by_budget and seen.sealed:
                     return Ending.BUDGET
+            if self._all_refused():
+                return Ending.REFUSED
             self._require_database()
             await wait_for_event(self._stopping, LOOK_SECONDS)
         return Ending.INTERRUPTED
+
+    def _all_refused(self) -> bool:
+        """Whether the first replies were all the same refusal, and nothing under way can show the opposite."""
+        refused = self._trial is not None and self._trial.enough
+        return refused and self._worker is not None and self._worker.crew.flights.running == 0
 
     def _require_database(self) -> None:
         """A full disk is not waited out for ever: what is paid for meanwhile could not be kept."""
@@ -222,6 +236,7 @@ class Run:
             spent_micros=seen.spent_micros if self._submission.priced else None,
             reserved_micros=seen.reserved_micros + seen.unknown_micros,
             budget_micros=seen.budget_micros,
+            refusal=self._trial.refusal if self._trial is not None and ending is Ending.REFUSED else None,
             next_micros=await client.store.next_cost(job.id) if ending is Ending.BUDGET else None,
             repeats=seen.repeats,
             unknown=sum(group.items for group in groups if group.error_code == ErrorCode.UNKNOWN),

@@ -6,17 +6,19 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
+from backstay.core.failures import Failure
 from backstay.core.ids import show_item
 from backstay.core.words import one_line
 from backstay.run.figures import show_ceiling, show_count, show_money, show_seconds
 from backstay.run.result_line import Ended
 from backstay.store.views import FailureGroup
 
-SUCCEEDED, FAILED, BUDGET, INTERRUPTED = 0, 3, 7, 130
+SUCCEEDED, FAILED, BUDGET, REFUSED, INTERRUPTED = 0, 3, 7, 9, 130
 EXIT_CODES: Final = {
     SUCCEEDED: "every request succeeded",
     FAILED: "finished, and some requests failed",
     BUDGET: "stopped by the budget",
+    REFUSED: "the provider refused the first requests; the same command goes on",
     INTERRUPTED: "interrupted; the same command goes on",
 }
 GROUPS_MAX: Final = 10
@@ -28,6 +30,7 @@ class Ending(StrEnum):
 
     DONE = "done"
     BUDGET = "budget"
+    REFUSED = "refused"
     INTERRUPTED = "interrupted"
 
 
@@ -37,6 +40,8 @@ def exit_code(ending: Ending, left: int, failed: int) -> int:
         return BUDGET
     if left and ending is Ending.INTERRUPTED:
         return INTERRUPTED
+    if left and ending is Ending.REFUSED:
+        return REFUSED
     return FAILED if failed or left else SUCCEEDED
 
 
@@ -65,6 +70,7 @@ class Summary:
     skipped_lines: int = 0  # that could not be sent
     groups: Sequence[FailureGroup] = ()
     examples: Mapping[int, Ended] = field(default_factory=dict)  # of the groups, by item
+    refusal: Failure | None = None  # what the first replies said, if they stopped the run
 
     @property
     def left(self) -> int:
@@ -79,6 +85,7 @@ class Summary:
         told = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         told["job"] = told.pop("job_id")
         del told["examples"]
+        told["refusal"] = None if self.refusal is None else self.refusal.message
         told["groups"] = [self._group(group) for group in self.groups]
         return {**told, "left": self.left, "exit_code": self.exit_code}
 
@@ -105,7 +112,13 @@ def _headline(summary: Summary) -> str:
         came.append(f"{summary.cancelled:,} cancelled")
     if summary.left:
         came.append(f"{summary.left:,} left")
-    how = {SUCCEEDED: "is done", FAILED: "is done", BUDGET: "was stopped by its budget", INTERRUPTED: "was interrupted"}
+    how = {
+        SUCCEEDED: "is done",
+        FAILED: "is done",
+        BUDGET: "was stopped by its budget",
+        REFUSED: "was stopped, because the provider refused every request so far",
+        INTERRUPTED: "was interrupted",
+    }
     return f"Job {summary.job_id} {how[summary.exit_code]}: {', '.join(came)}, in {show_seconds(summary.seconds)}."
 
 
@@ -147,6 +160,20 @@ def _cost(summary: Summary) -> str:
     return f"{show_money(summary.spent_micros)}{ceiling}{kept if summary.reserved_micros else ''}"
 
 
+def what_to_check(refusal: Failure) -> str:
+    match refusal.provider_status:
+        case 401 | 402 | 407:
+            return "the API key, and the credit of its account"
+        case 403:
+            return "what the API key may do, and the model"
+        case 404 | 405:
+            return "the base URL and the model"
+        case status if status is not None and status < 400:
+            return "the base URL"
+        case _:
+            return "the requests"
+
+
 def _short(summary: Summary) -> Iterator[str]:
     """What the ceiling has no room for, and what makes room."""
     left = (summary.budget_micros or 0) - (summary.spent_micros or 0) - summary.reserved_micros
@@ -162,6 +189,10 @@ def _short(summary: Summary) -> Iterator[str]:
 def _advice(summary: Summary) -> Iterator[str]:
     if summary.exit_code == BUDGET:
         yield from _short(summary)
+    if summary.exit_code == REFUSED and summary.refusal is not None:
+        yield f"The provider says: {one_line(summary.refusal.message, MESSAGE_CHARACTERS_MAX)}"
+        yield f"Check {what_to_check(summary.refusal)}. Nothing is marked as failed: run the same command again."
+        yield "To keep trying in spite of this, add --wait."
     if summary.exit_code == INTERRUPTED:
         yield "Nothing is lost. To go on, run the same command again."
     if summary.failed:

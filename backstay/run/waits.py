@@ -32,6 +32,7 @@ class Waits:
     def __init__(self, order: Order, again: Again) -> None:
         self._order = order
         self._again = again
+        self.provider = order.endpoint.provider  # with its key, once that is known
         self._places = (order.endpoint.provider, *(endpoint.name for endpoint in order.endpoints))
         self._trouble: str | None = None
         self._unsure: str | None = None  # why a look-up came to nothing
@@ -55,7 +56,7 @@ class Waits:
         if seen.state is JobState.PAUSED:
             return Wait(f"it is paused; to go on: {self._again(f'job resume {seen.id}')}")
         holds = await client.store.holds()
-        breaker = holds.providers.get(self._order.endpoint.provider)
+        breaker = holds.providers.get(self.provider)
         if breaker is not None and breaker.state is not BreakerState.CLOSED:
             return self._of_breaker(breaker, holds.now)
         if seen.held_by_budget:

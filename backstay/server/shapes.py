@@ -92,7 +92,8 @@ class ItemShape(BaseModel):
     position: int
     handler: str
     state: ItemState
-    attempts: int
+    attempts: int = Field(description="calls that count against the retry policy")
+    calls: int = Field(description="all calls made, those that cost no attempt included")
     repeats: int
     progress: int = Field(description="per cent")
     error_code: ErrorCode | None
@@ -192,6 +193,7 @@ def item_object(row: ItemRow) -> dict[str, Any]:
         "handler": row.handler,
         "state": row.state,
         "attempts": row.attempt_count,
+        "calls": row.calls,
         "repeats": row.repeats,
         "progress": row.progress,
         "error_code": row.error_code,

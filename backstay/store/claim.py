@@ -12,6 +12,7 @@ from backstay.store.queries import Ask, Script
 from backstay.store.settle import Move, count
 
 PROMOTE_ITEMS_MAX = 5_000
+PROBE_CHOICE = 20  # items of which one is taken to try an ill provider
 
 
 class Want(NamedTuple):
@@ -22,6 +23,7 @@ class Want(NamedTuple):
     reconcile_ms: int  # how long after the claim a request of a lost holder may still arrive at the provider
     paced: str | None = None  # the provider whose pace and whose jobs' budgets it keeps to
     only_job: int | None = None  # the one job whose items it takes, if it is paced
+    probes: tuple[float, ...] = ()  # where in the queue, from 0 to 1, to look for items that try an ill provider
 
 
 class Taken(NamedTuple):
@@ -58,7 +60,10 @@ def claim(
         if share <= 0:
             break
         values = {"reconcile_ms": want.reconcile_ms, "worker": worker, "lease_ms": lease_ms}
-        if want.paced is None:
+        if want.paced is None and want.probes:
+            picked = yield from _pick_probes(want, share)
+            rows = yield Ask("claim_named", {"handler": want.handler, **values}, [(row[0],) for row in picked])
+        elif want.paced is None:
             rows = yield Ask("claim", {"handler": want.handler, "n": share, **values})
         else:
             rows, allowed, wait_ms = yield from _claim_paced(want, want.paced, share, values)
@@ -99,14 +104,16 @@ def _claim_paced(want: Want, provider: str, share: int, values: dict[str, Any]) 
     pace, now = yield from locked_pace(provider)
     [(in_flight,)] = yield Ask("in_flight", {"handler": want.handler})
     share = min(share, paces.requests_allowed(pace, in_flight, now))
-    picked = (yield _pick(want, share)) if share > 0 else []
+    picked = (yield from _pick(want, share)) if share > 0 else []
     fitting = paces.tokens_fit(pace, [row[3] for row in picked], now)
     picked = picked[:fitting]
     if not picked:
         return Paced([], share, paces.waits_ms(pace, now))
     jobs = sorted({row[1] for row in picked})
     purses = yield Ask("purses", batch=[(job_id,) for job_id in jobs])
-    found = fit([row[:3] for row in picked], {job_id: left for job_id, left in purses if left is not None})
+    found = fit(
+        [(row[0], row[1], row[2]) for row in picked], {job_id: left for job_id, left in purses if left is not None}
+    )
     rows = (yield Ask("claim_picked", values, found.items)) if found.items else []
     marks = [
         (job_id, found.reserved.get(job_id, 0), int(job_id in found.short), int(job_id in found.reserved))
@@ -119,11 +126,38 @@ def _claim_paced(want: Want, provider: str, share: int, values: dict[str, Any]) 
     return Paced(rows, share, paces.waits_ms(after, now))
 
 
-def _pick(want: Want, share: int) -> Ask:
+def _pick(want: Want, share: int) -> Script[list[Any]]:
+    """The next ready items as (id, job, cost, tokens, calls)."""
+    if want.probes:
+        return (yield from _pick_probes(want, share))
+    return (yield _ask_pick(want, share))
+
+
+def _ask_pick(want: Want, n: int, from_key: int = 0) -> Ask:
+    values = {"handler": want.handler, "n": n, "from_key": from_key}
     if want.only_job is None:
-        return Ask("pick", {"handler": want.handler, "n": share})
+        return Ask("pick", values)
     first, after = item_range(want.only_job)
-    return Ask("pick_of_job", {"handler": want.handler, "n": share, "first": first, "after": after})
+    return Ask("pick_of_job", {**values, "first": first, "after": after})
+
+
+def _pick_probes(want: Want, share: int) -> Script[list[Any]]:
+    """Items from all over the queue, at each place the one that was called least: what failed just now is not tried
+    again at once, and one bad job at the head of the queue does not speak for all."""
+    if want.only_job is None:
+        edges = yield Ask("queue_edges", {"handler": want.handler})
+    else:
+        first, after = item_range(want.only_job)
+        edges = yield Ask("job_edges", {"first": first, "after": after})
+    low, high = edges[0]
+    chosen: dict[int, Any] = {}
+    for share_of_queue in want.probes[:share] if low is not None else ():
+        rows = yield _ask_pick(want, PROBE_CHOICE, low + int(share_of_queue * (high - low)))
+        left = [row for row in rows if row[0] not in chosen]
+        if left:
+            row = min(left, key=lambda row: row[4])
+            chosen[row[0]] = row
+    return list(chosen.values())
 
 
 def locked_pace(provider: str) -> Script[tuple[Pace, int]]:

@@ -77,6 +77,6 @@ def timeline(view: ItemView, attempts: list[AttemptView], events: list[EventView
             said = ", ".join(part for part in (attempt.error_code, attempt.message) if part)
             moments.append(Moment(at, f"ended without another try: {attempt.outcome}", said))
         else:
-            moments.append(Moment(at, f"attempt {attempt.number} ended: {attempt.outcome}", detail))
+            moments.append(Moment(at, f"call {attempt.number} ended: {attempt.outcome}", detail))
     moments += [Moment(event.at, event.act, event.detail) for event in events]
     return sorted(moments, key=lambda moment: moment.at)

@@ -26,6 +26,7 @@ class ItemRow(NamedTuple):
     handler: str
     state: str
     attempt_count: int
+    calls: int
     repeats: int
     progress: int
     error_code: str | None

@@ -34,8 +34,8 @@ def holds() -> Script[Holds]:
 
 
 def _breaker(row: Sequence[Any]) -> Breaker:
-    name, state, since_at, until_at, reason, calls = row[:6]
-    return Breaker(name, BreakerState(state), since_at, until_at, reason, breakers.load_calls(calls))
+    name, state, since_at, until_at, reason, calls, opened = row[:7]
+    return Breaker(name, BreakerState(state), since_at, until_at, reason, breakers.load_calls(calls), opened)
 
 
 def observe(name: str, calls: Sequence[Call], policy: BreakerPolicy) -> Script[Change]:
@@ -56,6 +56,12 @@ def hold(name: str, reason: str, seconds: float | None) -> Script[Change]:
     return (yield from _saved(before, breakers.hold(before, reason, now, until)))
 
 
+def refuse(name: str, reason: str, policy: BreakerPolicy, hold_seconds: float | None) -> Script[Change]:
+    before, now = yield from _locked(name)
+    hold_ms = None if hold_seconds is None else int(hold_seconds * 1000)
+    return (yield from _saved(before, breakers.refuse(before, reason, policy, now, hold_ms)))
+
+
 def release(name: str) -> Script[Change]:
     before, now = yield from _locked(name)
     return (yield from _saved(before, breakers.release(before, now)))
@@ -73,7 +79,7 @@ def give_probe(name: str) -> Script[None]:
 def _locked(name: str) -> Script[tuple[Breaker, int]]:
     yield Ask("ensure_provider", {"name": name})
     rows = yield Ask("lock_provider", {"name": name})
-    return _breaker(rows[0]), rows[0][6]
+    return _breaker(rows[0]), rows[0][7]
 
 
 def _saved(before: Breaker, after: Breaker) -> Script[Change]:
@@ -85,6 +91,7 @@ def _saved(before: Breaker, after: Breaker) -> Script[Change]:
             "until_at": after.until_at,
             "reason": after.reason,
             "calls": breakers.dump_calls(after.calls),
+            "opened": after.opened,
         }
         yield Ask("save_provider", values)
     if after.state is not before.state:

@@ -134,8 +134,8 @@ def count(moves: Iterable[Move]) -> Script[list[tuple[int, JobState]]]:
 
 def ended_attempt(row: Sequence[int], state: str, code: str | None, message: str) -> Attempt:
     """The attempt that tells why time, not a worker, ended an item, from a row of the sweep."""
-    item, _, fence, last_attempt_at, attempts, now, _ = row
-    return Attempt(item, fence, attempts, state, last_attempt_at or now, now, code, message, *[None] * 5)
+    item, _, fence, last_attempt_at, calls, now, _ = row
+    return Attempt(item, fence, calls, state, last_attempt_at or now, now, code, message, *[None] * 5)
 
 
 assert set(_COUNTED) == {ItemState.PROCESSING, *TERMINAL}

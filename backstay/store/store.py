@@ -255,6 +255,10 @@ class Store:
     async def hold(self, provider: str, reason: str, seconds: float | None = None) -> Change:
         return await self._db.write(lambda: providers.hold(provider, reason, seconds))
 
+    async def refuse(self, provider: str, reason: str, policy: BreakerPolicy, hold_seconds: float | None) -> Change:
+        """Holds a provider that refuses the account: for longer each time, up to `hold_seconds`; None: no end."""
+        return await self._db.write(lambda: providers.refuse(provider, reason, policy, hold_seconds))
+
     async def release(self, provider: str) -> Change:
         return await self._db.write(lambda: providers.release(provider))
 

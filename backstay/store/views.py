@@ -98,6 +98,7 @@ class ItemView:
     now: int
     body: str | None
     archive_id: int | None
+    calls: int
 
 
 @dataclass(frozen=True, slots=True)

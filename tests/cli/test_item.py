@@ -54,7 +54,7 @@ def test_a_finished_item_shows_everything_that_happened_in_order(shell: Shell) -
     shell.tick()
     shown = shell("item", "show", item, "--json").json
     whats = [moment["what"] for moment in shown["timeline"]]
-    assert whats == ["submitted", "attempt 1 ended: failed", "retried", "attempt 1 ended: failed"]
+    assert whats == ["submitted", "call 1 ended: failed", "retried", "call 2 ended: failed"]
     assert [moment["at"] for moment in shown["timeline"]] == sorted(moment["at"] for moment in shown["timeline"])
     assert [reason["code"] for reason in shown["reasons"]] == ["finished"]
     assert "UNKNOWN: no threes" in shell("item", "show", item).out

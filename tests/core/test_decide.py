@@ -24,14 +24,21 @@ from backstay.core.outcomes import (
     Succeeded,
     Terms,
 )
-from backstay.core.retry import GATEWAY, QUEUE, TIMED
+from backstay.core.retry import GATEWAY, NONE, QUEUE, TIMED
 from backstay.core.states import TERMINAL, ItemState, may_follow
 
 HOUR = 3_600_000
 LEAST, MOST = Delivery.AT_LEAST_ONCE, Delivery.AT_MOST_ONCE
 
 
-def item(state: str = "submitting", attempts: int = 0, rescues: int = 0, deadline_at: int | None = None) -> Claimed:
+def item(
+    state: str = "submitting",
+    attempts: int = 0,
+    rescues: int = 0,
+    deadline_at: int | None = None,
+    calls: int | None = None,
+    refused_at: int | None = None,
+) -> Claimed:
     return Claimed(
         id=1,
         job_id=1,
@@ -51,6 +58,8 @@ def item(state: str = "submitting", attempts: int = 0, rescues: int = 0, deadlin
         account=None,
         stop_reason=None,
         body="{}",
+        calls=attempts if calls is None else calls,
+        refused_at=refused_at,
     )
 
 
@@ -78,11 +87,17 @@ CASES = [
     (Running(50), item("processing"), terms(), ("processing", 0, 0)),
     (failed(FailureKind.BUSINESS), item(), terms(), ("failed", 1, 0)),
     (failed(FailureKind.HELD), item(attempts=1), terms(), ("queued", 1, 0)),
+    (failed(FailureKind.REFUSED), item(attempts=1), terms(), ("queued", 1, 0)),
+    (failed(FailureKind.REFUSED), item(attempts=1, refused_at=1), terms(), ("failed", 2, 0)),
+    (failed(FailureKind.REFUSED), item(), terms(policy=NONE), ("failed", 1, 0)),
     (failed(FailureKind.THROTTLED), item(attempts=2), terms(), ("queued", 2, 0)),
     (INFRA, item(), terms(), ("queued", 1, 0)),
     (INFRA, item(attempts=2), terms(), ("failed", 3, 0)),
     (INFRA, item(attempts=50), terms(policy=TIMED), ("queued", 51, 0)),
     (failed(FailureKind.INFRASTRUCTURE, probe=True), item(attempts=2), terms(), ("queued", 2, 0)),
+    (failed(FailureKind.INFRASTRUCTURE, probe=True), item(attempts=1, calls=3), terms(), ("queued", 1, 0)),
+    (failed(FailureKind.INFRASTRUCTURE, probe=True), item(attempts=1, calls=4), terms(), ("queued", 2, 0)),
+    (failed(FailureKind.INFRASTRUCTURE, probe=True), item(attempts=2, calls=5), terms(), ("failed", 3, 0)),
     (failed(FailureKind.INFRASTRUCTURE, task_ended=True), item("processing"), terms(), ("queued", 1, 0)),
     (UNKNOWN, item(), terms(LEAST), ("queued", 1, 1)),
     (UNKNOWN, item(), terms(MOST), ("failed", 1, 0)),
@@ -115,7 +130,50 @@ def test_a_settlement_is_a_legal_step_under_the_items_own_fence(outcome, of, rul
     assert (settled.id, settled.fence, settled.was) == (of.id, of.fence, of.state)
 
 
-@pytest.mark.parametrize("outcome", [INFRA, failed(FailureKind.THROTTLED), Running()])
+SENT = (Succeeded("1"), Submitted("t"), INFRA, UNKNOWN, Interrupted(), CannotAsk(), failed(FailureKind.BUSINESS))
+
+
+@pytest.mark.parametrize("outcome", [*SENT, *(failed(kind) for kind in FailureKind)])
+def test_every_call_is_counted_whether_or_not_it_costs_an_attempt(outcome):
+    settled = settle(item(attempts=1, calls=4), outcome, terms())
+    assert settled.calls == 5
+    assert settled.attempt is None or settled.attempt.number == 5
+
+
+@pytest.mark.parametrize("outcome", [HandedBack("late"), NeverArrived()])
+def test_what_was_not_sent_is_no_call(outcome):
+    assert settle(item(attempts=1, calls=4), outcome, terms(askable=True)).calls == 4
+
+
+def test_a_task_is_one_call_however_often_it_is_polled():
+    for outcome in (Running(), Succeeded("1"), failed(FailureKind.BUSINESS)):
+        assert settle(item("processing", attempts=1, calls=4), outcome, terms()).calls == 4
+
+
+def test_a_call_whose_outcome_is_asked_about_is_counted_when_that_is_known():
+    asked = settle(item(calls=4), UNKNOWN, terms(askable=True))
+    assert asked.calls == 4
+    assert settle(item(calls=asked.calls), Succeeded("1"), terms(askable=True)).calls == 5
+
+
+def test_a_refusal_of_the_account_leaves_an_attempt_to_see():
+    settled = settle(item(attempts=1), failed(FailureKind.HELD), terms())
+    assert settled.attempt is not None
+    assert (settled.attempt.outcome, settled.attempt.message) == ("held", "it broke")
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        INFRA,
+        failed(FailureKind.THROTTLED),
+        failed(FailureKind.HELD),
+        failed(FailureKind.REFUSED),
+        failed(FailureKind.INFRASTRUCTURE, probe=True),
+        CannotAsk(),
+        Running(),
+    ],
+)
 def test_an_item_past_its_timeout_fails_after_one_more_try_or_poll(outcome):
     of = item("processing" if isinstance(outcome, Running) else "submitting")
     before, after = (
@@ -130,10 +188,11 @@ def test_a_success_counts_however_late_it_comes():
     assert settle(item(), Succeeded("1"), terms(), 5 * HOUR).state is ItemState.SUCCEEDED
 
 
-def test_a_failure_at_the_deadline_is_final():
-    settled = settle(item(deadline_at=1000), INFRA, terms(), 1000)
+@pytest.mark.parametrize("outcome", [INFRA, failed(FailureKind.HELD), failed(FailureKind.REFUSED)])
+def test_a_failure_at_the_deadline_is_final(outcome):
+    settled = settle(item(deadline_at=1000), outcome, terms(), 1000)
     assert (settled.state, settled.timed_out) == (ItemState.FAILED, 1)
-    assert settle(item(deadline_at=1001), INFRA, terms(), 1000).state is ItemState.QUEUED
+    assert settle(item(deadline_at=1001), outcome, terms(), 1000).state is ItemState.QUEUED
 
 
 def test_a_provider_that_says_when_to_come_again_is_obeyed_up_to_an_hour():

@@ -159,7 +159,7 @@ def test_a_status_that_a_client_made_up_for_what_was_no_http_is_none_of_the_prov
     assert (verdict(failure), failure.provider_status) == ("GW_5XX unknown", None)
 
 
-@pytest.mark.parametrize("kind", FailureKind)
+@pytest.mark.parametrize("kind", [kind for kind in FailureKind if kind is not FailureKind.REFUSED])
 def test_a_failure_that_is_raised_stands_for_the_same_again(kind):
     failure = Failure(ErrorCode.GW_TIMEOUT, kind, "m", retry_after_ms=1_500)
     again = failure_of_exception(error_of_failure(failure))
@@ -168,6 +168,11 @@ def test_a_failure_that_is_raised_stands_for_the_same_again(kind):
         assert again.retry_after_ms == 1_500
     if kind in (FailureKind.INFRASTRUCTURE, FailureKind.BUSINESS):
         assert again.code is ErrorCode.GW_TIMEOUT
+
+
+def test_a_refused_request_that_is_raised_is_final():
+    again = failure_of_exception(error_of_failure(Failure(ErrorCode.FORBIDDEN, FailureKind.REFUSED, "m")))
+    assert (again.kind, again.code) == (FailureKind.BUSINESS, ErrorCode.FORBIDDEN)
 
 
 def test_of_several_exceptions_at_once_the_one_that_may_have_cost_money_decides():

@@ -14,7 +14,7 @@ from tests.core.verdicts import NOW, verdict
         (400, "GW_4XX business"),
         (401, "FORBIDDEN held"),
         (402, "FORBIDDEN held"),
-        (403, "FORBIDDEN held"),
+        (403, "FORBIDDEN refused"),
         (404, "GW_4XX business"),
         (407, "FORBIDDEN held"),
         (409, "GW_4XX business"),
@@ -56,10 +56,30 @@ def test_a_retry_after_travels_with_the_failure(status):
         (429, "Error code: 429 - {'error': {'code': 'insufficient_quota'}}"),
         (400, "Your credit balance is too low to access the API"),
         (429, "x" * 1_000 + " insufficient_quota"),
+        (400, "API key not valid. Please pass a valid API key."),
+        (400, "You ran out of money. (billing_hard_limit_reached)"),
+        (403, "Incorrect API key provided"),
     ],
 )
 def test_an_account_without_money_holds_the_provider_instead_of_failing_items(status, message):
     assert verdict(failure_of_status(status, message)) == "FORBIDDEN held"
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        (403, "Project `p` does not have access to model `m` (model_not_found)"),
+        (401, "key not allowed to access model. This key can only access models=['m']"),
+        (403, "This content may violate our usage policies (content_policy_violation)"),
+    ],
+)
+def test_a_refusal_of_a_model_or_of_content_is_the_requests_own(status, message):
+    assert verdict(failure_of_status(status, message)) == "FORBIDDEN business"
+
+
+def test_no_request_can_make_its_refusal_look_like_one_of_the_account():
+    for message in ("Unknown parameter: 'insufficient_quota'. (unknown_parameter)", "bad value 'invalid_api_key'"):
+        assert verdict(failure_of_status(400, message)) == "GW_4XX business"
 
 
 def test_a_status_without_a_message_is_put_into_words():

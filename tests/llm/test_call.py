@@ -22,7 +22,7 @@ from tests.llm.odd_servers import answer, says_nothing
 async def test_a_handler_says_who_it_is_by_its_endpoint_and_its_key() -> None:
     endpoint = Endpoint("http://x.example/v1", timeout_seconds=42)
     handler: Handler = Rig(endpoint).handler
-    assert (handler.name, handler.provider) == (endpoint.name, endpoint.provider)
+    assert (handler.name, handler.provider) == (endpoint.name, endpoint.provider_of(handler.account or ""))
     assert handler.account
     assert KEY not in repr(vars(handler))
     assert handler.rules.timeout_seconds == 42

@@ -54,7 +54,7 @@ async def test_an_item_shows_what_became_of_it(rig: Rig) -> None:
     full = (await rig.ada.get(f"/api/items/{job}-1?include=payload&include=result")).json
     assert (full["state"], full["payload"], full["result"]) == ("succeeded", {"n": 2}, {"n": 2})
     story = (await rig.ada.get(f"/api/items/{job}-0/timeline")).json
-    assert [moment["what"] for moment in story["timeline"]] == ["submitted", "attempt 1 ended: failed"]
+    assert [moment["what"] for moment in story["timeline"]] == ["submitted", "call 1 ended: failed"]
     assert story["attempts"][0]["error_code"] == "GW_4XX"
 
 

@@ -72,8 +72,8 @@ async def test_the_right_to_probe_goes_to_one_worker(scene: Scene) -> None:
 
 async def test_the_right_to_probe_is_free_again_after_a_failed_probe(scene: Scene) -> None:
     await scene.store.observe("p", calls(scene, 0, 4), POLICY)
-    for _ in range(2):
-        await scene.site.advance(30)
+    for seconds in (30, 60):
+        await scene.site.advance(seconds)
         await scene.store.cool("p", POLICY)
         assert await scene.store.take_probe("p", 3_600)
         await scene.store.observe("p", calls(scene, 0, 1), POLICY)
@@ -100,6 +100,16 @@ async def test_a_hold_for_some_time_is_probed_when_it_is_over(scene: Scene) -> N
     await scene.store.hold("p", "quota", seconds=300)
     await scene.site.advance(300)
     assert (await scene.store.cool("p", POLICY)).after.state is BreakerState.HALF_OPEN
+
+
+async def test_a_refused_account_is_held_for_longer_each_time(scene: Scene) -> None:
+    for seconds in (30, 60, 120):
+        change = await scene.store.refuse("p", "no credit", POLICY, 300)
+        assert (change.after.state, change.after.reason) == (BreakerState.HELD, "no credit")
+        await scene.site.advance(seconds - 0.001)
+        assert (await scene.store.cool("p", POLICY)).after.state is BreakerState.HELD
+        await scene.site.advance(0.001)
+        assert (await scene.store.cool("p", POLICY)).after.state is BreakerState.HALF_OPEN
 
 
 async def test_providers_do_not_share_their_breakers(scene: Scene) -> None:

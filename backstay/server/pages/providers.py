@@ -78,7 +78,8 @@ async def _providers(visit: Visit) -> list[Provider]:
         tasks = [(one, task) for one in own for task in await store.overview.tasks(visit.owner, one)]
         history = await store.overview.events(f"provider:{name}", HISTORY)
         sending = sum(lease.items for lease in leases if lease.handler in own)
-        found.append(Provider(breakers[name], own, history, paces.get(name), sending, measured, tasks))
+        pace = paces.get(name) or paces.get(name.partition("/")[0])  # keys of one service keep to one pace
+        found.append(Provider(breakers[name], own, history, pace, sending, measured, tasks))
     return sorted(found, key=lambda one: one.place)
 
 

@@ -78,7 +78,7 @@ def _attempt(attempt: AttemptView, started: int) -> Entry:
         said.append(f"the provider answered {attempt.provider_status}")
     if attempt.error_code:
         said.append(attempt.error_code)
-    what = f"Attempt {attempt.number}: {attempt.outcome.replace('_', ' ')}"
+    what = f"Call {attempt.number}: {attempt.outcome.replace('_', ' ')}"
     return Entry(started, kinds.get(attempt.outcome, ""), what, tuple(said), attempt)
 
 

@@ -64,7 +64,7 @@ CREATE TABLE items (
 	deadline_at BIGINT, 
 	error_code TEXT, 
 	provider_task_id TEXT, 
-	account TEXT, cost_micros BIGINT, tokens BIGINT DEFAULT '0' NOT NULL, reserved_micros BIGINT DEFAULT '0' NOT NULL, archive_id BIGINT, kept_until BIGINT, 
+	account TEXT, cost_micros BIGINT, tokens BIGINT DEFAULT '0' NOT NULL, reserved_micros BIGINT DEFAULT '0' NOT NULL, archive_id BIGINT, kept_until BIGINT, calls INTEGER DEFAULT '0' NOT NULL, refused_at BIGINT, 
 	PRIMARY KEY (id), 
 	CONSTRAINT ck_items_state CHECK (state IN ('queued', 'submitting', 'processing', 'succeeded', 'failed', 'skipped', 'cancelled'))
 );
@@ -111,7 +111,7 @@ CREATE TABLE providers (
 	until_at BIGINT, 
 	reason TEXT DEFAULT '' NOT NULL, 
 	calls TEXT DEFAULT '[]' NOT NULL, 
-	probe_until BIGINT DEFAULT '0' NOT NULL, 
+	probe_until BIGINT DEFAULT '0' NOT NULL, opened INTEGER DEFAULT '0' NOT NULL, 
 	PRIMARY KEY (name), 
 	CONSTRAINT ck_providers_state CHECK (state IN ('closed', 'open', 'half_open', 'held'))
 );
@@ -400,4 +400,4 @@ CREATE TABLE alarms (
 CREATE INDEX ix_jobs_ended ON jobs (finished_at) WHERE finished_at IS NOT NULL;
 CREATE INDEX ix_items_unknown ON items (finished_at, id) WHERE state = 'failed' AND error_code = 'UNKNOWN' AND archive_id IS NULL;
 CREATE INDEX ix_jobs_open_of ON jobs (owner, id) WHERE state IN ('queued', 'running', 'paused');
-INSERT INTO alembic_version VALUES ('0008');
+INSERT INTO alembic_version VALUES ('0011');

@@ -26,7 +26,7 @@ UPDATE items SET
 WHERE id {in picked}
 RETURNING id, job_id, handler, state, fence, attempt_count, round, rescues, repeats, ask_first, queued_at, deadline_at,
     last_attempt_at AS claimed_at, last_attempt_at AS started_at, provider_task_id, account,
-    CAST(NULL AS text) AS stop_reason, (SELECT body FROM requests WHERE item_id = items.id) AS body, reserved_micros;
+    CAST(NULL AS text) AS stop_reason, (SELECT body FROM requests WHERE item_id = items.id) AS body, reserved_micros, calls, refused_at, order_key;
 
 -- name: claim.postgres
 -- why: the jobs are marked as running in the same statement, so that a claim is one round trip and one commit.
@@ -44,7 +44,7 @@ WITH picked AS MATERIALIZED (
     WHERE id {in picked}
     RETURNING id, job_id, handler, state, fence, attempt_count, round, rescues, repeats, ask_first, queued_at, deadline_at,
         last_attempt_at AS claimed_at, last_attempt_at AS started_at, provider_task_id, account,
-        CAST(NULL AS text) AS stop_reason, (SELECT body FROM requests WHERE item_id = items.id) AS body, reserved_micros
+        CAST(NULL AS text) AS stop_reason, (SELECT body FROM requests WHERE item_id = items.id) AS body, reserved_micros, calls, refused_at, order_key
 ), started AS (
     UPDATE jobs SET state = 'running', started_at = {now}
     WHERE id = ANY(ARRAY(SELECT DISTINCT job_id FROM claimed)) AND state = 'queued'
@@ -67,7 +67,7 @@ UPDATE items SET
 WHERE id {in picked}
 RETURNING id, job_id, handler, state, fence, attempt_count, round, rescues, repeats, ask_first, queued_at, deadline_at,
     last_attempt_at AS claimed_at, last_attempt_at AS started_at, provider_task_id, account,
-    CAST(NULL AS text) AS stop_reason, (SELECT body FROM requests WHERE item_id = items.id) AS body, reserved_micros;
+    CAST(NULL AS text) AS stop_reason, (SELECT body FROM requests WHERE item_id = items.id) AS body, reserved_micros, calls, refused_at, order_key;
 
 -- name: claim_named.postgres
 -- why: as in claim, the jobs are marked as running in the same statement.
@@ -84,7 +84,7 @@ WITH picked AS MATERIALIZED (
     WHERE id {in picked}
     RETURNING id, job_id, handler, state, fence, attempt_count, round, rescues, repeats, ask_first, queued_at, deadline_at,
         last_attempt_at AS claimed_at, last_attempt_at AS started_at, provider_task_id, account,
-        CAST(NULL AS text) AS stop_reason, (SELECT body FROM requests WHERE item_id = items.id) AS body, reserved_micros
+        CAST(NULL AS text) AS stop_reason, (SELECT body FROM requests WHERE item_id = items.id) AS body, reserved_micros, calls, refused_at, order_key
 ), started AS (
     UPDATE jobs SET state = 'running', started_at = {now}
     WHERE id = ANY(ARRAY(SELECT DISTINCT job_id FROM claimed)) AND state = 'queued'
@@ -97,8 +97,8 @@ SELECT count(*) AS items FROM items WHERE state = 'submitting' AND lease_expires
 
 -- name: pick
 -- The ready items of one handler, in order, with what each may cost: which of them are taken is decided on that.
-SELECT id, job_id, cost_micros, tokens FROM items
-WHERE state = 'queued' AND due_at IS NULL AND handler = :handler
+SELECT id, job_id, cost_micros, tokens, calls FROM items
+WHERE state = 'queued' AND due_at IS NULL AND handler = :handler AND order_key >= :from_key
   AND (deadline_at IS NULL OR deadline_at > {now})
   AND job_id NOT IN (SELECT id FROM jobs WHERE held = 1)
   AND job_id NOT IN (SELECT id FROM jobs WHERE short = 1)
@@ -107,8 +107,8 @@ ORDER BY order_key LIMIT :n {skip_locked};
 -- name: pick_of_job
 -- The same for a worker that does one job alone. The keys of the job's first and last item bound what it reads of the
 -- index, and of what other jobs have in between it passes by all; the plus is that of under_way.
-SELECT id, job_id, cost_micros, tokens FROM items
-WHERE state = 'queued' AND due_at IS NULL AND handler = :handler
+SELECT id, job_id, cost_micros, tokens, calls FROM items
+WHERE state = 'queued' AND due_at IS NULL AND handler = :handler AND order_key >= :from_key
   AND order_key >= (SELECT order_key FROM items WHERE id = :first)
   AND order_key <= (SELECT order_key FROM items WHERE id >= :first AND id < :after ORDER BY id DESC LIMIT 1)
   AND +id >= :first AND +id < :after
@@ -116,6 +116,19 @@ WHERE state = 'queued' AND due_at IS NULL AND handler = :handler
   AND job_id NOT IN (SELECT id FROM jobs WHERE held = 1)
   AND job_id NOT IN (SELECT id FROM jobs WHERE short = 1)
 ORDER BY order_key LIMIT :n {skip_locked};
+
+-- name: queue_edges
+-- The first and the last key in the queue of a handler.
+SELECT
+    (SELECT order_key FROM items WHERE state = 'queued' AND due_at IS NULL AND handler = :handler
+     ORDER BY order_key LIMIT 1) AS low,
+    (SELECT order_key FROM items WHERE state = 'queued' AND due_at IS NULL AND handler = :handler
+     ORDER BY order_key DESC LIMIT 1) AS high;
+
+-- name: job_edges
+-- The keys of the first and the last item of a job.
+SELECT (SELECT order_key FROM items WHERE id = :first) AS low,
+    (SELECT order_key FROM items WHERE id >= :first AND id < :after ORDER BY id DESC LIMIT 1) AS high;
 
 -- name: claim_picked
 -- The claim of items that were picked, with what is set aside for each.
@@ -126,7 +139,7 @@ FROM {batch(id bigint, reserved bigint)}
 WHERE items.id = batch.id AND CASE WHEN items.state = 'queued' THEN 1 ELSE 0 END <> 0
 RETURNING items.id, job_id, handler, state, fence, attempt_count, round, rescues, repeats, ask_first, queued_at, deadline_at,
     last_attempt_at AS claimed_at, last_attempt_at AS started_at, provider_task_id, account,
-    CAST(NULL AS text) AS stop_reason, (SELECT body FROM requests WHERE item_id = items.id) AS body, reserved_micros;
+    CAST(NULL AS text) AS stop_reason, (SELECT body FROM requests WHERE item_id = items.id) AS body, reserved_micros, calls, refused_at, order_key;
 
 -- name: purses
 -- What the jobs have left, if they have a ceiling. Locked: two claims must not spend the same money. And all of them, in
@@ -166,7 +179,7 @@ WHERE id {in picked}
 RETURNING id, job_id, handler, state, fence, attempt_count, round, rescues, repeats, ask_first, queued_at, deadline_at,
     {now} AS claimed_at, last_attempt_at AS started_at, provider_task_id, account,
     (SELECT CASE WHEN stop_reason IS NULL AND move_at <= {now} THEN 'move' ELSE stop_reason END
-     FROM jobs WHERE jobs.id = items.job_id) AS stop_reason, '' AS body, reserved_micros;
+     FROM jobs WHERE jobs.id = items.job_id) AS stop_reason, '' AS body, reserved_micros, calls, refused_at, order_key;
 
 -- name: rescue
 -- Items whose holder is gone. One that can be asked about is left until a request of the lost holder must have landed.
@@ -181,7 +194,7 @@ WHERE id {in picked}
 RETURNING id, job_id, handler, state, fence, attempt_count, round, rescues, repeats, ask_first, queued_at, deadline_at,
     {now} AS claimed_at, last_attempt_at AS started_at, provider_task_id, account,
     (SELECT stop_reason FROM jobs WHERE jobs.id = items.job_id) AS stop_reason,
-    (SELECT body FROM requests WHERE item_id = items.id) AS body, reserved_micros;
+    (SELECT body FROM requests WHERE item_id = items.id) AS body, reserved_micros, calls, refused_at, order_key;
 
 -- name: disown
 -- What one claim won without its worker's ever learning of it: nothing was sent, so it is queued as it was.

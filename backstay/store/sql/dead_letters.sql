@@ -9,7 +9,7 @@ ORDER BY id DESC LIMIT :n;
 
 -- name: failed_window
 -- Those of one job's failed items, the last first, that a filter chooses; a bounded number is looked at.
-SELECT id, fence, handler, state, attempt_count, repeats, progress, error_code, created_at, queued_at, last_attempt_at,
+SELECT id, fence, handler, state, attempt_count, calls, repeats, progress, error_code, created_at, queued_at, last_attempt_at,
     finished_at, timed_out_at, deadline_at, due_at, provider_task_id, archive_id
 FROM (SELECT * FROM items WHERE job_id = :job_id AND state = 'failed' AND archive_id IS NULL AND id < :before
       ORDER BY id DESC LIMIT :looked) AS failures

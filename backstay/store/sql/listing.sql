@@ -22,7 +22,7 @@ SELECT total, processing, succeeded, failed, skipped, cancelled FROM jobs WHERE 
 -- name: items_page
 -- A job's next items. Ids are dense, so the span bounds what is looked at. The values are hidden from the planner in
 -- subqueries: it would plan anew for each of them in a large table, at the price of the page itself, for the same plan.
-SELECT id, fence, handler, state, attempt_count, repeats, progress, error_code, created_at, queued_at, last_attempt_at,
+SELECT id, fence, handler, state, attempt_count, calls, repeats, progress, error_code, created_at, queued_at, last_attempt_at,
     finished_at, timed_out_at, deadline_at, due_at, provider_task_id, archive_id
 FROM items WHERE id > (SELECT CAST(:cursor AS bigint)) AND id <= (SELECT CAST(:upto AS bigint))
   AND state = coalesce((SELECT CAST(:state AS text)), state)
@@ -31,7 +31,7 @@ ORDER BY id LIMIT :n;
 
 -- name: failed_page
 -- A job's next failed items; they have an index.
-SELECT id, fence, handler, state, attempt_count, repeats, progress, error_code, created_at, queued_at, last_attempt_at,
+SELECT id, fence, handler, state, attempt_count, calls, repeats, progress, error_code, created_at, queued_at, last_attempt_at,
     finished_at, timed_out_at, deadline_at, due_at, provider_task_id, archive_id
 FROM items WHERE job_id = :job_id AND state = 'failed' AND id > :cursor ORDER BY id LIMIT :n;
 
@@ -42,7 +42,7 @@ JOIN attempts ON attempts.item_id = batch.id AND attempts.fence = batch.fence;
 
 -- name: item_shown
 -- One item with what its last attempt said, without its bodies.
-SELECT items.id, items.fence, items.handler, items.state, items.attempt_count, items.repeats, items.progress,
+SELECT items.id, items.fence, items.handler, items.state, items.attempt_count, items.calls, items.repeats, items.progress,
     items.error_code, items.created_at, items.queued_at, items.last_attempt_at, items.finished_at, items.timed_out_at,
     items.deadline_at, items.due_at, items.provider_task_id, items.archive_id, attempts.message
 FROM items JOIN jobs ON jobs.id = items.job_id

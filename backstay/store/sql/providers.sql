@@ -1,16 +1,16 @@
 -- What all workers know of the providers, and of each other.
 
 -- name: providers
-SELECT name, state, since_at, until_at, reason, calls FROM providers ORDER BY name;
+SELECT name, state, since_at, until_at, reason, calls, opened FROM providers ORDER BY name;
 
 -- name: ensure_provider
 INSERT INTO providers (name, state, since_at) VALUES (:name, 'closed', 0) ON CONFLICT (name) DO NOTHING;
 
 -- name: lock_provider
-SELECT name, state, since_at, until_at, reason, calls, {now} AS now FROM providers WHERE name = :name {for_update};
+SELECT name, state, since_at, until_at, reason, calls, opened, {now} AS now FROM providers WHERE name = :name {for_update};
 
 -- name: save_provider
-UPDATE providers SET state = :state, since_at = :since_at, until_at = :until_at, reason = :reason, calls = :calls,
+UPDATE providers SET state = :state, since_at = :since_at, until_at = :until_at, reason = :reason, calls = :calls, opened = :opened,
     probe_until = CASE WHEN since_at = :since_at THEN probe_until ELSE 0 END
 WHERE name = :name;
 

@@ -12,12 +12,13 @@ UPDATE items SET
     handler = CASE WHEN :state = 'queued' THEN coalesce(
         (SELECT handler_then FROM jobs WHERE jobs.id = items.job_id AND jobs.move_at <= {now}), items.handler)
         ELSE items.handler END,
-    attempt_count = :attempt_count, round = :round, rescues = :rescues, repeats = :repeats,
+    attempt_count = :attempt_count, calls = :calls, round = :round, rescues = :rescues, repeats = :repeats,
     due_at = {now} + batch.delay_ms,
     leased_by = NULL,
     lease_expires_at = CASE WHEN :state = 'submitting' THEN {now} END,
     reserved_micros = CASE WHEN :state IN ('submitting', 'processing') THEN items.reserved_micros ELSE 0 END,
     provider_task_id = batch.provider_task_id, account = :account, error_code = :error_code,
+    refused_at = CASE WHEN :state = 'queued' AND :error_code = 'FORBIDDEN' THEN {now} END,
     progress = CASE WHEN :state = 'succeeded' THEN 100
                     WHEN :state = 'queued' THEN 0
                     ELSE coalesce(CAST(:progress AS bigint), items.progress) END,
@@ -72,7 +73,7 @@ WITH few AS MATERIALIZED (
 ), settled AS (
     UPDATE items SET
         state = :state,
-        attempt_count = :attempt_count, round = :round, rescues = :rescues, repeats = :repeats,
+        attempt_count = :attempt_count, calls = :calls, round = :round, rescues = :rescues, repeats = :repeats,
         due_at = {now} + few.delay_ms, leased_by = NULL,
         lease_expires_at = CASE WHEN :state = 'submitting' THEN {now} END,
         provider_task_id = few.provider_task_id, account = :account, error_code = :error_code,

@@ -8,7 +8,7 @@ FROM {batch(id bigint, owner text)} JOIN jobs ON jobs.id = batch.id AND jobs.own
 
 -- name: items_seen
 -- The owner first: he is part of what was asked.
-SELECT jobs.owner, items.id, items.fence, items.handler, items.state, items.attempt_count, items.repeats, items.progress,
+SELECT jobs.owner, items.id, items.fence, items.handler, items.state, items.attempt_count, items.calls, items.repeats, items.progress,
     items.error_code, items.created_at, items.queued_at, items.last_attempt_at, items.finished_at, items.timed_out_at,
     items.deadline_at, items.due_at, items.provider_task_id, items.archive_id, attempts.message
 FROM {batch(id bigint, owner text)} JOIN items ON items.id = batch.id

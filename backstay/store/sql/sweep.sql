@@ -12,7 +12,7 @@ UPDATE items SET state = 'failed', fence = fence + 1, error_code = 'GW_TIMEOUT',
     finished_at = {now}, leased_by = NULL, lease_expires_at = NULL, due_at = NULL
 WHERE id {in picked}
   AND state IN ('queued', 'submitting')
-RETURNING id, job_id, fence, last_attempt_at, attempt_count, {now} AS now, reserved_micros;
+RETURNING id, job_id, fence, last_attempt_at, calls, {now} AS now, reserved_micros;
 
 -- name: expire_processing
 -- Items past their deadline whose provider task never ended.
@@ -26,7 +26,7 @@ UPDATE items SET state = 'failed', fence = fence + 1, error_code = 'GW_TIMEOUT',
     finished_at = {now}, leased_by = NULL, due_at = NULL
 WHERE id {in picked}
   AND state = 'processing'
-RETURNING id, job_id, fence, last_attempt_at, attempt_count, {now} AS now, reserved_micros;
+RETURNING id, job_id, fence, last_attempt_at, calls, {now} AS now, reserved_micros;
 
 -- name: stop_overdue_jobs
 -- Jobs that ran into their own time limit take no more work.
@@ -71,7 +71,7 @@ UPDATE items SET state = :state, fence = fence + 1, error_code = :error_code, fi
     timed_out_at = CASE WHEN :state = 'failed' THEN {now} END
 WHERE id {in picked}
   AND state = 'queued'
-RETURNING id, job_id, fence, last_attempt_at, attempt_count, {now} AS now, reserved_micros;
+RETURNING id, job_id, fence, last_attempt_at, calls, {now} AS now, reserved_micros;
 
 -- name: end_submitting
 -- A chunk of an overdue job's items that a worker holds: the fence makes the worker's own answer miss.
@@ -84,7 +84,7 @@ UPDATE items SET state = 'failed', fence = fence + 1, error_code = 'GW_TIMEOUT',
     timed_out_at = {now}, leased_by = NULL, lease_expires_at = NULL
 WHERE id {in picked}
   AND state = 'submitting'
-RETURNING id, job_id, fence, last_attempt_at, attempt_count, {now} AS now, reserved_micros;
+RETURNING id, job_id, fence, last_attempt_at, calls, {now} AS now, reserved_micros;
 
 -- name: end_processing
 -- A chunk of an overdue job's items that are tasks at the provider.
@@ -97,7 +97,7 @@ UPDATE items SET state = 'failed', fence = fence + 1, error_code = 'GW_TIMEOUT',
     timed_out_at = {now}, leased_by = NULL, due_at = NULL
 WHERE id {in picked}
   AND state = 'processing'
-RETURNING id, job_id, fence, last_attempt_at, attempt_count, {now} AS now, reserved_micros;
+RETURNING id, job_id, fence, last_attempt_at, calls, {now} AS now, reserved_micros;
 
 -- name: end_if_over
 -- A stopped job with nothing left ends.
@@ -157,7 +157,7 @@ UPDATE items SET state = 'queued', fence = items.fence + 1, attempt_count = 0, r
                   WHEN batch.wait_ms > 0 THEN {now} + batch.wait_ms END,
     round = CASE WHEN error_code IN ('UNKNOWN', 'GW_TIMEOUT') AND provider_task_id IS NULL THEN round ELSE round + 1 END,
     ask_first = CASE WHEN error_code IN ('UNKNOWN', 'GW_TIMEOUT') AND provider_task_id IS NULL THEN 1 ELSE 0 END,
-    error_code = NULL, finished_at = NULL, timed_out_at = NULL, provider_task_id = NULL, account = NULL, progress = 0,
+    error_code = NULL, refused_at = NULL, finished_at = NULL, timed_out_at = NULL, provider_task_id = NULL, account = NULL, progress = 0,
     queued_at = CASE WHEN error_code IN ('UNKNOWN', 'GW_TIMEOUT') AND provider_task_id IS NULL
                       AND reconcile_after > {now} + batch.wait_ms THEN reconcile_after ELSE {now} + batch.wait_ms END,
     deadline_at = deadline_at - queued_at +

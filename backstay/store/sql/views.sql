@@ -84,7 +84,7 @@ SELECT items.id, items.job_id, items.handler, items.state, items.due_at, items.l
     items.reconcile_after, items.fence, items.attempt_count, items.rescues, items.repeats, items.progress,
     items.created_at, items.queued_at, items.last_attempt_at, items.finished_at, items.timed_out_at,
     items.deadline_at, items.error_code, items.provider_task_id, items.account,
-    jobs.state AS job_state, jobs.stop_reason, jobs.short AS job_short, {now} AS now, requests.body, items.archive_id
+    jobs.state AS job_state, jobs.stop_reason, jobs.short AS job_short, {now} AS now, requests.body, items.archive_id, items.calls
 FROM items JOIN jobs ON jobs.id = items.job_id LEFT JOIN requests ON requests.item_id = items.id
 WHERE items.id = :item_id AND jobs.owner = :owner;
 

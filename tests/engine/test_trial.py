@@ -1,0 +1,79 @@
+"""The first replies of a run: all the same refusal, and nothing fails by them."""
+
+from backstay.core.failures import Failure, FailureKind, failure_of_status
+from backstay.core.models import Claimed
+from backstay.core.outcomes import Failed, Succeeded
+from backstay.engine.trial import REFUSALS_ENOUGH, Trial
+
+
+def item(number: int) -> Claimed:
+    return Claimed(number, 1, "h", "submitting", 1, 0, 0, 0, 0, 0, 0, None, 0, 0, None, None, None, "{}")
+
+
+def refused(status: int, message: str = "no") -> Failed:
+    return Failed(failure_of_status(status, message))
+
+
+def kinds(trial: Trial, statuses: list[int]) -> list[FailureKind]:
+    judged = [trial.judge(item(n), refused(status)) for n, status in enumerate(statuses)]
+    return [outcome.failure.kind for outcome in judged if isinstance(outcome, Failed)]
+
+
+def test_the_same_refusal_from_the_first_reply_on_fails_nothing_and_soon_stops():
+    trial = Trial()
+    assert kinds(trial, [404] * (REFUSALS_ENOUGH - 1)) == [FailureKind.HELD] * (REFUSALS_ENOUGH - 1)
+    few = trial.enough
+    trial.judge(item(99), refused(404))
+    assert (few, trial.enough) == (False, True)
+    assert trial.refusal is not None
+    assert trial.refusal.provider_status == 404
+
+
+def test_two_refusals_of_the_account_are_enough():
+    trial = Trial()
+    kinds(trial, [401])
+    one = trial.enough
+    trial.judge(item(0), refused(401))
+    assert (one, trial.enough) == (False, True)
+
+
+def test_a_success_ends_the_trial_even_after_it_had_seen_enough():
+    trial = Trial()
+    kinds(trial, [404] * 10)
+    trial.judge(item(50), Succeeded("1"))
+    assert not trial.enough
+    assert kinds(trial, [404]) == [FailureKind.BUSINESS]
+
+
+def test_refusals_that_differ_are_the_requests_own():
+    trial = Trial()
+    assert kinds(trial, [404, 403, 404])[1:] == [FailureKind.REFUSED, FailureKind.BUSINESS]
+    assert not trial.enough
+
+
+def test_bad_requests_are_the_same_only_in_the_same_words():
+    trial = Trial()
+    judged = [trial.judge(item(n), refused(400, f"line {n} is wrong")) for n in range(8)]
+    assert [outcome.failure.kind for outcome in judged if isinstance(outcome, Failed)][1:] == [FailureKind.BUSINESS] * 7
+    same = Trial()
+    for n in range(REFUSALS_ENOUGH):
+        same.judge(item(n), refused(400, "no such parameter"))
+    assert same.enough
+
+
+def test_fewer_items_than_that_fail_when_they_are_refused_again():
+    trial = Trial()
+    kinds(trial, [404, 404])
+    again = trial.judge(item(0), refused(404))
+    assert isinstance(again, Failed)
+    assert again.failure.kind is FailureKind.BUSINESS
+    assert not trial.enough
+
+
+def test_an_outage_and_throttling_are_no_refusals():
+    trial = Trial()
+    before = kinds(trial, [503, 429, 500] * 5)
+    assert FailureKind.HELD not in before
+    assert not trial.enough
+    unknown = Failed(Failure(failure_of_status(500).code, FailureKind.BUSINESS, "a bug, and no reply at all"))
+    assert trial.judge(item(1), unknown) is unknown

@@ -12,6 +12,7 @@ from backstay.core.events import Event, ItemsStopped, ItemsSubmitted, JobEnded
 from backstay.core.failures import one_line
 from backstay.core.ids import position_of, show_item
 from backstay.core.models import delivery_named
+from backstay.core.order import PRIORITY_MAX
 from backstay.core.retry import policy_named
 from backstay.core.states import ItemState, StopReason
 from backstay.observe.bus import Bus
@@ -20,7 +21,6 @@ from backstay.store.store import Store
 from backstay.store.submit import CHUNK_ITEMS, Chunk, NewJob, OpenJob, check_same
 from backstay.store.views import JobView
 
-PRIORITY_MAX = 9
 DEADLINE_SECONDS_MAX = 366 * 86_400
 CHUNK_CHARACTERS, BODY_CHARACTERS_MAX = 8 << 20, 64 << 20
 WAIT_SECONDS_MIN, WAIT_SECONDS_MAX = 0.0005, 0.1

@@ -22,6 +22,7 @@ EXIT_CODES = {
     6: "timed out while waiting",
     7: "a run was stopped by its budget",
     8: "the database or the broker cannot be reached",
+    9: "the provider refused the first requests of a run",
     130: "interrupted",
 }
 

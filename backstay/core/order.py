@@ -1,13 +1,31 @@
 """The order in which ready items are taken: one number, set at submit, that the claim's index is sorted by.
 
-An item's key is its job's time of submit, less a head start for priority, plus a step for each item before it in its
-job. So a high priority overtakes, an old low one is never starved (every hour of waiting makes up for one level), and
-ten items do not wait behind the million submitted before them: only behind as many of those as jobs have had turns.
+Its high bits are the priority, so a higher one goes first; now and then a claim starts at a lower one, so that none is
+starved. Its low bits are a turn. A job starts at the turn that its queue has reached and takes one for each of its
+items, so jobs of one priority take turns from then on: ten items do not wait behind a million submitted before them,
+however fast or slowly those are done. What comes back after a rest (resumed, retried) starts at the turn of that time.
 """
 
-HEAD_START_MS = 3_600_000
-STEP_MS = 1_000
+from random import Random
+from typing import Final
+
+PRIORITY_MAX: Final = 9
+TURN_BITS: Final = 52
+LOW_PRIORITY_SHARE: Final = 20  # one claim in so many starts at a lower priority
 
 
-def order_key(submitted_at: int, priority: int, position: int) -> int:
-    return submitted_at - priority * HEAD_START_MS + position * STEP_MS
+def level_key(priority: int) -> int:
+    """Where the turns of a priority begin."""
+    return (PRIORITY_MAX - priority) << TURN_BITS
+
+
+def level_of(order_key: int) -> int:
+    """The same, of one of its items."""
+    return order_key >> TURN_BITS << TURN_BITS
+
+
+def draw_start(rng: Random) -> int:
+    """Where a claim starts: most at the first item in the queue, some at a priority below the highest."""
+    if rng.randrange(LOW_PRIORITY_SHARE):
+        return 0
+    return level_key(rng.randrange(PRIORITY_MAX))

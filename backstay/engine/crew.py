@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from backstay.clock import cancel_until_ended, wait_for_event
 from backstay.core.errors import DatabaseUnreachable
 from backstay.core.events import ItemsClaimed, Trouble, WorkerStarted, WorkerStopped
+from backstay.core.models import Claimed
+from backstay.core.order import level_of
 from backstay.core.states import ItemState
 from backstay.engine.executor import Executor
 from backstay.engine.flight import Cut, Flights
@@ -52,6 +54,7 @@ class Crew:
         self.promote_at = float("-inf")  # on the steady clock: when waiting items may be due
         self.again_at = float("inf")  # on the steady clock: when a provider's pace allows the next call
         self._claims = 0
+        self._turns: dict[tuple[str, int], int] = {}  # by handler and priority: the last order key claimed here
         self._broken_off: str | None = None  # a claim whose answer never came: what it did is not known here
 
     async def start(self) -> None:
@@ -91,6 +94,7 @@ class Crew:
         now = parts.clock.monotonic()
         taken, named = await self._claim_in_turn(wants, room, now)
         if taken.items:
+            self._served(taken.items)
             parts.remember(taken.jobs)
             self.executor.start(taken.items, now, self.gate.is_probe)
             parts.emit(ItemsClaimed(parts.worker, len(taken.items), named))
@@ -154,6 +158,22 @@ class Crew:
             await self.parts.store.disown(self._broken_off)
             self._broken_off = None
 
+    def _served(self, items: Sequence[Claimed]) -> None:
+        """Remembers how far the queues have come. Probes are taken from anywhere in them, so they say nothing."""
+        for item in reversed(items):  # the last are mostly the furthest
+            level = (item.handler, level_of(item.order_key))
+            if self._turns.get(level, 0) < item.order_key and not self.gate.is_probe(self.parts.registry[item.handler]):
+                self._turns[level] = item.order_key
+
+    async def write_turns(self) -> None:
+        """Tells how far the queues have come: new jobs start there."""
+        turns, self._turns = self._turns, {}
+        if turns:
+            served: dict[str, list[int]] = {}
+            for (handler, _), key in turns.items():
+                served.setdefault(handler, []).append(key)
+            await self.parts.store.advance_turns(served)
+
     async def write_measures(self) -> None:
         """Writes down what was measured since the last time; what cannot be written waits for the next."""
         taken = self.parts.sums.take()
@@ -194,6 +214,7 @@ class Crew:
                 await asyncio.gather(*self._observing)
                 await self.gate.give_probes()
                 await self.disown()
+                await self.write_turns()
                 await self.write_measures()
                 await self.parts.store.leave(self.parts.worker)
         except (TimeoutError, DatabaseUnreachable) as error:

@@ -9,6 +9,7 @@ from backstay.core.breaker import Breaker, BreakerState, Call, allowance, cool
 from backstay.core.events import BreakerChanged, Trouble
 from backstay.core.failures import FailureKind
 from backstay.core.models import Claimed, Settlement
+from backstay.core.order import draw_start
 from backstay.core.outcomes import Failed, Outcome, Submitted, Succeeded
 from backstay.core.states import StopReason
 from backstay.engine.flight import Cut, Flights
@@ -82,7 +83,8 @@ class Gate:
 
     def _want(self, handler: Handler, items: int) -> Want:
         # Of what cannot be asked about, nothing is learnt by waiting.
-        want = Want(handler.name, items, self._parts.reconcile_ms(handler) if handler.askable else 0)
+        reconcile_ms = self._parts.reconcile_ms(handler) if handler.askable else 0
+        want = Want(handler.name, items, reconcile_ms, from_key=draw_start(self._parts.rng))
         if handler.answers is not None:
             want = want._replace(paced=handler.pace_name, only_job=self._parts.only_job)
         if handler.provider in self._probing:

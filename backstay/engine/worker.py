@@ -15,6 +15,7 @@ PROGRESS_SECONDS = 1.0
 AGAIN_SECONDS = 1.0
 PACE_SECONDS = 0.25
 PACE_SECONDS_MIN = 0.005
+TURNS_SECONDS = 1.0
 MEASURE_SECONDS = 10.0
 FORGET_SECONDS = 3_600.0
 
@@ -47,6 +48,7 @@ class Worker:
             self._repeat(self.crew.executor.store_progress, PROGRESS_SECONDS),
             self._repeat(self._listen, AGAIN_SECONDS),
             self._repeat(self.crew.gate.keep_pace, PACE_SECONDS),
+            self._repeat(self.crew.write_turns, TURNS_SECONDS),
             self._repeat(self.crew.write_measures, MEASURE_SECONDS),
             self._repeat(parts.store.measures.forget, FORGET_SECONDS),
             self._repeat(self._poll, min(1.0, parts.limits.poll_interval_seconds)),

@@ -1,12 +1,13 @@
 """Scripts by which workers take items and keep them."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from backstay.core import pace as paces
 from backstay.core.ids import item_range
 from backstay.core.models import Claimed, JobTerms
 from backstay.core.money import fit
+from backstay.core.order import level_of
 from backstay.core.pace import Pace
 from backstay.store.queries import Ask, Script
 from backstay.store.settle import Move, count
@@ -23,6 +24,7 @@ class Want(NamedTuple):
     reconcile_ms: int  # how long after the claim a request of a lost holder may still arrive at the provider
     paced: str | None = None  # the provider whose pace and whose jobs' budgets it keeps to
     only_job: int | None = None  # the one job whose items it takes, if it is paced
+    from_key: int = 0  # where in the queue to start; what is not found there is taken from its beginning
     probes: tuple[float, ...] = ()  # where in the queue, from 0 to 1, to look for items that try an ill provider
 
 
@@ -64,7 +66,10 @@ def claim(
             picked = yield from _pick_probes(want, share)
             rows = yield Ask("claim_named", {"handler": want.handler, **values}, [(row[0],) for row in picked])
         elif want.paced is None:
-            rows = yield Ask("claim", {"handler": want.handler, "n": share, **values})
+            rows = yield Ask("claim", {"handler": want.handler, "n": share, "from_key": want.from_key, **values})
+            if want.from_key and len(rows) < share:
+                more_values = {"handler": want.handler, "n": share - len(rows), "from_key": 0, **values}
+                rows = [*rows, *(yield Ask("claim", more_values))]
         else:
             rows, allowed, wait_ms = yield from _claim_paced(want, want.paced, share, values)
             share = min(share, allowed)
@@ -130,15 +135,19 @@ def _pick(want: Want, share: int) -> Script[list[Any]]:
     """The next ready items as (id, job, cost, tokens, calls)."""
     if want.probes:
         return (yield from _pick_probes(want, share))
-    return (yield _ask_pick(want, share))
+    rows = yield _ask_pick(want, share, want.from_key)
+    if want.from_key and len(rows) < share:
+        known = {row[0] for row in rows}
+        rows = rows + [row for row in (yield _ask_pick(want, share, 0)) if row[0] not in known]
+    return rows[:share]
 
 
-def _ask_pick(want: Want, n: int, from_key: int = 0) -> Ask:
+def _ask_pick(want: Want, n: int, from_key: int) -> Ask:
     values = {"handler": want.handler, "n": n, "from_key": from_key}
     if want.only_job is None:
         return Ask("pick", values)
     first, after = item_range(want.only_job)
-    return Ask("pick_of_job", {**values, "first": first, "after": after})
+    return Ask("pick_of_job", {**values, "job_id": want.only_job, "first": first, "after": after})
 
 
 def _pick_probes(want: Want, share: int) -> Script[list[Any]]:
@@ -147,8 +156,7 @@ def _pick_probes(want: Want, share: int) -> Script[list[Any]]:
     if want.only_job is None:
         edges = yield Ask("queue_edges", {"handler": want.handler})
     else:
-        first, after = item_range(want.only_job)
-        edges = yield Ask("job_edges", {"first": first, "after": after})
+        edges = yield Ask("job_edges", {"job_id": want.only_job})
     low, high = edges[0]
     chosen: dict[int, Any] = {}
     for share_of_queue in want.probes[:share] if low is not None else ():
@@ -181,6 +189,17 @@ def _meet_jobs(items: Sequence[Claimed], met: Collection[int]) -> Script[list[Jo
         return []
     rows = yield Ask("start_jobs", batch=[(job_id,) for job_id in new])
     return [JobTerms(*row) for row in rows]
+
+
+def advance_turns(served: Mapping[str, Sequence[int]]) -> Script[None]:
+    """Tells how far queues have been served: the last key of each priority, by handler."""
+    rows = sorted((handler, level_of(key), key) for handler, keys in served.items() for key in keys)
+    yield Ask("advance_turns", batch=rows)
+
+
+def widen_keys(job_id: int, keys: Sequence[int]) -> Script[None]:
+    if keys:
+        yield Ask("widen_keys", {"job_id": job_id, "low": min(keys), "high": max(keys)})
 
 
 def poll(

@@ -3,6 +3,7 @@
 from backstay.core.errors import NotAllowed, NotFound
 from backstay.core.ids import item_range, job_of, show_item
 from backstay.core.states import JOB_ENDED, ItemState, JobState, StopReason
+from backstay.store.claim import widen_keys
 from backstay.store.outbox import hint_queued
 from backstay.store.queries import Ask, Script
 from backstay.store.sources import with_sources
@@ -46,19 +47,21 @@ def _refuse(job_id: int, owner: str, act: str) -> Script[None]:
     raise NotAllowed(f"job {job_id} is {state}: it cannot be {done}")
 
 
-def retry_items(job_id: int, owner: str, item: int | None, cursor: int) -> Script[tuple[int, int | None]]:
+def retry_items(job_id: int, owner: str, item: int | None, cursor: int, turns: int) -> Script[tuple[int, int | None]]:
     """Queues a chunk of a job's failed items (or the one item) behind the cursor afresh; returns how many, and the
     last that was looked at, if there was any: items whose sources are gone are passed over."""
     first, after = item_range(job_id) if item is None else (item, item + 1)
     values = {"job_id": job_id, "owner": owner, "first": max(first, cursor + 1), "after": after, "n": CHUNK_ITEMS}
     failed = yield Ask("failed_items", values)
     kept = (yield from with_sources(owner, failed)) if failed else []
-    rows = (yield Ask("retry_items", batch=[(*row[:3], 0) for row in kept])) if kept else []
+    batch = [(*row[:3], 0, turns + n) for n, row in enumerate(kept)]
+    rows = (yield Ask("retry_items", batch=batch)) if kept else []
     repeat = {row[0]: row[2] for row in kept}
     retried = {row[0]: repeat[row[0]] for row in rows}
     if retried:
         counts = {"retried": len(retried), "repeated": sum(retried.values()), "wait_ms": 0}
         yield Ask("reopen_job", {"job_id": job_id, **counts})
+        yield from widen_keys(job_id, [row[1] for row in rows])
         yield Ask("write_events", batch=[(f"item:{one}", "retried", RETRIED[again]) for one, again in retried.items()])
         yield from hint_queued(sorted(retried))
     return len(retried), failed[-1][0] if failed else None

@@ -6,6 +6,7 @@ it: an item that is not parked yet is passed over all the same, and one left par
 """
 
 from backstay.core.ids import item_range
+from backstay.store.claim import widen_keys
 from backstay.store.queries import Ask, Script
 
 NEVER_MS = 1 << 52  # a due time of some 140,000 years from now; a job's own is this plus its id
@@ -24,9 +25,11 @@ def park(job_id: int, cursor: int | None) -> Script[int | None]:
     return max(row[0] for row in rows) if rows else None
 
 
-def unpark(job_id: int) -> Script[int]:
-    """Makes a chunk of a job's parked items ready again, unless it is paused."""
-    rows = yield Ask("unpark", {"job_id": job_id, "parked_at": parked_at(job_id), "n": CHUNK_ITEMS})
+def unpark(job_id: int, turns: int) -> Script[int]:
+    """Makes a chunk of a job's parked items ready again, unless it is paused; chunks before it have taken `turns`."""
+    values = {"job_id": job_id, "parked_at": parked_at(job_id), "turns": turns, "n": CHUNK_ITEMS}
+    rows = yield Ask("unpark", values)
+    yield from widen_keys(job_id, [row[1] for row in rows])
     return len(rows)
 
 

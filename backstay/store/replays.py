@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from backstay.core.ids import job_of, show_item
+from backstay.store.claim import widen_keys
 from backstay.store.database import Database
 from backstay.store.dead_letters import CHUNK_ITEMS, Wanted, chosen_items, letters_page
 from backstay.store.outbox import hint_queued
@@ -126,12 +127,13 @@ def _replay(order: _Order, ids: Sequence[int], so_far: Replayed) -> Script[Repla
     start, step = yield from _pace(order)
     room = len(chosen) if not step else max(int((SPREAD_MS_MAX - start) / step), 0)
     waits = {row[0]: start + int(n * step) for n, row in enumerate(chosen[:room])}
-    batch = [(*row[:3], waits[row[0]]) for row in chosen[:room]]
+    batch = [(*row[:3], waits[row[0]], so_far.items + n) for n, row in enumerate(chosen[:room])]
     again = {row[0]: row[2] for row in batch}
-    retried = sorted(row[0] for row in (yield Ask("retry_items", batch=batch))) if batch else []
-    if not retried:
+    keys = {row[0]: row[1] for row in (yield Ask("retry_items", batch=batch))} if batch else {}
+    if not keys:
         return so_far._replace(more=len(chosen) > room)
-    yield from _reopen(retried, again, waits)
+    retried = sorted(keys)
+    yield from _reopen(keys, again, waits)
     number = so_far.number or (yield Ask("add_replay", _row(order)))[0][0]
     tail = start + int(len(batch) * step)
     yield Ask("count_replay", {"replay_id": number, "items": len(retried), "tail_ms": tail})
@@ -161,11 +163,12 @@ def _row(order: _Order) -> dict[str, object]:
     }
 
 
-def _reopen(retried: Sequence[int], again: Mapping[int, int], waits: Mapping[int, int]) -> Script[None]:
-    """The jobs live again, with time for the last of their items."""
+def _reopen(keys: Mapping[int, int], again: Mapping[int, int], waits: Mapping[int, int]) -> Script[None]:
+    """The jobs live again, with time for the last of their items. `keys` are the places of the items in the queue."""
     jobs: dict[int, list[int]] = {}
-    for item in retried:
+    for item in keys:
         jobs.setdefault(job_of(item), []).append(item)
     for job_id, mine in sorted(jobs.items()):
         counts = {"retried": len(mine), "repeated": sum(again[item] for item in mine)}
         yield Ask("reopen_job", {"job_id": job_id, **counts, "wait_ms": max(waits[item] for item in mine)})
+        yield from widen_keys(job_id, [keys[item] for item in mine])

@@ -1,6 +1,6 @@
 """The store: one method per verb, each one script in one transaction, on whichever database."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
 from backstay.core.breaker import BreakerPolicy, Call
@@ -142,6 +142,10 @@ class Store:
             return await self._db.single(lambda: settle.settle_few(settlements))
         return await self._db.write(lambda: settle.settle(settlements))
 
+    async def advance_turns(self, served: Mapping[str, Sequence[int]]) -> None:
+        """How far queues have been served: the last order key of each priority, by handler."""
+        await self._db.write(lambda: claim.advance_turns(served))
+
     # sweep
 
     async def expire(self) -> Swept:
@@ -174,8 +178,9 @@ class Store:
 
     async def unpark(self, job_id: int) -> None:
         """Moves back what was parked, unless the job is paused."""
-        while await self._db.write(lambda: park.unpark(job_id)):
-            pass
+        turns = 0
+        while moved := await self._db.write(partial(park.unpark, job_id, turns)):
+            turns += moved
 
     # pause, resume, cancel, retry
 
@@ -197,7 +202,7 @@ class Store:
         retried = 0
         last: int | None = -1
         while last is not None and (items_max is None or retried < items_max):
-            n, last = await self._db.write(partial(control.retry_items, job_id, owner, item, last))
+            n, last = await self._db.write(partial(control.retry_items, job_id, owner, item, last, retried))
             retried += n
         if retried == 0:
             await self._db.read(lambda: control.why_no_retry(job_id, owner, item))

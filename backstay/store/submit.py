@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from backstay.core.errors import IdempotencyConflict, NotAllowed, UsageError
 from backstay.core.ids import POSITION_BITS, POSITIONS_MAX, item_id
-from backstay.core.order import order_key
+from backstay.core.order import level_key
 from backstay.store.outbox import hint_few, hint_new
 from backstay.store.queries import Ask, Load, Script
 
@@ -43,6 +43,7 @@ class OpenJob(NamedTuple):
     sealed: int
     priority: int
     deadline_at: int | None
+    first_key: int  # the order key of its first item
     new: bool
 
 
@@ -60,7 +61,7 @@ def open_job(job: NewJob, chunk: Chunk) -> Script[OpenJob]:
     """Creates the job with its first items in one transaction, or finds the one its idempotency key stands for."""
     values = {name: getattr(job, name) for name in NewJob.__slots__}
     first = {"total": len(chunk.bodies), "digest": chunk.digest, "sealed": int(chunk.last)}
-    created = yield Ask("create_job", {**values, **first})
+    created = yield Ask("create_job", {**values, **first, "level_key": level_key(job.priority)})
     if not created:
         return (yield from job_of_key(job))
     *fields, hinted = created[0]
@@ -77,8 +78,8 @@ def open_small_job(job: NewJob, chunk: Chunk) -> Script[OpenJob]:
     items = len(chunk.bodies)
     hint = hint_few(job.handler, job.priority, items)
     whole = {"total": items, "digest": chunk.digest, "position_bits": POSITION_BITS, "hint": hint}
-    rows = [(n, order_key(0, job.priority, n), body) for n, body in enumerate(chunk.bodies)]
-    created = yield Ask("submit_few", {**values, **whole}, rows)
+    rows = list(enumerate(chunk.bodies))
+    created = yield Ask("submit_few", {**values, **whole, "level_key": level_key(job.priority)}, rows)
     if not created:
         return (yield from job_of_key(job))
     return OpenJob._make((*created[0], True))
@@ -129,10 +130,9 @@ def _hint(owner: str, handler: str, job: OpenJob, chunk: Chunk, now: int) -> Scr
 
 def _item_rows(handler: str, job: OpenJob, chunk: Chunk, now: int) -> list[tuple[object, ...]]:
     first = item_id(job.id, chunk.position)
-    first_key = order_key(job.created_at, job.priority, chunk.position)
-    step = order_key(job.created_at, job.priority, chunk.position + 1) - first_key
+    first_key = job.first_key + chunk.position
     return [
-        (first + n, job.id, handler, "queued", first_key + n * step, now, now, job.deadline_at)
+        (first + n, job.id, handler, "queued", first_key + n, now, now, job.deadline_at)
         for n in range(len(chunk.bodies))
     ]
 

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from backstay.core.ids import item_range
 from backstay.core.states import ItemState, JobState, StopReason
+from backstay.store.claim import widen_keys
 from backstay.store.queries import Ask, Script
 from backstay.store.settle import Move, count, ended_attempt, write_attempts
 
@@ -45,7 +46,9 @@ def move_late() -> Script[int]:
     for job_id, handler, handler_then in (yield Ask("late_jobs", {"n": JOBS_MAX})):
         first, after = item_range(job_id)
         values = {"first": first, "after": after, "handler": handler, "handler_then": handler_then, "n": CHUNK_ITEMS}
-        moved += len((yield Ask("move_items", values)))
+        rows = yield Ask("move_items", values)
+        yield from widen_keys(job_id, [row[1] for row in rows])
+        moved += len(rows)
         yield Ask("poll_soon", values)  # its tasks at the provider are to be cancelled there
     return moved
 

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from backstay.core.errors import UsageError
 from backstay.core.ids import POSITIONS_MAX, item_id, item_range, job_of, position_of, read_item, show_item
-from backstay.core.order import order_key
 from backstay.core.states import TERMINAL, TRANSITIONS, UNFINISHED, ItemState
 
 DAY = 86_400_000
@@ -56,15 +55,3 @@ def test_an_item_id_is_its_job_and_its_position(job, position):
 def test_what_is_no_item_id_is_refused(text):
     with pytest.raises(UsageError):
         read_item(text)
-
-
-def test_a_higher_priority_goes_first_and_an_hour_of_waiting_makes_up_for_a_level():
-    now = 100 * DAY
-    assert order_key(now, 9, 10_000) < order_key(now, 0, 0)
-    assert order_key(now - DAY, 0, 0) < order_key(now, 9, 0)
-
-
-def test_ten_items_do_not_wait_behind_a_million_submitted_before_them():
-    now = 100 * DAY
-    ahead = sum(order_key(now - 60_000, 0, position) < order_key(now, 0, 9) for position in range(1_000_000))
-    assert ahead <= 60 + 10

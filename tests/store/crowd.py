@@ -70,4 +70,6 @@ def _live(
         f"{_ITEM.format(more='due_at, deadline_at')} "
         f"SELECT (CAST({job} AS bigint) << {POSITION_BITS}) + i, {job}, '{handler}', '{state}', "
         f"{NOW_MS} - {order_before} + i * 1000, {NOW_MS}, {NOW_MS}, {due}, {expires} FROM numbers WHERE i < {items}",
+        f"UPDATE jobs SET first_key = {NOW_MS} - {order_before}, last_key = {NOW_MS} - {order_before} + {items} * 1000 "
+        f"WHERE id = {job}",
     ]

@@ -15,6 +15,11 @@ IDS = [item_id(READY_JOB, position) for position in range(CLAIMED)]
 
 # A value for every name that any statement has; a new name fails the tests until it has one here.
 VALUES: dict[str, Any] = {
+    "from_key": 0,
+    "low": 0,
+    "high": 1 << 60,
+    "turns": 0,
+    "level_key": 9 << 52,
     **dict.fromkeys(("n", "items_max"), CLAIMED),
     **dict.fromkeys(("handler",), "echo"),
     **dict.fromkeys(("worker", "id", "host", "handlers", "name", "ref_seed", "digest", "reason", "label"), "w"),
@@ -26,7 +31,7 @@ VALUES: dict[str, Any] = {
     ),
     **dict.fromkeys(("repeated", "anew"), 1),
     **dict.fromkeys(("account", "retry", "delivery", "error_code", "idempotency_key", "provider_task_id"), None),
-    **{"owner": "local", "state": "queued", "was": "submitting", "calls": "[]", "subject": "item:1"},
+    **{"owner": "local", "state": "queued", "was": "submitting", "calls": 1, "opened": 1, "subject": "item:1"},
     **{
         "job_id": READY_JOB,
         "item_id": IDS[0],
@@ -57,12 +62,16 @@ VALUES: dict[str, Any] = {
     **{"pattern": "%w%", "minutes": 1, "since": 1, "step": 5},
     **{"before": AFTER, "parked_at": parked_at(PAUSED_JOB), "now": NOW_MS, "batch": "[]"},
 }
-NEXT_PARKED = {"after": FUTURE_MS}
+# Of statements in which a name means something else.
+OWN: dict[str, dict[str, Any]] = {
+    "poll": {"account": ""},
+    "next_parked": {"after": FUTURE_MS},
+    "save_provider": {"calls": "[]"},
+}
 
 
 def values_for(name: str) -> dict[str, Any]:
-    own = {"account": ""} if name == "poll" else NEXT_PARKED if name == "next_parked" else {}
-    return {**VALUES, **own}
+    return {**VALUES, **OWN.get(name, {})}
 
 
 def batch_of(query: Query) -> dict[str, list[Any]]:

@@ -6,10 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from backstay.core.order import level_key
 from backstay.core.states import JobState
 from backstay.store.claim import Want
+from backstay.store.store import Store
 from tests.sites import START_MS, Site
-from tests.store.scene import BROKEN, LEASE_MS, OK, RECONCILE_MS, Scene, chunk, new_job
+from tests.store.scene import BROKEN, LEASE_MS, OK, RECONCILE_MS, WRONG, Scene, chunk, new_job
 
 
 async def test_a_claim_gives_a_lease_a_fence_and_the_body(scene: Scene) -> None:
@@ -82,20 +84,84 @@ async def test_a_high_priority_overtakes_what_is_older(scene: Scene) -> None:
     assert [item.job_id for item in await scene.claim(1)] == [urgent]
 
 
-async def test_a_low_priority_is_not_starved(scene: Scene) -> None:
-    patient = await scene.submit(priority=0)
-    await scene.site.advance(9 * 3_600 + 1)
-    await scene.submit(5, priority=9)
-    assert [item.job_id for item in await scene.claim(1)] == [patient]
+async def test_a_claim_that_starts_at_a_low_priority_takes_the_rest_from_the_head(scene: Scene) -> None:
+    low, high = await scene.submit(2, priority=0), await scene.submit(5, priority=9)
+    want = Want("echo", 4, 1, from_key=level_key(3))
+    assert Counter(item.job_id for item in (await scene.store.claim([want], "w1", LEASE_MS)).items) == {low: 2, high: 2}
 
 
-async def test_ten_items_do_not_wait_behind_twenty_thousand(scene: Scene) -> None:
-    store = await scene.site.open_store()
-    await store.open_job(new_job(), chunk(0, 20_000, last=True))
-    await scene.site.advance(5)
-    small = await store.open_job(new_job(), chunk(0, 10, last=True))
-    taken = await store.claim([Want("echo", 40, 1)], "w1", LEASE_MS)
-    assert sum(item.job_id == small.id for item in taken.items) == 10
+class Queue:
+    """A worker that claims as fast as it is told, and tells how far it has come, as the engine does."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.done: Counter[int] = Counter()
+
+    async def serve(self, items: int) -> None:
+        while items > 0:
+            taken = (await self.store.claim([Want("echo", min(items, 1_000), 1)], "w1", LEASE_MS)).items
+            self.done.update(item.job_id for item in taken)
+            await self.store.advance_turns({"echo": [max(item.order_key for item in taken)]})
+            items -= len(taken)
+
+
+@pytest.mark.parametrize("items_a_second", [0.1, 1, 1_000])
+@pytest.mark.parametrize("gap_seconds", [60, 3_600, 86_400])
+async def test_ten_items_do_not_wait_behind_a_big_job_at_any_rate_and_after_any_gap(
+    site: Site, items_a_second: float, gap_seconds: int
+) -> None:
+    queue = Queue(await site.open_store())
+    big = await queue.store.open_job(new_job(), chunk(0, 20_000, last=True))
+    await queue.serve(min(int(items_a_second * gap_seconds), 15_000))
+    await site.advance(gap_seconds)
+    small = await queue.store.open_job(new_job(), chunk(0, 10, last=True))
+    before = queue.done[big.id]
+    await queue.serve(20)
+    assert queue.done[small.id] == 10
+    assert queue.done[big.id] - before == 10, "and it takes its own turns"
+
+
+async def test_jobs_that_come_one_after_the_other_share_what_is_left(scene: Scene) -> None:
+    queue = Queue(scene.store)
+    jobs = []
+    for _ in range(3):
+        jobs.append(await scene.submit(3_000))
+        await queue.serve(600)
+        await scene.site.advance(3_600)
+    before = Counter(queue.done)
+    await queue.serve(900)
+    assert all(280 <= queue.done[job] - before[job] <= 320 for job in jobs)
+
+
+async def test_a_job_that_rested_does_not_make_the_others_wait_until_it_has_caught_up(scene: Scene) -> None:
+    queue = Queue(scene.store)
+    rested = await scene.submit(1_000)
+    await queue.serve(10)
+    await scene.store.pause(rested, "ann")
+    await scene.store.park(rested)
+    other = await scene.submit(2_000)
+    await queue.serve(1_000)
+    await scene.store.resume(rested, "ann")
+    before = Counter(queue.done)
+    await queue.serve(200)
+    assert 90 <= queue.done[other] - before[other] <= 110
+    new = await scene.submit(10)
+    await queue.serve(40)
+    assert queue.done[new] == 10
+
+
+async def test_what_is_retried_does_not_make_the_others_wait(scene: Scene) -> None:
+    failed = await scene.submit(300)
+    for item in await scene.claim(300):
+        await scene.settle(item, WRONG)
+    queue = Queue(scene.store)
+    await scene.submit(1_000)
+    await queue.serve(500)
+    assert await scene.store.retry(failed, "ann") == 300
+    new = await scene.submit(10)
+    await queue.serve(40)
+    assert queue.done[new] == 10
+    assert queue.done[failed] >= 10
 
 
 async def test_an_item_that_waits_for_its_time_is_not_claimed_before_it(scene: Scene) -> None:

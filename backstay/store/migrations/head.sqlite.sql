@@ -30,7 +30,7 @@ CREATE TABLE jobs (
 	finished_at BIGINT, 
 	timeout_ms BIGINT NOT NULL, 
 	timeout_at BIGINT NOT NULL, 
-	deadline_at BIGINT, budget_micros BIGINT, spent_micros BIGINT DEFAULT '0' NOT NULL, reserved_micros BIGINT DEFAULT '0' NOT NULL, unknown_micros BIGINT DEFAULT '0' NOT NULL, input_tokens BIGINT DEFAULT '0' NOT NULL, output_tokens BIGINT DEFAULT '0' NOT NULL, short SMALLINT DEFAULT '0' NOT NULL, handler_then TEXT, move_at BIGINT, archived BIGINT DEFAULT '0' NOT NULL, 
+	deadline_at BIGINT, budget_micros BIGINT, spent_micros BIGINT DEFAULT '0' NOT NULL, reserved_micros BIGINT DEFAULT '0' NOT NULL, unknown_micros BIGINT DEFAULT '0' NOT NULL, input_tokens BIGINT DEFAULT '0' NOT NULL, output_tokens BIGINT DEFAULT '0' NOT NULL, short SMALLINT DEFAULT '0' NOT NULL, handler_then TEXT, move_at BIGINT, archived BIGINT DEFAULT '0' NOT NULL, level_key BIGINT DEFAULT '0' NOT NULL, first_key BIGINT DEFAULT '0' NOT NULL, last_key BIGINT DEFAULT '0' NOT NULL, 
 	PRIMARY KEY (id), 
 	CONSTRAINT ck_jobs_state CHECK (state IN ('queued', 'running', 'paused', 'completed', 'failed', 'cancelled'))
 );
@@ -400,4 +400,10 @@ CREATE TABLE alarms (
 CREATE INDEX ix_jobs_ended ON jobs (finished_at) WHERE finished_at IS NOT NULL;
 CREATE INDEX ix_items_unknown ON items (finished_at, id) WHERE state = 'failed' AND error_code = 'UNKNOWN' AND archive_id IS NULL;
 CREATE INDEX ix_jobs_open_of ON jobs (owner, id) WHERE state IN ('queued', 'running', 'paused');
+CREATE TABLE turns (
+	handler TEXT NOT NULL, 
+	level_key BIGINT NOT NULL, 
+	served_key BIGINT NOT NULL, 
+	PRIMARY KEY (handler, level_key)
+);
 INSERT INTO alembic_version VALUES ('0011');

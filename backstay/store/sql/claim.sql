@@ -15,7 +15,7 @@ RETURNING id;
 -- The ready items of one handler, in order, for one worker. What this returns is the worker's, and nothing else is.
 WITH picked AS MATERIALIZED (
     SELECT id FROM items
-    WHERE state = 'queued' AND due_at IS NULL AND handler = :handler
+    WHERE state = 'queued' AND due_at IS NULL AND handler = :handler AND order_key >= :from_key
       AND (deadline_at IS NULL OR deadline_at > {now})
       AND job_id NOT IN (SELECT id FROM jobs WHERE held = 1)
     ORDER BY order_key LIMIT :n {skip_locked}
@@ -33,7 +33,7 @@ RETURNING id, job_id, handler, state, fence, attempt_count, round, rescues, repe
 -- The ready items of one handler, in order, for one worker. What this returns is the worker's, and nothing else is.
 WITH picked AS MATERIALIZED (
     SELECT id FROM items
-    WHERE state = 'queued' AND due_at IS NULL AND handler = :handler
+    WHERE state = 'queued' AND due_at IS NULL AND handler = :handler AND order_key >= :from_key
       AND (deadline_at IS NULL OR deadline_at > {now})
       AND job_id NOT IN (SELECT id FROM jobs WHERE held = 1)
     ORDER BY order_key LIMIT :n {skip_locked}
@@ -105,12 +105,12 @@ WHERE state = 'queued' AND due_at IS NULL AND handler = :handler AND order_key >
 ORDER BY order_key LIMIT :n {skip_locked};
 
 -- name: pick_of_job
--- The same for a worker that does one job alone. The keys of the job's first and last item bound what it reads of the
--- index, and of what other jobs have in between it passes by all; the plus is that of under_way.
+-- The same for a worker that does one job alone. The job's keys bound what it reads of the index, and of what other jobs
+-- have in between it passes by all; the plus is that of under_way.
 SELECT id, job_id, cost_micros, tokens, calls FROM items
 WHERE state = 'queued' AND due_at IS NULL AND handler = :handler AND order_key >= :from_key
-  AND order_key >= (SELECT order_key FROM items WHERE id = :first)
-  AND order_key <= (SELECT order_key FROM items WHERE id >= :first AND id < :after ORDER BY id DESC LIMIT 1)
+  AND order_key >= (SELECT first_key FROM jobs WHERE id = :job_id)
+  AND order_key <= (SELECT last_key FROM jobs WHERE id = :job_id)
   AND +id >= :first AND +id < :after
   AND (deadline_at IS NULL OR deadline_at > {now})
   AND job_id NOT IN (SELECT id FROM jobs WHERE held = 1)
@@ -126,9 +126,19 @@ SELECT
      ORDER BY order_key DESC LIMIT 1) AS high;
 
 -- name: job_edges
--- The keys of the first and the last item of a job.
-SELECT (SELECT order_key FROM items WHERE id = :first) AS low,
-    (SELECT order_key FROM items WHERE id >= :first AND id < :after ORDER BY id DESC LIMIT 1) AS high;
+SELECT first_key AS low, last_key AS high FROM jobs WHERE id = :job_id;
+
+-- name: advance_turns
+-- How far the queues have been served: where new jobs start.
+INSERT INTO turns (handler, level_key, served_key)
+SELECT handler, level_key, served_key FROM {batch(handler text, level_key bigint, served_key bigint)} WHERE true
+ON CONFLICT (handler, level_key) DO UPDATE SET served_key = excluded.served_key WHERE turns.served_key < excluded.served_key;
+
+-- name: widen_keys
+-- Some items of a job were given new places in the queue.
+UPDATE jobs SET first_key = CASE WHEN first_key > :low THEN :low ELSE first_key END,
+    last_key = CASE WHEN last_key < :high THEN :high ELSE last_key END
+WHERE id = :job_id;
 
 -- name: claim_picked
 -- The claim of items that were picked, with what is set aside for each.

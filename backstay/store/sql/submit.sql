@@ -3,29 +3,34 @@
 -- name: create_job
 -- A new job, or nothing when the owner has used this idempotency key before.
 INSERT INTO jobs (owner, handler, state, priority, retry, delivery, label, ref_seed, idempotency_key, total, digest,
-                  sealed, created_at, timeout_ms, timeout_at, deadline_at, budget_micros, handler_then, move_at)
+                  sealed, created_at, timeout_ms, timeout_at, deadline_at, budget_micros, handler_then, move_at,
+                  level_key, first_key, last_key)
 VALUES (:owner, :handler, 'queued', :priority, :retry, :delivery, :label, :ref_seed, :idempotency_key, :total, :digest,
         :sealed, {now}, :job_timeout_ms, {now} + :job_timeout_ms, {now} + CAST(:deadline_ms AS bigint), :budget_micros,
-        :handler_then, {now} + CAST(:move_ms AS bigint))
+        :handler_then, {now} + CAST(:move_ms AS bigint), :level_key,
+        coalesce((SELECT served_key FROM turns WHERE handler = :handler AND level_key = :level_key), :level_key),
+        coalesce((SELECT served_key FROM turns WHERE handler = :handler AND level_key = :level_key), :level_key) + :total)
 ON CONFLICT (owner, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
-RETURNING id, created_at, total, digest, sealed, priority, deadline_at,
+RETURNING id, created_at, total, digest, sealed, priority, deadline_at, first_key,
     (SELECT count(*) FROM sinks WHERE name = 'work') AS hinted;
 
 -- name: submit_few.postgres
 -- why: a small job with all its items in one round trip.
 WITH job AS (
     INSERT INTO jobs (owner, handler, state, priority, retry, delivery, label, ref_seed, idempotency_key, total, digest,
-                      sealed, created_at, timeout_ms, timeout_at, deadline_at)
+                      sealed, created_at, timeout_ms, timeout_at, deadline_at, level_key, first_key, last_key)
     VALUES (:owner, :handler, 'queued', :priority, :retry, :delivery, :label, :ref_seed, :idempotency_key, :total, :digest,
-            1, {now}, :job_timeout_ms, {now} + :job_timeout_ms, {now} + CAST(:deadline_ms AS bigint))
+            1, {now}, :job_timeout_ms, {now} + :job_timeout_ms, {now} + CAST(:deadline_ms AS bigint), :level_key,
+            coalesce((SELECT served_key FROM turns WHERE handler = :handler AND level_key = :level_key), :level_key),
+            coalesce((SELECT served_key FROM turns WHERE handler = :handler AND level_key = :level_key), :level_key) + :total)
     ON CONFLICT (owner, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
-    RETURNING id, created_at, total, digest, sealed, priority, deadline_at
+    RETURNING id, created_at, total, digest, sealed, priority, deadline_at, first_key
 ), few AS MATERIALIZED (
-    SELECT (job.id << CAST(:position_bits AS integer)) | batch.position AS item_id, batch.position, batch.order_offset, batch.body
-    FROM job CROSS JOIN {batch(position bigint, order_offset bigint, body text)}
+    SELECT (job.id << CAST(:position_bits AS integer)) | batch.position AS item_id, batch.position, batch.body
+    FROM job CROSS JOIN {batch(position bigint, body text)}
 ), loaded AS (
     INSERT INTO items (id, job_id, handler, state, order_key, created_at, queued_at, deadline_at)
-    SELECT few.item_id, job.id, :handler, 'queued', job.created_at + few.order_offset, job.created_at, job.created_at, job.deadline_at
+    SELECT few.item_id, job.id, :handler, 'queued', job.first_key + few.position, job.created_at, job.created_at, job.deadline_at
     FROM job CROSS JOIN few
 ), asked AS (
     INSERT INTO requests (item_id, body) SELECT item_id, body FROM few
@@ -35,16 +40,17 @@ WITH job AS (
         CAST(:hint AS text) || (job.id << CAST(:position_bits AS integer)) || '}', job.created_at, job.created_at, 'work'
     FROM job WHERE job.total > 0 AND EXISTS (SELECT 1 FROM sinks WHERE name = 'work')
 )
-SELECT id, created_at, total, digest, sealed, priority, deadline_at FROM job;
+SELECT id, created_at, total, digest, sealed, priority, deadline_at, first_key FROM job;
 
 -- name: job_of_key
 -- The job an owner's idempotency key stands for.
-SELECT id, created_at, total, digest, sealed, priority, deadline_at
+SELECT id, created_at, total, digest, sealed, priority, deadline_at, first_key
 FROM jobs WHERE owner = :owner AND idempotency_key = :idempotency_key;
 
 -- name: grow_job
 -- Counts a chunk of items in. No row back: another submitter was quicker, or the job has ended.
-UPDATE jobs SET total = total + :added, digest = :digest
+UPDATE jobs SET total = total + :added, digest = :digest,
+    last_key = CASE WHEN last_key < first_key + total + :added THEN first_key + total + :added ELSE last_key END
 WHERE id = :job_id AND total = :expected AND sealed = 0 AND stop_reason IS NULL
 RETURNING id, {now} AS now, owner, (SELECT count(*) FROM sinks WHERE name = 'work') AS hinted;
 

@@ -45,12 +45,16 @@ SELECT id, handler, handler_then FROM jobs
 WHERE move_at IS NOT NULL AND state IN ('queued', 'running', 'paused') AND move_at <= {now} ORDER BY move_at LIMIT :n;
 
 -- name: move_items
--- A chunk of a late job's waiting items changes hands.
+-- A chunk of a late job's waiting items changes hands, at the turn that the queue of the next handler has reached.
 WITH picked AS MATERIALIZED (
     SELECT id FROM items WHERE id >= :first AND id < :after AND state = 'queued' AND handler = :handler
     ORDER BY id LIMIT :n {skip_locked}
-)
-UPDATE items SET handler = :handler_then WHERE id {in picked} AND state = 'queued' RETURNING id;
+), turned AS (SELECT id, row_number() OVER (ORDER BY id) AS turn FROM picked)
+UPDATE items SET handler = :handler_then,
+    order_key = turned.turn + (
+        SELECT coalesce((SELECT served_key FROM turns WHERE handler = :handler_then AND level_key = jobs.level_key), jobs.level_key)
+        FROM jobs WHERE jobs.id = items.job_id)
+FROM turned WHERE items.id = turned.id AND items.state = 'queued' RETURNING items.id, items.order_key;
 
 -- name: stopping_jobs
 -- Jobs that were stopped and still have items to end.
@@ -163,11 +167,14 @@ UPDATE items SET state = 'queued', fence = items.fence + 1, attempt_count = 0, r
     deadline_at = deadline_at - queued_at +
         CASE WHEN error_code IN ('UNKNOWN', 'GW_TIMEOUT') AND provider_task_id IS NULL
               AND reconcile_after > {now} + batch.wait_ms THEN reconcile_after ELSE {now} + batch.wait_ms END,
-    kept_until = NULL
-FROM {batch(id bigint, fence bigint, repeat bigint, wait_ms bigint)}
+    kept_until = NULL,
+    order_key = batch.turn + (
+        SELECT coalesce((SELECT served_key FROM turns WHERE turns.handler = items.handler AND turns.level_key = jobs.level_key), jobs.level_key)
+        FROM jobs WHERE jobs.id = items.job_id)
+FROM {batch(id bigint, fence bigint, repeat bigint, wait_ms bigint, turn bigint)}
 WHERE items.id = batch.id AND items.fence = batch.fence AND items.archive_id IS NULL
   AND CASE WHEN items.state = 'failed' THEN 1 ELSE 0 END <> 0
-RETURNING items.id;
+RETURNING items.id, items.order_key;
 
 -- name: reopen_job
 -- A job whose items are retried lives again, with a new time limit, from when the last of them comes back.
@@ -195,14 +202,20 @@ WITH picked AS MATERIALIZED (
 UPDATE items SET due_at = :parked_at WHERE id {in picked} AND state = 'queued' AND due_at IS NULL RETURNING id;
 
 -- name: unpark
--- A chunk of parked items of a job that is not paused is ready again.
+-- A chunk of parked items of a job that is not paused is ready again, at the turn that the queue has reached by now: they
+-- must not keep everybody waiting until they have made up for the time of their rest.
 WITH picked AS MATERIALIZED (
     SELECT id FROM items
     WHERE state = 'queued' AND due_at IS NOT NULL AND due_at = :parked_at
       AND NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.id = :job_id AND jobs.state = 'paused')
     LIMIT :n
-)
-UPDATE items SET due_at = NULL WHERE id {in picked} AND state = 'queued' AND due_at = :parked_at RETURNING id;
+), turned AS (SELECT id, row_number() OVER (ORDER BY id) AS turn FROM picked)
+UPDATE items SET due_at = NULL,
+    order_key = turned.turn + :turns + (
+        SELECT coalesce((SELECT served_key FROM turns WHERE turns.handler = items.handler AND turns.level_key = jobs.level_key), jobs.level_key)
+        FROM jobs WHERE jobs.id = items.job_id)
+FROM turned WHERE items.id = turned.id AND items.state = 'queued' AND items.due_at = :parked_at
+RETURNING items.id, items.order_key;
 
 -- name: next_parked
 SELECT min(due_at) AS parked_at FROM items WHERE state = 'queued' AND due_at IS NOT NULL AND due_at > :after;

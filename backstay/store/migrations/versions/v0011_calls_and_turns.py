@@ -13,10 +13,29 @@ def upgrade() -> None:
     op.add_column("items", sa.Column("calls", sa.Integer(), nullable=False, server_default="0"))
     op.add_column("items", sa.Column("refused_at", sa.BigInteger()))
     op.execute("UPDATE items SET calls = attempt_count WHERE attempt_count > 0")
+    for name in ("level_key", "first_key", "last_key"):
+        op.add_column("jobs", sa.Column(name, sa.BigInteger(), nullable=False, server_default="0"))
+    op.create_table(
+        "turns",
+        sa.Column("handler", sa.Text(), nullable=False),
+        sa.Column("level_key", sa.BigInteger(), nullable=False),
+        sa.Column("served_key", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("handler", "level_key"),
+    )
+    # Jobs that are under way take turns from where they are: an item's turn is its position.
+    op.execute("UPDATE jobs SET level_key = CAST(9 - priority AS bigint) << 52")
+    op.execute("UPDATE jobs SET first_key = level_key, last_key = level_key + total")
+    op.execute(
+        "UPDATE items SET order_key = (SELECT level_key FROM jobs WHERE jobs.id = items.job_id) + (id & 268435455)"
+        " WHERE state IN ('queued', 'submitting', 'processing')"
+    )
     op.add_column("providers", sa.Column("opened", sa.Integer(), nullable=False, server_default="0"))
 
 
 def downgrade() -> None:
     op.drop_column("providers", "opened")
+    op.drop_table("turns")
+    for name in ("level_key", "first_key", "last_key"):
+        op.drop_column("jobs", name)
     op.drop_column("items", "refused_at")
     op.drop_column("items", "calls")

@@ -57,7 +57,7 @@ def test_an_error_without_a_word_has_words_all_the_same():
     [
         (400, error("No such thing", "unknown_parameter"), "GW_4XX business", "No such thing (unknown_parameter)"),
         (401, error("Incorrect API key", "invalid_api_key"), "FORBIDDEN held", "Incorrect API key (invalid_api_key)"),
-        (403, error("Not in your country"), "FORBIDDEN held", "Not in your country (invalid_request_error)"),
+        (403, error("Not in your country"), "FORBIDDEN refused", "Not in your country (invalid_request_error)"),
         (404, error("No such model", "model_not_found"), "GW_4XX business", "No such model (model_not_found)"),
         (404, "<html>nginx</html>", "GW_4XX business", "the provider answered 404 Not Found"),
         (413, "", "TOO_LARGE business", "the provider answered 413 Request Entity Too Large"),

@@ -6,13 +6,15 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
+from backstay.core import decide
 from backstay.core.outcomes import HandedBack, NeverArrived
+from backstay.engine import gate
 from backstay.engine.executor import Executor
 from backstay.engine.sweeper import Sweeper
 from backstay.handlers.context import Context
 from backstay.store.queries import SQLITE, Query, queries_for
 from tests.simulation.exhaustive import FAULTS, small
-from tests.simulation.plan import KINDS, Plan, stormy
+from tests.simulation.plan import KINDS, Plan, poisoned, stormy
 
 Ablation = Callable[[], Any]
 
@@ -50,8 +52,21 @@ async def _nothing(self: Sweeper) -> None:
     return None
 
 
-def _start_late(self: Executor, items: Any, started: float, probing: Any = ()) -> None:
-    _start(self, items, self._parts.clock.monotonic(), probing)
+def _start_late(self: Executor, items: Any, started: float, is_probe: Any) -> None:
+    _start(self, items, self._parts.clock.monotonic(), is_probe)
+
+
+@contextmanager
+def _probes_for_ever() -> Iterator[None]:
+    """As it once was: every failure speaks against the provider, and a failed probe never costs an attempt."""
+    blamed = gate._call
+
+    def blames_the_provider(*told: Any) -> Any:
+        call = blamed(*told)
+        return None if call is None else replace(call, first=True)
+
+    with patch.object(decide, "FREE_PROBES_MAX", 10**9), patch.object(gate, "_call", blames_the_provider):
+        yield
 
 
 ABLATIONS: Mapping[str, Ablation] = {
@@ -68,6 +83,7 @@ ABLATIONS: Mapping[str, Ablation] = {
     ),
     "the state that a named item must be in": lambda: _altered("claim_named", "items.state = 'queued' AND "),
     "the rescue of lost items": lambda: patch.object(Sweeper, "rescue", _nothing),
+    "the end of an item that always fails": _probes_for_ever,
 }
 
 
@@ -75,6 +91,7 @@ def hunted() -> Iterator[Plan]:
     """Worlds in which a missing safeguard shows soon: struck at every early point, then stormy by seed."""
     for seed in range(STORMS):
         yield stormy(seed)
+        yield poisoned(seed)
         for kind in (KINDS["call_with_find"], KINDS["call_at_least_once"]):
             for what in ("freeze", "stop"):
                 if seed < POINTS:

@@ -9,6 +9,8 @@ from backstay.testing import Chances
 
 FAULTS_SECONDS = 30.0  # after this nothing new goes wrong
 BOUND_SECONDS = 240.0  # within this after the faults, every item has ended
+GOOD_SECONDS = 100.0  # within this after the faults, every item that is not poison has, whatever the others do
+POISON = ("500", "403", "hang", "kill")  # what an item may do whenever it is called: the last kills its worker
 LIMITS = Limits(
     lease_seconds=3,
     heartbeat_seconds=1,
@@ -25,7 +27,9 @@ LIMITS = Limits(
     tick_concurrency=4,
 )
 RECONCILE_SECONDS = 1 + 8 + 1 + 1
-BREAKER = BreakerPolicy(window_calls=8, calls_min=4, fail_ratio=0.5, open_ms=3_000, probes_max=1, window_ms=30_000)
+BREAKER = BreakerPolicy(
+    window_calls=8, calls_min=4, fail_ratio=0.5, open_ms=3_000, open_ms_max=12_000, probes_max=2, window_ms=30_000
+)
 LONGEST_FREEZE_SECONDS = 60.0
 
 
@@ -93,6 +97,7 @@ class Plan:
     faults_seconds: float = FAULTS_SECONDS
     concurrency: int | None = None
     hints: bool = False  # workers are given hints, by a careless post
+    poison: dict[str, str] = field(default_factory=dict)  # payload -> what it does
 
 
 def plan_of(seed: int) -> Plan:
@@ -115,7 +120,16 @@ def plan_of(seed: int) -> Plan:
     if rng.random() < 0.15:
         _outlive_leases(plan, rng)
     plan.hints = not plan.ticks and rng.random() < 0.4
+    if rng.random() < 0.3:
+        _poison(plan, rng)
     return plan
+
+
+def _poison(plan: Plan, rng: Random) -> None:
+    """A few bad items among more good ones."""
+    plan.items = rng.randint(5, 9)
+    for position in rng.sample(range(plan.items), rng.choice([1, 2])):
+        plan.poison[f"{rng.randrange(plan.jobs)}.{position}"] = rng.choice(POISON)
 
 
 def _outlive_leases(plan: Plan, rng: Random) -> None:
@@ -160,6 +174,14 @@ def _faults(rng: Random) -> Faults:
 def _acts(rng: Random) -> list[tuple[float, str]]:
     words = [rng.choice(["pause", "resume", "retry", "retry", "cancel"]) for _ in range(rng.randint(1, 5))]
     return sorted((rng.uniform(0.5, FAULTS_SECONDS), word) for word in words)
+
+
+def poisoned(seed: int) -> Plan:
+    """A calm world but for two items that always fail among six good ones."""
+    plan = Plan(f"poison {seed}", [KINDS["call_at_least_once"]], items=8, processes=[Faults()], faults_seconds=1.0)
+    kind = POISON[seed % len(POISON)]
+    plan.poison = {f"0.{position}": kind for position in (seed % 5, 7)}
+    return plan
 
 
 def stormy(seed: int) -> Plan:

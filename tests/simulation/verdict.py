@@ -1,7 +1,8 @@
 """The promises, checked when a world has come to its end."""
 
+import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from backstay.core.ids import show_item
 from backstay.core.models import Delivery
@@ -12,6 +13,7 @@ from tests.simulation.plan import LIMITS
 from tests.simulation.watch import Broken, Watch
 from tests.simulation.work import Work
 
+FREE_CALLS_MAX = 3
 UNFINISHED = "state IN ('queued', 'submitting', 'processing')"
 
 
@@ -31,6 +33,7 @@ def stuck(connection: sqlite3.Connection) -> str:
 
 def wrongs(database: InlineSQLite, watch: Watch, works: Sequence[Work], jobs: Sequence[int]) -> list[str]:
     found = _money(database, watch, works, jobs) + _bounds(database.connection, watch)
+    found += _poison(database.connection, watch, works[0].plan.poison)
     unstored = database.connection.execute(
         "SELECT item_id, message FROM attempts WHERE message LIKE '%could not be stored%'"
     ).fetchall()
@@ -74,6 +77,19 @@ def _paid(database: InlineSQLite, watch: Watch, work: Work, item: int, state: st
     if again > repeats + allowed:
         return [f"{name} was paid {times} times, {repeats} repeats are recorded"]
     return []
+
+
+def _poison(connection: sqlite3.Connection, watch: Watch, poison: Mapping[str, str]) -> list[str]:
+    """An item that always fails is called as often as its policy says, and three times more at most."""
+    rows = connection.execute(
+        "SELECT items.id, calls, rescues, body FROM items JOIN requests ON requests.item_id = items.id"
+    ).fetchall()
+    most = (QUEUE.attempts_max or 0) + FREE_CALLS_MAX
+    return [
+        f"poison {show_item(item)} was called {calls} times"
+        for item, calls, rescues, body in rows
+        if json.loads(body) in poison and not watch.retried[item] and calls > most + rescues
+    ]
 
 
 def _bounds(connection: sqlite3.Connection, watch: Watch) -> list[str]:

@@ -1,5 +1,6 @@
 """The handlers of a simulated application: one per class of provider, each on its scripted provider."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
@@ -15,6 +16,14 @@ from backstay.handlers.task import TaskHandler
 from backstay.testing import ScriptedProvider
 from tests.simulation.loop import CURRENT, Process
 from tests.simulation.plan import BREAKER, Kind, Plan
+
+
+class StatusError(Exception):
+    """As client libraries raise it."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"the answer was {status}")
+        self.status = status
 
 
 class Work:
@@ -37,6 +46,7 @@ class Work:
         self._reached = reached
         self._wrong = wrong
         self._running: Counter[str] = Counter()
+        self.killed: Callable[[], object] = lambda: None  # told when an item has killed its worker
 
     def rules(self) -> Rules:
         delivery = Delivery(self.kind.delivery)
@@ -51,9 +61,22 @@ class Work:
             if self._rng.random() < self.plan.dawdles:
                 await self._clock.sleep(self._rng.choice([0.2, 1.5]))
             self._guard(context)
+            if payload in self.plan.poison:
+                await self._poison(self.plan.poison[payload])
             return await send(payload, context.idempotency_key)
         finally:
             self._running[name] -= 1
+
+    async def _poison(self, kind: str) -> None:
+        self._reached(f"poison: {kind}")
+        await self._clock.sleep(0.1)
+        match kind:
+            case "500" | "403":
+                raise StatusError(int(kind))
+            case "kill":
+                self.killed()
+                _process().kill()
+        await asyncio.Event().wait()
 
     def _guard(self, context: Context) -> None:
         try:

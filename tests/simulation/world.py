@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import json
 from collections.abc import Sequence
 from contextvars import Context
 from random import Random
@@ -10,6 +11,7 @@ from backstay.client import Client, Job, Options
 from backstay.clock import Tasks, wait_for_event
 from backstay.core.errors import BackstayError, DatabaseUnreachable
 from backstay.core.events import Event, JobEnded
+from backstay.core.ids import show_item
 from backstay.engine.crew import Crew
 from backstay.engine.heart import beat, let_go
 from backstay.engine.parts import Parts
@@ -21,7 +23,7 @@ from backstay.store.store import Store
 from backstay.testing import InlineSQLite, ScriptedProvider
 from tests.simulation import verdict
 from tests.simulation.loop import CURRENT, Process, SimulatedLoop
-from tests.simulation.plan import BOUND_SECONDS, CALM, LIMITS, RECONCILE_SECONDS, Faults, Kind, Plan
+from tests.simulation.plan import BOUND_SECONDS, CALM, GOOD_SECONDS, LIMITS, RECONCILE_SECONDS, Faults, Kind, Plan
 from tests.simulation.post import Post
 from tests.simulation.trace import Trace
 from tests.simulation.watch import Line, Watch, WatchedDatabase, WatchedStore
@@ -53,6 +55,8 @@ class World:
         self.database = InlineSQLite(self.clock)
         self.watch = Watch(self.database.connection)
         self.works = [self._work(kind) for kind in plan.kinds]
+        self.calm_at = float("inf")
+        self.respawned = 0
         self.post = Post(plan.seed, self.database, self.clock, self.trace.reached) if plan.hints else None
         self.processes: list[Process] = []
         self.lines: list[Line] = []
@@ -74,7 +78,14 @@ class World:
             task_seconds=2.0,
             listener=lambda act, ref: self._provider_told(kind, act, ref),
         )
-        return Work(kind, plan, provider, self.clock, self.trace.reached, self.watch.wrong)
+        work = Work(kind, plan, provider, self.clock, self.trace.reached, self.watch.wrong)
+        work.killed = lambda: self.loop.call_later(1.0, self._respawn, context=Context())
+        return work
+
+    def _respawn(self) -> None:
+        """As a supervisor does, when an item has killed its worker."""
+        self.respawned += 1
+        self.worker(f"respawned-{self.respawned}", Faults())
 
     def _provider_told(self, kind: Kind, act: str, ref: str) -> None:
         self.trace.say(kind.name, f"{act} {self.trace.label(ref)}")
@@ -91,6 +102,7 @@ class World:
 
     def calm_down(self) -> None:
         self.calm = True
+        self.calm_at = self.clock.monotonic()
         for work in self.works:
             work.provider.then = CALM
             work.provider.find_fails = work.provider.task_fails = 0.0
@@ -262,10 +274,19 @@ class World:
         bound = self.clock.monotonic() + BOUND_SECONDS
         while not verdict.ended(self.database.connection) or any(p.frozen and p.alive for p in self.processes):
             self._stop_if_wrong()
+            if self.clock.monotonic() > self.calm_at + GOOD_SECONDS and (good := self._unfinished_good()):
+                raise Failure(self.plan.seed, f"items that are not poison are not done: {good}", self.trace)
             if self.clock.monotonic() > bound:
                 raise Failure(self.plan.seed, verdict.stuck(self.database.connection), self.trace)
             await self.clock.sleep(LOOK_SECONDS)
         await self.clock.sleep(RECONCILE_SECONDS + LIMITS.lease_seconds)
+
+    def _unfinished_good(self) -> list[str]:
+        rows = self.database.connection.execute(
+            "SELECT items.id, requests.body FROM items JOIN requests ON requests.item_id = items.id"
+            f" WHERE {verdict.UNFINISHED}"
+        ).fetchall()
+        return [show_item(item) for item, body in rows if json.loads(body) not in self.plan.poison]
 
     def _stop_if_wrong(self) -> None:
         if self.watch.wrongs:

@@ -9,6 +9,7 @@ BackstayError                 exit 1
 ├── NotFound                  exit 5
 ├── WaitTimeout               exit 6
 ├── DatabaseUnreachable       exit 8
+│   └── DatabaseRefused       exit 8; waiting does not help
 ├── FilesUnreachable          exit 8
 ├── BrokerUnreachable         exit 8
 └── HandlerError              raised by handlers, turned into an outcome of the item
@@ -112,6 +113,12 @@ class DatabaseUnreachable(BackstayError):
 
     exit_code = 8
     hint = "check the database URL, and that the server is running"
+
+
+class DatabaseRefused(DatabaseUnreachable):
+    """The database server does not let this account in."""
+
+    hint = "check the user, the password and the database name in the URL"
 
 
 class FilesUnreachable(BackstayError):

@@ -9,6 +9,8 @@ from backstay.engine.flight import Cut, Flights
 from backstay.engine.parts import Parts
 from backstay.store.store import Store
 
+AGAIN_SECONDS = 1.0  # after a beat that failed: a lease has time for few of them
+
 OpenStore = Callable[[], Awaitable[Store]]
 
 
@@ -50,7 +52,9 @@ class Heart:
 
     async def _live(self) -> None:
         store: Store | None = None
-        while not await asyncio.to_thread(self._stopping.wait, self._parts.limits.heartbeat_seconds):
+        pause = regular = self._parts.limits.heartbeat_seconds
+        while not await asyncio.to_thread(self._stopping.wait, pause):
+            pause = min(regular, AGAIN_SECONDS)
             try:
                 if store is None:
                     store = await self._open_store()
@@ -59,6 +63,7 @@ class Heart:
                 self._tell(self._parts.refused, "heartbeat", f"{type(error).__name__}: {error}")
                 continue
             self._tell(self._parts.accepted, "heartbeat")
+            pause = regular
             if lost:
                 self._loop.call_soon_threadsafe(let_go, lost, self._flights, self._parts)
         if store is not None:

@@ -1,29 +1,38 @@
 """PostgreSQL over an asyncpg pool: one short transaction per script, deadlocks tried again."""
 
 import asyncio
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 import asyncpg
 
-from backstay.clock import Clock, Tasks
-from backstay.core.errors import DatabaseUnreachable
+from backstay.clock import Clock, Tasks, new_id
+from backstay.core.errors import DatabaseRefused, DatabaseUnreachable
 from backstay.core.failures import one_line
 from backstay.store.queries import FEW_ROWS_MAX, POSTGRES, Ask, Load, Script, queries_for
+from backstay.store.silence import Silence, Use
 from backstay.store.urls import postgres_url
 
 T = TypeVar("T")
 
 TRIES_MAX = 5
+CONNECT_SECONDS = 10
 COMMAND_SECONDS = 60
+RELEASE_SECONDS = 2  # for PostgreSQL to confirm that a statement was cancelled
+CLOSE_SECONDS = 3
 QUIET_SECONDS = 0.002
+LISTENER_SECONDS = 30.0  # a connection that only listens is heard of so seldom that it is asked
 
 # Every statement of ours is a few index ranges. In a table of middling size the planner finds it cheaper to read all of
 # it and hash, for one statement; for hundreds of them a second it is not. What then must scan seems dear enough to be
-# compiled, at a tenth of a second each, so that is off too. PgBouncer takes no such settings.
+# compiled, at a tenth of a second each, so that is off too.
 PLANS = {"enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off", "jit": "off"}
+# The server asks a quiet client whether it is there: routers remember the connection, and a host that is gone loses
+# its locks after half a minute instead of two hours. PgBouncer takes none of these settings.
+KEEPALIVES = {"tcp_keepalives_idle": "15", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3"}
 WAKE_CHANNEL = "backstay_wake"
 
 _AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
@@ -31,12 +40,32 @@ _AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 _DATA = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError)
 # A restart, a failover, a full disk, a lock held too long, a right withdrawn: all of them pass, so all are waited out.
 _UNREACHABLE = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+# What a server says to somebody it does not let in: waiting would not help.
+_REFUSED = (
+    asyncpg.InvalidAuthorizationSpecificationError,
+    asyncpg.InvalidCatalogNameError,
+    asyncpg.InsufficientPrivilegeError,
+    asyncpg.InterfaceError,
+    ValueError,
+)
+
+
+def cannot_reach(error: Exception) -> DatabaseUnreachable:
+    """What is said when no connection comes about."""
+    kind = DatabaseRefused if isinstance(error, _REFUSED) else DatabaseUnreachable
+    return kind(f"cannot reach PostgreSQL: {str(error) or 'it did not answer in time'}")
 
 
 def _lost(error: BaseException) -> DatabaseUnreachable:
     return DatabaseUnreachable(
         f"PostgreSQL does not answer as it should: {type(error).__name__}: {one_line(str(error))}"
     )
+
+
+async def _release(pool: "asyncpg.Pool[asyncpg.Record]", connection: Any) -> None:
+    """Gives back a connection whose use was cut short: a statement may still be on its way to being cancelled."""
+    with suppress(*_UNREACHABLE):  # then the driver has cut it off
+        await pool.release(connection, timeout=RELEASE_SECONDS)
 
 
 async def _nothing_to_reset(connection: Any) -> None:
@@ -52,7 +81,10 @@ class PostgresDatabase:
         self._connections_max = connections_max
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         self._listener: asyncpg.Connection[asyncpg.Record] | None = None
-        self._tasks = Tasks()
+        self._made: WeakValueDictionary[str, asyncpg.Connection[asyncpg.Record]] = WeakValueDictionary()  # for the pool
+        self._heard_at = 0.0
+        self._silence = Silence(clock, self._connect, self._drop_idle)
+        self._tasks, self._releases = Tasks(), Tasks()
         self._ringing: asyncio.Task[None] | None = None
         self._rang_at = float("-inf")
         self.dialect = POSTGRES if now_sql is None else replace(POSTGRES, now=now_sql)
@@ -62,31 +94,82 @@ class PostgresDatabase:
         try:
             self._pool = await asyncpg.create_pool(
                 self._url.dsn,
-                min_size=1,
+                min_size=0,  # the driver logs every try to restore what it is to keep; nothing here needs it
                 max_size=self._connections_max,
                 command_timeout=COMMAND_SECONDS,
-                timeout=10,
+                timeout=CONNECT_SECONDS,
                 statement_cache_size=self._url.statement_cache_size,
                 reset=_nothing_to_reset,
                 server_settings=PLANS if self._url.prepared_statements else {},
+                connect=self._connect_for_pool,
             )
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError, ValueError) as error:
-            raise DatabaseUnreachable(
-                f"cannot reach PostgreSQL: {str(error) or 'it did not answer in time'}"
-            ) from error
+            async with self._pool.acquire():
+                self._tasks.spawn(self._silence.watch())
+        except (*_UNREACHABLE, ValueError) as error:
+            raise cannot_reach(error) from error
 
     async def close(self) -> None:
         if self._ringing is not None:
-            await self._ringing
+            await asyncio.wait([self._ringing], timeout=CLOSE_SECONDS)
+        await self._tasks.stop()
         if self._listener is not None:
-            await self._listener.close(timeout=5)
-            self._listener = None
+            listener, self._listener = self._listener, None
+            with suppress(*_UNREACHABLE):  # then the driver has cut it off
+                await listener.close(timeout=CLOSE_SECONDS)
         if self._pool is not None:
             pool, self._pool = self._pool, None
             try:
-                await asyncio.wait_for(pool.close(), timeout=5)
-            except (TimeoutError, *_UNREACHABLE):
+                await asyncio.wait_for(pool.close(), timeout=CLOSE_SECONDS)
+            except _UNREACHABLE:
                 pool.terminate()
+
+    async def _connect_for_pool(self, *place: Any, **options: Any) -> "asyncpg.Connection[asyncpg.Record]":
+        connection = await self._connect(*place, **options)
+        self._made[connection.get_settings().application_name] = connection
+        return connection
+
+    async def _connect(self, *place: Any, **options: Any) -> "asyncpg.Connection[asyncpg.Record]":
+        """A connection with a name of its own, by which PostgreSQL can be asked about it over another."""
+        options.setdefault("timeout", CONNECT_SECONDS)
+        options.setdefault("statement_cache_size", self._url.statement_cache_size)
+        named = {"application_name": f"{self._url.application_name} {new_id()[:8]}"}
+        keepalives = KEEPALIVES if self._url.prepared_statements else {}
+        settings = {**options.pop("server_settings", {}), **keepalives, **named}
+        made: asyncpg.Connection[asyncpg.Record] = await asyncpg.connect(
+            *(place or (self._url.dsn,)), server_settings=settings, **options
+        )
+        return made
+
+    def _drop_idle(self) -> None:
+        used = {use.name for use in self._silence.uses}
+        for connection in [made for name, made in self._made.items() if name not in used]:
+            connection.terminate()
+        if self._listener is not None:
+            self._listener.terminate()
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[Use]:
+        """A connection of the pool, which is given up when it goes silent. What goes wrong is said as our own error."""
+        pool = self._opened()
+        try:
+            connection = await pool.acquire()
+        except _UNREACHABLE as error:
+            raise _lost(error) from error
+        use, whole = self._silence.begin(connection), False
+        try:
+            async with use.scope:
+                yield use
+            whole = True
+        except (*_AGAIN, *_DATA):
+            raise
+        except _UNREACHABLE as error:
+            raise _lost(error) if use.given_up is None else DatabaseUnreachable(use.given_up) from error
+        finally:
+            self._silence.uses.discard(use)
+            if whole:
+                await pool.release(connection)
+            else:  # to its end, though whoever used it may be cancelled once more
+                await asyncio.shield(self._releases.spawn(_release(pool, connection)))
 
     async def write(self, make: Callable[[], Script[T]]) -> T:
         return await self._run(make)
@@ -97,11 +180,9 @@ class PostgresDatabase:
     async def read(self, make: Callable[[], Script[T]]) -> T:
         """Statement by statement, without the round trips of a transaction; each is tried again by itself."""
         try:
-            async with self._opened().acquire() as connection:
-                return await self._drive(connection, make(), TRIES_MAX)
-        except _DATA:
-            raise
-        except _UNREACHABLE as error:
+            async with self._connection() as use:
+                return await self._drive(use, make(), TRIES_MAX)
+        except _AGAIN as error:
             raise _lost(error) from error
 
     async def notify(self) -> None:
@@ -126,21 +207,33 @@ class PostgresDatabase:
 
     async def _ring(self) -> None:
         self._rang_at = self._clock.monotonic()
-        try:
-            async with self._opened().acquire() as connection:
-                await connection.execute(f"NOTIFY {WAKE_CHANNEL}")
-        except _DATA:
-            raise
-        except _UNREACHABLE as error:
-            raise _lost(error) from error
+        async with self._connection() as use:
+            await use.connection.execute(f"NOTIFY {WAKE_CHANNEL}")
 
     async def listen(self, wake: Callable[[], None]) -> None:
         """Calls `wake` on every hint; call again when the connection was lost."""
-        if not self._url.listen or (self._listener is not None and not self._listener.is_closed()):
+        if not self._url.listen:
             return
-        connection = await asyncpg.connect(self._url.dsn, timeout=10)
-        await connection.add_listener(WAKE_CHANNEL, lambda *_: wake())
-        self._listener = connection
+        if self._listener is not None and not self._listener.is_closed():
+            await self._hear(self._listener)
+            return
+        try:
+            connection = await self._connect()
+            await connection.add_listener(WAKE_CHANNEL, lambda *_: wake())
+        except _UNREACHABLE as error:
+            raise _lost(error) from error
+        self._listener, self._heard_at = connection, self._clock.monotonic()
+
+    async def _hear(self, listener: "asyncpg.Connection[asyncpg.Record]") -> None:
+        """Cuts off a listener that does not answer: nothing else would ever tell that no hint comes any more."""
+        if self._clock.monotonic() - self._heard_at < LISTENER_SECONDS:
+            return
+        try:
+            await listener.execute("SELECT 1", timeout=CLOSE_SECONDS)
+        except _UNREACHABLE as error:
+            listener.terminate()
+            raise _lost(error) from error
+        self._heard_at = self._clock.monotonic()
 
     def _opened(self) -> "asyncpg.Pool[asyncpg.Record]":
         if self._pool is None:
@@ -148,28 +241,25 @@ class PostgresDatabase:
         return self._pool
 
     async def _run(self, make: Callable[[], Script[T]]) -> T:
-        pool = self._opened()
         for left in reversed(range(TRIES_MAX)):
             try:
-                async with pool.acquire() as connection, connection.transaction():
-                    return await self._drive(connection, make())
+                async with self._connection() as use, use.connection.transaction():
+                    return await self._drive(use, make())
             except _AGAIN as error:
                 if left == 0:
                     raise _lost(error) from error
-            except _DATA:
-                raise
-            except _UNREACHABLE as error:
-                raise _lost(error) from error
         raise AssertionError("unreachable")
 
-    async def _drive(self, connection: Any, script: Script[T], tries_max: int = 1) -> T:
+    async def _drive(self, use: Use, script: Script[T], tries_max: int = 1) -> T:
         answer: list[Any] | None = None
         while True:
             try:
                 asked = script.send(answer)  # type: ignore[arg-type]
             except StopIteration as end:
                 return end.value  # type: ignore[no-any-return]
-            answer = await self._answer(connection, asked, tries_max)
+            if isinstance(asked, Load) or asked.batch is not None:
+                use.send_much()
+            answer = await self._answer(use.connection, asked, tries_max)
 
     async def _answer(self, connection: Any, asked: Ask | Load, tries_max: int) -> list[Any]:
         for left in reversed(range(tries_max)):

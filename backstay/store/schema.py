@@ -66,6 +66,8 @@ def _no_database(path: str) -> UsageError:
 async def postgres_version(url: str) -> str | None:
     import asyncpg  # optional, like everything that needs PostgreSQL
 
+    from backstay.store.postgres import cannot_reach
+
     place = postgres_url(url)
     try:
         connection = await asyncpg.connect(
@@ -81,7 +83,7 @@ async def postgres_version(url: str) -> str | None:
         finally:
             await connection.close(timeout=ANSWER_SECONDS)
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError, ValueError) as error:
-        raise DatabaseUnreachable(f"cannot reach PostgreSQL: {str(error) or 'it did not answer in time'}") from error
+        raise cannot_reach(error) from error
     return str(version) if version is not None else None
 
 

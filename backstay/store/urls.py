@@ -5,6 +5,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from backstay.core.errors import UsageError
 
+APPLICATION_NAME_MAX = 50  # PostgreSQL keeps 63 characters, and each connection adds a number of its own
 _ON = {"on": True, "off": False}
 
 
@@ -17,6 +18,7 @@ class PostgresUrl(NamedTuple):
     dsn: str
     listen: bool = True
     prepared_statements: bool = True
+    application_name: str = "backstay"  # as it is to be seen in pg_stat_activity
 
     @property
     def statement_cache_size(self) -> int:
@@ -32,15 +34,18 @@ def postgres_url(url: str) -> PostgresUrl:
         hint = "percent-encode / ? # [ ] @ and : in the user name and password"
         raise UsageError("the database URL is not valid", hint=hint) from None
     own: dict[str, bool] = {}
+    seen = "backstay"
     others: list[tuple[str, str]] = []
     for name, value in parse_qsl(parts.query, keep_blank_values=True):
+        if name == "application_name":
+            seen = value.encode("ascii", "ignore").decode()[:APPLICATION_NAME_MAX]
         if name not in ("listen", "prepared_statements"):
             others.append((name, value))
         elif value not in _ON:
             raise UsageError(f"{name} in the database URL must be on or off, not {value!r}")
         else:
             own[name] = _ON[value]
-    return PostgresUrl(urlunsplit(parts._replace(query=urlencode(others))), **own)
+    return PostgresUrl(urlunsplit(parts._replace(query=urlencode(others))), **own, application_name=seen)
 
 
 def is_postgres(url: str) -> bool:

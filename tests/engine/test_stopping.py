@@ -5,9 +5,13 @@ import gc
 import threading
 import time
 
+import pytest
+
+from backstay.core.errors import DatabaseUnreachable
 from backstay.core.events import LeasesLost, WorkerStarted, WorkerStopped
 from backstay.core.states import JobState
 from backstay.engine.worker import Worker
+from backstay.store.store import Store
 from tests.engine.conftest import MakeRig
 from tests.engine.provider import Provider
 
@@ -168,6 +172,35 @@ async def test_a_long_job_has_its_lease_extended_and_completes(make_rig: MakeRig
         provider.gate.set()
         view = await job.wait(timeout_seconds=20)
     assert (view.succeeded, provider.calls) == (1, 1)
+
+
+async def test_a_beat_that_failed_is_not_waited_for_as_long_as_one_that_came(
+    make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("backstay.engine.heart.AGAIN_SECONDS", 0.05)
+    rig = await make_rig(heartbeat_seconds=2)
+    provider = rig.serves(Provider())
+    provider.gate.clear()
+    lend, away = rig.site.lend_store, [DatabaseUnreachable("it is away")] * 3
+
+    async def lend_later() -> Store:
+        if away:
+            raise away.pop()
+        return await lend()
+
+    monkeypatch.setattr(rig.site, "lend_store", lend_later)
+    job = await rig.submit()
+    async with rig.working(grace=10):
+        await rig.until(lambda: provider.now == 1)
+        first = (await rig.item(job)).lease_expires_at or 0
+
+        async def extended() -> bool:
+            return ((await rig.item(job)).lease_expires_at or 0) > first
+
+        await rig.until(extended, seconds=5)
+        assert away == []
+        provider.gate.set()
+        await job.wait(timeout_seconds=20)
 
 
 async def test_a_worker_that_lost_its_lease_stops_the_run_and_writes_nothing(make_rig: MakeRig) -> None:

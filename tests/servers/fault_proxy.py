@@ -38,6 +38,7 @@ class FaultProxy:
         self.delay_seconds = 0.0  # before each piece is passed on; with `delay`
         self.port = 0
         self.connections = 0  # that were ever opened through it
+        self.vanished = 0  # bytes that came and were not passed on
 
     @property
     def open(self) -> int:
@@ -97,6 +98,11 @@ class FaultProxy:
         for link in self._links:
             link.forgotten = True
 
+    def stall(self) -> None:
+        """Open connections stand still for good: nothing more is taken from them; new ones are fine."""
+        for link in self._links:
+            link.stalled = True
+
     def delay(self, seconds: float) -> None:
         """Every piece is late by so much, in both directions."""
         self.delay_seconds = seconds
@@ -154,9 +160,14 @@ class FaultProxy:
                 if self.delay_seconds:
                     await asyncio.sleep(self.delay_seconds)
                 await self._passing.wait()
+                if link.stalled:
+                    await link.ended.wait()
+                    return
                 if self._fault not in deadly and not link.forgotten:
                     writer.write(piece)
                     await writer.drain()
+                else:
+                    self.vanished += len(piece)
             if self._fault not in deadly and not link.forgotten and writer.can_write_eof():
                 writer.write_eof()
         except OSError:
@@ -170,8 +181,11 @@ class _Link:
     def __init__(self, *writers: asyncio.StreamWriter) -> None:
         self._writers = writers
         self.forgotten = False
+        self.stalled = False
+        self.ended = asyncio.Event()
 
     def reset(self) -> None:
+        self.ended.set()
         for writer in self._writers:
             end = writer.get_extra_info("socket")
             if end is not None and not writer.transport.is_closing():

@@ -10,8 +10,10 @@ import asyncpg
 import pytest
 
 from backstay import Backstay
+from tests.servers.fault_proxy import FaultProxy
 from tests.servers.pgbouncer import PrivatePgBouncer
 from tests.servers.postgres import RunningPostgres
+from tests.store.silent import expect_silence, look_soon, looks, opened, table_locked, wait_for_the_lock, write
 
 WORKERS = 6
 ITEMS = 2_000
@@ -63,3 +65,20 @@ async def test_one_process_leaves_no_statement_and_no_setting_to_the_next_on_its
     assert await connection.fetchval("SHOW lock_timeout") == "0"
     assert await connection.fetch("SELECT name FROM pg_prepared_statements WHERE name <> ''") == []
     await connection.close()
+
+
+async def test_a_slow_statement_is_told_from_a_silent_connection_here_as_well(
+    pooler: PrivatePgBouncer, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look_soon(monkeypatch)
+    url = pooler.url(postgres_url)
+    async with FaultProxy.of(url) as proxy, opened(proxy.url(url)) as store:
+        async with table_locked(postgres_url, "jobs") as other:
+            writing = asyncio.create_task(write(store))
+            await wait_for_the_lock(other, "jobs")
+            await looks(proxy, 5)
+            assert not writing.done()
+        await writing
+        proxy.forget()
+        await expect_silence(write(store))
+        await write(store)

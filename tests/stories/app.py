@@ -30,7 +30,8 @@ PATIENT = RetryPolicy("patient", attempts_max=100, base_ms=100, factor=1.5, cap_
 # A story about workers is not to be decided by the breaker; the story about the breaker has a handler of its own.
 CALM = BreakerPolicy(fail_ratio=0.99, open_ms=500)
 
-backstay = Backstay(limits=LIMITS)
+# A story about the defaults asks for them.
+backstay = Backstay(limits=None if os.environ.get("STORY_DEFAULT_LIMITS") else LIMITS)
 _session: aiohttp.ClientSession | None = None
 
 

@@ -8,7 +8,7 @@ from urllib.parse import SplitResult
 from yarl import URL
 
 from backstay.core.errors import ErrorCode, Permanent, Transient
-from backstay.llm.connection import Answer
+from backstay.llm.connection import Answer, decoded
 from backstay.llm.credentials import Veil, account_of, headers_of
 from backstay.llm.endpoint import Endpoint, parts_of
 from backstay.llm.pool import Pool
@@ -158,13 +158,6 @@ class Wire:
 
 def _closed() -> Transient:
     return Transient("the wire is closed, so nothing was sent")
-
-
-def decoded(raw: bytes | bytearray) -> str:
-    try:
-        return raw.decode()
-    except UnicodeDecodeError:
-        return raw.decode("utf-8", "surrogateescape")
 
 
 def _joined(base: SplitResult, path: str) -> URL:

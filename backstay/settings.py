@@ -45,6 +45,8 @@ class Settings(BaseModel):
     circuit_fail_threshold: float | None = None
     circuit_cooldown_ms: int | None = None
 
+    http: Literal["own", "aiohttp"] = "own"  # the client that calls of providers go over
+
     # The broker.
     broker_url: str | None = Field(None, repr=False)  # amqp://user:password@host:5672/vhost
     broker_prefix: str = "backstay"  # what its exchanges and queues begin with: one for each database on it

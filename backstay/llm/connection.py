@@ -14,6 +14,11 @@ HEAD_BYTES_MAX: Final = 64 << 10
 ERROR_BYTES_MAX: Final = 64 << 10  # a refusal says what it has to say in less
 _AT_ONCE_BYTES_MAX: Final = 64 << 10  # longer bodies are not copied to stand beside their headers
 _GZIP: Final = zlib.MAX_WBITS | 16
+_GZIP_MARK: Final = 0x1F
+_MEMBERS_MAX: Final = 1_000  # of one packed answer: very many empty ones would keep the event loop busy
+_NOT_UNPACKED: Final = ("br", "zstd")  # any other word that is no packing, such as "utf-8", is over a plain body
+_NAMES_REMEMBERED_MAX: Final = 1_000
+_NAMES: Final[dict[bytes, str]] = {}  # of headers, as they were written
 
 
 class Answer(NamedTuple):
@@ -36,6 +41,7 @@ class Connection(asyncio.Protocol):
         self._transport: Any = None  # asyncio's and uvloop's have no class in common
         self._parser: Any = None
         self._answer: asyncio.Future[Answer] | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self.idle_since = 0.0
         self._forget()
 
@@ -58,10 +64,9 @@ class Connection(asyncio.Protocol):
         """Writes a request; the answer comes with the future. Its connection must be usable, and at nothing else."""
         loop = asyncio.get_running_loop()
         self._forget()
-        self._parser = httptools.HttpResponseParser(self)
+        self._parser = _lenient_parser(self)
         self._answer = loop.create_future()
-        timer = loop.call_at(ends_at, self._break, f"no answer within {seconds:g} s")
-        self._answer.add_done_callback(lambda _: timer.cancel())
+        self._timer = loop.call_at(ends_at, self._break, f"no answer within {seconds:g} s")
         if len(body) <= _AT_ONCE_BYTES_MAX:
             self._transport.write(head + body)
         else:
@@ -71,6 +76,8 @@ class Connection(asyncio.Protocol):
     def close(self) -> None:
         if self._transport is not None:
             self._transport.abort()
+        if self._timer is not None:
+            self._timer.cancel()
         self._crowd.leave(self)
 
     def read_on(self) -> None:
@@ -93,17 +100,16 @@ class Connection(asyncio.Protocol):
             return
         try:
             self._parser.feed_data(data)
-        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            if not self._answer.done():
-                self._break(f"the provider's answer is no HTTP: {error}")
-            else:
-                self.close()
+        except httptools.HttpParserUpgrade:
+            self._break("the provider's answer is no HTTP: it changes to another protocol")
+        except httptools.HttpParserError as error:
+            self._break(f"the provider's answer is no HTTP: {error}")
         if self._size > LARGE_BYTES and self._status and not self._answer.done() and not self._crowd.enter(self):
             self._transport.pause_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._answer is not None and not self._answer.done():
-            if self._to_the_end and exc is None:
+            if self._to_the_end:  # by a reset, too: half of a JSON object is none, so a cut one is seen
                 self.on_message_complete()
             else:
                 self._break("the provider closed the connection before its answer was whole")
@@ -113,7 +119,11 @@ class Connection(asyncio.Protocol):
     # --- for the parser
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers[name.decode("utf-8", "surrogateescape").lower()] = value.decode("utf-8", "surrogateescape")
+        if 0 in value:
+            self._break("the provider's answer is no HTTP: there is a NUL in a header")
+        if self._status:
+            return  # what comes behind the body says nothing about it
+        self._headers[_NAMES.get(name) or _name(name)] = decoded(value.rstrip(b" \t"))
 
     def on_headers_complete(self) -> None:
         if self._status:
@@ -126,10 +136,13 @@ class Connection(asyncio.Protocol):
         headers = self._headers
         self._status = status
         self._limit = self._bytes_max if status < 300 else ERROR_BYTES_MAX
-        self._to_the_end = "content-length" not in headers and "transfer-encoding" not in headers
-        packed = headers.get("content-encoding", "").strip().lower()
-        if packed and packed != "identity":
-            self._unpack = _unpacker(packed)
+        coding = headers.get("transfer-encoding")
+        if coding is None:
+            self._to_the_end = "content-length" not in headers
+        else:
+            self._to_the_end = coding.rpartition(",")[2].strip(" \t").lower() != "chunked"
+        if "content-encoding" in headers:
+            self._unpack = unpacker(headers["content-encoding"].strip().lower())
 
     def on_body(self, data: bytes) -> None:
         if self._answer is None or self._answer.done():
@@ -155,6 +168,8 @@ class Connection(asyncio.Protocol):
 
     def _end(self, cut: bool = False) -> None:
         assert self._answer is not None, "an answer to no question"
+        if self._timer is not None:
+            self._timer.cancel()
         body = self._body[: min(self._limit, ERROR_BYTES_MAX)] if cut else self._body
         self._answer.set_result(Answer(self._status, self._headers, body, cut))
         self._crowd.leave(self)
@@ -169,29 +184,70 @@ class Connection(asyncio.Protocol):
         self.close()
 
 
+def _lenient_parser(protocol: Connection) -> httptools.HttpResponseParser:
+    """Lets pass what aiohttp does: folded headers, line feeds alone, blanks after the size of a chunk.
+
+    None of these leaves open where an answer ends. An answer with two lengths does, so it is refused.
+    """
+    parser = httptools.HttpResponseParser(protocol)
+    parser.set_dangerous_leniencies(
+        lenient_headers=True, lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True
+    )
+    return parser
+
+
+def decoded(raw: bytes | bytearray) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw.decode("utf-8", "surrogateescape")
+
+
+def _name(written: bytes) -> str:
+    """The name of a header in lower case; a provider sends the same ones every time."""
+    if len(_NAMES) >= _NAMES_REMEMBERED_MAX:
+        _NAMES.clear()
+    return _NAMES.setdefault(written, decoded(written).lower())
+
+
 class _Unpack:
     """Unpacks as it comes, never more than is asked for: a few bytes can stand for very many."""
 
     def __init__(self, bits: int | None) -> None:
         self._bits = bits
-        self._machine: Any = None if bits is None else zlib.decompressobj(bits)
+        self._machine: Any = None  # of the member that is being read; there may be several, one behind the other
+        self._members = 0
 
     def __call__(self, data: bytes, bytes_max: int) -> bytes:
-        if self._machine is None:  # some mean the bare stream by it, and some the one with a header
-            self._machine = zlib.decompressobj(zlib.MAX_WBITS if data[0] & 0xF == 8 else -zlib.MAX_WBITS)
-        return bytes(self._machine.decompress(data, bytes_max))
+        unpacked = b""
+        while data and len(unpacked) < bytes_max:
+            if self._machine is None or self._machine.eof:
+                if self._members and self._bits == _GZIP and data[0] != _GZIP_MARK:
+                    break  # some fill up behind the last member
+                self._machine = self._next(data)
+            unpacked += self._machine.decompress(data, bytes_max - len(unpacked))
+            data = self._machine.unused_data
+        return unpacked
+
+    def _next(self, data: bytes) -> Any:
+        self._members += 1
+        if self._members > _MEMBERS_MAX:
+            raise zlib.error(f"it is packed in more than {_MEMBERS_MAX} pieces")
+        if self._bits is None:  # some mean the bare stream by it, and some the one with a header
+            self._bits = zlib.MAX_WBITS if data[0] & 0xF == 8 else -zlib.MAX_WBITS
+        return zlib.decompressobj(self._bits)
 
     @property
     def whole(self) -> bool:
         return self._machine is None or bool(self._machine.eof)
 
 
-def _unpacker(packed: str) -> Callable[[bytes, int], bytes]:
+def unpacker(packed: str) -> Callable[[bytes, int], bytes] | None:
     if packed in ("gzip", "x-gzip"):
         return _Unpack(_GZIP)
     if packed == "deflate":
         return _Unpack(None)
-    return _refuse
+    return _refuse if packed in _NOT_UNPACKED else None
 
 
 def _refuse(data: bytes, bytes_max: int) -> bytes:

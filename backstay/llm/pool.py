@@ -4,6 +4,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Awaitable
+from contextlib import suppress
 from typing import Final, TypeVar
 
 from aiohappyeyeballs import AddrInfoType, start_connection
@@ -17,8 +18,20 @@ from backstay.llm.crowd import Crowd
 KEEPALIVE_SECONDS: Final = 4.0
 ADDRESS_SECONDS: Final = 60.0
 NEXT_ADDRESS_SECONDS: Final = 0.25
+# A call may be silent for many minutes, and many a NAT forgets a connection after few. Each option has this name where
+# the platform has it; macOS calls the first one by the second name.
+_PROBES: Final = (("TCP_KEEPIDLE", 60), ("TCP_KEEPALIVE", 60), ("TCP_KEEPINTVL", 30), ("TCP_KEEPCNT", 5))
 
 T = TypeVar("T")
+
+
+def send_probes(sock: socket.socket) -> None:
+    """Lets the kernel ask the other side from time to time whether it is still there."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _PROBES:
+        if (option := getattr(socket, name, None)) is not None:
+            with suppress(OSError):  # a kernel that does not know this one has a figure of its own
+                sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 class Pool:
@@ -103,6 +116,7 @@ class Pool:
         reached = await start_connection(await self._resolved(), happy_eyeballs_delay=NEXT_ADDRESS_SECONDS)
         try:
             reached.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            send_probes(reached)
             name = self._host if self._ssl is not None else None
             _, connection = await self._loop.create_connection(
                 lambda: Connection(self._crowd, self._bytes_max), sock=reached, ssl=self._ssl, server_hostname=name

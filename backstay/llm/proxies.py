@@ -16,17 +16,27 @@ class Proxy(NamedTuple):
 
 
 def proxy_of(base: SplitResult) -> Proxy | None:
-    named = getproxies().get(base.scheme)
-    if not named or proxy_bypass(base.netloc):
+    """That of the scheme, or else the one for all, as curl and httpx have it; for none of the hosts in no_proxy."""
+    named = getproxies()
+    scheme = base.scheme if named.get(base.scheme) else "all"
+    if not named.get(scheme) or proxy_bypass(base.netloc):
         return None
-    try:
-        proxy = URL(named if "://" in named else f"http://{named}")
-    except ValueError:
-        proxy = URL()
+    proxy = _url(named[scheme])
     if proxy.scheme not in ("http", "https") or not proxy.host:
-        raise UsageError(f"the {base.scheme}_proxy of the environment is no URL of an HTTP proxy")
+        said = "a SOCKS proxy" if proxy.scheme.startswith("socks") else "not the URL of a proxy"
+        raise UsageError(
+            f"the variable {scheme}_proxy (or {scheme.upper()}_PROXY) names {said}; only HTTP proxies are supported",
+            hint="give an http:// or https:// proxy, or name the host in no_proxy to go there without one",
+        )
     if proxy.user is None:
         return Proxy(proxy, {})
     login = base64.b64encode(f"{proxy.user}:{proxy.password or ''}".encode()).decode()
     # Under this name aiohttp takes a proxy's login for requests through a tunnel and for those without one.
     return Proxy(proxy.with_user(None), {"Authorization": f"Basic {login}"})
+
+
+def _url(named: str) -> URL:
+    try:
+        return URL(named if "://" in named else f"http://{named}")
+    except ValueError:
+        return URL()

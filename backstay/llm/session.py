@@ -1,17 +1,19 @@
-"""What is rare goes through aiohttp: files, which are streamed, and whatever has to pass a proxy."""
+"""What goes through aiohttp: files, which are streamed, whatever has to pass a proxy, and all of it if that is set."""
 
 import io
+import socket
 from collections.abc import Mapping
 from typing import Any, BinaryIO, Final
 
 import aiohttp
+from aiohappyeyeballs import AddrInfoType
 from yarl import URL
 
 from backstay.core.errors import ErrorCode, HandlerError, OutcomeUnknown, Permanent
 from backstay.core.failures import error_of_failure, failure_of_exception, failure_of_status
-from backstay.llm.connection import ERROR_BYTES_MAX, Answer
+from backstay.llm.connection import ERROR_BYTES_MAX, HEAD_BYTES_MAX, Answer
 from backstay.llm.credentials import Veil
-from backstay.llm.pool import ADDRESS_SECONDS, KEEPALIVE_SECONDS
+from backstay.llm.pool import ADDRESS_SECONDS, KEEPALIVE_SECONDS, send_probes
 from backstay.llm.proxies import Proxy
 
 _AT_ONCE_BYTES_MAX: Final = 1 << 20  # aiohttp wants larger bodies as files
@@ -39,9 +41,14 @@ class Session:
         self._headers = dict(headers)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
-                limit=connections_max, keepalive_timeout=KEEPALIVE_SECONDS, ttl_dns_cache=int(ADDRESS_SECONDS)
+                limit=connections_max,
+                keepalive_timeout=KEEPALIVE_SECONDS,
+                ttl_dns_cache=int(ADDRESS_SECONDS),
+                socket_factory=_socket,
             ),
             cookie_jar=aiohttp.DummyCookieJar(),
+            max_line_size=HEAD_BYTES_MAX,
+            max_field_size=HEAD_BYTES_MAX,
         )
 
     async def close(self) -> None:
@@ -122,6 +129,13 @@ class Session:
             return await _read(response, ERROR_BYTES_MAX)
         except _CLIENT_ERRORS:
             return b"", True  # its status alone says what became of the request
+
+
+def _socket(address: AddrInfoType) -> socket.socket:
+    family, kind, protocol, _, _ = address
+    made = socket.socket(family, kind, protocol)
+    send_probes(made)
+    return made
 
 
 def _redirected(response: aiohttp.ClientResponse) -> URL | None:

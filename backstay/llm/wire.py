@@ -8,7 +8,7 @@ from urllib.parse import SplitResult
 from yarl import URL
 
 from backstay.core.errors import ErrorCode, Permanent, Transient
-from backstay.llm.connection import Answer
+from backstay.llm.connection import Answer, decoded
 from backstay.llm.credentials import Veil, account_of, headers_of
 from backstay.llm.endpoint import Endpoint, parts_of
 from backstay.llm.pool import Pool
@@ -17,6 +17,8 @@ from backstay.llm.proxies import Proxy, proxy_of
 if TYPE_CHECKING:
     from backstay.llm.session import Session
 
+OWN: Final = "own"
+AIOHTTP: Final = "aiohttp"
 CONNECT_SECONDS: Final = 10.0
 REPLY_BYTES_MAX: Final = 64 << 20
 _HEADS_REMEMBERED_MAX: Final = 1_000
@@ -38,7 +40,7 @@ class Wire:
     """Sends each request once: whether it may be sent again is not for a client to decide.
 
     Calls go over connections of its own kind, which cost a fifth of aiohttp's time; what is rare, files and proxies, is
-    left to aiohttp.
+    left to aiohttp. So is everything, if the setting `http` says so.
     """
 
     def __init__(
@@ -47,10 +49,13 @@ class Wire:
         key: str | None,
         connections_max: int,
         reply_bytes_max: int = REPLY_BYTES_MAX,
+        http: str = OWN,
     ) -> None:
         self._base = parts_of(endpoint.base_url)
         self._connections_max = connections_max
         self._reply_bytes_max = reply_bytes_max
+        self._http = http
+        self._over_aiohttp = False
         further = headers_of(endpoint)
         self._headers = {**_own_headers(self._base, key), **further}
         self.veil = Veil((key, *further.values()))
@@ -67,6 +72,7 @@ class Wire:
         if self._pool is not None:
             return
         self._proxy = proxy_of(self._base)
+        self._over_aiohttp = self._proxy is not None or self._http == AIOHTTP
         base = URL(self._base.geturl())
         secure = base.scheme == "https"
         self._pool = Pool(
@@ -91,7 +97,7 @@ class Wire:
         """`ref` names the request to the provider, should anyone ask about it there."""
         data = body.encode()
         names = {name: value for name, value in ((_REF, ref), (_TRACE, traceparent)) if value}
-        if self._proxy is not None:
+        if self._over_aiohttp:
             headers = {"content-type": _JSON, **names}
             url = _joined(self._base, path)
             return self._reply(await self._files().exchange("POST", url, timeout_seconds, headers, data))
@@ -117,7 +123,7 @@ class Wire:
         return await self._files().download(_joined(self._base, path), into, bytes_max, timeout_seconds)
 
     async def _without_body(self, method: str, url: URL, seconds: float) -> Reply:
-        if self._proxy is not None:
+        if self._over_aiohttp:
             return self._reply(await self._files().exchange(method, url, seconds))
         return await self._exchange(self._head_of(method, url) + b"\r\n", b"", seconds)
 
@@ -158,13 +164,6 @@ class Wire:
 
 def _closed() -> Transient:
     return Transient("the wire is closed, so nothing was sent")
-
-
-def decoded(raw: bytes | bytearray) -> str:
-    try:
-        return raw.decode()
-    except UnicodeDecodeError:
-        return raw.decode("utf-8", "surrogateescape")
 
 
 def _joined(base: SplitResult, path: str) -> URL:

@@ -12,16 +12,17 @@ from backstay.llm.batch import BatchHandler
 from backstay.llm.call import CallHandler
 from backstay.llm.credentials import key_of
 from backstay.llm.endpoint import Endpoint, Lane, load_endpoint
-from backstay.llm.wire import Wire
+from backstay.llm.wire import OWN, Wire
 from backstay.observe.bus import Bus
 from backstay.run.order import ITEM_SECONDS
 from backstay.store.store import Store
 
 
 class Lanes:
-    def __init__(self, registry: Registry, calls_max: int) -> None:
+    def __init__(self, registry: Registry, calls_max: int, http: str = OWN) -> None:
         self._registry = registry
         self._calls_max = calls_max
+        self._http = http
         self._closing = AsyncExitStack()
         self._refused: set[str] = set()
 
@@ -29,7 +30,7 @@ class Lanes:
         """The handler of an endpoint; it is there from now on."""
         if endpoint.name in self._registry:
             return self._registry[endpoint.name]
-        wire = Wire(endpoint, key_of(endpoint), self._calls_max)
+        wire = Wire(endpoint, key_of(endpoint), self._calls_max, http=self._http)
         await wire.open()
         self._closing.push_async_callback(wire.close)
         handler = _handler(endpoint, wire)

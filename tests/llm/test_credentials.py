@@ -4,15 +4,14 @@ import logging
 import time
 import traceback
 
-import aiohttp
 import pytest
 
-from backstay.core.errors import HandlerError, ProviderHeld, Transient, UsageError
+from backstay.core.errors import HandlerError, UsageError
 from backstay.llm.credentials import Veil, account_of, key_of
 from backstay.llm.endpoint import Endpoint
 from backstay.llm.wire import Wire
 from tests.llm.odd_servers import Answer, OddServer, answer, hangs_up
-from tests.llm.wire_rig import CHAT, KEY, OK, free_port, wire_to, wired
+from tests.llm.wire_rig import CHAT, KEY, OK, wire_to, wired
 
 
 @pytest.mark.parametrize("key", ["sk-a\nb", "sk a", "sk-é", "sk-a\r", " sk-a", "sk-\x00"])
@@ -86,46 +85,6 @@ async def test_the_key_is_nowhere_to_be_seen(odd: bytes | Answer, caplog: pytest
 async def test_a_short_key_is_a_word_like_any_other() -> None:
     async with wired(answer('{"a":"EMPTY"}'), key="EMPTY") as (wire, _):
         assert (await wire.post(CHAT, "{}", 5)).text == '{"a":"EMPTY"}'
-
-
-async def test_the_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with OddServer(OK).serving() as proxy:
-        monkeypatch.setenv("http_proxy", proxy.url.replace("http://", "http://me:p%40ss@"))
-        async with wire_to("http://api.example/v1") as wire:
-            for _ in range(2):
-                assert (await wire.post(CHAT, "{}", 5)).status == 200
-    assert proxy.targets == ["http://api.example/v1/chat/completions"] * 2
-    assert proxy.header("authorization", 1) == f"Bearer {KEY}"
-    assert proxy.header("proxy-authorization", 1) == aiohttp.encode_basic_auth("me", "p@ss")
-
-
-async def test_a_proxy_is_not_used_for_hosts_that_the_environment_excepts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    async with wired(OK) as (wire, _):
-        assert (await wire.post(CHAT, "{}", 5)).status == 200
-
-
-@pytest.mark.parametrize(("status", "error"), [(407, ProviderHeld), (502, Transient)])
-@pytest.mark.parametrize("login", ["", "me:pw@"])
-async def test_a_proxy_that_builds_no_tunnel_does_not_see_the_key(
-    login: str, status: int, error: type[Exception], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with OddServer(answer("", status)).serving() as proxy:
-        monkeypatch.setenv("https_proxy", proxy.url.replace("http://", f"http://{login}"))
-        async with wire_to("https://api.example/v1") as wire:
-            with pytest.raises(error):
-                await wire.post(CHAT, "{}", 5)
-    assert proxy.heads[0].startswith("CONNECT api.example:443 ")
-    assert proxy.header("proxy-authorization") == (aiohttp.encode_basic_auth("me", "pw") if login else None)
-    assert KEY not in proxy.heads[0]
-
-
-@pytest.mark.parametrize("named", ["socks5://127.0.0.1:9", "http://", "http://[::1"])
-async def test_a_proxy_that_cannot_be_used_is_named_at_once(named: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("https_proxy", named)
-    with pytest.raises(UsageError, match="https_proxy"):
-        await Wire(Endpoint("https://api.example/v1"), KEY, 1).open()
 
 
 def test_a_secret_is_veiled_also_as_some_write_it_in_json() -> None:

@@ -14,7 +14,7 @@ from aiohttp import web
 
 from backstay import __version__
 from backstay.core.errors import ErrorCode, OutcomeUnknown, Permanent, Throttled, Transient, UsageError
-from backstay.llm.connection import ERROR_BYTES_MAX
+from backstay.llm.connection import ERROR_BYTES_MAX, unpacker
 from backstay.llm.endpoint import Endpoint
 from backstay.llm.wire import Wire
 from tests.llm.odd_servers import OddServer, answer, chunked, then_closes
@@ -139,10 +139,31 @@ async def test_a_query_is_sent_with_a_get() -> None:
 
 async def test_a_bomb_is_read_only_as_far_as_a_reply_may_be_large() -> None:
     bomb = gzip.compress(b'{"a":"' + b" " * 50_000_000)
-    for odd in (answer(bomb, content_encoding="gzip"), chunked(bomb, content_encoding="gzip")):
+    behind = gzip.compress(b'{"a":"') + bomb
+    for odd in (
+        answer(bomb, content_encoding="gzip"),
+        chunked(bomb, content_encoding="gzip"),
+        answer(behind, content_encoding="gzip"),
+    ):
         async with wired(odd, reply_bytes_max=100_000) as (wire, _):
             reply = await wire.post(CHAT, "{}", 5)
         assert (reply.status, len(reply.text), reply.cut) == (200, ERROR_BYTES_MAX, True)
+
+
+@pytest.mark.parametrize("first", [1, 10, 11])
+def test_a_bomb_behind_another_member_is_not_unpacked_either(first: int) -> None:
+    unpack = unpacker("gzip")
+    assert unpack is not None
+    packed = gzip.compress(b"x" * first) + gzip.compress(b" " * 10_000_000)
+    assert len(unpack(packed, 10)) == 10
+
+
+async def test_an_answer_packed_in_very_many_pieces_is_given_up() -> None:
+    few, many = gzip.compress(b"") * 500 + gzip.compress(b"{}"), gzip.compress(b"") * 2_000
+    async with wired(answer(few, content_encoding="gzip"), answer(many, content_encoding="gzip")) as (wire, _):
+        assert (await wire.post(CHAT, "{}", 5)).text == "{}"
+        with pytest.raises(OutcomeUnknown, match="more than 1000 pieces"):
+            await wire.post(CHAT, "{}", 5)
 
 
 @pytest.mark.parametrize("odd", [answer(b"x" * 5_000), chunked(b"x" * 3_000, b"x" * 2_000)])

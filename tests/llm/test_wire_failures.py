@@ -14,11 +14,14 @@ from backstay.core.failures import failure_of_exception
 from tests.llm.odd_servers import Answer, OddServer, answer, chunked, hangs_up, resets, says_nothing, then_closes
 from tests.llm.wire_rig import CHAT, OK, free_port, wire_to, wired
 
+over_both = pytest.mark.parametrize("http", ["own", "aiohttp"])
+
 # --- what never was sent
 
 
-async def test_where_nobody_listens_nothing_was_sent() -> None:
-    async with wire_to(f"http://127.0.0.1:{free_port()}/v1") as wire:
+@over_both
+async def test_where_nobody_listens_nothing_was_sent(http: str) -> None:
+    async with wire_to(f"http://127.0.0.1:{free_port()}/v1", http=http) as wire:
         with pytest.raises(Transient) as caught:
             await wire.post(CHAT, "{}", 5)
     assert caught.value.code is ErrorCode.GW_5XX
@@ -70,6 +73,7 @@ async def test_a_wire_can_be_opened_twice_and_again() -> None:
 # --- what may have arrived
 
 
+@over_both
 @pytest.mark.parametrize(
     "odd",
     [
@@ -88,15 +92,18 @@ async def test_a_wire_can_be_opened_twice_and_again() -> None:
     ],
     ids=lambda odd: odd.__name__ if callable(odd) else repr(odd[:60]),
 )
-async def test_an_answer_that_breaks_off_or_cannot_be_read_leaves_the_outcome_unknown(odd: bytes | Answer) -> None:
-    async with wired(odd) as (wire, server):
+async def test_an_answer_that_breaks_off_or_cannot_be_read_leaves_the_outcome_unknown(
+    odd: bytes | Answer, http: str
+) -> None:
+    async with wired(odd, http=http) as (wire, server):
         with pytest.raises(OutcomeUnknown):
             await wire.post(CHAT, "{}", 5)
     assert len(server.requests) == 1, "it is never sent again by the client itself"
 
 
-async def test_no_answer_in_time_leaves_the_outcome_unknown() -> None:
-    async with wired(says_nothing) as (wire, _):
+@over_both
+async def test_no_answer_in_time_leaves_the_outcome_unknown(http: str) -> None:
+    async with wired(says_nothing, http=http) as (wire, _):
         with pytest.raises(OutcomeUnknown, match=r"no answer within 0.1 s"):
             await wire.post(CHAT, "{}", 0.1)
 
@@ -111,8 +118,9 @@ async def test_a_body_that_takes_for_ever_is_no_answer_in_time() -> None:
             await wire.post(CHAT, "{}", 0.1)
 
 
-async def test_a_kept_connection_that_is_closed_under_a_request_leaves_its_outcome_unknown() -> None:
-    async with wired(OK, hangs_up) as (wire, server):
+@over_both
+async def test_a_kept_connection_that_is_closed_under_a_request_leaves_its_outcome_unknown(http: str) -> None:
+    async with wired(OK, hangs_up, http=http) as (wire, server):
         await wire.post(CHAT, "{}", 5)
         with pytest.raises(OutcomeUnknown):
             await wire.post(CHAT, "{}", 5)
@@ -132,10 +140,11 @@ async def test_what_follows_an_answer_is_not_taken_for_the_next_one() -> None:
         assert (await wire.post(CHAT, "{}", 5)).text == '{"id":"x"}'
 
 
+@over_both
 @pytest.mark.parametrize("status", [429, 503])
-async def test_a_refusal_whose_body_breaks_off_is_a_refusal_all_the_same(status: int) -> None:
+async def test_a_refusal_whose_body_breaks_off_is_a_refusal_all_the_same(status: int, http: str) -> None:
     odd = then_closes(answer('{"error":"no"}', status, content_length="500", retry_after="3"))
-    async with wired(odd) as (wire, _):
+    async with wired(odd, http=http) as (wire, _):
         reply = await wire.post(CHAT, "{}", 5)
     assert (reply.status, reply.headers["retry-after"]) == (status, "3")
 

@@ -16,8 +16,8 @@ OK = answer('{"id":"x"}')
 
 @asynccontextmanager
 async def wire_to(url: str, key: str | None = KEY, connections_max: int = 10, **more: Any) -> AsyncIterator[Wire]:
-    bytes_max = {"reply_bytes_max": more.pop("reply_bytes_max")} if "reply_bytes_max" in more else {}
-    wire = Wire(Endpoint(url, **more), key, connections_max, **bytes_max)
+    terms = {name: more.pop(name) for name in ("reply_bytes_max", "http") if name in more}
+    wire = Wire(Endpoint(url, **more), key, connections_max, **terms)
     await wire.open()
     try:
         yield wire

@@ -57,7 +57,7 @@ async def _ask(setup: Setup, endpoint: "Endpoint") -> Finding:
 
     place = urlsplit(endpoint.base_url).netloc
     key = key_of(endpoint, setup.environ)
-    wire = Wire(endpoint, key, 1)
+    wire = Wire(endpoint, key, 1, http=setup.settings.http)
     try:
         await wire.open()
         reply = await wire.get("/v1/models", timeout_seconds=ASK_SECONDS)

@@ -49,9 +49,10 @@ async def upstream_models(service: Service) -> list[dict[str, Any]] | None:
 
 
 async def _asked(service: Service) -> list[dict[str, Any]] | None:
-    if service.options.upstream is None:
+    upstream = service.options.upstream
+    if upstream is None:
         return None
-    wire = Wire(service.options.upstream, key_of(service.options.upstream), 1)
+    wire = Wire(upstream, key_of(upstream), 1, http=service.backstay.settings.http)
     await wire.open()
     try:
         reply = await wire.get("/v1/models", timeout_seconds=ASK_SECONDS)

@@ -199,7 +199,8 @@ class Mover:
 async def moving(service: Service) -> AsyncIterator[None]:
     """While the block runs, batches are moved on by this process as well."""
     mover = Mover(service)
-    lanes = Lanes(service.backstay.handlers, service.options.concurrency)
+    app = service.backstay
+    lanes = Lanes(app.handlers, service.options.concurrency, app.settings.http)
     upstream = service.options.upstream
     if upstream is not None:
         await announce(service, upstream)

@@ -40,17 +40,17 @@ async def whole_body(request: Request, shape: type[M]) -> M:
 
 async def numbered_lines(request: Request, bytes_max: int) -> AsyncIterator[tuple[int, str]]:
     """Every line that is not blank, with its number, from 1."""
-    rest, number = b"", 0
+    rest, number = bytearray(), 0  # grows in place: a line that comes byte by byte is not copied for each of them
     async for chunk in _chunks(request, bytes_max, "split it into several jobs"):
         *whole, last = chunk.split(b"\n")
         for line in whole:
             number += 1
-            if text := _text(number, rest + line):
+            if text := _text(number, bytes(rest) + line):
                 yield number, text
-            rest = b""
+            rest.clear()
         rest += last
         _check_length(number + 1, rest)
-    if text := _text(number + 1, rest):
+    if text := _text(number + 1, bytes(rest)):
         yield number + 1, text
 
 
@@ -62,7 +62,7 @@ def _text(number: int, line: bytes) -> str:
         raise Problem(422, f"line {number} {refused}") from None
 
 
-def _check_length(number: int, line: bytes) -> None:
+def _check_length(number: int, line: bytes | bytearray) -> None:
     if len(line) > LINE_BYTES_MAX:
         raise Problem(413, f"line {number} has more than {LINE_BYTES_MAX:,} bytes", hint="a line holds one item")
 

@@ -8,8 +8,8 @@ import pytest
 from fastapi import FastAPI
 
 from backstay.llm.endpoint import Endpoint
-from backstay.server.app import OPENAI_PREFIXES
 from backstay.server.pages import routers as page_routers
+from backstay.server.problems import OPENAI_PREFIXES
 from backstay.server.service import Options
 from backstay.store.keys import Role
 from tests.server.operations import OPEN, OPERATED, ROLES, SHARED, SHARED_LISTS, Things, made_by_ada

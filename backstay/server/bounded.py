@@ -12,6 +12,7 @@ from fastapi import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from backstay.server.auth import principal
+from backstay.server.lines import check_characters
 from backstay.server.problems import OPENAI_PATHS, OPENAI_PREFIXES, Problem, said
 
 BODY_BYTES_MAX: Final = 4 << 20
@@ -63,12 +64,14 @@ class Body:
         self._over = False  # nothing of it is waited for any more
 
     async def hold(self) -> None:
-        """Reads all of it."""
+        """Reads all of it, and refuses text that nobody can store."""
         pieces = []
         while not self._over:
             message = await self.receive()
             pieces.append(message.get("body", b""))
-        self._held = {**message, "body": b"".join(pieces)}
+        body = b"".join(pieces)
+        check_characters(body)
+        self._held = {**message, "body": body}
 
     async def receive(self) -> Message:
         if self._held is not None:

@@ -38,6 +38,7 @@ from backstay.server.ratelimit import Limited, RateLimit
 from backstay.server.relay import Relay, relaying
 from backstay.server.remote import remote_work
 from backstay.server.removal import remove_rest
+from backstay.server.seals import Seals
 from backstay.server.seen import Seen
 from backstay.server.service import Options, Service
 from backstay.server.shared import Shared
@@ -100,6 +101,7 @@ async def _opened(made: Backstay, options: Options, stack: AsyncExitStack) -> Se
         main=client,
         artifacts=artifacts,
         signer=signer,
+        seals=Seals(signer, client.store.inbox, clock),
         ring=KeyRing(client.store.keys, clock),
         shared=shared,
         details=Details(signer, shared, settings.cache_seconds),
@@ -122,7 +124,7 @@ async def _started(service: Service, stack: AsyncExitStack) -> None:
         slots = await stack.enter_async_context(serving(made, client, options.concurrency))
     await stack.enter_async_context(equipped(made, client, service.artifacts, options.concurrency))
     broker = await stack.enter_async_context(broker_here(made, client))
-    await stack.enter_async_context(remote_work(made, client, service.signer, service.outgoing, broker))
+    await stack.enter_async_context(remote_work(made, client, service.seals, service.outgoing, broker))
     await stack.enter_async_context(moving(service))  # before the worker, which tells at its start what it can do
     if options.works:
         hints = await stack.enter_async_context(dispatching(made, client, broker, options.concurrency))

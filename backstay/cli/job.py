@@ -62,7 +62,7 @@ def show(job_id: int, db: str | None, as_json: bool) -> None:
 
     async def read(client: "Client") -> "tuple[JobView, list[Reason], list[Failures], list[EventView]]":
         views = client.store.views
-        view, reasons = await look_at_job(client.store, job_id, client.owner, lease_ms)
+        view, reasons = await look_at_job(client.store, job_id, client.owner, lease_ms, shows_words=True)
         groups = [await _explained(client, group) for group in await views.job_failures(job_id)]
         return view, reasons, groups, await views.events(f"job:{job_id}")
 

@@ -77,7 +77,7 @@ def _row(breaker: "Breaker", now: int) -> tuple[object, ...]:
     examples=("backstay provider hold openai --reason 'quota used up'", "backstay provider hold openai --for 2h"),
 )
 @click.argument("name", metavar="PROVIDER")
-@click.option("--reason", default="an operator asked for it", show_default=True, help="Why; shown to whoever wonders.")
+@click.option("--reason", default="an operator asked for it", show_default=True, help="Why; shown to operators.")
 @click.option("--for", "seconds", type=Duration(), help="Ends by itself after this time; without it, by `release`.")
 @place_options
 @json_option

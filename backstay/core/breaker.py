@@ -150,6 +150,20 @@ def release(breaker: Breaker, now_ms: int) -> Breaker:
     return Breaker(breaker.provider, BreakerState.CLOSED, now_ms)
 
 
+def without_words(breaker: Breaker) -> Breaker:
+    """The breaker as any owner may see it. Its reason may be what the provider said about another owner's request, or
+    what an operator wrote for other operators."""
+    return replace(breaker, reason=_PLAIN_REASONS[breaker.state])
+
+
+_PLAIN_REASONS: Final = {
+    BreakerState.CLOSED: "",
+    BreakerState.OPEN: "the provider is failing",
+    BreakerState.HALF_OPEN: "the provider was failing or held",
+    BreakerState.HELD: "the provider refuses the service's account, or an operator holds it",
+}
+
+
 def dump_calls(calls: Iterable[Call]) -> str:
     rows = [[call.started_at, call.ended_at, int(call.ok)] for call in calls]
     return json.dumps(rows, separators=(",", ":"))

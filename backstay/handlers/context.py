@@ -65,6 +65,11 @@ class Context:
         return self._job.owner
 
     @property
+    def job_seed(self) -> str:
+        """Made of chance, and no other job's, ever."""
+        return self._job.ref_seed
+
+    @property
     def priority(self) -> int:
         """Its job's, from 0 to 9."""
         return self._job.priority

@@ -27,7 +27,7 @@ class OverHttp:
 
     outgoing: Outgoing
     public_url: str | None
-    tag: Callable[[int, int], str]  # makes a callback's URL one that nobody else can have made
+    tag: Callable[[Context], str]  # makes a callback's URL one that nobody else can have made
     sign: Callable[[str, str, str], Mapping[str, str]]  # owner, name of the message, body -> headers
 
     def read(self, payload: dict[str, Any]) -> None:
@@ -44,8 +44,9 @@ class OverHttp:
         if self.public_url is None:
             raise UsageError("the service does not know its own address", hint="set BACKSTAY_PUBLIC_URL")
 
-    def callback_url(self, item: int, fence: int) -> str:
-        return f"{(self.public_url or '').rstrip('/')}/callbacks/{name_task(item, fence)}/{self.tag(item, fence)}"
+    def callback_url(self, context: Context) -> str:
+        task = name_task(read_item(context.item_id), context.fence)
+        return f"{(self.public_url or '').rstrip('/')}/callbacks/{task}/{self.tag(context)}"
 
     async def send(self, payload: dict[str, Any], context: Context, seconds: float) -> Failed | None:
         text, name = dump(self._request(payload, context)), context.idempotency_key
@@ -58,7 +59,7 @@ class OverHttp:
         return {
             "item": context.item_id,
             "attempt": context.attempt,
-            "callback_url": self.callback_url(read_item(context.item_id), context.fence),
+            "callback_url": self.callback_url(context),
             "deadline_at": context.deadline_at,
             "payload": payload["payload"],
         }

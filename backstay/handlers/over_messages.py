@@ -46,7 +46,7 @@ class OverMessages:
     callback: Mapping[str, str]  # the exchange and the routing key that answers come in at
     prefix: str  # of exchanges that are ours
     exchanges: frozenset[str]  # the only ones that may be named; empty: all but our own
-    tag: Callable[[int, int], str]
+    tag: Callable[[Context], str]
     sign: Callable[[str, str, str], Mapping[str, str]]
 
     def read(self, payload: dict[str, Any]) -> None:
@@ -89,12 +89,11 @@ class OverMessages:
         return None
 
     def _request(self, payload: dict[str, Any], context: Context) -> dict[str, Any]:
-        item = read_item(context.item_id)
         return {
             "v": VERSION,
             "id": context.idempotency_key,
-            "task": name_task(item, context.fence),
-            "tag": self.tag(item, context.fence),
+            "task": name_task(read_item(context.item_id), context.fence),
+            "tag": self.tag(context),
             "attempt": context.attempt,
             "callback": dict(self.callback),
             "deadline_at": context.deadline_at,

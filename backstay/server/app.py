@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import count
 from pathlib import Path
-from typing import Final
 
 from fastapi import FastAPI, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -34,18 +33,17 @@ from backstay.server.openai import routers as openai_routers
 from backstay.server.openai.mover import moving
 from backstay.server.pages import routers as page_routers
 from backstay.server.pages.dressing import Dressed
+from backstay.server.problems import OPENAI_PREFIXES
 from backstay.server.ratelimit import Limited, RateLimit
 from backstay.server.relay import Relay, relaying
 from backstay.server.remote import remote_work
 from backstay.server.removal import remove_rest
+from backstay.server.seals import Seals
 from backstay.server.seen import Seen
 from backstay.server.service import Options, Service
 from backstay.server.shared import Shared
 from backstay.server.signing import Signer, key_beside
 from backstay.store.outbox import WEBHOOKS
-
-# OpenAI's client calls the first; Azure's the others.
-OPENAI_PREFIXES: Final = ("/v1", "/openai/v1", "/openai")
 
 
 def create_app(made: Backstay, options: Options) -> FastAPI:
@@ -68,8 +66,8 @@ def create_app(made: Backstay, options: Options) -> FastAPI:
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     problems.install(app)
-    app.add_middleware(Bounded)
     app.add_middleware(Idempotent)
+    app.add_middleware(Bounded)  # before it, for it reads bodies too
     shown = {f"{prefix}/batches": batches.show for prefix in OPENAI_PREFIXES}
     app.add_middleware(Direct, shown={"/api/items": items.show_item, "/api/jobs": jobs.show_job, **shown})
     app.add_middleware(Limited)
@@ -103,6 +101,7 @@ async def _opened(made: Backstay, options: Options, stack: AsyncExitStack) -> Se
         main=client,
         artifacts=artifacts,
         signer=signer,
+        seals=Seals(signer, client.store.inbox, clock),
         ring=KeyRing(client.store.keys, clock),
         shared=shared,
         details=Details(signer, shared, settings.cache_seconds),
@@ -125,7 +124,7 @@ async def _started(service: Service, stack: AsyncExitStack) -> None:
         slots = await stack.enter_async_context(serving(made, client, options.concurrency))
     await stack.enter_async_context(equipped(made, client, service.artifacts, options.concurrency))
     broker = await stack.enter_async_context(broker_here(made, client))
-    await stack.enter_async_context(remote_work(made, client, service.signer, service.outgoing, broker))
+    await stack.enter_async_context(remote_work(made, client, service.seals, service.outgoing, broker))
     await stack.enter_async_context(moving(service))  # before the worker, which tells at its start what it can do
     if options.works:
         hints = await stack.enter_async_context(dispatching(made, client, broker, options.concurrency))

@@ -1,28 +1,28 @@
-"""A bound on bodies that are held in memory: frameworks read them whole before anyone has looked at the key.
+"""Bounds on the bodies of requests: whose they are, how large they may be, and how long they are waited for.
 
-So it is looked at here, before the first byte: a stranger must not fill the memory with bodies that never end.
+The key is checked before the first byte of a body is read, so that a stranger cannot fill the memory. Bodies under /api
+and /v1 are JSON that is held in memory, and are read here, whole. The few routes in `STREAMED` read their bodies piece
+by piece and bound the size themselves; for them the time alone is bounded here.
 """
 
 import asyncio
 from typing import Final
 
 from fastapi import Request
-from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from backstay.server.auth import principal
-from backstay.server.problems import OPENAI_PATHS, Problem, said
+from backstay.server.lines import check_characters
+from backstay.server.problems import OPENAI_PATHS, OPENAI_PREFIXES, Problem, said
 
 BODY_BYTES_MAX: Final = 4 << 20
-READ_SECONDS: Final = 60.0  # for all of a body
+PATIENCE_SECONDS: Final = 60.0
+BYTES_PER_SECOND_MIN: Final = 1_024
 KEYED: Final = ("/api/", *OPENAI_PATHS)
-TOO_LARGE: Final = f"the body has more than {BODY_BYTES_MAX:,} bytes"
-CUT_OFF: Final = {"connection": "close"}
-STREAMED: Final = (
-    "/api/jobs",
-    "/api/uploads",
-    "/files",
-)  # these take their bodies piece by piece, with bounds of their own
+# Whole paths: by its end alone, a path whose last part is an id could be any of them.
+STREAMED: Final = frozenset(
+    ("POST", path) for path in ("/api/jobs", "/api/uploads", *(f"{prefix}/files" for prefix in OPENAI_PREFIXES))
+)
 
 
 class Bounded:
@@ -30,31 +30,81 @@ class Bounded:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] == "GET" or scope["path"].endswith(STREAMED):
+        if scope["type"] != "http" or scope["method"] == "GET":
             return await self._app(scope, receive, send)
         request = Request(scope)
-        declared = request.headers.get("content-length", "0")
+        is_keyed = scope["path"].startswith(KEYED)
+        is_streamed = (scope["method"], scope["path"]) in STREAMED
+        body = Body(receive, is_streamed)
         try:
-            if declared.isdigit() and int(declared[:20]) > BODY_BYTES_MAX:
-                raise Problem(413, TOO_LARGE, lingers=True)
-            if scope["path"].startswith(KEYED):
+            if not is_streamed:
+                _check_length(request)
+            if is_keyed:
                 await principal(request)
+            if is_keyed and not is_streamed:
+                await body.hold()
         except Problem as problem:
             return await said(request, problem)(scope, receive, send)
-        size, ends_at = 0, asyncio.get_running_loop().time() + READ_SECONDS
-        whole = False
+        return await self._app(scope, body.receive, send)
 
-        async def counted() -> Message:
-            nonlocal size, whole
-            try:
-                async with asyncio.timeout_at(None if whole else ends_at):  # then it is the end that is waited for
-                    message = await receive()
-            except TimeoutError:
-                raise HTTPException(408, "the body did not come in time", CUT_OFF) from None
-            size += len(message.get("body", b""))
-            whole = not message.get("more_body", False)
-            if size > BODY_BYTES_MAX:
-                raise HTTPException(413, TOO_LARGE, CUT_OFF)  # a Problem would come out as what FastAPI makes of it
-            return message
 
-        return await self._app(scope, counted, send)
+class Body:
+    """A body as it comes in. Waiting for it takes patience, and of a streamed one each byte gives some of it back.
+
+    So a sender who is silent for a minute, or slower than `BYTES_PER_SECOND_MIN` for longer, is cut off; one who makes
+    progress is not, however long it takes. Time that we take ourselves, to store what came, costs no patience.
+    """
+
+    def __init__(self, receive: Receive, is_streamed: bool) -> None:
+        self._receive = receive
+        self._is_streamed = is_streamed
+        self._patience = PATIENCE_SECONDS
+        self._size = 0
+        self._held: Message | None = None
+        self._over = False  # nothing of it is waited for any more
+
+    async def hold(self) -> None:
+        """Reads all of it, and refuses text that nobody can store."""
+        pieces = []
+        while not self._over:
+            message = await self.receive()
+            pieces.append(message.get("body", b""))
+        body = b"".join(pieces)
+        check_characters(body)
+        self._held = {**message, "body": body}
+
+    async def receive(self) -> Message:
+        if self._held is not None:
+            held, self._held = self._held, None
+            return held
+        return await (self._receive() if self._over else self._next())
+
+    async def _next(self) -> Message:
+        began = asyncio.get_running_loop().time()
+        try:
+            async with asyncio.timeout_at(began + self._patience):
+                message = await self._receive()
+        except TimeoutError:
+            self._over = True
+            hint = f"send at least {BYTES_PER_SECOND_MIN:,} bytes a second"
+            raise Problem(408, "the body did not come in time", hint=hint, lingers=True) from None
+        size = len(message.get("body", b""))
+        self._size += size
+        self._over = not message.get("more_body", False)
+        self._patience -= asyncio.get_running_loop().time() - began
+        if self._is_streamed:
+            self._patience = min(self._patience + size / BYTES_PER_SECOND_MIN, PATIENCE_SECONDS)
+        elif self._size > BODY_BYTES_MAX:
+            self._over = True
+            raise _too_large()
+        return message
+
+
+def _check_length(request: Request) -> None:
+    declared = request.headers.get("content-length", "0")
+    if declared.isdigit() and int(declared[:20]) > BODY_BYTES_MAX:
+        raise _too_large()
+
+
+def _too_large() -> Problem:
+    return Problem(413, f"the body has more than {BODY_BYTES_MAX:,} bytes", lingers=True)

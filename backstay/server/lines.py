@@ -1,5 +1,6 @@
 """Bodies as they come in: whole ones up to a bound, and lines one by one, in constant memory."""
 
+import json
 from collections.abc import AsyncIterator
 from typing import Final, TypeVar
 
@@ -28,6 +29,7 @@ async def whole_body(request: Request, shape: type[M]) -> M:
     """A JSON body that fits into memory, checked."""
     hint = "send the items as lines: content-type application/x-ndjson"
     held = await whole_bytes(request, BODY_BYTES_MAX, hint)
+    check_characters(held)
     try:
         return shape.model_validate_json(held)
     except ValidationError as error:
@@ -38,19 +40,35 @@ async def whole_body(request: Request, shape: type[M]) -> M:
         raise Problem(422, f"{where}: {first['msg']}") from None
 
 
+def check_characters(body: bytes) -> None:
+    """Raises a Problem if a text in a JSON body holds half of a character: no database and no encoder takes it.
+
+    JSON can write it as an escape, and Python's reader also takes it as bytes that are not UTF-8, and in UTF-16.
+    """
+    if body.isascii() and b"\\u" not in body and b"\0" not in body:
+        return
+    try:
+        json.dumps(json.loads(body), ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        hint = "write both halves of a surrogate pair, or leave it out"
+        raise Problem(400, "a text in the body has half of a character (a lone surrogate)", hint=hint) from None
+    except (ValueError, RecursionError):
+        return  # it is not JSON, and whoever reads it says so
+
+
 async def numbered_lines(request: Request, bytes_max: int) -> AsyncIterator[tuple[int, str]]:
     """Every line that is not blank, with its number, from 1."""
-    rest, number = b"", 0
+    rest, number = bytearray(), 0  # grows in place: a line that comes byte by byte is not copied for each of them
     async for chunk in _chunks(request, bytes_max, "split it into several jobs"):
         *whole, last = chunk.split(b"\n")
         for line in whole:
             number += 1
-            if text := _text(number, rest + line):
+            if text := _text(number, bytes(rest) + line):
                 yield number, text
-            rest = b""
+            rest.clear()
         rest += last
         _check_length(number + 1, rest)
-    if text := _text(number + 1, rest):
+    if text := _text(number + 1, bytes(rest)):
         yield number + 1, text
 
 
@@ -62,7 +80,7 @@ def _text(number: int, line: bytes) -> str:
         raise Problem(422, f"line {number} {refused}") from None
 
 
-def _check_length(number: int, line: bytes) -> None:
+def _check_length(number: int, line: bytes | bytearray) -> None:
     if len(line) > LINE_BYTES_MAX:
         raise Problem(413, f"line {number} has more than {LINE_BYTES_MAX:,} bytes", hint="a line holds one item")
 

@@ -21,6 +21,7 @@ from backstay.core.errors import (
 from backstay.server.lingering import LingeringResponse
 
 MEDIA_TYPE: Final = "application/problem+json"
+OPENAI_PREFIXES: Final = ("/v1", "/openai/v1", "/openai")  # OpenAI's client calls the first; Azure's the others
 OPENAI_PATHS: Final = ("/v1/", "/openai/")
 _WRONG: Final = "invalid_request_error"
 _TYPES: Final = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}

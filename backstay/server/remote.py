@@ -67,7 +67,8 @@ async def remote_here(app: Backstay, client: Client, broker: Broker | None = Non
         return
     outgoing = Outgoing(app.settings.inside_hosts)
     try:
-        async with remote_work(app, client, Signer(key), outgoing, broker):
+        seals = Seals(Signer(key), client.store.inbox, client.clock)
+        async with remote_work(app, client, seals, outgoing, broker):
             yield
     finally:
         await outgoing.close()
@@ -75,10 +76,10 @@ async def remote_here(app: Backstay, client: Client, broker: Broker | None = Non
 
 @asynccontextmanager
 async def remote_work(
-    app: Backstay, client: Client, signer: Signer, outgoing: Outgoing, broker: Broker | None
+    app: Backstay, client: Client, seals: Seals, outgoing: Outgoing, broker: Broker | None
 ) -> AsyncIterator[None]:
     """While the block runs there are handlers for remote items, and with a broker callbacks are read from it."""
-    settings, seals = app.settings, Seals(signer, client.clock)
+    settings = app.settings
     ways: dict[str, Way] = {HTTP: over_http(outgoing, seals, settings.public_url)}
     async with AsyncExitStack() as stack:
         if broker is not None:

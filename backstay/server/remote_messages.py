@@ -6,14 +6,12 @@ from contextlib import asynccontextmanager
 from backstay.clock import Clock, new_random
 from backstay.core.callbacks import Told
 from backstay.core.errors import NotAllowed, NotFound
-from backstay.core.ids import read_item
 from backstay.handlers.over_messages import OverMessages
 from backstay.messaging.broker import Broker
 from backstay.messaging.callback_reader import CallbackReader
 from backstay.messaging.messages import Poison
 from backstay.observe.bus import Bus
-from backstay.server.seals import Seals, fits
-from backstay.server.signing import Signer
+from backstay.server.seals import Seals
 from backstay.settings import Settings
 from backstay.store.inbox import Inbox
 
@@ -21,15 +19,16 @@ from backstay.store.inbox import Inbox
 class Desk:
     """Where callbacks are taken in: only for what was sent from here, and written down before anything else."""
 
-    def __init__(self, inbox: Inbox, signer: Signer) -> None:
+    def __init__(self, inbox: Inbox, seals: Seals) -> None:
         self._inbox = inbox
-        self._signer = signer
+        self._seals = seals
 
     async def receive(self, told: Told) -> Poison | None:
-        if not fits(self._signer, told.tag, told.item, told.fence):
+        opened = await self._seals.open(told.item, told.fence, told.tag)
+        if opened is None:
             return Poison("its tag does not fit")
         try:
-            await self._inbox.receive(read_item(told.item), int(told.fence), told.callback)
+            await self._inbox.receive(*opened, told.callback)
         except (NotFound, NotAllowed) as error:
             return Poison(error.message)
         return None
@@ -43,7 +42,7 @@ async def over_messages(
     from backstay.messaging.requests import Requests  # needs the extra, which a process without a broker need not have
 
     requests = Requests(settings.broker_url or "", clock)
-    reader = CallbackReader(broker, Desk(inbox, seals.signer).receive, clock, new_random(), bus.emit)
+    reader = CallbackReader(broker, Desk(inbox, seals).receive, clock, new_random(), bus.emit)
     topology = broker.topology
     named = frozenset(name.strip() for name in settings.remote_exchanges.split(",") if name.strip())
     reader.start()

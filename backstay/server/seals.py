@@ -4,8 +4,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from backstay.clock import Clock
-from backstay.core.ids import show_item
+from backstay.core.errors import UsageError
+from backstay.core.ids import job_of, read_item
+from backstay.handlers.context import Context
 from backstay.server.signing import Signer, sealed
+from backstay.store.inbox import Inbox
 
 PURPOSE: Final = "callback"
 
@@ -15,18 +18,30 @@ def secret_of(signer: Signer, owner: str) -> str:
     return signer.secret_of(f"remote\0{owner}", 1)
 
 
-def fits(signer: Signer, tag: str, item: str, fence: str) -> bool:
-    """Whether a tag was made for this try at this item, as both are written; it takes as long either way."""
-    return tag.isascii() and signer.fits(tag, PURPOSE, item, fence)
-
-
 class Seals:
-    def __init__(self, signer: Signer, clock: Clock) -> None:
-        self.signer = signer
+    """A tag names the item, the try and the seed of the job, which is made of chance: an id may be another job's one
+    day, as in a database that was restored, and a seed never is."""
+
+    def __init__(self, signer: Signer, inbox: Inbox, clock: Clock) -> None:
+        self._signer = signer
+        self._inbox = inbox
         self._clock = clock
 
-    def tag(self, item: int, fence: int) -> str:
-        return self.signer.tag(PURPOSE, show_item(item), fence)
+    def tag(self, context: Context) -> str:
+        return self._signer.tag(PURPOSE, context.item_id, context.fence, context.job_seed)
+
+    async def open(self, item: str, fence: str, tag: str) -> tuple[int, int] | None:
+        """The item and the try that a tag was made for, all as they are written; None if it was made for others."""
+        try:
+            item_id = read_item(item)
+        except UsageError:
+            return None
+        job = await self._inbox.sender(job_of(item_id))
+        if job is None or not tag.isascii():
+            return None
+        fits = self._signer.fits(tag, PURPOSE, item, fence, job.seed)
+        fits_as_before = job.old_tags and self._signer.fits(tag, PURPOSE, item, fence)
+        return (item_id, int(fence)) if fits or fits_as_before else None
 
     def sign(self, owner: str, name: str, body: str) -> Mapping[str, str]:
-        return sealed([secret_of(self.signer, owner)], name, self._clock.now_ms(), body)
+        return sealed([secret_of(self._signer, owner)], name, self._clock.now_ms(), body)

@@ -12,6 +12,7 @@ from backstay.client import Client
 from backstay.clock import Tasks
 from backstay.handlers.outgoing import Outgoing
 from backstay.llm.endpoint import Endpoint
+from backstay.server.seals import Seals
 from backstay.server.signing import Signer
 from backstay.store.store import Store
 
@@ -50,6 +51,7 @@ class Service:
     main: Client
     artifacts: Artifacts
     signer: Signer
+    seals: Seals  # of what goes to remote workers and comes back
     ring: "KeyRing"
     shared: "Shared | None"  # Redis, when it is configured
     details: "Details"

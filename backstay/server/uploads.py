@@ -12,7 +12,6 @@ fields, before and after the file. Whatever is raised, by whomever, nothing is l
 it does not want the file deletes `received.blob` there; who wants it writes it down with `keep`.
 """
 
-import asyncio
 import hashlib
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
@@ -33,7 +32,6 @@ from backstay.store.files import File, NewFile
 
 FORM_BYTES_MAX: Final = 1 << 20  # all that is not the file: fields, headers, and what stands before and behind
 PIECE_BYTES: Final = 256 << 10
-SILENCE_SECONDS: Final = 60.0  # a sender who is quiet for longer has gone
 
 Watch = Callable[[bytes], Awaitable[None]]
 
@@ -166,14 +164,11 @@ class _Body:
     async def _next(self) -> bytes:
         """The next bytes; none at the end, whoever asks however often."""
         try:
-            async with asyncio.timeout(SILENCE_SECONDS):
-                while not self.ended:
-                    chunk = await anext(self._chunks, None)
-                    self.ended = chunk is None
-                    if chunk:
-                        return chunk
-        except TimeoutError:
-            raise Problem(408, "nothing came for too long", hint="send it again") from None
+            while not self.ended:
+                chunk = await anext(self._chunks, None)
+                self.ended = chunk is None
+                if chunk:
+                    return chunk
         except ClientDisconnect:
             raise broken_off() from None
         return b""

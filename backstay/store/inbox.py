@@ -23,6 +23,13 @@ class Received(NamedTuple):
     repeated: bool  # it was said before, word for word
 
 
+class Sender(NamedTuple):
+    """The job whose items were sent out."""
+
+    seed: str
+    old_tags: bool  # it was there before tags were made of seeds, and its id was never another job's
+
+
 class LateResult(NamedTuple):
     number: int
     item_id: int
@@ -37,6 +44,10 @@ class LateResult(NamedTuple):
 class Inbox:
     def __init__(self, database: Database) -> None:
         self._db = database
+
+    async def sender(self, job_id: int) -> Sender | None:
+        rows = await self._db.read(one("callback_job", {"job_id": job_id}))
+        return Sender(rows[0][0], bool(rows[0][1])) if rows else None
 
     async def receive(self, item_id: int, fence: int, callback: Callback) -> Received:
         return await self._db.write(lambda: _receive(item_id, fence, callback))

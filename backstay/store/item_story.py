@@ -3,9 +3,11 @@
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from backstay.core.breaker import Breaker, without_words
 from backstay.core.reasons import Reason, Standing, why_not_running
 from backstay.core.states import ItemState
 from backstay.store.park import NEVER_MS
+from backstay.store.providers import Holds
 from backstay.store.views import AttemptView, EventView, ItemView, WorkerView
 
 if TYPE_CHECKING:
@@ -27,13 +29,14 @@ class Moment(NamedTuple):
     detail: str | None
 
 
-async def look(store: "Store", item_id: int, owner: str, lease_ms: int) -> Shown:
+async def look(store: "Store", item_id: int, owner: str, lease_ms: int, *, shows_words: bool = False) -> Shown:
+    """`shows_words`: also what the provider said when it was held, which is for operators alone."""
     views = store.views
     view = unparked(await views.item(item_id, owner))
     attempts = await views.attempts(item_id)
     workers = await views.workers()
     live = sum(view.handler in worker.handlers and worker.alive(lease_ms) for worker in workers)
-    breaker = (await store.holds()).providers.get(provider_of(view.handler, workers))
+    breaker = breaker_of(await store.holds(), view.handler, workers, shows_words)
     ahead = await views.ahead(item_id) if view.state == "queued" else 0
     is_request = view.handler in dict(await store.endpoints(open_only=False))
     standing = _standing(view, attempts, breaker=breaker, live_workers=live, ahead=ahead, is_request=is_request)
@@ -49,6 +52,11 @@ def provider_of(handler: str, workers: list[WorkerView]) -> str:
     """The provider behind a handler, as the workers that run it say; without any, it has the handler's name."""
     told = (worker.providers[handler] for worker in workers if handler in worker.providers)
     return next(told, handler)
+
+
+def breaker_of(holds: Holds, handler: str, workers: list[WorkerView], shows_words: bool) -> Breaker | None:
+    found = holds.providers.get(provider_of(handler, workers))
+    return found if found is None or shows_words else without_words(found)
 
 
 def _standing(view: ItemView, attempts: list[AttemptView], **around: Any) -> Standing:

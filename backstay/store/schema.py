@@ -22,6 +22,7 @@ KNOWN = (
     "0006",
     "0007",
     "0008",
+    "0009",
     "0011",
 )  # every revision this code knows, oldest first; a test holds it against Alembic's own list
 HEAD = KNOWN[-1]
@@ -119,7 +120,9 @@ def create_sqlite(path: str) -> bool:
 def sqlite_script(path: str) -> str:
     """What makes an empty SQLite database into one like this."""
     connection = connect(path)
-    made = [sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid")]
+    # Of SQLite's own tables none may be made by hand.
+    own = "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite!_%' ESCAPE '!' ORDER BY rowid"
+    made = [sql for (sql,) in connection.execute(own)]
     connection.close()
     return "".join(f"{sql};\n" for sql in (*made, f"INSERT INTO alembic_version VALUES ('{HEAD}')"))
 

@@ -41,7 +41,8 @@ def test_a_held_provider_is_a_reason_under_whatever_name_the_handler_has(shell: 
     shell("provider", "hold", "acme", "--reason", "quota used up", "--for", "2h")
     job_id = shell.submit("picky", 1)
     assert "provider_held" in codes(shell, f"{job_id}-0")
-    assert "held because quota used up" in shell("item", "show", f"{job_id}-0").out
+    for shown in (shell("item", "show", f"{job_id}-0"), shell("job", "show", job_id)):
+        assert "held because quota used up" in shown.out
     other = shell.submit("echo", 1)
     assert "provider_held" not in codes(shell, f"{other}-0")
 

@@ -101,6 +101,24 @@ async def test_what_nobody_can_use_is_put_aside_with_its_reason_and_the_next_is_
     assert not any(asked.body["tag"] in str(event) for event in events)
 
 
+async def test_a_tag_of_a_deleted_job_does_not_fit_the_job_that_has_its_id_now(remote):
+    old = await remote.ask()
+    for table in ("requests", "items", "jobs"):
+        await remote.rows(f"DELETE FROM {table}")
+    is_postgres = remote.rig.made.url.startswith("postgresql")
+    await remote.rows(
+        "SELECT setval('jobs_id_seq', 1, false)" if is_postgres else "DELETE FROM sqlite_sequence WHERE name = 'jobs'"
+    )
+    new = await remote.ask()
+    assert new.body["task"] == old.body["task"], "the id has returned"
+    await remote.worker.tell(old, status="succeeded", result="forged")
+    [(reason, _)] = await remote.put_aside()
+    assert reason == "its tag does not fit"
+    assert await remote.kept() == []
+    await remote.told(new, status="succeeded", result="true")
+    await remote.ended("succeeded")
+
+
 async def test_a_message_of_another_kind_is_put_aside_and_one_of_no_kind_is_read(remote):
     asked = await remote.ask()
     place = (asked.body["callback"]["exchange"], asked.body["callback"]["routing_key"])

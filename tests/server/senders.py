@@ -44,19 +44,21 @@ async def send(
     length: int | None = None,
     content_type: str = f"multipart/form-data; boundary={BOUNDARY}",
     hangs_up: bool = False,
+    method: str = "POST",
+    pause: float = 0.0,
 ) -> Heard:
-    """Sends until all is sent or an answer comes; chunked, unless a length is declared."""
+    """Sends until all is sent or an answer comes; chunked, unless a length is declared. It may pause between pieces."""
     parts = urlsplit(url)
     reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
     declared = {"content-length": str(length)} if length is not None else {"transfer-encoding": "chunked"}
     given = {"host": parts.netloc, "content-type": content_type, **declared, **(headers or {})}
-    writer.write(f"POST {path} HTTP/1.1\r\n".encode() + "".join(f"{k}: {v}\r\n" for k, v in given.items()).encode())
+    writer.write(f"{method} {path} HTTP/1.1\r\n".encode() + "".join(f"{k}: {v}\r\n" for k, v in given.items()).encode())
     writer.write(b"\r\n")
     answered = asyncio.get_running_loop().create_task(reader.readuntil(b"\r\n\r\n"))
     pieces = iter([pieces]) if isinstance(pieces, bytes) else pieces
     sent = 0
     try:
-        async for written in _write(writer, pieces, length is None):
+        async for written in _write(writer, pieces, length is None, pause):
             sent += written
             if answered.done():
                 break
@@ -72,13 +74,15 @@ async def send(
         writer.close()
 
 
-async def _write(writer: asyncio.StreamWriter, pieces: Iterator[bytes], chunked: bool) -> AsyncIterator[int]:
+async def _write(
+    writer: asyncio.StreamWriter, pieces: Iterator[bytes], chunked: bool, pause: float
+) -> AsyncIterator[int]:
     try:
         for piece in filter(None, pieces):  # an empty one would say that this was all
             writer.write(f"{len(piece):x}\r\n".encode() + piece + b"\r\n" if chunked else piece)
             await writer.drain()
             yield len(piece)
-            await asyncio.sleep(0)
+            await asyncio.sleep(pause)
         if chunked:
             writer.write(b"0\r\n\r\n")
             await writer.drain()

@@ -11,6 +11,7 @@ from backstay.core.callbacks import CALLBACK_BYTES_MAX
 from backstay.store.inbox import MESSAGES_MAX
 from backstay.store.keys import Role
 from tests.server.remote_rig import Remote, remote_work
+from tests.stories.stage import until
 
 
 @pytest.fixture
@@ -37,6 +38,74 @@ async def test_an_address_that_was_not_given_out_is_nowhere(remote):
         reply = await remote.say(path, status="succeeded", result=1)
         assert reply.status == 404, path
     assert await remote.state() == "processing"
+
+
+@pytest.fixture
+async def either(database_url: str, tmp_path: Path) -> AsyncIterator[Remote]:
+    """On each kind of database."""
+    async with remote_work(database_url, tmp_path / "data") as made:
+        yield made
+
+
+async def give_way_to_bob(remote: Remote) -> str:
+    """An address that ada was given for a job that she has deleted since; bob's job has come after it."""
+    address = await remote.send()
+    assert (await remote.rig.ada.post(f"/api/jobs/{remote.job}/cancel")).status == 200
+    await remote.rig.work()
+    assert (await remote.rig.ada.delete(f"/api/jobs/{remote.job}")).status == 204
+    await until(lambda: is_gone(remote), "the job is gone")
+    return address
+
+
+async def is_gone(remote: Remote) -> bool:
+    return await remote.rows("SELECT id FROM jobs") == []
+
+
+async def bobs_item(remote: Remote) -> str:
+    item = {"url": remote.receiver.url, "payload": {"n": 2}}
+    made = await remote.rig.bob.post("/api/jobs", json={"handler": "remote", "items": [item]})
+    await remote.rig.work()
+    return f"{made.json['id']}-0"
+
+
+async def test_an_address_of_a_deleted_job_is_nowhere_for_the_next_one(either: Remote) -> None:
+    address = await give_way_to_bob(either)
+    item = await bobs_item(either)
+    assert item not in address, "its id has not returned"
+    for path in (address, address.replace(f"{either.job}-0", item)):
+        assert (await either.say(path, status="succeeded", result="forged")).status == 404
+    assert (await either.rig.bob.get(f"/api/items/{item}")).json["state"] == "processing"
+
+
+async def test_an_address_is_for_one_job_even_if_its_id_should_ever_return(either: Remote) -> None:
+    """As in a database that was restored from a backup."""
+    address = await give_way_to_bob(either)
+    is_postgres = either.rig.made.url.startswith("postgresql")
+    await either.rows(
+        "SELECT setval('jobs_id_seq', 1, false)" if is_postgres else "DELETE FROM sqlite_sequence WHERE name = 'jobs'"
+    )
+    item = await bobs_item(either)
+    assert item in address, "the id has returned"
+    assert (await either.say(address, status="succeeded", result="forged")).status == 404
+    assert await either.rows("SELECT id FROM inbox") == []
+    own = either.address(either.receiver.visits[-1])
+    assert (await either.say(own, status="succeeded", result="true")).status == 202
+
+
+async def test_a_deleted_job_takes_nothing_while_its_rows_are_still_there(either: Remote) -> None:
+    address = await either.send()
+    await either.rows("UPDATE jobs SET owner = ''")
+    assert (await either.say(address, status="succeeded", result=1)).status == 404
+    assert await either.rows("SELECT id FROM inbox") == []
+
+
+async def test_a_tag_of_before_is_good_only_for_a_job_of_before_whose_id_was_never_another_s(either: Remote) -> None:
+    """Of a job that was under way when the service was upgraded; the migration says which these are."""
+    _, _, item, fence, _ = (await either.send()).split("/")
+    old = f"/callbacks/{item}/{fence}/{either.rig.service.signer.tag('callback', item, fence)}"
+    assert (await either.say(old, status="progress", progress=1)).status == 404
+    await either.rows("UPDATE jobs SET old_tags = 1")
+    assert (await either.say(old, status="progress", progress=1)).status == 202
 
 
 async def test_an_item_that_is_gone_is_nowhere(remote):

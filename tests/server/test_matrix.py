@@ -1,23 +1,57 @@
 """Every operation in the OpenAPI document, asked with no key, a wrong key, another owner's key and a read-only key."""
 
+import sqlite3
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 from fastapi import FastAPI
 
 from backstay.llm.endpoint import Endpoint
-from backstay.server.app import OPENAI_PREFIXES
 from backstay.server.pages import routers as page_routers
+from backstay.server.problems import OPENAI_PREFIXES
 from backstay.server.service import Options
 from backstay.store.keys import Role
 from tests.server.operations import OPEN, OPERATED, ROLES, SHARED, SHARED_LISTS, Things, made_by_ada
 from tests.server.receiver import Receiver, receiving
 from tests.server.rig import Reply, Rig, Visitor, rigged
+from tests.stories.stage import until
 
 WRONG_KEY = f"bks_{'0' * 12}_{'x' * 43}"
 MODELS = '{"object": "list", "data": [{"id": "m", "object": "model", "created": 1, "owned_by": "me"}]}'
+
+
+async def deleted(rig: Rig, path: str) -> bool:
+    return (await rig.ada.delete(path)).status in (200, 204)
+
+
+async def deleted_with_its_job(rig: Rig, path: str) -> bool:
+    """A batch goes when its job is deleted, and in no other way."""
+
+    async def job() -> int | None:
+        return (await rig.service.store.batches.get(path.rpartition("/")[2], "ada")).job_id
+
+    async def is_over() -> bool:
+        await rig.work()
+        return bool((await rig.ada.get(path)).json["status"] == "cancelled")
+
+    job_id = await until(job, "the batch has a job")
+    assert (await rig.ada.post(f"{path}/cancel")).status == 200
+    await until(is_over, "the batch is cancelled")
+    assert (await rig.ada.delete(f"/api/jobs/{job_id}")).status == 204
+    return (await rig.ada.get(path)).status == 404
+
+
+# What is made by a request, and how it is deleted.
+MADE = {
+    "POST /api/uploads": deleted,
+    "POST /v1/files": deleted,
+    "POST /api/webhooks": deleted,
+    "POST /v1/webhook_endpoints": deleted,
+    "POST /v1/batches": deleted_with_its_job,
+}
 
 
 @pytest.fixture
@@ -142,6 +176,28 @@ async def test_another_owners_id_answers_as_one_that_never_was(rig: Rig, receive
             his, none = await ask(rig.bob, operation, things), await ask(rig.bob, operation, never)
             assert (his.status, none.status) == (404, 404), operation
             assert without_ids(his, things) == without_ids(none, never), operation
+
+
+@pytest.mark.parametrize("operation", MADE)
+async def test_the_id_of_a_deleted_thing_is_given_to_nobody_else(rig: Rig, receiver: Receiver, operation: str) -> None:
+    """Neither the next of its kind nor one that another owner makes with the same idempotency key has it."""
+    things = await made_by_ada(rig, receiver)
+    path, same = operation.partition(" ")[2], {"headers": {"idempotency-key": "the same"}}
+    mine = await rig.ada.post(path, **things.body(operation), **same)
+    assert await MADE[operation](rig, f"{path}/{mine.json['id']}")
+    following = await rig.ada.post(path, **things.body(operation))
+    his = await rig.bob.post(path, **things.body(operation), **same)
+    assert len({reply.json["id"] for reply in (mine, following, his)}) == 3, (mine, following, his)
+
+
+async def test_the_id_of_a_revoked_key_is_given_to_nobody_else(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = rig.service.store.keys
+    monkeypatch.setattr("backstay.store.keys.new_id", lambda: "0123456789ab" * 2)
+    first = await keys.create("ada", Role.ADMIN)
+    await keys.revoke(first.id, "ada")
+    with pytest.raises((sqlite3.IntegrityError, asyncpg.UniqueViolationError)):
+        await keys.create("bob", Role.ADMIN)
+    assert await keys.verify(first.text) is None
 
 
 def without_ids(reply: Reply, things: Things) -> str:

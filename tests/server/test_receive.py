@@ -224,13 +224,3 @@ async def test_parts_are_counted_whatever_they_are_called(desk: Desk, url: str) 
     heard = await send(url, "/api/take", many)
     assert heard.status == 413, heard
     assert "parts" in heard.body
-
-
-async def test_a_sender_who_falls_silent_is_not_waited_for_for_ever(
-    desk: Desk, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(uploads, "SILENCE_SECONDS", 0.05)
-    heard = await send(url, "/api/take", FILE + b"abc", length=1_000)
-    assert heard.status == 408, heard
-    assert "connection: close" in heard.head
-    assert await desk.names() == []

@@ -203,3 +203,48 @@ async def test_a_connection_cut_while_the_schema_is_looked_at_is_a_database_out_
         with pytest.raises(DatabaseUnreachable, match="cannot reach PostgreSQL"):
             await looking
     await other.close()
+
+
+async def migrate_to(url: str, revision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A database as an older version left it."""
+    upgrade = command.upgrade
+    with monkeypatch.context() as patched:
+        patched.setattr(command, "upgrade", lambda config, _: upgrade(config, revision))
+        patched.setattr(schema, "create_sqlite", lambda _: False)
+        await wiring.migrate(url)
+
+
+async def test_a_database_from_before_ids_were_kept_from_returning_keeps_its_rows_indexes_and_triggers(
+    empty_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await migrate_to(empty_url, "0008", monkeypatch)
+    job = "INSERT INTO jobs (owner, handler, state, priority, ref_seed, created_at, timeout_ms, timeout_at, label)"
+    webhook = "INSERT INTO webhooks (id, owner, url, events, created_at, updated_at)"
+    late = "INSERT INTO inbox (owner, item_id, fence, kind, received_at, body, digest)"
+    for said in (
+        *(f"{job} VALUES ('ann', 'echo', 'running', 0, 's{n}', 1, 1, 1, 'Grüße; {n}')" for n in range(5)),
+        f"{webhook} VALUES ('wh_1', 'ann', 'https://a.example/', '[]', 1, 1)",
+        *(f"{late} VALUES ('ann', 1, 1, 'failed', 1, '{{}}', 'd{n}')" for n in range(3)),
+        "DELETE FROM jobs WHERE id = 2",
+    ):
+        await rows(empty_url, said, said)
+    tables = ("jobs", "inbox", "webhooks")
+    before = {name: await rows(empty_url, *[f"SELECT * FROM {name} ORDER BY id"] * 2) for name in tables}
+    await wiring.migrate(empty_url)
+    for name in tables:
+        after = await rows(empty_url, *[f"SELECT * FROM {name} ORDER BY id"] * 2)
+        assert [row[: len(old)] for row, old in zip(after, before[name], strict=True)] == before[name]
+    if empty_url.startswith("sqlite"):
+        await wiring.migrate(f"sqlite:///{tmp_path}/new.db")
+        assert await schema_of(empty_url) == await schema_of(f"sqlite:///{tmp_path}/new.db")
+    flags = "SELECT DISTINCT old_tags FROM jobs"
+    is_postgres = empty_url.startswith("postgresql")
+    assert await rows(empty_url, flags, flags) == [(int(is_postgres),)], "there an id was never another job's"
+    ended = "UPDATE jobs SET state = 'completed' WHERE id = 5 RETURNING id"
+    assert await rows(empty_url, ended, ended) == [(5,)]
+    told = "SELECT aggregate_id, message_type FROM outbox"
+    assert await rows(empty_url, told, told) == [("5", "job.completed")], "the trigger is there"
+    for said in ("DELETE FROM jobs WHERE id = 5", f"{job} VALUES ('ann', 'echo', 'running', 0, 's', 1, 1, 1, 'new')"):
+        await rows(empty_url, said, said)
+    newest = "SELECT id, old_tags FROM jobs ORDER BY id DESC LIMIT 1"
+    assert await rows(empty_url, newest, newest) == [(6, 0)]

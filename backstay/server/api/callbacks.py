@@ -7,11 +7,10 @@ from fastapi.responses import JSONResponse
 
 from backstay.core.callbacks import CALLBACK_BYTES_MAX, read_callback
 from backstay.core.errors import NotFound, UsageError
-from backstay.core.ids import read_item
 from backstay.server.auth import Admin
 from backstay.server.lines import whole_bytes
 from backstay.server.problems import Problem
-from backstay.server.seals import fits, secret_of
+from backstay.server.seals import secret_of
 from backstay.server.service import Serving
 from backstay.server.shapes import PROBLEMS
 
@@ -25,13 +24,15 @@ Part = Annotated[str, Path(max_length=100)]
 @router.post("/callbacks/{item}/{fence}/{tag}", status_code=202, include_in_schema=False)
 async def receive(request: Request, service: Serving, item: Part, fence: Part, tag: Part) -> Response:
     """Once or many times, early or late: whatever comes is kept first. The same again changes nothing."""
-    item_id, number = _opened(service, item, fence, tag)
+    opened = await service.seals.open(item, fence, tag) if _is_fence(fence) else None
+    if opened is None:
+        raise _none()
     try:
         callback = read_callback(await whole_bytes(request, CALLBACK_BYTES_MAX))
     except UsageError as error:
         raise Problem(422, error.message, hint=error.hint) from None
     try:
-        received = await service.store.inbox.receive(item_id, number, callback)
+        received = await service.store.inbox.receive(*opened, callback)
     except NotFound:
         raise _none() from None
     return JSONResponse({"accepted": True, "late": received.late, "repeated": received.repeated}, 202)
@@ -44,13 +45,8 @@ async def show_remote_secret(who: Admin, service: Serving) -> Response:
     return JSONResponse(said, headers={"cache-control": "no-store"})
 
 
-def _opened(service: Serving, item: str, fence: str, tag: str) -> tuple[int, int]:
-    """The item and the try that an address was made for; any other address is nowhere."""
-    if not (fence.isascii() and fence.isdigit() and len(fence) <= _FENCE_DIGITS_MAX):
-        raise _none()
-    if not fits(service.signer, tag, item, fence):
-        raise _none()
-    return read_item(item), int(fence)
+def _is_fence(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= _FENCE_DIGITS_MAX
 
 
 def _none() -> Problem:

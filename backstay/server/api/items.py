@@ -13,7 +13,7 @@ from backstay.core.ids import show_item as show_id
 from backstay.core.states import ItemState
 from backstay.server import cursors, etags
 from backstay.server.api.pages import PAGE_DEFAULT, Cursor, ItemId, JobId, Limit, item_number, job_number, page
-from backstay.server.auth import Reader, Writer, allowed
+from backstay.server.auth import Principal, Reader, Writer, allowed, operates
 from backstay.server.service import Service, Serving, service_of
 from backstay.server.shapes import CHANGES, PROBLEMS, ItemPage, ItemShape, ReasonShape, item_bytes, item_object
 from backstay.store.item_story import Shown, look, timeline
@@ -116,7 +116,7 @@ async def _with_bodies(service: Service, row: ItemRow, owner: str, include: Coll
 @router.get("/items/{item_id}/why", response_model=WhyShape)
 async def explain_item(who: Reader, service: Serving, item_id: ItemId) -> Response:
     """Why it is not running now, in sentences that each say what to do or until when to wait."""
-    shown = await _looked(service, who.owner, item_id)
+    shown = await _looked(service, who, item_id)
     reasons = [reason._asdict() for reason in shown.reasons]
     return Response(to_json({"id": item_id, "state": shown.view.state, "reasons": reasons}), media_type=etags.JSON)
 
@@ -124,7 +124,7 @@ async def explain_item(who: Reader, service: Serving, item_id: ItemId) -> Respon
 @router.get("/items/{item_id}/timeline", response_model=TimelineShape)
 async def show_timeline(who: Reader, service: Serving, item_id: ItemId) -> Response:
     """Everything that happened to it, in the order of time."""
-    shown = await _looked(service, who.owner, item_id)
+    shown = await _looked(service, who, item_id)
     fields = AttemptShape.model_fields
     said = {
         "id": item_id,
@@ -147,6 +147,6 @@ async def retry_item(request: Request, who: Writer, service: Serving, item_id: I
     return etags.answer(request, item_bytes(await service.store.listing.item(number, who.owner)))
 
 
-async def _looked(service: Service, owner: str, item_id: str) -> Shown:
-    lease_ms = int(service.backstay.limits.lease_seconds * 1000)
-    return await look(service.store, item_number(item_id), owner, lease_ms)
+async def _looked(service: Service, who: Principal, item_id: str) -> Shown:
+    lease_ms, words = int(service.backstay.limits.lease_seconds * 1000), operates(who, service)
+    return await look(service.store, item_number(item_id), who.owner, lease_ms, shows_words=words)

@@ -9,7 +9,7 @@ from pydantic_core import to_json
 from backstay.core.states import JobState
 from backstay.server import cursors, etags
 from backstay.server.api.pages import PAGE_DEFAULT, Cursor, JobId, Limit, job_number, page
-from backstay.server.auth import Principal, Reader, Writer, allowed
+from backstay.server.auth import Principal, Reader, Writer, allowed, operates
 from backstay.server.removal import remove
 from backstay.server.service import Service, Serving, service_of
 from backstay.server.shapes import CHANGES, PROBLEMS, JobPage, JobShape, ReasonShape, job_bytes, job_object
@@ -66,7 +66,8 @@ async def show_job(request: Request, job_id: JobId) -> Response:
 async def explain_job(who: Reader, service: Serving, job_id: JobId) -> Response:
     """Why it does not move: each reason says what to do or until when to wait. None: nothing is in its way."""
     lease_ms = int(service.backstay.limits.lease_seconds * 1000)
-    view, reasons = await look_at_job(service.store, job_number(job_id), who.owner, lease_ms)
+    number, words = job_number(job_id), operates(who, service)
+    view, reasons = await look_at_job(service.store, number, who.owner, lease_ms, shows_words=words)
     said = {"id": str(view.id), "state": view.state, "reasons": [reason._asdict() for reason in reasons]}
     return Response(to_json(said), media_type=etags.JSON)
 

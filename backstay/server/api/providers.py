@@ -6,11 +6,11 @@ from fastapi import APIRouter, Path, Response
 from pydantic import BaseModel, Field
 from pydantic_core import to_json
 
-from backstay.core.breaker import Breaker
+from backstay.core.breaker import Breaker, without_words
 from backstay.core.errors import NotFound
 from backstay.core.failures import one_line
 from backstay.server import etags
-from backstay.server.auth import Operator, Reader
+from backstay.server.auth import Operator, Principal, Reader, operates
 from backstay.server.service import Service, Serving
 from backstay.server.shapes import PROBLEMS, ProviderShape, Strict, provider_object
 
@@ -35,21 +35,21 @@ class HoldShape(Strict):
 @router.get("", response_model=ProvidersShape)
 async def list_providers(who: Reader, service: Serving) -> Response:
     """Those that workers told of, and those that are held, with the state of each one's breaker."""
-    breakers, now = await known_breakers(service)
+    breakers, now = await known_breakers(service, who)
     data = [provider_object(breakers[name]) for name in sorted(breakers)]
     return Response(to_json({"data": data, "now": now}), media_type=etags.JSON)
 
 
 @router.get("/{provider}", response_model=ProviderShape)
 async def show_provider(who: Reader, service: Serving, provider: Name) -> Response:
-    return _answer(await known_provider(service, provider))
+    return _answer(await known_provider(service, who, provider))
 
 
 @router.post("/{provider}/hold", response_model=ProviderShape)
 async def hold_provider(who: Operator, service: Serving, provider: Name, given: HoldShape | None = None) -> Response:
     """Sends it nothing more for now: its items stay queued and lose no attempt."""
     given = given or HoldShape()
-    await known_provider(service, provider)
+    await known_provider(service, who, provider)
     change = await service.store.hold(provider, one_line(given.reason), given.seconds)
     return _answer(change.after)
 
@@ -57,22 +57,31 @@ async def hold_provider(who: Operator, service: Serving, provider: Name, given: 
 @router.post("/{provider}/release", response_model=ProviderShape)
 async def release_provider(who: Operator, service: Serving, provider: Name) -> Response:
     """Closes its breaker or ends its hold: its items flow again at once."""
-    await known_provider(service, provider)
+    await known_provider(service, who, provider)
     change = await service.store.release(provider)
     await service.store.notify()
     service.wake()
     return _answer(change.after)
 
 
-async def known_breakers(service: Service) -> tuple[dict[str, Breaker], int]:
+async def shown_breakers(service: Service, who: Principal) -> tuple[dict[str, Breaker], int]:
+    """What was observed of providers, as far as it is for this visitor, and the time now."""
     holds = await service.store.holds()
+    if operates(who, service):
+        return holds.providers, holds.now
+    return {name: without_words(breaker) for name, breaker in holds.providers.items()}, holds.now
+
+
+async def known_breakers(service: Service, who: Principal) -> tuple[dict[str, Breaker], int]:
+    """Those of all providers there are."""
+    observed, now = await shown_breakers(service, who)
     told = {name for worker in await service.store.views.workers() for name in worker.providers.values()}
     told |= {handler.provider for handler in service.backstay.handlers}
-    return {name: Breaker(name) for name in told} | holds.providers, holds.now
+    return {name: Breaker(name) for name in told} | observed, now
 
 
-async def known_provider(service: Service, provider: str) -> Breaker:
-    found = (await known_breakers(service))[0].get(provider)
+async def known_provider(service: Service, who: Principal, provider: str) -> Breaker:
+    found = (await known_breakers(service, who))[0].get(provider)
     if found is None:
         raise NotFound(f"no provider {one_line(provider)[:100]}", hint="GET /api/providers lists them")
     return found

@@ -6,6 +6,7 @@ from pydantic_core import to_json
 
 from backstay.core.breaker import BreakerState
 from backstay.server import etags
+from backstay.server.api.providers import shown_breakers
 from backstay.server.auth import Admin, Reader
 from backstay.server.service import Serving
 from backstay.server.shapes import PROBLEMS, ProviderShape, provider_object
@@ -69,15 +70,15 @@ class WorkersShape(BaseModel):
 async def show_stats(who: Reader, service: Serving) -> Response:
     """All from counters: it costs the same however many items there are."""
     store, listing = service.store, service.store.listing
-    holds = await store.holds()
+    breakers, now = await shown_breakers(service, who)
     lease_ms, alarm = int(service.backstay.limits.lease_seconds * 1000), service.backstay.settings.dead_letter_alarm
     said = {
-        "now": holds.now,
+        "now": now,
         "backlog": [one._asdict() for one in await listing.backlog(who.owner)],
         "recent": (await listing.recent(who.owner))._asdict(),
         "workers": sum(worker.alive(lease_ms) for worker in await store.views.workers()),
         "dead_letters": {"alarm": alarm, "raised": (await store.alarms.failures()).letters > alarm},
-        "held": [provider_object(one) for one in holds.providers.values() if one.state is not BreakerState.CLOSED],
+        "held": [provider_object(one) for one in breakers.values() if one.state is not BreakerState.CLOSED],
     }
     return Response(to_json(said), media_type=etags.JSON)
 

@@ -76,7 +76,7 @@ _BODIES: Final[dict[str, Any]] = {
     "",
     status_code=201,
     response_model=JobShape,
-    responses={**CHANGES, 413: PROBLEMS[422], 415: PROBLEMS[422]},
+    responses={**CHANGES, **dict.fromkeys((408, 413, 415), PROBLEMS[422])},
     openapi_extra={"requestBody": _BODIES},
 )
 async def submit_job(

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 
 from backstay.core.reasons import Reason
-from backstay.server.auth import Reader, Writer, allowed
+from backstay.server.auth import Reader, Writer, allowed, operates
 from backstay.server.idempotency import EffectId
 from backstay.server.openai.adoption import adopt
 from backstay.server.openai.content import content, result_lines
@@ -113,7 +113,8 @@ async def explain(batch_id: str, service: Serving, who: Reader) -> Response:
     reasons: list[Reason] = []
     if batch.job_id is not None and not batch.job_ended:
         lease_ms = int(service.backstay.limits.lease_seconds * 1000)
-        _, reasons = await look_at_job(service.store, batch.job_id, who.owner, lease_ms)
+        words = operates(who, service)
+        _, reasons = await look_at_job(service.store, batch.job_id, who.owner, lease_ms, shows_words=words)
     said = {"id": batch.id, "status": batch.status, "reasons": [reason._asdict() for reason in reasons]}
     return JSONResponse(said)
 

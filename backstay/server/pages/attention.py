@@ -6,6 +6,7 @@ from typing import Final, Literal, NamedTuple
 from backstay.core.alarms import WORDING, Alarm
 from backstay.core.breaker import Breaker, BreakerState
 from backstay.core.ids import show_item
+from backstay.server.api.providers import shown_breakers
 from backstay.server.pages.figures import counted, share
 from backstay.server.pages.outlook import is_near_budget
 from backstay.server.pages.shell import query
@@ -42,7 +43,8 @@ async def attention(visit: Visit, jobs: Sequence[JobView], backlog: Sequence[Bac
     store, owner = visit.service.store, visit.owner
     alarm = visit.service.backstay.settings.dead_letter_alarm
     lease_ms = int(visit.service.backstay.limits.lease_seconds * 1000)
-    holds, workers = await store.holds(), await store.views.workers()
+    workers = await store.views.workers()
+    breakers, _ = await shown_breakers(visit.service, visit.principal)
     found = [
         *_stuck(await store.overview.stuck(owner)),
         *_idle(backlog, [worker for worker in workers if worker.alive(lease_ms)]),
@@ -51,7 +53,7 @@ async def attention(visit: Visit, jobs: Sequence[JobView], backlog: Sequence[Bac
         *_unknown(await store.overview.unknown(owner)),
         *_budgets(jobs),
         *await _late(visit),
-        *_providers(holds.providers.values()),
+        *_providers(breakers.values()),
     ]
     order = ("bad", "warn", "busy")
     return sorted(found, key=lambda notice: order.index(notice.kind))

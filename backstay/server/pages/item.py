@@ -13,10 +13,12 @@ from backstay.core.words import visible
 from backstay.server.api.item_results import read_result
 from backstay.server.api.logs import log_chunks, log_pieces, stream_log
 from backstay.server.api.pages import item_number, row_number
+from backstay.server.auth import operates
 from backstay.server.etags import JSON
 from backstay.server.pages import shell
 from backstay.server.pages.figures import LINES, excerpt
 from backstay.server.pages.flash import redirected
+from backstay.server.pages.providers import breaker_events
 from backstay.server.pages.story import Around, story
 from backstay.server.pages.visit import Visit, acted, seen
 from backstay.server.service import Service
@@ -41,7 +43,8 @@ class Log(NamedTuple):
 async def show(request: Request, item_id: str) -> Response:
     visit = await seen(request)
     service, number = visit.service, item_number(item_id)
-    shown = await look(service.store, number, visit.owner, int(service.backstay.limits.lease_seconds * 1000))
+    lease_ms, words = int(service.backstay.limits.lease_seconds * 1000), operates(visit.principal, service)
+    shown = await look(service.store, number, visit.owner, lease_ms, shows_words=words)
     last = shown.attempts[-1] if shown.attempts else None
     costs = [attempt.cost_micros for attempt in shown.attempts if attempt.cost_micros is not None]
     return await shell.shown(
@@ -64,7 +67,7 @@ async def show(request: Request, item_id: str) -> Response:
 async def _around(visit: Visit, shown: Shown) -> Around:
     overview, view = visit.service.store.overview, shown.view
     provider = provider_of(view.handler, await visit.service.store.views.workers())
-    breaker = await overview.events(f"provider:{provider}", ACTS_LOOKED)
+    breaker = await breaker_events(visit, provider, ACTS_LOOKED)
     return Around(provider, breaker[::-1], (await overview.events(f"job:{view.job_id}", ACTS_LOOKED))[::-1])
 
 

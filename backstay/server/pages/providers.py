@@ -13,6 +13,7 @@ from backstay.server.auth import operates, require_operator
 from backstay.server.pages import shell
 from backstay.server.pages.charts import most_within
 from backstay.server.pages.flash import redirected
+from backstay.server.pages.story import change_and_why
 from backstay.server.pages.visit import Visit, acted, seen, whole_number
 from backstay.server.problems import Problem
 from backstay.store.item_story import provider_of
@@ -62,7 +63,7 @@ async def list_providers(request: Request) -> Response:
 
 async def _providers(visit: Visit) -> list[Provider]:
     store = visit.service.store
-    breakers, now = await known_breakers(visit.service)
+    breakers, now = await known_breakers(visit.service, visit.principal)
     workers, paces = await store.views.workers(), await store.overview.paces()
     leases = await store.overview.leases()
     day = await store.measures.by_provider(visit.owner, now // MINUTE_MS - DAY_MINUTES)
@@ -76,18 +77,26 @@ async def _providers(visit: Visit) -> list[Provider]:
         own = [handler for handler, provider in behind.items() if provider == name]
         measured = day.get(name, Measure())
         tasks = [(one, task) for one in own for task in await store.overview.tasks(visit.owner, one)]
-        history = await store.overview.events(f"provider:{name}", HISTORY)
+        history = await breaker_events(visit, name, HISTORY)
         sending = sum(lease.items for lease in leases if lease.handler in own)
         pace = paces.get(name) or paces.get(name.partition("/")[0])  # keys of one service keep to one pace
         found.append(Provider(breakers[name], own, history, pace, sending, measured, tasks))
     return sorted(found, key=lambda one: one.place)
 
 
+async def breaker_events(visit: Visit, provider: str, n: int) -> list[EventView]:
+    """The last changes of a provider's breaker; why it changed is for operators."""
+    events = await visit.service.store.overview.events(f"provider:{provider}", n)
+    if operates(visit.principal, visit.service):
+        return events
+    return [event._replace(detail=change_and_why(event)[0]) for event in events]
+
+
 @router.post("/providers/hold")
 async def hold(request: Request) -> Response:
     visit = await _operated(request)
     name, given = visit.form.get("provider", ""), visit.form.get("minutes", "").strip()
-    await known_provider(visit.service, name)
+    await known_provider(visit.service, visit.principal, name)
     minutes = whole_number(given, HOLD_MINUTES_MAX)
     if given and not minutes:
         raise Problem(422, "the time must be a whole number of minutes", hint="leave it empty to hold until released")
@@ -100,7 +109,7 @@ async def hold(request: Request) -> Response:
 async def release(request: Request) -> Response:
     visit = await _operated(request)
     name = visit.form.get("provider", "")
-    await known_provider(visit.service, name)
+    await known_provider(visit.service, visit.principal, name)
     await visit.service.store.release(name)
     await visit.service.store.notify()
     visit.service.wake()

@@ -11,12 +11,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from backstay.core.breaker import Breaker, BreakerState
 from backstay.core.ids import job_of, position_of, show_item
+from backstay.server.api.providers import shown_breakers
 from backstay.server.pages import flash, session
 from backstay.server.pages.assets import asset_url
 from backstay.server.pages.figures import FILTERS
 from backstay.server.pages.visit import TOKEN_FIELD, Visit, here
 from backstay.server.problems import Problem
-from backstay.server.service import Service
 from backstay.store.keys import Role
 
 THEME_COOKIE: Final = "backstay_theme"
@@ -66,7 +66,7 @@ async def shown(visit: Visit, template: str, status: int = 200, **values: Any) -
         context = found.new_context(_with_macros({**_around(visit), **values}))
         return HTMLResponse("".join(found.blocks[part](context)), status)
     said = flash.read(visit.request, visit.service)
-    busy = await busy_providers(visit.service) if visit.who is not None else ()
+    busy = await busy_providers(visit) if visit.who is not None else ()
     text = found.render(_with_macros({**_around(visit), "busy": busy, "flash": said, **values}))
     response = HTMLResponse(text, status)
     if flash.COOKIE in visit.request.cookies:
@@ -147,10 +147,10 @@ def theme_of(request: Request) -> str:
     return theme if theme in THEMES else THEMES[0]
 
 
-async def busy_providers(service: Service) -> list[Breaker]:
+async def busy_providers(visit: Visit) -> list[Breaker]:
     """Those that take nothing now."""
-    holds = await service.store.holds()
-    return [one for one in holds.providers.values() if one.state is not BreakerState.CLOSED][:BUSY_MAX]
+    breakers, _ = await shown_breakers(visit.service, visit.principal)
+    return [one for one in breakers.values() if one.state is not BreakerState.CLOSED][:BUSY_MAX]
 
 
 def query(path: str, wanted: Mapping[str, Any]) -> str:

@@ -108,10 +108,10 @@ def _holds(since: int, until: int, around: Around) -> Iterator[str]:
 
 
 def _stretches(events: Sequence[EventView]) -> Iterator[tuple[int, int | None, str, str]]:
-    """When a breaker let nothing through: from, to, in which state, why. Its events say `closed -> open: why`."""
+    """When a breaker let nothing through: from, to, in which state, why."""
     began: tuple[int, str, str] | None = None
     for event in events:
-        change, _, why = (event.detail or "").partition(": ")
+        change, why = change_and_why(event)
         state = change.rpartition("-> ")[2]
         if began is not None and state not in HELD_STATES:
             yield began[0], event.at, began[1], began[2]
@@ -120,6 +120,12 @@ def _stretches(events: Sequence[EventView]) -> Iterator[tuple[int, int | None, s
             began = (event.at, state, why)
     if began is not None:
         yield began[0], None, began[1], began[2]
+
+
+def change_and_why(event: EventView) -> tuple[str, str]:
+    """A breaker's events say `closed -> open: why`."""
+    change, _, why = (event.detail or "").partition(": ")
+    return change, why
 
 
 def _pauses(since: int, until: int, around: Around) -> Iterator[str]:

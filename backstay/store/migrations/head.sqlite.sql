@@ -2,43 +2,6 @@ CREATE TABLE alembic_version (
 	version_num VARCHAR(32) NOT NULL, 
 	CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-CREATE TABLE jobs (
-	id INTEGER NOT NULL, 
-	owner TEXT NOT NULL, 
-	handler TEXT NOT NULL, 
-	state TEXT NOT NULL, 
-	held SMALLINT DEFAULT '0' NOT NULL, 
-	sealed SMALLINT DEFAULT '0' NOT NULL, 
-	stop_reason TEXT, 
-	priority SMALLINT NOT NULL, 
-	retry TEXT, 
-	delivery TEXT, 
-	label TEXT, 
-	ref_seed TEXT NOT NULL, 
-	idempotency_key TEXT, 
-	digest TEXT DEFAULT '' NOT NULL, 
-	total BIGINT DEFAULT '0' NOT NULL, 
-	processing BIGINT DEFAULT '0' NOT NULL, 
-	succeeded BIGINT DEFAULT '0' NOT NULL, 
-	failed BIGINT DEFAULT '0' NOT NULL, 
-	skipped BIGINT DEFAULT '0' NOT NULL, 
-	cancelled BIGINT DEFAULT '0' NOT NULL, 
-	repeats BIGINT DEFAULT '0' NOT NULL, 
-	created_at BIGINT NOT NULL, 
-	started_at BIGINT, 
-	paused_at BIGINT, 
-	finished_at BIGINT, 
-	timeout_ms BIGINT NOT NULL, 
-	timeout_at BIGINT NOT NULL, 
-	deadline_at BIGINT, budget_micros BIGINT, spent_micros BIGINT DEFAULT '0' NOT NULL, reserved_micros BIGINT DEFAULT '0' NOT NULL, unknown_micros BIGINT DEFAULT '0' NOT NULL, input_tokens BIGINT DEFAULT '0' NOT NULL, output_tokens BIGINT DEFAULT '0' NOT NULL, short SMALLINT DEFAULT '0' NOT NULL, handler_then TEXT, move_at BIGINT, archived BIGINT DEFAULT '0' NOT NULL, level_key BIGINT DEFAULT '0' NOT NULL, first_key BIGINT DEFAULT '0' NOT NULL, last_key BIGINT DEFAULT '0' NOT NULL, 
-	PRIMARY KEY (id), 
-	CONSTRAINT ck_jobs_state CHECK (state IN ('queued', 'running', 'paused', 'completed', 'failed', 'cancelled'))
-);
-CREATE UNIQUE INDEX uq_jobs_key ON jobs (owner, idempotency_key) WHERE idempotency_key IS NOT NULL;
-CREATE INDEX ix_jobs_held ON jobs (id) WHERE held = 1;
-CREATE INDEX ix_jobs_timeout ON jobs (timeout_at) WHERE state IN ('queued', 'running');
-CREATE INDEX ix_jobs_open ON jobs (id) WHERE state IN ('queued', 'running', 'paused');
-CREATE INDEX ix_jobs_owner ON jobs (owner, id);
 CREATE TABLE items (
 	id INTEGER NOT NULL, 
 	job_id BIGINT NOT NULL, 
@@ -125,8 +88,6 @@ CREATE TABLE workers (
 	stopped_at BIGINT, place TEXT DEFAULT '' NOT NULL, 
 	PRIMARY KEY (id)
 );
-CREATE INDEX ix_jobs_move ON jobs (move_at) WHERE move_at IS NOT NULL AND state IN ('queued', 'running', 'paused');
-CREATE INDEX ix_jobs_short ON jobs (id) WHERE short = 1;
 CREATE TABLE endpoints (
 	name TEXT NOT NULL, 
 	spec TEXT NOT NULL, 
@@ -259,54 +220,12 @@ CREATE TABLE webhooks (
 	PRIMARY KEY (id)
 );
 CREATE INDEX ix_webhooks_owner ON webhooks (owner, id);
-CREATE TABLE deliveries (
-	id INTEGER NOT NULL, 
-	webhook_id TEXT NOT NULL, 
-	owner TEXT NOT NULL, 
-	event_id TEXT NOT NULL, 
-	event_type TEXT NOT NULL, 
-	body TEXT NOT NULL, 
-	created_at BIGINT NOT NULL, 
-	due_at BIGINT, 
-	tries BIGINT DEFAULT '0' NOT NULL, 
-	delivered_at BIGINT, 
-	given_up_at BIGINT, 
-	last_status INTEGER, 
-	last_error TEXT, 
-	PRIMARY KEY (id)
-);
-CREATE UNIQUE INDEX uq_deliveries_event ON deliveries (webhook_id, event_id);
-CREATE INDEX ix_deliveries_webhook ON deliveries (webhook_id, id);
-CREATE INDEX ix_deliveries_over ON deliveries (created_at) WHERE due_at IS NULL;
-CREATE TABLE inbox (
-	id INTEGER NOT NULL, 
-	owner TEXT NOT NULL, 
-	item_id BIGINT NOT NULL, 
-	fence BIGINT NOT NULL, 
-	kind TEXT NOT NULL, 
-	received_at BIGINT NOT NULL, 
-	body TEXT NOT NULL, 
-	is_late SMALLINT DEFAULT '0' NOT NULL, 
-	digest TEXT NOT NULL, 
-	accepted_at BIGINT, 
-	accepted_by TEXT, 
-	PRIMARY KEY (id)
-);
-CREATE UNIQUE INDEX uq_inbox_digest ON inbox (item_id, digest);
-CREATE INDEX ix_inbox_item ON inbox (item_id, id);
-CREATE INDEX ix_inbox_late ON inbox (owner, id) WHERE is_late = 1 AND kind = 'succeeded';
-CREATE TRIGGER tell_ended AFTER UPDATE OF state ON jobs
-WHEN NEW.state IN ('completed', 'failed', 'cancelled') AND OLD.state NOT IN ('completed', 'failed', 'cancelled')
-BEGIN INSERT INTO outbox (owner, aggregate_type, aggregate_id, message_type, payload, created_at)
-SELECT NEW.owner, 'job', CAST(NEW.id AS text), 'job.' || NEW.state, '{}', coalesce(NEW.finished_at, NEW.created_at)
-WHERE EXISTS (SELECT 1 FROM webhooks WHERE owner = NEW.owner AND disabled_at IS NULL AND deleted_at IS NULL); END;
 CREATE TRIGGER tell_batch AFTER UPDATE OF status ON batches
 WHEN NEW.status IN ('completed', 'failed', 'expired', 'cancelled')
 AND OLD.status NOT IN ('completed', 'failed', 'expired', 'cancelled') AND NEW.adopted < 2 BEGIN INSERT INTO outbox (owner, aggregate_type, aggregate_id, message_type, payload, created_at)
 SELECT NEW.owner, 'batch', NEW.id, 'batch.' || NEW.status, '{}', coalesce(NEW.completed_at, NEW.failed_at,
 NEW.expired_at, NEW.cancelled_at, NEW.created_at)
 WHERE EXISTS (SELECT 1 FROM webhooks WHERE owner = NEW.owner AND disabled_at IS NULL AND deleted_at IS NULL); END;
-CREATE INDEX ix_deliveries_due ON deliveries (webhook_id, due_at) WHERE due_at IS NOT NULL;
 CREATE TABLE sinks (
 	name TEXT NOT NULL, 
 	opened_at BIGINT NOT NULL, 
@@ -314,36 +233,8 @@ CREATE TABLE sinks (
 );
 CREATE INDEX ix_outbox_pending ON outbox (sink, due_at, id) WHERE status = 'pending';
 CREATE INDEX ix_outbox_done ON outbox (sink, processed_at) WHERE processed_at IS NOT NULL;
-CREATE TABLE archives (
-	id INTEGER NOT NULL, 
-	owner TEXT NOT NULL, 
-	blob TEXT NOT NULL, 
-	items BIGINT NOT NULL, 
-	bytes BIGINT NOT NULL, 
-	digest TEXT DEFAULT '' NOT NULL, 
-	first_at BIGINT NOT NULL, 
-	last_at BIGINT NOT NULL, 
-	created_at BIGINT NOT NULL, 
-	restored_at BIGINT, 
-	PRIMARY KEY (id)
-);
-CREATE INDEX ix_archives_owner ON archives (owner, id);
-CREATE UNIQUE INDEX uq_archives_blob ON archives (blob);
 CREATE INDEX ix_items_dead ON items (finished_at, id) WHERE state = 'failed' AND archive_id IS NULL;
 CREATE INDEX ix_items_letters ON items (job_id, id) WHERE state = 'failed' AND archive_id IS NULL;
-CREATE INDEX ix_jobs_failing ON jobs (owner, id) WHERE failed > archived;
-CREATE TABLE replays (
-	id INTEGER NOT NULL, 
-	owner TEXT NOT NULL, 
-	"by" TEXT NOT NULL, 
-	at BIGINT NOT NULL, 
-	filter TEXT NOT NULL, 
-	items BIGINT NOT NULL, 
-	rate DOUBLE, 
-	until_at BIGINT, expected BIGINT, 
-	PRIMARY KEY (id)
-);
-CREATE INDEX ix_replays_owner ON replays (owner, id);
 CREATE TABLE duties (
 	name TEXT NOT NULL, 
 	until_at BIGINT DEFAULT '0' NOT NULL, 
@@ -397,9 +288,113 @@ CREATE TABLE alarms (
 	cleared_at BIGINT, 
 	PRIMARY KEY (name)
 );
-CREATE INDEX ix_jobs_ended ON jobs (finished_at) WHERE finished_at IS NOT NULL;
 CREATE INDEX ix_items_unknown ON items (finished_at, id) WHERE state = 'failed' AND error_code = 'UNKNOWN' AND archive_id IS NULL;
+CREATE TABLE "jobs" (
+	id INTEGER PRIMARY KEY AUTOINCREMENT NOT NULL, 
+	owner TEXT NOT NULL, 
+	handler TEXT NOT NULL, 
+	state TEXT NOT NULL, 
+	held SMALLINT DEFAULT '0' NOT NULL, 
+	sealed SMALLINT DEFAULT '0' NOT NULL, 
+	stop_reason TEXT, 
+	priority SMALLINT NOT NULL, 
+	retry TEXT, 
+	delivery TEXT, 
+	label TEXT, 
+	ref_seed TEXT NOT NULL, 
+	idempotency_key TEXT, 
+	digest TEXT DEFAULT '' NOT NULL, 
+	total BIGINT DEFAULT '0' NOT NULL, 
+	processing BIGINT DEFAULT '0' NOT NULL, 
+	succeeded BIGINT DEFAULT '0' NOT NULL, 
+	failed BIGINT DEFAULT '0' NOT NULL, 
+	skipped BIGINT DEFAULT '0' NOT NULL, 
+	cancelled BIGINT DEFAULT '0' NOT NULL, 
+	repeats BIGINT DEFAULT '0' NOT NULL, 
+	created_at BIGINT NOT NULL, 
+	started_at BIGINT, 
+	paused_at BIGINT, 
+	finished_at BIGINT, 
+	timeout_ms BIGINT NOT NULL, 
+	timeout_at BIGINT NOT NULL, 
+	deadline_at BIGINT, budget_micros BIGINT, spent_micros BIGINT DEFAULT '0' NOT NULL, reserved_micros BIGINT DEFAULT '0' NOT NULL, unknown_micros BIGINT DEFAULT '0' NOT NULL, input_tokens BIGINT DEFAULT '0' NOT NULL, output_tokens BIGINT DEFAULT '0' NOT NULL, short SMALLINT DEFAULT '0' NOT NULL, handler_then TEXT, move_at BIGINT, archived BIGINT DEFAULT '0' NOT NULL, old_tags SMALLINT DEFAULT '0' NOT NULL, level_key BIGINT DEFAULT '0' NOT NULL, first_key BIGINT DEFAULT '0' NOT NULL, last_key BIGINT DEFAULT '0' NOT NULL, 
+	CONSTRAINT ck_jobs_state CHECK (state IN ('queued', 'running', 'paused', 'completed', 'failed', 'cancelled'))
+);
+CREATE UNIQUE INDEX uq_jobs_key ON jobs (owner, idempotency_key) WHERE idempotency_key IS NOT NULL;
+CREATE INDEX ix_jobs_held ON jobs (id) WHERE held = 1;
+CREATE INDEX ix_jobs_timeout ON jobs (timeout_at) WHERE state IN ('queued', 'running');
+CREATE INDEX ix_jobs_open ON jobs (id) WHERE state IN ('queued', 'running', 'paused');
+CREATE INDEX ix_jobs_owner ON jobs (owner, id);
+CREATE INDEX ix_jobs_move ON jobs (move_at) WHERE move_at IS NOT NULL AND state IN ('queued', 'running', 'paused');
+CREATE INDEX ix_jobs_short ON jobs (id) WHERE short = 1;
+CREATE TRIGGER tell_ended AFTER UPDATE OF state ON jobs
+WHEN NEW.state IN ('completed', 'failed', 'cancelled') AND OLD.state NOT IN ('completed', 'failed', 'cancelled')
+BEGIN INSERT INTO outbox (owner, aggregate_type, aggregate_id, message_type, payload, created_at)
+SELECT NEW.owner, 'job', CAST(NEW.id AS text), 'job.' || NEW.state, '{}', coalesce(NEW.finished_at, NEW.created_at)
+WHERE EXISTS (SELECT 1 FROM webhooks WHERE owner = NEW.owner AND disabled_at IS NULL AND deleted_at IS NULL); END;
+CREATE INDEX ix_jobs_failing ON jobs (owner, id) WHERE failed > archived;
+CREATE INDEX ix_jobs_ended ON jobs (finished_at) WHERE finished_at IS NOT NULL;
 CREATE INDEX ix_jobs_open_of ON jobs (owner, id) WHERE state IN ('queued', 'running', 'paused');
+CREATE TABLE "inbox" (
+	id INTEGER PRIMARY KEY AUTOINCREMENT NOT NULL, 
+	owner TEXT NOT NULL, 
+	item_id BIGINT NOT NULL, 
+	fence BIGINT NOT NULL, 
+	kind TEXT NOT NULL, 
+	received_at BIGINT NOT NULL, 
+	body TEXT NOT NULL, 
+	is_late SMALLINT DEFAULT '0' NOT NULL, 
+	digest TEXT NOT NULL, 
+	accepted_at BIGINT, 
+	accepted_by TEXT
+);
+CREATE UNIQUE INDEX uq_inbox_digest ON inbox (item_id, digest);
+CREATE INDEX ix_inbox_item ON inbox (item_id, id);
+CREATE INDEX ix_inbox_late ON inbox (owner, id) WHERE is_late = 1 AND kind = 'succeeded';
+CREATE TABLE "archives" (
+	id INTEGER PRIMARY KEY AUTOINCREMENT NOT NULL, 
+	owner TEXT NOT NULL, 
+	blob TEXT NOT NULL, 
+	items BIGINT NOT NULL, 
+	bytes BIGINT NOT NULL, 
+	digest TEXT DEFAULT '' NOT NULL, 
+	first_at BIGINT NOT NULL, 
+	last_at BIGINT NOT NULL, 
+	created_at BIGINT NOT NULL, 
+	restored_at BIGINT
+);
+CREATE INDEX ix_archives_owner ON archives (owner, id);
+CREATE UNIQUE INDEX uq_archives_blob ON archives (blob);
+CREATE TABLE "replays" (
+	id INTEGER PRIMARY KEY AUTOINCREMENT NOT NULL, 
+	owner TEXT NOT NULL, 
+	"by" TEXT NOT NULL, 
+	at BIGINT NOT NULL, 
+	filter TEXT NOT NULL, 
+	items BIGINT NOT NULL, 
+	rate DOUBLE, 
+	until_at BIGINT, expected BIGINT
+);
+CREATE INDEX ix_replays_owner ON replays (owner, id);
+CREATE TABLE "deliveries" (
+	id INTEGER PRIMARY KEY AUTOINCREMENT NOT NULL, 
+	webhook_id TEXT NOT NULL, 
+	owner TEXT NOT NULL, 
+	event_id TEXT NOT NULL, 
+	event_type TEXT NOT NULL, 
+	body TEXT NOT NULL, 
+	created_at BIGINT NOT NULL, 
+	due_at BIGINT, 
+	tries BIGINT DEFAULT '0' NOT NULL, 
+	delivered_at BIGINT, 
+	given_up_at BIGINT, 
+	last_status INTEGER, 
+	last_error TEXT
+);
+CREATE UNIQUE INDEX uq_deliveries_event ON deliveries (webhook_id, event_id);
+CREATE INDEX ix_deliveries_webhook ON deliveries (webhook_id, id);
+CREATE INDEX ix_deliveries_over ON deliveries (created_at) WHERE due_at IS NULL;
+CREATE INDEX ix_deliveries_due ON deliveries (webhook_id, due_at) WHERE due_at IS NOT NULL;
 CREATE TABLE turns (
 	handler TEXT NOT NULL, 
 	level_key BIGINT NOT NULL, 

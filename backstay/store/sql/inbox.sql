@@ -1,5 +1,9 @@
 -- What remote workers said about items: kept first, as it came, and then acted on.
 
+-- name: callback_job
+-- What tags are checked against. Of a job that is being deleted nothing is taken any more.
+SELECT ref_seed, old_tags FROM jobs WHERE id = :job_id AND owner <> '';
+
 -- name: callback_item
 -- The item that a message is about; locked, so that it cannot end while the message is judged to be in time or late.
 SELECT state, CASE WHEN deadline_at <= {now} THEN 1 ELSE 0 END AS too_late,

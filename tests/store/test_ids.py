@@ -1,0 +1,37 @@
+"""The id of something that was deleted is never given out again: whoever remembers it must not find another's thing."""
+
+import pytest
+
+from backstay.core.ids import item_id
+from backstay.store.store import Store
+from tests.sites import Site
+from tests.store.scene import OK, Scene
+
+# By table: a row of those that are numbered by the database and shown to people by their number.
+ROWS = {
+    "jobs": "(owner, handler, state, priority, ref_seed, created_at, timeout_ms, timeout_at) "
+    "VALUES ('ann', 'echo', 'queued', 0, 's', 1, 1, 1)",
+    "inbox": "(owner, item_id, fence, kind, received_at, body, digest) VALUES ('ann', 1, 1, 'failed', 1, '{}', 'd')",
+    "archives": "(owner, blob, items, bytes, first_at, last_at, created_at) VALUES ('ann', 'b', 1, 1, 1, 1, 1)",
+    "replays": "(owner, by, at, filter, items) VALUES ('ann', 'ann', 1, '{}', 1)",
+    "deliveries": "(webhook_id, owner, event_id, event_type, body, created_at) VALUES ('w', 'ann', 'e', 't', '{}', 1)",
+}
+
+
+@pytest.mark.parametrize("table", ROWS)
+async def test_a_number_is_not_given_out_again_when_the_newest_row_is_deleted(site: Site, table: str) -> None:
+    insert = f"INSERT INTO {table} {ROWS[table]} RETURNING id"
+    first = await site.one(insert)
+    await site.rows(f"DELETE FROM {table}")
+    assert await site.one(insert) > first
+
+
+async def test_the_ids_of_a_deleted_job_and_its_items_never_return(scene: Scene, store: Store) -> None:
+    first = await scene.ended(OK, items=3)
+    assert await store.purge.disown(first, "ann") == 3
+    await store.purge.finish(first)
+    assert await scene.site.rows(f"SELECT id FROM jobs WHERE id = {first}") == []
+    second = await scene.submit(items=3)
+    assert second > first
+    items = [row[0] for row in await scene.site.rows("SELECT id FROM items ORDER BY id")]
+    assert items == [item_id(second, position) for position in range(3)]

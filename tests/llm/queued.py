@@ -1,6 +1,7 @@
 """Requests that a command has queued, and a worker with the settings of the environment whose clock the test moves."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict
@@ -11,8 +12,8 @@ from backstay.run.lanes import Lanes
 from backstay.settings import load
 from backstay.store.views import JobView
 from tests.engine.rig import Rig
-from tests.llm.lane_rig import RESPONSES
-from tests.llm.request_files import BODY, CHAT, batch_line
+from tests.llm.lane_rig import CHAT, RESPONSES, chats, inputs
+from tests.llm.request_files import batch_line
 from tests.sites import Leaping, Site
 
 LANES = ["call", "background", "batch"]
@@ -30,8 +31,9 @@ async def moving_site(url: str) -> AsyncIterator[Site]:
 
 
 def write_requests(lane: str, count: int) -> None:
-    body, url = ('{"model": "m", "input": "x"}', RESPONSES) if lane == "background" else (BODY, CHAT)
-    Path("requests.jsonl").write_text("".join(f"{batch_line(str(n), body, url)}\n" for n in range(count)))
+    bodies, url = (inputs(count), RESPONSES) if lane == "background" else (chats(count), CHAT)
+    lines = [batch_line(str(n), json.dumps(body), url) for n, body in enumerate(bodies)]
+    Path("requests.jsonl").write_text("".join(f"{line}\n" for line in lines))
 
 
 async def submit(site: Site, lane: str, base_url: str, *more: str, count: int = 1) -> None:

@@ -115,7 +115,7 @@ class Backstay:
         if self._client is None:
             wiring.start_tracing(self.settings, self.bus)
             store = await wiring.open_store(self.url)
-            self._client = Client(store, self.settings.owner, self.limits.job_timeout_seconds, Clock(), self.bus)
+            self._client = Client(store, self.settings.owner, self.limits, Clock(), self.bus)
         return self._client
 
     async def close(self) -> None:

@@ -11,6 +11,7 @@ from backstay.core.errors import NotAllowed, UsageError, WaitTimeout
 from backstay.core.events import Event, ItemsStopped, ItemsSubmitted, JobEnded
 from backstay.core.failures import one_line
 from backstay.core.ids import position_of, show_item
+from backstay.core.limits import Limits
 from backstay.core.models import delivery_named
 from backstay.core.order import PRIORITY_MAX
 from backstay.core.retry import policy_named
@@ -90,11 +91,11 @@ class Result(NamedTuple):
 class Client:
     """One owner's access to the store."""
 
-    def __init__(self, store: Store, owner: str, job_timeout_seconds: float, clock: Clock, bus: Bus) -> None:
+    def __init__(self, store: Store, owner: str, limits: Limits, clock: Clock, bus: Bus) -> None:
         self.store = store
         self.owner = owner
         self.clock = clock
-        self._job_timeout_ms = int(job_timeout_seconds * 1000)
+        self.limits = limits
         self.bus = bus
 
     async def submit(
@@ -105,6 +106,7 @@ class Client:
         encode: Callable[[Any], str],
         wake: Callable[[], None],
         opened_as: Callable[[int], None] = lambda job_id: None,
+        job_timeout_seconds: float | None = None,
     ) -> "Job":
         """Streams the items in, a chunk at a time, in constant memory. The job is whole when this returns.
 
@@ -115,7 +117,8 @@ class Client:
         if isinstance(items, list | tuple):
             items, encode = [_body(encode, item) for item in items], str
         traced, opened, total = self.bus.submitting(handler), None, 0
-        new = self._new_job(handler, options, traced.seed or new_incarnation())
+        seconds = self.limits.job_timeout_seconds if job_timeout_seconds is None else job_timeout_seconds
+        new = self._new_job(handler, options, traced.seed or new_incarnation(), seconds)
         try:
             async for chunk in _chunks(handler, items, encode):
                 total = chunk.position + len(chunk.bodies)
@@ -157,13 +160,13 @@ class Client:
             check_same(opened, "")
         return opened
 
-    def _new_job(self, handler: str, options: Options, seed: str) -> NewJob:
+    def _new_job(self, handler: str, options: Options, seed: str, timeout_seconds: float) -> NewJob:
         deadline = options.deadline_seconds
         return NewJob(
             handler=handler,
             owner=self.owner,
             ref_seed=seed,
-            job_timeout_ms=self._job_timeout_ms,
+            job_timeout_ms=int(timeout_seconds * 1000),
             priority=options.priority,
             retry=options.retry,
             delivery=options.delivery,

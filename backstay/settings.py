@@ -105,13 +105,25 @@ class Settings(BaseModel):
             raise UsageError(f"no limit {name!r}", hint=f"known: {', '.join(sorted(known))}")
         return replace(profile_named(self.profile), **changes)
 
+    def call_seconds(self) -> float | None:
+        """The time limit of one call, if one was set: else a lane of LLM requests has its own."""
+        if self.gateway_timeout_ms is not None:
+            return self.gateway_timeout_ms / 1000
+        return self.limits.get("call_timeout_seconds")
+
     def gateway_policy(self) -> RetryPolicy:
-        changes: dict[str, Any] = {
-            "attempts_max": self.retry_max_attempts,
-            "base_ms": self.retry_base_delay_ms,
-            "jitter_ms": self.retry_jitter_max_ms,
-        }
-        return replace(GATEWAY, **{name: value for name, value in changes.items() if value is not None})
+        return self.retry_policy(GATEWAY)
+
+    def retry_policy(self, usual: RetryPolicy) -> RetryPolicy:
+        """A policy with what was set over it. A first delay above its longest one moves that up."""
+        base = usual.base_ms if self.retry_base_delay_ms is None else self.retry_base_delay_ms
+        return replace(
+            usual,
+            attempts_max=self.retry_max_attempts or usual.attempts_max,
+            base_ms=base,
+            cap_ms=max(usual.cap_ms, base),
+            jitter_ms=usual.jitter_ms if self.retry_jitter_max_ms is None else self.retry_jitter_max_ms,
+        )
 
     def breaker_policy(self) -> BreakerPolicy:
         changes: dict[str, Any] = {

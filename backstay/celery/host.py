@@ -93,7 +93,7 @@ class Host:
             wiring.start_tracing(app.settings, app.bus)
             store = await wiring.open_store(app.url)
             stack.push_async_callback(store.close)
-            client = Client(store, app.settings.owner, app.limits.job_timeout_seconds, self._clock, app.bus)
+            client = Client(store, app.settings.owner, app.limits, self._clock, app.bus)
             await stack.enter_async_context(self._beside(client))
             self._worker = await stack.enter_async_context(self._working(client))
             self._ready.set()

@@ -26,6 +26,7 @@ def bounds(profile: str | None, as_json: bool) -> None:
 
     from backstay import settings
     from backstay.core import bounds as core
+    from backstay.run.figures import show_hours
 
     loaded = settings.load({"profile": profile})
     limits = loaded.bounds()
@@ -43,16 +44,15 @@ def bounds(profile: str | None, as_json: bool) -> None:
             ("calls per hour", f"{worst.calls:,}, of which {worst.retries:,} are retries"),
             ("compute minutes per hour", f"{worst.compute_minutes:,}"),
             ("cost per hour", cost),
-            ("an item ends within", _hours(worst.item_life_seconds)),
-            ("a job ends within", _hours(worst.job_life_seconds)),
+            ("an item ends within", show_hours(worst.item_life_seconds)),
+            ("a job ends within", show_hours(worst.job_life_seconds)),
+            ("an LLM item ends within", show_hours(worst.llm_item_life_seconds)),
+            ("an LLM job ends within", show_hours(worst.llm_job_life_seconds)),
         )
     )
+    output.note("an item that gets no turn, behind others or a provider on hold, ends with its job")
     if worst.cost_micros is None:
         output.note("to see the cost, set the price of a call: BACKSTAY_COST_PER_CALL_MICROS=1500")
-
-
-def _hours(seconds: float) -> str:
-    return f"{seconds / 3600:.2f} h"
 
 
 @click.command("profiles", cls=Command, examples=("backstay profiles", "BACKSTAY_PROFILE=conservative backstay bounds"))

@@ -20,6 +20,7 @@ from backstay.cli.run_options import (
 from backstay.run.figures import show_money, show_seconds
 
 if TYPE_CHECKING:
+    from backstay.core.limits import Limits
     from backstay.llm.forecast import Forecast, Pace, Share
     from backstay.llm.intake import Source, Survey
     from backstay.llm.prices import Price
@@ -57,9 +58,11 @@ def plan(file: str, wanted: RequestOptions, base_url: str | None, lane: str, **g
     Nothing is sent, and no database is used. Lines that cannot be sent are named; there the exit code is 2, unless
     they are to be skipped. Tokens are estimated: low is with replies of one token, worst is what no run can exceed.
     """
+    from backstay import settings
     from backstay.llm.forecast import Distinct, Pace
     from backstay.llm.intake import open_source, survey
 
+    limits = settings.load().bounds()
     url = service_url(base_url)
     forecast = _forecast(url, lane, **given)
     batched = lane in ("batch", CHEAPEST)
@@ -67,10 +70,11 @@ def plan(file: str, wanted: RequestOptions, base_url: str | None, lane: str, **g
     with open_source(file, wanted.reading(url, only_of(lane))) as source:
         surveyed = survey(source, Distinct(forecast) if given["dedupe"] else forecast)
         if given["as_json"]:
-            output.data(output.as_json(_as_json(source, surveyed, forecast, pace)))
+            output.data(output.as_json(_as_json(source, surveyed, forecast, pace, limits)))
         else:
             when = _window(lane, given["deadline"]) if batched else _time(pace, forecast.total)
-            _show(source, surveyed, forecast, when)
+            _show(source, surveyed, forecast, when, limits)
+    _tell_too_long(pace, forecast.total, limits)
     tell_bad_lines(surveyed, wanted.skip_bad_lines)
 
 
@@ -99,7 +103,9 @@ def _window(lane: str, deadline: float | None) -> str:
     return "up to the deadline" if deadline is None else f"at most {show_seconds(deadline)}, the deadline"
 
 
-def _as_json(source: "Source", surveyed: "Survey", forecast: "Forecast", pace: "Pace") -> dict[str, Any]:
+def _as_json(
+    source: "Source", surveyed: "Survey", forecast: "Forecast", pace: "Pace", limits: "Limits"
+) -> dict[str, Any]:
     shares = [{"endpoint": url, "model": model, **asdict(share)} for (url, model), share in forecast.shares.items()]
     total = asdict(forecast.total)
     del total["price"]
@@ -114,12 +120,22 @@ def _as_json(source: "Source", surveyed: "Survey", forecast: "Forecast", pace: "
         "by_model": shares,
         "seconds": None if longest is None else longest[1],
         "seconds_by_limit": pace.seconds(forecast.total),
+        "llm_item_timeout_seconds": limits.llm_item_timeout_seconds,
+        "llm_job_timeout_seconds": limits.llm_job_timeout_seconds,
         "bad_lines": surveyed.bad_count,
         "bad": [bad._asdict() for bad in surveyed.bad],
     }
 
 
-def _show(source: "Source", surveyed: "Survey", forecast: "Forecast", when: str) -> None:
+def _tell_too_long(pace: "Pace", total: "Share", limits: "Limits") -> None:
+    """A run that is too long for its time limit is better told of before it is paid for."""
+    longest = pace.longest(total)
+    if longest is not None and longest[1] > limits.llm_job_timeout_seconds:
+        most = show_seconds(limits.llm_job_timeout_seconds)
+        output.note(f"the run fails after {most}; to give it longer, set BACKSTAY_LLM_JOB_TIMEOUT_SECONDS")
+
+
+def _show(source: "Source", surveyed: "Survey", forecast: "Forecast", when: str, limits: "Limits") -> None:
     total = forecast.total
     output.record(
         (
@@ -130,6 +146,7 @@ def _show(source: "Source", surveyed: "Survey", forecast: "Forecast", when: str)
             ("tokens out", f"{total.output_tokens:,} expected, {_tokens(total.output_tokens_max)} at most"),
             ("cost", _cost(total)),
             ("time", when),
+            ("limits", _limits(limits)),
         )
     )
     if not total.requests:
@@ -137,6 +154,11 @@ def _show(source: "Source", surveyed: "Survey", forecast: "Forecast", when: str)
     output.data("")
     columns = ("MODEL", "ENDPOINT", "REQUESTS", "IN", "OUT", "LOW", "EXPECTED", "WORST", "PRICE PER MILLION")
     output.table(columns, (_row(*kind, share) for kind, share in forecast.shares.items()))
+
+
+def _limits(limits: "Limits") -> str:
+    item, job = show_seconds(limits.llm_item_timeout_seconds), show_seconds(limits.llm_job_timeout_seconds)
+    return f"a request that keeps failing fails after {item}, the run after {job}"
 
 
 def _copies(number: int) -> str:

@@ -78,7 +78,7 @@ def run(
         label=label or Path(file).name,
     )
     terms.require_key()
-    app = opened(db)
+    app = access.open_app(db, must_exist=False)
     with open_source(file, wanted.reading(terms.url, terms.only)) as source:
         surveyed = survey(source, Bounded(order) if order.budget_micros is not None else None)
         tell_bad_lines(surveyed, wanted.skip_bad_lines)
@@ -89,17 +89,6 @@ def run(
 def default_out(file: str) -> str:
     """requests.jsonl has its results in requests.results.jsonl, here."""
     return "results.jsonl" if file == "-" else f"{Path(file).stem}.results.jsonl"
-
-
-def opened(db: str | None) -> "Backstay":
-    """The database of the run, with time limits that fit files which take days."""
-    from dataclasses import replace
-
-    from backstay.run.order import ITEM_SECONDS, JOB_SECONDS
-
-    app = access.open_app(db, must_exist=False)
-    app.limits = replace(app.limits, job_timeout_seconds=JOB_SECONDS, item_timeout_seconds=ITEM_SECONDS)
-    return app
 
 
 async def _go(app: "Backstay", order: "Order", source: "Source", surveyed: "Survey", as_json: bool) -> "Summary":

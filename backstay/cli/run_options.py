@@ -38,7 +38,7 @@ header_option = click.option(
 rpm_option = click.option("--rpm", type=click.IntRange(1), help="Requests per minute, of all workers together.")
 tpm_option = click.option("--tpm", type=click.IntRange(1), help="Tokens per minute, input and output.")
 timeout_option = click.option(
-    "--timeout", type=Duration(), default="600", show_default=True, help="How long one request may take."
+    "--timeout", type=Duration(), help="How long one request may take. Without it: as set, or 10m for a call."
 )
 dedupe_option = click.option("--dedupe", is_flag=True, help="Pay for identical requests once.")
 
@@ -69,7 +69,7 @@ class RunOptions(NamedTuple):
     concurrency: int
     rpm: int | None
     tpm: int | None
-    timeout: float
+    timeout: float | None
     price: "Price | None"
     budget: int | None
     max_output_tokens: int | None
@@ -143,14 +143,15 @@ def only_of(lane: str, reconcilable: bool = False) -> "Only | None":
     return Only(CHAT, "--reconcilable") if reconcilable else None
 
 
-def _check_deadline(deadline: float | None, timeout: float) -> None:
+def _check_deadline(deadline: float | None, timeout: float | None) -> None:
     """Batches may begin until the last quarter of the deadline, which must be enough to gather and create one."""
+    from backstay import settings
     from backstay.llm.batch import RUN_SECONDS
     from backstay.run.figures import show_seconds
 
     if deadline is None:
         raise UsageError("the cheapest lane wants a deadline", hint="for example --deadline 24h")
-    least = 3 * min(RUN_SECONDS, timeout)
+    least = 3 * min(RUN_SECONDS, timeout or settings.load().call_seconds() or RUN_SECONDS)
     if deadline < least:
         raise UsageError(
             f"in {show_seconds(deadline)} no batch can be done: the cheapest lane wants {show_seconds(least)} or more",

@@ -82,7 +82,7 @@ def _refuse(options: set[str], whose: str) -> None:
 def _queue_requests(
     file: str, wanted: RequestOptions, terms: RunOptions, label: str | None, db: str | None, as_json: bool
 ) -> None:
-    from backstay.cli.run import default_out, opened
+    from backstay.cli.run import default_out
     from backstay.llm.intake import open_source, survey
     from backstay.run.submission import Submission
     from backstay.run.weights import Bounded, set_ceiling
@@ -100,7 +100,7 @@ def _queue_requests(
                 await set_ceiling(client, found, order)
             return await submission.send(client, lambda: None), found is None
 
-        job_id, new = access.with_client(opened(db), queue)
+        job_id, new = access.with_client(access.open_app(db, must_exist=False), queue)
     _tell(job_id, surveyed.requests, order.endpoint.name, "" if new else ", which was there already", as_json)
     if not as_json:
         output.note("to write the results: backstay run, with the same file and options")

@@ -4,6 +4,10 @@ import math
 from dataclasses import dataclass
 
 from backstay.core.limits import Limits
+from backstay.core.retry import NAMED, RETRY_AFTER_CAP_MS
+
+# Between two tries of an item: what a provider may ask for, or the longest step of a built-in policy.
+WAIT_SECONDS_MAX = max(RETRY_AFTER_CAP_MS, *(policy.delay_ms_max for policy in NAMED.values())) / 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,16 +21,19 @@ class Bounds:
     retries: int
     compute_minutes: int
     cost_micros: int | None
-    item_life_seconds: float
+    item_life_seconds: float  # of an item that gets its turn; one that gets none ends with its job
     job_life_seconds: float
+    llm_item_life_seconds: float  # the same of LLM requests: runs and batches
+    llm_job_life_seconds: float
 
 
 def bounds(limits: Limits) -> Bounds:
     triggers = math.ceil(3_600 / limits.tick_interval_seconds)
-    # A chain of depth d runs at the depths 0 to d, and r retries are r + 1 calls.
+    # A chain of depth d runs at the depths 0 to d, and r retries are r + 1 calls. Even without retries they are two: an
+    # item may be looked up and sent in one turn, or polled and cancelled.
     invocations = triggers * (limits.chain_depth_max + 1)
     items = invocations * limits.tick_items_max
-    retries = items * limits.call_retries_max
+    retries = items * max(limits.call_retries_max, 1)
     calls = items + retries
     price = limits.cost_per_call_micros
     return Bounds(
@@ -37,18 +44,22 @@ def bounds(limits: Limits) -> Bounds:
         retries=retries,
         compute_minutes=math.ceil(invocations * limits.invocation_seconds / 60),
         cost_micros=None if price is None else calls * price,
-        item_life_seconds=_item_life_seconds(limits),
-        job_life_seconds=_job_life_seconds(limits),
+        item_life_seconds=_item_life(limits, limits.item_timeout_seconds, limits.job_timeout_seconds),
+        job_life_seconds=_job_life(limits, limits.job_timeout_seconds),
+        llm_item_life_seconds=_item_life(limits, limits.llm_item_timeout_seconds, limits.llm_job_timeout_seconds),
+        llm_job_life_seconds=_job_life(limits, limits.llm_job_timeout_seconds),
     )
 
 
-def _job_life_seconds(limits: Limits) -> float:
-    # The limit is looked at when an invocation starts: at worst one whole interval after it has passed.
-    return limits.job_timeout_seconds + limits.tick_interval_seconds
+def _job_life(limits: Limits, timeout_seconds: float) -> float:
+    # The limit is looked at when an invocation starts, at worst one whole interval after it has passed; and that
+    # invocation ends what the job has left.
+    return timeout_seconds + limits.tick_interval_seconds + limits.invocation_seconds
 
 
-def _item_life_seconds(limits: Limits) -> float:
-    # An item is timed out after its poll, at worst at the end of the first invocation after its time.
-    # An item that is never polled again ends with its job.
-    life = limits.item_timeout_seconds + limits.tick_interval_seconds + limits.invocation_seconds
-    return min(life, _job_life_seconds(limits))
+def _item_life(limits: Limits, timeout_seconds: float, job_timeout_seconds: float) -> float:
+    # An item is timed out after one more try or poll. It may just have begun to wait for that when its time is over.
+    # Then that comes in the first invocation after its wait, at worst at its end.
+    wait = max(WAIT_SECONDS_MAX, limits.poll_interval_seconds)
+    life = timeout_seconds + wait + limits.tick_interval_seconds + limits.invocation_seconds
+    return min(life, _job_life(limits, job_timeout_seconds))

@@ -16,6 +16,8 @@ class Limits:
 
     item_timeout_seconds: float = 7_200
     job_timeout_seconds: float = 172_800
+    llm_item_timeout_seconds: float = 604_800  # a provider's batch may take a day, and be made again
+    llm_job_timeout_seconds: float = 1_209_600
     call_timeout_seconds: float = 60
     call_retries_max: int = 6
     invocation_seconds: float = 600
@@ -64,6 +66,8 @@ RANGES: Final[Mapping[str, tuple[float, float]]] = MappingProxyType(
     {
         "item_timeout_seconds": (1, _DAYS_MAX_SECONDS),
         "job_timeout_seconds": (1, _DAYS_MAX_SECONDS),
+        "llm_item_timeout_seconds": (1, _DAYS_MAX_SECONDS),
+        "llm_job_timeout_seconds": (1, _DAYS_MAX_SECONDS),
         "call_timeout_seconds": (0.001, 86_400),
         "call_retries_max": (0, 100),
         "invocation_seconds": (1, 86_400),

@@ -2,9 +2,12 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from itertools import count
 from typing import TypeVar
 
 from backstay.core.failures import FailureKind, failure_of_exception
+from backstay.core.limits import Limits
 from backstay.core.retry import QUEUE, next_delay_ms
 from backstay.engine.parts import Parts
 
@@ -13,17 +16,33 @@ T = TypeVar("T")
 _AGAIN = (FailureKind.INFRASTRUCTURE, FailureKind.THROTTLED, FailureKind.UNKNOWN)
 
 
-async def ask_provider(parts: Parts, question: Callable[[], Awaitable[T]]) -> T:
-    """Tries a poll, look-up or cancel until it answers, its retries are spent or the claim behind it grows old."""
-    limits = parts.limits
-    async with asyncio.timeout(limits.lease_seconds * 0.8):
-        for tried in range(limits.call_retries_max + 1):
-            try:
-                async with asyncio.timeout(limits.call_timeout_seconds):
-                    return await question()
-            except Exception as error:
-                failure = failure_of_exception(error, parts.clock.now_ms())
-                if failure.kind not in _AGAIN or tried == limits.call_retries_max:
-                    raise
-                await parts.clock.sleep(next_delay_ms(QUEUE, tried, failure.retry_after_ms, parts.rng) / 1000)
+@dataclass(slots=True)
+class Turn:
+    """The calls that an item may still make in its turn: a question with its retries, and what follows from it."""
+
+    calls_left: int
+
+
+def new_turn(limits: Limits) -> Turn:
+    return Turn(limits.call_retries_max + 1)
+
+
+async def ask_provider(parts: Parts, question: Callable[[], Awaitable[T]], turn: Turn, spare: int = 0) -> T:
+    """Tries a poll, look-up or cancel until it answers or its retries are spent, but for the `spare` last of the turn.
+
+    No wait is longer than a call may take. If the provider asks for a longer one, the question is given up for now.
+    """
+    longest = parts.limits.call_timeout_seconds
+    for tried in count():
+        turn.calls_left -= 1
+        try:
+            async with asyncio.timeout(longest):
+                return await question()
+        except Exception as error:
+            failure = failure_of_exception(error, parts.clock.now_ms())
+            seconds = next_delay_ms(QUEUE, tried, failure.retry_after_ms, parts.rng) / 1000
+            too_long = failure.retry_after_ms is not None and seconds > longest
+            if failure.kind not in _AGAIN or turn.calls_left <= spare or too_long:
+                raise
+        await parts.clock.sleep(min(seconds, longest))
     raise AssertionError("the last try returns or raises")

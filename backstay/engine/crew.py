@@ -45,8 +45,8 @@ class Crew:
         self.gate = Gate(parts, self.flights)
         self.settler = Settler(parts, self.flights, self._observed, self.gate.states, self.gate.judge)
         self.executor = Executor(parts, self.flights, self.settler, self._slot_freed)
-        self.poller = Poller(parts, self.gate, self.settler)
-        self.sweeper = Sweeper(parts, self.gate, self.settler)
+        self.poller = Poller(parts, self.flights, self.gate, self.settler)
+        self.sweeper = Sweeper(parts, self.flights, self.gate, self.settler)
         self._concurrency = concurrency
         self._heart = Heart(parts, self.flights, open_store) if open_store is not None else None
         self._loops: list[asyncio.Task[None]] = []
@@ -208,6 +208,8 @@ class Crew:
         await self.land(grace_seconds)
         self.flights.cut_off(Cut.SHUTDOWN)
         await self.land(LAST_WORDS_SECONDS)
+        await self.poller.stop_polls()
+        await self.sweeper.stop_rescues()
         try:
             async with asyncio.timeout(LAST_WORDS_SECONDS):
                 await self.settler.drained()

@@ -9,7 +9,7 @@ from backstay.core.events import ItemLogged, Trouble
 from backstay.core.failures import ErrorCode, Failure, FailureKind, failure_of_exception, one_line
 from backstay.core.models import Claimed
 from backstay.core.outcomes import CannotAsk, Failed, HandedBack, Interrupted, NeverArrived, Outcome, Skipped, Stopped
-from backstay.engine.calling import ask_provider
+from backstay.engine.calling import ask_provider, new_turn
 from backstay.engine.flight import Cut, Flight, Flights
 from backstay.engine.parts import Parts
 from backstay.engine.settler import Settler
@@ -104,7 +104,8 @@ class Executor:
         """
         try:
             ref = client_ref(flight.plan.job, flight.item)
-            answer = await ask_provider(self._parts, lambda: flight.plan.handler.ask(ref))
+            turn = new_turn(self._parts.limits)
+            answer = await ask_provider(self._parts, lambda: flight.plan.handler.ask(ref), turn, spare=1)
         except Exception as error:  # not certain, so nothing is sent
             failure = failure_of_exception(error)
             self._parts.emit(Trouble(f"look-up at {flight.plan.handler.provider}", failure.message))

@@ -1,10 +1,13 @@
 """The items this worker holds: from their claim until their settlement is committed."""
 
 import asyncio
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import Any
 
 from backstay.core.models import Claimed
+from backstay.core.states import ItemState
 from backstay.engine.parts import Plan
 from backstay.handlers.context import Context
 
@@ -56,6 +59,7 @@ class Flights:
     def __init__(self) -> None:
         # By fence too: a run whose lease is gone is still under way when this worker claims its item anew.
         self._held: dict[tuple[int, int], Flight] = {}
+        self._asked: dict[tuple[int, int], str] = {}  # with their states: what a provider is being asked about
         self.running = 0  # handlers under way; the rest waits for its settlement to be committed
         self.cut_short = 0  # runs stopped all at once, by a shutdown
 
@@ -81,9 +85,28 @@ class Flights:
 
     def leases(self, now: float) -> list[tuple[int, int]]:
         """What is to be held on to: not a run that goes on long after its time, deaf to its cut. Others take it up."""
-        return [
+        flying = [
             lease for lease, flight in list(self._held.items()) if now < flight.ends + DEAF_SECONDS or not flight.flying
         ]
+        return flying + self._asked_in(ItemState.SUBMITTING)
+
+    @contextmanager
+    def asking(self, items: Iterable[Claimed]) -> Iterator[None]:
+        """While the block runs, these items are held on to: an answer may take longer than a lease."""
+        asked = {(item.id, item.fence): item.state for item in items}
+        self._asked.update(asked)
+        try:
+            yield
+        finally:
+            for lease in asked:
+                del self._asked[lease]
+
+    def polled(self) -> list[tuple[int, int]]:
+        """The tasks that providers are being asked about."""
+        return self._asked_in(ItemState.PROCESSING)
+
+    def _asked_in(self, state: ItemState) -> list[tuple[int, int]]:
+        return [lease for lease, asked in list(self._asked.items()) if asked == state]
 
     def cut_overdue(self, now: float) -> None:
         """Cuts off the runs whose time is over. One pass over all is cheaper than a timer for each."""

@@ -16,6 +16,8 @@ OpenStore = Callable[[], Awaitable[Store]]
 
 async def beat(store: Store, flights: Flights, parts: Parts) -> set[tuple[int, int]]:
     """One beat: extends every lease held and returns those that are no longer ours, as (item, fence)."""
+    if polled := flights.polled():
+        await store.extend_polls(polled, parts.lease_ms)
     return await store.extend(flights.leases(parts.clock.monotonic()), parts.lease_ms, parts.worker)
 
 

@@ -1,73 +1,134 @@
 """Asks providers how their tasks are doing, many at a time, and settles what they say."""
 
+import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
 
 from backstay.core.breaker import Call
 from backstay.core.events import Trouble
 from backstay.core.failures import failure_of_exception
 from backstay.core.models import Claimed
 from backstay.core.outcomes import Outcome, Running, Stopped
+from backstay.core.retry import RETRY_AFTER_CAP_MS
 from backstay.core.states import StopReason
-from backstay.engine.calling import ask_provider
+from backstay.engine.beside import Beside, Share
+from backstay.engine.calling import Turn, ask_provider, new_turn
+from backstay.engine.flight import Flights
 from backstay.engine.gate import Gate
 from backstay.engine.parts import Parts
 from backstay.engine.settler import Settler
 from backstay.handlers.task import TaskHandler
 
 POLL_ITEMS_MAX = 500
+CANCELS_AT_ONCE = 10
+
+
+class Said(NamedTuple):
+    """What a provider said of its tasks, and when to ask about the rest again."""
+
+    answers: Mapping[str, Outcome]
+    after_ms: int = 0
 
 
 class Poller:
-    def __init__(self, parts: Parts, gate: Gate, settler: Settler) -> None:
+    def __init__(self, parts: Parts, flights: Flights, gate: Gate, settler: Settler) -> None:
         self._parts = parts
+        self._flights = flights
         self._gate = gate
         self._settler = settler
+        self._beside = Beside(parts, "poll")
 
-    async def run_once(self, items_max: int = POLL_ITEMS_MAX) -> int:
-        """Polls one batch of every task handler; returns how many items were looked at."""
-        polled = 0
+    async def run_once(self, items: Share) -> None:
+        """Polls what is due of every task handler, within the share of items."""
+        await items.out(await self._polled(), self._poll_some)
+
+    async def start_polls(self) -> None:
+        """The same for a worker that goes on: begins with every handler that it is not at already."""
+        for handler in await self._polled():
+            self._beside.start(handler, partial(self._poll_all, handler))
+
+    async def stop_polls(self) -> None:
+        await self._beside.stop()
+
+    async def _polled(self) -> list[TaskHandler]:
         await self._gate.refresh()
-        for handler in self._parts.registry.polled():
-            if self._gate.may_call(handler) and polled < items_max:
-                polled += await self._poll(handler, items_max - polled)
+        return [handler for handler in self._parts.registry.polled() if self._gate.may_call(handler)]
+
+    async def _poll_all(self, handler: TaskHandler) -> None:
+        while self._gate.may_call(handler) and await self._poll(handler, POLL_ITEMS_MAX):
+            await self._settler.drained()
+            await self._gate.refresh()
+
+    async def _poll_some(self, handler: TaskHandler, items_max: int) -> int:
+        """Returns how many items were looked at."""
+        polled = 0
+        while (wanted := min(POLL_ITEMS_MAX, items_max - polled)) > 0:
+            found = await self._poll(handler, wanted)
+            polled += found
+            if found < wanted:
+                break
         return polled
 
     async def _poll(self, handler: TaskHandler, items_max: int) -> int:
         parts = self._parts
         taken = await parts.store.poll(
-            handler.name, handler.account, min(items_max, POLL_ITEMS_MAX), parts.worker, parts.lease_ms, parts.met()
+            handler.name, handler.account, items_max, parts.worker, parts.lease_ms, parts.met()
         )
         parts.remember(taken.jobs)
         if not taken.items:
             return 0
-        started = parts.clock.monotonic()
-        answers = await self._answers(handler, taken.items)
-        for item in taken.items:
-            outcome = answers.get(item.provider_task_id or "", Running())
-            if item.stop_reason == StopReason.CANCEL and isinstance(outcome, Running):
-                await self._cancel(handler, item)
-                outcome = Stopped()
-            elif item.stop_reason == StopReason.MOVE and isinstance(outcome, Running):
-                await self._cancel(handler, item)  # what comes of it is polled for as before
-            self._settler.put(item, parts.plan(item), outcome, started)
+        with self._flights.asking(taken.items):
+            started = parts.clock.monotonic()
+            turn = new_turn(parts.limits)
+            said = await self._ask(handler, taken.items, turn)
+            waits = Running(after_ms=said.after_ms)
+            found = [(item, said.answers.get(item.provider_task_id or "", waits)) for item in taken.items]
+            await self._cancel_some(handler, [item for item, outcome in found if _is_unwanted(item, outcome)], turn)
+            for item, outcome in found:
+                ends = _is_unwanted(item, outcome) and item.stop_reason == StopReason.CANCEL
+                self._settler.put(item, parts.plan(item), Stopped() if ends else outcome, started)
         return len(taken.items)
 
-    async def _answers(self, handler: TaskHandler, items: list[Claimed]) -> Mapping[str, Outcome]:
+    async def _ask(self, handler: TaskHandler, items: list[Claimed], turn: Turn) -> Said:
         """What the provider says. A poll that fails is no verdict on the tasks: they are still running."""
         parts = self._parts
         started_at = items[0].claimed_at
+        spare = any(item.stop_reason in (StopReason.CANCEL, StopReason.MOVE) for item in items)
         try:
             ids = [item.provider_task_id or "" for item in items]
-            answers = await ask_provider(parts, lambda: handler.poll(ids))
-            ok = True
+            said, ok = Said(await ask_provider(parts, lambda: handler.poll(ids), turn, int(spare))), True
         except Exception as error:
-            parts.emit(Trouble(f"poll of {handler.name}", failure_of_exception(error).message))
-            answers, ok = {}, False
+            failure = failure_of_exception(error, parts.clock.now_ms())
+            parts.emit(Trouble(f"poll of {handler.name}", failure.message))
+            said, ok = Said({}, min(failure.retry_after_ms or 0, RETRY_AFTER_CAP_MS)), False
         await self._gate.observe_calls(handler, [Call(started_at, started_at, ok)])
-        return answers
+        return said
 
-    async def _cancel(self, handler: TaskHandler, item: Claimed) -> None:
-        try:
-            await ask_provider(self._parts, lambda: handler.cancel(item.provider_task_id or ""))
-        except Exception as error:
-            self._parts.emit(Trouble(f"cancel at {handler.provider}", failure_of_exception(error).message))
+    async def _cancel_some(self, handler: TaskHandler, items: list[Claimed], turn: Turn) -> None:
+        """Cancels tasks that nobody wants any more, a few at once, each with what its turn has left.
+
+        A provider that fails at one is not asked to cancel the rest: with many of them that could take hours.
+        """
+        left, troubles = iter(items), list[str]()
+
+        async def work() -> None:
+            for item in left:
+                try:
+                    await ask_provider(self._parts, partial(handler.cancel, item.provider_task_id or ""), replace(turn))
+                except Exception as error:
+                    troubles.append(failure_of_exception(error).message)
+                if troubles:
+                    return
+
+        await asyncio.gather(*(work() for _ in range(CANCELS_AT_ONCE)))
+        if troubles:
+            skipped = sum(1 for _ in left)
+            rest = f"; {skipped} more were not tried" if skipped else ""
+            self._parts.emit(Trouble(f"cancel at {handler.provider}", f"{troubles[0]}{rest}"))
+
+
+def _is_unwanted(item: Claimed, outcome: Outcome) -> bool:
+    """Whether the task is to be cancelled at the provider: its job was, or another handler goes on with its item."""
+    return item.stop_reason in (StopReason.CANCEL, StopReason.MOVE) and isinstance(outcome, Running)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from backstay.clock import lives
 from backstay.core.deadlines import timed_out
@@ -11,7 +12,9 @@ from backstay.core.failures import ErrorCode, Failure, FailureKind, failure_of_e
 from backstay.core.models import Claimed
 from backstay.core.outcomes import CannotAsk, Failed, Outcome, Stopped
 from backstay.core.states import ItemState, JobState, StopReason
-from backstay.engine.calling import ask_provider
+from backstay.engine.beside import Beside, Share
+from backstay.engine.calling import ask_provider, new_turn
+from backstay.engine.flight import Flights
 from backstay.engine.gate import Gate
 from backstay.engine.parts import Parts
 from backstay.engine.settler import Settler
@@ -24,11 +27,14 @@ PRUNE_SECONDS = 60.0
 
 
 class Sweeper:
-    def __init__(self, parts: Parts, gate: Gate, settler: Settler) -> None:
+    def __init__(self, parts: Parts, flights: Flights, gate: Gate, settler: Settler) -> None:
         self._parts = parts
+        self._flights = flights
         self._gate = gate
         self._settler = settler
+        self._beside = Beside(parts, "rescue")
         self._parked: set[int] = set()
+        self.ends_more = False  # the items of stopped jobs were too many for one sweep
         # After an outage the living must have had time to extend their leases and settle what they hold.
         self._patient_until = float("-inf")
         self._prune_at = float("-inf")  # on the steady clock
@@ -49,8 +55,7 @@ class Sweeper:
             self._parts.emit(Trouble(f"sweep: {step.__name__}", failure_of_exception(error).message))
 
     async def stop_overdue(self) -> None:
-        jobs = await self._parts.store.stop_overdue()
-        if jobs:
+        while jobs := await self._parts.store.stop_overdue():
             self._parts.emit(JobsTimedOut(tuple(jobs)))
 
     async def expire(self) -> None:
@@ -64,13 +69,14 @@ class Sweeper:
 
     async def end_stopped(self) -> None:
         """Ends the items of cancelled and overdue jobs, a chunk at a time, each job in its turn."""
-        cursor = 0
+        cursor, self.ends_more = 0, False
         while jobs := await self._parts.store.stopping(cursor):
             cursor = jobs[-1][0]
             for job_id, reason in jobs:
-                await self._end(job_id, reason)
+                self.ends_more = await self._end(job_id, reason) or self.ends_more
 
-    async def _end(self, job_id: int, reason: StopReason) -> None:
+    async def _end(self, job_id: int, reason: StopReason) -> bool:
+        """Whether there is more to end of this job."""
         state = ItemState.CANCELLED if reason is StopReason.CANCEL else ItemState.FAILED
         for _ in range(PASSES_MAX):
             swept = await self._parts.store.end_stopped(job_id, reason)
@@ -78,7 +84,8 @@ class Sweeper:
                 self._parts.emit(ItemsStopped(job_id, swept.items, state))
             self._tell_ended(swept.ended_jobs)
             if not swept.more:
-                break
+                return False
+        return True
 
     async def move_late(self) -> None:
         """What a handler has not done by the time it was given goes to the next."""
@@ -103,26 +110,48 @@ class Sweeper:
             self._prune_at = now + PRUNE_SECONDS
             await self._parts.store.outbox.prune()
 
-    async def rescue(self) -> None:
-        """Takes up items whose holder is gone. One that may have been sent is asked about, never sent blindly.
+    async def rescue(self, asks: Share) -> None:
+        """Takes up items whose holder is gone. One that may have been sent is asked about, never sent blindly: of those
+        only so many as the share allows.
 
         Apart from the sweep, because a provider may be slow to answer, and time must not wait for it.
         """
+        handlers = await self._rescuable()
+        for handler in handlers:
+            if not handler.askable:
+                await self._rescue_all(handler)
+        await asks.out([handler for handler in handlers if handler.askable], self._rescue_some)
+
+    async def start_rescues(self) -> None:
+        """The same for a worker that goes on: begins with every handler that it is not at already."""
+        for handler in await self._rescuable():
+            self._beside.start(handler, partial(self._rescue_all, handler))
+
+    async def stop_rescues(self) -> None:
+        await self._beside.stop()
+
+    async def _rescuable(self) -> list[Handler]:
         if self._parts.clock.monotonic() < self._patient_until:
-            return
+            return []
         await self._parts.store.bury(self._parts.worker, self._parts.place, lives)
         await self._gate.refresh()
-        for handler in self._parts.registry:
-            if handler.askable and not self._gate.may_call(handler):
-                continue
-            for _ in range(PASSES_MAX):
-                if not await self._rescue(handler):
-                    break
+        return [each for each in self._parts.registry if not each.askable or self._gate.may_call(each)]
 
-    async def _rescue(self, handler: Handler) -> bool:
-        """One pass; whether there may be more. What must be asked about is taken only as fast as it can be asked."""
+    async def _rescue_all(self, handler: Handler) -> None:
+        await self._rescue_some(handler, PASSES_MAX * _at_once(handler))
+
+    async def _rescue_some(self, handler: Handler, items_max: int) -> int:
+        """What must be asked about is taken only as fast as it can be asked. Returns how many items were taken up."""
+        taken = 0
+        while (wanted := min(_at_once(handler), items_max - taken)) > 0:
+            found = await self._rescue(handler, wanted)
+            taken += found
+            if found < wanted:
+                break
+        return taken
+
+    async def _rescue(self, handler: Handler, items_max: int) -> int:
         parts = self._parts
-        items_max = handler.asks_at_once if handler.askable else RESCUE_ITEMS_MAX
         rescuer = f"{parts.worker}:rescue"
         taken = await parts.store.rescue(handler.name, handler.askable, items_max, rescuer, parts.lease_ms, parts.met())
         parts.remember(taken.jobs)
@@ -132,7 +161,7 @@ class Sweeper:
             await asyncio.gather(*(self._resolve(handler, item, started, troubles) for item in taken.items))
             for trouble in sorted(troubles):  # many may have met the same one
                 parts.emit(Trouble(f"look-up at {handler.provider}", trouble))
-        return len(taken.items) == items_max
+        return len(taken.items)
 
     async def _resolve(self, handler: Handler, item: Claimed, started: float, troubles: set[str]) -> None:
         parts = self._parts
@@ -151,7 +180,9 @@ class Sweeper:
             ref = client_ref(self._parts.plan(item).job, item)
             since_ms = 0 if item.ask_first else item.queued_at  # what a person retries may have been sent before
             try:
-                answer = await ask_provider(self._parts, lambda: handler.ask(ref, since_ms))
+                with self._flights.asking([item]):
+                    turn = new_turn(self._parts.limits)
+                    answer = await ask_provider(self._parts, lambda: handler.ask(ref, since_ms), turn)
             except Exception as error:
                 troubles.add(failure_of_exception(error).message)
                 return None
@@ -161,3 +192,7 @@ class Sweeper:
     def _tell_ended(self, jobs: list[tuple[int, JobState]]) -> None:
         for job_id, state in jobs:
             self._parts.emit(JobEnded(job_id, state))
+
+
+def _at_once(handler: Handler) -> int:
+    return handler.asks_at_once if handler.askable else RESCUE_ITEMS_MAX

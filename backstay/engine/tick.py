@@ -1,13 +1,15 @@
 """One bounded invocation for cron or a serverless trigger: sweep, poll, submit, time out, finish."""
 
 import asyncio
+from collections.abc import Awaitable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from backstay.clock import new_id, wait_for_event
+from backstay.clock import cancel_until_ended, new_id, wait_for_event
 from backstay.core.errors import DatabaseUnreachable
 from backstay.core.events import TickEnded
 from backstay.core.failures import one_line
+from backstay.engine.beside import Share, side_by_side
 from backstay.engine.crew import Crew
 
 MARGIN_SECONDS = 5.0
@@ -24,11 +26,42 @@ class TickReport:
     seconds: float
     pending: bool
     follow_up: bool
+    asked: int = 0  # lost requests that were looked up at their provider
+
+    @property
+    def items(self) -> int:
+        return self.claimed + self.polled + self.asked
 
     @property
     def full(self) -> bool:
         """There is work left, but the chain is as long as it may be."""
         return self.pending and not self.follow_up
+
+
+class Looks:
+    """How many items an invocation may look at: half of its bound at most, because new work must go on. Half of these
+    are for polls alone."""
+
+    def __init__(self, items_max: int) -> None:
+        self._items_max = max(items_max // 2, 1)
+        self.asks = Share(max(self._items_max // 2, 1))
+        self.polls = Share(self._items_max - self.asks.items_max)
+        self._rest = Share(0)
+        self.over = False
+
+    def rest(self) -> Share:
+        """What the look-ups and the first polls have left is for further polls."""
+        self._rest = Share(self._items_max - self.asks.taken - self.polls.taken)
+        return self._rest
+
+    @property
+    def polled(self) -> int:
+        return self.polls.taken + self._rest.taken
+
+    @property
+    def taken(self) -> int:
+        """What is not there for new items; as long as it looks, all that it may need."""
+        return self.asks.taken + self.polled if self.over else self._items_max
 
 
 class Tick:
@@ -49,10 +82,8 @@ class Tick:
             with suppress(DatabaseUnreachable):  # then nothing is written, and it counts as killed
                 await invocations.fail(name, one_line(f"{type(error).__name__}: {error}"))
             raise
-        await invocations.end(name, report.claimed + report.polled, report.full)
-        self._crew.parts.emit(
-            TickEnded(depth, report.claimed + report.polled, report.seconds, report.follow_up, report.full)
-        )
+        await invocations.end(name, report.items, report.full)
+        self._crew.parts.emit(TickEnded(depth, report.items, report.seconds, report.follow_up, report.full))
         return report
 
     async def _run(self, name: str, depth: int) -> TickReport:
@@ -60,38 +91,58 @@ class Tick:
         started = self._clock.monotonic()
         end = started + max(limits.invocation_seconds - MARGIN_SECONDS, limits.invocation_seconds / 2)
         await crew.start()
+        looks = Looks(limits.tick_items_max)
         try:
-            # Polls may take half of the items' bound at most: what is paid for comes first, but new work goes on.
-            polled = await self._look_after(max(limits.tick_items_max // 2, 1), end)
-            claimed = await self._submit(limits.tick_items_max - polled, end)
+            await self._until(end, crew.sweeper.run_once())  # first of all: what is over must not be sent again
+            claimed = await self._work(looks, end)
         finally:
             await crew.stop(max(end - self._clock.monotonic(), 0.0))
         pending = await self._pending()
         seconds = self._clock.monotonic() - started
-        return TickReport(name, depth, claimed, polled, seconds, pending, pending and depth < limits.chain_depth_max)
+        follow_up = pending and depth < limits.chain_depth_max
+        return TickReport(name, depth, claimed, looks.polled, seconds, pending, follow_up, looks.asks.taken)
 
-    async def _look_after(self, polls_max: int, end: float) -> int:
-        """Sweeps, rescues and polls, but not past the invocation's end: a provider may be slow to answer."""
-        crew, polled = self._crew, 0
-        await crew.sweeper.run_once()
+    async def _until(self, end: float, step: Awaitable[None]) -> None:
+        """Not past the invocation's end: a provider may be slow to answer, and the next invocation goes on."""
         with suppress(TimeoutError):
             async with asyncio.timeout(max(end - self._clock.monotonic(), 0.0)):
-                await crew.sweeper.rescue()
-                await crew.settler.drained()
-                polled = await crew.poller.run_once(polls_max)
-        return polled
+                await step
 
-    async def _submit(self, items_max: int, end: float) -> int:
+    async def _work(self, looks: Looks, end: float) -> int:
+        """Looks after what is under way beside taking new items: neither waits for a provider of the other."""
+        looking = self._crew.parts.tasks.spawn(self._until(end, self._look_after(looks)))
+        try:
+            claimed = await self._submit(looks, end)
+            await looking
+        finally:
+            await cancel_until_ended([looking])
+        return claimed
+
+    async def _look_after(self, looks: Looks) -> None:
+        crew = self._crew
+        try:
+            await side_by_side(crew.sweeper.rescue(looks.asks), crew.poller.run_once(looks.polls))
+            await crew.poller.run_once(looks.rest())
+            await crew.settler.drained()
+            while crew.sweeper.ends_more:
+                await crew.sweeper.end_stopped()
+        finally:
+            looks.over = True
+            crew.freed.set()
+
+    async def _submit(self, looks: Looks, end: float) -> int:
         """Claims and runs items until there are none, the items' bound is met or the time is over."""
         crew, claimed = self._crew, 0
-        while claimed < items_max and self._clock.monotonic() < end:
+        while self._clock.monotonic() < end:
             crew.freed.clear()
             await crew.gate.keep_pace()
-            won = await crew.claim_once(items_max - claimed)
+            last = looks.over  # what looking brings back into the queue is claimed as well
+            room = self._limits.tick_items_max - looks.taken - claimed
+            won = await crew.claim_once(room)
             claimed += won
+            if won == 0 and last and (room <= 0 or crew.flights.running == 0):
+                break
             if won == 0:
-                if crew.flights.running == 0:
-                    break
                 await wait_for_event(crew.freed, max(end - self._clock.monotonic(), 0.0))
         return claimed
 

@@ -44,14 +44,14 @@ class Worker:
             self._claims(),
             self._repeat(self.crew.gate.refresh, REFRESH_SECONDS),
             self._repeat(self._sweep, SWEEP_SECONDS),
-            self._repeat(self.crew.sweeper.rescue, SWEEP_SECONDS),
+            self._repeat(self.crew.sweeper.start_rescues, SWEEP_SECONDS),
             self._repeat(self.crew.executor.store_progress, PROGRESS_SECONDS),
             self._repeat(self._listen, AGAIN_SECONDS),
             self._repeat(self.crew.gate.keep_pace, PACE_SECONDS),
             self._repeat(self.crew.write_turns, TURNS_SECONDS),
             self._repeat(self.crew.write_measures, MEASURE_SECONDS),
             self._repeat(parts.store.measures.forget, FORGET_SECONDS),
-            self._repeat(self._poll, min(1.0, parts.limits.poll_interval_seconds)),
+            self._repeat(self.crew.poller.start_polls, min(1.0, parts.limits.poll_interval_seconds)),
         ]
         self._loops = [parts.tasks.spawn(loop) for loop in loops]
 
@@ -114,10 +114,6 @@ class Worker:
     async def _sweep(self) -> None:
         await self.crew.sweeper.run_once()
         self.wake()
-
-    async def _poll(self) -> None:
-        while await self.crew.poller.run_once():
-            await self.crew.settler.drained()
 
     async def _listen(self) -> None:
         if self.crew.next_turn_at is None:  # a hint wakes the worker as well

@@ -17,11 +17,11 @@ from backstay.llm.endpoint import Endpoint
 from backstay.llm.envelope import unseal
 from backstay.llm.marked import marked
 from backstay.llm.replies import failure_of_error, read_reply, shown, usage_of
-from backstay.llm.task_lane import GONE, GONE_SECONDS, TaskLane, ask_each, id_in, object_in
+from backstay.llm.task_lane import GONE, GONE_SECONDS, TaskLane, ask_each, id_in, object_in, rules_for, seconds_of
 from backstay.llm.wire import Reply, Wire
 
 RESPONSES: Final = "/v1/responses"
-SUBMIT_SECONDS: Final = 60.0
+RULES: Final = Rules(retry=RETRY, timeout_seconds=60.0)
 LOOK_SECONDS: Final = 20.0
 LOOKS_AT_ONCE: Final = 20
 _ADDED: Final = {"background": "true", "store": "true"}
@@ -33,9 +33,8 @@ class BackgroundHandler(TaskLane):
     def __init__(
         self, endpoint: Endpoint, wire: Wire, rules: Rules | None = None, *, clock: Clock | None = None
     ) -> None:
-        self._seconds = min(endpoint.timeout_seconds, SUBMIT_SECONDS)
-        rules = rules or Rules(retry=RETRY, timeout_seconds=self._seconds)
-        super().__init__(endpoint, wire, rules, askable=False, clock=clock)
+        super().__init__(endpoint, wire, rules or rules_for(endpoint, RULES), askable=False, clock=clock)
+        self._seconds = seconds_of(self.rules)
 
     async def run(self, body: str, context: Context) -> Succeeded | Submitted | Failed:
         request = unseal(body)
@@ -62,7 +61,7 @@ class BackgroundHandler(TaskLane):
         async def look(task_id: str) -> None:
             answers[task_id] = await self._look(task_id)
 
-        troubles = await ask_each(task_ids, look, LOOKS_AT_ONCE)
+        troubles = await ask_each(task_ids, look, LOOKS_AT_ONCE, self.poll_seconds)
         if troubles and not answers:
             raise troubles[0]
         return answers

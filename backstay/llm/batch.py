@@ -2,11 +2,13 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from backstay.clock import Clock, Tasks
 from backstay.core.errors import ErrorCode, Permanent, Throttled
 from backstay.core.failures import Failure, FailureKind
+from backstay.core.limits import Limits
 from backstay.core.outcomes import Failed, NeverArrived, Running, Submitted, Succeeded
 from backstay.core.retry import RetryPolicy
 from backstay.handlers.context import Context
@@ -21,7 +23,7 @@ from backstay.llm.harvests import Harvests
 from backstay.llm.lookup import Lookup
 from backstay.llm.restraint import Restraint
 from backstay.llm.shards import GATHER_SECONDS, QUIET_SECONDS, Entry, Gatherer, Key, ShardBounds
-from backstay.llm.task_lane import TaskLane, ask_each
+from backstay.llm.task_lane import TaskLane, ask_each, rules_for, seconds_of
 from backstay.llm.tokens import estimate_fields
 from backstay.llm.wire import Wire
 
@@ -32,10 +34,12 @@ ANSWERS_AT_ONCE: Final = 50
 ASKS_AT_ONCE: Final = 500  # one look at the list of batches answers for all of them
 # Without any chance in it: what failed together comes back together, and is one batch again.
 RETRY: Final = RetryPolicy("batch", attempts_max=5, base_ms=2_000, factor=4, cap_ms=600_000)
+RULES: Final = Rules(retry=RETRY, timeout_seconds=RUN_SECONDS)
 LINE_BYTES: Final = 160  # what stands around a body in its line, at most
 POLLS_PER_SECOND: Final = 500  # of single requests: each poll of one is written down
 POLL_MS_MAX: Final = 600_000
 BATCHES_REMEMBERED_MAX: Final = 10_000
+LIVES_SECONDS: Final = Limits().llm_item_timeout_seconds
 
 
 class BatchHandler(TaskLane):
@@ -53,12 +57,12 @@ class BatchHandler(TaskLane):
         clock: Clock | None = None,
         quiet_seconds: float = QUIET_SECONDS,
     ) -> None:
-        rules = rules or Rules(retry=RETRY, timeout_seconds=min(RUN_SECONDS, endpoint.timeout_seconds))
-        super().__init__(endpoint, wire, rules, askable=True, clock=clock)
+        rules = rules or rules_for(endpoint, RULES)
+        seconds = min(seconds_of(rules), RUN_SECONDS)
+        super().__init__(endpoint, wire, replace(rules, timeout_seconds=seconds), askable=True, clock=clock)
         tasks = Tasks()
-        seconds = self.rules.timeout_seconds or RUN_SECONDS
         self._api = BatchApi(wire, self.require_answer)
-        self._lookup = Lookup(self._api, self.clock, tasks)
+        self._lookup = Lookup(self._api, self.clock, tasks, rules.item_timeout_seconds or LIVES_SECONDS)
         self._harvests = Harvests(self._api, self._lookup, self.price_of, self.clock, tasks)
         self._restraint = Restraint(bounds or ShardBounds(), self.clock)
         dispatch = Dispatch(self, self._restraint, self._lookup.remember, min(CREATE_SECONDS_MAX, seconds / 4))
@@ -105,7 +109,7 @@ class BatchHandler(TaskLane):
         async def look(batch_id: str) -> None:
             await self._answer(batch_id, asked[batch_id], answers)
 
-        troubles = await ask_each(asked, look, LOOKS_AT_ONCE)
+        troubles = await ask_each(asked, look, LOOKS_AT_ONCE, self.poll_seconds)
         if troubles and not answers:
             raise troubles[0]
         return answers
@@ -115,8 +119,12 @@ class BatchHandler(TaskLane):
         batch_id = task_id.rpartition("/")[0]
         if batch_id in self._cancelled:
             return
-        await self._api.cancel(batch_id)
         _remember(self._cancelled, batch_id)
+        try:
+            await self._api.cancel(batch_id)
+        except BaseException:
+            self._cancelled.discard(batch_id)
+            raise
 
     async def _answer(self, batch_id: str, task_ids: Sequence[str], answers: dict[str, Answer]) -> None:
         found = await self._harvests.look(batch_id)

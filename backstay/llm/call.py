@@ -17,7 +17,7 @@ from backstay.llm.headers import learn
 from backstay.llm.marked import REF, marked
 from backstay.llm.pacer import Pacer
 from backstay.llm.replies import read_reply
-from backstay.llm.task_lane import object_in, prices_of
+from backstay.llm.task_lane import object_in, prices_of, rules_for, seconds_of
 from backstay.llm.wire import Reply, Wire
 
 CHAT: Final = "/v1/chat/completions"
@@ -26,11 +26,8 @@ NO_LIST: Final = (404, 405, 501)  # the service keeps no completions, or none th
 # Up to 1 s, 4 s, 16 s and a minute, each time anywhere in between: the first hiccup costs little, and a provider that
 # is ill is not met by everyone at once when it comes back.
 RETRY: Final = RetryPolicy("call", attempts_max=5, base_ms=500, factor=4, cap_ms=30_000, spread=1.0)
+RULES: Final = Rules(retry=RETRY, timeout_seconds=600.0)
 _STORED: Final = {"store": "true"}
-
-
-def call_rules(endpoint: Endpoint) -> Rules:
-    return Rules(retry=RETRY, timeout_seconds=endpoint.timeout_seconds)
 
 
 class CallHandler:
@@ -41,10 +38,10 @@ class CallHandler:
         self.provider = endpoint.provider_of(wire.account)
         self.pace_name = endpoint.pace_name
         self.account: str | None = wire.account
-        self.rules = rules or call_rules(endpoint)
+        self.rules = rules or rules_for(endpoint, RULES)
         self.askable = endpoint.reconcilable
         self.asks_at_once = ASKS_AT_ONCE
-        self._seconds = endpoint.timeout_seconds
+        self._seconds = seconds_of(self.rules)
         self._base_url = endpoint.base_url
         self._wire = wire
         self._clock = clock or Clock()

@@ -33,7 +33,7 @@ class Endpoint:
     # Micro-dollars per million tokens: in, out, and cached if that is another. None: looked up by model.
     price: tuple[int, ...] | None = None
     reconcilable: bool = False  # calls are stored at the provider with a reference, to be found after a crash
-    timeout_seconds: float = 600.0  # of one call
+    timeout_seconds: float | None = None  # of one request; None: what the settings of whoever does it say
 
     @property
     def provider(self) -> str:

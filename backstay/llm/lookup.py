@@ -11,7 +11,6 @@ from backstay.llm.batch_api import BatchApi, BatchView
 from backstay.llm.line_index import LineIndex, refs_by_number
 from backstay.llm.scratch import scratch_file
 
-DAYS_BACK: Final = 15  # no request lives so long
 CLOCKS_APART_SECONDS: Final = 86_400  # the provider's and the database's, at most
 FRESH_SECONDS: Final = 5.0  # how old a survey may be that says no: less than the margin before anyone asks
 WAIT_SECONDS: Final = 40.0
@@ -21,8 +20,9 @@ FILES_REMEMBERED_MAX: Final = 200
 class Lookup:
     """Asked about many references at a time, it looks once for all of them, and reads each file once."""
 
-    def __init__(self, api: BatchApi, clock: Clock, tasks: Tasks) -> None:
+    def __init__(self, api: BatchApi, clock: Clock, tasks: Tasks, lives_seconds: float) -> None:
         self._api = api
+        self._lives_seconds = int(lives_seconds)  # of a request, at most
         self._clock = clock
         self._tasks = tasks
         self._indexes: dict[str, LineIndex] = {}  # by file
@@ -43,10 +43,11 @@ class Lookup:
     async def find(self, ref: str, since: int = 0) -> str | None:
         """The batch that the request is in; None if there certainly is none. Whatever is not certain is raised.
 
-        `since`: the second before which the request was certainly not sent, so no older batch has it.
+        `since`: the second before which the request was certainly not sent, so no older batch has it; 0 if nobody
+        knows.
         """
         asked_at = self._clock.monotonic()
-        since = max(since - CLOCKS_APART_SECONDS, self._clock.now_ms() // 1000 - DAYS_BACK * 86_400)
+        since = (since or self._clock.now_ms() // 1000 - self._lives_seconds) - CLOCKS_APART_SECONDS
         while (found := self._known(ref)) is None and not self._surveyed(asked_at, since):
             self._wanted_from = min(self._wanted_from, since)
             await self._wait_for_survey()

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from backstay.clock import Clock
@@ -34,6 +35,7 @@ class TaskLane(TaskHandler):
     """A handler of one endpoint, over one wire that its owner opens and closes."""
 
     answers: Answers
+    poll_seconds = POLL_SECONDS
 
     def __init__(self, endpoint: Endpoint, wire: Wire, rules: Rules, askable: bool, clock: Clock | None) -> None:
         self.name = endpoint.name
@@ -77,7 +79,9 @@ class TaskLane(TaskHandler):
         raise error_of_failure(refused.failure)
 
 
-async def ask_each(things: Iterable[T], ask: Callable[[T], Awaitable[None]], at_once: int) -> list[HandlerError]:
+async def ask_each(
+    things: Iterable[T], ask: Callable[[T], Awaitable[None]], at_once: int, seconds: float = POLL_SECONDS
+) -> list[HandlerError]:
     """Asks about each, some at once, and returns what troubles there were.
 
     A provider that refuses or fails is not asked about all the others too: they are left for the next time.
@@ -95,9 +99,19 @@ async def ask_each(things: Iterable[T], ask: Callable[[T], Awaitable[None]], at_
 
     left = iter(things)
     with suppress(TimeoutError):
-        async with asyncio.timeout(POLL_SECONDS):
+        async with asyncio.timeout(seconds):
             await asyncio.gather(*(work(left) for _ in range(at_once)))
     return troubles
+
+
+def rules_for(endpoint: Endpoint, usual: Rules) -> Rules:
+    """A lane's usual rules, with the time limit that the run was given."""
+    return replace(usual, timeout_seconds=endpoint.timeout_seconds or usual.timeout_seconds)
+
+
+def seconds_of(rules: Rules) -> float:
+    assert rules.timeout_seconds is not None, "every lane has a time limit"
+    return rules.timeout_seconds
 
 
 def prices_of(endpoint: Endpoint) -> PriceOf:

@@ -58,5 +58,10 @@ def show_seconds(seconds: float) -> str:
     return f"{whole} s"
 
 
+def show_hours(seconds: float) -> str:
+    """Of a bound: rounded up, because it must not look shorter than it is."""
+    return f"{math.ceil(seconds / 36) / 100:,.2f} h"
+
+
 def show_count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -6,8 +6,6 @@ from pathlib import Path
 
 from backstay.llm.endpoint import Endpoint, Lane
 
-JOB_SECONDS = 30 * 86_400
-ITEM_SECONDS = 14 * 86_400
 BATCH_REQUESTS_MAX = 10_000  # that are put together at once
 
 

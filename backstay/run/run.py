@@ -67,7 +67,7 @@ class Run:
         client = await self._app.open()
         started = client.clock.monotonic()
         job_id = await self._submission.find(client)
-        lanes = Lanes(self._app.handlers, self._order.concurrency, self._app.settings.http)
+        lanes = Lanes(self._app, self._order.concurrency)
         with ResultFiles(self._order.out, job_id, self._order.errors) as files:
             if job_id is not None:
                 await verify(client.store.views, files, job_id)  # before anything is changed

@@ -20,7 +20,7 @@ async def serving(app: Backstay, client: Client, concurrency: int) -> AsyncItera
     there are only lanes, more than are called at once, because requests that go together in a batch are held together.
     """
     slots = concurrency if len(app.handlers) else max(concurrency, BATCH_REQUESTS_MAX)
-    lanes, tasks = Lanes(app.handlers, concurrency, app.settings.http), Tasks()
+    lanes, tasks = Lanes(app, concurrency), Tasks()
     await lanes.open_all(client.store, app.bus)
     looking = tasks.spawn(_look(app, client, lanes))
     try:

@@ -93,7 +93,8 @@ class Submission:
         )
         items = self._items(client)
         try:
-            job = await client.submit(order.endpoint.name, items, options, str, wake, self._tell_opened)
+            seconds = client.limits.llm_job_timeout_seconds
+            job = await client.submit(order.endpoint.name, items, options, str, wake, self._tell_opened, seconds)
         except Changed as changed:
             await self._give_up(client, changed)
             raise

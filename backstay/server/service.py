@@ -77,7 +77,7 @@ class Service:
 
     def client(self, owner: str) -> Client:
         """One owner's access; there is no other."""
-        return Client(self.store, owner, self.backstay.limits.job_timeout_seconds, self.main.clock, self.backstay.bus)
+        return Client(self.store, owner, self.backstay.limits, self.main.clock, self.backstay.bus)
 
 
 def service_of(request: Request) -> Service:

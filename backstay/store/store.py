@@ -134,6 +134,10 @@ class Store:
     async def extend(self, held: Sequence[tuple[int, int]], lease_ms: int, worker: str) -> set[tuple[int, int]]:
         return await self._db.write(lambda: claim.extend(held, lease_ms, worker))
 
+    async def extend_polls(self, polled: Sequence[tuple[int, int]], lease_ms: int) -> None:
+        """Holds on to tasks, given as (item, fence), that their provider is being asked about."""
+        await self._db.write(one("extend_polls", {"lease_ms": lease_ms}, polled))
+
     async def report_progress(self, progress: Sequence[tuple[int, int, int]]) -> set[int]:
         return await self._db.write(lambda: claim.report_progress(progress))
 

@@ -35,7 +35,7 @@ async def rehearsal(app: Backstay) -> AsyncIterator[VirtualClock]:
         raise UsageError("a rehearsal runs in virtual time", hint="decorate the test with @virtual_time")
     before = app._client
     store = Store(InlineSQLite(loop.clock))
-    app._client = Client(store, app.settings.owner, app.limits.job_timeout_seconds, loop.clock, app.bus)
+    app._client = Client(store, app.settings.owner, app.limits, loop.clock, app.bus)
     try:
         yield loop.clock
     finally:

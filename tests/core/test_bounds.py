@@ -60,17 +60,35 @@ def test_part_of_a_compute_minute_is_a_minute():
     )
 
 
-def test_a_job_lives_until_the_first_invocation_after_its_limit():
-    assert bounds(BALANCED).job_life_seconds == 172_800 + 300
+def test_a_job_is_ended_by_the_first_invocation_after_its_limit():
+    assert bounds(BALANCED).job_life_seconds == 172_800 + 300 + 600
 
 
-def test_an_item_lives_until_the_end_of_the_first_invocation_after_its_limit():
-    assert bounds(BALANCED).item_life_seconds == 7_200 + 300 + 600
+def test_an_item_lives_until_the_first_invocation_after_its_limit_and_its_longest_wait():
+    assert bounds(BALANCED).item_life_seconds == 7_200 + 3_605 + 300 + 600
+    assert bounds(replace(BALANCED, poll_interval_seconds=5_000)).item_life_seconds == 7_200 + 5_000 + 300 + 600
 
 
-def test_an_item_never_outlives_its_job():
-    worst = bounds(replace(BALANCED, item_timeout_seconds=172_800))
-    assert worst.item_life_seconds == worst.job_life_seconds
+def test_llm_items_and_jobs_live_by_limits_of_their_own():
+    days = 86_400
+    worst = bounds(BALANCED)
+    assert worst.llm_item_life_seconds == 7 * days + 3_605 + 300 + 600
+    assert worst.llm_job_life_seconds == 14 * days + 300 + 600
+    longer = bounds(replace(BALANCED, item_timeout_seconds=9 * days, job_timeout_seconds=20 * days))
+    assert longer.llm_item_life_seconds == worst.llm_item_life_seconds
+    assert longer.llm_job_life_seconds == worst.llm_job_life_seconds
+
+
+@pytest.mark.parametrize("prefix", ["", "llm_"])
+def test_an_item_never_outlives_its_job(prefix):
+    longest = getattr(BALANCED, f"{prefix}job_timeout_seconds")
+    worst = bounds(replace(BALANCED, **{f"{prefix}item_timeout_seconds": longest}))
+    assert getattr(worst, f"{prefix}item_life_seconds") == getattr(worst, f"{prefix}job_life_seconds")
+
+
+def test_without_inner_retries_an_item_is_still_looked_up_and_sent():
+    worst = bounds(replace(BALANCED, call_retries_max=0))
+    assert worst.calls == 2 * worst.items
 
 
 @given(LIMITS)
@@ -78,7 +96,7 @@ def test_the_counts_always_add_up(limits):
     worst = bounds(limits)
     assert worst.triggers * limits.tick_interval_seconds >= 3_600 * (1 - 1e-9)
     assert worst.invocations == worst.triggers * (limits.chain_depth_max + 1)
-    assert worst.calls == worst.items + worst.retries == worst.items * (limits.call_retries_max + 1)
+    assert worst.calls == worst.items + worst.retries == worst.items * (max(limits.call_retries_max, 1) + 1)
     assert (worst.cost_micros is None) == (limits.cost_per_call_micros is None)
 
 

@@ -74,6 +74,15 @@ def test_each_profile_has_its_figures(name, item_hours, job_hours, depth, retrie
     assert (limits.chain_depth_max, limits.call_retries_max) == (depth, retries)
 
 
+@pytest.mark.parametrize(
+    ("name", "item_days", "job_days"), [("conservative", 2, 3), ("balanced", 7, 14), ("aggressive", 14, 30)]
+)
+def test_each_profile_has_its_figures_for_llm_jobs(name, item_days, job_days):
+    limits = profile_named(name)
+    assert limits.llm_item_timeout_seconds == item_days * 86_400
+    assert limits.llm_job_timeout_seconds == job_days * 86_400
+
+
 def test_balanced_is_the_default():
     assert PROFILES["balanced"] == Limits()
 

@@ -11,6 +11,7 @@ from backstay.client import Client, Job, Result
 from backstay.clock import Tasks, new_incarnation, new_random
 from backstay.core.events import Event
 from backstay.core.limits import Limits
+from backstay.engine.beside import Share
 from backstay.engine.crew import Crew
 from backstay.engine.hints import Hints
 from backstay.engine.parts import Parts
@@ -35,7 +36,7 @@ class Rig:
         self.app = Backstay(site.url, owner="ann", limits=self.limits)
         self.events: list[Event] = []
         self.app.bus.subscribe(self.events.append)
-        self.app._client = Client(store, "ann", self.limits.job_timeout_seconds, site.clock, self.app.bus)
+        self.app._client = Client(store, "ann", self.limits, site.clock, self.app.bus)
 
     def serves(self, provider: Provider, name: str = "call", askable: bool = False, **rules: Any) -> Provider:
         """Registers a handler whose items are calls to this provider."""
@@ -84,7 +85,7 @@ class Rig:
         crew = self.crew(heart=False)
         await crew.start()
         await crew.sweeper.run_once()
-        await crew.sweeper.rescue()
+        await crew.sweeper.rescue(Share(10_000))
         await crew.stop(0)
 
     async def abandon(self, items: int = 1, handler: str = "call") -> list[int]:

@@ -10,6 +10,7 @@ from backstay.artifacts import artifacts_at
 from backstay.client import Client
 from backstay.core.errors import UsageError
 from backstay.core.events import Event, LettersArchived
+from backstay.core.limits import Limits
 from backstay.observe.bus import Bus
 from backstay.run.letters import ARCHIVE_MS, Letters
 from backstay.run.retention import Bounds, bounds_of
@@ -118,7 +119,7 @@ async def watch(desk: Desk, told: list[Event], **settings: int) -> Letters:
     """One of several processes that look after the same database."""
     bus = Bus()
     bus.subscribe(told.append)
-    client = Client(await desk.site.open_store(), "ann", 60.0, desk.site.clock, bus)
+    client = Client(await desk.site.open_store(), "ann", Limits(), desk.site.clock, bus)
     return Letters(client, desk.artifacts, Settings(**settings), bus)  # type: ignore[arg-type]
 
 

@@ -42,7 +42,7 @@ class Provider(Practice):
         self.drop: Counter[str] = Counter()  # what never arrives
         self.refuse: dict[str, int] = {}  # what is answered with a status instead
         self.bytes_max: dict[str, int] = {}  # what is refused if it is larger
-        self.retry_after = 0.0  # what a refusal at the door says
+        self.retry_after: float | None = 0.0  # what a refusal at the door says
         self.before: dict[str, Callable[[], Awaitable[None]]] = {}
         self.bodies: list[str] = []  # of responses asked for, as they came
 
@@ -75,7 +75,8 @@ class Provider(Practice):
         if name in self.bytes_max and len(body) > self.bytes_max[name]:
             return web.json_response({"error": {"message": "too large"}}, status=413)
         if name in self.refuse:
-            said, headers = {"error": {"message": "at the door"}}, {"Retry-After": f"{self.retry_after:g}"}
+            said = {"error": {"message": "at the door"}}
+            headers = {} if self.retry_after is None else {"Retry-After": f"{self.retry_after:g}"}
             return web.json_response(said, status=self.refuse[name], headers=headers)
         if name in self.before:
             await self.before[name]()

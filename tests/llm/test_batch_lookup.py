@@ -166,6 +166,16 @@ async def test_a_lost_batch_whose_input_was_deleted_is_found_by_its_results(sqli
         assert rig.provider.bill.bodies_paid_twice == []
 
 
+async def test_a_batch_is_found_as_long_as_its_requests_may_live(sqlite_site: Site) -> None:
+    days_40 = 40 * 86_400
+    async with lane(sqlite_site, Lane.BATCH, item_timeout_seconds=days_40, job_timeout_seconds=days_40) as rig:
+        job = await _lost(rig, chats(2))
+        await rig.site.advance(20 * 86_400)
+        view = await rig.done(job)
+        assert (view.succeeded, view.repeats, len(await rig.batches())) == (2, 0, 1)
+        assert rig.provider.bill.bodies_paid_twice == []
+
+
 async def test_one_sweep_takes_up_many_lost_requests(sqlite_site: Site) -> None:
     async with lane(sqlite_site, Lane.BATCH) as rig:
         job = await _lost(rig, chats(1_200))

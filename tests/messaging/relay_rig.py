@@ -7,6 +7,7 @@ from dataclasses import replace
 from backstay.client import Client
 from backstay.clock import Clock, new_random
 from backstay.core.events import Event, Trouble
+from backstay.core.limits import Limits
 from backstay.messaging.broker import Broker
 from backstay.messaging.messages import Incoming
 from backstay.messaging.topology import Topology
@@ -41,7 +42,7 @@ class Office:
         self.events: list[Event] = []
         self.bus = Bus()
         self.bus.subscribe(self.events.append)
-        self.client = Client(store, "ann", 3_600, site.clock, self.bus)
+        self.client = Client(store, "ann", Limits(), site.clock, self.bus)
 
     async def add(self, first: int, last: int, payload: str = HINT) -> None:
         """Rows of numbers in a row; on a fresh database the numbers are their ids."""

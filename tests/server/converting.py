@@ -7,6 +7,7 @@ from typing import Any
 
 import aiohttp
 
+from backstay.core.limits import Limits
 from backstay.core.profiles import profile_named
 from backstay.practice import Faults, Practice
 from tests.server.rig import Reply, Rig, Visitor, practice_app, rigged
@@ -17,12 +18,21 @@ TIMEOUT_SECONDS = 2.0
 
 @asynccontextmanager
 async def converting(url: str, data: Any, **settings: Any) -> AsyncIterator[tuple[Rig, Practice]]:
-    provider = Practice(Faults())
     limits = replace(profile_named("balanced"), call_timeout_seconds=TIMEOUT_SECONDS)
+    async with converting_as_set(url, data, limits, **QUICK, **settings) as made:
+        yield made
+
+
+@asynccontextmanager
+async def converting_as_set(
+    url: str, data: Any, limits: Limits | None = None, **settings: Any
+) -> AsyncIterator[tuple[Rig, Practice]]:
+    """Without `limits`, those that the environment says."""
+    provider = Practice(Faults())
     async with provider.serving() as base_url:
         gateway = base_url.removesuffix("/v1") + "/convert"
         made = practice_app(url, limits=limits)
-        async with rigged(url, data, made, **{"gateway_url": gateway, **QUICK, **settings}) as rig:
+        async with rigged(url, data, made, **{"gateway_url": gateway, **settings}) as rig:
             yield rig, provider
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from backstay.practice import Practice
-from tests.server.converting import convert, converting, item, settle, upload
+from tests.server.converting import convert, converting, converting_as_set, item, settle, upload
 from tests.server.pdfs import pdf
 from tests.server.rig import Rig
 
@@ -97,6 +97,20 @@ async def test_what_the_gateway_does_becomes_one_of_the_ten_codes(
     result = await rig.ada.get(f"/api/items/{job}-0/result")
     assert result.status == (200 if state == "succeeded" else 409)
     assert code is None or result.json["code"] == code
+
+
+async def test_time_limit_and_retries_of_the_gateway_come_from_the_environment(
+    sqlite_file_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {"GATEWAY_TIMEOUT_MS": 300, "RETRY_MAX_ATTEMPTS": 2, "RETRY_BASE_DELAY_MS": 0, "RETRY_JITTER_MAX_MS": 0}
+    for name, value in given.items():
+        monkeypatch.setenv(f"BACKSTAY_{name}", str(value))
+    async with converting_as_set(sqlite_file_url, tmp_path / "data") as (rig, _):
+        async with asyncio.timeout(20):
+            job = await convert(rig, pdf(meets="hang"))
+            await settle(rig, job)
+        shown = await item(rig, job)
+        assert (shown["state"], shown["error_code"], shown["attempts"]) == ("failed", "GW_TIMEOUT", 2)
 
 
 async def test_the_results_of_a_deleted_job_are_gone_from_the_list_of_files(database_url: str, tmp_path: Path) -> None:

@@ -48,8 +48,8 @@ async def _forget_the_repeat(self: Sweeper, handler: Any, item: Any, troubles: s
     return await _ask(self, handler, item, troubles) if handler.askable else HandedBack("no one is told")
 
 
-async def _nothing(self: Sweeper) -> None:
-    return None
+async def _rescue_none(self: Sweeper, handler: Any, items_max: int) -> int:
+    return 0
 
 
 def _start_late(self: Executor, items: Any, started: float, is_probe: Any) -> None:
@@ -82,7 +82,7 @@ ABLATIONS: Mapping[str, Ablation] = {
         "count_items", "failed = jobs.failed + moved.failed", "failed = jobs.failed"
     ),
     "the state that a named item must be in": lambda: _altered("claim_named", "items.state = 'queued' AND "),
-    "the rescue of lost items": lambda: patch.object(Sweeper, "rescue", _nothing),
+    "the rescue of lost items": lambda: patch.object(Sweeper, "_rescue", _rescue_none),
     "the end of an item that always fails": _probes_for_ever,
 }
 

@@ -224,7 +224,7 @@ class World:
 
     async def _submit(self) -> None:
         store = Store(self.database)
-        client = Client(store, "people", 3_600.0, self.clock, Bus())
+        client = Client(store, "people", LIMITS, self.clock, Bus())
         options = Options(deadline_seconds=self.plan.deadline_seconds)
         for number in range(self.plan.jobs):
             for kind in self.plan.kinds:

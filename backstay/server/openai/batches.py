@@ -45,7 +45,7 @@ async def create(request: Request, service: Serving, who: Writer, effect: Effect
         endpoint=order.endpoint,
         input_file_id=order.input_file_id,
         completion_window=order.completion_window,
-        window_ms=seconds * 1000,
+        window_ms=int(min(seconds, service.backstay.limits.llm_job_timeout_seconds) * 1000),
         metadata=None if order.metadata is None else json.dumps(order.metadata, sort_keys=True),
         output_seconds=None if expires is None else expires.seconds,
     )

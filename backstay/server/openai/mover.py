@@ -199,8 +199,7 @@ class Mover:
 async def moving(service: Service) -> AsyncIterator[None]:
     """While the block runs, batches are moved on by this process as well."""
     mover = Mover(service)
-    app = service.backstay
-    lanes = Lanes(app.handlers, service.options.concurrency, app.settings.http)
+    lanes = Lanes(service.backstay, service.options.concurrency)
     upstream = service.options.upstream
     if upstream is not None:
         await announce(service, upstream)

@@ -3,11 +3,10 @@
 from collections.abc import AsyncIterator
 from typing import Final
 
-from backstay.client import Client, Options, Weighed
+from backstay.client import Options, Weighed
 from backstay.core.errors import UsageError
 from backstay.llm.endpoint import Endpoint
 from backstay.llm.envelope import seal
-from backstay.run.order import JOB_SECONDS
 from backstay.server.openai.reading import requests_of
 from backstay.server.openai.validation import Unbounded, scales_of
 from backstay.server.service import Service
@@ -54,10 +53,9 @@ class Sending:
             label=batch.id,
             budget_micros=service.options.budget_micros,
         )
-        client = Client(
-            service.store, batch.owner, max(left_seconds, JOB_SECONDS), service.main.clock, service.backstay.bus
-        )
-        await client.submit(self._upstream.name, self._items(), options, str, service.wake, self._opened_as)
+        client = service.client(batch.owner)
+        seconds = client.limits.llm_job_timeout_seconds
+        await client.submit(self._upstream.name, self._items(), options, str, service.wake, self._opened_as, seconds)
         await self._attach()
 
     def _opened_as(self, job_id: int) -> None:

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from backstay.core.reasons import show_span
 from backstay.core.words import visible
-from backstay.run.figures import show_ceiling, show_money, show_rate, show_seconds, show_tokens
+from backstay.run.figures import show_ceiling, show_hours, show_money, show_rate, show_seconds, show_tokens
 
 LINE_CHARACTERS: Final = 200
 BODY_CHARACTERS: Final = 8_000
@@ -136,6 +136,7 @@ FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "money": money,
     "rate": show_rate,
     "seconds": show_seconds,
+    "hours": show_hours,
     "share": share,
     "size": size,
     "span": show_span,

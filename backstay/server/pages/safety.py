@@ -48,7 +48,7 @@ def _words(name: str) -> str:
     """Without its unit, which the value shows."""
     bare = name.removesuffix("_seconds").removesuffix("_micros")
     most = ", at most" if bare.endswith("_max") else ""
-    return bare.removesuffix("_max").replace("_", " ").capitalize() + most
+    return bare.removesuffix("_max").replace("_", " ").capitalize().replace("Llm", "LLM") + most
 
 
 def _shown(name: str, value: float | None) -> str:

@@ -1,0 +1,71 @@
+"""Work for many handlers side by side, for each one thing at a time: a slow provider holds up its own items alone."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Coroutine
+from typing import Any, TypeVar
+
+from backstay.clock import cancel_until_ended
+from backstay.core.events import Trouble
+from backstay.engine.parts import Parts
+from backstay.handlers.handler import Handler
+
+H = TypeVar("H", bound=Handler)
+
+
+async def side_by_side(*works: Coroutine[Any, Any, object]) -> None:
+    """Returns when all have ended; the first error is raised then."""
+    for end in await asyncio.gather(*works, return_exceptions=True):
+        if isinstance(end, BaseException):
+            raise end
+
+
+class Beside:
+    """For a worker: starts work and does not wait for it. One life: `stop` ends what is under way, for good."""
+
+    def __init__(self, parts: Parts, what: str) -> None:
+        self._parts = parts
+        self._what = what
+        self._under_way: dict[str, asyncio.Task[None]] = {}
+        self._stopped = False
+
+    def start(self, handler: Handler, work: Callable[[], Awaitable[object]]) -> None:
+        """Starts the work, unless this handler's last is still under way."""
+        if handler.name not in self._under_way and not self._stopped:
+            task = self._parts.tasks.spawn(self._do(work))
+            self._under_way[handler.name] = task
+            task.add_done_callback(lambda _: self._under_way.pop(handler.name))
+
+    async def _do(self, work: Callable[[], Awaitable[object]]) -> None:
+        try:
+            await work()
+        except Exception as error:  # told of, and tried again
+            self._parts.emit(Trouble(self._what, f"{type(error).__name__}: {error}"))
+
+    async def stop(self) -> None:
+        self._stopped = True
+        await cancel_until_ended(list(self._under_way.values()))
+
+
+class Share:
+    """For a tick: so many items that all handlers together may look at. Each gets an even part, and the quick ones what
+    the others leave."""
+
+    def __init__(self, items_max: int) -> None:
+        self.items_max = self._left = max(items_max, 0)
+
+    @property
+    def taken(self) -> int:
+        return self.items_max - self._left
+
+    async def out(self, handlers: Collection[H], work: Callable[[H, int], Awaitable[int]]) -> None:
+        """Returns when all are done. `work` looks at so many items of a handler at most, and says at how many."""
+        part = max(self.items_max // max(len(handlers), 1), 1)
+        await side_by_side(*(self._serve(each, part, work) for each in handlers))
+
+    async def _serve(self, handler: H, part: int, work: Callable[[H, int], Awaitable[int]]) -> None:
+        while (items_max := min(part, self._left)) > 0:
+            self._left -= items_max
+            looked_at = await work(handler, items_max)
+            self._left += items_max - looked_at
+            if looked_at < items_max:
+                return

@@ -2,22 +2,21 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final, NoReturn, Protocol
+from typing import Any, Final, NoReturn
 
 from pydantic_core import from_json
 
 from backstay.core.errors import ErrorCode
 from backstay.core.failures import Failure, FailureKind, failure_of_status
-from backstay.core.models import Usage
 from backstay.core.outcomes import Failed, Succeeded
 from backstay.llm.headers import Learned
+from backstay.llm.usage import PriceOf, usage_of
 from backstay.llm.wire import Reply
 
 SHOWN_CHARACTERS_MAX: Final = 8_192
 _ID_CHARACTERS_MAX: Final = 200
-_TOKENS_MAX: Final = 10**10
 _BOM: Final = "\ufeff"
 _quoted = json.encoder.encode_basestring_ascii  # JSON in ASCII: nothing in it can upset a database
 # A minute's tokens are fewer than this one request needs, so it is refused for ever, with a status that says "later".
@@ -25,13 +24,6 @@ _NEVER_FITS: Final = re.compile(r"request too large", re.IGNORECASE)
 _WRONG_REQUEST: Final = re.compile(
     r"invalid|not_found|unsupported|too_(?:large|small|long)|content_(?:filter|policy)|context_length|empty_"
 )
-
-
-class Price(Protocol):
-    def cost_micros(self, input_tokens: int, output_tokens: int, cached_tokens: int = 0) -> int: ...
-
-
-PriceOf = Callable[[str, str | None], Price | None]  # by the model that did the work, and the tier it was done in
 
 
 class _Nonsense(ValueError):
@@ -76,28 +68,6 @@ def failure_of_error(error: object, retry_after_ms: int | None = None) -> Failur
     else:
         status = 400 if _WRONG_REQUEST.search(label) else 500
     return failure_of_status(status, message or "the provider reports an error without a word", retry_after_ms)
-
-
-def usage_of(body: Mapping[str, Any], price_of: PriceOf) -> Usage:
-    """What the reply says it used: of chat, responses or embeddings. What it does not say in earnest costs None."""
-    said = body.get("usage")
-    if not isinstance(said, dict):
-        return Usage()
-    if "prompt_tokens" in said:
-        # Embeddings have no more than these. Who wrote something and leaves that out has not said what it cost.
-        used, given = said["prompt_tokens"], said.get("completion_tokens", 0 if body.get("data") else None)
-        details = said.get("prompt_tokens_details")
-    else:
-        used, given, details = said.get("input_tokens"), said.get("output_tokens"), said.get("input_tokens_details")
-    if type(used) is not int or type(given) is not int or not (0 <= used <= _TOKENS_MAX and 0 <= given <= _TOKENS_MAX):
-        return Usage()
-    model, tier = body.get("model"), body.get("service_tier")
-    price = price_of(model, tier if isinstance(tier, str) else None) if isinstance(model, str) else None
-    if price is None:
-        return Usage(used, given)
-    cached = details.get("cached_tokens") if isinstance(details, dict) else 0
-    cached = cached if type(cached) is int and 0 <= cached <= used else 0
-    return Usage(used, given, price.cost_micros(used, given, cached))
 
 
 def shown(reply: Reply) -> str:

@@ -18,8 +18,8 @@ from backstay.llm.endpoint import Endpoint
 from backstay.llm.envelope import require_request
 from backstay.llm.headers import Learned, learn
 from backstay.llm.pacer import THROTTLED, Pacer
-from backstay.llm.prices import Price, price_of
-from backstay.llm.replies import PriceOf, read_reply
+from backstay.llm.prices import LanePrices
+from backstay.llm.replies import read_reply
 from backstay.llm.wire import Reply, Wire
 
 GONE: Final = (404, 410)
@@ -42,7 +42,7 @@ class TaskLane(TaskHandler):
         self.rules = rules
         self.askable = askable
         self.clock = clock or Clock()
-        self.price_of = prices_of(endpoint)
+        self.price_of = LanePrices(endpoint)
         self.pacer = Pacer()
         self.answers = self.pacer.answers
         self.pace_name = endpoint.pace_name
@@ -98,15 +98,6 @@ async def ask_each(things: Iterable[T], ask: Callable[[T], Awaitable[None]], at_
         async with asyncio.timeout(POLL_SECONDS):
             await asyncio.gather(*(work(left) for _ in range(at_once)))
     return troubles
-
-
-def prices_of(endpoint: Endpoint) -> PriceOf:
-    """A price that is given is that of this lane; a published one of batches is lower by itself."""
-    if endpoint.price is None:
-        return lambda model, tier: price_of(model, endpoint.base_url, endpoint.lane, tier)
-    read, written, *cached = endpoint.price
-    given = Price(read, written, cached[0] if cached else None)
-    return lambda _, __: given
 
 
 def object_in(reply: Reply) -> dict[str, Any] | None:

@@ -11,6 +11,7 @@ from pydantic_core import from_json
 from backstay.core.errors import ErrorCode
 from backstay.core.failures import Failure, FailureKind, failure_of_status
 from backstay.core.outcomes import Failed, Succeeded
+from backstay.llm.flaws import flaw_of
 from backstay.llm.headers import Learned
 from backstay.llm.usage import PriceOf, usage_of
 from backstay.llm.wire import Reply
@@ -18,6 +19,7 @@ from backstay.llm.wire import Reply
 SHOWN_CHARACTERS_MAX: Final = 8_192
 _ID_CHARACTERS_MAX: Final = 200
 _BOM: Final = "\ufeff"
+_UNDONE: Final = frozenset(("queued", "in_progress", "failed", "cancelled"))  # of a response
 _quoted = json.encoder.encode_basestring_ascii  # JSON in ASCII: nothing in it can upset a database
 # A minute's tokens are fewer than this one request needs, so it is refused for ever, with a status that says "later".
 _NEVER_FITS: Final = re.compile(r"request too large", re.IGNORECASE)
@@ -48,7 +50,27 @@ def read_reply(reply: Reply, learned: Learned, price_of: PriceOf) -> Succeeded |
     usage = usage_of(body, price_of)
     if error := body.get("error"):
         return Failed(_broken_off(error, reply, learned), usage if "usage" in body else None, reply=shown(reply))
-    return Succeeded(_response(reply, text), usage, reply.status)
+    status = body.get("status")
+    if type(status) is str and status in _UNDONE and _is_response(body):
+        return Failed(_undone(status, reply, learned), usage if body.get("usage") else None, reply=shown(reply))
+    return Succeeded(_response(reply, text), usage, reply.status, flaw_of(body))
+
+
+def _is_response(body: Mapping[str, Any]) -> bool:
+    """Of the endpoint /v1/responses, whose replies have a status of their own."""
+    return body.get("object") == "response" or isinstance(body.get("output"), list)
+
+
+def _undone(status: str, reply: Reply, learned: Learned) -> Failure:
+    """What a response is that has no result, although it was answered well: HTTP only says that it was taken."""
+    if status == "failed":
+        return _broken_off(None, reply, learned)
+    if status == "cancelled":
+        message = "the response was cancelled at the provider"
+        return Failure(ErrorCode.GW_5XX, FailureKind.INFRASTRUCTURE, message, provider_status=reply.status)
+    # To send it again would start another one beside it.
+    message = f"the provider has not made the response yet, its status is {status}; --lane background waits for its end"
+    return Failure(ErrorCode.NOT_READY, FailureKind.BUSINESS, message, provider_status=reply.status)
 
 
 def _broken_off(error: object, reply: Reply, learned: Learned) -> Failure:

@@ -26,6 +26,8 @@ DEADLINE_SECONDS_MAX = 366 * 86_400
 CHUNK_CHARACTERS, BODY_CHARACTERS_MAX = 8 << 20, 64 << 20
 WAIT_SECONDS_MIN, WAIT_SECONDS_MAX = 0.0005, 0.1
 WAIT_SHARE = 0.1  # of the time waited so far: the end is known that much late, and a long wait asks seldom
+NO_BUDGET = "what an item costs is known only after it ran"
+NO_BUDGET_HINT = "leave budget_micros out; LLM requests can have a budget: backstay run FILE --budget DOLLARS"
 
 Items = Iterable[Any] | AsyncIterable[Any]
 
@@ -114,13 +116,14 @@ class Client:
         it has an idempotency key: then the same submit again goes on where it was.
         """
         options.check()
+        budget = options.budget_micros is not None
         if isinstance(items, list | tuple):
             items, encode = [_body(encode, item) for item in items], str
         traced, opened, total = self.bus.submitting(handler), None, 0
         seconds = self.limits.job_timeout_seconds if job_timeout_seconds is None else job_timeout_seconds
         new = self._new_job(handler, options, traced.seed or new_incarnation(), seconds)
         try:
-            async for chunk in _chunks(handler, items, encode):
+            async for chunk in _chunks(handler, items, encode, budget):
                 total = chunk.position + len(chunk.bodies)
                 if opened is None:
                     opened = await self.store.open_job(new, chunk)
@@ -182,8 +185,11 @@ class Client:
         return Job(self, job_id)
 
 
-async def _chunks(handler: str, items: Items, encode: Callable[[Any], str]) -> AsyncIterator[Chunk]:
-    """The items as JSON texts, in full chunks and a last one, each with the digest of all up to its end."""
+async def _chunks(handler: str, items: Items, encode: Callable[[Any], str], budget: bool) -> AsyncIterator[Chunk]:
+    """The items as JSON texts, in full chunks and a last one, each with the digest of all up to its end.
+
+    With a budget each must have a worst cost: what is set aside before a call is the only thing that keeps it.
+    """
     digest = hashlib.sha256(handler.encode())
     bodies: list[str] = []
     weights: list[tuple[int | None, int]] = []
@@ -201,6 +207,8 @@ async def _chunks(handler: str, items: Items, encode: Callable[[Any], str]) -> A
         if isinstance(item, Weighed):
             weights.append(item[1:])
             item = item.body
+        elif budget:
+            raise UsageError(f"a budget cannot be kept for {handler!r}: {NO_BUDGET}", hint=NO_BUDGET_HINT)
         bodies.append(_body(encode, item))
         characters += len(bodies[-1])
     if bodies:

@@ -36,10 +36,11 @@ class RequestOptions(NamedTuple):
     skip_bad_lines: bool
 
     def reading(self, base_url: str | None = None, only: "Only | None" = None) -> "Reading":
-        from backstay.llm.formats import Format, Reading
+        from backstay.llm.formats import RESPONSES, Format, Reading
 
         chosen = None if self.format is None else Format(self.format)
-        return Reading(chosen, self.model, _template(self.template), self.endpoint, base_url, only)
+        background = only is not None and only.path == RESPONSES  # only these can be done there
+        return Reading(chosen, self.model, _template(self.template), self.endpoint, base_url, only, background)
 
 
 def request_options(command: F) -> F:

@@ -1,6 +1,7 @@
 """What a try at an item came to."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import NamedTuple
 
 from backstay.core.failures import Failure
@@ -9,12 +10,22 @@ from backstay.core.models import Delivery, Usage
 from backstay.core.retry import RetryPolicy
 
 
+class Flaw(StrEnum):
+    """What an item's state does not tell of how it ended."""
+
+    TRUNCATED = "truncated"  # the answer is cut off
+    REFUSED = "refused"  # the model refused to answer
+    FILTERED = "filtered"  # a filter of the provider took the answer away
+    UNKNOWN = "unknown"  # nobody knows whether it was done and paid
+
+
 class Succeeded(NamedTuple):
     """A tuple, because the hot path makes one per item."""
 
     result: str
     usage: Usage | None = None
     provider_status: int | None = None
+    flaw: Flaw | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +35,7 @@ class Failed:
     task_ended: bool = False  # the provider's own task is over: the next try is a new request to it
     reply: str | None = None  # what the provider answered, for a person to see
     probe: bool = False  # it was sent to find out whether an ill provider is well again, so it costs no attempt
+    flaw: Flaw | None = None  # an answer came, and this is wrong with it
 
 
 @dataclass(frozen=True, slots=True)

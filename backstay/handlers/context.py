@@ -2,12 +2,14 @@
 
 import hashlib
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from backstay.clock import Clock
 from backstay.core.errors import Throttled
 from backstay.core.ids import show_item
 from backstay.core.models import Claimed, JobTerms, Usage
+
+COUNT_MAX: Final = 10**12  # tokens, or micro-dollars: a million dollars for one run
 
 
 def client_ref(job: JobTerms, item: Claimed) -> str:
@@ -113,9 +115,9 @@ class Context:
 
 
 def _count(number: object) -> int | None:
-    """A count as a database can keep it. A wrong one must not cost the result that was paid for."""
+    """A count as a database can add it up. A wrong one must not cost the result that was paid for."""
     try:
         count = int(number)  # type: ignore[call-overload]
     except (TypeError, ValueError, OverflowError):
         return None
-    return count if 0 <= count < 1 << 62 else None
+    return count if 0 <= count <= COUNT_MAX else None

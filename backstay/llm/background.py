@@ -16,8 +16,9 @@ from backstay.llm.call import RETRY
 from backstay.llm.endpoint import Endpoint
 from backstay.llm.envelope import unseal
 from backstay.llm.marked import marked
-from backstay.llm.replies import failure_of_error, read_reply, shown, usage_of
+from backstay.llm.replies import failure_of_error, read_reply, shown
 from backstay.llm.task_lane import GONE, GONE_SECONDS, TaskLane, ask_each, id_in, object_in, rules_for, seconds_of
+from backstay.llm.usage import usage_of
 from backstay.llm.wire import Reply, Wire
 
 RESPONSES: Final = "/v1/responses"

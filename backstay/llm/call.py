@@ -16,8 +16,9 @@ from backstay.llm.envelope import Request, require_request, unseal
 from backstay.llm.headers import learn
 from backstay.llm.marked import REF, marked
 from backstay.llm.pacer import Pacer
+from backstay.llm.prices import LanePrices
 from backstay.llm.replies import read_reply
-from backstay.llm.task_lane import object_in, prices_of, rules_for, seconds_of
+from backstay.llm.task_lane import object_in, rules_for, seconds_of
 from backstay.llm.wire import Reply, Wire
 
 CHAT: Final = "/v1/chat/completions"
@@ -45,7 +46,7 @@ class CallHandler:
         self._base_url = endpoint.base_url
         self._wire = wire
         self._clock = clock or Clock()
-        self._price_of = prices_of(endpoint)
+        self._price_of = LanePrices(endpoint)
         self._pacer = Pacer()
         self.answers = self._pacer.answers
 

@@ -62,6 +62,7 @@ class Reading:
     endpoint: str | None = None
     base_url: str | None = None
     only: Only | None = None
+    background: bool = False  # whether a request may ask to be done in the background
 
 
 class Parsed(NamedTuple):
@@ -93,7 +94,8 @@ class BatchLines:
             fields, end = value_at(text, start)
             if text[end:] == "}":
                 custom_id, url = head.groups()
-                return _checked(custom_id, path_of(url, self._reading.base_url), text[start:end], fields)
+                path = path_of(url, self._reading.base_url)
+                return _checked(self._reading, custom_id, path, text[start:end], fields)
         return self._in_any_order(text) or self._walk(text)
 
     def _in_any_order(self, text: str) -> Parsed | None:
@@ -109,7 +111,7 @@ class BatchLines:
         if not 0 < len(named["custom_id"]) <= CUSTOM_ID_CHARACTERS_MAX:
             return None
         path = path_of(named["url"], self._reading.base_url)
-        return _checked(named["custom_id"], path, text[before.end() : end], fields)
+        return _checked(self._reading, named["custom_id"], path, text[before.end() : end], fields)
 
     def _walk(self, text: str) -> Parsed:
         named: dict[str, Member] = {}
@@ -127,7 +129,7 @@ class BatchLines:
             raise Refused("has no url" if url is _MISSING else f"has the url {_shown(where)}, which is no text")
         _check_id(custom_id)
         path = path_of(where, self._reading.base_url)
-        return _checked(custom_id.value, path, text[body.start : body.end], body.value)
+        return _checked(self._reading, custom_id.value, path, text[body.start : body.end], body.value)
 
 
 class BodyLines:
@@ -145,7 +147,7 @@ class BodyLines:
         if any(key in fields for key in IDS) or _added_model(fields, self._reading):
             text = _joined(_added_model(fields, self._reading), _others(text, members(text), IDS))
             fields = value_of(text)
-        return _checked(custom_id, path_of(url, self._reading.base_url), text, fields, _MODEL_HINT)
+        return _checked(self._reading, custom_id, path_of(url, self._reading.base_url), text, fields, _MODEL_HINT)
 
 
 class PromptLines:
@@ -163,7 +165,7 @@ class PromptLines:
         url = path_of(self._reading.endpoint or CHAT, self._reading.base_url)
         asked = _asked(url, text[prompt.start : prompt.end], isinstance(prompt.value, str))
         body = _joined(_added_model(fields, self._reading), [asked, *_others(text, found, (*IDS, "prompt"))])
-        return _checked(_named_id(fields, number), url, body, value_of(body), _MODEL_HINT)
+        return _checked(self._reading, _named_id(fields, number), url, body, value_of(body), _MODEL_HINT)
 
 
 class Rows:
@@ -193,7 +195,7 @@ class Rows:
             url = path_of(url or CHAT, self._reading.base_url)
             filled = _joined(_added_model({}, self._reading), [_asked(url, quoted(filled), True)])
             fields = value_of(filled)
-        return _checked(_named_id(row, number), url, filled, fields, _MODEL_HINT)
+        return _checked(self._reading, _named_id(row, number), url, filled, fields, _MODEL_HINT)
 
     def check_columns(self, columns: Iterable[str]) -> None:
         self._template.check_columns(columns)
@@ -216,11 +218,13 @@ def path_of(url: str, base_url: str | None) -> str:
     return url
 
 
-def _checked(custom_id: str, url: str, body: str, fields: Any, hint: str = "") -> Parsed:
+def _checked(reading: Reading, custom_id: str, url: str, body: str, fields: Any, hint: str = "") -> Parsed:
     if not isinstance(fields, dict):
         raise Refused("has a body that is no object")
     if fields.get("stream"):
         raise Refused("asks for a stream; requests are answered as a whole")
+    if fields.get("background") and not reading.background:
+        raise Refused("asks for a background response; --lane background takes it, and waits for its end")
     if url in MODEL_NEEDED:
         model = fields.get("model")
         if not (model and isinstance(model, str)) and not (url == RESPONSES and "prompt" in fields):

@@ -14,8 +14,9 @@ from backstay.llm.credentials import Veil
 from backstay.llm.headers import NOTHING
 from backstay.llm.line_index import LINE_BYTES_MAX, LineIndex, refs_by_offset
 from backstay.llm.lines import Refused, members, text_of
-from backstay.llm.replies import PriceOf, failure_of_error, read_reply
+from backstay.llm.replies import failure_of_error, read_reply
 from backstay.llm.scratch import scratch_file
+from backstay.llm.usage import PriceOf
 from backstay.llm.wire import Reply
 
 # A line that was never run; its request was not paid for.

@@ -9,8 +9,8 @@ from backstay.core.errors import HandlerError
 from backstay.llm.batch_api import BatchApi, BatchView
 from backstay.llm.harvest import Harvest, reap
 from backstay.llm.lookup import Lookup
-from backstay.llm.replies import PriceOf
 from backstay.llm.task_lane import GONE_SECONDS
+from backstay.llm.usage import PriceOf
 
 HARVESTS_MAX: Final = 16  # kept on disk, the longest unused goes first
 VIEWS_MAX: Final = 1_000

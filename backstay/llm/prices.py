@@ -1,8 +1,9 @@
 """What tokens cost, in whole micro-dollars; a price that nobody knows is None and never 0."""
 
 import json
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_CEILING, Decimal
 from functools import lru_cache
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backstay.clock import Clock
 from backstay.core.errors import UsageError
+from backstay.core.models import Usage
 from backstay.llm.endpoint import Endpoint, Lane
 from backstay.llm.envelope import Request
 from backstay.llm.tokens import Estimate, estimate_fields
@@ -18,13 +20,14 @@ if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, ModelPrice, Provider, TieredPrices
 
 MILLION = 1_000_000
-MICROS_MAX = (1 << 63) - 1  # what a database can keep
+MICROS_MAX = 10**12  # a million dollars: no call costs more, and no sum of such is too large for a database
 PRICE_MICROS_MAX = 1_000_000 * MILLION
 DAY_MS = 86_400_000
 MODELS_REMEMBERED_MAX = 4096
 MODEL_CHARACTERS_MAX = 200
 DEAR_TIERS = ("priority", "fast")  # any other costs as much as no tier at all, or less
 FALLBACK = "openai"  # whose names for models other services take over
+EMBEDDINGS = "embeddings"  # as the list calls their replies
 
 _FORM = "write dollars per million tokens as INPUT/OUTPUT or INPUT/OUTPUT/CACHED, for example 0.15/0.60"
 _AMOUNT = re.compile(r"\$?([0-9]+(?:\.[0-9]+)?|\.[0-9]+)")
@@ -39,25 +42,27 @@ class Price(NamedTuple):
     written_micros_per_million: int | None = None  # of input that it keeps for next time; None: as all input
     call_micros: int = 0
     above: "tuple[int, Price] | None" = None  # tokens of input, and the price when there are more
+    hour_micros_per_million: int | None = None  # of input that it keeps for longer, where that is dearer
 
     def cost_micros(
         self, input_tokens: int, output_tokens: int, cached_tokens: int = 0, written_tokens: int = 0
     ) -> int:
         """Rounded up to a whole micro-dollar."""
-        if self.above is not None and input_tokens > self.above[0]:
-            return self.above[1].cost_micros(input_tokens, output_tokens, cached_tokens, written_tokens)
-        plain = self.input_micros_per_million
-        total = input_tokens * plain + output_tokens * self.output_micros_per_million
-        if cached_tokens or written_tokens:
-            cached_tokens = min(cached_tokens, input_tokens)
-            written_tokens = min(written_tokens, input_tokens - cached_tokens)
-            total += cached_tokens * (_or(self.cached_micros_per_million, plain) - plain)
-            total += written_tokens * (_or(self.written_micros_per_million, plain) - plain)
-        return min(self.call_micros - (-total // MILLION), MICROS_MAX)
+        plain, output, cached, written, call_micros, above, _ = self
+        if above is not None and input_tokens > above[0]:
+            return above[1].cost_micros(input_tokens, output_tokens, cached_tokens, written_tokens)
+        total = input_tokens * plain + output_tokens * output
+        if cached_tokens:
+            cached_tokens = cached_tokens if cached_tokens < input_tokens else input_tokens
+            total += cached_tokens * (_or(cached, plain) - plain)
+        if written_tokens and written is not None:
+            total += min(written_tokens, input_tokens - cached_tokens) * (written - plain)
+        cost = call_micros - (-total // MILLION)
+        return cost if cost < MICROS_MAX else MICROS_MAX
 
     def worst_micros(self, input_tokens: int, output_tokens: int) -> int:
         """The most that so many tokens or fewer can cost, whatever of them is kept or was."""
-        dear = max(self[0], self[2] or 0, self[3] or 0)
+        dear = max(self[0], self[2] or 0, self[3] or 0, self.hour_micros_per_million or 0)
         total = input_tokens * dear + output_tokens * self.output_micros_per_million
         worst = min(self.call_micros - (-total // MILLION), MICROS_MAX)
         if self.above is not None and input_tokens > self.above[0]:
@@ -92,6 +97,38 @@ def given_price(endpoint: Endpoint) -> Price | None:
         return None
     read, written, *cached = endpoint.price
     return Price(read, written, cached[0] if cached else None)
+
+
+class LanePrices:
+    """What the replies of one lane cost: at the price that its user gave for all models, else at the published ones.
+
+    A price that is given is that of this lane; a published one of batches is lower by itself.
+    """
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._given = given_price(endpoint)
+        self._base_url = endpoint.base_url
+        self._lane = endpoint.lane
+
+    def __call__(self, model: str, tier: str | None) -> Price | None:
+        return self._given or price_of(model, self._base_url, self._lane, tier)
+
+    def listed(self, model: str, tier: str | None, body: Mapping[str, Any]) -> Iterator[Usage]:
+        """It knows the replies of each provider, and what is paid by other units than tokens of text."""
+        found = None if self._given is not None else _find(model, self._base_url)
+        rates = None if found is None else _rates(*found, self._lane, tier, _now())
+        if found is None or rates is None:
+            return
+        provider, (per_unit, share) = found[0], rates
+        for extractor in provider.extractors or ():
+            if extractor.api_flavor == EMBEDDINGS:
+                continue  # it would read a reply that leaves its output out as one that has none
+            try:
+                _, used = provider.extract_usage(body, api_flavor=extractor.api_flavor)
+                cost = per_unit.calc_price(used)["total_price"] / share
+                yield Usage(math.ceil(used.input_tokens or 0), math.ceil(used.output_tokens or 0), _micros(cost))
+            except (ValueError, TypeError, LookupError, ArithmeticError):
+                continue  # a reply of another kind, or one that contradicts itself
 
 
 class PriceList:
@@ -176,6 +213,10 @@ def price_of(model: str, base_url: str, lane: Lane = Lane.CALL, tier: str | None
     return None if found is None else found.price
 
 
+def _now() -> datetime:
+    return datetime.fromtimestamp(Clock().now_ms() / 1000, UTC)
+
+
 def quote(model: str, base_url: str, lane: Lane = Lane.CALL, tier: str | None = None) -> Quote | None:
     """By today's list, as it came with the installed genai-prices: nothing is ever fetched."""
     return _quote(model, base_url, lane, tier, Clock().now_ms() // DAY_MS)
@@ -183,21 +224,24 @@ def quote(model: str, base_url: str, lane: Lane = Lane.CALL, tier: str | None = 
 
 @lru_cache(maxsize=MODELS_REMEMBERED_MAX)
 def _quote(model: str, base_url: str, lane: Lane, tier: str | None, day: int) -> Quote | None:
-    found = _find(model, base_url) if len(model) <= MODEL_CHARACTERS_MAX else None
+    found = _find(model, base_url)
     if found is None:
         return None
     provider, info = found
     start = datetime.fromtimestamp(day * DAY_MS / 1000, UTC)
     # Some prices go by the hour; which one a call will meet is not known before, so the dearest counts.
-    prices = [_resolved(provider, info, lane, tier, start + timedelta(hours=hour)) for hour in range(24)]
-    known = [price for price in prices if price is not None]
+    rates = [_rates(provider, info, lane, tier, start + timedelta(hours=hour)) for hour in range(24)]
+    known = [price for rate in rates if rate is not None and (price := _price(*rate)) is not None]
     if not known:
         return None
     return Quote(max(known, key=lambda price: price[:2]), f"{provider.id} {info.id}", info.context_window)
 
 
+@lru_cache(maxsize=MODELS_REMEMBERED_MAX)
 def _find(model: str, base_url: str) -> "tuple[Provider, ModelInfo] | None":
     """At the provider whose address it is; where the address says nothing, at the one whose model it is by name."""
+    if len(model) > MODEL_CHARACTERS_MAX:
+        return None
     # The list alone is a megabyte of Python, and the package brings an HTTP client along.
     from genai_prices.data_snapshot import get_snapshot
 
@@ -215,16 +259,19 @@ def _find(model: str, base_url: str) -> "tuple[Provider, ModelInfo] | None":
     return None if info is None else (provider, info)
 
 
-def _resolved(provider: "Provider", info: "ModelInfo", lane: Lane, tier: str | None, at: datetime) -> Price | None:
-    """The library knows some prices of batches and tiers; a batch that it does not know of is half price."""
+def _rates(
+    provider: "Provider", info: "ModelInfo", lane: Lane, tier: str | None, at: datetime
+) -> "tuple[ModelPrice, int] | None":
+    """What is listed, and what it is divided by: the library knows some prices of batches and tiers; a batch that it
+    does not know of is half price."""
     own = any(info is model for model in provider.models)
     variants = [variant.when for variant in info.price_variants or () if own]
     if lane is Lane.BATCH:
         listed = {"processing": "batch"} in variants
-        return _price(info.get_prices(at, {"processing": "batch"} if listed else None), 1 if listed else 2)
+        return info.get_prices(at, {"processing": "batch"} if listed else None), 1 if listed else 2
     if tier is not None and {"service_tier": tier} in variants:
-        return _price(info.get_prices(at, {"service_tier": tier}), 1)
-    return None if tier in DEAR_TIERS else _price(info.get_prices(at), 1)
+        return info.get_prices(at, {"service_tier": tier}), 1
+    return None if tier in DEAR_TIERS else (info.get_prices(at), 1)
 
 
 def _price(rates: "ModelPrice", share: int) -> Price | None:
@@ -242,6 +289,7 @@ def _price(rates: "ModelPrice", share: int) -> Price | None:
             _rate(rates.cache_write_mtok, start, share),
             _or(_rate(rates.requests_kcount, start, share * 1000), 0),
             above,
+            _rate(rates.cache_write_1h_mtok, start, share),
         )
         above = (start, price)
     return price

@@ -2,36 +2,30 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final, NoReturn, Protocol
+from typing import Any, Final, NoReturn
 
 from pydantic_core import from_json
 
 from backstay.core.errors import ErrorCode
 from backstay.core.failures import Failure, FailureKind, failure_of_status
-from backstay.core.models import Usage
 from backstay.core.outcomes import Failed, Succeeded
+from backstay.llm.flaws import flaw_of
 from backstay.llm.headers import Learned
+from backstay.llm.usage import PriceOf, usage_of
 from backstay.llm.wire import Reply
 
 SHOWN_CHARACTERS_MAX: Final = 8_192
 _ID_CHARACTERS_MAX: Final = 200
-_TOKENS_MAX: Final = 10**10
 _BOM: Final = "\ufeff"
+_UNDONE: Final = frozenset(("queued", "in_progress", "failed", "cancelled"))  # of a response
 _quoted = json.encoder.encode_basestring_ascii  # JSON in ASCII: nothing in it can upset a database
 # A minute's tokens are fewer than this one request needs, so it is refused for ever, with a status that says "later".
 _NEVER_FITS: Final = re.compile(r"request too large", re.IGNORECASE)
 _WRONG_REQUEST: Final = re.compile(
     r"invalid|not_found|unsupported|too_(?:large|small|long)|content_(?:filter|policy)|context_length|empty_"
 )
-
-
-class Price(Protocol):
-    def cost_micros(self, input_tokens: int, output_tokens: int, cached_tokens: int = 0) -> int: ...
-
-
-PriceOf = Callable[[str, str | None], Price | None]  # by the model that did the work, and the tier it was done in
 
 
 class _Nonsense(ValueError):
@@ -56,7 +50,27 @@ def read_reply(reply: Reply, learned: Learned, price_of: PriceOf) -> Succeeded |
     usage = usage_of(body, price_of)
     if error := body.get("error"):
         return Failed(_broken_off(error, reply, learned), usage if "usage" in body else None, reply=shown(reply))
-    return Succeeded(_response(reply, text), usage, reply.status)
+    status = body.get("status")
+    if type(status) is str and status in _UNDONE and _is_response(body):
+        return Failed(_undone(status, reply, learned), usage if body.get("usage") else None, reply=shown(reply))
+    return Succeeded(_response(reply, text), usage, reply.status, flaw_of(body))
+
+
+def _is_response(body: Mapping[str, Any]) -> bool:
+    """Of the endpoint /v1/responses, whose replies have a status of their own."""
+    return body.get("object") == "response" or isinstance(body.get("output"), list)
+
+
+def _undone(status: str, reply: Reply, learned: Learned) -> Failure:
+    """What a response is that has no result, although it was answered well: HTTP only says that it was taken."""
+    if status == "failed":
+        return _broken_off(None, reply, learned)
+    if status == "cancelled":
+        message = "the response was cancelled at the provider"
+        return Failure(ErrorCode.GW_5XX, FailureKind.INFRASTRUCTURE, message, provider_status=reply.status)
+    # To send it again would start another one beside it.
+    message = f"the provider has not made the response yet, its status is {status}; --lane background waits for its end"
+    return Failure(ErrorCode.NOT_READY, FailureKind.BUSINESS, message, provider_status=reply.status)
 
 
 def _broken_off(error: object, reply: Reply, learned: Learned) -> Failure:
@@ -76,28 +90,6 @@ def failure_of_error(error: object, retry_after_ms: int | None = None) -> Failur
     else:
         status = 400 if _WRONG_REQUEST.search(label) else 500
     return failure_of_status(status, message or "the provider reports an error without a word", retry_after_ms)
-
-
-def usage_of(body: Mapping[str, Any], price_of: PriceOf) -> Usage:
-    """What the reply says it used: of chat, responses or embeddings. What it does not say in earnest costs None."""
-    said = body.get("usage")
-    if not isinstance(said, dict):
-        return Usage()
-    if "prompt_tokens" in said:
-        # Embeddings have no more than these. Who wrote something and leaves that out has not said what it cost.
-        used, given = said["prompt_tokens"], said.get("completion_tokens", 0 if body.get("data") else None)
-        details = said.get("prompt_tokens_details")
-    else:
-        used, given, details = said.get("input_tokens"), said.get("output_tokens"), said.get("input_tokens_details")
-    if type(used) is not int or type(given) is not int or not (0 <= used <= _TOKENS_MAX and 0 <= given <= _TOKENS_MAX):
-        return Usage()
-    model, tier = body.get("model"), body.get("service_tier")
-    price = price_of(model, tier if isinstance(tier, str) else None) if isinstance(model, str) else None
-    if price is None:
-        return Usage(used, given)
-    cached = details.get("cached_tokens") if isinstance(details, dict) else 0
-    cached = cached if type(cached) is int and 0 <= cached <= used else 0
-    return Usage(used, given, price.cost_micros(used, given, cached))
 
 
 def shown(reply: Reply) -> str:

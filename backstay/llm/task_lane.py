@@ -19,8 +19,8 @@ from backstay.llm.endpoint import Endpoint
 from backstay.llm.envelope import require_request
 from backstay.llm.headers import Learned, learn
 from backstay.llm.pacer import THROTTLED, Pacer
-from backstay.llm.prices import Price, price_of
-from backstay.llm.replies import PriceOf, read_reply
+from backstay.llm.prices import LanePrices
+from backstay.llm.replies import read_reply
 from backstay.llm.wire import Reply, Wire
 
 GONE: Final = (404, 410)
@@ -44,7 +44,7 @@ class TaskLane(TaskHandler):
         self.rules = rules
         self.askable = askable
         self.clock = clock or Clock()
-        self.price_of = prices_of(endpoint)
+        self.price_of = LanePrices(endpoint)
         self.pacer = Pacer()
         self.answers = self.pacer.answers
         self.pace_name = endpoint.pace_name
@@ -112,15 +112,6 @@ def rules_for(endpoint: Endpoint, usual: Rules) -> Rules:
 def seconds_of(rules: Rules) -> float:
     assert rules.timeout_seconds is not None, "every lane has a time limit"
     return rules.timeout_seconds
-
-
-def prices_of(endpoint: Endpoint) -> PriceOf:
-    """A price that is given is that of this lane; a published one of batches is lower by itself."""
-    if endpoint.price is None:
-        return lambda model, tier: price_of(model, endpoint.base_url, endpoint.lane, tier)
-    read, written, *cached = endpoint.price
-    given = Price(read, written, cached[0] if cached else None)
-    return lambda _, __: given
 
 
 def object_in(reply: Reply) -> dict[str, Any] | None:

@@ -10,6 +10,7 @@ from backstay.llm.envelope import Request, unseal
 from backstay.llm.formats import Parsed
 from backstay.llm.prices import PriceList, given_price
 from backstay.llm.tokens import Estimate, estimate_fields
+from backstay.llm.usage import TOKENS_MAX
 from backstay.run.order import Order
 
 
@@ -52,7 +53,8 @@ class Scales:
                 hint=self._hint(estimate, fields),
             )
         most = estimate.output_tokens_max
-        return worst, estimate.input_tokens + (estimate.output_tokens_expected if most is None else most)
+        tokens = estimate.input_tokens + (estimate.output_tokens_expected if most is None else most)
+        return worst, min(tokens, TOKENS_MAX)
 
     def weigh_stored(self, body: str) -> int | None:
         """The worst that a stored request can cost."""

@@ -13,6 +13,7 @@ _SHARED_FROM = Settlement._fields.index("was")
 _SHARED_TO = Settlement._fields.index("progress") + 1
 _SHARED = Settlement._fields[_SHARED_FROM:_SHARED_TO]
 _NO_ATTEMPT = (None,) * len(Attempt._fields)
+SUM_MAX = 10**16  # of a job, in micro-dollars or tokens: ten billion dollars; hundreds of such sums can be added up
 _COUNTED = ("processing", "succeeded", "failed", "skipped", "cancelled")
 
 
@@ -124,11 +125,11 @@ def count(moves: Iterable[Move]) -> Script[list[tuple[int, JobState]]]:
             row[_COUNTED.index(new)] += 1
         if any(amounts):
             for place, amount in enumerate(amounts, start=len(_COUNTED)):
-                row[place] += amount
+                row[place] = min(row[place] + amount, SUM_MAX)
     changed = sorted((job_id, *row) for job_id, row in sums.items() if any(row))
     if not changed:
         return []
-    rows = yield Ask("count_items", batch=changed)
+    rows = yield Ask("count_items", {"sum_max": SUM_MAX}, changed)
     return [(row[0], JobState(row[1])) for row in rows if row[1] in JOB_ENDED]
 
 

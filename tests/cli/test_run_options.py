@@ -27,6 +27,25 @@ def test_requests_that_the_background_cannot_do_are_bad_lines(sqlite_shell: Shel
         assert sqlite_shell("jobs", "--json").rows == [], "nothing was stored"
 
 
+@pytest.mark.parametrize("lane", ["call", "batch", "background"])
+@pytest.mark.parametrize("command", ["run", "submit", "plan"])
+def test_a_background_response_is_for_its_own_lane_and_a_bad_line_elsewhere(
+    sqlite_shell: Shell, command: str, lane: str
+) -> None:
+    body = {"model": "gpt-4o-mini", "input": "x", "max_output_tokens": 16}
+    bodies = (body, {**body, "background": True})
+    lines = [{"custom_id": f"r{n}", "method": "POST", "url": RESPONSES, "body": body} for n, body in enumerate(bodies)]
+    path = sqlite_shell.file("\n".join(map(json.dumps, lines)), "requests.jsonl")
+    if lane == "background":
+        assert command == "run" or sqlite_shell(command, path, *HERE, "--lane", lane).code == 0
+        return
+    ran = sqlite_shell(command, path, *HERE, "--lane", lane)
+    assert ran.code == 2
+    assert ran.said[0] == "line 2 asks for a background response; --lane background takes it, and waits for its end"
+    if command != "plan":
+        assert sqlite_shell("jobs", "--json").rows == [], "nothing was stored"
+
+
 @pytest.mark.parametrize("command", ["run", "submit"])
 def test_requests_that_cannot_be_found_again_are_bad_lines(sqlite_shell: Shell, command: str) -> None:
     ran = sqlite_shell(command, requests(sqlite_shell, CHAT, EMBEDDINGS), *HERE, "--reconcilable")

@@ -3,14 +3,18 @@
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
+from backstay.app import Backstay
+from backstay.client import Options, Weighed
 from backstay.core.errors import IdempotencyConflict, NotFound, UsageError, WaitTimeout
 from backstay.core.states import JobState
 from backstay.store.submit import CHUNK_ITEMS
 from backstay.store.views import JobView
+from backstay.sync import SyncBackstay
 from tests.engine.conftest import MakeRig
 from tests.engine.provider import Provider
 
@@ -111,6 +115,36 @@ async def test_a_bad_option_is_refused_and_leaves_no_job(
     with pytest.raises(UsageError, match=match):
         await rig.submit(**options)
     assert await rig.store.views.jobs("ann") == []
+
+
+@pytest.mark.parametrize("kind", [list, iter, numbers])
+async def test_a_budget_that_cannot_be_kept_is_refused_and_leaves_no_job(make_rig: MakeRig, kind: Any) -> None:
+    rig = await make_rig()
+    provider = rig.serves(Provider())
+    with pytest.raises(UsageError, match="a budget cannot be kept for 'call'") as refused:
+        await rig.submit(numbers(CHUNK_ITEMS + 1) if kind is numbers else kind([1, 2]), budget_micros=300)
+    assert "leave budget_micros out" in refused.value.hint
+    assert await rig.store.views.jobs("ann") == []
+    await rig.tick()
+    assert provider.calls == 0
+
+
+def test_the_sync_face_refuses_a_budget_that_cannot_be_kept(sqlite_file_url: str) -> None:
+    app = Backstay(sqlite_file_url)
+
+    @app.handler()
+    def double(number: int) -> int:
+        return 2 * number
+
+    with SyncBackstay(app) as backstay, pytest.raises(UsageError, match="a budget cannot be kept for 'double'"):
+        backstay.submit(double, [1], budget_micros=300)
+
+
+async def test_items_with_a_worst_cost_can_have_a_budget(make_rig: MakeRig) -> None:
+    client = await (await make_rig()).app.open()
+    items = (Weighed(f"{n}", 100, 1) for n in range(3))
+    job = await client.submit("lane", items, Options(budget_micros=300), str, lambda: None)
+    assert (await job.show()).budget_micros == 300
 
 
 async def test_an_unknown_handler_is_refused_with_a_guess(make_sqlite_rig: MakeRig) -> None:

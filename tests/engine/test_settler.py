@@ -73,6 +73,20 @@ async def test_usage_that_is_no_number_does_not_stop_the_settler(make_rig: MakeR
         assert (await after.wait(timeout_seconds=20)).succeeded == 1
 
 
+async def test_figures_that_are_too_large_to_be_added_up_are_not_kept(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+
+    @rig.app.handler("odd")
+    async def odd(item: int, context: Context) -> int:
+        context.usage(*((1 << 61, 3, 1 << 61) if item else (7, 3, 5)))
+        return item
+
+    job = await rig.submit([1, 0, 1, 1, 1], "odd")
+    async with rig.working():
+        view = await job.wait(timeout_seconds=20)
+    assert (view.succeeded, view.spent_micros, view.input_tokens, view.output_tokens) == (5, 5, 7, 15)
+
+
 async def test_a_worker_whose_connections_are_cut_goes_on_and_loses_no_result(make_rig: MakeRig) -> None:
     rig = await make_rig()
     if not rig.site.is_postgres:

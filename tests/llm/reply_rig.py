@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+from backstay.core.models import Usage
 from backstay.core.outcomes import Failed, Succeeded
 from backstay.llm.headers import NOTHING, Learned
 from backstay.llm.prices import Price
@@ -23,10 +24,19 @@ DEAR = Price(300_000, 1_200_000, 150_000)
 MODEL = "gpt-4o-mini"
 
 
-def priced(model: str, tier: str | None = None) -> Price | None:
-    if not model.startswith(MODEL):
-        return None
-    return DEAR if tier == "priority" else PRICE
+class Priced:
+    """Prices that are on no list."""
+
+    def __call__(self, model: str, tier: str | None = None) -> Price | None:
+        if not model.startswith(MODEL):
+            return None
+        return DEAR if tier == "priority" else PRICE
+
+    def listed(self, model: str, tier: str | None, body: object) -> tuple[Usage, ...]:
+        return ()
+
+
+priced = Priced()
 
 
 def read(text: str, status: int = 200, learned: Learned = NOTHING, **headers: str) -> Succeeded | Failed:

@@ -11,9 +11,10 @@ from backstay.core.failures import ErrorCode, FailureKind
 from backstay.core.outcomes import Failed, Succeeded
 from backstay.llm.batch_api import BatchView, LineError, read_batch
 from backstay.llm.credentials import Veil
+from backstay.llm.endpoint import Endpoint
 from backstay.llm.harvest import Harvest, ResultFile
 from backstay.llm.line_index import LineIndex, refs_by_number, refs_by_offset
-from backstay.llm.prices import Price
+from backstay.llm.prices import LanePrices
 
 KEY = "sk-Zm9v/YmFy"
 A, B, C = (hashlib.sha256(name.encode()).hexdigest()[:40] for name in "abc")
@@ -37,8 +38,8 @@ def result_file(content: bytes) -> ResultFile:
 def harvest(
     *contents: bytes, batch: BatchView | None = None, whole: bool = True, named: LineIndex | None = None
 ) -> Harvest:
-    price, veil = Price(1_000_000, 2_000_000), Veil([KEY])
-    return Harvest(batch or view(), list(map(result_file, contents)), whole, named, lambda _, __: price, veil)
+    prices, veil = LanePrices(Endpoint("http://127.0.0.1/v1", price=(1_000_000, 2_000_000))), Veil([KEY])
+    return Harvest(batch or view(), list(map(result_file, contents)), whole, named, prices, veil)
 
 
 def failed(of: Harvest, ref: str = A) -> Failed:

@@ -105,6 +105,12 @@ def test_where_the_service_is_unknown_the_name_of_the_model_decides(model: str) 
     assert price_of(model, "http://127.0.0.1:9000/v1") == price_of(model, "") == price_of(model, OPENAI)
 
 
+def test_the_worst_case_is_that_all_input_is_kept_for_as_long_as_can_be() -> None:
+    price = price_of("claude-sonnet-4-5", "https://api.anthropic.com/v1")
+    assert price is not None
+    assert price.worst_micros(1_000, 0) == 6_000  # twice the price of input
+
+
 def test_a_batch_is_half_price() -> None:
     listed = price_of("gpt-4o-mini", OPENAI, Lane.BATCH)
     assert listed is not None

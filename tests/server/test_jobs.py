@@ -52,6 +52,14 @@ async def test_lines_are_taken_in_as_they_come(rig: Rig) -> None:
     assert last["payload"] == {"n": 5000}
 
 
+async def test_a_budget_beside_lines_is_refused_too(sqlite_rig: Rig) -> None:
+    reply = await sqlite_rig.ada.post(
+        "/api/jobs?handler=echo&budget_micros=5", data=b"1\n", headers={"content-type": "application/x-ndjson"}
+    )
+    assert "a budget cannot be kept for handlers of your own" in problem(reply, 422)["detail"]
+    assert (await sqlite_rig.ada.get("/api/jobs")).json["data"] == []
+
+
 async def test_a_line_that_is_no_json_is_named(rig: Rig) -> None:
     reply = await rig.ada.post(
         "/api/jobs?handler=echo", data=b'{"n": 1}\n{"n": \n', headers={"content-type": "application/x-ndjson"}
@@ -72,6 +80,11 @@ async def test_a_line_that_is_no_json_is_named(rig: Rig) -> None:
         ({"handler": "echo", "items": [1], "options": {"retry": "often"}}, 400, "often"),
         ({"handler": "echo", "items": [1], "options": {"colour": "red"}}, 422, "colour"),
         ({"handler": "echo", "items": [1], "colour": "red"}, 422, "colour"),
+        (
+            {"handler": "echo", "items": [1], "options": {"budget_micros": 5}},
+            422,
+            "cannot be kept for handlers of your",
+        ),
         ([], 422, "the body"),
     ],
 )

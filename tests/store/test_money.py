@@ -8,7 +8,9 @@ from backstay.core.failures import ErrorCode, Failure, FailureKind
 from backstay.core.models import Claimed, Usage
 from backstay.core.outcomes import CannotAsk, Failed, HandedBack, Outcome, Submitted, Succeeded
 from backstay.core.pace import Answers
+from backstay.core.states import StopReason
 from backstay.store.claim import Want
+from backstay.store.settle import SUM_MAX
 from backstay.store.store import Store
 from backstay.store.submit import Chunk
 from tests.store.scene import LEASE_MS, Scene, decided, new_job
@@ -248,3 +250,31 @@ async def test_the_fullest_budget_and_the_jobs_that_stand_still_are_known(scene:
         await scene.settle(item, success(None))
     assert await paced(scene) == []
     assert await scene.store.views.ceilings() == (0.8, 1)
+
+
+async def test_absurd_costs_stop_at_a_bound_and_keep_nobody_from_being_settled(scene: Scene) -> None:
+    absurd, good = await priced_job(scene, [100] * 3, budget=None), await priced_job(scene, [100] * 2, budget=250)
+    claimed = await paced(scene)
+    largest = (1 << 62) - 1  # that a handler can report
+    told = {absurd: Succeeded("1", Usage(largest, largest, largest)), good: success(40)}
+    now = scene.site.clock.ms
+    settlements = [decided(item, told[item.job_id], now) for item in claimed]
+    for group in (settlements[:1], settlements[1:2], settlements[2:]):  # by the database's sums, and before them
+        assert len((await scene.store.settle(group)).applied) == len(group)
+    seen = await scene.job(absurd)
+    assert seen.spent_micros == seen.input_tokens == seen.output_tokens == SUM_MAX
+    assert type(seen.spent_micros) is int, "SQLite makes a floating number of a sum that is too large for it"
+    assert await money(scene, good) == (80, 0, 0, False)
+    assert (await scene.store.listing.recent("ann")).spent_micros == SUM_MAX + 80
+
+
+async def test_what_a_deadline_ended_has_no_money_set_aside_when_it_is_tried_again(scene: Scene) -> None:
+    chunk = Chunk(0, ["1"], "d", True, [(100, 1)])
+    job = (await scene.store.open_job(new_job(budget_micros=300, deadline_ms=1_000), chunk)).id
+    await paced(scene)
+    await scene.site.advance(2)
+    await scene.store.expire()
+    await scene.store.retry(job, "ann")
+    await scene.store.cancel(job, "ann")
+    await scene.store.end_stopped(job, StopReason.CANCEL)
+    assert await money(scene, job) == (0, 0, 100, False), "it was not given back twice"

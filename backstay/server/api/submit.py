@@ -1,12 +1,12 @@
 """Submitting jobs: as one JSON body, or as a stream of lines with an item on each."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from backstay.client import Items, Options
+from backstay.client import NO_BUDGET, NO_BUDGET_HINT, Items, Options
 from backstay.core.errors import UsageError
 from backstay.handlers.handler import Handler
 from backstay.handlers.payload import dump
@@ -37,6 +37,14 @@ class OptionsShape(Strict):
     idempotency_key: str | None = Field(
         default=None, min_length=1, max_length=255, description="the same as the header Idempotency-Key"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def refuse_budget(cls, given: Any) -> Any:
+        """It is a job's elsewhere, so it is not only a field that nobody knows."""
+        if isinstance(given, Mapping) and "budget_micros" in given:
+            raise ValueError(f"a budget cannot be kept for handlers of your own: {NO_BUDGET}; {NO_BUDGET_HINT}")
+        return given
 
 
 class SubmitShape(Strict):

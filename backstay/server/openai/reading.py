@@ -20,7 +20,8 @@ async def requests_of(service: Service, batch: Batch) -> AsyncIterator[tuple[int
     file = await service.store.files.source(batch.input_file_id, batch.owner)
     if file is None:
         raise NotFound(f"the bytes of file {batch.input_file_id} are gone")
-    parse, number = RequestLines(Reading()), 0
+    # What a batch may not ask for is found when its file comes in; a batch that has begun is read to its end.
+    parse, number = RequestLines(Reading(background=True)), 0
     async for line in _lines(service, file):
         number += 1
         if text := text_of(line):

@@ -238,6 +238,9 @@ def _wrong(value: dict[str, Any], why: str, line: int) -> Iterator[Fault]:
         yield Fault("invalid_type", line, "The body must be an object.", "body")
     elif body.get("stream"):
         yield Fault("streaming_unsupported", line, "Streaming is not supported in batches.", "body.stream")
+    elif body.get("background"):
+        message = "Background responses are not supported in batches. Leave background out."
+        yield Fault("background_unsupported", line, message, "body.background")
     if str(value["method"]).upper() != "POST":
         yield Fault("invalid_method", line, "Only POST is supported.", "method")
     for name, code in (("custom_id", "invalid_value"), ("url", "invalid_url")):

@@ -37,7 +37,8 @@ SELECT subject, {now}, act, detail FROM {batch(subject text, act text, detail te
 -- name: count_items
 -- Moves the jobs' counters with their items, in the same transaction, and ends a job with its last item.
 -- Rows are locked in order, against deadlocks. The sums are of the row being updated: what a statement read before it
--- waited for a lock is stale, and written back it would undo another worker's count.
+-- waited for a lock is stale, and written back it would undo another worker's count. What handlers and replies report
+-- adds up to a bound at most: a sum that is too large for the database would keep the items of everyone from being settled.
 WITH locked AS MATERIALIZED (
     SELECT id FROM jobs WHERE id IN (SELECT job_id FROM {batch(job_id bigint, processing bigint, succeeded bigint, failed bigint, skipped bigint, cancelled bigint, repeats bigint, freed bigint, spent bigint, unknown bigint, input_tokens bigint, output_tokens bigint)})
     ORDER BY id {for_update}
@@ -46,10 +47,14 @@ UPDATE jobs SET
     processing = jobs.processing + moved.processing, succeeded = jobs.succeeded + moved.succeeded,
     failed = jobs.failed + moved.failed, skipped = jobs.skipped + moved.skipped,
     cancelled = jobs.cancelled + moved.cancelled, repeats = jobs.repeats + moved.repeats,
-    reserved_micros = jobs.reserved_micros - moved.freed, spent_micros = jobs.spent_micros + moved.spent,
-    unknown_micros = jobs.unknown_micros + moved.unknown,
+    reserved_micros = jobs.reserved_micros - moved.freed, unknown_micros = jobs.unknown_micros + moved.unknown,
     short = CASE WHEN moved.freed > 0 THEN 0 ELSE jobs.short END,
-    input_tokens = jobs.input_tokens + moved.input_tokens, output_tokens = jobs.output_tokens + moved.output_tokens,
+    spent_micros = CASE WHEN jobs.spent_micros > CAST(:sum_max AS bigint) - moved.spent THEN CAST(:sum_max AS bigint)
+                        ELSE jobs.spent_micros + moved.spent END,
+    input_tokens = CASE WHEN jobs.input_tokens > CAST(:sum_max AS bigint) - moved.input_tokens THEN CAST(:sum_max AS bigint)
+                        ELSE jobs.input_tokens + moved.input_tokens END,
+    output_tokens = CASE WHEN jobs.output_tokens > CAST(:sum_max AS bigint) - moved.output_tokens THEN CAST(:sum_max AS bigint)
+                         ELSE jobs.output_tokens + moved.output_tokens END,
     finished_at = CASE WHEN jobs.sealed = 1 AND jobs.total = jobs.succeeded + jobs.failed + jobs.skipped + jobs.cancelled + moved.ended
                        THEN {now} ELSE jobs.finished_at END,
     held = CASE WHEN jobs.sealed = 1 AND jobs.total = jobs.succeeded + jobs.failed + jobs.skipped + jobs.cancelled + moved.ended

@@ -154,7 +154,7 @@ ORDER BY items.id LIMIT :n;
 -- Failed items start afresh, at the end of a person's patience: attempts from zero, ready now or after a wait, timed from
 -- then. A request that may have reached the provider keeps its reference, and is looked up first, when it must have landed;
 -- a known failure is asked anew.
-UPDATE items SET state = 'queued', fence = items.fence + 1, attempt_count = 0, rescues = 0,
+UPDATE items SET state = 'queued', fence = items.fence + 1, attempt_count = 0, rescues = 0, reserved_micros = 0,
     repeats = repeats + batch.repeat,
     due_at = CASE WHEN error_code IN ('UNKNOWN', 'GW_TIMEOUT') AND provider_task_id IS NULL
                    AND reconcile_after > {now} + batch.wait_ms THEN reconcile_after

@@ -74,6 +74,7 @@ def _without(key: str) -> str:
         (line("x", url="/v1/embeddings", input="text"), "invalid_url", "url"),
         (line("x", url="http://elsewhere/v1/chat/completions"), "invalid_url", "url"),
         (line("x", stream=True), "streaming_unsupported", "body.stream"),
+        (line("x", background=True), "background_unsupported", "body.background"),
         (line("x", model=None), "invalid_request", "body.model"),
         (line("x", messages=None), "invalid_request", "body.messages"),
         (line("first"), "duplicate_custom_id", "custom_id"),

@@ -1,0 +1,82 @@
+"""What is wrong with an answer that came: it was cut off, the model refused, or a filter took it away."""
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any, Final
+
+from backstay.core.failures import ErrorCode, Failure, FailureKind
+from backstay.core.outcomes import Failed, Flaw, Succeeded
+
+PARTS_LOOKED_MAX: Final = 256  # of the answers in one reply, and of what one answer is made of
+
+_BY_REASON: Final = {
+    **dict.fromkeys(("length", "max_tokens", "max_output_tokens", "model_length"), Flaw.TRUNCATED),
+    **dict.fromkeys(("model_context_window_exceeded", "insufficient_system_resource", "error"), Flaw.TRUNCATED),
+    "refusal": Flaw.REFUSED,
+    **dict.fromkeys(("content_filter", "content_filtered", "guardrail_intervened", "safety"), Flaw.FILTERED),
+    **dict.fromkeys(("recitation", "blocklist", "prohibited_content", "spii", "image_safety"), Flaw.FILTERED),
+    **dict.fromkeys(("image_prohibited_content", "image_recitation"), Flaw.FILTERED),
+}
+_WORST_FIRST: Final = (Flaw.FILTERED, Flaw.REFUSED, Flaw.TRUNCATED)
+_WORDS: Final = {
+    Flaw.TRUNCATED: "the answer is cut off",
+    Flaw.REFUSED: "the model refused to answer",
+    Flaw.FILTERED: "a filter of the provider took the answer away",
+}
+
+
+def flaw_of(body: Mapping[str, Any]) -> Flaw | None:
+    """The worst flaw of a reply of chat, completions, responses, messages or Gemini; None of one that is whole."""
+    choices = body.get("choices")
+    if type(choices) is list and len(choices) == 1 and _is_whole(choices[0]):
+        return None  # nearly all are so
+    found = {flaw for flaw in _flaws(body) if flaw is not None}
+    return next((flaw for flaw in _WORST_FIRST if flaw in found), None)
+
+
+def fail_flawed(outcome: Succeeded | Failed, flaws: tuple[str, ...]) -> Succeeded | Failed:
+    """The same, or the failure that its user makes of it: paid for, kept to be seen, and asked for anew."""
+    if isinstance(outcome, Failed) or outcome.flaw is None or outcome.flaw not in flaws:
+        return outcome
+    failure = Failure(
+        ErrorCode.GW_4XX, FailureKind.INFRASTRUCTURE, _WORDS[outcome.flaw], provider_status=outcome.provider_status
+    )
+    return Failed(failure, outcome.usage, task_ended=True, reply=outcome.result, flaw=outcome.flaw)
+
+
+def _is_whole(choice: object) -> bool:
+    if type(choice) is not dict or choice.get("finish_reason") not in ("stop", "tool_calls"):
+        return False
+    message = choice.get("message")
+    return type(message) is not dict or not (message.get("refusal") or type(message.get("content")) is list)
+
+
+def _flaws(body: Mapping[str, Any]) -> Iterator[Flaw | None]:
+    yield from (_by_reason(body.get(name)) for name in ("stop_reason", "stopReason"))
+    for choice in _some(body.get("choices")):
+        yield _by_reason(choice.get("finish_reason"))
+        message = choice.get("message")
+        if isinstance(message, dict):
+            yield Flaw.REFUSED if message.get("refusal") else _refusal(message.get("content"))
+    for part in _some(body.get("output")):
+        yield _refusal(part.get("content"))
+    if body.get("status") == "incomplete":
+        details = body.get("incomplete_details")
+        yield _by_reason(details.get("reason") if isinstance(details, dict) else None) or Flaw.TRUNCATED
+    yield from (_by_reason(candidate.get("finishReason")) for candidate in _some(body.get("candidates")))
+    feedback = body.get("promptFeedback")
+    if isinstance(feedback, dict) and feedback.get("blockReason"):
+        yield Flaw.FILTERED
+
+
+def _by_reason(reason: object) -> Flaw | None:
+    return _BY_REASON.get(reason.lower()) if isinstance(reason, str) else None
+
+
+def _refusal(content: object) -> Flaw | None:
+    return Flaw.REFUSED if any(part.get("type") == "refusal" for part in _some(content)) else None
+
+
+def _some(values: object) -> Iterator[dict[str, Any]]:
+    if isinstance(values, list):
+        yield from (value for value in islice(values, PARTS_LOOKED_MAX) if isinstance(value, dict))

@@ -159,9 +159,11 @@ class Backstay:
         only_job: int | None = None,
         hints: Hints | None = None,
         trial: Trial | None = None,
+        grace_seconds: float | None = None,
     ) -> AsyncIterator[Worker]:
         """Runs a worker in this process while the block runs; for `only_job` it sends that job's LLM requests alone.
-        With hints of a broker it claims what they name; with a trial, nothing fails by the first replies."""
+        With hints of a broker it claims what they name; with a trial, nothing fails by the first replies. At the end
+        what is under way has the grace to finish: `shutdown_seconds`, unless another is given."""
         client = await self.open()
         made = wiring.parts(client.store, self.handlers, self.limits, self.bus, self.settings)
         made.only_job, made.trial = only_job, trial
@@ -172,7 +174,7 @@ class Backstay:
             yield worker
         finally:
             self._workers.remove(worker)
-            await worker.stop()
+            await worker.stop(grace_seconds)
 
     async def tick(self, depth: int = 0) -> TickReport:
         """One bounded invocation; ask for another when its report says so."""

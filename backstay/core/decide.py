@@ -25,6 +25,7 @@ from backstay.core.retry import RETRY_AFTER_FLOOR_MS, next_delay_ms
 from backstay.core.states import ItemState
 
 APART_MS = 5_000
+LATE_POLL_MS = 60_000  # between two looks at a task whose item has run out of time
 FREE_PROBES_MAX = 3  # so many calls of an item may fail as probes at no cost; then they cost an attempt
 
 
@@ -43,14 +44,15 @@ def _next(item: Claimed, outcome: Outcome, terms: Terms, now_ms: int, rng: Rando
         case Skipped():
             return _end(item, ItemState.SKIPPED, now_ms, message=outcome.reason)
         case Stopped():
-            return _end(item, ItemState.CANCELLED, now_ms, message="the job was cancelled")
+            return _stopped(item, outcome, terms, now_ms)
         case HandedBack():
             return _back(item, act="handed_back", detail=outcome.reason)
         case Submitted():
             return _poll_next(item, terms, outcome, outcome.provider_task_id, outcome.account)
         case Running():
             if timed_out(item.queued_at, now_ms, terms.limits):
-                return _too_old(item, terms, now_ms, "the provider's task never ended")
+                ended = _too_old(item, terms, now_ms, "the provider's task never ended")
+                return ended._replace(delay_ms=LATE_POLL_MS)  # its result is paid for, and asked for a while yet
             return _poll_next(item, terms, outcome, item.provider_task_id, item.account)
         case Interrupted():
             return _interrupted(item, terms, now_ms)
@@ -107,11 +109,21 @@ def _calls(item: Claimed) -> int:
 
 
 def _too_late(item: Claimed, outcome: Succeeded, now_ms: int) -> Settlement:
-    """The deadline has passed, so the item has failed; what came is kept with the attempt, for a person to see."""
+    """The deadline has passed, so the item has failed; what came is kept as a late result, for a person to accept."""
     failure = Failure(ErrorCode.GW_TIMEOUT, FailureKind.BUSINESS, "the deadline passed before the result came")
     settled = _end(item, ItemState.FAILED, now_ms, outcome=Failed(failure, outcome.usage), timed_out=1)
-    kept = settled.attempt._replace(result=outcome.result) if settled.attempt else None
-    return settled._replace(attempt=kept)
+    return settled._replace(late_result=outcome.result)
+
+
+def _stopped(item: Claimed, outcome: Stopped, terms: Terms, now_ms: int) -> Settlement:
+    """What was not sent is cancelled. What was sent and cut off may be paid: it is asked about, or nobody knows."""
+    if not outcome.sent:
+        cancelled = _end(item, ItemState.CANCELLED, now_ms, message="the job was cancelled")
+        return cancelled._replace(calls=item.calls) if item.state == ItemState.SUBMITTING else cancelled
+    failed = Failed(_unknown("outcome unknown: the job was cancelled during the call"))
+    if terms.askable and item.state == ItemState.SUBMITTING:
+        return _to_be_asked(item, failed, now_ms)
+    return _end(item, ItemState.FAILED, now_ms, outcome=failed)
 
 
 def _failed(item: Claimed, outcome: Failed, terms: Terms, now_ms: int, rng: Random) -> Settlement:
@@ -121,7 +133,7 @@ def _failed(item: Claimed, outcome: Failed, terms: Terms, now_ms: int, rng: Rand
             return _end(item, ItemState.FAILED, now_ms, outcome=outcome)
         case FailureKind.HELD:
             return _past_time(item, outcome, terms, now_ms) or _held(item, outcome, now_ms)
-        case FailureKind.REFUSED if item.refused_at is not None or terms.policy.attempts_max == 1:
+        case FailureKind.REFUSED if _is_final_refusal(item, outcome, terms):
             return _end(item, ItemState.FAILED, now_ms, outcome=outcome)
         case FailureKind.UNKNOWN if item.state == ItemState.SUBMITTING and terms.askable:
             return _to_be_asked(item, outcome, now_ms)
@@ -147,11 +159,19 @@ def _past_time(item: Claimed, outcome: Failed, terms: Terms, now_ms: int) -> Set
     return None
 
 
+def _is_final_refusal(item: Claimed, outcome: Failed, terms: Terms) -> bool:
+    """A second refusal is final, unless it was a probe: then perhaps everybody is refused."""
+    again = item.refused_at is not None and not _is_free_probe(item, outcome)
+    return again or terms.policy.attempts_max == 1
+
+
+def _is_free_probe(item: Claimed, outcome: Failed) -> bool:
+    return outcome.probe and item.calls - item.attempt_count < FREE_PROBES_MAX
+
+
 def _is_free(item: Claimed, outcome: Failed) -> bool:
     """Whether a failed call costs no attempt."""
-    if outcome.failure.kind in (FailureKind.THROTTLED, FailureKind.REFUSED):
-        return True
-    return outcome.probe and item.calls - item.attempt_count < FREE_PROBES_MAX
+    return outcome.failure.kind in (FailureKind.THROTTLED, FailureKind.REFUSED) or _is_free_probe(item, outcome)
 
 
 def _held(item: Claimed, outcome: Failed, now_ms: int) -> Settlement:
@@ -265,7 +285,8 @@ def _poll_next(
         round=item.round,
         rescues=item.rescues,
         repeats=item.repeats,
-        delay_ms=max(int(terms.limits.poll_interval_seconds * 1000), found.after_ms),
+        # A cancelled job's task is looked at often: what comes of it is waited for.
+        delay_ms=max(int(terms.limits.poll_interval_seconds * 1000), 0 if item.stop_reason else found.after_ms),
         provider_task_id=task_id,
         account=account,
         progress=found.progress if isinstance(found, Running) else None,

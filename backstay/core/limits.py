@@ -36,6 +36,8 @@ class Limits:
     reconcile_margin_seconds: float = 10
     poll_interval_seconds: float = 5
     shutdown_seconds: float = 30
+    cancel_grace_seconds: float = 600  # for calls under way when their job is cancelled, or past their deadline
+    late_result_seconds: float = 86_400  # for tasks at the provider whose items have run out of time
     rescues_max: int = 5
     cost_per_call_micros: int | None = None
 
@@ -86,6 +88,8 @@ RANGES: Final[Mapping[str, tuple[float, float]]] = MappingProxyType(
         "reconcile_margin_seconds": (0, 86_400),
         "poll_interval_seconds": (0.01, 86_400),
         "shutdown_seconds": (0, 86_400),
+        "cancel_grace_seconds": (0, 86_400),
+        "late_result_seconds": (0, _DAYS_MAX_SECONDS),
         "rescues_max": (0, 1_000),
         "cost_per_call_micros": (0, 1_000_000_000_000),
     }

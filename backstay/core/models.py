@@ -109,3 +109,4 @@ class Settlement(NamedTuple):
     detail: str | None = None
     freed: int = 0  # of the money set aside: what is no longer
     unknown: int = 0  # of what is freed: what may have been paid, for all anyone knows
+    late_result: str | None = None  # what came after the deadline: kept, and for a person to accept

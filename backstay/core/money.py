@@ -40,8 +40,10 @@ def _may_be_paid(outcome: Outcome) -> bool:
         case Failed(failure=failure):
             status = failure.provider_status
             return failure.kind is FailureKind.UNKNOWN or (status is not None and 200 <= status <= 299)
-        case Interrupted() | CannotAsk() | Stopped() | Running():
+        case Interrupted() | CannotAsk() | Running():
             return True
+        case Stopped(sent=sent):
+            return sent
         case _:
             return False
 

@@ -84,7 +84,9 @@ class CannotAsk:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """The item's job was cancelled while it ran."""
+    """The item's job was cancelled."""
+
+    sent: bool = False  # a call was under way and cut off: it may have been done and paid
 
 
 Outcome = (

@@ -28,6 +28,7 @@ class StopReason(StrEnum):
     """Why a job takes no more work although items are left."""
 
     CANCEL = "cancel"
+    CANCEL_OVER = "cancel_over"  # only of tasks: cancelled, and the time to wait for their end is over
     TIMEOUT = "timeout"
     MOVE = "move"  # only of tasks at the provider: their time there is over, and another handler goes on
 

@@ -34,8 +34,9 @@ class Executor:
         for item in items:
             plan = parts.plan(item)
             seconds = plan.run_seconds
-            if item.deadline_at is not None:
-                seconds = min(seconds, max(item.deadline_at - item.claimed_at, 0) / 1000)
+            if item.deadline_at is not None:  # what is under way then is paid for, so its result is waited for
+                left = max(item.deadline_at - item.claimed_at, 0) / 1000
+                seconds = min(seconds, left + parts.limits.cancel_grace_seconds)
             context = Context(item, plan.job, self._around, started, seconds)
             flight = Flight(item, plan, context, started)
             flight.probe = is_probe(plan.handler)
@@ -127,7 +128,7 @@ class Executor:
             case Cut.LOST:
                 return None
             case Cut.STOPPED:
-                return Stopped()
+                return Stopped(sent=True)
             case Cut.TIMEOUT:
                 message = f"no answer within {flight.context.seconds_given:g} s"
                 failure = Failure(ErrorCode.GW_TIMEOUT, FailureKind.UNKNOWN, message)

@@ -26,7 +26,7 @@ class Cut(StrEnum):
 class Flight:
     """One claimed item on its way."""
 
-    __slots__ = ("begun", "context", "cut", "ends", "item", "plan", "probe", "started", "task")
+    __slots__ = ("begun", "context", "cut", "ends", "item", "plan", "probe", "started", "stopping", "task")
 
     def __init__(self, item: Claimed, plan: Plan, context: Context, started: float) -> None:
         self.item = item
@@ -38,16 +38,26 @@ class Flight:
         self.cut: Cut | None = None
         self.begun = False
         self.probe = False  # it tries a provider that was ill
+        self.stopping = False  # its job was cancelled; what it has sent is waited for
 
     @property
     def flying(self) -> bool:
         return self.task is not None and not self.task.done()
 
+    def stop_by(self, end: float) -> None:
+        """Lets the run finish until then; one that has not begun is cut off at once."""
+        if self.stopping or self.cut is not None:
+            return
+        self.stopping = self.context.stopped = True
+        self.ends = min(self.ends, end)
+        if not self.begun:
+            self.cut_off(Cut.STOPPED)
+
     def cut_off(self, why: Cut) -> None:
         """Stops the run; a sync handler is told by its context and left behind."""
         self.cut = why
         self.context.cancelled = True
-        self.context.stopped = why is Cut.STOPPED
+        self.context.stopped = self.stopping
         # A task cancelled before its first step would never run at all; one that has not begun looks at `cut` itself.
         if self.task is not None and self.begun:
             self.task.cancel()
@@ -112,7 +122,7 @@ class Flights:
         """Cuts off the runs whose time is over. One pass over all is cheaper than a timer for each."""
         for flight in self.all():
             if flight.ends <= now and flight.cut is None and flight.flying:
-                flight.cut_off(Cut.TIMEOUT)
+                flight.cut_off(Cut.STOPPED if flight.stopping else Cut.TIMEOUT)
 
     def __len__(self) -> int:
         return len(self._held)

@@ -12,7 +12,7 @@ from backstay.core.models import Claimed, Settlement
 from backstay.core.order import draw_start
 from backstay.core.outcomes import Failed, Outcome, Submitted, Succeeded
 from backstay.core.states import StopReason
-from backstay.engine.flight import Cut, Flights
+from backstay.engine.flight import Flights
 from backstay.engine.parts import Parts
 from backstay.engine.settler import Ready
 from backstay.handlers.handler import Handler
@@ -47,7 +47,7 @@ class Gate:
         self.states: dict[str, str] = {}
 
     async def refresh(self, max_age_seconds: float = REFRESH_SECONDS) -> None:
-        """Looks at the shared holds unless that was done just now, and cuts off the runs of cancelled jobs."""
+        """Looks at the shared holds unless that was done just now, and tells the runs of cancelled jobs to end."""
         now = self._parts.clock.monotonic()
         if not self._stale and now < self._read_at + max_age_seconds:
             return
@@ -57,9 +57,10 @@ class Gate:
         self.states.update((name, breaker.state.value) for name, breaker in self._holds.providers.items())
         stopped = {job_id for job_id, reason in self._holds.jobs.items() if reason is StopReason.CANCEL}
         if stopped:
+            end = now + self._parts.limits.cancel_grace_seconds
             for flight in self._flights.all():
-                if flight.item.job_id in stopped and flight.cut is None:
-                    flight.cut_off(Cut.STOPPED)
+                if flight.item.job_id in stopped:
+                    flight.stop_by(end)
 
     async def wants(self, slots: int) -> list[Want]:
         """How many items of each handler to claim at most; together they share the slots. Who is first takes turns."""

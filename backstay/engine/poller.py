@@ -7,10 +7,11 @@ from functools import partial
 from typing import NamedTuple
 
 from backstay.core.breaker import Call
+from backstay.core.decide import LATE_POLL_MS
 from backstay.core.events import Trouble
-from backstay.core.failures import failure_of_exception
-from backstay.core.models import Claimed
-from backstay.core.outcomes import Outcome, Running, Stopped
+from backstay.core.failures import FailureKind, failure_of_exception
+from backstay.core.models import Attempt, Claimed
+from backstay.core.outcomes import Failed, Outcome, Running, Stopped, Succeeded
 from backstay.core.retry import RETRY_AFTER_CAP_MS
 from backstay.core.states import StopReason
 from backstay.engine.beside import Beside, Share
@@ -20,8 +21,10 @@ from backstay.engine.gate import Gate
 from backstay.engine.parts import Parts
 from backstay.engine.settler import Settler
 from backstay.handlers.task import TaskHandler
+from backstay.store.inbox import LateSuccess
 
 POLL_ITEMS_MAX = 500
+LATE_ITEMS_MAX = 100
 CANCELS_AT_ONCE = 10
 
 
@@ -60,6 +63,8 @@ class Poller:
         while self._gate.may_call(handler) and await self._poll(handler, POLL_ITEMS_MAX):
             await self._settler.drained()
             await self._gate.refresh()
+        if self._gate.may_call(handler):
+            await self._poll_late(handler)
 
     async def _poll_some(self, handler: TaskHandler, items_max: int) -> int:
         """Returns how many items were looked at."""
@@ -68,13 +73,15 @@ class Poller:
             found = await self._poll(handler, wanted)
             polled += found
             if found < wanted:
+                await self._poll_late(handler)
                 break
         return polled
 
     async def _poll(self, handler: TaskHandler, items_max: int) -> int:
         parts = self._parts
+        grace_ms = int(parts.limits.cancel_grace_seconds * 1000)
         taken = await parts.store.poll(
-            handler.name, handler.account, items_max, parts.worker, parts.lease_ms, parts.met()
+            handler.name, handler.account, items_max, parts.worker, parts.lease_ms, parts.met(), grace_ms
         )
         parts.remember(taken.jobs)
         if not taken.items:
@@ -87,9 +94,22 @@ class Poller:
             found = [(item, said.answers.get(item.provider_task_id or "", waits)) for item in taken.items]
             await self._cancel_some(handler, [item for item, outcome in found if _is_unwanted(item, outcome)], turn)
             for item, outcome in found:
-                ends = _is_unwanted(item, outcome) and item.stop_reason == StopReason.CANCEL
-                self._settler.put(item, parts.plan(item), Stopped() if ends else outcome, started)
+                self._settler.put(item, parts.plan(item), _of_cancelled(item, outcome), started)
         return len(taken.items)
+
+    async def _poll_late(self, handler: TaskHandler) -> None:
+        """Looks at tasks whose items have run out of time: a result is kept as a late one."""
+        parts = self._parts
+        late_ms = int(parts.limits.late_result_seconds * 1000)
+        items = await parts.store.poll_late(handler.name, handler.account, LATE_ITEMS_MAX, parts.lease_ms, late_ms)
+        if not items:
+            return
+        answers = (await self._ask(handler, items, new_turn(parts.limits))).answers
+        found = [(item, answers.get(item.provider_task_id or "", Running())) for item in items]
+        results = [_late_success(item, outcome) for item, outcome in found if isinstance(outcome, Succeeded)]
+        await parts.store.inbox.keep_late(results)
+        looks = [(item.id, item.fence, _next_look_ms(outcome)) for item, outcome in found]
+        await parts.store.put_off_late(looks)
 
     async def _ask(self, handler: TaskHandler, items: list[Claimed], turn: Turn) -> Said:
         """What the provider says. A poll that fails is no verdict on the tasks: they are still running."""
@@ -127,6 +147,33 @@ class Poller:
             skipped = sum(1 for _ in left)
             rest = f"; {skipped} more were not tried" if skipped else ""
             self._parts.emit(Trouble(f"cancel at {handler.provider}", f"{troubles[0]}{rest}"))
+
+
+def _of_cancelled(item: Claimed, outcome: Outcome) -> Outcome:
+    """What a poll means for an item, also when its job is cancelled: a result counts, and what has ended without one is
+    cancelled. A task that never says so is given up in the end, and nobody knows what became of it."""
+    match item.stop_reason, outcome:
+        case StopReason.CANCEL | StopReason.CANCEL_OVER, Failed(failure=failure) if (
+            failure.kind is not FailureKind.UNKNOWN
+        ):
+            return Stopped()
+        case StopReason.CANCEL_OVER, Running():
+            return Stopped(sent=True)
+        case _:
+            return outcome
+
+
+def _late_success(item: Claimed, outcome: Succeeded) -> LateSuccess:
+    used = outcome.usage or (None, None, None)
+    started, ended = item.started_at, item.claimed_at
+    attempt = Attempt(
+        item.id, item.fence - 1, item.calls, "late", started, ended, None, None, outcome.provider_status, None, *used
+    )
+    return LateSuccess(attempt, outcome.result, item.reserved)
+
+
+def _next_look_ms(outcome: Outcome) -> int | None:
+    return max(LATE_POLL_MS, outcome.after_ms) if isinstance(outcome, Running) else None
 
 
 def _is_unwanted(item: Claimed, outcome: Outcome) -> bool:

@@ -10,9 +10,11 @@ from backstay.core.events import ItemsSettled, JobEnded, LeasesLost, Trouble
 from backstay.core.failures import ErrorCode, Failure, FailureKind, one_line
 from backstay.core.models import Claimed, Settlement
 from backstay.core.outcomes import Failed, Outcome
+from backstay.core.states import ItemState
 from backstay.engine.flight import Flights
 from backstay.engine.parts import Parts, Plan
 from backstay.handlers.handler import Handler
+from backstay.store.inbox import LateSuccess
 from backstay.store.settle import Settled
 
 GROUP_ITEMS_MAX = 1_000
@@ -106,12 +108,24 @@ class Settler:
                 group = [self._unstorable(group[0], error)]
         for ready in group:
             self._flights.drop(ready.item)
+        if settled.lost:
+            await self._keep_late(set(map(id, settled.lost)), group)
         self._tell(settled, group)
         if self._parts.bus.tracing is not None:
             drawn = [(ready.settlement, ready.item, ready.plan.job) for ready in group]
             self._parts.bus.tracing.settled(drawn, settled.lost)
         for job_id, state in settled.ended_jobs:
             self._parts.emit(JobEnded(job_id, state))
+
+    async def _keep_late(self, lost: set[int], group: list[Ready]) -> None:
+        """Results whose items time has ended meanwhile are kept as late ones; the store knows which those are."""
+        results = [late for ready in group if id(ready.settlement) in lost and (late := _late_success(ready))]
+        if not results:
+            return
+        try:
+            await self._parts.store.inbox.keep_late(results)
+        except DatabaseUnreachable as error:
+            self._parts.emit(Trouble("late results", str(error)))
 
     async def _one_by_one(self, group: list[Ready]) -> None:
         """One row that the database refuses must not keep the others from being stored."""
@@ -135,3 +149,12 @@ class Settler:
             self._parts.emit(ItemsSettled(self._parts.worker, settled.applied, dict(self._breakers), bodies))
         if settled.lost:
             self._parts.emit(LeasesLost(self._parts.worker, tuple(settlement.id for settlement in settled.lost)))
+
+
+def _late_success(ready: Ready) -> LateSuccess | None:
+    settlement = ready.settlement
+    attempt = settlement.attempt
+    if attempt is None:
+        return None
+    result = attempt.result if settlement.state == ItemState.SUCCEEDED else settlement.late_result
+    return None if result is None else LateSuccess(attempt, result, ready.item.reserved)

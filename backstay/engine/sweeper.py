@@ -187,7 +187,7 @@ class Sweeper:
                 troubles.add(failure_of_exception(error).message)
                 return None
         cancelled = item.stop_reason == StopReason.CANCEL
-        return Stopped() if cancelled and isinstance(answer, CannotAsk) else answer
+        return Stopped(sent=True) if cancelled and isinstance(answer, CannotAsk) else answer
 
     def _tell_ended(self, jobs: list[tuple[int, JobState]]) -> None:
         for job_id, state in jobs:

@@ -116,7 +116,10 @@ class Run:
             self._app.bus.subscribe(self._waits)
             view = show(job.id)
             # Only this job: whoever left another on the database unfinished has not asked that it be paid for now.
-            async with self._app.working(self._order.slots, job.id, trial=self._trial) as self._worker:
+            # What is under way is paid for: it may finish, unless the person asks a second time.
+            grace = max(self._app.limits.cancel_grace_seconds, self._app.limits.shutdown_seconds)
+            working = self._app.working(self._order.slots, job.id, trial=self._trial, grace_seconds=grace)
+            async with working as self._worker:
                 try:
                     with suppress(BrokenPipeError):  # a reader of our output who has had enough interrupts it
                         ending = await self._watch(client, job, collector, submitting, view)

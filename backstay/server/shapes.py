@@ -205,7 +205,7 @@ def item_object(row: ItemRow) -> dict[str, Any]:
         "timed_out_at": row.timed_out_at,
         "deadline_at": row.deadline_at,
         # A paused job's items are moved out of the way by a due time that never comes.
-        "due_at": row.due_at if row.due_at is None or row.due_at < NEVER_MS else None,
+        "due_at": row.due_at if row.due_at is None or (row.due_at < NEVER_MS and row.finished_at is None) else None,
         "provider_task_id": row.provider_task_id,
         "archive": None if row.archive_id is None else str(row.archive_id),
     }

@@ -203,12 +203,19 @@ def widen_keys(job_id: int, keys: Sequence[int]) -> Script[None]:
 
 
 def poll(
-    handler: str, account: str | None, items: int, worker: str, lease_ms: int, met: Collection[int]
+    handler: str, account: str | None, items: int, worker: str, lease_ms: int, met: Collection[int], grace_ms: int
 ) -> Script[Taken]:
     values = {"handler": handler, "account": account or "", "n": items, "worker": worker, "lease_ms": lease_ms}
-    rows = yield Ask("poll", values)
+    rows = yield Ask("poll", {**values, "grace_ms": grace_ms})
     taken = sorted(map(Claimed._make, rows), key=_by_id)
     return Taken(taken, (yield from _meet_jobs(taken, met)))
+
+
+def poll_late(handler: str, account: str | None, items: int, lease_ms: int, late_ms: int) -> Script[list[Claimed]]:
+    values = {"handler": handler, "account": account or "", "n": items, "lease_ms": lease_ms, "late_ms": late_ms}
+    yield Ask("forget_late", values)
+    rows = yield Ask("poll_late", values)
+    return sorted(map(Claimed._make, rows), key=_by_id)
 
 
 def rescue(handler: str, askable: bool, items: int, worker: str, lease_ms: int, met: Collection[int]) -> Script[Taken]:
@@ -233,7 +240,7 @@ def bury(worker: str, place: str, lives: Callable[[int], bool]) -> Script[int]:
 
 
 def extend(held: Sequence[tuple[int, int]], lease_ms: int, worker: str) -> Script[set[tuple[int, int]]]:
-    """Extends the leases given as (item, fence); returns those that were lost."""
+    """Extends the leases given as (item, fence); returns those that someone else has now."""
     yield Ask("see_worker", {"id": worker})
     if not held:
         return set()
@@ -241,6 +248,9 @@ def extend(held: Sequence[tuple[int, int]], lease_ms: int, worker: str) -> Scrip
     missing = set(held) - {(row[0], row[1]) for row in rows}
     if missing:
         rows = yield Ask("held_still", batch=sorted(missing))
+        missing -= {(row[0], row[1]) for row in rows}
+    if missing:
+        rows = yield Ask("out_of_time", batch=sorted(missing))
         missing -= {(row[0], row[1]) for row in rows}
     return missing
 

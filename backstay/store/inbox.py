@@ -5,13 +5,13 @@ from typing import Final, NamedTuple
 
 from backstay.core.callbacks import Callback, Kind, Said, digest_of, name_task, result_of
 from backstay.core.errors import NotAllowed, NotFound
-from backstay.core.ids import show_item
+from backstay.core.ids import job_of, show_item
 from backstay.core.models import Attempt
 from backstay.core.states import TERMINAL, ItemState
 from backstay.store.control import archived
 from backstay.store.database import Database
 from backstay.store.queries import Ask, Script, one
-from backstay.store.settle import write_attempts
+from backstay.store.settle import add_late, write_attempts
 
 MESSAGES_MAX: Final = 100  # about one item
 BODY_MAX: Final = 64 << 20  # characters read at once
@@ -67,6 +67,10 @@ class Inbox:
             wanted.append((each.number,))
         return {row[0]: row[1] for row in await self._db.read(one("inbox_bodies", batch=wanted))} if wanted else {}
 
+    async def keep_late(self, results: Sequence["LateSuccess"]) -> int:
+        """Keeps results that came after time had ended their items, and books what they cost. Returns how many."""
+        return len(await self._db.write(lambda: keep_late(results)))
+
     async def late(self, owner: str, before: int | None, n: int) -> list[LateResult]:
         values = {"owner": owner, "before": LAST_ID if before is None else before, "n": n}
         return [LateResult(*row) for row in await self._db.read(one("late_page", values))]
@@ -81,6 +85,38 @@ class Inbox:
         """A person lets a late result count. Twice has the effect of once."""
         await self._db.write(lambda: _accept(number, owner, by))
         return await self.late_result(number, owner)
+
+
+class LateSuccess(NamedTuple):
+    """A result that nobody waits for any more. `reserved` was kept as unknown when time ended the item."""
+
+    attempt: Attempt
+    result: str
+    reserved: int = 0
+
+
+def keep_late(results: Sequence[LateSuccess]) -> Script[list[int]]:
+    """Returns the items whose results were kept."""
+    kept = yield from add_late([(one.attempt.item_id, one.attempt.fence, one.result) for one in results])
+    known = [one for one in results if one.attempt.item_id in set(kept)]
+    yield from write_attempts([one.attempt._replace(outcome="late", result=None) for one in known])
+    if costs := [_cost(one) for one in known]:
+        yield Ask("know_cost", batch=_by_job(costs))
+    return kept
+
+
+def _cost(late: LateSuccess) -> tuple[int, int, int, int, int]:
+    attempt = late.attempt
+    spent = late.reserved if attempt.cost_micros is None else attempt.cost_micros
+    return job_of(attempt.item_id), late.reserved, spent, attempt.input_tokens or 0, attempt.output_tokens or 0
+
+
+def _by_job(costs: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    sums: dict[int, list[int]] = {}
+    for job_id, *amounts in costs:
+        row = sums.setdefault(job_id, [0] * len(amounts))
+        sums[job_id] = [old + new for old, new in zip(row, amounts, strict=True)]
+    return sorted((job_id, *row) for job_id, row in sums.items())
 
 
 def _receive(item_id: int, fence: int, callback: Callback) -> Script[Received]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from backstay.core.callbacks import Callback, Kind, digest_of
 from backstay.core.ids import job_of
 from backstay.core.models import Attempt, Settlement
 from backstay.core.states import JOB_ENDED, TERMINAL, ItemState, JobState
@@ -39,6 +40,7 @@ def settle(settlements: Sequence[Settlement]) -> Script[Settled]:
         yield Ask("write_events", batch=acts)
     if late := [(s.id,) for s in applied if s.timed_out]:
         yield Ask("mark_late", batch=late)
+    yield from add_late([(s.id, s.fence, s.late_result) for s in applied if s.late_result is not None])
     yield from hint_queued([s.id for s in applied if s.state == ItemState.QUEUED])
     ended = yield from count(_moves(applied))
     return Settled(applied, lost, ended)
@@ -71,7 +73,7 @@ def _tells_more(settlement: Settlement) -> bool:
     """Whether it has a rare act, money, a passed deadline or a hint to tell besides its state."""
     attempt = settlement.attempt
     used = attempt is not None and (attempt.input_tokens is not None or attempt.cost_micros is not None)
-    rare = settlement.act is not None or settlement.freed != 0 or settlement.timed_out != 0
+    rare = settlement.act is not None or settlement.freed != 0 or settlement.timed_out != 0  # or what came too late
     return rare or used or settlement.state == ItemState.QUEUED
 
 
@@ -86,6 +88,16 @@ def _alike(settlements: Sequence[Settlement]) -> dict[tuple[object, ...], list[t
 def write_attempts(attempts: Sequence[Attempt]) -> Script[None]:
     if attempts:
         yield Load("attempts", Attempt._fields, attempts)
+
+
+def add_late(results: Sequence[tuple[int, int, str]]) -> Script[list[int]]:
+    """Of each: the item, the fence of its call, and the result as JSON text."""
+    rows = []
+    for item_id, fence, result in results:
+        callback = Callback(Kind.SUCCEEDED, f'{{"status":"succeeded","result":{result}}}')
+        rows.append((item_id, fence, callback.body, digest_of(callback, fence)))
+    found = (yield Ask("add_late", batch=rows)) if rows else []
+    return [row[0] for row in found]
 
 
 class Move(NamedTuple):

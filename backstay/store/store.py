@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
 from backstay.core.breaker import BreakerPolicy, Call
-from backstay.core.models import Settlement
+from backstay.core.models import Claimed, Settlement
 from backstay.core.pace import Answers, Pace
 from backstay.core.states import StopReason
 from backstay.store import ceilings, claim, control, endpoints, park, providers, settle, submit, sweep, waiting
@@ -118,9 +118,26 @@ class Store:
         return await self._db.single(lambda: claim.claim_named(named, worker, lease_ms, met))
 
     async def poll(
-        self, handler: str, account: str | None, items: int, worker: str, lease_ms: int, met: Collection[int] = ()
+        self,
+        handler: str,
+        account: str | None,
+        items: int,
+        worker: str,
+        lease_ms: int,
+        met: Collection[int] = (),
+        grace_ms: int = 0,
     ) -> Taken:
-        return await self._db.write(lambda: claim.poll(handler, account, items, worker, lease_ms, met))
+        return await self._db.write(lambda: claim.poll(handler, account, items, worker, lease_ms, met, grace_ms))
+
+    async def poll_late(
+        self, handler: str, account: str | None, items: int, lease_ms: int, late_ms: int
+    ) -> list[Claimed]:
+        """Tasks whose items have run out of time, for as long as `late_ms` after that."""
+        return await self._db.write(lambda: claim.poll_late(handler, account, items, lease_ms, late_ms))
+
+    async def put_off_late(self, looks: Sequence[tuple[int, int, int | None]]) -> None:
+        """When to look at such tasks again: (item, fence, in how many milliseconds; None: never)."""
+        await self._db.write(one("put_off_late", batch=looks))
 
     async def rescue(
         self, handler: str, askable: bool, items: int, worker: str, lease_ms: int, met: Collection[int] = ()

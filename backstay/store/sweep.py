@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from backstay.core.decide import LATE_POLL_MS
 from backstay.core.ids import item_range
 from backstay.core.states import ItemState, JobState, StopReason
 from backstay.store.claim import widen_keys
@@ -24,7 +25,7 @@ class Swept(NamedTuple):
 def expire() -> Script[Swept]:
     """Fails items past their deadline, whatever they wait for."""
     waiting = yield Ask("expire_waiting", {"n": CHUNK_ITEMS})
-    processing = yield Ask("expire_processing", {"n": CHUNK_ITEMS})
+    processing = yield Ask("expire_processing", {"n": CHUNK_ITEMS, "late_poll_ms": LATE_POLL_MS})
     moves = [*_moves(waiting, None), *_moves(processing, ItemState.PROCESSING)]
     yield from _tell([*waiting, *processing], ItemState.FAILED, "the deadline passed")
     ended = yield from count(moves)
@@ -66,11 +67,14 @@ def end_stopped(job_id: int, reason: StopReason) -> Script[Swept]:
     if reason is StopReason.CANCEL:
         rows = yield Ask("end_queued", {**span, "state": "cancelled", "error_code": None})
         yield Ask("poll_soon", span)
-        moves = _moves(rows, None, ItemState.CANCELLED)
+        unknown = [row for row in rows if row[7] == ItemState.FAILED]
+        message = "outcome unknown: the job was cancelled, and a call may have been done before"
+        yield from write_attempts([ended_attempt(row[:7], ItemState.FAILED, "UNKNOWN", message) for row in unknown])
+        moves = [Move(row[1], None, row[7], freed=row[6], unknown=row[6]) for row in rows]
     else:
-        rows = yield Ask("end_queued", {**span, "state": "failed", "error_code": "GW_TIMEOUT"})
+        rows = [row[:7] for row in (yield Ask("end_queued", {**span, "state": "failed", "error_code": "GW_TIMEOUT"}))]
         rows = rows + (yield Ask("end_submitting", span))
-        tasks = yield Ask("end_processing", span)
+        tasks = yield Ask("end_processing", {**span, "late_poll_ms": LATE_POLL_MS})
         moves = [*_moves(rows, None), *_moves(tasks, ItemState.PROCESSING)]
         yield from _tell([*rows, *tasks], ItemState.FAILED, "the job exceeded its maximum runtime")
     ended = yield from count(moves)

@@ -28,12 +28,14 @@ class Provider:
         self.times: list[float] = []
         self.now = 0
         self.peak = 0
+        self.contexts: list[Context] = []
         self.entered = asyncio.Event()
         self.gate = asyncio.Event()
         self.gate.set()
 
     async def call(self, item: Any, context: Context) -> Any:
         self.now += 1
+        self.contexts.append(context)
         self.peak = max(self.peak, self.now)
         self.times.append(asyncio.get_running_loop().time())
         try:

@@ -24,16 +24,49 @@ async def test_a_paused_job_finishes_what_runs_and_starts_nothing(make_rig: Make
         assert (await job.wait(timeout_seconds=20)).succeeded == 6
 
 
-async def test_cancelling_stops_what_runs(make_rig: MakeRig) -> None:
+async def test_cancelling_keeps_what_is_under_way_and_starts_nothing(make_rig: MakeRig) -> None:
     rig = await make_rig()
     provider = rig.serves(Provider())
     provider.gate.clear()
     job = await rig.submit(range(6))
-    async with rig.working(concurrency=10):
-        await rig.until(lambda: provider.now == 6)
+    async with rig.working(concurrency=4):
+        await rig.until(lambda: provider.now == 4)
+        await job.cancel()
+        await rig.until(lambda: all(context.stopped for context in provider.contexts))
+        provider.gate.set()
+        view = await job.wait(timeout_seconds=20)
+    assert (view.state, view.cancelled, view.succeeded, provider.calls) == (JobState.CANCELLED, 2, 4, 4)
+
+
+async def test_what_has_not_ended_in_the_grace_of_a_cancel_has_an_unknown_outcome(make_rig: MakeRig) -> None:
+    rig = await make_rig(cancel_grace_seconds=0.2)
+    provider = rig.serves(Provider())
+    provider.gate.clear()
+    job = await rig.submit(range(6))
+    async with rig.working(concurrency=4):
+        await rig.until(lambda: provider.now == 4)
         await job.cancel()
         view = await job.wait(timeout_seconds=20)
-    assert (view.state, view.cancelled, provider.now) == (JobState.CANCELLED, 6, 0)
+    assert (view.state, view.cancelled, view.failed, provider.now) == (JobState.CANCELLED, 2, 4, 0)
+    assert {result.error_code for result in await rig.results(job) if result.state == "failed"} == {"UNKNOWN"}
+
+
+async def test_what_was_cut_off_before_is_not_called_cancelled(make_rig: MakeRig) -> None:
+    rig = await make_rig(handler_timeout_seconds=0.2)
+    provider = rig.serves(Provider(), timeout=0.2)
+    provider.gate.clear()
+    job = await rig.submit(range(2))
+    async with rig.working(concurrency=1):
+        await rig.in_state(job, "queued")
+
+        async def cut_off() -> bool:
+            return (await rig.item(job)).repeats == 1
+
+        await rig.until(cut_off)
+    await job.cancel()
+    await rig.sweep()
+    codes = {result.item: (result.state, result.error_code) for result in await rig.results(job)}
+    assert codes[f"{job.id}-0"] == ("failed", "UNKNOWN")
 
 
 async def test_a_worker_with_no_room_left_hears_of_a_cancel_too(make_rig: MakeRig) -> None:
@@ -44,8 +77,10 @@ async def test_a_worker_with_no_room_left_hears_of_a_cancel_too(make_rig: MakeRi
     async with rig.working(concurrency=2):
         await rig.until(lambda: provider.now == 2)
         await job.cancel()
+        await rig.until(lambda: all(context.stopped for context in provider.contexts))
+        provider.gate.set()
         view = await job.wait(timeout_seconds=10)
-    assert (view.state, view.cancelled) == (JobState.CANCELLED, 6)
+    assert (view.state, view.cancelled, view.succeeded) == (JobState.CANCELLED, 4, 2)
 
 
 async def test_cancelling_cancels_the_providers_tasks(make_rig: MakeRig) -> None:
@@ -56,12 +91,18 @@ async def test_cancelling_cancels_the_providers_tasks(make_rig: MakeRig) -> None
     await rig.tick()
     await job.cancel()
     await rig.tick()
+    assert sorted(provider.cancelled) == ["task-0", "task-1", "task-2"]
+    assert not (await job.show()).ended, "what comes of them is waited for"
+    provider.ended.update({"task-0": "paid", "task-1": ValueError("cancelled")})
+    await rig.site.advance(60)
+    await rig.tick()
     view = await job.show()
-    assert (view.state, view.cancelled, sorted(provider.cancelled)) == (
-        JobState.CANCELLED,
-        3,
-        ["task-0", "task-1", "task-2"],
-    )
+    assert (view.succeeded, view.cancelled) == (1, 1)
+    await rig.site.advance(rig.limits.cancel_grace_seconds)
+    await rig.tick()
+    view = await job.show()
+    assert (view.state, view.succeeded, view.cancelled, view.failed) == (JobState.CANCELLED, 1, 1, 1)
+    assert (await rig.item(job, 2)).error_code == "UNKNOWN"
 
 
 async def test_a_task_that_was_done_before_the_cancel_keeps_its_result(make_rig: MakeRig) -> None:
@@ -73,11 +114,10 @@ async def test_a_task_that_was_done_before_the_cancel_keeps_its_result(make_rig:
     provider.ended["task-1"] = "paid"
     await job.cancel()
     await rig.tick()
-    view = await job.show()
-    assert (view.state, view.cancelled, view.succeeded) == (JobState.CANCELLED, 1, 1)
+    assert ((await job.show()).succeeded, provider.cancelled) == (1, ["task-0"])
 
 
-async def test_a_cancelled_item_of_a_lost_worker_is_cancelled_not_sent(make_rig: MakeRig) -> None:
+async def test_a_cancelled_item_of_a_lost_worker_is_not_sent_and_its_outcome_is_unknown(make_rig: MakeRig) -> None:
     rig = await make_rig()
     provider = rig.serves(Provider())
     job = await rig.submit(range(2))
@@ -86,7 +126,7 @@ async def test_a_cancelled_item_of_a_lost_worker_is_cancelled_not_sent(make_rig:
     await rig.site.advance(600)
     await rig.tick()
     view = await job.show()
-    assert (view.state, view.cancelled, provider.calls) == (JobState.CANCELLED, 2, 0)
+    assert (view.state, view.cancelled, view.failed, provider.calls) == (JobState.CANCELLED, 1, 1, 0)
 
 
 async def test_items_that_end_with_their_job_are_counted_like_any_other(make_rig: MakeRig) -> None:

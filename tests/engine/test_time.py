@@ -4,10 +4,12 @@ import asyncio
 
 import pytest
 
+from backstay.core.callbacks import result_of
 from backstay.core.states import JobState
 from backstay.store.outbox import HINT_AGE_MS, WORK
 from tests.engine.conftest import MakeRig
 from tests.engine.provider import HttpError, Provider, TaskProvider
+from tests.engine.rig import Rig
 
 
 async def test_an_item_that_was_never_taken_fails_at_its_deadline(make_rig: MakeRig) -> None:
@@ -21,21 +23,86 @@ async def test_an_item_that_was_never_taken_fails_at_its_deadline(make_rig: Make
     assert (await rig.item(job)).timed_out_at is not None
 
 
-async def test_a_running_item_is_cut_off_at_its_deadline(make_rig: MakeRig) -> None:
+async def late_results(rig: Rig) -> list[str]:
+    found = await rig.store.inbox.late("ann", None, 10)
+    return [result_of((await rig.store.inbox.late_result(late.number, "ann")).body or "") for late in found]
+
+
+async def test_a_running_item_fails_at_its_deadline_and_its_result_is_kept_as_late(make_rig: MakeRig) -> None:
+    rig = await make_rig(heartbeat_seconds=0.1)
+    provider = rig.serves(Provider())
+    provider.gate.clear()
+    job = await rig.submit(deadline_seconds=60)
+    async with rig.working() as worker:
+        await rig.until(lambda: provider.now == 1)
+        await rig.site.advance(61)
+        await worker.crew.sweeper.run_once()
+        view = await job.wait(timeout_seconds=20)
+        assert (view.state, view.failed, provider.now) == (JobState.FAILED, 1, 1), "its call goes on"
+        await asyncio.sleep(0.5)  # some beats find that its lease is gone
+        provider.gate.set()
+        await rig.until(lambda: provider.now == 0)
+        await worker.crew.settler.drained()
+    (result,) = await rig.results(job)
+    assert (result.state, result.error_code) == ("failed", "GW_TIMEOUT")
+    assert (await rig.item(job)).timed_out_at is not None
+    assert await late_results(rig) == ['"a"']
+    (late,) = await rig.store.inbox.late("ann", None, 10)
+    await rig.store.inbox.accept(late.number, "ann", "me")
+    assert (await job.show()).succeeded == 1
+
+
+async def test_a_result_that_comes_right_after_the_deadline_is_late_too(make_rig: MakeRig) -> None:
+    """Though no sweep has ended its item yet."""
     rig = await make_rig()
     provider = rig.serves(Provider())
     provider.gate.clear()
-    job = await rig.submit(deadline_seconds=0.5)
+    job = await rig.submit(deadline_seconds=0.2)
     async with rig.working() as worker:
         await rig.until(lambda: provider.now == 1)
-        await rig.until(lambda: provider.now == 0)
+        await asyncio.sleep(0.3)
+        provider.gate.set()
+        await job.wait(timeout_seconds=20)
         await worker.crew.settler.drained()
-        await rig.site.advance(1)
-        await worker.crew.sweeper.run_once()
+    assert ((await job.show()).failed, (await rig.item(job)).timed_out_at is not None) == (1, True)
+    assert await late_results(rig) == ['"a"']
+
+
+async def test_a_running_item_is_cut_off_when_the_grace_after_its_deadline_is_over(make_rig: MakeRig) -> None:
+    rig = await make_rig(cancel_grace_seconds=0.2)
+    provider = rig.serves(Provider())
+    provider.gate.clear()
+    job = await rig.submit(deadline_seconds=0.2)
+    async with rig.working():
+        await rig.until(lambda: provider.now == 1)
+        await rig.until(lambda: provider.now == 0)
         view = await job.wait(timeout_seconds=20)
-    (result,) = await rig.results(job)
-    assert (view.state, result.error_code, provider.calls) == (JobState.FAILED, "GW_TIMEOUT", 1)
-    assert (await rig.item(job)).timed_out_at is not None
+    assert (view.failed, provider.calls, await late_results(rig)) == (1, 1, [])
+
+
+async def test_a_task_that_ends_after_its_deadline_has_its_result_kept(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    provider = TaskProvider()
+    rig.takes_tasks(provider)
+    job = await rig.submit(range(2), "task", deadline_seconds=60)
+    await rig.tick()
+    await rig.site.advance(61)
+    await rig.tick()
+    assert (await job.show()).failed == 2
+    polls = provider.polls
+    provider.ended["task-0"] = "paid"
+    await rig.site.advance(61)
+    await rig.tick()
+    assert (await late_results(rig), provider.polls) == (['"paid"'], polls + 1)
+    await rig.site.advance(61)
+    await rig.tick()
+    assert provider.polls == polls + 2, "the other is asked for yet"
+    await rig.site.advance(rig.limits.late_result_seconds)
+    await rig.tick()
+    await rig.site.advance(3_600)
+    await rig.tick()
+    assert (provider.polls, await late_results(rig)) == (polls + 2, ['"paid"'])
+    assert (await job.show()).failed == 2
 
 
 async def test_a_task_at_the_provider_fails_at_its_deadline(make_rig: MakeRig) -> None:
@@ -93,12 +160,12 @@ async def test_low_priority_is_not_starved(make_sqlite_rig: MakeRig) -> None:
     rig = await make_sqlite_rig(tick_items_max=1)
     rig.serves(Provider())
     low = await rig.submit(["low"])
-    for _ in range(20):
-        await rig.submit(["high"] * 2, priority=9)
+    high = await rig.submit(["high"] * 1_000, priority=9)
+    for _ in range(400):  # one claim in twenty starts at a lower priority
         await rig.tick()
-        await rig.site.advance(3_600)
-    assert len(await rig.store.views.jobs("ann")) == 21
-    assert (await low.show()).succeeded == 1
+        if (await low.show()).succeeded:
+            break
+    assert ((await low.show()).succeeded, (await high.show()).ended) == (1, False)
 
 
 async def test_time_limits_follow_the_databases_clock_not_the_workers(make_rig: MakeRig) -> None:

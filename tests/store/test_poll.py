@@ -51,8 +51,17 @@ async def test_a_poll_says_that_the_job_was_cancelled(scene: Scene) -> None:
     (item,) = await scene.processing()
     await scene.store.cancel(item.job_id, "ann")
     await scene.store.end_stopped(item.job_id, StopReason.CANCEL)
-    (taken,) = (await scene.store.poll("echo", "account-1", 1, "w1", LEASE_MS)).items
+    (taken,) = (await scene.store.poll("echo", "account-1", 1, "w1", LEASE_MS, grace_ms=60_000)).items
     assert (taken.stop_reason, taken.provider_task_id) == ("cancel", "task-0")
+
+
+async def test_a_poll_says_that_a_cancelled_job_has_had_its_grace(scene: Scene) -> None:
+    (item,) = await scene.processing()
+    await scene.store.cancel(item.job_id, "ann")
+    await scene.store.end_stopped(item.job_id, StopReason.CANCEL)
+    await scene.site.advance(60)
+    (taken,) = (await scene.store.poll("echo", "account-1", 1, "w1", LEASE_MS, grace_ms=60_000)).items
+    assert taken.stop_reason == "cancel_over"
 
 
 async def test_cancelling_does_not_take_a_task_away_from_who_polls_it(scene: Scene) -> None:

@@ -188,8 +188,37 @@ UPDATE items SET fence = fence + 1, leased_by = :worker, due_at = {now} + :lease
 WHERE id {in picked}
 RETURNING id, job_id, handler, state, fence, attempt_count, round, rescues, repeats, ask_first, queued_at, deadline_at,
     {now} AS claimed_at, last_attempt_at AS started_at, provider_task_id, account,
-    (SELECT CASE WHEN stop_reason IS NULL AND move_at <= {now} THEN 'move' ELSE stop_reason END
+    (SELECT CASE WHEN stop_reason IS NULL AND move_at <= {now} THEN 'move'
+                 WHEN stop_reason = 'cancel' AND stopped_at <= {now} - :grace_ms THEN 'cancel_over' ELSE stop_reason END
      FROM jobs WHERE jobs.id = items.job_id) AS stop_reason, '' AS body, reserved_micros, calls, refused_at, order_key;
+
+-- name: poll_late
+-- Tasks of items that have run out of time: what the provider makes of them is paid for. The later due_at is the lease.
+WITH picked AS MATERIALIZED (
+    SELECT id FROM items
+    WHERE state = 'failed' AND due_at IS NOT NULL AND handler = :handler AND due_at <= {now}
+      AND coalesce(account, '') = :account AND archive_id IS NULL AND timed_out_at > {now} - :late_ms
+    ORDER BY due_at LIMIT :n {skip_locked}
+)
+UPDATE items SET due_at = {now} + :lease_ms
+WHERE id {in picked} AND state = 'failed'
+RETURNING id, job_id, handler, state, fence, attempt_count, round, rescues, repeats, ask_first, queued_at, deadline_at,
+    {now} AS claimed_at, last_attempt_at AS started_at, provider_task_id, account,
+    CAST(NULL AS text) AS stop_reason, '' AS body, reserved_micros, calls, refused_at, order_key;
+
+-- name: put_off_late
+-- The next look at such tasks; none, for those that have ended.
+UPDATE items SET due_at = {now} + batch.delay_ms FROM {batch(id bigint, fence bigint, delay_ms bigint)}
+WHERE items.id = batch.id AND items.fence = batch.fence AND CASE WHEN items.state = 'failed' THEN 1 ELSE 0 END <> 0;
+
+-- name: forget_late
+-- Tasks that have had all their time are not asked for any more.
+WITH picked AS MATERIALIZED (
+    SELECT id FROM items
+    WHERE state = 'failed' AND due_at IS NOT NULL AND handler = :handler AND due_at <= {now} AND timed_out_at <= {now} - :late_ms
+    ORDER BY due_at LIMIT :n {skip_locked}
+)
+UPDATE items SET due_at = NULL WHERE id {in picked} AND state = 'failed';
 
 -- name: rescue
 -- Items whose holder is gone. One that can be asked about is left until a request of the lost holder must have landed.
@@ -227,6 +256,11 @@ RETURNING id, fence;
 -- Which of these items are still their holder's. An item missing from the answer is lost.
 SELECT items.id, items.fence FROM items JOIN {batch(id bigint, fence bigint)} ON items.id = batch.id AND items.fence = batch.fence
 WHERE CASE WHEN items.state = 'submitting' THEN 1 ELSE 0 END <> 0;
+
+-- name: out_of_time
+-- Which of these items time has ended under their holder's hands, and nobody has taken up since.
+SELECT items.id, batch.fence FROM items JOIN {batch(id bigint, fence bigint)} ON items.id = batch.id AND items.fence = batch.fence + 1
+WHERE CASE WHEN items.state = 'failed' AND items.timed_out_at IS NOT NULL THEN 1 ELSE 0 END <> 0;
 
 -- name: report_progress
 -- How far running items are, said by their holder. What is in other hands just now is passed over, as in extend.

@@ -38,6 +38,24 @@ WHERE inbox.kind IN ('succeeded', 'failed') AND inbox.is_late = 0 ORDER BY inbox
 -- name: inbox_bodies
 SELECT inbox.id, inbox.body FROM {batch(id bigint)} JOIN inbox ON inbox.id = batch.id;
 
+-- name: add_late
+-- Results that came too late, whoever brings them: only of items that time has ended.
+INSERT INTO inbox (owner, item_id, fence, kind, received_at, body, is_late, digest)
+SELECT jobs.owner, items.id, batch.fence, 'succeeded', {now}, batch.body, 1, batch.digest
+FROM {batch(item_id bigint, fence bigint, body text, digest text)} JOIN items ON items.id = batch.item_id
+JOIN jobs ON jobs.id = items.job_id
+WHERE CASE WHEN items.state = 'failed' AND items.timed_out_at IS NOT NULL THEN 1 ELSE 0 END <> 0
+ON CONFLICT (item_id, digest) DO NOTHING
+RETURNING item_id;
+
+-- name: know_cost
+-- What calls did cost of which that was not known: as much less is unknown.
+UPDATE jobs SET spent_micros = jobs.spent_micros + batch.spent,
+    unknown_micros = CASE WHEN jobs.unknown_micros > batch.known THEN jobs.unknown_micros - batch.known ELSE 0 END,
+    input_tokens = jobs.input_tokens + batch.input_tokens, output_tokens = jobs.output_tokens + batch.output_tokens
+FROM {batch(job_id bigint, known bigint, spent bigint, input_tokens bigint, output_tokens bigint)}
+WHERE jobs.id = batch.job_id;
+
 -- name: mark_late
 -- Time has ended these items; what had come in and was not yet taken up is late with them.
 UPDATE inbox SET is_late = 1 WHERE item_id IN (SELECT item_id FROM {batch(item_id bigint)}) AND is_late = 0;
@@ -61,7 +79,7 @@ WHERE inbox.id = :number AND inbox.owner = :owner AND inbox.is_late = 1 AND inbo
 -- name: accept_item
 -- A failed item succeeds after all, because a person says that its late result counts. Not while it is archived.
 UPDATE items SET state = 'succeeded', fence = fence + 1, attempt_count = attempt_count + 1, error_code = NULL,
-    timed_out_at = NULL, progress = 100, finished_at = {now}
+    timed_out_at = NULL, due_at = NULL, progress = 100, finished_at = {now}
 WHERE id = :item_id AND state = 'failed' AND archive_id IS NULL
 RETURNING id, job_id, fence, attempt_count, last_attempt_at, {now} AS now;
 

@@ -16,7 +16,8 @@ UPDATE items SET
     due_at = {now} + batch.delay_ms,
     leased_by = NULL,
     lease_expires_at = CASE WHEN :state = 'submitting' THEN {now} END,
-    reserved_micros = CASE WHEN :state IN ('submitting', 'processing') THEN items.reserved_micros ELSE 0 END,
+    reserved_micros = CASE WHEN :state IN ('submitting', 'processing') OR (:timed_out = 1 AND :was = 'processing')
+                           THEN items.reserved_micros ELSE 0 END,
     provider_task_id = batch.provider_task_id, account = :account, error_code = :error_code,
     refused_at = CASE WHEN :state = 'queued' AND :error_code = 'FORBIDDEN' THEN {now} END,
     progress = CASE WHEN :state = 'succeeded' THEN 100

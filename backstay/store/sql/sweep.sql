@@ -23,7 +23,7 @@ WITH picked AS MATERIALIZED (
     ORDER BY deadline_at LIMIT :n {skip_locked}
 )
 UPDATE items SET state = 'failed', fence = fence + 1, error_code = 'GW_TIMEOUT', timed_out_at = {now},
-    finished_at = {now}, leased_by = NULL, due_at = NULL
+    finished_at = {now}, leased_by = NULL, due_at = {now} + :late_poll_ms
 WHERE id {in picked}
   AND state = 'processing'
 RETURNING id, job_id, fence, last_attempt_at, calls, {now} AS now, reserved_micros;
@@ -65,17 +65,19 @@ SELECT id, stop_reason FROM jobs WHERE held = 1 AND stop_reason IS NOT NULL AND 
 UPDATE jobs SET sealed = 1 WHERE id = :job_id AND sealed = 0;
 
 -- name: end_queued
--- A chunk of a stopped job's items that nobody holds.
+-- A chunk of a stopped job's items that nobody holds. One of whose calls may have been done is not cancelled: nobody knows.
 WITH picked AS MATERIALIZED (
     SELECT id FROM items WHERE id >= :first AND id < :after AND state = 'queued'
       AND EXISTS (SELECT 1 FROM jobs WHERE jobs.id = :job_id AND jobs.stop_reason = :reason)
     ORDER BY id LIMIT :n {skip_locked}
 )
-UPDATE items SET state = :state, fence = fence + 1, error_code = :error_code, finished_at = {now}, due_at = NULL,
+UPDATE items SET fence = fence + 1, finished_at = {now}, due_at = NULL,
+    state = CASE WHEN :state = 'cancelled' AND repeats > 0 THEN 'failed' ELSE :state END,
+    error_code = CASE WHEN :state = 'cancelled' AND repeats > 0 THEN 'UNKNOWN' ELSE :error_code END,
     timed_out_at = CASE WHEN :state = 'failed' THEN {now} END
 WHERE id {in picked}
   AND state = 'queued'
-RETURNING id, job_id, fence, last_attempt_at, calls, {now} AS now, reserved_micros;
+RETURNING id, job_id, fence, last_attempt_at, calls, {now} AS now, reserved_micros, state;
 
 -- name: end_submitting
 -- A chunk of an overdue job's items that a worker holds: the fence makes the worker's own answer miss.
@@ -98,7 +100,7 @@ WITH picked AS MATERIALIZED (
     ORDER BY id LIMIT :n {skip_locked}
 )
 UPDATE items SET state = 'failed', fence = fence + 1, error_code = 'GW_TIMEOUT', finished_at = {now},
-    timed_out_at = {now}, leased_by = NULL, due_at = NULL
+    timed_out_at = {now}, leased_by = NULL, due_at = {now} + :late_poll_ms
 WHERE id {in picked}
   AND state = 'processing'
 RETURNING id, job_id, fence, last_attempt_at, calls, {now} AS now, reserved_micros;
@@ -134,7 +136,8 @@ WHERE id = :job_id AND owner = :owner AND state = 'paused' AND stop_reason IS NU
 RETURNING id;
 
 -- name: cancel_job
-UPDATE jobs SET held = 1, stop_reason = 'cancel', state = CASE WHEN state = 'paused' THEN 'running' ELSE state END
+UPDATE jobs SET held = 1, stop_reason = 'cancel', stopped_at = {now},
+    state = CASE WHEN state = 'paused' THEN 'running' ELSE state END
 WHERE id = :job_id AND owner = :owner AND state IN ('queued', 'running', 'paused') AND stop_reason IS NULL
 RETURNING id;
 

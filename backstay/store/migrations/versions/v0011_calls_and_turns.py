@@ -1,4 +1,4 @@
-"""Every call of an item is counted, breakers remember how often they opened, and jobs take turns at any rate."""
+"""Every call is counted, breakers remember how often they opened, jobs take turns, and late results are waited for."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -15,6 +15,9 @@ def upgrade() -> None:
     op.execute("UPDATE items SET calls = attempt_count WHERE attempt_count > 0")
     for name in ("level_key", "first_key", "last_key"):
         op.add_column("jobs", sa.Column(name, sa.BigInteger(), nullable=False, server_default="0"))
+    op.add_column("jobs", sa.Column("stopped_at", sa.BigInteger()))
+    late = sa.text("state = 'failed' AND due_at IS NOT NULL")
+    op.create_index("ix_items_late", "items", ["handler", "due_at"], postgresql_where=late, sqlite_where=late)
     op.create_table(
         "turns",
         sa.Column("handler", sa.Text(), nullable=False),
@@ -35,7 +38,8 @@ def upgrade() -> None:
 def downgrade() -> None:
     op.drop_column("providers", "opened")
     op.drop_table("turns")
-    for name in ("level_key", "first_key", "last_key"):
+    op.drop_index("ix_items_late", "items")
+    for name in ("level_key", "first_key", "last_key", "stopped_at"):
         op.drop_column("jobs", name)
     op.drop_column("items", "refused_at")
     op.drop_column("items", "calls")

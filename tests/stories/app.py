@@ -23,7 +23,7 @@ LIMITS = Limits(
     poll_interval_seconds=0.3,
     invocation_seconds=60,
     tick_items_max=5_000,
-    rescues_max=100,
+    rescues_max=int(os.environ.get("STORY_RESCUES_MAX", "100")),
     shutdown_seconds=float(os.environ.get("STORY_SHUTDOWN_SECONDS", "5")),
 )
 PATIENT = RetryPolicy("patient", attempts_max=100, base_ms=100, factor=1.5, cap_ms=1_000, spread=0.2)
@@ -70,6 +70,15 @@ async def look_up(path: str, client_ref: str) -> Any:
 @backstay.handler(retry=PATIENT, breaker=CALM, timeout=10)
 async def unaskable(item: Any, context: Context) -> Any:
     return await send("/calls/unaskable", item, context)
+
+
+@backstay.handler(retry=PATIENT, breaker=CALM, timeout=10)
+async def explosive(item: Any, context: Context) -> Any:
+    """One item takes its whole process with it, each time."""
+    answer = await send("/calls/explosive", item, context)
+    if item == "bomb":
+        os._exit(9)
+    return answer
 
 
 @backstay.handler(retry=PATIENT, breaker=CALM, timeout=10, delivery="at_most_once")

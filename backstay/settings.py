@@ -30,6 +30,7 @@ class Settings(BaseModel):
     app: str | None = None
     log_level: str = Field("info", pattern="^(debug|info|warning|error)$")
     log_format: str = Field("auto", pattern="^(auto|json|console)$")
+    start_wait_seconds: float = Field(60, ge=0, le=86_400)  # for a PostgreSQL that is away when a process starts
 
     # Short names for what is most often changed. Those that a limit has too win over it.
     retry_max_attempts: int | None = Field(None, ge=1, le=1000)

@@ -14,7 +14,6 @@ from backstay.core.errors import UsageError
 if TYPE_CHECKING:
     from backstay.app import Backstay
     from backstay.client import Client
-    from backstay.observe.metrics import Metrics
 
 
 class Asked(NamedTuple):
@@ -46,7 +45,7 @@ def relay(ctx: click.Context, /, db: str | None, broker: str | None, **given: ob
     With a broker it tells workers what is ready; with the service's key (BACKSTAY_SECRET_KEY, or the file beside an
     SQLite database) it tells webhooks. A worker with a --broker has a relay for the first inside, and the service for
     both; any number of relays may run at once. For Celery it is not: Celery's own workers relay. Logs go to stderr;
-    --json makes them JSON.
+    --json makes them JSON. If PostgreSQL is away when it starts, it waits (BACKSTAY_START_WAIT_SECONDS).
 
     SIGTERM or Ctrl-C: what is on its way is confirmed and marked first. A second signal cuts that short.
     """
@@ -60,15 +59,17 @@ def relay(ctx: click.Context, /, db: str | None, broker: str | None, **given: ob
 
 async def _relay(app: "Backstay", asked: Asked) -> int:
     from backstay.cli import scrape
-    from backstay.cli.running import INTERRUPTED, Signals
+    from backstay.cli.running import INTERRUPTED, Signals, Stopping
     from backstay.observe.metrics import Metrics
+    from backstay.run.startup import started
 
-    metrics, stopping, mine = Metrics(), asyncio.Event(), asyncio.current_task()
+    metrics, stopping, mine = Metrics(), Stopping(), asyncio.current_task()
     assert mine is not None
-    signals = Signals(stopping.set, mine.cancel)
+    signals = Signals(stopping.ask, mine.cancel)
+    app.bus.subscribe(metrics)
     try:
-        with scrape.serving(metrics.registry, asked.metrics_host, asked.metrics_port):
-            async with access.client_of(app) as client, _carrying(app, client, metrics):
+        with scrape.serving(metrics.registry, asked.metrics_host, asked.metrics_port), stopping.while_starting():
+            async with started(app, lambda: _carrying(app)):
                 await stopping.wait()
     except asyncio.CancelledError:
         return INTERRUPTED
@@ -76,7 +77,7 @@ async def _relay(app: "Backstay", asked: Asked) -> int:
 
 
 @asynccontextmanager
-async def _carrying(app: "Backstay", client: "Client", metrics: "Metrics") -> AsyncIterator[None]:
+async def _carrying(app: "Backstay") -> AsyncIterator[None]:
     """Whatever there is to relay here, while the block runs."""
     from backstay.run.dispatch import broker_here
     from backstay.run.outbox_relay import relaying_work
@@ -86,8 +87,8 @@ async def _carrying(app: "Backstay", client: "Client", metrics: "Metrics") -> As
     if app.settings.broker_url is None and key is None:
         hint = "give --broker for workers, or set BACKSTAY_SECRET_KEY for webhooks"
         raise UsageError("there is nothing to relay to", hint=hint)
-    app.bus.subscribe(metrics)
     async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(access.client_of(app))
         broker = await stack.enter_async_context(broker_here(app, client))
         if broker is not None:
             await stack.enter_async_context(relaying_work(app, client, broker))

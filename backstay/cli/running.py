@@ -4,7 +4,8 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from backstay.cli import output
@@ -16,12 +17,47 @@ INTERRUPTED = 130
 
 
 def log_to_stderr(app: "Backstay", level: str | None, as_json: bool) -> None:
-    """Subscribes the log lines; flags win over the settings."""
-    from backstay.observe.logs import Logs
+    """Subscribes the log lines; flags win over the settings. With BACKSTAY_DEBUG libraries log as they like."""
+    import logging
+
+    from backstay.observe.logs import LibraryLog, Logs
 
     wanted = {"json": True, "console": False}.get(app.settings.log_format)
     colours = output.fancy(sys.stderr)
-    app.bus.subscribe(Logs(sys.stderr, level or app.settings.log_level, True if as_json else wanted, colours))
+    logs = Logs(sys.stderr, level or app.settings.log_level, True if as_json else wanted, colours)
+    app.bus.subscribe(logs)
+    if os.environ.get("BACKSTAY_DEBUG", "0") in ("", "0"):
+        logging.lastResort = LibraryLog(logs)
+
+
+class Stopping:
+    """Whether an end was asked for. One that is asked for while things are still starting cuts that short."""
+
+    def __init__(self) -> None:
+        self._asked = asyncio.Event()
+        self._starting: asyncio.Task[object] | None = None
+
+    def ask(self) -> None:
+        self._asked.set()
+        if self._starting is not None:
+            self._starting.cancel()
+
+    async def wait(self) -> None:
+        """Everything has started; returns when an end is asked for."""
+        self._starting = None
+        await self._asked.wait()
+
+    @contextmanager
+    def while_starting(self) -> Iterator[None]:
+        self._starting = asyncio.current_task()
+        try:
+            yield
+        except asyncio.CancelledError:
+            if self._starting is None or not self._asked.is_set():
+                raise
+            self._starting.uncancel()
+        finally:
+            self._starting = None
 
 
 class Signals:

@@ -84,7 +84,8 @@ def serve(ctx: click.Context, /, db: str | None, app: str | None, log_level: str
 
     As long as it listens on this machine alone, no key is needed unless --require-key is given; with any other --host
     every request needs one of `backstay key create`. SIGTERM or Ctrl-C ends it in order: running requests and items
-    get their grace. It says where it is on stderr, or with --json on stdout, once it is there.
+    get their grace. It says where it is on stderr, or with --json on stdout, once it is there. If PostgreSQL is
+    away when it starts, it waits (BACKSTAY_START_WAIT_SECONDS).
     """
     from backstay.cli.running import log_to_stderr
 
@@ -138,6 +139,7 @@ async def _serve(loaded: "Backstay", given: dict[str, Any], options: "Options") 
 
     from backstay.cli import scrape
     from backstay.clock import collect_rarely
+    from backstay.run.startup import started
     from backstay.server.app import create_app
     from backstay.server.heads import BoundedHeads
     from backstay.server.listening import Listening, taken_port
@@ -147,6 +149,7 @@ async def _serve(loaded: "Backstay", given: dict[str, Any], options: "Options") 
     config = uvicorn.Config(
         app,
         http=BoundedHeads,
+        log_config=None,  # what it has to say comes as lines like ours
         log_level="warning",
         access_log=False,
         server_header=False,
@@ -156,8 +159,8 @@ async def _serve(loaded: "Backstay", given: dict[str, Any], options: "Options") 
     )
     host = f"[{given['host']}]" if ":" in given["host"] else given["host"]
     url = f"http://{host}:{sockets[0].getsockname()[1]}"
-    async with scrape.metered(loaded, given["metrics_host"], given["metrics_port"]):
-        await Listening(config, app, lambda: _tell(url, options, given["as_json"])).serve(sockets)
+    async with started(loaded, lambda: scrape.metered(loaded, given["metrics_host"], given["metrics_port"])):
+        await Listening(config, app, loaded, lambda: _tell(url, options, given["as_json"])).serve(sockets)
     return 0
 
 

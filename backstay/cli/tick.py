@@ -44,7 +44,7 @@ def tick(
 
     Without an application it does the LLM requests of `backstay submit` and `backstay run` only.
     It prints what it did. When `follow_up` is true there is more to do and the chain may grow: invoke it again with
-    a depth of one more, or use --chain.
+    a depth of one more, or use --chain. If PostgreSQL is away, it waits (BACKSTAY_START_WAIT_SECONDS).
     """
     from backstay.cli.running import log_to_stderr
 
@@ -74,7 +74,9 @@ async def equipped_app(app: "Backstay") -> AsyncIterator[int]:
 
 
 async def _chain(app: "Backstay", depth: int, chain: bool, as_json: bool) -> int:
-    async with equipped_app(app) as slots:
+    from backstay.run.startup import started
+
+    async with started(app, lambda: equipped_app(app)) as slots:
         while True:
             report, code = await _tick(app, depth, slots)
             if report is None:

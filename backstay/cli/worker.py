@@ -3,6 +3,8 @@
 import asyncio
 import os
 import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
@@ -21,6 +23,7 @@ from backstay.cli.command import (
 if TYPE_CHECKING:
     from backstay.app import Backstay
     from backstay.engine.worker import Worker
+    from backstay.observe.metrics import Metrics
 
 # A URL may hold a password, and everyone can read a process's arguments.
 CHILD_DATABASE = "BACKSTAY_CHILD_DATABASE_URL"
@@ -64,7 +67,7 @@ def worker(ctx: click.Context, /, db: str | None, broker: str | None, **given: o
     """Runs the items of an application, and LLM requests that were queued, until it is stopped.
 
     Without an application it does the requests of `backstay submit` and `backstay run` only. Logs go to stderr; --json
-    makes them JSON.
+    makes them JSON. If PostgreSQL is away when it starts, it waits (BACKSTAY_START_WAIT_SECONDS).
 
     SIGTERM or Ctrl-C: it claims no more, finishes what runs within the grace (BACKSTAY_SHUTDOWN_SECONDS), hands back
     the rest and closes the database last. A second signal cuts short what still runs.
@@ -81,49 +84,61 @@ def worker(ctx: click.Context, /, db: str | None, broker: str | None, **given: o
 
 async def _serve(app: "Backstay", asked: Asked) -> int:
     from backstay.cli import scrape
-    from backstay.cli.running import Signals
-    from backstay.clock import Tasks, collect_rarely
+    from backstay.cli.running import Signals, Stopping
+    from backstay.clock import collect_rarely
     from backstay.observe.metrics import Metrics
+    from backstay.run.startup import started
+
+    collect_rarely()
+    metrics, working = Metrics(), None
+    stopping = Stopping()
+    counting = asked.metrics_port is not None or scrape.counted_for_a_parent()
+    if counting:
+        app.bus.subscribe(metrics)
+    signals = Signals(stopping.ask, lambda: working.hurry() if working else None)
+    if asked.attached:
+        _watch_parent(stopping.ask)
+    with scrape.serving(metrics.registry, asked.metrics_host, asked.metrics_port), stopping.while_starting():
+        async with started(app, lambda: _working(app, asked, metrics if counting else None)) as working:
+            await stopping.wait()
+    return signals.exit_code
+
+
+@asynccontextmanager
+async def _working(app: "Backstay", asked: Asked, metrics: "Metrics | None") -> "AsyncIterator[Worker]":
+    """A worker with all that its items may want, while the block runs; with metrics, they say how things stand."""
+    from backstay.cli import scrape
+    from backstay.clock import Tasks
     from backstay.run.dispatch import broker_here, dispatching
     from backstay.run.equipment import artifacts_of, equipped
     from backstay.run.serving import serving
     from backstay.server.remote import remote_here
 
-    collect_rarely()
-    tasks, stopping, metrics = Tasks(), asyncio.Event(), Metrics()
-    working: Worker | None = None
-    counting = asked.metrics_port is not None or scrape.counted_for_a_parent()
-    if counting:
-        app.bus.subscribe(metrics)
-    signals = Signals(stopping.set, lambda: working.hurry() if working else None)
-    if asked.attached:
-        _watch_parent(stopping)
-    with scrape.serving(metrics.registry, asked.metrics_host, asked.metrics_port):
-        async with access.client_of(app) as client:
-            refreshing = tasks.spawn(scrape.refresh(client.store, client.clock, metrics, app)) if counting else None
-            concurrency = asked.concurrency or app.limits.worker_concurrency
-            equipment = equipped(app, client, artifacts_of(app), concurrency)
+    tasks, concurrency = Tasks(), asked.concurrency or app.limits.worker_concurrency
+    async with access.client_of(app) as client:
+        if metrics is not None:
+            tasks.spawn(scrape.refresh(client.store, client.clock, metrics, app))
+        try:
             async with (
                 serving(app, client, concurrency) as slots,
-                equipment,
+                equipped(app, client, artifacts_of(app), concurrency),
                 broker_here(app, client) as broker,
                 remote_here(app, client, broker),
                 dispatching(app, client, broker, slots) as hints,
                 app.working(slots, hints=hints) as working,
             ):
-                await stopping.wait()
-            if refreshing is not None:
-                refreshing.cancel()
-    return signals.exit_code
+                yield working
+        finally:
+            await tasks.stop()
 
 
-def _watch_parent(stopping: asyncio.Event) -> None:
+def _watch_parent(ask: Callable[[], None]) -> None:
     """Our stdin is a pipe that the parent never writes to: it becomes readable when the parent is gone."""
     loop = asyncio.get_running_loop()
 
     def gone() -> None:
         loop.remove_reader(sys.stdin.fileno())
-        stopping.set()
+        ask()
 
     loop.add_reader(sys.stdin.fileno(), gone)
 
@@ -134,8 +149,9 @@ async def _supervise(app: "Backstay", asked: Asked) -> int:
     from backstay.cli import scrape
     from backstay.clock import Clock
     from backstay.engine.supervisor import Orders, Supervisor
+    from backstay.run.startup import started
 
-    async with access.client_of(app):
+    async with started(app, lambda: access.client_of(app)):
         output.note(f"starting {asked.processes} worker processes")  # the database is there, and has its schema
     with scrape.shared_folder() as folder:
         environment = {**os.environ, CHILD_DATABASE: app.url}

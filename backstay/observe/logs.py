@@ -1,7 +1,9 @@
 """Words every event as a structured log line: JSON off a terminal, columns on one. Never payloads or results."""
 
 import logging
+import sys
 from collections.abc import Callable, Iterable
+from pathlib import PurePath
 from typing import Any, TextIO, assert_never
 
 import structlog
@@ -35,12 +37,14 @@ from backstay.core.events import (
     WorkerStopped,
     WorkerStopping,
 )
+from backstay.core.failures import one_line
 from backstay.core.ids import job_of, show_item
 from backstay.core.models import Settlement
 from backstay.core.states import ItemState, JobState
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 ITEMS_NAMED_MAX = 20
+ERROR_LENGTH_MAX = 150
 LAG_MS_MAX = 60_000  # messages that wait for longer are news
 
 Say = Callable[..., Any]
@@ -227,6 +231,31 @@ def _settlement(settlement: Settlement) -> dict[str, Any]:
         "error_code": settlement.error_code,
         **({"retry_in_ms": settlement.delay_ms} if settlement.state is ItemState.QUEUED else {}),
     }
+
+
+class LibraryLog(logging.Handler):
+    """Tells what libraries log where nobody has set up logging: in one line each, without a traceback."""
+
+    def __init__(self, tell: Callable[[Event], None]) -> None:
+        super().__init__(logging.WARNING)
+        self._tell = tell
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if sys.is_finalizing():
+            return  # complaints about what was left open, when half of Python is gone already
+        words = record.getMessage().strip().partition("\n")[0]
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None:
+            words = f"{words}: {type(error).__name__}: {one_line(str(error), ERROR_LENGTH_MAX)}{_place(error)}"
+        self._tell(Trouble(record.name, words))
+
+
+def _place(error: BaseException) -> str:
+    """Where it was raised."""
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    return "" if at is None else f" ({PurePath(at.tb_frame.f_code.co_filename).name}, line {at.tb_lineno})"
 
 
 class Sink:

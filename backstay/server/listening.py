@@ -1,32 +1,55 @@
 """The server that listens: it takes its port, opens the service, and at the end closes its long streams first."""
 
+import asyncio
 import errno
 import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
+from typing_extensions import override
 
+from backstay.app import Backstay
 from backstay.core.errors import UsageError
+from backstay.run.startup import enter
 
 
 class Listening(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, app: FastAPI, started: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, app: FastAPI, made: Backstay, started: Callable[[], None]) -> None:
         """The application's life is led here (`lifespan="off"`): what fails at its start comes out of `serve`."""
         super().__init__(config)
         self._app = app
+        self._made = made
         self._started = started
+        self._starting: asyncio.Task[object] | None = None
         self._life = AsyncExitStack()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await self._life.enter_async_context(self._app.router.lifespan_context(self._app))
+        self._starting = asyncio.current_task()
+        assert self._starting is not None
+        try:
+            await enter(self._life, self._made, lambda: self._app.router.lifespan_context(self._app))
+        except asyncio.CancelledError:
+            if not self.should_exit:
+                raise
+            self._starting.uncancel()
+            return  # nothing has started that would have to end
+        finally:
+            self._starting = None
         try:
             await super().startup(sockets)
         except BaseException:
             await self._life.aclose()
             raise
         self._started()
+
+    @override
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        super().handle_exit(sig, frame)
+        if (starting := self._starting) is not None:
+            starting.get_loop().call_soon_threadsafe(starting.cancel)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._app.state.service.lookout.close()

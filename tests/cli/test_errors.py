@@ -119,7 +119,8 @@ def test_a_bad_setting_is_one_line(
     assert says in ran.err
 
 
-def test_a_database_that_cannot_be_reached_is_exit_code_8(sqlite_shell: Shell) -> None:
+def test_a_database_that_cannot_be_reached_is_exit_code_8(sqlite_shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BACKSTAY_START_WAIT_SECONDS", "0")
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]

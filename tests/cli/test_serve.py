@@ -76,6 +76,9 @@ def test_what_keeps_it_from_starting_is_one_line(
     assert says in ran.err
 
 
-def test_a_database_that_is_not_there_has_the_exit_code_of_that(sqlite_shell: Shell) -> None:
+def test_a_database_that_is_not_there_has_the_exit_code_of_that(
+    sqlite_shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BACKSTAY_START_WAIT_SECONDS", "0")
     ran = sqlite_shell("serve", "--port", 0, "--db", "postgresql://nobody@127.0.0.1:1/nothing", "--data", "files")
     assert (ran.code, len(ran.said)) == (8, 1), ran.err

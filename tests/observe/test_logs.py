@@ -2,6 +2,7 @@
 
 import io
 import json
+import logging
 from collections.abc import Iterator
 from typing import Any, get_args
 
@@ -11,7 +12,7 @@ from backstay.core.breaker import Breaker, BreakerState
 from backstay.core.events import BreakerChanged, Event, ItemsSettled, JobEnded
 from backstay.core.models import Settlement
 from backstay.core.states import ItemState, JobState
-from backstay.observe.logs import Logs, Sink
+from backstay.observe.logs import LibraryLog, Logs, Sink
 from tests.observe.events import (
     ASKED,
     AT_PROVIDER,
@@ -35,6 +36,22 @@ def logged(*events: Event, level: str = "debug") -> list[dict[str, Any]]:
     for event in events:
         logs(event)
     return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_what_a_library_logs_is_one_line_without_a_traceback() -> None:
+    told: list[Event] = []
+    logger = logging.Logger("asyncpg.pool")  # apart from those that the tests' own logging sees
+    logger.addHandler(LibraryLog(told.append))
+    try:
+        raise ConnectionRefusedError("nobody listens\nthere")
+    except ConnectionRefusedError:
+        logger.warning("Failed to restore %s\nfuture: <Task>", "the floor", exc_info=True)
+    logger.info("connected")
+    (line,) = logged(*told)
+    assert (line["event"], line["where"], line["level"]) == ("trouble", "asyncpg.pool", "warning")
+    assert line["message"].startswith("Failed to restore the floor: ConnectionRefusedError: nobody listens")
+    assert "(test_logs.py, line " in line["message"]
+    assert "Task" not in line["message"]
 
 
 def test_the_list_of_events_here_is_whole() -> None:

@@ -165,6 +165,11 @@ class Stage:
         lines = [line for log in self.folder.glob(f"*-{name}.log") for line in log.read_text().splitlines()]
         return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
 
+    def plain_lines(self, name: str) -> list[str]:
+        """What processes of a name wrote besides their log."""
+        lines = [line for log in self.folder.glob(f"*-{name}.log") for line in log.read_text().splitlines()]
+        return [line for line in lines if not line.startswith("{")]
+
     def logs(self) -> str:
         """The last words of every process, for whoever reads of a failure."""
         texts = ((log.name, log.read_text()[-1_500:]) for log in sorted(self.folder.glob("*.log")))

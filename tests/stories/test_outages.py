@@ -51,6 +51,7 @@ async def test_postgres_killed_under_running_workers_loses_nothing_and_they_go_o
                 assert all(result.value["payload"] == position for position, result in results.items())
             assert paid_twice(await stage.bill()) == []
             assert [worker.poll() for worker in workers] == [None, None], "the same workers as before"
+            assert stage.plain_lines("worker") == [], "what the driver logs is no traceback in our log"
 
 
 async def some_done(job: Job) -> bool:

@@ -59,6 +59,7 @@ async def test_workers_whose_connections_go_silent_notice_it_and_pay_for_nothing
             terminate(worker)
         assert await asyncio.gather(*map(stage.ended, workers)) == [0] * WORKERS
         assert time.monotonic() - began < GRACE_SECONDS
+        assert stage.plain_lines("worker") == []
 
 
 @pytest.mark.slow

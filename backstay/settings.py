@@ -58,6 +58,7 @@ class Settings(BaseModel):
     redis_url: str | None = Field(None, repr=False)
     secret_key: str | None = Field(None, repr=False, min_length=32)  # webhooks and callbacks are signed by it
     public_url: str | None = None  # where the service is reached from outside, for callbacks
+    trusted_proxies: str = ""  # addresses or networks whose X-Forwarded-For and X-Forwarded-Proto are believed
     inside_hosts: str = ""  # host:port of services inside that webhooks, callbacks and gateways may reach
     remote_kinds: str = ""  # kinds of remote work and their deadlines: writing:1200, speaking:3600
     remote_exchanges: str = ""  # the only ones that remote items may name, with commas; empty: any but our own

@@ -3,6 +3,7 @@
 import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import click
 from click.core import ParameterSource
@@ -33,6 +34,7 @@ from backstay.core.errors import UsageError
 if TYPE_CHECKING:
     from backstay.app import Backstay
     from backstay.server.service import Options
+    from backstay.settings import Settings
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 UPSTREAM = ("header", "rpm", "tpm", "timeout", "price", "budget", "max_output_tokens")  # of no use without a --base-url
@@ -64,7 +66,11 @@ UPSTREAM = ("header", "rpm", "tpm", "timeout", "price", "budget", "max_output_to
 @max_output_tokens_option
 @click.option("--data", help="Where files are kept: a folder, or s3://bucket/prefix.")
 @click.option("--worker/--no-worker", "works", default=True, show_default=True, help="Do the work in this process too.")
-@click.option("--require-key", is_flag=True, help="Ask for a key on this machine as well.")
+@click.option(
+    "--require-key/--no-require-key",
+    default=None,
+    help="Ask for a key on this machine as well; so it is, too, when public_url or trusted_proxies are set.",
+)
 @click.option("--strict-openai", is_flag=True, help="Refuse what OpenAI refuses.")
 @click.option(
     "--replay/--no-replay",
@@ -83,9 +89,12 @@ def serve(ctx: click.Context, /, db: str | None, app: str | None, log_level: str
     """Serves the HTTP API, OpenAI's Files and Batches among it, and does the work that comes in.
 
     As long as it listens on this machine alone, no key is needed unless --require-key is given; with any other --host
-    every request needs one of `backstay key create`. SIGTERM or Ctrl-C ends it in order: running requests and items
-    get their grace. It says where it is on stderr, or with --json on stdout, once it is there. If PostgreSQL is
-    away when it starts, it waits (BACKSTAY_START_WAIT_SECONDS).
+    every request needs one of `backstay key create`. Behind a proxy on this machine give --require-key: what a proxy
+    passes on cannot always be told from what is sent here.
+
+    SIGTERM or Ctrl-C ends it in order: running requests and items get their grace. It says where it is on stderr, or
+    with --json on stdout, once it is there. If PostgreSQL is away when it starts, it waits
+    (BACKSTAY_START_WAIT_SECONDS).
     """
     from backstay.cli.running import log_to_stderr
 
@@ -99,15 +108,27 @@ def serve(ctx: click.Context, /, db: str | None, app: str | None, log_level: str
     if given["data"]:
         loaded.settings = loaded.settings.model_copy(update={"data": given["data"]})
     log_to_stderr(loaded, log_level, given["as_json"])
-    ctx.exit(access.run(_serve(loaded, given, _options(ctx, given))))
+    ctx.exit(access.run(_serve(loaded, given, _options(ctx, given, loaded.settings))))
 
 
-def _options(ctx: click.Context, given: dict[str, Any]) -> "Options":
+def _open_here(given: dict[str, Any], settings: "Settings") -> bool:
+    """Whether whoever sits at this machine needs no key. A service that is known elsewhere has a proxy before it, and
+    what a proxy passes on cannot always be told from what a program on this machine sends."""
+    listens_here, required = given["host"] in LOOPBACK, given["require_key"]
+    if required is False and not listens_here:
+        hint = "leave out --host, or make keys with `backstay key create`"
+        raise UsageError("--no-require-key is for a service that listens on this machine alone", hint=hint)
+    if required is None:
+        elsewhere = settings.public_url is not None and urlsplit(settings.public_url).hostname not in LOOPBACK
+        required = elsewhere or bool(settings.trusted_proxies)
+    return listens_here and not required
+
+
+def _options(ctx: click.Context, given: dict[str, Any], settings: "Settings") -> "Options":
     from backstay.server.service import Options
 
-    here = given["host"] in LOOPBACK
     options = Options(
-        open_here=here and not given["require_key"],
+        open_here=_open_here(given, settings),
         strict_openai=given["strict_openai"],
         concurrency=given["concurrency"],
         works=given["works"],
@@ -135,24 +156,17 @@ def _options(ctx: click.Context, given: dict[str, Any]) -> "Options":
 
 
 async def _serve(loaded: "Backstay", given: dict[str, Any], options: "Options") -> int:
-    import uvicorn
-
     from backstay.cli import scrape
     from backstay.clock import collect_rarely
     from backstay.run.startup import started
     from backstay.server.app import create_app
-    from backstay.server.heads import BoundedHeads
-    from backstay.server.listening import Listening, taken_port
+    from backstay.server.listening import Listening, server_config, taken_port
 
     collect_rarely()
     app, sockets = create_app(loaded, options), taken_port(given["host"], given["port"])
-    config = uvicorn.Config(
+    config = server_config(
         app,
-        http=BoundedHeads,
-        log_config=None,  # what it has to say comes as lines like ours
-        log_level="warning",
-        access_log=False,
-        server_header=False,
+        loaded.settings.trusted_proxies,
         timeout_graceful_shutdown=int(loaded.limits.shutdown_seconds),
         timeout_keep_alive=75,
         lifespan="off",

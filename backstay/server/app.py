@@ -62,6 +62,7 @@ def create_app(made: Backstay, options: Options) -> FastAPI:
         docs_url=None,  # its page would load scripts from elsewhere
         redoc_url=None,
         openapi_url="/api/openapi.json",
+        redirect_slashes=False,  # it would lead to the host that the client sent
         # Its spans would hold addresses, the secret ones of callbacks among them; ours are drawn by Tracing.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )

@@ -17,7 +17,14 @@ REMEMBERED_MAX: Final = 10_000
 USED_SECONDS: Final = 60.0
 LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 _FOUND: Final = "backstay.principal"
-_FORWARDED: Final = frozenset({"forwarded", "x-real-ip", "via", "cf-connecting-ip", "true-client-ip", "x-client-ip"})
+# Headers that proxies, tunnels and content networks add to what they pass on.
+_FORWARDED: Final = frozenset(
+    {
+        *("forwarded", "via", "max-forwards", "proxy-connection", "cdn-loop", "x-real-ip", "x-client-ip"),
+        *("true-client-ip", "x-cluster-client-ip", "fastly-client-ip", "fly-client-ip", "x-proxyuser-ip"),
+    }
+)
+_FORWARDED_STARTS: Final = ("x-forwarded", "x-original-", "x-envoy-", "x-azure-", "x-arr-", "cf-", "tailscale-")
 _OWN_SITES: Final = ("same-origin", "none")  # how a browser calls what no other page has asked it for
 
 
@@ -95,13 +102,18 @@ def _refused(why: str) -> Problem:
 
 
 def from_here(request: Request) -> bool:
-    """From this machine, by its own name, on nobody's behalf: a page in a browser, or a proxy, is someone else."""
+    """From this machine, by its own name, on nobody's behalf: a page in a browser, or a proxy, is someone else.
+
+    A proxy that changes the host to ours and adds nothing looks like a program of this machine. Only its HTTP/1.0 gives
+    some of them away: behind a proxy, keys have to be required.
+    """
     headers = request.headers
     host = headers.get("host", "").rpartition(":")[0] or headers.get("host", "")
     near = request.client is not None and request.client.host in LOOPBACK
     asked_by_page = "origin" in headers and not _same_origin(request)
     foreign = asked_by_page or headers.get("sec-fetch-site", "none") not in _OWN_SITES
-    passed_on = any(name in _FORWARDED or name.startswith("x-forwarded-") for name in headers)
+    passed_on = any(name in _FORWARDED or name.startswith(_FORWARDED_STARTS) for name in headers)
+    passed_on = passed_on or request.scope["http_version"] == "1.0"
     return near and host.strip("[]") in LOOPBACK and not foreign and not passed_on
 
 

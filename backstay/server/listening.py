@@ -5,15 +5,45 @@ import errno
 import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from ipaddress import ip_network
 from types import FrameType
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
+from starlette.types import ASGIApp
 from typing_extensions import override
 
 from backstay.app import Backstay
 from backstay.core.errors import UsageError
 from backstay.run.startup import enter
+from backstay.server.heads import BoundedHeads
+
+
+def server_config(app: ASGIApp, trusted_proxies: str, **more: Any) -> uvicorn.Config:
+    """How we listen. Whose requests they are is what the connection says: a header that says otherwise is believed
+    from proxies that an operator has named, and else anyone could write it."""
+    return uvicorn.Config(
+        app,
+        http=BoundedHeads,
+        log_config=None,  # what it has to say comes as lines like ours
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        forwarded_allow_ips=_networks(trusted_proxies),
+        **more,
+    )
+
+
+def _networks(text: str) -> list[str]:
+    named = [part.strip() for part in text.split(",") if part.strip()]
+    for one in named:
+        try:
+            ip_network(one)
+        except ValueError:
+            hint = "name proxies as 127.0.0.1 or 10.0.0.0/8, with commas between"
+            raise UsageError(f"trusted_proxies: {one[:60]!r} is not an address or a network", hint=hint) from None
+    return named
 
 
 class Listening(uvicorn.Server):

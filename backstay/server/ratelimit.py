@@ -13,7 +13,8 @@ from backstay.server.shared import Shared
 
 WINDOW_SECONDS: Final = 60
 COUNTED_HERE_MAX: Final = 100_000  # names in one minute; more are counted together
-PATHS: Final = ("/api/", "/callbacks/", *OPENAI_PATHS)
+CALLBACKS: Final = "/callbacks/"
+PATHS: Final = ("/api/", CALLBACKS, *OPENAI_PATHS)
 _THE_REST: Final = "the rest"
 
 
@@ -84,10 +85,17 @@ def _too_many(per_minute: int, headers: dict[str, str]) -> Problem:
     return Problem(429, why, hint="wait as Retry-After says", headers=headers, label="rate_limit_exceeded")
 
 
+def from_address(request: Request, what: str) -> str:
+    """The count of an address, one for each thing: who guesses keys does not use up the logins of those beside him."""
+    return f"{what}:{request.client.host if request.client else ''}"
+
+
 async def _who(request: Request) -> str:
     """A key counts for itself. Those without a good one share their address's count, so that guessing is bounded."""
+    if request.url.path.startswith(CALLBACKS):
+        return from_address(request, "callbacks")
     try:
         found = await principal(request)
     except Problem:
-        return f"from:{request.client.host if request.client else ''}"
+        return from_address(request, "keys")
     return f"key:{found.key_id}" if found.key_id else f"here:{found.owner}"

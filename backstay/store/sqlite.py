@@ -7,6 +7,7 @@ import queue
 import sqlite3
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,6 +27,7 @@ _Work = tuple[Callable[[], Script[Any]], asyncio.AbstractEventLoop, "asyncio.Fut
 
 def connect(path: str) -> sqlite3.Connection:
     """A connection that survives power cuts (WAL, synchronous=FULL) and waits for other processes' writes."""
+    _make_private(path)
     try:
         connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         connection.execute("PRAGMA journal_mode = WAL")
@@ -36,6 +38,15 @@ def connect(path: str) -> sqlite3.Connection:
         where = Path(path).name
         raise DatabaseUnreachable(f"cannot open the SQLite database {where}: {error}") from error
     return connection
+
+
+def _make_private(path: str) -> None:
+    """A new file is for its user alone, for prompts and answers are in it. SQLite gives the files beside it its mode.
+
+    One that is there keeps its mode. Why none can be made is for SQLite to say.
+    """
+    with suppress(OSError):
+        os.close(os.open(os.path.realpath(path), os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
 
 def run_script(connection: sqlite3.Connection, script: Script[T], now_ms: int) -> T:

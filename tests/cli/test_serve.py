@@ -39,6 +39,34 @@ def test_off_this_machine_it_says_that_a_key_is_needed_and_asks_for_it(sqlite_sh
         assert "batches are refused" not in running.said
 
 
+def opens_without_a_key(shell: Shell, *options: str) -> bool:
+    with shell.start("serve", "--port", 0, *options) as running:
+        try:
+            urllib.request.urlopen(f"{where(running)}/api/jobs", timeout=30).close()
+        except urllib.error.HTTPError as error:
+            return {401: "every request needs a key" not in eventually(lambda: running.said)}[error.code]
+        return True
+
+
+@pytest.mark.parametrize(
+    ("settings", "options", "opens"),
+    [
+        ({}, [], True),
+        ({}, ["--require-key"], False),
+        ({"BACKSTAY_PUBLIC_URL": "http://localhost:8000"}, [], True),
+        ({"BACKSTAY_PUBLIC_URL": "https://backstay.example"}, [], False),
+        ({"BACKSTAY_PUBLIC_URL": "https://backstay.example"}, ["--no-require-key"], True),
+        ({"BACKSTAY_TRUSTED_PROXIES": "127.0.0.1"}, [], False),
+    ],
+)
+def test_a_service_that_is_reached_from_elsewhere_asks_for_a_key_here_as_well(
+    settings: dict[str, str], options: list[str], opens: bool, sqlite_shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    assert opens_without_a_key(sqlite_shell, *options) is opens
+
+
 def test_a_port_in_use_is_said_before_anything_begins(sqlite_shell: Shell) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -60,6 +88,8 @@ def test_a_port_in_use_is_said_before_anything_begins(sqlite_shell: Shell) -> No
         ([], {"BACKSTAY_REDIS_URL": "here"}, "the Redis URL is not one"),
         ([], {"BACKSTAY_GATEWAY_URL": "here"}, "the gateway's URL must begin with http:// or https://"),
         ([], {"BACKSTAY_PUBLIC_URL": "here:80"}, "public_url must begin with http:// or https://"),
+        ([], {"BACKSTAY_TRUSTED_PROXIES": "nginx"}, "trusted_proxies: 'nginx' is not an address or a network"),
+        (["--host", "0.0.0.0", "--no-require-key"], {}, "--no-require-key is for a service that listens on this"),
         ([], {"BACKSTAY_REMOTE_KINDS": "writing"}, "'writing' is no kind:seconds"),
         ([], {"BACKSTAY_INSIDE_HOSTS": "here"}, "inside_hosts: 'here' names no port"),
         (["--base-url", "https://api.openai.com/v1"], {"OPENAI_API_KEY": ""}, "OPENAI_API_KEY is not set"),

@@ -1,6 +1,8 @@
 """The command: its lines, its exit codes, and that every check is on the page about it."""
 
+import os
 import re
+import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -9,7 +11,7 @@ import pytest
 from backstay import settings
 from backstay.cli.doctor import examination, work
 from backstay.cli.doctor.examination import CHECKS, Asked, examine
-from backstay.cli.doctor.finding import Finding, Setup, name_of, ok, purpose_of
+from backstay.cli.doctor.finding import Finding, Level, Setup, name_of, ok, purpose_of
 from backstay.core.errors import UsageError
 from tests.house.sources import ROOT
 
@@ -35,6 +37,24 @@ async def test_a_check_that_breaks_is_a_finding_and_the_others_go_on(
         "broken: fail: it could not be looked at: ZeroDivisionError: by a bug",
         "budgets: ok: none is reached",
     ]
+
+
+async def test_an_sqlite_file_that_others_can_read_is_told(sqlite_file_url: str) -> None:
+    file = Path(sqlite_file_url.removeprefix("sqlite:///"))
+
+    async def found() -> list[tuple[Level, str, str]]:
+        told = [one async for check, one in examine(Asked(sqlite_file_url)) if check == "folder permissions"]
+        return [(one.level, one.says, one.advice) for one in told if "prompts" in one.says]
+
+    with sqlite3.connect(file) as using:  # so that SQLite's own files are there, too
+        using.execute("SELECT count(*) FROM jobs")
+        os.chmod(file, 0o640)
+        assert await found() == [], "a group that one has chosen is not everyone"
+        for name in (file, Path(f"{file}-wal")):
+            os.chmod(name, 0o644)
+            said = f"everyone may read {name}, with the prompts and answers in it"
+            assert await found() == [(Level.WARN, said, f"chmod o-rwx {name}")]
+            os.chmod(name, 0o600)
 
 
 def test_settings_tell_where_each_came_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

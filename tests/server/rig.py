@@ -16,7 +16,7 @@ from fastapi import FastAPI
 from backstay.app import Backstay
 from backstay.core.errors import ErrorCode, Permanent
 from backstay.server.app import create_app
-from backstay.server.heads import BoundedHeads
+from backstay.server.listening import server_config
 from backstay.server.service import Options, Service
 from backstay.store.keys import Role
 
@@ -154,7 +154,7 @@ async def rigged(
     made = made or practice_app(url)
     made.settings = made.settings.model_copy(update={"data": str(data), "owner": OWNERS[0], **settings})
     app = create_app(made, options or Options(works=False))
-    async with served(app) as address, aiohttp.ClientSession() as session:
+    async with served(app, made.settings.trusted_proxies) as address, aiohttp.ClientSession() as session:
         rig = Rig(made, app, address, session)
         for owner in OWNERS:
             for role in Role:
@@ -163,15 +163,11 @@ async def rigged(
 
 
 @asynccontextmanager
-async def served(app: Any) -> AsyncIterator[str]:
+async def served(app: Any, trusted_proxies: str = "") -> AsyncIterator[str]:
     """Any ASGI application on a free port while the block runs; gives its address."""
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
-    server = InnerServer(
-        uvicorn.Config(
-            app, http=BoundedHeads, log_level="warning", access_log=False, lifespan="on", timeout_graceful_shutdown=5
-        )
-    )
+    server = InnerServer(server_config(app, trusted_proxies, lifespan="on", timeout_graceful_shutdown=5))
     running = asyncio.get_running_loop().create_task(server.serve(sockets=[listening]))
     try:
         async with asyncio.timeout(START_SECONDS):

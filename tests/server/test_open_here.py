@@ -1,7 +1,9 @@
 """Without a key only who sits at this machine comes in: no page of another site, and nobody through a proxy."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -42,6 +44,21 @@ async def test_its_own_page_needs_no_key(rig: Rig) -> None:
         {"forwarded": "for=127.0.0.1"},
         {"via": "1.1 proxy"},
         {"cf-connecting-ip": "127.0.0.1"},
+        {"x-forwarded": "for=127.0.0.1"},
+        {"x-original-forwarded-for": "127.0.0.1"},
+        {"x-original-host": "localhost"},
+        {"x-cluster-client-ip": "127.0.0.1"},
+        {"x-envoy-external-address": "127.0.0.1"},
+        {"x-azure-clientip": "127.0.0.1"},
+        {"fastly-client-ip": "127.0.0.1"},
+        {"fly-client-ip": "127.0.0.1"},
+        {"cf-ray": "230b030023ae2822-SJC"},
+        {"cdn-loop": "cloudflare"},
+        {"x-arr-log-id": "1"},
+        {"x-proxyuser-ip": "127.0.0.1"},
+        {"tailscale-user-login": "ada@example.com"},
+        {"proxy-connection": "keep-alive"},
+        {"max-forwards": "10"},
         {"authorization": f"Bearer bks_{'0' * 12}_{'x' * 43}"},
     ],
     ids=str,
@@ -49,6 +66,16 @@ async def test_its_own_page_needs_no_key(rig: Rig) -> None:
 async def test_another_site_a_proxy_and_a_wrong_key_are_refused(rig: Rig, said: dict[str, str]) -> None:
     assert (await rig.holder(None).get("/api/jobs", headers=said)).status == 401
     assert (await rig.holder(None).post("/api/jobs", json={}, headers=said)).status == 401
+
+
+@pytest.mark.parametrize(("version", "status"), [("1.1", 200), ("1.0", 401)])
+async def test_http_1_0_is_how_plain_proxies_speak_and_nobody_else(rig: Rig, version: str, status: int) -> None:
+    """nginx by itself sends no header that tells of the client, and its own address as the host."""
+    parts = urlsplit(rig.url)
+    reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+    writer.write(f"GET /api/jobs HTTP/{version}\r\nHost: {parts.netloc}\r\nConnection: close\r\n\r\n".encode())
+    assert int((await reader.readline()).split()[1]) == status
+    writer.close()
 
 
 async def test_no_key_is_not_enough_where_the_service_is_not_open(sqlite_file_url: str, tmp_path: Path) -> None:

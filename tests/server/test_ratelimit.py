@@ -10,10 +10,12 @@ from backstay.clock import Clock
 from backstay.server import ratelimit
 from backstay.server.ratelimit import RateLimit
 from backstay.server.shared import PAUSE_SECONDS, Shared
+from tests.server.pages.reader import Reader
 from tests.server.rig import Rig, Visitor, rigged
 from tests.servers.redis import PrivateRedis
 
 PATH = "/api/openapi.json"
+WRONG_KEY = f"bks_{'0' * 12}_{'x' * 43}"
 
 
 class Still(Clock):
@@ -74,6 +76,39 @@ async def test_whoever_guesses_keys_is_stopped_by_his_address(rig: Rig) -> None:
     statuses = [(await guess.get("/api/none")).status for guess in guesses]
     assert statuses[-1] == 429
     assert (await rig.ada.get(PATH)).status == 200
+
+
+async def test_a_header_that_names_another_address_does_not_leave_the_count(rig: Rig) -> None:
+    for number in range(6):
+        guess = rig.holder(f"bks_{number:012x}_{'x' * 43}")
+        reply = await guess.get("/api/jobs", headers={"x-forwarded-for": f"203.0.113.{number}"})
+    assert reply.status == 429
+
+
+async def test_behind_a_proxy_that_is_trusted_each_address_has_its_own_count(
+    sqlite_file_url: str, tmp_path: Path
+) -> None:
+    given: dict[str, Any] = {"rate_limit_per_minute": 5, "trusted_proxies": "10.0.0.0/8, 127.0.0.1"}
+    async with rigged(sqlite_file_url, tmp_path / "data", **given) as rig:
+        rig.service.rate_limit._clock = Still()
+        one, other = ({"x-forwarded-for": f"203.0.113.{number}, 10.1.2.3"} for number in (1, 2))
+        statuses = [(await rig.holder(WRONG_KEY).get("/api/jobs", headers=one)).status for _ in range(6)]
+        assert statuses == [401] * 5 + [429]
+        assert (await rig.holder(WRONG_KEY).get("/api/jobs", headers=other)).status == 401
+
+
+async def test_bad_keys_logins_and_callbacks_are_counted_apart(rig: Rig) -> None:
+    """Who shares an address with someone who guesses keys can still log in, and the other way round."""
+    visitor = Reader(rig)
+    asked = [(await rig.holder(WRONG_KEY).get("/api/jobs")).status for _ in range(6)]
+    assert asked == [401] * 5 + [429]
+    assert (await visitor.post("/login", key=rig.ada.key or "")).status == 303
+    assert (await rig.holder(None).post("/callbacks/1-0/1/tag", json={})).status == 404
+    tries = [(await Reader(rig).post("/login", key="wrong")).status for _ in range(5)]
+    assert tries == [403] * 4 + [429]
+    rig.service.rate_limit._clock.ms += 60_000  # type: ignore[attr-defined]
+    assert [(await Reader(rig).post("/login", key="wrong")).status for _ in range(6)] == [403] * 5 + [429]
+    assert (await rig.holder(WRONG_KEY).get("/api/jobs")).status == 401
 
 
 async def test_health_is_never_refused(rig: Rig) -> None:

@@ -93,10 +93,22 @@ def _unreachable(what: str, place: str, error: BackstayError) -> Finding:
 
 
 async def folder_permissions(setup: Setup) -> AsyncIterator[Finding]:
-    """Whether others on this machine can read the folder for files, or the key in it."""
+    """Whether others on this machine can read the SQLite file, the folder for files, or the key in it."""
+    for path in _database_files(setup.app.url):
+        if stat.S_IMODE(path.stat().st_mode) & (stat.S_IROTH | stat.S_IWOTH):
+            yield warn(f"everyone may read {path}, with the prompts and answers in it", f"chmod o-rwx {path}")
     for what, place in _places(setup).items():
         for finding in _permissions(what, Path(place)) if "://" not in place else ():
             yield finding
+
+
+def _database_files(url: str) -> list[Path]:
+    """The SQLite file and those that SQLite keeps beside it while it is in use."""
+    from backstay.store.urls import is_postgres
+
+    file = url.removeprefix("sqlite:///")
+    named = () if is_postgres(url) else (file, f"{file}-wal", f"{file}-shm")
+    return [Path(name) for name in named if Path(name).is_file()]
 
 
 def _permissions(what: str, folder: Path) -> Iterator[Finding]:

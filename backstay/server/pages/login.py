@@ -8,6 +8,7 @@ from fastapi.responses import RedirectResponse
 from backstay.server.pages import session, shell
 from backstay.server.pages.visit import Visit, local, met, with_form
 from backstay.server.problems import Problem
+from backstay.server.ratelimit import from_address
 
 router = APIRouter(include_in_schema=False)
 
@@ -22,10 +23,10 @@ async def show_login(request: Request) -> Response:
 
 @router.post("/login")
 async def login(request: Request) -> Response:
-    """Guesses share their address's count, as those of keys in headers do."""
+    """Guesses are counted by their address, as those of keys in headers are."""
     visit = await with_form(await met(request))
     limit = visit.service.rate_limit
-    left, reset = await limit.hit(f"from:{request.client.host if request.client else ''}")
+    left, reset = await limit.hit(from_address(request, "login"))
     if left < 0:
         raise Problem(429, "too many tries", hint="wait a minute", headers={"retry-after": str(reset)})
     key = await visit.service.ring.find(visit.form.get("key", "").strip())

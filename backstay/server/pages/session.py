@@ -46,8 +46,10 @@ def token_of(signer: Signer, session: Session) -> str:
 
 
 def is_https(request: Request, service: Service) -> bool:
+    """Whether the browser came over TLS. Any proxy may say so: whoever lies only keeps his own cookie from himself."""
     public = service.backstay.settings.public_url or ""
-    return request.url.scheme == "https" or str(public).startswith("https://")
+    said = request.headers.get("x-forwarded-proto", "")
+    return "https" in (request.url.scheme, said.strip().lower()) or str(public).startswith("https://")
 
 
 def give(response: Response, request: Request, service: Service, session: Session) -> None:

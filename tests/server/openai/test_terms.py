@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from backstay import settings
 from backstay.cli.serve import _options, serve
 from backstay.core.errors import UsageError
 from backstay.llm.endpoint import Endpoint
@@ -87,7 +88,7 @@ async def test_without_replays_every_request_makes_a_batch(sqlite_file_url: str,
 
 def _given(*options: str) -> Options:
     ctx = serve.make_context("serve", list(options))
-    return _options(ctx, ctx.params)
+    return _options(ctx, ctx.params, settings.load(environ={}))
 
 
 def test_the_command_gives_the_service_its_terms(monkeypatch: pytest.MonkeyPatch) -> None:

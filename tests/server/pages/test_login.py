@@ -44,6 +44,11 @@ async def test_over_https_the_cookie_never_goes_in_the_clear(sqlite_file_url: st
     assert "; Secure" in reply.headers["set-cookie"]
 
 
+async def test_behind_a_proxy_that_speaks_https_the_cookie_never_goes_in_the_clear(sqlite_rig: Rig) -> None:
+    reply = await Reader(sqlite_rig).get("/login", headers={"x-forwarded-proto": "https"})
+    assert "; Secure" in reply.headers["set-cookie"]
+
+
 @pytest.mark.parametrize("key", ["", "nonsense", f"bks_{'0' * 12}_{'x' * 43}", "bks_<script>"])
 async def test_a_wrong_key_is_refused_and_not_repeated(sqlite_rig: Rig, key: str) -> None:
     stranger = Reader(sqlite_rig)

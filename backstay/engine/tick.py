@@ -13,6 +13,7 @@ from backstay.engine.beside import Share, side_by_side
 from backstay.engine.crew import Crew
 
 MARGIN_SECONDS = 5.0
+AGAIN_SECONDS = 1.0  # while a slow provider is asked, others may bring back items
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,14 +137,15 @@ class Tick:
         while self._clock.monotonic() < end:
             crew.freed.clear()
             await crew.gate.keep_pace()
-            last = looks.over  # what looking brings back into the queue is claimed as well
+            last = looks.over  # what it finds may come back into the queue
             room = self._limits.tick_items_max - looks.taken - claimed
             won = await crew.claim_once(room)
             claimed += won
             if won == 0 and last and (room <= 0 or crew.flights.running == 0):
                 break
             if won == 0:
-                await wait_for_event(crew.freed, max(end - self._clock.monotonic(), 0.0))
+                left = max(end - self._clock.monotonic(), 0.0)
+                await wait_for_event(crew.freed, left if last else min(left, AGAIN_SECONDS))
         return claimed
 
     async def _pending(self) -> bool:

@@ -57,12 +57,13 @@ class Looks:
 
     @property
     def polled(self) -> int:
-        return self.polls.taken + self._rest.taken
+        return self.polls.looked_at + self._rest.looked_at
 
     @property
     def taken(self) -> int:
         """What is not there for new items; as long as it looks, all that it may need."""
-        return self.asks.taken + self.polled if self.over else self._items_max
+        taken = self.asks.taken + self.polls.taken + self._rest.taken
+        return taken if self.over else self._items_max
 
 
 class Tick:
@@ -101,7 +102,7 @@ class Tick:
         pending = await self._pending()
         seconds = self._clock.monotonic() - started
         follow_up = pending and depth < limits.chain_depth_max
-        return TickReport(name, depth, claimed, looks.polled, seconds, pending, follow_up, looks.asks.taken)
+        return TickReport(name, depth, claimed, looks.polled, seconds, pending, follow_up, looks.asks.looked_at)
 
     async def _until(self, end: float, step: Awaitable[None]) -> None:
         """Not past the invocation's end: a provider may be slow to answer, and the next invocation goes on."""

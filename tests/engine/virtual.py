@@ -14,6 +14,7 @@ from backstay.core.ids import item_id
 from backstay.core.limits import Limits
 from backstay.engine.crew import Crew
 from backstay.engine.heart import beat, let_go
+from backstay.engine.hints import Hints
 from backstay.engine.parts import Parts
 from backstay.engine.tick import Tick, TickReport
 from backstay.engine.worker import Worker
@@ -86,16 +87,16 @@ class VirtualRig:
         self.app.task(provider.name, **rules)(lambda: provider)  # type: ignore[arg-type]
         return provider
 
-    def crew(self, concurrency: int = 100) -> Crew:
+    def crew(self, concurrency: int = 100, hints: Hints | None = None) -> Crew:
         app, client = self.app, self.client
         name = new_incarnation()
         parts = Parts(client.store, app.handlers, app.limits, client.clock, Random(1), Tasks(), app.bus, name)
-        return Crew(parts, concurrency)
+        return Crew(parts, concurrency, hints=hints)
 
     @asynccontextmanager
-    async def working(self, heart: bool = True) -> AsyncIterator[Worker]:
+    async def working(self, heart: bool = True, hints: Hints | None = None) -> AsyncIterator[Worker]:
         """A worker that goes on while the block runs; without its heart it keeps no claim longer than a lease."""
-        worker = Worker(self.crew(), idle_seconds=1.0)
+        worker = Worker(self.crew(hints=hints), idle_seconds=1.0)
         await worker.start()
         beating = asyncio.create_task(self._beat(worker.crew)) if heart else None
         try:

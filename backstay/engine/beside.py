@@ -52,10 +52,15 @@ class Share:
 
     def __init__(self, items_max: int) -> None:
         self.items_max = self._left = max(items_max, 0)
+        self.looked_at = 0
 
     @property
     def taken(self) -> int:
+        """What is gone of it, with what was handed out and may yet come back."""
         return self.items_max - self._left
+
+    def look_at(self, items: int) -> None:
+        self.looked_at += items
 
     async def out(self, handlers: Collection[H], work: Callable[[H, int], Awaitable[int]]) -> None:
         """Returns when all are done. `work` looks at so many items of a handler at most, and says at how many."""

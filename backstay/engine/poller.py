@@ -1,7 +1,7 @@
 """Asks providers how their tasks are doing, many at a time, and settles what they say."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -45,7 +45,7 @@ class Poller:
 
     async def run_once(self, items: Share) -> None:
         """Polls what is due of every task handler, within the share of items."""
-        await items.out(await self._polled(), self._poll_some)
+        await items.out(await self._polled(), partial(self._poll_some, items))
 
     async def start_polls(self) -> None:
         """The same for a worker that goes on: begins with every handler that it is not at already."""
@@ -66,24 +66,27 @@ class Poller:
         if self._gate.may_call(handler):
             await self._poll_late(handler)
 
-    async def _poll_some(self, handler: TaskHandler, items_max: int) -> int:
+    async def _poll_some(self, items: Share, handler: TaskHandler, items_max: int) -> int:
         """Returns how many items were looked at."""
         polled = 0
         while (wanted := min(POLL_ITEMS_MAX, items_max - polled)) > 0:
-            found = await self._poll(handler, wanted)
+            found = await self._poll(handler, wanted, items.look_at)
             polled += found
             if found < wanted:
                 await self._poll_late(handler)
                 break
         return polled
 
-    async def _poll(self, handler: TaskHandler, items_max: int) -> int:
+    async def _poll(
+        self, handler: TaskHandler, items_max: int, look_at: Callable[[int], None] = lambda items: None
+    ) -> int:
         parts = self._parts
         grace_ms = int(parts.limits.cancel_grace_seconds * 1000)
         taken = await parts.store.poll(
             handler.name, handler.account, items_max, parts.worker, parts.lease_ms, parts.met(), grace_ms
         )
         parts.remember(taken.jobs)
+        look_at(len(taken.items))
         if not taken.items:
             return 0
         with self._flights.asking(taken.items):

@@ -120,7 +120,8 @@ class Sweeper:
         for handler in handlers:
             if not handler.askable:
                 await self._rescue_all(handler)
-        await asks.out([handler for handler in handlers if handler.askable], self._rescue_some)
+        askable = [handler for handler in handlers if handler.askable]
+        await asks.out(askable, partial(self._rescue_some, asks))
 
     async def start_rescues(self) -> None:
         """The same for a worker that goes on: begins with every handler that it is not at already."""
@@ -138,23 +139,25 @@ class Sweeper:
         return [each for each in self._parts.registry if not each.askable or self._gate.may_call(each)]
 
     async def _rescue_all(self, handler: Handler) -> None:
-        await self._rescue_some(handler, PASSES_MAX * _at_once(handler))
+        most = PASSES_MAX * _at_once(handler)
+        await self._rescue_some(Share(most), handler, most)
 
-    async def _rescue_some(self, handler: Handler, items_max: int) -> int:
+    async def _rescue_some(self, items: Share, handler: Handler, items_max: int) -> int:
         """What must be asked about is taken only as fast as it can be asked. Returns how many items were taken up."""
         taken = 0
         while (wanted := min(_at_once(handler), items_max - taken)) > 0:
-            found = await self._rescue(handler, wanted)
+            found = await self._rescue(handler, wanted, items.look_at)
             taken += found
             if found < wanted:
                 break
         return taken
 
-    async def _rescue(self, handler: Handler, items_max: int) -> int:
+    async def _rescue(self, handler: Handler, items_max: int, look_at: Callable[[int], None]) -> int:
         parts = self._parts
         rescuer = f"{parts.worker}:rescue"
         taken = await parts.store.rescue(handler.name, handler.askable, items_max, rescuer, parts.lease_ms, parts.met())
         parts.remember(taken.jobs)
+        look_at(len(taken.items))
         if taken.items:
             parts.emit(ItemsRescued(parts.worker, handler.name, len(taken.items)))
             started, troubles = parts.clock.monotonic(), set[str]()

@@ -13,6 +13,7 @@ from backstay.engine.beside import Share, side_by_side
 from backstay.engine.crew import Crew
 
 MARGIN_SECONDS = 5.0
+AGAIN_SECONDS = 1.0  # while a slow provider is asked, others may bring back items
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +57,13 @@ class Looks:
 
     @property
     def polled(self) -> int:
-        return self.polls.taken + self._rest.taken
+        return self.polls.looked_at + self._rest.looked_at
 
     @property
     def taken(self) -> int:
         """What is not there for new items; as long as it looks, all that it may need."""
-        return self.asks.taken + self.polled if self.over else self._items_max
+        taken = self.asks.taken + self.polls.taken + self._rest.taken
+        return taken if self.over else self._items_max
 
 
 class Tick:
@@ -100,7 +102,7 @@ class Tick:
         pending = await self._pending()
         seconds = self._clock.monotonic() - started
         follow_up = pending and depth < limits.chain_depth_max
-        return TickReport(name, depth, claimed, looks.polled, seconds, pending, follow_up, looks.asks.taken)
+        return TickReport(name, depth, claimed, looks.polled, seconds, pending, follow_up, looks.asks.looked_at)
 
     async def _until(self, end: float, step: Awaitable[None]) -> None:
         """Not past the invocation's end: a provider may be slow to answer, and the next invocation goes on."""
@@ -136,14 +138,15 @@ class Tick:
         while self._clock.monotonic() < end:
             crew.freed.clear()
             await crew.gate.keep_pace()
-            last = looks.over  # what looking brings back into the queue is claimed as well
+            last = looks.over  # what it finds may come back into the queue
             room = self._limits.tick_items_max - looks.taken - claimed
             won = await crew.claim_once(room)
             claimed += won
             if won == 0 and last and (room <= 0 or crew.flights.running == 0):
                 break
             if won == 0:
-                await wait_for_event(crew.freed, max(end - self._clock.monotonic(), 0.0))
+                left = max(end - self._clock.monotonic(), 0.0)
+                await wait_for_event(crew.freed, left if last else min(left, AGAIN_SECONDS))
         return claimed
 
     async def _pending(self) -> bool:

@@ -3,8 +3,6 @@
 from random import Random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from backstay.core.decide import decide
 from backstay.core.failures import ErrorCode, Failure, FailureKind
@@ -226,7 +224,17 @@ def test_a_task_is_polled_no_sooner_than_it_makes_sense():
     assert settle(item(), Submitted("t", after_ms=60_000), terms()).delay_ms == 60_000
 
 
-@given(st.sampled_from(CASES), st.integers(min_value=0, max_value=10 * HOUR))
-def test_the_same_arguments_give_the_same_settlement(case, now_ms):
-    outcome, of, rules, _ = case
-    assert settle(of, outcome, rules, now_ms) == settle(of, outcome, rules, now_ms)
+class Fixed(Random):
+    """Chance that always falls on the same side."""
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self._share = share
+
+    def uniform(self, a: float, b: float) -> float:
+        return a + self._share * (b - a)
+
+
+@pytest.mark.parametrize(("share", "delay_ms"), [(0, 1_600), (0.5, 2_000), (1, 2_400)])
+def test_all_chance_is_the_callers(share, delay_ms):
+    assert decide(item(), INFRA, terms(policy=QUEUE), 0, Fixed(share)).delay_ms == delay_ms

@@ -1,12 +1,10 @@
 """The named bounds, the profiles made of them, and what is late by them."""
 
-import inspect
 from dataclasses import fields
 from typing import Any
 
 import pytest
 
-from backstay.core import deadlines
 from backstay.core.deadlines import past_deadline, timed_out
 from backstay.core.errors import UsageError
 from backstay.core.limits import RANGES, Limits, reconcile_after_ms
@@ -96,11 +94,6 @@ def test_an_item_is_late_once_it_is_older_than_its_limit():
     created_at = NOW - 7_200_000
     assert not timed_out(created_at, NOW, BALANCED)
     assert timed_out(created_at - 1, NOW, BALANCED)
-
-
-def test_an_item_in_submitting_does_not_escape_its_timeout_because_no_state_is_asked_for():
-    assert list(inspect.signature(timed_out).parameters) == ["created_at", "now_ms", "limits"]
-    assert "states" not in vars(deadlines)
 
 
 def test_at_the_deadline_itself_the_work_is_still_in_time():

@@ -1,6 +1,5 @@
 """Hints: what they name goes first, what they do not name is found as well, and without them nothing is lost."""
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -13,10 +12,12 @@ from backstay.core.ids import item_id
 from backstay.core.pace import Answers
 from backstay.engine.crew import Crew
 from backstay.engine.hints import DATABASE_SECONDS
+from backstay.testing import virtual_time
 from tests.engine.carrier import Carrier
 from tests.engine.conftest import MakeRig
 from tests.engine.provider import HttpError, Provider
 from tests.engine.rig import Rig
+from tests.engine.virtual import SlowProvider, virtual_rig
 
 
 def carrier_of(rig: Rig) -> Carrier:
@@ -229,24 +230,27 @@ async def test_a_message_held_too_long_is_let_go_of_and_its_items_are_not_lost(m
         await job.wait(timeout_seconds=20)
 
 
-async def test_a_worker_whose_provider_is_ill_does_not_spin_on_what_is_in_hand(make_rig: MakeRig) -> None:
-    rig = await make_rig()
-    rig.serves(Provider())
-    hints = carrier_of(rig)
-    job = await rig.submit(range(5))
-    await rig.store.hold("call", "by hand")
-    looks = 0
-    async with rig.working(hints=hints) as worker:
-        claim_once = worker.crew.claim_once
+@virtual_time
+async def test_a_worker_whose_provider_is_ill_does_not_spin_on_what_is_in_hand() -> None:
+    async with virtual_rig() as rig:
+        provider = rig.takes_tasks(SlowProvider("task"))
+        hints = Carrier(rig.clock.monotonic)
+        job = await rig.submit(provider, 5)
+        await rig.client.store.hold("task", "by hand")
+        looks: list[float] = []
+        async with rig.working(hints=hints) as worker:
+            claim_once = worker.crew.claim_once
 
-        async def counted(items_max: int) -> int:
-            nonlocal looks
-            looks += 1
-            return await claim_once(items_max)
+            async def counted(items_max: int) -> int:
+                looks.append(rig.clock.monotonic())
+                assert len(looks) < 1_000, "it spins"
+                return await claim_once(items_max)
 
-        worker.crew.claim_once = counted
-        hints.send_job("call", job.id, 5)
-        await asyncio.sleep(0.5)
-        assert looks <= 30
-        await rig.store.release("call")
-        await job.wait(timeout_seconds=20)
+            worker.crew.claim_once = counted  # type: ignore[method-assign]
+            hints.send_job("task", job.id, 5)
+            await rig.clock.sleep(60)
+            assert 20 <= len(looks) <= 150, "now and then, and at every sweep"
+            assert provider.calls() == 0
+            await rig.client.store.release("task")
+            await rig.clock.sleep(10)
+            assert provider.calls("submit") == 5

@@ -53,6 +53,22 @@ async def test_a_call_that_never_arrived_is_sent_again(make_rig: MakeRig) -> Non
     assert ((await job.show()).succeeded, provider.calls, (await rig.item(job)).rescues) == (1, 1, 1)
 
 
+@pytest.mark.parametrize(("limits", "seconds"), [({}, 300), ({"submitting_seconds": 120}, 120)])
+async def test_an_item_stuck_in_submitting_is_taken_up_when_its_time_there_is_over(
+    make_rig: MakeRig, limits: dict[str, float], seconds: float
+) -> None:
+    rig = await make_rig(**limits)
+    rig.serves(Provider(), askable=True)
+    job = await rig.submit()
+    await rig.abandon()
+    await rig.site.advance(seconds - 5)
+    await rig.tick()
+    assert (await rig.item(job)).state == "submitting"
+    await rig.site.advance(6)
+    await rig.tick()
+    assert (await rig.item(job)).state == "succeeded"
+
+
 async def test_it_is_not_asked_about_while_its_request_may_still_be_on_the_way(make_rig: MakeRig) -> None:
     rig = await make_rig(lease_seconds=20, heartbeat_seconds=5)
     provider = rig.serves(Provider(), askable=True, timeout=300)
@@ -178,8 +194,8 @@ async def test_a_look_up_that_fails_is_no_answer_and_nothing_is_sent(make_sqlite
     assert any("look-up" in trouble.where for trouble in rig.told(Trouble))
 
 
-async def test_an_item_that_can_never_be_looked_up_does_not_escape_its_timeout(make_sqlite_rig: MakeRig) -> None:
-    rig = await make_sqlite_rig(call_retries_max=0)
+async def test_an_item_that_can_never_be_looked_up_does_not_escape_its_timeout(make_rig: MakeRig) -> None:
+    rig = await make_rig(call_retries_max=0)
     provider = rig.serves(Provider(), askable=True)
 
     async def find(_: str) -> None:

@@ -4,10 +4,13 @@ import asyncio
 
 import pytest
 
+from backstay.core.breaker import BreakerPolicy
 from backstay.core.events import TickEnded
 from backstay.store.invocations import Lately
+from backstay.testing import virtual_time
 from tests.engine.conftest import MakeRig
 from tests.engine.provider import Provider, TaskProvider
+from tests.engine.virtual import AskableProvider, virtual_rig
 
 HOUR_MS = 3_600_000
 
@@ -33,11 +36,49 @@ async def test_a_tick_ends_in_its_time_and_hands_back_what_it_could_not_finish(m
     provider = rig.serves(Provider())
     provider.gate.clear()
     job = await rig.submit(range(3))
-    report = await asyncio.wait_for(rig.tick(), 8)
-    assert report.seconds < 3
+    report = await asyncio.wait_for(rig.tick(), 60)
     assert [(await rig.item(job, n)).leased_by for n in range(3)] == [None] * 3
     assert (await rig.item(job)).attempt_count == 0
     assert report.follow_up
+
+
+@virtual_time
+async def test_a_tick_of_a_provider_that_hangs_at_everything_ends_in_its_time() -> None:
+    async with virtual_rig(invocation_seconds=100, handler_timeout_seconds=3_600) as rig:
+        provider = rig.takes_tasks(AskableProvider("task"))
+        await rig.under_way(provider)
+        await rig.lose(provider)
+        await rig.clock.sleep(400)
+        await rig.submit(provider)
+        provider.hangs = {"submit", "poll", "find"}
+
+        @rig.app.handler("function")
+        async def hang(item: int) -> None:
+            await asyncio.Event().wait()
+
+        await rig.app.submit("function", [1])
+        report = await rig.tick()
+        assert 90 <= report.seconds <= 100
+        assert (report.asked, report.polled, report.claimed) == (1, 1, 2)
+
+
+@virtual_time
+async def test_a_tick_whose_providers_do_not_say_how_they_are_ends_in_its_time() -> None:
+    async with virtual_rig(invocation_seconds=100) as rig:
+
+        async def hang(*_: object) -> None:
+            await asyncio.Event().wait()
+
+        async def fail(item: int) -> None:
+            raise ConnectionError("no route")
+
+        plain = BreakerPolicy(mode="hold", window_calls=1, calls_min=1)
+        for name in ("one", "two", "three"):
+            rig.app.handler(name, breaker=plain, health=hang)(fail)
+            await rig.app.submit(name, [1])
+        await rig.tick()
+        await rig.clock.sleep(60)
+        assert 50 <= (await rig.tick()).seconds <= 100
 
 
 async def test_a_tick_polls_and_submits_within_one_bound(make_rig: MakeRig) -> None:

@@ -1,6 +1,8 @@
 """Deadlines and order: nothing hangs past its time, and nobody waits for ever."""
 
 import asyncio
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -115,6 +117,40 @@ async def test_a_task_at_the_provider_fails_at_its_deadline(make_rig: MakeRig) -
     await rig.tick()
     assert (await rig.item(job)).timed_out_at is not None
     assert (await job.show()).state is JobState.FAILED
+
+
+class LateTasks(TaskProvider):
+    """Its tasks end while they are asked about, and by then their time is over."""
+
+    def __init__(self, rig: Rig) -> None:
+        super().__init__()
+        self._rig = rig
+        self.finishes_all = True
+
+    async def poll(self, task_ids: Sequence[str]) -> dict[str, Any]:
+        self._rig.site.clock.ms += 61_000
+        return await super().poll(task_ids)
+
+
+@pytest.mark.parametrize("kind", ["function", "task"])
+async def test_a_result_that_comes_after_the_deadline_is_no_success(make_rig: MakeRig, kind: str) -> None:
+    rig = await make_rig()
+
+    @rig.app.handler("function")
+    async def late(item: str) -> str:
+        rig.site.clock.ms += 61_000
+        return "too late"
+
+    rig.takes_tasks(LateTasks(rig), "task")
+    job = await rig.submit(["a"], kind, deadline_seconds=60)
+    await rig.tick()
+    if kind == "task":
+        await rig.site.advance(10)
+        await rig.tick()
+    item, view = await rig.item(job), await job.show()
+    assert (item.state, item.error_code) == ("failed", "GW_TIMEOUT")
+    assert item.timed_out_at is not None
+    assert (view.state, view.succeeded, view.failed) == (JobState.FAILED, 0, 1)
 
 
 async def test_a_deadline_counts_the_retries(make_rig: MakeRig) -> None:

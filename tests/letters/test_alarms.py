@@ -11,6 +11,8 @@ from backstay.core.events import AlarmChanged, Event
 from backstay.observe.bus import Bus
 from backstay.run.alarms import LOOK_MS, AlarmWatch
 from backstay.settings import Settings
+from tests.engine.provider import HttpError, Provider
+from tests.engine.rig import Rig
 from tests.letters.desk import DAY_MS, Desk
 from tests.store.scene import WRONG
 
@@ -75,14 +77,31 @@ async def test_an_alarm_comes_back(desk: Desk) -> None:
         assert [reading.is_raised for reading in await watch.look()] == [False]
 
 
-async def test_items_that_ran_out_of_time_count_for_themselves(desk: Desk) -> None:
+async def test_items_whose_time_was_over_count_and_not_those_that_a_provider_answered_too_late(desk: Desk) -> None:
     watch = await watching(desk, alarm_timeouts=2)
-    await desk.fail(4)
+    rig = Rig(desk.site, await desk.site.open_store(), job_timeout_seconds=10_000)
+    late = rig.serves(Provider(), "late", retry="none")
+    late.script = [HttpError(504)] * 4
+    await rig.submit(range(4), "late")
+    await rig.tick()
+    assert await desk.site.rows("SELECT DISTINCT state, error_code FROM items") == [("failed", "GW_TIMEOUT")]
     assert await watch.look() == []
-    await desk.site.rows("UPDATE items SET error_code = 'GW_TIMEOUT' WHERE id % 16 < 2")
+    stuck = rig.serves(Provider(), "stuck", retry="timed")
+    stuck.script = [HttpError(502)] * 9
+    await rig.submit(["too old"], "stuck")
+    await rig.tick()
+    await desk.site.advance(rig.limits.item_timeout_seconds + 1)
+    await rig.tick()
+    await rig.submit(["never begun"], "late", deadline_seconds=60)
+    await desk.site.advance(61)
+    await rig.tick()
     assert await watch.look() == []
-    await desk.site.rows("UPDATE items SET error_code = 'GW_TIMEOUT'")
-    assert await watch.look() == [Reading(Alarm.ITEM_TIMEOUTS, 4, 2)]
+    stuck.script = [HttpError(429, "3000")] * 9
+    await rig.submit(["of a job that is over"], "stuck")
+    await rig.tick()
+    await desk.site.advance(rig.limits.job_timeout_seconds + 1)
+    await rig.tick()
+    assert await watch.look() == [Reading(Alarm.ITEM_TIMEOUTS, 3, 2)]
 
 
 async def test_more_than_a_tenth_of_the_jobs_failed(desk: Desk) -> None:

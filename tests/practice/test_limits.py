@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from backstay.clock import Clock
 from backstay.core.errors import UsageError
 from backstay.practice.faults import Faults, parse_outage, parse_rate
 from backstay.practice.limits import RateLimits, Window, go_duration
@@ -65,12 +66,26 @@ async def test_the_bound_of_the_answer_counts_as_tokens() -> None:
     assert second.error["type"] == "tokens"
 
 
+class Later(Clock):
+    """Stands still until a test moves it on."""
+
+    seconds = 0.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
 async def test_a_shorter_window_opens_sooner() -> None:
-    async with visiting(rpm=1, window_seconds=0.2) as visitor:
+    async with visiting(rpm=1, window_seconds=7) as visitor:
+        clock = visitor.practice._gate.clock = Later()
+        visitor.practice._gate.started_at = 0.0
         assert (await visitor.chat()).status == 200
+        clock.seconds = 3
         refused = await visitor.chat()
-        assert refused.status == 429
-        await asyncio.sleep(int(refused.headers["retry-after-ms"]) / 1000 + 0.05)
+        assert (refused.status, refused.headers["retry-after-ms"]) == (429, "4000")
+        clock.seconds = 6.9
+        assert (await visitor.chat()).status == 429
+        clock.seconds = 14
         assert (await visitor.chat()).status == 200
 
 
@@ -84,11 +99,28 @@ async def test_headers_are_on_every_answer_while_there_is_a_limit() -> None:
 
 
 async def test_the_peak_of_concurrency_is_counted() -> None:
-    async with visiting(latency=0.1) as visitor:
-        await asyncio.gather(*(visitor.chat(str(number)) for number in range(17)))
+    async with visiting(latency=1) as visitor:
+        clock = visitor.practice._gate.clock = Asleep()
+        calls = [asyncio.create_task(visitor.chat(str(number))) for number in range(17)]
+        running = 0
+        async with asyncio.timeout(20):
+            while running < 17:
+                await asyncio.sleep(0.01)
+                running = (await visitor.counts())["running"]
+        clock.woken.set()
+        await asyncio.gather(*calls)
         counts = await visitor.counts()
-    assert counts["concurrency_peak"] == 17
-    assert counts["running"] == 0
+    assert (counts["concurrency_peak"], counts["running"]) == (17, 0)
+
+
+class Asleep(Clock):
+    """Whoever sleeps is woken by the test."""
+
+    def __init__(self) -> None:
+        self.woken = asyncio.Event()
+
+    async def sleep(self, seconds: float) -> None:
+        await self.woken.wait()
 
 
 @pytest.mark.parametrize(

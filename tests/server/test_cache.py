@@ -1,33 +1,45 @@
-"""Details are rendered once for each version, shared where there is Redis, and never older than the database."""
+"""Details are read once for each version, shared where there is Redis, and never older than the database."""
 
 import asyncio
+import sqlite3
 from collections.abc import Iterator, Sequence
-from functools import partial
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
 
 import pytest
-from redis.asyncio import Redis
+from redis import Redis
 
-from backstay.clock import Clock
-from backstay.core.errors import DatabaseUnreachable, NotFound
+from backstay.core.errors import DatabaseUnreachable
+from backstay.core.ids import read_item
 from backstay.server import cache
-from backstay.server.cache import Details, Gathered
-from backstay.server.shared import Shared
-from backstay.server.signing import Signer
+from backstay.server.cache import Gathered
+from tests.server.rig import Rig, rigged
 from tests.servers.redis import PrivateRedis
 
-SIGNER = Signer("k" * 32)
+BOTH = {"include": ["payload", "result"]}
 
 
-class Kitchen:
-    """Makes details, and counts."""
+class Office:
+    """A database with items that have ended, any number of services on it, and a way to tell what is read anew."""
 
-    def __init__(self, text: bytes = b"{}") -> None:
-        self.text = text
-        self.made = 0
+    def __init__(self, url: str, folder: Path) -> None:
+        self._url = url
+        self._folder = folder
 
-    async def __call__(self) -> bytes:
-        self.made += 1
-        return self.text
+    def service(self, **settings: Any) -> AbstractAsyncContextManager[Rig]:
+        return rigged(self._url, self._folder, **settings)
+
+    def plant(self, word: str) -> None:
+        """Writes other results into the database behind everybody's back, under the versions that there are."""
+        with sqlite3.connect(self._url.removeprefix("sqlite:///"), timeout=20) as connection:
+            connection.execute("UPDATE attempts SET result = ?", (f'"{word}"',))
+        connection.close()
+
+
+@pytest.fixture
+def office(sqlite_file_url: str, tmp_path: Path) -> Office:
+    return Office(sqlite_file_url, tmp_path / "data")
 
 
 @pytest.fixture
@@ -36,84 +48,107 @@ def redis() -> Iterator[PrivateRedis]:
         yield server
 
 
-async def test_a_version_is_made_once_and_another_anew() -> None:
-    details, kitchen = Details(SIGNER, None, 300), Kitchen()
-    for version in ("failed-1", "failed-1", "queued-1", "queued-1"):
-        await details.find("item:1-1", version, kitchen)
-    assert kitchen.made == 2
+async def ended(rig: Rig, count: int = 1, item: Any = "first") -> list[str]:
+    """Items whose results say what they were given."""
+    job = await rig.submit("echo", [item] * count)
+    await rig.work()
+    return [f"{job}-{position}" for position in range(count)]
 
 
-async def test_what_is_not_found_is_not_kept() -> None:
-    details, kitchen = Details(SIGNER, None, 300), Kitchen()
-
-    async def missing() -> bytes:
-        raise NotFound("no item 1-1")
-
-    with pytest.raises(NotFound):
-        await details.find("item:1-1", "v", missing)
-    assert await details.find("item:1-1", "v", kitchen) == b"{}"
+async def result(rig: Rig, item: str) -> Any:
+    reply = await rig.ada.get(f"/api/items/{item}", params=BOTH)
+    assert reply.status == 200, reply
+    return reply.json["result"]
 
 
-async def test_no_seconds_means_no_cache() -> None:
-    details, kitchen = Details(SIGNER, None, 0), Kitchen()
-    for _ in range(2):
-        await details.find("item:1-1", "v", kitchen)
-    assert kitchen.made == 2
+async def test_details_are_read_once_as_long_as_their_item_is_as_it_was(office: Office) -> None:
+    async with office.service() as rig:
+        [item] = await ended(rig)
+        assert await result(rig, item) == "first"
+        office.plant("second")
+        assert await result(rig, item) == "first"
 
 
-async def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "HERE_BYTES_MAX", 10_000)
-    monkeypatch.setattr(cache, "DETAIL_BYTES_MAX", 4_000)
-    details = Details(SIGNER, None, 300)
-    for n in range(100):
-        await details.find(f"item:1-{n}", "v", Kitchen(b"x" * 3_000))
-    assert len(details._here) == 3
-    assert details._here_bytes <= 10_000
-    large = Kitchen(b"x" * 4_001)
-    for _ in range(2):
-        await details.find("large", "v", large)
-    assert large.made == 2
+async def test_a_change_of_an_item_is_seen_at_once(office: Office) -> None:
+    async with office.service() as rig:
+        job = await rig.submit("fail_as_told", [{"code": "GW_4XX"}])
+        await rig.work()
+        path = f"/api/items/{job}-0"
+        assert (await rig.ada.get(path, params=BOTH)).json["state"] == "failed"
+        await rig.ada.post(f"{path}/retry")
+        assert (await rig.ada.get(path, params=BOTH)).json["state"] == "queued"
 
 
-async def test_servers_share_what_is_made_until_its_time_is_over(redis: PrivateRedis) -> None:
-    one, two = Shared(redis.url, Clock()), Shared(redis.url, Clock())
-    kitchen = Kitchen(b'{"a": 1}')
-    for shared in (one, two):
-        assert await Details(SIGNER, shared, 300).find("item:1-1", "v", kitchen) == b'{"a": 1}'
-    assert kitchen.made == 1
-    [name] = await one.ask(lambda redis: redis.keys("*")) or []
-    assert 290_000 < (await one.ask(lambda redis: redis.pttl(name)) or 0) <= 300_000
-    await one.close()
-    await two.close()
+async def test_what_is_not_found_is_not_kept(office: Office) -> None:
+    async with office.service() as rig:
+        [item] = await ended(rig)
+        following = f"{(read_item(item) >> 28) + 1}-0"
+        assert (await rig.ada.get(f"/api/items/{following}", params=BOTH)).status == 404
+        assert await ended(rig) == [following]
+        assert await result(rig, following) == "first"
 
 
-async def write(name: str, value: bytes, redis: Redis) -> None:
-    await redis.set(name, value)
+async def test_no_seconds_means_no_cache(office: Office) -> None:
+    async with office.service(cache_seconds=0) as rig:
+        [item] = await ended(rig)
+        assert await result(rig, item) == "first"
+        office.plant("second")
+        assert await result(rig, item) == "second"
 
 
-async def test_what_strangers_wrote_or_moved_in_redis_is_not_believed(redis: PrivateRedis) -> None:
-    shared = Shared(redis.url, Clock())
-    await Details(SIGNER, shared, 300).find("item:1-1", "v", Kitchen(b"true"))
-    [found] = await shared.ask(lambda redis: redis.keys("*")) or []
-    name = bytes(found).decode()  # type: ignore[arg-type]
-    theirs = name.replace("1-1", "2-2")
-    await shared.ask(lambda redis: redis.copy(name, theirs))
-    assert await Details(SIGNER, shared, 300).find("item:2-2", "v", Kitchen(b"own")) == b"own"
-    for value in (b"", b"nonsense", b"tag \xff", b"\xff\xfe text"):
-        await shared.ask(partial(write, name, value))
-        assert await Details(SIGNER, shared, 300).find("item:1-1", "v", Kitchen(b"own")) == b"own"
-    assert await Details(Signer("x" * 32), shared, 300).find("item:1-1", "v", Kitchen(b"other")) == b"other"
-    await shared.close()
+async def test_memory_is_bounded_and_what_was_asked_for_longest_ago_goes(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "HERE_BYTES_MAX", 60_000)
+    monkeypatch.setattr(cache, "DETAIL_BYTES_MAX", 40_000)
+    async with office.service() as rig:
+        one, two, three = await ended(rig, 3, "x" * 10_000)  # about 20,000 bytes each, with the payload
+        [large] = await ended(rig, 1, "x" * 30_000)
+        for item in (one, two, one, three, large):
+            await result(rig, item)
+        office.plant("second")
+        assert [await result(rig, item) == "second" for item in (one, three, two, large)] == [False, False, True, True]
 
 
-async def test_redis_down_means_slower_and_nothing_else(redis: PrivateRedis) -> None:
-    shared = Shared(redis.url, Clock())
-    details, kitchen = Details(SIGNER, shared, 300), Kitchen(b"true")
-    redis.kill()
-    for version in ("v1", "v2", "v2"):
-        assert await details.find("item:1-1", version, kitchen) == b"true"
-    assert kitchen.made == 2
-    await shared.close()
+async def test_servers_share_what_was_read_until_its_time_is_over(office: Office, redis: PrivateRedis) -> None:
+    shared = {"redis_url": redis.url, "cache_seconds": 300}
+    async with office.service(**shared) as one, office.service(**shared) as two:
+        [item] = await ended(one)
+        assert await result(one, item) == "first"
+        office.plant("second")
+        assert await result(two, item) == "first"
+        with Redis.from_url(redis.url) as inside:
+            [name] = [name for name in inside.keys("*") if b":detail:" in name]
+            assert 290_000 < inside.pttl(name) <= 300_000
+            inside.delete(name)
+    async with office.service(**shared) as three:
+        assert await result(three, item) == "second"
+
+
+async def test_what_strangers_wrote_or_moved_in_redis_is_not_believed(office: Office, redis: PrivateRedis) -> None:
+    shared = {"redis_url": redis.url, "cache_seconds": 300}
+    async with office.service(**shared) as one:
+        [mine], [other] = await ended(one, 1, "mine"), await ended(one, 1, "another's")
+        for item in (mine, other):
+            await result(one, item)
+    with Redis.from_url(redis.url) as inside:
+        [name] = [name for name in inside.keys("*") if f"item:{mine}:".encode() in name]
+        [theirs] = [name for name in inside.keys("*") if f"item:{other}:".encode() in name]
+        for value in (inside.get(theirs), b"", b"nonsense", b"tag \xff", b"\xff\xfe text", b'tag {"result": "forged"}'):
+            inside.set(name, value or b"")
+            async with office.service(**shared) as two:
+                assert await result(two, mine) == "mine"
+
+
+async def test_redis_down_means_slower_and_nothing_else(office: Office, redis: PrivateRedis) -> None:
+    async with office.service(redis_url=redis.url) as rig:
+        [item] = await ended(rig)
+        redis.kill()
+        assert await result(rig, item) == "first"
+        office.plant("second")
+        assert await result(rig, item) == "first", "what this server has read it still knows"
+        assert (await rig.ada.get("/api/jobs")).status == 200
+        assert len(await ended(rig, 3)) == 3
 
 
 class Table:

@@ -48,7 +48,7 @@ async def _forget_the_repeat(self: Sweeper, handler: Any, item: Any, troubles: s
     return await _ask(self, handler, item, troubles) if handler.askable else HandedBack("no one is told")
 
 
-async def _rescue_none(self: Sweeper, handler: Any, items_max: int) -> int:
+async def _rescue_none(self: Sweeper, handler: Any, items_max: int, look_at: Any) -> int:
     return 0
 
 

@@ -15,7 +15,7 @@ from tests.store.test_plans import Crowded, nodes
 ITEMS = 20_000
 OF_ITEMS = (
     *("settle_items", "settle_few", "claim_picked", "claim_named"),
-    *("extend", "held_still", "report_progress", "hinted_items"),
+    *("extend", "extend_polls", "held_still", "report_progress", "hinted_items"),
 )
 
 

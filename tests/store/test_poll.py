@@ -1,6 +1,6 @@
 """poll and rescue: tasks that are due, and items whose holder is gone."""
 
-from backstay.core.outcomes import Failed, NeverArrived
+from backstay.core.outcomes import Failed, NeverArrived, Running
 from backstay.core.states import ItemState, StopReason
 from tests.store.scene import BROKEN, LEASE_MS, OK, RECONCILE_MS, WRONG, Scene
 
@@ -45,6 +45,34 @@ async def test_a_poller_that_died_is_replaced_when_its_lease_ends(scene: Scene) 
     assert await polled(scene, worker="w2") == []
     await scene.site.advance(0.001)
     assert await polled(scene, worker="w2") == [item.id]
+
+
+async def test_a_poll_that_is_extended_is_nobody_elses(scene: Scene) -> None:
+    await scene.processing(2)
+    await scene.site.advance(5)
+    (kept, given_up) = (await scene.store.poll("echo", "account-1", 2, "w1", LEASE_MS)).items
+    await scene.site.advance(LEASE_MS / 1000 - 1)
+    await scene.store.extend_polls([(kept.id, kept.fence)], LEASE_MS)
+    await scene.site.advance(1)
+    assert await polled(scene, worker="w2") == [given_up.id]
+    await scene.site.advance(LEASE_MS / 1000 - 1)
+    assert await polled(scene, worker="w2") == [kept.id]
+
+
+async def test_a_poller_that_lost_its_task_extends_nothing(scene: Scene) -> None:
+    await scene.processing()
+    await scene.site.advance(5)
+    (old,) = (await scene.store.poll("echo", "account-1", 1, "w1", LEASE_MS)).items
+    await scene.site.advance(LEASE_MS / 1000)
+    (new,) = (await scene.store.poll("echo", "account-1", 1, "w2", LEASE_MS)).items
+    before = await scene.everything()
+    await scene.site.advance(1)
+    await scene.store.extend_polls([(old.id, old.fence)], LEASE_MS)
+    assert await scene.everything() == before
+    await scene.settle(new, Running())
+    before = await scene.everything()
+    await scene.store.extend_polls([(new.id, new.fence)], LEASE_MS)
+    assert await scene.everything() == before, "it was settled, and is polled in its own time"
 
 
 async def test_a_poll_says_that_the_job_was_cancelled(scene: Scene) -> None:

@@ -2,8 +2,8 @@
 
 -- name: lately_failed
 SELECT letters.items AS letters, letters.timeouts, ended.jobs, ended.failed AS jobs_failed
-FROM (SELECT count(*) AS items, coalesce(sum(CASE WHEN error_code = 'GW_TIMEOUT' THEN 1 ELSE 0 END), 0) AS timeouts
-      FROM (SELECT error_code FROM items
+FROM (SELECT count(*) AS items, count(timed_out_at) AS timeouts
+      FROM (SELECT timed_out_at FROM items
             WHERE state = 'failed' AND archive_id IS NULL AND finished_at > {now} - CAST(:span_ms AS bigint)
             ORDER BY finished_at DESC LIMIT :n) AS newest) AS letters,
     (SELECT count(*) AS jobs, coalesce(sum(CASE WHEN state = 'failed' THEN 1 ELSE 0 END), 0) AS failed

@@ -17,7 +17,10 @@ ASK_SECONDS: Final = 30.0
 DOWNLOAD_SECONDS: Final = 1_800.0
 DOWNLOAD_BYTES_MAX: Final = 8 << 30
 ENDED: Final = frozenset({"completed", "failed", "expired", "cancelled"})
-_OURS: Final = re.compile(rf"{MARK}-[0-9a-f]+\.jsonl")
+_OURS: Final = re.compile(rf"{MARK}-([0-9a-f]+)\.jsonl")
+PROCESSED: Final = "processed"
+_PENDING: Final = frozenset({"pending", "running", "notrunning"})  # as Azure says it
+_BROKEN: Final = frozenset({"error", "failed", "canceled", "cancelled", "deleting", "deleted"})
 
 
 class LineError(NamedTuple):
@@ -26,6 +29,31 @@ class LineError(NamedTuple):
     code: str
     message: str
     line: int | None
+
+
+class FileView(NamedTuple):
+    """A file as the provider shows it. Most say that it is processed, or nothing; at Azure that takes a while."""
+
+    id: str
+    status: str | None
+    details: str | None
+    bytes: int | None
+
+    @property
+    def pending(self) -> bool:
+        return self.status in _PENDING
+
+    @property
+    def broken(self) -> bool:
+        return self.status in _BROKEN
+
+
+class OurFile(NamedTuple):
+    """A file with a name of ours, which says what is in it."""
+
+    id: str
+    digest: str
+    created_at: int | None
 
 
 class BatchView(NamedTuple):
@@ -86,13 +114,19 @@ class BatchApi:
                 break
         return [batch for batch in found if batch.created_at is None or batch.created_at >= created_at]
 
-    async def our_files(self) -> set[str]:
-        """The ids of the files that have our names."""
-        found: set[str] = set()
+    async def show_file(self, file_id: str) -> FileView | None:
+        """None if the provider says that there is none."""
+        reply = await self._wire.get(f"{FILES}/{quote(file_id, safe='')}", timeout_seconds=ASK_SECONDS)
+        if reply.status in GONE:
+            return None
+        return read_file(file_id, _said(self._require_answer(reply)))
+
+    async def our_files(self) -> list[OurFile]:
+        found: list[OurFile] = []
         async for page in self._pages(FILES, {"limit": "10000", "purpose": "batch", "order": "desc"}):
             for file in page:
-                if _OURS.fullmatch(str(file.get("filename"))):
-                    found.add(str(file.get("id")))
+                if (named := _OURS.fullmatch(str(file.get("filename")))) is not None:
+                    found.append(OurFile(str(file.get("id")), named[1], _whole(file.get("created_at"))))
         return found
 
     async def download(self, file_id: str, into: BinaryIO) -> bool:
@@ -126,6 +160,11 @@ class BatchApi:
             seen.update(ids)
             params = {**params, "after": ids[-1]}
         raise Transient("the provider's list does not end")
+
+
+def read_file(file_id: str, said: dict[str, Any]) -> FileView:
+    status = _text(said.get("status"))
+    return FileView(file_id, status and status.lower(), _text(said.get("status_details")), _whole(said.get("bytes")))
 
 
 def read_batch(said: dict[str, Any]) -> BatchView:

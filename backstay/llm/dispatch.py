@@ -2,15 +2,16 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import BinaryIO, Final
 
 from backstay.core.errors import OutcomeUnknown, Throttled, Transient
-from backstay.core.failures import ErrorCode
+from backstay.core.failures import ErrorCode, Failure, FailureKind
 from backstay.core.outcomes import Failed
 from backstay.handlers.function import in_thread
-from backstay.llm.batch_api import BATCHES, FILES, MARK
+from backstay.llm.batch_api import BATCHES, FILES, MARK, PROCESSED, BatchApi, FileView, read_file
 from backstay.llm.headers import NOTHING
+from backstay.llm.lookup import Lookup
 from backstay.llm.replies import read_reply
 from backstay.llm.restraint import Restraint
 from backstay.llm.scratch import scratch_file
@@ -20,12 +21,13 @@ from backstay.llm.wire import Reply
 
 UPLOADS_AT_ONCE: Final = 4
 WINDOW: Final = "24h"
-
-Uploaded = Callable[[str, Sequence[str]], None]  # told of every file: its id, and the references in it
+LOOK_SECONDS: Final = 0.5  # after which a file is looked at again that is still being processed; longer each time
+LOOK_SECONDS_MAX: Final = 5.0
 
 
 class Dispatch:
-    """A file alone costs nothing, so all that goes wrong before the batch is created is certain to be undone.
+    """A file alone costs nothing, so all that goes wrong before the batch is created is certain to be undone. A file of
+    which no batch was made is used for the same requests, also by the process that comes after a crash.
 
     The claims behind a shard must be young enough when its batch is created: a request that could arrive after others
     have asked about it, and found nothing, would be paid twice. They ask when the run's own time is over, and more; so
@@ -33,10 +35,13 @@ class Dispatch:
     uploaded, and is never later than the moment at which a run that sends at its send guard may still be under way.
     """
 
-    def __init__(self, lane: TaskLane, restraint: Restraint, uploaded: Uploaded, create_seconds: float) -> None:
+    def __init__(
+        self, lane: TaskLane, api: BatchApi, lookup: Lookup, restraint: Restraint, create_seconds: float
+    ) -> None:
         self._lane = lane
+        self._api = api
+        self._lookup = lookup
         self._restraint = restraint
-        self._uploaded = uploaded
         self._create_seconds = create_seconds
         self._slots = asyncio.Semaphore(UPLOADS_AT_ONCE)
 
@@ -46,26 +51,64 @@ class Dispatch:
             drop_late(shard, 2 * self._create_seconds)
             if not shard.entries or shard.broken:
                 raise too_late()
-            file_id = await self._upload(shard)
-        if isinstance(file_id, Failed):
-            return file_id
-        self._uploaded(file_id, list(shard.entries))
-        return await self._create(shard, file_id)
+            file = await self._file(shard)
+        if isinstance(file, FileView):
+            file = await self._processed(file, shard)
+        return file if isinstance(file, Failed) else await self._create(shard, file)
 
-    async def _upload(self, shard: Shard) -> str | Failed:
-        file = scratch_file()
+    async def _file(self, shard: Shard) -> FileView | Failed:
+        """The file of the shard: the one that is there, or else it is uploaded."""
+        lines = scratch_file()
         try:
             entries = list(shard.entries.values())
-            await in_thread(lambda: write_lines(file, shard.key.url, entries))
-            reply = await self._sent(file, shard)
+            size = await in_thread(lambda: write_lines(lines, shard.key.url, entries))
+            if (known := await self._known(shard, size)) is not None:
+                return known
+            reply = await self._sent(lines, shard)
         finally:
-            file.close()
+            lines.close()
         if not 200 <= reply.status <= 299:
             return self._smaller(self._refused(reply, shard), shard)
-        if (file_id := id_in(object_in(reply))) is None:
+        said = object_in(reply)
+        if said is None or (file_id := id_in(said)) is None:
             raise Transient("the provider took a file and gave no id for it")
         self._restraint.bytes_fit(shard.bytes)
-        return file_id
+        self._lookup.remember(file_id, list(shard.entries))
+        self._lookup.keep_unused(shard.digest, file_id)
+        return read_file(file_id, said)
+
+    async def _known(self, shard: Shard, size: int) -> FileView | None:
+        file_id = self._lookup.unused(shard.digest)
+        found = await self._api.show_file(file_id) if file_id is not None else None
+        if found is None or found.broken or found.bytes != size:
+            self._lookup.use(shard.digest)
+            return None
+        return found
+
+    async def _processed(self, file: FileView, shard: Shard) -> FileView | Failed:
+        """The file when a batch can be made of it. Claims that grow too old meanwhile come back to the same file."""
+        seconds = LOOK_SECONDS
+        while file.pending:
+            left = shard.seconds_left - self._create_seconds
+            if shard.broken or left <= 0:
+                raise Throttled("the provider is still processing the file of the batch", LOOK_SECONDS_MAX)
+            await self._lane.clock.sleep(min(seconds, left))
+            seconds = min(2 * seconds, LOOK_SECONDS_MAX)
+            file = await self._look(file)
+        if file.broken:
+            self._lookup.use(shard.digest)
+            message = f"the provider could not process the file of the batch: {file.details or file.status}"
+            return Failed(Failure(ErrorCode.GW_5XX, FailureKind.INFRASTRUCTURE, message))
+        return file
+
+    async def _look(self, file: FileView) -> FileView:
+        try:
+            found = await self._api.show_file(file.id)
+        except (Transient, Throttled, OutcomeUnknown):
+            return file  # it is looked at again
+        if found is None:
+            raise Transient("the provider no longer has the file of the batch")
+        return found
 
     async def _sent(self, file: BinaryIO, shard: Shard) -> Reply:
         ends_at = self._lane.clock.monotonic() + shard.seconds_left - self._create_seconds
@@ -79,27 +122,38 @@ class Dispatch:
                 self._restraint.too_many_bytes(shard.bytes)
             raise Transient(f"the upload of {shard.bytes} bytes broke off: {error}") from None
 
-    async def _create(self, shard: Shard, file_id: str) -> Batched | Failed:
+    async def _create(self, shard: Shard, file: FileView) -> Batched | Failed:
         asked = {
-            "input_file_id": file_id,
+            "input_file_id": file.id,
             "endpoint": shard.key.url,
             "completion_window": WINDOW,
             "metadata": {MARK: shard.digest},
         }
         if shard.broken or shard.seconds_left < self._create_seconds:  # no await between this and the request
             raise too_late()
+        self._lookup.use(shard.digest)
         reply = await self._lane.wire.post(BATCHES, json.dumps(asked), self._create_seconds)
         if reply.status >= 500 or reply.status == 408:
             # Often it is a gateway that answers so, while the batch is made behind it: it can be looked for.
             raise OutcomeUnknown(f"the provider answered {reply.status} to the creation of a batch")
         if not 200 <= reply.status <= 299:
-            return self._refused(reply, shard)
+            self._lookup.keep_unused(shard.digest, file.id)
+            return await self._refused_batch(reply, shard, file)
         self._tell(reply, shard)
         if (batch_id := id_in(object_in(reply))) is None:
             raise OutcomeUnknown("the provider took a batch and gave no id for it")
         if shard.stopped:  # nobody is left who would poll it, and nobody wants to pay for it
             await self._lane.cancel(f"{batch_id}/")
         return Batched(batch_id, len(shard.entries))
+
+    async def _refused_batch(self, reply: Reply, shard: Shard, file: FileView) -> Failed:
+        """That the file was not ready after all is no fault of the requests."""
+        refused = self._refused(reply, shard)
+        if file.status != PROCESSED and refused.failure.kind is FailureKind.BUSINESS:
+            found = await self._look(file)
+            if found.pending or found.status == "uploaded":
+                raise Transient(f"{refused.failure.message} (its file is {found.status})")
+        return refused
 
     def _refused(self, reply: Reply, shard: Shard) -> Failed:
         """What a refusal is to every request of the shard."""
@@ -123,8 +177,11 @@ class Dispatch:
         return refused
 
 
-def write_lines(file: BinaryIO, url: str, entries: Sequence[Entry]) -> None:
+def write_lines(file: BinaryIO, url: str, entries: Sequence[Entry]) -> int:
+    """Returns how many bytes they are."""
     middle = f'","method":"POST","url":{json.dumps(url)},"body":'
     for entry in entries:
         file.write(f'{{"custom_id":"{entry.ref}{middle}{entry.body}}}\n'.encode())
+    size = file.tell()
     file.seek(0)
+    return size

@@ -7,7 +7,7 @@ from typing import BinaryIO, Final
 from backstay.clock import Clock, Tasks
 from backstay.core.errors import Transient
 from backstay.handlers.function import in_thread
-from backstay.llm.batch_api import BatchApi, BatchView
+from backstay.llm.batch_api import BatchApi, BatchView, OurFile
 from backstay.llm.line_index import LineIndex, refs_by_number
 from backstay.llm.scratch import scratch_file
 
@@ -27,6 +27,7 @@ class Lookup:
         self._tasks = tasks
         self._indexes: dict[str, LineIndex] = {}  # by file
         self._batches: dict[str, str] = {}  # by file
+        self._unused: dict[str, str] = {}  # files that no batch was made of, by the digests in their names
         self._gone: list[BatchView] = []  # those of which nobody can tell any more what was in them
         self._survey: asyncio.Task[None] | None = None
         self._began_at = float("-inf")  # of the survey that is under way, or was the last
@@ -39,6 +40,19 @@ class Lookup:
         self._indexes[file_id] = LineIndex((ref, number) for number, ref in enumerate(refs, start=1))
         while len(self._indexes) > FILES_REMEMBERED_MAX + len(self._batches):
             del self._indexes[next(file for file in self._indexes if file not in self._batches)]
+
+    def unused(self, digest: str) -> str | None:
+        """The file of these requests, if one was uploaded and no batch was made of it."""
+        return self._unused.get(digest)
+
+    def keep_unused(self, digest: str, file_id: str) -> None:
+        self._unused[digest] = file_id
+        while len(self._unused) > FILES_REMEMBERED_MAX:
+            del self._unused[next(iter(self._unused))]
+
+    def use(self, digest: str) -> None:
+        """A batch is about to be made of it, or it is of no use."""
+        self._unused.pop(digest, None)
 
     async def find(self, ref: str, since: int = 0) -> str | None:
         """The batch that the request is in; None if there certainly is none. Whatever is not certain is raised.
@@ -87,10 +101,13 @@ class Lookup:
 
     async def _look(self) -> None:
         began_at, since = self._began_at, int(self._wanted_from)
-        ours = await self._api.our_files()
+        files = await self._api.our_files()
+        batches = await self._api.since(since)
+        self._keep_those_without_batches(files, batches, since)
+        ours = {file.id for file in files}
         kept: set[str] = set()
         gone: list[BatchView] = []
-        for batch in await self._api.since(since):
+        for batch in batches:
             file_id = batch.input_file_id
             if file_id is None or not (batch.marked or file_id in ours):
                 continue
@@ -102,6 +119,15 @@ class Lookup:
         for file_id in self._batches.keys() - kept:
             del self._batches[file_id], self._indexes[file_id]
         self._gone, self._fresh_from, self._covers_from = gone, began_at, since
+
+    def _keep_those_without_batches(self, files: Sequence[OurFile], batches: Sequence[BatchView], since: int) -> None:
+        """A process that was killed between the two leaves such a file. A batch of an older one may not be listed."""
+        used = {batch.input_file_id for batch in batches}
+        for digest in [digest for digest, file_id in self._unused.items() if file_id in used]:
+            del self._unused[digest]
+        for file in files:
+            if file.id not in used and file.created_at is not None and file.created_at >= since:
+                self.keep_unused(file.digest, file.id)
 
     async def _index_results(self, batch: BatchView, file_id: str) -> bool:
         """Whether the results of a batch tell what was in its file: they do if there is one for each request."""

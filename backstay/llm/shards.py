@@ -109,8 +109,8 @@ class Shard:
 
     @property
     def digest(self) -> str:
-        """Names the shard by what is in it."""
-        return hashlib.sha256("".join(self.entries).encode()).hexdigest()[:32]
+        """Names the shard by what is in it, in whatever order that came."""
+        return hashlib.sha256("".join(sorted(self.entries)).encode()).hexdigest()[:32]
 
 
 Send = Callable[[Shard], Awaitable[Batched | Failed]]

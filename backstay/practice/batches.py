@@ -40,6 +40,7 @@ class Batches:
             said = f"Invalid value: '{asked['completion_window']}'. Value must be '{WINDOW}'."
             raise Refused(400, said, "invalid_value", "completion_window")
         check_metadata(asked.get("metadata"))
+        self._check_file(asked["input_file_id"])
         run = BatchRun(self._new(asked), self._shop)
         self._runs[run.id] = run
         task = Tasks().start(run.run())
@@ -66,6 +67,15 @@ class Batches:
         for task in self._working:
             task.cancel()
         await asyncio.gather(*self._working, return_exceptions=True)
+
+    def _check_file(self, name: str) -> None:
+        """A file that is not there is told of by the batch itself."""
+        file = self._shop.files.find(name)
+        if file is not None and file.status != "processed":
+            said = (
+                f"The input file '{name}' is in '{file.status}' state. Only files with status 'Processed' are accepted."
+            )
+            raise Refused(400, said, param="input_file_id")
 
     def _found(self, request: web.Request) -> BatchRun:
         name = request.match_info["id"]

@@ -40,6 +40,7 @@ class Faults:
     answer_tokens: int | None = None  # the length of an answer; None: a short echo
     visible_after: float = 0.0  # until a stored completion can be listed
     background_seconds: float = 1.0  # that a background response takes
+    file_seconds: float = 0.0  # that a file for a batch is pending, as at Azure; no batch is made of it until then
     batch_seconds: float = 5.0  # that a batch takes
     batch_expire: float = 0.0  # the share of batches that expire half-way
     batch_enqueued_tokens: int | None = None  # waiting in all batches together

@@ -3,12 +3,13 @@
 import json
 import shutil
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from aiohttp import BodyPartReader, web
 
+from backstay.clock import Clock
 from backstay.practice.gate import Gate
 from backstay.practice.pages import Paging, page
 from backstay.practice.refusals import Refused, Reply, missing, not_found, reply_with
@@ -31,11 +32,21 @@ class File:
     bytes: int
     created_at: int
     expires_at: int | None
+    clock: Clock
+    ready_at: float  # by the clock that only goes ahead
+    mistake: str | None  # why it cannot be processed
+
+    @property
+    def status(self) -> str:
+        if self.clock.monotonic() < self.ready_at:
+            return "pending"
+        return "error" if self.mistake else "processed"
 
     def dump(self) -> dict[str, Any]:
         shown = {name: getattr(self, name) for name in ("id", "bytes", "created_at", "filename", "purpose")}
         expires = {} if self.expires_at is None else {"expires_at": self.expires_at}
-        return {**shown, **expires, "object": "file", "status": "processed", "status_details": None}
+        details = self.mistake if self.status == "error" else None
+        return {**shown, **expires, "object": "file", "status": self.status, "status_details": details}
 
 
 class Files:
@@ -61,11 +72,15 @@ class Files:
             raise missing("purpose")
         if purpose not in PURPOSES:
             raise Refused(400, f"'{purpose}' is not one of {list(PURPOSES)}.", "invalid_value", "purpose")
-        if purpose == "batch" and not _opens_like_json_lines(path):
+        if purpose != "batch":
+            return self.add(path, filename, purpose, _lifetime(fields))
+        first = _first_line(path)
+        if first is None:
             raise Refused(400, "Invalid file format for Batch API. Must be .jsonl", param="file")
-        return self.add(
-            path, filename, purpose, _lifetime(fields) or (BATCH_FILE_SECONDS if purpose == "batch" else None)
-        )
+        file = self.add(path, filename, purpose, _lifetime(fields) or BATCH_FILE_SECONDS)
+        ready_at = self._gate.clock.monotonic() + self._gate.faults.file_seconds
+        self._files[file.id] = replace(file, ready_at=ready_at, mistake=_mistake(first))
+        return self._files[file.id]
 
     def new_path(self) -> Path:
         if self._folder is None:  # not before it is needed: a killed provider cannot clear it away
@@ -75,7 +90,8 @@ class Files:
     def add(self, path: Path, filename: str, purpose: str, lives_seconds: int | None) -> File:
         now = self._gate.clock.now_ms() // 1000
         expires_at = None if lives_seconds is None else now + lives_seconds
-        file = File(f"file-{path.name}", path, filename, purpose, path.stat().st_size, now, expires_at)
+        size, clock = path.stat().st_size, self._gate.clock
+        file = File(f"file-{path.name}", path, filename, purpose, size, now, expires_at, clock, 0.0, None)
         self._files[file.id] = file
         return file
 
@@ -136,14 +152,22 @@ def _create(path: Path) -> BinaryIO:
     return path.open("wb")
 
 
-def _opens_like_json_lines(path: Path) -> bool:
+def _first_line(path: Path) -> dict[str, Any] | None:
     """Only the first line is looked at here; the others are checked with the batch."""
     with path.open("rb") as lines:
         first = lines.readline().removeprefix(BOM)
     try:
-        return isinstance(json.loads(first), dict)
+        said = json.loads(first)
     except (ValueError, RecursionError):
-        return False
+        return None
+    return said if isinstance(said, dict) else None
+
+
+def _mistake(line: dict[str, Any]) -> str | None:
+    body = line.get("body")
+    if isinstance(body, dict) and body.get("model") == "practice-file-error":
+        return "The practice provider was asked not to process this file."
+    return None
 
 
 def _lifetime(fields: dict[str, str]) -> int | None:

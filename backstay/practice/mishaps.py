@@ -19,7 +19,8 @@ SLOW = ("slow",)
 NONSENSE = tuple(f"nonsense-{kind}" for kind in ("html", "type", "charset", "truncated", "empty", "huge", "bomb"))
 UNDONE = frozenset({"hang", "cut"})  # the call is not done, so it is not billed either
 UNHEARD = frozenset({*HANG, *CUT})  # no whole answer reaches the client
-BATCH = ("missing", "duplicate", "zero", "expire", "token-limit")  # what befalls the lines of a batch, or all of it
+# What befalls the lines of a batch, all of it, or its file.
+BATCH = ("missing", "duplicate", "zero", "expire", "token-limit", "file-error")
 RESPONSE = ("failed", "incomplete")  # how a response ends
 
 NAMES = frozenset({OK, "quota", "429-date", *THROTTLE, *HANG, *CUT, *SLOW, *NONSENSE, *BATCH, *RESPONSE})

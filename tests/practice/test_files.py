@@ -5,7 +5,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.practice.visitor import batch_lines, chat_body, visiting
+from tests.practice.batches import create
+from tests.practice.visitor import batch_lines, chat_body, eventually, visiting
 
 LINES = batch_lines(chat_body("a"), chat_body("b"))
 
@@ -113,3 +114,37 @@ async def test_an_upload_whose_answer_was_lost_is_found_by_its_name() -> None:
         names = {file["filename"] for file in (await visitor.get("/v1/files")).json["data"]}
     assert 0 < len(names) < 12
     assert names <= {f"{number}.jsonl" for number in range(12)}
+
+
+async def test_a_file_is_pending_for_a_while_and_no_batch_is_made_of_it_until_then() -> None:
+    async with visiting(file_seconds=3_600) as visitor:
+        made = (await visitor.upload(LINES)).json
+        other = (await visitor.upload(LINES, purpose="user_data")).json
+        refused = await create(visitor, made["id"])
+        listed = await visitor.get("/v1/batches")
+        visitor.practice.change(file_seconds=0.0)
+        later = (await visitor.upload(LINES)).json
+        taken = await create(visitor, later["id"])
+    assert [file["status"] for file in (made, other, later)] == ["pending", "processed", "processed"]
+    assert (refused.status, refused.error["param"], listed.json["data"]) == (400, "input_file_id", [])
+    assert f"'{made['id']}' is in 'pending' state" in refused.error["message"]
+    assert taken.status == 200
+
+
+async def test_a_pending_file_is_processed_in_time() -> None:
+    async with visiting(file_seconds=0.2) as visitor:
+        made = (await visitor.upload(LINES)).json
+
+        async def is_processed() -> bool:
+            return bool((await visitor.get(f"/v1/files/{made['id']}")).json["status"] == "processed")
+
+        await eventually(is_processed)
+        assert (await create(visitor, made["id"])).status == 200
+
+
+async def test_a_file_that_cannot_be_processed_says_why() -> None:
+    async with visiting() as visitor:
+        made = (await visitor.upload(batch_lines(chat_body(model="practice-file-error")))).json
+        refused = await create(visitor, made["id"])
+    assert (made["status"], refused.status) == ("error", 400)
+    assert "asked not to process" in made["status_details"]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.stories.runs import COMMAND, Provider, Rehearsal, practice, wait_until
+from tests.stories.runs import COMMAND, Provider, Rehearsal, paid_again, practice, wait_until
 
 SLOW_BREAKER = {"BACKSTAY_CIRCUIT_COOLDOWN_MS": "30000"}
 
@@ -123,3 +123,20 @@ def test_a_look_up_after_a_kill_is_told_of(tmp_path: Path, file_url: str) -> Non
             told = held(run)
     assert told["reason"] == "10 requests cut off before: looked up at the provider first"
     assert told["seconds"] > 10
+
+
+@pytest.mark.slow  # the same is shown inside one process in tests/llm/test_pending_files.py
+def test_a_run_that_is_killed_while_its_file_is_processed_makes_its_batch_of_that_file(
+    tmp_path: Path, file_url: str
+) -> None:
+    with practice("--file-seconds", "4", "--batch-seconds", "1") as provider:
+        run = rehearse(tmp_path, provider, file_url, "--lane", "batch", "--timeout", "10")
+        run.requests(100)
+        with running(run):
+            wait_until(lambda: provider.read("/v1/files")["data"], "the file was uploaded")
+        [file] = provider.read("/v1/files")["data"]
+        assert (file["status"], provider.read("/v1/batches")["data"]) == ("pending", [])
+        assert run.finish() == 0, run.log
+        run.check_complete(100)
+        assert [batch["input_file_id"] for batch in provider.read("/v1/batches")["data"]] == [file["id"]]
+        assert paid_again(provider.bill()) == 0

@@ -195,7 +195,7 @@ async def test_of_the_files_at_the_provider_only_those_are_unused_that_certainly
         used, unused = await upload("bb"), await upload("cc")
         asked = {"input_file_id": used, "endpoint": CHAT, "completion_window": "24h"}
         await rig.wire.post("/v1/batches", json.dumps(asked), 10)
-        lookup = Lookup(BatchApi(rig.wire, rig.handler.require_answer), rig.site.clock, Tasks())
+        lookup = Lookup(BatchApi(rig.wire, rig.handler.require_answer), rig.site.clock, Tasks(), lives_seconds=86_400)
         lookup.keep_unused("bb", used)
         assert await lookup.find("0" * 40, rig.site.clock.now_ms() // 1000) is None
         assert [lookup.unused(digest) for digest in ("aa", "bb", "cc")] == [None, None, unused]

@@ -126,7 +126,7 @@ class Relay:
 
     def _headers(self, due: Due) -> dict[str, str]:
         versions = [due.secret_version, due.secret_version - 1][: 1 + due.two_secrets]
-        secrets = [self._signer.secret_of(due.webhook_id, version) for version in versions]
+        secrets = [secret for version in versions for secret in self._signer.secrets_of(due.webhook_id, version)]
         return sealed(secrets, due.event_id, self._clock.now_ms(), due.body)
 
     async def _forget(self) -> None:

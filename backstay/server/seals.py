@@ -13,9 +13,9 @@ from backstay.store.inbox import Inbox
 PURPOSE: Final = "callback"
 
 
-def secret_of(signer: Signer, owner: str) -> str:
+def secrets_of(signer: Signer, owner: str) -> list[str]:
     """What an owner's requests to remote workers are signed with, as Standard Webhooks writes it."""
-    return signer.secret_of(f"remote\0{owner}", 1)
+    return signer.secrets_of(f"remote\0{owner}", 1)
 
 
 class Seals:
@@ -44,4 +44,4 @@ class Seals:
         return (item_id, int(fence)) if fits or fits_as_before else None
 
     def sign(self, owner: str, name: str, body: str) -> Mapping[str, str]:
-        return sealed([secret_of(self._signer, owner)], name, self._clock.now_ms(), body)
+        return sealed(secrets_of(self._signer, owner), name, self._clock.now_ms(), body)

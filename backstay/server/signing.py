@@ -4,6 +4,7 @@ import base64
 import hashlib
 import hmac
 import os
+import re
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,33 +19,53 @@ SECRET_PREFIX: Final = "whsec_"
 _TAG_BYTES: Final = 16
 
 
-class Signer:
-    """Who has the same key signs alike: all processes of one service must have it in common."""
+def read_keys(text: str) -> list[str]:
+    """The keys in a setting or a file, with commas or line ends between them."""
+    return list(dict.fromkeys(filter(None, (part.strip() for part in re.split(r"[,\r\n]", text)))))
 
-    def __init__(self, key: str) -> None:
-        if len(key) < KEY_LENGTH_MIN:
-            raise UsageError(
-                f"the secret key has less than {KEY_LENGTH_MIN} characters", hint="set BACKSTAY_SECRET_KEY"
-            )
-        self._key = key.encode()
+
+class Signer:
+    """Who has the same key signs alike: all processes of one service must have it in common.
+
+    While the key is being changed there are several. The first signs; what any of them has signed is good. Secrets that
+    others hold are made from each of them, so that they can be changed one by one.
+    """
+
+    def __init__(self, text: str) -> None:
+        keys = read_keys(text)
+        if not keys or min(map(len, keys)) < KEY_LENGTH_MIN:
+            hint = "set BACKSTAY_SECRET_KEY; a comma in it parts two keys, and each must be long enough"
+            raise UsageError(f"the secret key has less than {KEY_LENGTH_MIN} characters", hint=hint)
+        self._keys = [key.encode() for key in keys]
 
     def __repr__(self) -> str:
         return "<Signer>"
 
     def secret_of(self, webhook_id: str, version: int) -> str:
-        """A webhook's signing secret, as Standard Webhooks writes it."""
-        return SECRET_PREFIX + base64.b64encode(self._made(f"webhook\0{webhook_id}\0{version}")).decode()
+        """A webhook's signing secret, as Standard Webhooks writes it: the one to be shown."""
+        return self.secrets_of(webhook_id, version)[0]
+
+    def secrets_of(self, webhook_id: str, version: int) -> list[str]:
+        """Those that its receiver may hold: all of them sign."""
+        made = [_made(key, f"webhook\0{webhook_id}\0{version}") for key in self._keys]
+        return [SECRET_PREFIX + base64.b64encode(one).decode() for one in made]
 
     def tag(self, purpose: str, *parts: object) -> str:
         """What makes a link one that only this service can have given out."""
-        text = "\0".join((purpose, *map(str, parts)))
-        return base64.urlsafe_b64encode(self._made(text)[:_TAG_BYTES]).decode().rstrip("=")
+        return self._tags(purpose, *parts)[0]
 
     def fits(self, tag: str, purpose: str, *parts: object) -> bool:
-        return hmac.compare_digest(tag.encode(), self.tag(purpose, *parts).encode())
+        """Whether any of the keys has made it; all are tried, so that it takes as long either way."""
+        return any([hmac.compare_digest(tag.encode(), one.encode()) for one in self._tags(purpose, *parts)])
 
-    def _made(self, text: str) -> bytes:
-        return hmac.new(self._key, text.encode(), hashlib.sha256).digest()
+    def _tags(self, purpose: str, *parts: object) -> list[str]:
+        text = "\0".join((purpose, *map(str, parts)))
+        made = [_made(key, text)[:_TAG_BYTES] for key in self._keys]
+        return [base64.urlsafe_b64encode(one).decode().rstrip("=") for one in made]
+
+
+def _made(key: bytes, text: str) -> bytes:
+    return hmac.new(key, text.encode(), hashlib.sha256).digest()
 
 
 def sealed(secrets: Iterable[str], name: str, at_ms: int, body: str) -> dict[str, str]:
@@ -63,7 +84,7 @@ def sealed(secrets: Iterable[str], name: str, at_ms: int, body: str) -> dict[str
 
 
 def key_beside(folder: Path) -> str:
-    """The key of a service on one machine: made once, readable by nobody else."""
+    """The key of a service on one machine: made once, readable by nobody else. The file may hold several."""
     path = folder / KEY_NAME
     if not path.exists():
         _make_key(path)

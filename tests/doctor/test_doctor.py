@@ -10,8 +10,10 @@ import pytest
 
 from backstay import settings
 from backstay.cli.doctor import examination, work
-from backstay.cli.doctor.examination import CHECKS, Asked, examine
+from backstay.cli.doctor.examination import CHECKS, Asked, examine, setup_of
 from backstay.cli.doctor.finding import Finding, Level, Setup, name_of, ok, purpose_of
+from backstay.cli.doctor.veil import veil_of
+from backstay.clock import Clock
 from backstay.core.errors import UsageError
 from tests.house.sources import ROOT
 
@@ -55,6 +57,22 @@ async def test_an_sqlite_file_that_others_can_read_is_told(sqlite_file_url: str)
             said = f"everyone may read {name}, with the prompts and answers in it"
             assert await found() == [(Level.WARN, said, f"chmod o-rwx {name}")]
             os.chmod(name, 0o600)
+
+
+async def test_several_secret_keys_are_told_and_none_is_shown(
+    sqlite_file_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def found() -> list[str]:
+        told = [one async for check, one in examine(Asked(sqlite_file_url)) if check == "secret key"]
+        return [f"{one.level}: {one.says}" for one in told]
+
+    keys = ["first-" + "a" * 32, "second-" + "b" * 32]
+    monkeypatch.setenv("BACKSTAY_SECRET_KEY", ",".join(keys))
+    assert await found() == ["ok: 2 are set: the first signs, all verify"]
+    veil = veil_of(setup_of(Asked(sqlite_file_url), Clock()))
+    assert [veil.over(f"a library says {key}") for key in keys] == ["a library says <secret>"] * 2
+    monkeypatch.setenv("BACKSTAY_SECRET_KEY", keys[0] + ",short")
+    assert await found() == ["fail: the secret key has less than 32 characters"]
 
 
 def test_settings_tell_where_each_came_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

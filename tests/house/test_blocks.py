@@ -20,6 +20,7 @@ RUN_BY: Final[Mapping[str, Mapping[str, str]]] = {
     "docs/celery.md": {"sh": "tests/celery/test_page.py", "python": "tests/celery/test_page.py"},
     "docs/commands.md": {"text": "tests/cli/test_help.py"},
     "docs/converter.md": {"sh": "tests/stories/test_service_docs.py"},
+    "docs/deployment.md": {"sh": "tests/server/test_rotation.py"},
     "docs/dead-letters.md": {"sh": "tests/letters/test_page.py"},
     "docs/library.md": {"python": "tests/house/test_library_page.py"},
     "docs/openai.md": dict.fromkeys(("console", "python"), "tests/stories/test_service_docs.py"),

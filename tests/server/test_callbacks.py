@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from backstay.core.callbacks import CALLBACK_BYTES_MAX
+from backstay.core.errors import UsageError
+from backstay.handlers.remote_headers import check_headers
 from backstay.store.inbox import MESSAGES_MAX
 from backstay.store.keys import Role
 from tests.server.remote_rig import Remote, remote_work
@@ -199,6 +201,44 @@ async def test_an_item_that_cannot_be_sent_is_refused_when_it_is_submitted(remot
     reply = await remote.rig.ada.post("/api/jobs", json=given)
     assert reply.status in (400, 422)
     assert why in reply.json["detail"]
+
+
+CREDENTIALS = """
+Authorization Proxy-Authorization X-Authorization X-Forwarded-Authorization X-Amz-Security-Token
+Cookie Cookie2 Set-Cookie
+API-Key X-API-Key apikey x-apikey x-goog-api-key x_api_key DD-API-KEY DD-APPLICATION-KEY X-Algolia-API-Key
+Ocp-Apim-Subscription-Key x-functions-key X-RapidAPI-Key X-Auth-Key X-Master-Key X-Access-Key X-Account-Key Fastly-Key
+X-Auth X-Auth-Token X-Access-Token Private-Token Job-Token Deploy-Token X-Vault-Token X-Gitlab-Token X-Csrf-Token
+X-Shopify-Access-Token X-Consul-Token X-Figma-Token Circle-Token token X-Amz-Signature-Token id_token
+X-Secret X-Client-Secret client_secret X-Webhook-Secret X-Password password X-Passwd X-Credential X-Credentials
+X-JWT Cf-Access-Jwt-Assertion X-Session-Id-Token X-Goog-Encryption-Key x-ms-encryption-key
+X-Amz-Server-Side-Encryption-Customer-Key
+"""
+HARMLESS = """
+x-tenant x-request-id accept user-agent x-max-tokens x-token-count content-language x-partition-key x-routing-key
+x-cache-key x-author x-authority x-keyboard x-secretary traceparent baggage prefer x-idempotency-key x-correlation-key
+"""
+
+
+@pytest.mark.parametrize("name", CREDENTIALS.split())
+def test_a_header_that_holds_a_credential_is_refused(name):
+    with pytest.raises(UsageError, match="would be kept in the database"):
+        check_headers({"x-tenant": "a", name: "value"}, frozenset())
+
+
+def test_a_header_that_only_looks_like_a_credential_is_taken():
+    for name in HARMLESS.split():
+        check_headers({name: "value"}, frozenset())
+
+
+async def test_a_credential_is_refused_over_either_way_in(remote):
+    for header in ("x-goog-api-key", "PRIVATE-TOKEN", "X-Amz-Security-Token"):
+        for given in (item(), {"exchange": "grading", "payload": 1}):
+            body = {"handler": "remote", "items": [{**given, "headers": {header: "secret"}}]}
+            reply = await remote.rig.ada.post("/api/jobs", json=body)
+            assert reply.status in (400, 422), (header, reply)
+            assert "secret" not in reply.json["detail"]
+    assert await remote.rows("SELECT id FROM jobs") == []
 
 
 async def test_a_service_that_does_not_know_its_address_says_so(remote):

@@ -74,10 +74,12 @@ def operations(app: FastAPI) -> Iterator[str]:
             yield f"{method.upper()} {path}"
 
 
-async def ask(visitor: Visitor, operation: str, things: Things) -> Reply:
+async def ask(visitor: Visitor, operation: str, things: Things, prefix: str = OPENAI_PREFIXES[0]) -> Reply:
     """The answer, of which a stream without an end is not waited for."""
     method, _, template = operation.partition(" ")
-    async with visitor.opened(method, things.path(template), **things.body(operation)) as answer:
+    path = things.path(template)
+    path = prefix + path.removeprefix("/v1") if path.startswith("/v1/") else path
+    async with visitor.opened(method, path, **things.body(operation)) as answer:
         endless = answer.content_type == "text/event-stream"
         return Reply(answer.status, dict(answer.headers), b"" if endless else await answer.read())
 
@@ -116,28 +118,22 @@ def paths(routes: Any, before: str = "") -> Iterator[str]:
 
 async def test_every_operation_keeps_to_whose_it_is(rig: Rig, receiver: Receiver) -> None:
     things = await made_by_ada(rig, receiver)
-    reader, bob = rig.visitor("ada", Role.READ), rig.bob
     wrong = []
     for operation in sorted(ROLES, key=in_order_of_harm):
-        expected = {"no key": 401, "a wrong key": 401}
-        got = {
-            "no key": (await ask(rig.holder(None), operation, things)).status,
-            "a wrong key": (await ask(rig.holder(WRONG_KEY), operation, things)).status,
-        }
+        visitors = {"no key": (rig.holder(None), 401), "a wrong key": (rig.holder(WRONG_KEY), 401)}
         if ROLES[operation] is not Role.READ:
-            expected["a read-only key"] = 403
-            got["a read-only key"] = (await ask(reader, operation, things)).status
+            visitors["a read-only key"] = (rig.visitor("ada", Role.READ), 403)
         if ROLES[operation] is Role.ADMIN:
-            expected["a writer's key"] = 403
-            got["a writer's key"] = (await ask(rig.visitor("ada", Role.WRITE), operation, things)).status
+            visitors["a writer's key"] = (rig.visitor("ada", Role.WRITE), 403)
         if names_something_owned(operation):
-            expected["another owner's key"] = 404
-            got["another owner's key"] = (await ask(bob, operation, things)).status
+            visitors["another owner's key"] = (rig.bob, 404)
         if operation in OPERATED:
-            expected["another owner's admin"] = 403
-            got["another owner's admin"] = (await ask(bob, operation, things)).status
-        if got != expected:
-            wrong.append((operation, got))
+            visitors["another owner's admin"] = (rig.bob, 403)
+        for prefix in OPENAI_PREFIXES if " /v1/" in operation else OPENAI_PREFIXES[:1]:
+            for who, (visitor, expected) in visitors.items():
+                status = (await ask(visitor, operation, things, prefix)).status
+                if status != expected:
+                    wrong.append((operation, prefix, who, status))
     assert wrong == []
 
 

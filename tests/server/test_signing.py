@@ -3,9 +3,11 @@
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
 from standardwebhooks import Webhook
 
 from backstay.clock import Clock
+from backstay.core.errors import UsageError
 from backstay.server.signing import KEY_LENGTH_MIN, KEY_NAME, Signer, key_beside, sealed
 
 
@@ -29,3 +31,21 @@ def test_each_of_two_secrets_opens_what_both_have_sealed() -> None:
     headers = sealed(secrets, "evt_1", Clock().now_ms(), body)
     for secret in secrets:
         assert Webhook(secret).verify(body, headers) == {"say": "Grüße"}
+
+
+@pytest.mark.parametrize("text", ["", "short", f"{'k' * 32},short", "k" * 20 + "," + "k" * 20, ",", "\n"])
+def test_every_key_of_a_list_must_be_long_enough(text: str) -> None:
+    with pytest.raises(UsageError, match="less than 32 characters") as refused:
+        Signer(text)
+    assert "comma" in refused.value.hint
+    assert "short" not in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ["{0},{1}", "{0}\n{1}\n", " {0} ,\n {1},", "{0}\r\n{1}", "{0},{1},{0}"])
+def test_keys_are_parted_by_commas_or_lines(text: str) -> None:
+    first, second = "a" * 32, "b" * 32
+    signer = Signer(text.format(first, second))
+    assert signer.tag("x", 1) == Signer(first).tag("x", 1)
+    assert signer.fits(Signer(second).tag("x", 1), "x", 1)
+    assert not signer.fits(Signer("c" * 32).tag("x", 1), "x", 1)
+    assert signer.secrets_of("wh_1", 1) == [Signer(one).secret_of("wh_1", 1) for one in (first, second)]

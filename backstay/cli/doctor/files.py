@@ -131,12 +131,15 @@ def _permissions(what: str, folder: Path) -> Iterator[Finding]:
 async def secret_key(setup: Setup) -> AsyncIterator[Finding]:
     """Whether all processes of a service can sign alike: they need one key."""
     from backstay.server.remote import key_known_here
+    from backstay.server.signing import Signer, read_keys
     from backstay.store.urls import is_postgres
 
     settings = setup.settings
     advice = "set BACKSTAY_SECRET_KEY to the same 32 characters or more in every process"
     if settings.secret_key is not None:
-        yield ok("set")
+        Signer(settings.secret_key)  # raises for one that is too short
+        keys = len(read_keys(settings.secret_key))
+        yield ok("set" if keys == 1 else f"{keys} are set: the first signs, all verify")
     elif settings.data is not None and settings.data.startswith("s3://"):
         yield fail("there is none, and in S3 none is kept: the service does not start without", advice)
     elif is_postgres(setup.app.url) and (settings.data or settings.public_url or settings.redis_url):

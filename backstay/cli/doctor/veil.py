@@ -17,8 +17,10 @@ def veil_of(setup: "Setup") -> Veil:
 
 
 def _secrets(setup: "Setup") -> Iterator[str | None]:
+    from backstay.server.signing import read_keys
+
     settings = setup.settings
-    yield settings.secret_key
+    yield from (settings.secret_key, *read_keys(settings.secret_key or ""))
     for url in (setup.app.url, settings.broker_url, settings.redis_url, settings.gateway_url):
         yield from _passwords(url)
     for name in (*SECRET_VARIABLES, *((setup.endpoint.key_env,) if setup.endpoint else ())):

@@ -10,7 +10,7 @@ from backstay.core.errors import NotFound, UsageError
 from backstay.server.auth import Admin
 from backstay.server.lines import whole_bytes
 from backstay.server.problems import Problem
-from backstay.server.seals import secret_of
+from backstay.server.seals import secrets_of
 from backstay.server.service import Serving
 from backstay.server.shapes import PROBLEMS
 
@@ -41,7 +41,7 @@ async def receive(request: Request, service: Serving, item: Part, fence: Part, t
 @router.get("/api/remote/secret", response_model=dict[str, str])
 async def show_remote_secret(who: Admin, service: Serving) -> Response:
     """What requests to this owner's remote workers are signed with, as Standard Webhooks does it."""
-    said: dict[str, Any] = {"secret": secret_of(service.signer, who.owner)}
+    said: dict[str, Any] = {"secret": secrets_of(service.signer, who.owner)[0]}
     return JSONResponse(said, headers={"cache-control": "no-store"})
 
 

@@ -40,18 +40,21 @@ class Ended(NamedTuple):
     message: str | None = None
     copies: tuple[Copy, ...] = ()
     number: int | None = None
+    metadata: str | None = None  # of the request, as JSON
 
 
 def ended_of(row: ResultRow, copies: Sequence[Copy] = ()) -> Ended:
     """An ended item as the store shows it."""
+    request = unseal(row.body)
     return Ended(
         position_of(row.id),
-        unseal(row.body).custom_id,
+        request.custom_id,
         row.state == ItemState.SUCCEEDED,
         row.result,
         _code(row),
         row.message or (_WAS_CANCELLED if row.state == ItemState.CANCELLED else None),
         tuple(copies),
+        metadata=request.metadata,
     )
 
 
@@ -67,7 +70,8 @@ def _code(row: ResultRow) -> str | None:
 
 def lines_of(job_id: int | str, ended: Ended) -> bytes:
     """The line of the item, after those of its copies: a cut never leaves an item's line without them."""
-    rest = f',"response":{_one_line(ended.response or "null")},"error":{_error(ended)}}}\n'
+    kept = "" if ended.metadata is None else f',"metadata":{ended.metadata}'
+    rest = f',"response":{_one_line(ended.response or "null")},"error":{_error(ended)}{kept}}}\n'
     item = f"{job_id}-{ended.position}"
     names = [(f"{item}-{copy.number}", copy.custom_id) for copy in ended.copies]
     names.append((item if ended.number is None else f"{item}-{ended.number}", ended.custom_id))

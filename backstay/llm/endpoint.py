@@ -13,6 +13,7 @@ from backstay.core.errors import UsageError
 from backstay.llm.lines import Refused, shown
 
 _PATH: Final = re.compile(r"/(?!/)[!-~]*")
+_ENDPOINT: Final = re.compile(r"/(?:chat/completions|completions|responses|embeddings|moderations)/*$")
 _SECRET_NAME: Final = re.compile(r"key|token|secret|passw|signature", re.IGNORECASE)
 
 
@@ -88,6 +89,12 @@ def parts_of(base_url: str) -> SplitResult:
         )
     if any(_SECRET_NAME.search(name) for name, _ in parse_qsl(base.query, keep_blank_values=True)):
         raise UsageError("the base URL must not hold a key", hint="give it by --api-key-env or --header")
+    if (extra := _ENDPOINT.search(base.path)) is not None:
+        shorter = base._replace(path=base.path[: extra.start()]).geturl()
+        raise UsageError(
+            f"the base URL must not end in {extra[0]}: every request names its own path below it",
+            hint=f"give {shorter}",
+        )
     return base
 
 

@@ -20,7 +20,7 @@ OPENING: Final = b'{"id":"batch_req_'
 HEAD: Final = re.compile(rb'\{"id":"batch_req_([0-9]{1,11})-([0-9]{1,9})(?:-([0-9]{1,9}))?","custom_id":')
 
 _UNKNOWN_WORDS = "outcome unknown"  # how the message of an item begins whose call may have been done
-_ANSWERED_WELL = '{"status_code":2'
+_SAYS_TOO_LITTLE = ('{"status_code":2', '{"status_code":3')
 _NO_REASON = "no reason was recorded"
 _WAS_CANCELLED = "the job was cancelled before this was done"
 
@@ -87,8 +87,9 @@ def _one_line(text: str) -> str:
 
 
 def _error(ended: Ended) -> str:
-    """Null when the provider's own answer says it all; one that came too late or makes no sense needs a word."""
-    if ended.ok or (ended.response and not ended.response.startswith(_ANSWERED_WELL)):
+    """Null when the provider's own answer says it all; one that came too late or makes no sense needs a word, and so
+    does one that only points elsewhere."""
+    if ended.ok or (ended.response and not ended.response.startswith(_SAYS_TOO_LITTLE)):
         return "null"
     code, message = ended.code or ErrorCode.UNKNOWN.value, ended.message or _NO_REASON
     return f'{{"code":{json.dumps(code)},"message":{json.dumps(message)}}}'

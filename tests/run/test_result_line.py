@@ -39,6 +39,7 @@ def test_the_metadata_of_a_request_stands_in_its_line_as_it_was_written(state: s
     ("ended", "response", "code"),
     [
         (row("failed", "GW_4XX", "no", REFUSAL), 400, None),
+        (row("failed", "UNKNOWN", "the provider redirects", REFUSAL.replace("400", "307")), 307, "UNKNOWN"),
         (row("failed", "GW_TIMEOUT", "it took too long"), None, "GW_TIMEOUT"),
         (row("failed", "GW_TIMEOUT", "the deadline passed before the result came", ANSWER), 200, "GW_TIMEOUT"),
         (row("failed", "UNKNOWN", "outcome unknown: the worker was lost during the call"), None, "outcome_unknown"),

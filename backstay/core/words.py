@@ -6,12 +6,12 @@ from typing import Final
 
 
 def one_line(text: str, length_max: int = 300) -> str:
-    """The first line that says something, without control characters, server paths and secrets, capped."""
+    """The first line that says something, without control characters, files' paths and secrets, capped."""
     work_max = max(4_000, length_max * 4)
     line = _first_meaningful(_ANSI.sub("", text[:20_000]))[:work_max]
     for pattern, masked in _SECRETS:
         line = pattern.sub(masked, line)
-    line = _PATH.sub(lambda found: found["url"] or "<path>", line)
+    line = _PATH.sub(_veiled, line)
     return line if len(line) <= length_max else line[: max(0, length_max - 1)] + "…"[:length_max]
 
 
@@ -49,6 +49,35 @@ _PATH: Final = re.compile(
     r"|(?<![\w\\])\\\\[\w.$-]+\\[^\s'\"`:,;()<>]*",
     re.IGNORECASE,
 )
+
+
+# The path of a URL: one of an API by its beginning, or whatever stands behind a method or a word for such a thing. What
+# begins like a folder of a machine, or has a part that is named like a file, is none; nor is any in an error of files.
+_OF_API: Final = re.compile(r"/(?:v\d+(?:(?:alpha|beta)\d*)?|api|openai|deployments|engines|chat/completions)(?:/|$)")
+_SPOKEN_OF: Final = re.compile(
+    r"\b(?:GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS|(?i:url|uri|endpoint|route|location|redirect\w* to))(?:\W+\w+)?\W*$"
+)
+_OF_MACHINE: Final = re.compile(
+    r"/(?:app|bin|data|dev|etc|home|lib\w*|mnt|opt|private|proc|root|run|srv|sys|tmp|users|usr|var|volumes|work\w*)/"
+    r"|.*\.(?!json\b)[a-z]{1,8}(?:/|$)"
+    r"|.*/\.\.?/",
+    re.IGNORECASE,
+)
+_OF_FILES: Final = re.compile(r"\[(?:Errno|WinError)|no such file|a directory", re.IGNORECASE)
+_WORDS_BEFORE_MAX: Final = 40
+
+
+def _veiled(found: re.Match[str]) -> str:
+    text = found[0]
+    is_shown = found["url"] or (text.startswith("/") and _is_of_url(text.partition("?")[0], found))
+    return text if is_shown else "<path>"
+
+
+def _is_of_url(path: str, found: re.Match[str]) -> bool:
+    if _OF_MACHINE.match(path) or _OF_FILES.search(found.string):
+        return False
+    before = found.string[max(0, found.start() - _WORDS_BEFORE_MAX) : found.start()]
+    return bool(_OF_API.match(path) or _SPOKEN_OF.search(before))
 
 
 def _first_meaningful(text: str) -> str:

@@ -80,7 +80,8 @@ def repeats(ids: Iterable[tuple[str, int]]) -> Iterator[Repeat]:
 
 
 class Originals:
-    """Tells of each request which one was the first with the same url and body. A temporary file remembers them."""
+    """Tells of each request which one was the first with the same url, body and metadata, for which one line of the
+    results is right as well. A temporary file remembers them."""
 
     def __init__(self) -> None:
         self._scratch = _scratch()
@@ -95,7 +96,8 @@ class Originals:
     def first(self, request: Request, ordinal: int) -> int:
         """The ordinal of the first such request: the one given, if there was none before."""
         # Of 16 bytes of a cryptographic hash nobody has ever found two alike.
-        digest = hashlib.blake2b(f"{request.url}\0{request.body}".encode(), digest_size=16).digest()
+        kept = "" if request.metadata is None else f"\0{request.metadata}"
+        digest = hashlib.blake2b(f"{request.url}\0{request.body}{kept}".encode(), digest_size=16).digest()
         with _telling():
             (first,) = self._scratch.execute(
                 "INSERT INTO seen VALUES (?, ?) ON CONFLICT DO UPDATE SET ordinal = ordinal RETURNING ordinal",

@@ -5,12 +5,16 @@ import json
 import re
 from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from backstay.core.errors import UsageError
+from backstay.llm.lines import Refused, shown
 
 ACCOUNT_CHARACTERS: Final = 6
+_PATH: Final = re.compile(r"/(?!/)[!-~]*")
+_ENDPOINT: Final = re.compile(r"/(?:chat/completions|completions|responses|embeddings|moderations)/*$")
 _SECRET_NAME: Final = re.compile(r"key|token|secret|passw|signature", re.IGNORECASE)
 
 
@@ -91,4 +95,27 @@ def parts_of(base_url: str) -> SplitResult:
         )
     if any(_SECRET_NAME.search(name) for name, _ in parse_qsl(base.query, keep_blank_values=True)):
         raise UsageError("the base URL must not hold a key", hint="give it by --api-key-env or --header")
+    if (extra := _ENDPOINT.search(base.path)) is not None:
+        shorter = base._replace(path=base.path[: extra.start()]).geturl()
+        raise UsageError(
+            f"the base URL must not end in {extra[0]}: every request names its own path below it",
+            hint=f"give {shorter}",
+        )
     return base
+
+
+@lru_cache(maxsize=1024)
+def path_of(url: str, base_url: str | None) -> str:
+    """The path that a url names; one on another host than the service's would carry the key there."""
+    try:
+        split = urlsplit(url)
+    except ValueError:
+        raise Refused(f"has the url {shown(url)}, which is none") from None
+    if split.scheme or split.netloc:
+        home = urlsplit(base_url or "")
+        if (split.scheme.lower(), split.netloc.lower()) != (home.scheme.lower(), home.netloc.lower()):
+            raise Refused(f"has the url {shown(url)}, which is on another host than the requests go to")
+        url = split.path + (f"?{split.query}" if split.query else "")
+    if not _PATH.fullmatch(url) or any(mark in url for mark in "\\#") or ".." in url.partition("?")[0].split("/"):
+        raise Refused(f"has the url {shown(url)}; it must be a path such as /v1/chat/completions")
+    return url

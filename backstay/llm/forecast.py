@@ -77,7 +77,7 @@ class Forecast:
         return total
 
     def _add_one(self, share: Share, parsed: Parsed) -> None:
-        _, url, body, fields = parsed
+        _, url, body, fields, _ = parsed
         estimate = estimate_fields(url, body, fields, self._output_tokens_expected)
         read, written = estimate.input_tokens, estimate.output_tokens_expected
         share.requests += 1

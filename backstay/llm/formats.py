@@ -5,12 +5,11 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import lru_cache
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
+from backstay.llm.endpoint import path_of
 from backstay.llm.envelope import Request
-from backstay.llm.lines import Member, Refused, members, quoted, value_at, value_of
+from backstay.llm.lines import Member, Refused, members, quoted, shown, value_at, value_of
 from backstay.llm.templates import Template
 
 CUSTOM_ID_CHARACTERS_MAX = 512
@@ -20,10 +19,11 @@ EMBEDDINGS = "/v1/embeddings"
 COMPLETIONS = "/v1/completions"
 MODEL_NEEDED = frozenset((CHAT, RESPONSES, EMBEDDINGS, COMPLETIONS))
 IDS = ("custom_id", "id")
+METADATA = "metadata"
+METADATA_CHARACTERS_MAX = 1 << 16
 ENVELOPE = ("custom_id", "method", "url", "body")
 
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
-_PATH = re.compile(r"/(?!/)[!-~]*")
 # Nearly every line of the Batch format looks like this up to its body, and nearly all others only have another order.
 # To look for these two first makes reading several times as fast.
 _HEAD = re.compile(
@@ -72,10 +72,11 @@ class Parsed(NamedTuple):
     url: str
     body: str
     fields: dict[str, Any]
+    metadata: str | None = None  # JSON that is not sent and comes back with the result
 
     @property
     def request(self) -> Request:
-        return Request(self.custom_id, self.url, self.body)
+        return Request(self.custom_id, self.url, self.body, self.metadata)
 
 
 Parser = Callable[[int, str], Parsed]  # of a line's number and text
@@ -121,19 +122,23 @@ class BatchLines:
             named[member.key] = member
         custom_id, method, url, body = (named.get(key, _MISSING) for key in ENVELOPE)
         if method is not _MISSING and str(method.value).upper() != "POST":
-            raise Refused(f"has the method {_shown(method.value)}; only POST is sent")
+            raise Refused(f"has the method {shown(method.value)}; only POST is sent")
         if body is _MISSING:
             raise Refused("has no body")
         where = self._reading.endpoint if url is _MISSING else url.value
         if not isinstance(where, str):
-            raise Refused("has no url" if url is _MISSING else f"has the url {_shown(where)}, which is no text")
+            raise Refused("has no url" if url is _MISSING else f"has the url {shown(where)}, which is no text")
         _check_id(custom_id)
         path = path_of(where, self._reading.base_url)
         return _checked(self._reading, custom_id.value, path, text[body.start : body.end], body.value)
 
 
 class BodyLines:
-    """{"model": …, "messages": […]}: the line is the body; only an id of its own is taken out of it."""
+    """{"model": …, "messages": […]}: the line is the body; only an id of its own and its metadata are taken out of it.
+
+    Such files are written for OpenAI's cookbook, whose script never sends the metadata, and writes it beside the reply.
+    Only together with `"store": true` can it be meant for the provider.
+    """
 
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
@@ -144,10 +149,15 @@ class BodyLines:
             raise Refused("is no JSON object")
         url = self._reading.endpoint or _url_by_shape(fields)
         custom_id = _named_id(fields, number)
-        if any(key in fields for key in IDS) or _added_model(fields, self._reading):
-            text = _joined(_added_model(fields, self._reading), _others(text, members(text), IDS))
+        taken = IDS if fields.get("store") is True else (*IDS, METADATA)
+        metadata = None
+        if any(key in fields for key in taken) or _added_model(fields, self._reading):
+            found = members(text)
+            metadata = _metadata(text, found) if METADATA in taken else None
+            text = _joined(_added_model(fields, self._reading), _others(text, found, taken))
             fields = value_of(text)
-        return _checked(self._reading, custom_id, path_of(url, self._reading.base_url), text, fields, _MODEL_HINT)
+        checked = _checked(self._reading, custom_id, path_of(url, self._reading.base_url), text, fields, _MODEL_HINT)
+        return checked if metadata is None else checked._replace(metadata=metadata)
 
 
 class PromptLines:
@@ -201,23 +211,6 @@ class Rows:
         self._template.check_columns(columns)
 
 
-@lru_cache(maxsize=1024)
-def path_of(url: str, base_url: str | None) -> str:
-    """The path that a url names; one on another host than the service's would carry the key there."""
-    try:
-        split = urlsplit(url)
-    except ValueError:
-        raise Refused(f"has the url {_shown(url)}, which is none") from None
-    if split.scheme or split.netloc:
-        home = urlsplit(base_url or "")
-        if (split.scheme.lower(), split.netloc.lower()) != (home.scheme.lower(), home.netloc.lower()):
-            raise Refused(f"has the url {_shown(url)}, which is on another host than the requests go to")
-        url = split.path + (f"?{split.query}" if split.query else "")
-    if not _PATH.fullmatch(url) or any(mark in url for mark in "\\#") or ".." in url.partition("?")[0].split("/"):
-        raise Refused(f"has the url {_shown(url)}; it must be a path such as {CHAT}")
-    return url
-
-
 def _checked(reading: Reading, custom_id: str, url: str, body: str, fields: Any, hint: str = "") -> Parsed:
     if not isinstance(fields, dict):
         raise Refused("has a body that is no object")
@@ -237,11 +230,11 @@ def _check_id(found: Member) -> None:
     if found is _MISSING or custom_id is None or custom_id == "":
         raise Refused("has no custom_id")
     if not isinstance(custom_id, str):
-        raise Refused(f"has the custom_id {_shown(custom_id)}, which is no text")
+        raise Refused(f"has the custom_id {shown(custom_id)}, which is no text")
     if len(custom_id) > CUSTOM_ID_CHARACTERS_MAX:
         raise Refused(f"has a custom_id of {len(custom_id):,} characters; at most {CUSTOM_ID_CHARACTERS_MAX} are taken")
     if _UNPRINTABLE.search(custom_id):
-        raise Refused(f"has the custom_id {_shown(custom_id)}, with characters that cannot be printed")
+        raise Refused(f"has the custom_id {shown(custom_id)}, with characters that cannot be printed")
 
 
 def _named_id(fields: Mapping[str, Any], number: int) -> str:
@@ -254,6 +247,16 @@ def _named_id(fields: Mapping[str, Any], number: int) -> str:
             _check_id(Member(name, given, 0, 0, 0))
             return str(given)
     return f"request-{number}"
+
+
+def _metadata(text: str, found: Sequence[Member]) -> str | None:
+    kept = next((member for member in reversed(found) if member.key == METADATA), _MISSING)
+    if kept.value is None:
+        return None
+    if kept.end - kept.start > METADATA_CHARACTERS_MAX:
+        size = f"{kept.end - kept.start:,} characters; at most {METADATA_CHARACTERS_MAX:,} are kept"
+        raise Refused(f"has metadata of {size}")
+    return text[kept.start : kept.end]
 
 
 def _url_by_shape(fields: Mapping[str, Any]) -> str:
@@ -283,11 +286,6 @@ def _others(text: str, found: Sequence[Member], without: tuple[str, ...]) -> lis
 
 def _joined(first: list[str], rest: list[str]) -> str:
     return f"{{{','.join([*first, *rest])}}}"
-
-
-def _shown(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 80 else f"{text[:79]}…"
 
 
 _MODEL_HINT = "; --model gives one"  # for all but `batch` lines, which are never changed

@@ -11,8 +11,9 @@ from typing import IO, Any, NamedTuple, Protocol
 from backstay.core.errors import UsageError
 from backstay.llm import tables
 from backstay.llm.duplicates import LineSet, Repeat, Suspicion, repeats
+from backstay.llm.endpoint import path_of
 from backstay.llm.envelope import Request
-from backstay.llm.formats import PARSERS, Format, Only, Parsed, Parser, Reading, path_of
+from backstay.llm.formats import PARSERS, Format, Only, Parsed, Parser, Reading
 from backstay.llm.lines import LINE_BYTES_MAX, Refused, numbered, opened, text_of, value_of
 
 BAD_LINES_SHOWN_MAX = 100
@@ -63,7 +64,7 @@ class Source:
 
 @dataclass(slots=True)
 class Survey:
-    """What a file holds. `digest` is of what would be sent: custom_ids, urls and bodies, in their order."""
+    """What a file holds. `digest` is of what would be sent and kept: custom_ids, urls, bodies, metadata, in order."""
 
     requests: int = 0
     bytes: int = 0  # of the bodies
@@ -113,7 +114,8 @@ class Digest:
 
     def add(self, parsed: Parsed) -> bool:
         """Whether it is time for a seal."""
-        sent = f"{parsed.custom_id}\0{parsed.url}\0{parsed.body}\n".encode()
+        kept = "" if parsed.metadata is None else f"\0{parsed.metadata}"
+        sent = f"{parsed.custom_id}\0{parsed.url}\0{parsed.body}{kept}\n".encode()
         self._all.update(sent)
         self._requests += 1
         self._bytes += len(sent)
@@ -213,7 +215,7 @@ def _look(source: Source, ids: Suspicion, named: dict[int, Repeat], repeated: Li
             first = f" of line {named[line].first}" if line in named else ""
             found.refuse(line, f"has the custom_id{first} again")
             continue
-        custom_id, _, body, _ = entry
+        custom_id, _, body, *_ = entry
         found.requests += 1
         found.bytes += len(body) if body.isascii() else len(body.encode())
         ids.add(custom_id)

@@ -138,6 +138,12 @@ def quoted(text: str) -> str:
     return encode_basestring_ascii(text) if _SURROGATE.search(text) else encode_basestring(text)
 
 
+def shown(value: Any) -> str:
+    """A value as JSON, for a person to see: its beginning, if it is long."""
+    text = json.dumps(value)
+    return text if len(text) <= 80 else f"{text[:79]}…"
+
+
 def _check_depth(text: str, value: Any) -> None:
     # Whatever is nested so deep has as many brackets, twice.
     if len(text) <= 2 * NESTING_MAX or text.count("[") + text.count("{") <= NESTING_MAX:

@@ -12,7 +12,7 @@ from typing import IO, Any, Final, NamedTuple
 from backstay.artifacts import Artifacts
 from backstay.core.errors import NotAllowed, NotFound, UsageError
 from backstay.core.ids import read_item, show_item
-from backstay.llm.envelope import Request, seal, unseal
+from backstay.llm.envelope import seal, unseal
 from backstay.store.archives import ATTEMPT, EVENT, INBOX, MESSAGE, RESULT, Archive, Leaving, Letter
 
 LEVEL: Final = 9
@@ -69,7 +69,7 @@ def leaving(letter: Letter) -> Leaving:
 
 
 def stub_of(body: str) -> str:
-    """A request keeps its name and where it was to go: its line in a file of errors is known by them."""
+    """A request keeps its name, where it was to go, and its metadata: they stand in its line in a file of errors."""
     if not body.startswith('{"custom_id":'):
         return GONE
     try:
@@ -78,7 +78,7 @@ def stub_of(body: str) -> str:
         return GONE
     if seal(request) != body:  # something of a user's own that only begins like one
         return GONE
-    return seal(Request(request.custom_id, request.url, GONE))
+    return seal(request._replace(body=GONE))
 
 
 async def write(artifacts: Artifacts, blob: str, owner: str, pages: AsyncIterable[Sequence[Letter]]) -> Sealed:

@@ -20,7 +20,7 @@ OPENING: Final = b'{"id":"batch_req_'
 HEAD: Final = re.compile(rb'\{"id":"batch_req_([0-9]{1,11})-([0-9]{1,9})(?:-([0-9]{1,9}))?","custom_id":')
 
 _UNKNOWN_WORDS = "outcome unknown"  # how the message of an item begins whose call may have been done
-_ANSWERED_WELL = '{"status_code":2'
+_SAYS_TOO_LITTLE = ('{"status_code":2', '{"status_code":3')
 _NO_REASON = "no reason was recorded"
 _WAS_CANCELLED = "the job was cancelled before this was done"
 
@@ -40,18 +40,21 @@ class Ended(NamedTuple):
     message: str | None = None
     copies: tuple[Copy, ...] = ()
     number: int | None = None
+    metadata: str | None = None  # of the request, as JSON
 
 
 def ended_of(row: ResultRow, copies: Sequence[Copy] = ()) -> Ended:
     """An ended item as the store shows it."""
+    request = unseal(row.body)
     return Ended(
         position_of(row.id),
-        unseal(row.body).custom_id,
+        request.custom_id,
         row.state == ItemState.SUCCEEDED,
         row.result,
         _code(row),
         row.message or (_WAS_CANCELLED if row.state == ItemState.CANCELLED else None),
         tuple(copies),
+        metadata=request.metadata,
     )
 
 
@@ -67,7 +70,8 @@ def _code(row: ResultRow) -> str | None:
 
 def lines_of(job_id: int | str, ended: Ended) -> bytes:
     """The line of the item, after those of its copies: a cut never leaves an item's line without them."""
-    rest = f',"response":{_one_line(ended.response or "null")},"error":{_error(ended)}}}\n'
+    kept = "" if ended.metadata is None else f',"metadata":{ended.metadata}'
+    rest = f',"response":{_one_line(ended.response or "null")},"error":{_error(ended)}{kept}}}\n'
     item = f"{job_id}-{ended.position}"
     names = [(f"{item}-{copy.number}", copy.custom_id) for copy in ended.copies]
     names.append((item if ended.number is None else f"{item}-{ended.number}", ended.custom_id))
@@ -83,8 +87,9 @@ def _one_line(text: str) -> str:
 
 
 def _error(ended: Ended) -> str:
-    """Null when the provider's own answer says it all; one that came too late or makes no sense needs a word."""
-    if ended.ok or (ended.response and not ended.response.startswith(_ANSWERED_WELL)):
+    """Null when the provider's own answer says it all; one that came too late or makes no sense needs a word, and so
+    does one that only points elsewhere."""
+    if ended.ok or (ended.response and not ended.response.startswith(_SAYS_TOO_LITTLE)):
         return "null"
     code, message = ended.code or ErrorCode.UNKNOWN.value, ended.message or _NO_REASON
     return f'{{"code":{json.dumps(code)},"message":{json.dumps(message)}}}'

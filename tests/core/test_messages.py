@@ -61,6 +61,49 @@ def test_a_message_shows_no_path_of_the_server_and_leaves_urls_alone(text, expec
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "Invalid URL (POST /v1/chat/completions). (unknown_url)",
+        "Invalid URL (GET /foo/bar)",
+        "Invalid URL (GET /v1/files?name=a.csv)",
+        "there is nothing at this path. /api/openapi.json lists what there is; /v1/files, /v1/batches and /v1/models",
+        "Resource not found: /openai/deployments/x/chat/completions?api-version=2",
+        "The API deployment '/openai/deployments/my-gpt/chat/completions' does not exist",
+        "unknown path /v1beta/models/gemini-2.5-flash:generateContent",
+        "no such model at /v1/models/gpt-4.1/x",
+        "Unknown endpoint '/embeddingss/x'",
+        "No route for /foo/bar",
+        "the provider redirects to /foo/bar/, where nothing is sent",
+        "use /chat/completions/ or /v2/messages instead",
+    ],
+)
+def test_a_message_keeps_the_path_of_a_url(text):
+    assert one_line(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("GET /home/x/app.py", "GET <path>"),
+        ("POST /srv/app/handler failed", "POST <path> failed"),
+        ("url /var/lib/x", "url <path>"),
+        ("could not open /v1/data/x.csv", "could not open <path>"),
+        ("see /v1/../../secret/x", "see <path>"),
+        ('File "/openai/app.py", line 3', 'File "<path>", line 3'),
+        ("OSError: [Errno 2] No such file or directory: '/api/uploads/x'", None),
+        ("PermissionError: [Errno 13] Permission denied: '/v1/data/x'", None),
+        ("weights are missing in /models/llama/shards", "weights are missing in <path>"),
+        ("/app/main failed", "<path> failed"),
+        ("the url is /Users/bob/x", "the url is <path>"),
+        ("POST ~/x/y", "POST <path>"),
+        (r"endpoint C:\Users\bob", "endpoint <path>"),
+    ],
+)
+def test_a_path_of_a_file_is_hidden_also_where_a_url_could_stand(text, expected):
+    assert one_line(text) == (expected or text.partition("'")[0] + "'<path>'")
+
+
+@pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("Incorrect API key provided: sk-abc1234567890", "Incorrect API key provided: <secret>"),

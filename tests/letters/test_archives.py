@@ -13,6 +13,8 @@ from backstay.core.errors import NotAllowed, NotFound
 from backstay.core.failures import ErrorCode, Failure, FailureKind
 from backstay.core.ids import item_id, show_item
 from backstay.core.outcomes import Failed
+from backstay.llm.envelope import Request, seal, unseal
+from backstay.run.archive_file import GONE, stub_of
 from backstay.store.archives import Archives, File, Leaving
 from backstay.store.queries import one
 from tests.letters.desk import DAY_MS, Desk, ids
@@ -41,6 +43,12 @@ async def test_what_is_archived_comes_back_byte_for_byte(far_desk: Desk) -> None
     assert await far_desk.blobs() == []
     assert await far_desk.restore() == 0
     assert await far_desk.bodies() == before
+
+
+@pytest.mark.parametrize("metadata", [None, '{"row_id":1}'])
+def test_of_a_request_all_but_its_body_stays(metadata: str | None) -> None:
+    request = Request("mine", "/v1/embeddings", '{"model":"m"}', metadata)
+    assert unseal(stub_of(seal(request))) == request._replace(body=GONE)
 
 
 async def test_an_archived_item_stays_as_the_evidence_that_it_failed_and_why(desk: Desk) -> None:

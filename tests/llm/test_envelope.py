@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from backstay.core.errors import UsageError
@@ -13,11 +13,16 @@ TRICKY = st.text() | st.sampled_from(['","url":"', ',"body":', '"', "\\", '\\","
 BODIES = st.sampled_from(['{"body":1,"url":"x"}', '{ "a" : 1.10 }', "{}", '{"a":"\\u00e9 é"}', '{"a":",\\"body\\":"}'])
 
 
-@given(TRICKY, TRICKY, BODIES)
-def test_a_request_comes_out_as_it_went_in_and_is_json_meanwhile(custom_id, url, body):
-    request = Request(custom_id, url, body)
+METADATA = st.none() | st.sampled_from(["5", '"x"', '{"body":1}', '{"a":1,"body":{"url":"x"}}', '[",\\"body\\":"]'])
+
+
+@example("a", "/v1/x", "{}", "5")
+@given(TRICKY, TRICKY, BODIES, METADATA)
+def test_a_request_comes_out_as_it_went_in_and_is_json_meanwhile(custom_id, url, body, metadata):
+    request = Request(custom_id, url, body, metadata)
     assert unseal(seal(request)) == request
-    assert json.loads(seal(request)) == {"custom_id": custom_id, "url": url, "body": json.loads(body)}
+    kept = {} if metadata is None else {"metadata": metadata}
+    assert json.loads(seal(request)) == {"custom_id": custom_id, "url": url, **kept, "body": json.loads(body)}
 
 
 @pytest.mark.parametrize(
@@ -28,8 +33,9 @@ def test_the_order_of_the_names_does_not_matter_as_long_as_the_body_is_last(text
     assert unseal(text) == Request("a", "/v1/x", '{"b":1}')
 
 
-def test_what_seal_writes_is_a_request_as_text_and_as_what_it_says():
-    request = Request("a", "/v1/x", '{"b": 1}')
+@pytest.mark.parametrize("metadata", [None, '{"row": 1}'])
+def test_what_seal_writes_is_a_request_as_text_and_as_what_it_says(metadata):
+    request = Request("a", "/v1/x", '{"b": 1}', metadata)
     assert require_request(seal(request)) == request
     assert require_request(json.loads(seal(request))) == request
 
@@ -47,6 +53,9 @@ def test_what_seal_writes_is_a_request_as_text_and_as_what_it_says():
         {"custom_id": "a", "url": "/v1/x"},
         {"custom_id": "a", "body": {}, "url": "/v1/x"},
         {"custom_id": "a", "url": "/v1/x", "body": {}, "more": 1},
+        {"custom_id": "a", "url": "/v1/x", "body": {}, "metadata": "1"},
+        {"custom_id": "a", "url": "/v1/x", "metadata": {"row": 1}, "body": {}},
+        {"custom_id": "a", "url": "/v1/x", "metadata": "no JSON", "body": {}},
         {"custom_id": 1, "url": "/v1/x", "body": {}},
         {"custom_id": "a", "url": None, "body": {}},
         {"custom_id": "a", "url": "/v1/x", "body": "{}"},

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backstay.core.errors import UsageError
+from backstay.llm.duplicates import Originals
 from backstay.llm.envelope import Request
 from backstay.llm.formats import Format, Reading, Rows
 from backstay.llm.intake import open_source, requests, survey
@@ -65,6 +66,54 @@ def test_a_body_loses_its_id_and_gets_the_model_it_lacks(write: Write) -> None:
 def test_a_body_goes_where_its_shape_says(write: Write, body: str, url: str) -> None:
     assert sent(write(body))[0].url == url
     assert sent(write(body), Reading(endpoint="/v1/elsewhere"))[0].url == "/v1/elsewhere"
+
+
+@pytest.mark.parametrize(
+    ("line", "body", "metadata"),
+    [
+        ('{"model": "m", "input": "x", "metadata": {"row_id": 1}}', '{"model": "m","input": "x"}', '{"row_id": 1}'),
+        ('{"metadata": {"a":"b"}, "model": "m", "input": "x"}', '{"model": "m","input": "x"}', '{"a":"b"}'),
+        (
+            '{"model": "m", "input": "x", "metadata": [1.50, "\\u00e9"]}',
+            '{"model": "m","input": "x"}',
+            '[1.50, "\\u00e9"]',
+        ),
+        ('{"model": "m", "input": "x", "metadata": 0}', '{"model": "m","input": "x"}', "0"),
+        ('{"model": "m", "input": "x", "metadata": null}', '{"model": "m","input": "x"}', None),
+        ('{"model": "m", "input": "x"}', '{"model": "m", "input": "x"}', None),
+        ('{"model": "m", "input": "x", "store": false, "metadata": {"a":"b"}}', None, '{"a":"b"}'),
+        ('{"model": "m", "input": "x", "store": true, "metadata": {"a":"b"}}', "as it is", None),
+    ],
+)
+def test_the_metadata_of_a_body_is_kept_and_not_sent_unless_it_is_to_be_stored(
+    write: Write, line: str, body: str | None, metadata: str | None
+) -> None:
+    (request,) = sent(write(line))
+    assert request.metadata == metadata
+    if body is None:
+        assert "metadata" not in json.loads(request.body)
+    else:
+        assert request.body == (line if body == "as it is" else body)
+
+
+def test_the_metadata_of_batch_lines_and_prompts_is_sent(write: Write) -> None:
+    body = '{"model": "m", "messages": [], "metadata": {"row_id": 1}}'
+    assert sent(write(batch_line("a", body))) == [Request("a", CHAT, body)]
+    (request,) = sent(write('{"prompt": "x", "metadata": {"a": "b"}}'), Reading(model="m"))
+    assert (json.loads(request.body)["metadata"], request.metadata) == ({"a": "b"}, None)
+
+
+def test_metadata_that_is_too_long_makes_a_bad_line_among_good_ones(write: Write) -> None:
+    lines = [json.dumps({"model": "m", "input": "x", "metadata": "y" * size}) for size in (10, 65_535, 65_534)]
+    assert look(write("\n".join(lines))).bad == [(2, "has metadata of 65,537 characters; at most 65,536 are kept")]
+
+
+def test_other_metadata_makes_another_run_and_another_request(write: Write) -> None:
+    files = [write(json.dumps({"model": "m", "input": "x", "metadata": n}), f"{n}.jsonl") for n in (1, 2)]
+    assert look(files[0]).digest != look(files[1]).digest
+    (first,), (second,) = sent(files[0]), sent(files[1])
+    with Originals() as originals:
+        assert [originals.first(request, at) for at, request in enumerate((first, second, first))] == [0, 1, 0]
 
 
 def test_a_prompt_becomes_a_chat(write: Write) -> None:

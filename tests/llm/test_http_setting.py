@@ -1,27 +1,17 @@
 """The setting `http`: the own client for calls, or aiohttp for everything."""
 
-import asyncio
 import json
-import os
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from backstay.core.errors import UsageError
 from backstay.settings import load
-from tests.house.sources import ROOT
+from tests.llm.command_rig import REPLY, run_command
 from tests.llm.odd_servers import OddServer, answer
 from tests.llm.wire_rig import CHAT, OK, wired
 
 BODY = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
-REPLY = {
-    "id": "x",
-    "model": "m",
-    "choices": [{"message": {"role": "assistant", "content": "hi"}}],
-    "usage": {"prompt_tokens": 1, "completion_tokens": 1},
-}
 THROTTLED = answer('{"error": {"message": "later"}}', 429, retry_after="0.1")
 
 
@@ -30,28 +20,14 @@ def is_of_aiohttp(head: str) -> bool:
     return "\r\nHost: " in head
 
 
-async def run_command(server: OddServer, folder: Path, **environment: str) -> list[dict[str, Any]]:
-    """`backstay run`, a process of its own, on three requests."""
-    lines = [{"custom_id": f"r{n}", "method": "POST", "url": CHAT, "body": BODY} for n in range(3)]
-    (folder / "in.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    arguments = ("run", str(folder / "in.jsonl"), "--out", str(folder / "out.jsonl"), "--base-url", f"{server.url}/v1")
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "backstay", *arguments, "--db", f"sqlite:///{folder}/run.db"),
-        cwd=ROOT,
-        env={**os.environ, **environment},
-        stderr=asyncio.subprocess.PIPE,
-    )
-    _, told = await process.communicate()
-    assert process.returncode == 0, told.decode()
-    return [json.loads(line) for line in (folder / "out.jsonl").read_text().splitlines()]
-
-
 @pytest.mark.parametrize("http", ["own", "aiohttp"])
 async def test_a_run_makes_its_calls_over_the_client_that_is_set(tmp_path: Path, http: str) -> None:
-    async with OddServer(THROTTLED, answer(json.dumps(REPLY))).serving() as server:
-        results = await run_command(server, tmp_path, BACKSTAY_HTTP=http)
-    assert sorted(line["custom_id"] for line in results) == ["r0", "r1", "r2"]
-    assert {line["response"]["body"]["id"] for line in results} == {"x"}
+    lines = [{"custom_id": f"r{n}", "method": "POST", "url": CHAT, "body": BODY} for n in range(3)]
+    async with OddServer(THROTTLED, REPLY).serving() as server:
+        ran = await run_command(tmp_path, f"{server.url}/v1", lines, BACKSTAY_HTTP=http)
+    assert ran.code == 0, ran.told
+    assert sorted(line["custom_id"] for line in ran.results) == ["r0", "r1", "r2"]
+    assert {line["response"]["body"]["id"] for line in ran.results} == {"x"}
     assert {is_of_aiohttp(head) for head in server.heads} == {http == "aiohttp"}
     assert [json.loads(body) for body in server.bodies] == [BODY] * 4, "one was refused, and sent again"
 

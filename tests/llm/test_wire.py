@@ -86,6 +86,27 @@ def test_a_base_url_that_is_none_is_refused(url: str) -> None:
         Wire(Endpoint(url), KEY, 1)
 
 
+@pytest.mark.parametrize(
+    ("url", "shorter"),
+    [
+        ("https://x.example/v1/chat/completions", "https://x.example/v1"),
+        ("https://x.example/v1/chat/completions/", "https://x.example/v1"),
+        ("https://x.example/v1/completions", "https://x.example/v1"),
+        ("https://x.example/api/v3/responses", "https://x.example/api/v3"),
+        ("https://x.example/embeddings", "https://x.example"),
+        (
+            "https://x.example/openai/deployments/d/chat/completions?api-version=2",
+            "https://x.example/openai/deployments/d?api-version=2",
+        ),
+    ],
+)
+def test_a_base_url_with_the_path_of_an_endpoint_is_refused_with_the_right_one(url: str, shorter: str) -> None:
+    with pytest.raises(UsageError, match="must not end in /") as caught:
+        Wire(Endpoint(url), KEY, 1)
+    assert caught.value.hint == f"give {shorter}"
+    Wire(Endpoint(shorter), KEY, 1)
+
+
 def test_a_base_url_with_a_password_is_refused_without_showing_it() -> None:
     with pytest.raises(UsageError) as caught:
         Wire(Endpoint("https://me:hush@x.example/v1"), KEY, 1)

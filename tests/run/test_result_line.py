@@ -27,10 +27,19 @@ def test_a_success_is_spliced_in_byte_for_byte() -> None:
     assert lines_of(JOB, ended_of(row("succeeded", result=ANSWER))) == expected.encode()
 
 
+@pytest.mark.parametrize("state", ["succeeded", "failed", "cancelled"])
+def test_the_metadata_of_a_request_stands_in_its_line_as_it_was_written(state: str) -> None:
+    body = seal(Request("request-5", "/v1/embeddings", '{"model": "m"}', '{"row_id": 1.0, "é": "\\u00e9"}'))
+    line = lines_of(JOB, ended_of(row(state, result=ANSWER)._replace(body=body)))
+    assert line.endswith(',"metadata":{"row_id": 1.0, "é": "\\u00e9"}}\n'.encode())
+    assert json.loads(line)["metadata"] == {"row_id": 1, "é": "é"}
+
+
 @pytest.mark.parametrize(
     ("ended", "response", "code"),
     [
         (row("failed", "GW_4XX", "no", REFUSAL), 400, None),
+        (row("failed", "UNKNOWN", "the provider redirects", REFUSAL.replace("400", "307")), 307, "UNKNOWN"),
         (row("failed", "GW_TIMEOUT", "it took too long"), None, "GW_TIMEOUT"),
         (row("failed", "GW_TIMEOUT", "the deadline passed before the result came", ANSWER), 200, "GW_TIMEOUT"),
         (row("failed", "UNKNOWN", "outcome unknown: the worker was lost during the call"), None, "outcome_unknown"),

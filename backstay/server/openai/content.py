@@ -56,5 +56,5 @@ async def request_lines(store: Store, job_id: int) -> AsyncIterator[bytes]:
 
 
 def _request_line(stored: str) -> str:
-    custom_id, url, body = unseal(stored)
+    custom_id, url, body, _ = unseal(stored)
     return f'{{"custom_id":{json.dumps(custom_id)},"method":"POST","url":{json.dumps(url)},"body":{body}}}\n'

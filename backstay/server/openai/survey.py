@@ -149,7 +149,7 @@ class Survey:
             text = text_of(line)
             if not text:
                 return
-            custom_id, url, _, fields = self._parse(self._number, text)
+            custom_id, url, _, fields, _ = self._parse(self._number, text)
         except TooMuch as refused:
             self._refuse(Fault("invalid_request", self._number, f"This line {refused}.", None))
             return

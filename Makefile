@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+LOWEST := build/lowest
 SEEDS  ?= 200
 TYPED  := backstay tests $(sort $(dir $(wildcard examples/*.py bench/*.py)))
 
@@ -10,7 +11,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help install run test lint format schema docs picture simulate bench storm clean lock
+.PHONY: help install run test lint format schema docs picture simulate bench storm lowest clean lock
 .DELETE_ON_ERROR:
 
 help: ## List the targets
@@ -58,15 +59,22 @@ bench: install ## Measure throughput
 storm: install ## Run the slow stories, and the slow tests of messaging: real processes, kill -9
 	@$(BIN)/python -m pytest -m slow
 
+lowest: install ## Try a bit of everything with the oldest libraries that pyproject.toml allows, in an environment of its own
+	@$(BIN)/python -m pip install -qq uv
+	@rm -rf $(LOWEST) && $(BIN)/uv venv --quiet --python $(BIN)/python $(LOWEST)
+	@$(BIN)/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct --only-binary :all: --no-binary backstay \
+	  -e '.[postgres,service,rabbitmq,celery,otel]'
+	@$(LOWEST)/bin/python -m tests.lowest
+
 clean: ## Remove .venv, caches and build output
 	@rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	@find backstay tests examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
-lock: install ## Resolve the dependencies anew into requirements.lock
+lock: install ## Write requirements.lock after a change of dependencies; UPGRADE=--upgrade takes the newest of all
 	@$(BIN)/python -m pip install -qq uv
-	@$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
+	@$(BIN)/uv pip compile --quiet $(UPGRADE) --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-header --no-annotate --extra postgres --extra service --extra rabbitmq --extra celery --extra otel --extra docs --extra dev pyproject.toml -o requirements.lock
-	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate \
+	@$(BIN)/uv pip compile --quiet $(UPGRADE) --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate \
 	  --constraint requirements.lock --extra postgres --extra service --extra rabbitmq --extra otel pyproject.toml -o deploy/requirements.lock
 	@if grep -nE '://|^-' requirements.lock deploy/requirements.lock; then echo "a lock file names a host or an index"; exit 1; fi
 	@echo "requirements.lock: $$(grep -c == requirements.lock) packages"

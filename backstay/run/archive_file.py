@@ -4,9 +4,10 @@ import asyncio
 import hashlib
 import io
 import json
+import sys
 import tempfile
 from collections.abc import AsyncIterable, AsyncIterator, Sequence
-from importlib.util import find_spec
+from importlib import import_module
 from typing import IO, Any, Final, NamedTuple
 
 from backstay.artifacts import Artifacts
@@ -94,7 +95,7 @@ async def write(artifacts: Artifacts, blob: str, owner: str, pages: AsyncIterabl
 
 
 async def _compressed(owner: str, pages: AsyncIterable[Sequence[Letter]]) -> AsyncIterator[bytes]:
-    press = _zstandard().ZstdCompressor(level=LEVEL).compressobj()
+    press = _zstd().ZstdCompressor(level=LEVEL)
 
     def squeeze(letters: Sequence[Letter]) -> bytes:
         return b"".join(press.compress(line_of(letter)) for letter in letters)
@@ -110,8 +111,7 @@ async def read(artifacts: Artifacts, archive: Archive) -> AsyncIterator[list[Let
     with tempfile.TemporaryFile() as file:
         await _fetch(artifacts, archive, file)
         file.seek(0)
-        opened = _zstandard().ZstdDecompressor().stream_reader(file, read_size=READ_BYTES)
-        lines = io.BufferedReader(opened, READ_BYTES)
+        lines = io.BufferedReader(_zstd().ZstdFile(file), READ_BYTES)
         head = json.loads(await asyncio.to_thread(lines.readline))
         if {name: head.get(name) for name in _HEAD} != _HEAD:
             raise NotAllowed(f"archive {archive.id} was written by another version", hint="upgrade backstay")
@@ -142,9 +142,9 @@ async def _fetch(artifacts: Artifacts, archive: Archive, file: IO[bytes]) -> Non
         raise NotAllowed(f"the file of archive {archive.id} is damaged: its digest is another", hint=hint)
 
 
-def _zstandard() -> Any:
-    if find_spec("zstandard") is None:
-        raise UsageError("archives need the service's extra", hint="pip install 'backstay[service]'")
-    import zstandard
-
-    return zstandard
+def _zstd() -> Any:
+    """A part of Python from 3.14 on; before that the service's extra brings the same."""
+    try:
+        return import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
+    except ImportError:
+        raise UsageError("archives need the service's extra", hint="pip install 'backstay[service]'") from None

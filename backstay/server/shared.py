@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from limits.aio.storage import RedisStorage
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.exceptions import RedisError
 
@@ -34,13 +33,6 @@ class Shared:
         except ValueError:  # its own message would repeat the URL, and with it the password
             raise UsageError("the Redis URL is not one", hint="write redis://host:6379/0 or rediss://…") from None
         self._redis: Redis = Redis(connection_pool=pool)
-        nowhere = "redis://pool:0"  # the pool has the true address
-        self.counters = RedisStorage(
-            nowhere,
-            implementation="redispy",
-            key_prefix=PREFIX,
-            connection_pool=pool,  # type: ignore[arg-type]
-        )
         self._clock = clock
         self._resumes_at = float("-inf")
 
@@ -62,7 +54,15 @@ class Shared:
 
     async def count(self, name: str, expiry_seconds: int) -> int | None:
         """How often a name was counted by now, in all processes together."""
-        return await self.ask(lambda _: self.counters.incr(name, expiry_seconds))
+
+        async def count_one_more(redis: Redis) -> int:
+            async with redis.pipeline(transaction=True) as both:  # a count that never ended would be kept for ever
+                both.incr(f"{PREFIX}:{name}")
+                both.expire(f"{PREFIX}:{name}", expiry_seconds)
+                counted: int = (await both.execute())[0]
+                return counted
+
+        return await self.ask(count_one_more)
 
     async def close(self) -> None:
         await self._redis.aclose(close_connection_pool=True)

@@ -1,12 +1,13 @@
 """Archives: what leaves the database is in a file first, each item in one, and comes back byte for byte."""
 
 import asyncio
+import base64
+import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
-import zstandard
 
 from backstay.core.callbacks import Callback, Kind
 from backstay.core.errors import NotAllowed, NotFound
@@ -14,13 +15,21 @@ from backstay.core.failures import ErrorCode, Failure, FailureKind
 from backstay.core.ids import item_id, show_item
 from backstay.core.outcomes import Failed
 from backstay.llm.envelope import Request, seal, unseal
+from backstay.run import archive_file
 from backstay.run.archive_file import GONE, stub_of
-from backstay.store.archives import Archives, File, Leaving
+from backstay.store.archives import Archive, Archives, File, Leaving
 from backstay.store.queries import one
 from tests.letters.desk import DAY_MS, Desk, ids
 from tests.store.scene import WRONG
 
 INBOX = "SELECT item_id, owner, fence, kind, received_at, body, is_late, digest FROM inbox ORDER BY item_id, digest"
+WRITTEN_WITH_ZSTANDARD = (
+    "D77#B0ANK80QM9;A~1_M2S9?XRC1nR$9-u%gxr*dIG|NjbxX2Ls4_%E8DR)F05<?S04<@eCIL%X9r>b003O;}Q^o4CHAq#<inU46<dUIkb#nP$Ca9"
+    ";$M>#ZaLU5XcD%RIHoCGxztjvStD-$W}oAR-ct}9v0`WnWQjVWpo)Kvlkg)tyd)_f#~;Uwp>t5U<svbs!oTGQw{YdQh8?ZslDP$-sVNhA^o1VT}i"
+    "|A=V2B|}1_gBEoe6tGTD!IAGZU4=Z9Nz~#=I8Y|ZgJ}+wBoC&H3jhEA|NsC0|NsC0BO)RqA|fIpA|fIpA|fK%wr$(CZQHi(e5f(x3M%zynFD}>q@"
+    ";KfXfOyA1PQ_ae}XC?6+dh0%}Hk(Ds!wEr(#;w#-bWqm1*b<TQwdX<4}yI(y(;nP?>GTU{Z!lF<UBg(PFaFUa>OFRnAtc6jPO3N|kJ;VxvkWnW)@"
+    "Us3h~0Hq|M?G{u%OB{NI0p-PF<BxP<=q@;6{Hfoehl(sCi!lIOkvOv>?LRpekK~oErUd@Kv572L>j7-0jsWADEQ&qxTRR"
+)
 ODD = '{"text": "ünïcödé \\u0000 \\ud83d\\ude00 𝄞", "big": 123456789012345678901234567890, "n": 1e400}'
 
 
@@ -92,11 +101,26 @@ async def test_a_file_is_lines_of_json_that_any_program_can_read(desk: Desk) -> 
     job = await desk.fail(2)
     await desk.archive()
     packed = b"".join([piece async for piece in desk.artifacts.get((await desk.blobs())[0])])
-    head, *lines = zstandard.ZstdDecompressor().decompressobj().decompress(packed).splitlines()
+    head, *lines = archive_file._zstd().decompress(packed).splitlines()
     assert json.loads(head) == {"format": "backstay dead letters", "version": 1, "owner": "ann"}
     said = [json.loads(line) for line in lines]
     assert [(one["item"], one["request"]) for one in said] == [(f"{job}-0", '"body-0"'), (f"{job}-1", '"body-1"')]
     assert [attempt["message"] for attempt in said[0]["attempts"]] == ["502", "400"]
+
+
+async def test_a_file_that_an_older_version_wrote_can_be_read(desk: Desk) -> None:
+    """Another library compressed it, piece by piece, so that it does not say how long it is."""
+    packed = base64.b85decode(WRITTEN_WITH_ZSTANDARD)
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield packed
+
+    await desk.artifacts.put("archives/old.jsonl.zst", pieces())
+    digest = hashlib.sha256(packed).hexdigest()
+    old = Archive(1, "ann", "archives/old.jsonl.zst", 40, len(packed), digest, 0, 0, 0, None)
+    letters = [letter async for page in archive_file.read(desk.artifacts, old) for letter in page]
+    assert [letter.id for letter in letters] == [item_id(7, n) for n in range(40)]
+    assert letters[39].body == '{"text": "ünïcödé 39"}' + "x" * 50
 
 
 async def test_two_who_archive_at_once_archive_each_item_once(far_desk: Desk) -> None:

@@ -32,6 +32,7 @@ class Later(Clock):
 async def test_what_one_process_counts_another_sees(redis: PrivateRedis) -> None:
     one, two = Shared(redis.url, Clock()), Shared(redis.url, Clock())
     assert [await one.count("a", 60), await two.count("a", 60), await two.count("b", 60)] == [1, 2, 1]
+    assert 50 < (await one.ask(lambda redis: redis.ttl("backstay:a")) or 0) <= 60, "no count is kept for ever"
     await one.close()
     await two.close()
 

@@ -98,18 +98,22 @@ class Site:
         return store
 
     async def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        return (await self.answers(sql))[0]
+
+    async def answers(self, *questions: str) -> list[list[tuple[Any, ...]]]:
+        """The rows of each, over one connection: on PostgreSQL that is what takes time."""
         if self.is_postgres:
             connection = await asyncpg.connect(self.url)
             try:
-                return [tuple(row) for row in await connection.fetch(sql)]
+                return [[tuple(row) for row in await connection.fetch(sql)] for sql in questions]
             finally:
                 await connection.close()
-        return await asyncio.to_thread(self._sqlite_rows, sql)
+        return await asyncio.to_thread(self._sqlite_answers, questions)
 
-    def _sqlite_rows(self, sql: str) -> list[tuple[Any, ...]]:
+    def _sqlite_answers(self, questions: tuple[str, ...]) -> list[list[tuple[Any, ...]]]:
         connection = sqlite3.connect(self.path, timeout=30, isolation_level=None)
         try:
-            return connection.execute(sql).fetchall()
+            return [connection.execute(sql).fetchall() for sql in questions]
         finally:
             connection.close()
 

@@ -31,12 +31,14 @@ class Auditor:
         self._successes: dict[int, tuple[int, str]] = {}
 
     async def check(self) -> None:
-        jobs, items = await self._site.rows(JOBS), await self._site.rows(ITEMS)
+        jobs, items, successes = await self._site.answers(JOBS, ITEMS, SUCCESSES)
         for job in jobs:
             check_job(job, [row for row in items if row[1] == job[0]])
         for row in items:
             self._check_item(row)
-        self._check_successes(await self._site.rows(SUCCESSES))
+        self._check_successes(successes)
+        without = {row[0] for row in items if row[2] == ItemState.SUCCEEDED} - {row[0] for row in successes}
+        assert not without, f"{without} succeeded without a result"
 
     def _check_item(self, row: tuple[Any, ...]) -> None:
         item, state, fence, finished_at = row[0], ItemState(row[2]), row[3], row[6]
@@ -57,6 +59,7 @@ class Auditor:
         for item, fence, result in rows:
             assert self._successes.setdefault(item, (fence, result)) == (fence, result), "a result changed"
             assert self._items[item].state is ItemState.SUCCEEDED, f"{item} has a result and is {self._items[item]}"
+            assert self._items[item].fence == fence, f"{item} has the result of a holder that had lost it"
 
 
 def check_job(job: tuple[Any, ...], items: list[tuple[Any, ...]]) -> None:

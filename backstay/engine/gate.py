@@ -214,6 +214,8 @@ def _call(started_at: int, settlement: Settlement, outcome: Outcome) -> Call | N
     match outcome:
         case Succeeded() | Submitted():
             return Call(started_at, ended_at, ok=True)
+        case Failed() if outcome.flaw is not None:  # it answered; that somebody has no use for the answer is no illness
+            return Call(started_at, ended_at, ok=True)
         case Failed() if outcome.failure.kind in (FailureKind.INFRASTRUCTURE, FailureKind.UNKNOWN):
             return Call(started_at, ended_at, ok=False)
         case _:

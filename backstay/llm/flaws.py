@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from backstay.core.failures import ErrorCode, Failure, FailureKind
 from backstay.core.outcomes import Failed, Flaw, Succeeded
+
+T = TypeVar("T")
 
 PARTS_LOOKED_MAX: Final = 256  # of the answers in one reply, and of what one answer is made of
 
@@ -34,9 +36,9 @@ def flaw_of(body: Mapping[str, Any]) -> Flaw | None:
     return next((flaw for flaw in _WORST_FIRST if flaw in found), None)
 
 
-def fail_flawed(outcome: Succeeded | Failed, flaws: tuple[str, ...]) -> Succeeded | Failed:
+def fail_flawed(outcome: T, flaws: tuple[str, ...]) -> T | Failed:
     """The same, or the failure that its user makes of it: paid for, kept to be seen, and asked for anew."""
-    if isinstance(outcome, Failed) or outcome.flaw is None or outcome.flaw not in flaws:
+    if not isinstance(outcome, Succeeded) or outcome.flaw is None or outcome.flaw not in flaws:
         return outcome
     failure = Failure(
         ErrorCode.GW_4XX, FailureKind.INFRASTRUCTURE, _WORDS[outcome.flaw], provider_status=outcome.provider_status

@@ -5,6 +5,7 @@ from backstay.core.ids import item_range, job_of, show_item
 from backstay.core.states import JOB_ENDED, ItemState, JobState, StopReason
 from backstay.store.outbox import hint_queued
 from backstay.store.queries import Ask, Script
+from backstay.store.settle import count_flaws
 from backstay.store.sources import with_sources
 
 CHUNK_ITEMS = 2_000
@@ -54,11 +55,12 @@ def retry_items(job_id: int, owner: str, item: int | None, cursor: int) -> Scrip
     failed = yield Ask("failed_items", values)
     kept = (yield from with_sources(owner, failed)) if failed else []
     rows = (yield Ask("retry_items", batch=[(*row[:3], 0) for row in kept])) if kept else []
-    repeat = {row[0]: row[2] for row in kept}
-    retried = {row[0]: repeat[row[0]] for row in rows}
+    won = {row[0] for row in rows}
+    retried = {row[0]: row[2] for row in kept if row[0] in won}
     if retried:
+        flaws = count_flaws(row[3] for row in kept if row[0] in won)
         counts = {"retried": len(retried), "repeated": sum(retried.values()), "wait_ms": 0}
-        yield Ask("reopen_job", {"job_id": job_id, **counts})
+        yield Ask("reopen_job", {"job_id": job_id, **counts, **flaws})
         yield Ask("write_events", batch=[(f"item:{one}", "retried", RETRIED[again]) for one, again in retried.items()])
         yield from hint_queued(sorted(retried))
     return len(retried), failed[-1][0] if failed else None

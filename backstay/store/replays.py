@@ -9,6 +9,7 @@ from backstay.store.database import Database
 from backstay.store.dead_letters import CHUNK_ITEMS, Wanted, chosen_items, letters_page
 from backstay.store.outbox import hint_queued
 from backstay.store.queries import Ask, Script, one
+from backstay.store.settle import count_flaws
 
 REPLAY_ITEMS_MAX: Final = 100_000  # by one call; whoever has more calls again
 SPREAD_MS_MAX: Final = 7 * 86_400_000  # over which the items of slow replays come back
@@ -112,6 +113,8 @@ def filter_text(wanted: Wanted, named: Sequence[int] | None = None) -> str:
         said["job"] = str(wanted.job_id)
     if wanted.error_code is not None:
         said["code"] = str(wanted.error_code)
+    if wanted.flaw:
+        said["flaw"] = str(wanted.flaw)
     if wanted.age_ms:
         said["older_than_seconds"] = wanted.age_ms / 1000
     if named is not None:
@@ -128,10 +131,11 @@ def _replay(order: _Order, ids: Sequence[int], so_far: Replayed) -> Script[Repla
     waits = {row[0]: start + int(n * step) for n, row in enumerate(chosen[:room])}
     batch = [(*row[:3], waits[row[0]]) for row in chosen[:room]]
     again = {row[0]: row[2] for row in batch}
+    flaws = {row[0]: row[3] for row in chosen[:room]}
     retried = sorted(row[0] for row in (yield Ask("retry_items", batch=batch))) if batch else []
     if not retried:
         return so_far._replace(more=len(chosen) > room)
-    yield from _reopen(retried, again, waits)
+    yield from _reopen(retried, again, waits, flaws)
     number = so_far.number or (yield Ask("add_replay", _row(order)))[0][0]
     tail = start + int(len(batch) * step)
     yield Ask("count_replay", {"replay_id": number, "items": len(retried), "tail_ms": tail})
@@ -161,11 +165,14 @@ def _row(order: _Order) -> dict[str, object]:
     }
 
 
-def _reopen(retried: Sequence[int], again: Mapping[int, int], waits: Mapping[int, int]) -> Script[None]:
+def _reopen(
+    retried: Sequence[int], again: Mapping[int, int], waits: Mapping[int, int], flaws: Mapping[int, str | None]
+) -> Script[None]:
     """The jobs live again, with time for the last of their items."""
     jobs: dict[int, list[int]] = {}
     for item in retried:
         jobs.setdefault(job_of(item), []).append(item)
     for job_id, mine in sorted(jobs.items()):
         counts = {"retried": len(mine), "repeated": sum(again[item] for item in mine)}
+        counts |= count_flaws(flaws[item] for item in mine)
         yield Ask("reopen_job", {"job_id": job_id, **counts, "wait_ms": max(waits[item] for item in mine)})

@@ -48,6 +48,9 @@ class JobView:
     short: bool  # the next item does not fit under the ceiling
     input_tokens: int
     output_tokens: int
+    truncated: int  # answers that are cut off, whether they count as failures or not
+    refused: int
+    filtered: int
 
     @property
     def done(self) -> int:
@@ -98,6 +101,7 @@ class ItemView:
     now: int
     body: str | None
     archive_id: int | None
+    flaw: str | None  # what the state does not tell of how it ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +159,7 @@ class FailureGroup(NamedTuple):
     error_code: str | None
     items: int
     example: int
+    flaw: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ CREATE TABLE jobs (
 	finished_at BIGINT, 
 	timeout_ms BIGINT NOT NULL, 
 	timeout_at BIGINT NOT NULL, 
-	deadline_at BIGINT, budget_micros BIGINT, spent_micros BIGINT DEFAULT '0' NOT NULL, reserved_micros BIGINT DEFAULT '0' NOT NULL, unknown_micros BIGINT DEFAULT '0' NOT NULL, input_tokens BIGINT DEFAULT '0' NOT NULL, output_tokens BIGINT DEFAULT '0' NOT NULL, short SMALLINT DEFAULT '0' NOT NULL, handler_then TEXT, move_at BIGINT, archived BIGINT DEFAULT '0' NOT NULL, 
+	deadline_at BIGINT, budget_micros BIGINT, spent_micros BIGINT DEFAULT '0' NOT NULL, reserved_micros BIGINT DEFAULT '0' NOT NULL, unknown_micros BIGINT DEFAULT '0' NOT NULL, input_tokens BIGINT DEFAULT '0' NOT NULL, output_tokens BIGINT DEFAULT '0' NOT NULL, short SMALLINT DEFAULT '0' NOT NULL, handler_then TEXT, move_at BIGINT, archived BIGINT DEFAULT '0' NOT NULL, truncated BIGINT DEFAULT '0' NOT NULL, refused BIGINT DEFAULT '0' NOT NULL, filtered BIGINT DEFAULT '0' NOT NULL, 
 	PRIMARY KEY (id), 
 	CONSTRAINT ck_jobs_state CHECK (state IN ('queued', 'running', 'paused', 'completed', 'failed', 'cancelled'))
 );
@@ -64,7 +64,7 @@ CREATE TABLE items (
 	deadline_at BIGINT, 
 	error_code TEXT, 
 	provider_task_id TEXT, 
-	account TEXT, cost_micros BIGINT, tokens BIGINT DEFAULT '0' NOT NULL, reserved_micros BIGINT DEFAULT '0' NOT NULL, archive_id BIGINT, kept_until BIGINT, 
+	account TEXT, cost_micros BIGINT, tokens BIGINT DEFAULT '0' NOT NULL, reserved_micros BIGINT DEFAULT '0' NOT NULL, archive_id BIGINT, kept_until BIGINT, flaw TEXT, 
 	PRIMARY KEY (id), 
 	CONSTRAINT ck_items_state CHECK (state IN ('queued', 'submitting', 'processing', 'succeeded', 'failed', 'skipped', 'cancelled'))
 );
@@ -398,6 +398,6 @@ CREATE TABLE alarms (
 	PRIMARY KEY (name)
 );
 CREATE INDEX ix_jobs_ended ON jobs (finished_at) WHERE finished_at IS NOT NULL;
-CREATE INDEX ix_items_unknown ON items (finished_at, id) WHERE state = 'failed' AND error_code = 'UNKNOWN' AND archive_id IS NULL;
 CREATE INDEX ix_jobs_open_of ON jobs (owner, id) WHERE state IN ('queued', 'running', 'paused');
-INSERT INTO alembic_version VALUES ('0008');
+CREATE INDEX ix_items_unknown ON items (finished_at, id) WHERE state = 'failed' AND flaw = 'unknown' AND archive_id IS NULL;
+INSERT INTO alembic_version VALUES ('0010');

@@ -9,6 +9,7 @@ from backstay.cli.command import Command, Duration, LazyGroup, again, job_argume
 from backstay.cli.jobs import show_moment, show_state
 from backstay.cli.run_options import Dollars
 from backstay.core.errors import UsageError
+from backstay.core.outcomes import ANSWER_FLAWS
 
 if TYPE_CHECKING:
     from backstay.client import Client
@@ -133,7 +134,7 @@ def _cost(view: "JobView") -> str | None:
 
 def print_job(view: "JobView") -> None:
     done = view.done - view.cancelled  # which have a line of their own
-    counts = ("succeeded", "failed", "skipped", "cancelled", "repeats", "truncated", "refused", "filtered")
+    counts = ("succeeded", "failed", "skipped", "cancelled", "repeats", *ANSWER_FLAWS)
     output.record(
         (
             ("job", str(view.id)),

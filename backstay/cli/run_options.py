@@ -12,6 +12,7 @@ import click
 from backstay.cli.command import Duration
 from backstay.cli.request_options import price_option
 from backstay.core.errors import UsageError
+from backstay.core.outcomes import ANSWER_FLAWS
 
 if TYPE_CHECKING:
     from backstay.llm.endpoint import Endpoint
@@ -26,7 +27,7 @@ BASE_URL = "OPENAI_BASE_URL"
 API_KEY = "OPENAI_API_KEY"
 CONCURRENCY_MAX = 10_000
 CHEAPEST = "cheapest"
-FLAWS = ("truncated", "refused", "filtered")
+FLAWS = tuple(flaw.value for flaw in ANSWER_FLAWS)
 LANES = click.Choice(["call", "background", "batch", CHEAPEST])
 
 base_url_option = click.option("--base-url", metavar="URL", help=f"The service. Without it: {BASE_URL}, or OpenAI.")

@@ -19,6 +19,7 @@ _BY_REASON: Final = {
     **dict.fromkeys(("recitation", "blocklist", "prohibited_content", "spii", "image_safety"), Flaw.FILTERED),
     **dict.fromkeys(("image_prohibited_content", "image_recitation"), Flaw.FILTERED),
 }
+_WHOLE: Final = ("stop", "tool_calls")
 _WORST_FIRST: Final = (Flaw.FILTERED, Flaw.REFUSED, Flaw.TRUNCATED)
 _WORDS: Final = {
     Flaw.TRUNCATED: "the answer is cut off",
@@ -30,8 +31,11 @@ _WORDS: Final = {
 def flaw_of(body: Mapping[str, Any]) -> Flaw | None:
     """The worst flaw of a reply of chat, completions, responses, messages or Gemini; None of one that is whole."""
     choices = body.get("choices")
-    if type(choices) is list and len(choices) == 1 and _is_whole(choices[0]):
-        return None  # nearly all are so
+    if type(choices) is list and len(choices) == 1 and type(choice := choices[0]) is dict:
+        said = choice.get("message")
+        is_plain = type(said) is dict and not said.get("refusal") and type(said.get("content")) is not list
+        if is_plain and choice.get("finish_reason") in _WHOLE:
+            return None  # nearly all are so
     found = {flaw for flaw in _flaws(body) if flaw is not None}
     return next((flaw for flaw in _WORST_FIRST if flaw in found), None)
 
@@ -44,13 +48,6 @@ def fail_flawed(outcome: T, flaws: tuple[str, ...]) -> T | Failed:
         ErrorCode.GW_4XX, FailureKind.INFRASTRUCTURE, _WORDS[outcome.flaw], provider_status=outcome.provider_status
     )
     return Failed(failure, outcome.usage, task_ended=True, reply=outcome.result, flaw=outcome.flaw)
-
-
-def _is_whole(choice: object) -> bool:
-    if type(choice) is not dict or choice.get("finish_reason") not in ("stop", "tool_calls"):
-        return False
-    message = choice.get("message")
-    return type(message) is not dict or not (message.get("refusal") or type(message.get("content")) is list)
 
 
 def _flaws(body: Mapping[str, Any]) -> Iterator[Flaw | None]:

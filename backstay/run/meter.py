@@ -3,13 +3,14 @@
 from collections import deque
 from typing import Final, NamedTuple
 
+from backstay.core.outcomes import ANSWER_FLAWS
+
 WINDOW_SECONDS: Final = 30.0
 WINDOW_ITEMS: Final = 20  # slow runs look further back, until this many have ended
 WINDOW_SECONDS_MAX: Final = 900.0
 SAMPLE_SECONDS: Final = 0.5
 START_SECONDS: Final = 2.0  # what ends sooner says nothing about the rest
 PAUSE_SECONDS: Final = 10.0  # nobody looked for so long: the process itself stood still
-FLAWS: Final = ("truncated", "refused", "filtered")
 COSTED_ITEMS: Final = 20  # as many as it takes for their mean cost to say something about the rest
 
 
@@ -47,7 +48,7 @@ class RunState(NamedTuple):
     @property
     def flaws(self) -> list[tuple[str, int]]:
         """How many answers have which flaw, of those that there are."""
-        return [(name, number) for name in FLAWS if (number := getattr(self, name))]
+        return [(name, number) for name in ANSWER_FLAWS if (number := getattr(self, name))]
 
     @property
     def percent(self) -> int:

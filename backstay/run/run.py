@@ -9,13 +9,13 @@ from backstay.client import Client, Job
 from backstay.clock import Tasks, wait_for_event
 from backstay.core.breaker import BreakerState
 from backstay.core.errors import DatabaseUnreachable
-from backstay.core.outcomes import Flaw
+from backstay.core.outcomes import ANSWER_FLAWS, Flaw
 from backstay.core.states import JobState
 from backstay.engine.worker import Worker
 from backstay.llm.intake import Source, Survey
 from backstay.run.collector import Collector, verify
 from backstay.run.lanes import Lanes
-from backstay.run.meter import FLAWS, RunState
+from backstay.run.meter import RunState
 from backstay.run.order import Order
 from backstay.run.output import ResultFiles
 from backstay.run.result_line import ended_of
@@ -196,7 +196,7 @@ class Run:
             held_seconds=None if wait is None else wait.seconds,
             stopping=self._stopping.is_set(),
             repeats=seen.repeats,
-            **{name: getattr(seen, name) for name in FLAWS},
+            **{name: getattr(seen, name) for name in ANSWER_FLAWS},
             input_tokens=seen.input_tokens,
             output_tokens=seen.output_tokens,
             spent_micros=seen.spent_micros if self._submission.priced else None,
@@ -226,7 +226,7 @@ class Run:
             budget_micros=seen.budget_micros,
             next_micros=await client.store.next_cost(job.id) if ending is Ending.BUDGET else None,
             repeats=seen.repeats,
-            **{name: getattr(seen, name) for name in FLAWS},
+            **{name: getattr(seen, name) for name in ANSWER_FLAWS},
             unknown=sum(group.items for group in groups if group.flaw == Flaw.UNKNOWN),
             copies=self._submission.copies,
             skipped_lines=self._surveyed.bad_count,

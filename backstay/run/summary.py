@@ -7,9 +7,9 @@ from enum import StrEnum
 from typing import Any, Final
 
 from backstay.core.ids import show_item
+from backstay.core.outcomes import ANSWER_FLAWS
 from backstay.core.words import one_line
 from backstay.run.figures import show_ceiling, show_count, show_money, show_seconds
-from backstay.run.meter import FLAWS
 from backstay.run.result_line import Ended
 from backstay.store.views import FailureGroup
 
@@ -129,7 +129,7 @@ def _facts(summary: Summary) -> Iterator[tuple[str, str]]:
     if summary.input_tokens or summary.output_tokens:
         yield "tokens", f"{summary.input_tokens:,} in, {summary.output_tokens:,} out"
     yield "cost", _cost(summary)
-    if flaws := [f"{number:,} {name}" for name in FLAWS if (number := getattr(summary, name))]:
+    if flaws := [f"{number:,} {name}" for name in ANSWER_FLAWS if (number := getattr(summary, name))]:
         yield "answers", ", ".join(flaws)
     if summary.repeats:
         them = "it" if summary.repeats == 1 else "they"

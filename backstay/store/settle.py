@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from backstay.core.ids import job_of
 from backstay.core.models import Attempt, Settlement
-from backstay.core.outcomes import Flaw
+from backstay.core.outcomes import ANSWER_FLAWS, Flaw
 from backstay.core.states import JOB_ENDED, TERMINAL, ItemState, JobState
 from backstay.store.outbox import hint_queued
 from backstay.store.queries import FEW_ROWS_MAX, Ask, Load, Row, Script
@@ -14,9 +14,14 @@ from backstay.store.queries import FEW_ROWS_MAX, Ask, Load, Row, Script
 _SHARED_FROM = Settlement._fields.index("was")
 _SHARED_TO = Settlement._fields.index("flaw") + 1
 _SHARED = Settlement._fields[_SHARED_FROM:_SHARED_TO]
+_NO_FLAW = (0, 0, 0)
+_FLAW_COUNTS: dict[str, tuple[int, int, int]] = {
+    Flaw.TRUNCATED: (1, 0, 0),
+    Flaw.REFUSED: (0, 1, 0),
+    Flaw.FILTERED: (0, 0, 1),
+}
 _NO_ATTEMPT = (None,) * len(Attempt._fields)
 SUM_MAX = 10**16  # of a job, in micro-dollars or tokens: ten billion dollars; hundreds of such sums can be added up
-FLAWS = (Flaw.TRUNCATED, Flaw.REFUSED, Flaw.FILTERED)  # that a job counts
 _COUNTED = ("processing", "succeeded", "failed", "skipped", "cancelled")
 
 
@@ -120,13 +125,13 @@ def _moves(settlements: Iterable[Settlement]) -> Iterable[Move]:
 
 def flaw_counts(flaw: str | None) -> tuple[int, int, int]:
     """How many truncated, refused and filtered answers an item with such a flaw is."""
-    return (0, 0, 0) if flaw is None else (int(flaw == FLAWS[0]), int(flaw == FLAWS[1]), int(flaw == FLAWS[2]))
+    return _NO_FLAW if flaw is None else _FLAW_COUNTS.get(flaw, _NO_FLAW)
 
 
 def count_flaws(flaws: Iterable[str | None]) -> dict[str, int]:
     """How many items have each of the flaws that a job counts."""
     found = Counter(flaws)
-    return {flaw.value: found[flaw] for flaw in FLAWS}
+    return {flaw.value: found[flaw] for flaw in ANSWER_FLAWS}
 
 
 def count(moves: Iterable[Move]) -> Script[list[tuple[int, JobState]]]:

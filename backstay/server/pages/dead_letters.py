@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic_core import from_json
 
 from backstay.core.errors import ErrorCode
-from backstay.core.outcomes import Flaw
+from backstay.core.outcomes import ANSWER_FLAWS, Flaw
 from backstay.server import cursors
 from backstay.server.api.pages import job_number
 from backstay.server.pages import shell
@@ -31,7 +31,7 @@ AGES: Final = {"": "of any age", "1": "older than an hour", "24": "older than a 
 FLAWS: Final = {
     "": "any",
     Flaw.UNKNOWN.value: "outcome unknown",
-    **{flaw.value: f"answer {flaw.value}" for flaw in (Flaw.TRUNCATED, Flaw.REFUSED, Flaw.FILTERED)},
+    **{flaw.value: f"answer {flaw.value}" for flaw in ANSWER_FLAWS},
 }
 
 

@@ -17,6 +17,7 @@ from backstay.core.order import PRIORITY_MAX
 from backstay.core.retry import policy_named
 from backstay.core.states import ItemState, StopReason
 from backstay.observe.bus import Bus
+from backstay.store.ceilings import Verdict
 from backstay.store.result_views import ResultRow
 from backstay.store.store import Store
 from backstay.store.submit import CHUNK_ITEMS, Chunk, NewJob, OpenJob, check_same
@@ -273,6 +274,15 @@ class Job:
     async def resume(self) -> None:
         await self._client.store.resume(self.id, self._client.owner)
         await self._client.store.notify()
+
+    async def settle_unknown(self, paid: bool, micros: int | None = None, expected_micros: int | None = None) -> int:
+        """Decides about money whose outcome is unknown: it was paid, so it is booked as spent, or it was not, so the
+        budget has room for it again. All of it, or `micros` of it; with `expected_micros` only if there is just so
+        much. Returns how much it was."""
+        verdict = Verdict(paid, self._client.owner, micros, expected_micros)
+        settled = await self._client.store.settle_unknown(self.id, self._client.owner, verdict)
+        await self._client.store.notify()
+        return settled
 
     async def cancel(self) -> None:
         """Waiting items end now, running ones as soon as their workers hear of it."""

@@ -86,6 +86,9 @@ class SyncJob:
     def resume(self) -> None:
         self._face.run(self._job.resume())
 
+    def settle_unknown(self, paid: bool, micros: int | None = None, expected_micros: int | None = None) -> int:
+        return self._face.run(self._job.settle_unknown(paid, micros, expected_micros))
+
     def cancel(self) -> None:
         self._face.run(self._job.cancel())
 

@@ -71,6 +71,7 @@ def _print_item(name: str, view: "ItemView") -> None:
             ("repeats", str(view.repeats) if view.repeats else None),
             ("progress", f"{view.progress} %" if view.progress else None),
             ("error", view.error_code),
+            ("flaw", view.flaw),
             ("task", view.provider_task_id),
             ("deadline", show_moment(view.deadline_at) if view.deadline_at else None),
         )

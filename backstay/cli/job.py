@@ -7,6 +7,9 @@ import click
 from backstay.cli import access, output
 from backstay.cli.command import Command, Duration, LazyGroup, again, job_argument, json_option, place_options
 from backstay.cli.jobs import show_moment, show_state
+from backstay.cli.run_options import Dollars
+from backstay.core.errors import UsageError
+from backstay.core.outcomes import ANSWER_FLAWS
 
 if TYPE_CHECKING:
     from backstay.client import Client
@@ -17,7 +20,12 @@ if TYPE_CHECKING:
 MESSAGE_CHARACTERS_MAX = 200
 
 # How the acts in a job's history read to people.
-_ACTS = {"cancel_asked": "asked to be cancelled", "timed_out": "timed out"}
+_ACTS = {
+    "cancel_asked": "asked to be cancelled",
+    "timed_out": "timed out",
+    "unknown_booked": "unknown money booked as spent",
+    "unknown_released": "unknown money given back to the budget",
+}
 
 
 class Failures(NamedTuple):
@@ -36,6 +44,10 @@ COMMANDS = {
     "resume": ("backstay.cli.job:resume", "Let a paused job go on."),
     "cancel": ("backstay.cli.job:cancel", "End a job: waiting items now, running ones as soon as they can."),
     "retry": ("backstay.cli.job:retry", "Queue every failed item of a job afresh."),
+    "settle-unknown": (
+        "backstay.cli.job:settle_unknown",
+        "Book or release money of a job that may have been spent.",
+    ),
     "results": ("backstay.cli.job:results", "Print the results of a job as JSON Lines, in the order of submit."),
 }
 
@@ -43,7 +55,7 @@ job = LazyGroup(
     "job",
     lazy=COMMANDS,
     examples=("backstay job show 12", "backstay job watch 12 --timeout 1h", "backstay job results 12 > out.jsonl"),
-    help="Shows, watches, pauses, resumes, cancels or retries a job, and reads its results.",
+    help="Shows, watches, pauses, resumes, cancels or retries a job, decides about its money, and reads its results.",
     no_args_is_help=True,
 )
 
@@ -112,16 +124,17 @@ def _cost(view: "JobView") -> str | None:
     """Of a job that costs money; nothing spent may also mean that no price is known."""
     from backstay.run.figures import show_money
 
-    kept = view.reserved_micros + view.unknown_micros
-    if view.budget_micros is None and not view.spent_micros + kept:
+    if view.budget_micros is None and not view.used_micros:
         return None
     ceiling = "" if view.budget_micros is None else f" of a budget of {show_money(view.budget_micros)}"
-    return f"{show_money(view.spent_micros)}{ceiling}" + (f", {show_money(kept)} more is set aside" if kept else "")
+    aside = f", {show_money(view.reserved_micros)} more is set aside" if view.reserved_micros else ""
+    unknown = f", {show_money(view.unknown_micros)} more may have been spent" if view.unknown_micros else ""
+    return f"{show_money(view.spent_micros)}{ceiling}{aside}{unknown}"
 
 
 def print_job(view: "JobView") -> None:
     done = view.done - view.cancelled  # which have a line of their own
-    counts = ("succeeded", "failed", "skipped", "cancelled", "repeats")
+    counts = ("succeeded", "failed", "skipped", "cancelled", "repeats", *ANSWER_FLAWS)
     output.record(
         (
             ("job", str(view.id)),
@@ -236,6 +249,44 @@ def cancel(job_id: int, db: str | None, as_json: bool) -> None:
 def retry(job_id: int, db: str | None, as_json: bool) -> None:
     """Queues every failed item of a job afresh, with all its attempts before it."""
     _act(db, job_id, "retry", as_json)
+
+
+@click.command(
+    "settle-unknown",
+    cls=Command,
+    examples=("backstay job settle-unknown 12 --book", "backstay job settle-unknown 12 --release --amount 1.92"),
+)
+@job_argument
+@click.option("--book/--release", "paid", default=None, help="It was paid, and is spent; or it was not.")
+@click.option("--amount", type=Dollars(), metavar="DOLLARS", help="A part of it. Without it: all.")
+@click.option("--expected", type=Dollars(), metavar="DOLLARS", help="Only if it is still as much as this.")
+@place_options
+@json_option
+def settle_unknown(
+    job_id: int, paid: bool | None, amount: int | None, expected: int | None, db: str | None, as_json: bool
+) -> None:
+    """Decides about money of a job that may have been spent, because the answers to its calls were lost.
+
+    `backstay job show` has the sum, and the provider's bill may tell whether it was paid. Booked, it counts as spent;
+    released, the budget has room for it again. It is written down in the job's history.
+    """
+    from backstay.run.figures import show_ceiling
+
+    if paid is None:
+        raise UsageError("say what became of the money", hint="--book: it was paid; --release: it was not")
+
+    async def act(client: "Client") -> "tuple[int, JobView]":
+        settled = await client.job(job_id).settle_unknown(paid, amount, expected)
+        return settled, await client.job(job_id).show()
+
+    settled, view = access.with_client(access.open_app(db), act)
+    if as_json:
+        said = {"job": job_id, "act": "book" if paid else "release", "micros": settled}
+        output.data(output.as_json({**said, "spent_micros": view.spent_micros, "unknown_micros": view.unknown_micros}))
+        return
+    done = "is booked as spent" if paid else "is given back to the budget"
+    left = f"; of {show_ceiling(view.unknown_micros)} it is still unknown" if view.unknown_micros else ""
+    output.data(f"job {job_id}: {show_ceiling(settled)} {done}{left}")
 
 
 @click.command(

@@ -12,6 +12,7 @@ import click
 from backstay.cli.command import Duration
 from backstay.cli.request_options import price_option
 from backstay.core.errors import UsageError
+from backstay.core.outcomes import ANSWER_FLAWS
 
 if TYPE_CHECKING:
     from backstay.llm.endpoint import Endpoint
@@ -26,6 +27,7 @@ BASE_URL = "OPENAI_BASE_URL"
 API_KEY = "OPENAI_API_KEY"
 CONCURRENCY_MAX = 10_000
 CHEAPEST = "cheapest"
+FLAWS = tuple(flaw.value for flaw in ANSWER_FLAWS)
 LANES = click.Choice(["call", "background", "batch", CHEAPEST])
 
 base_url_option = click.option("--base-url", metavar="URL", help=f"The service. Without it: {BASE_URL}, or OpenAI.")
@@ -59,6 +61,20 @@ class Dollars(click.ParamType[int]):
         return int(micros)
 
 
+class Flaws(click.ParamType[tuple[str, ...]]):
+    """Some of the flaws that an answer can have, with commas between them."""
+
+    name = "flaws"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        if isinstance(value, tuple):
+            return value
+        named = {part.strip().lower() for part in str(value).split(",")}
+        for part in sorted(named - set(FLAWS)):
+            self.fail(f"{part!r} is no flaw of an answer; name some of {', '.join(FLAWS)}", param, ctx)
+        return tuple(flaw for flaw in FLAWS if flaw in named)
+
+
 class RunOptions(NamedTuple):
     """What the user said about where requests go."""
 
@@ -78,6 +94,7 @@ class RunOptions(NamedTuple):
     deadline: float | None = None
     dedupe: bool = False
     new: bool = False
+    fail_on: tuple[str, ...] = ()
 
     def order(self, **more: Any) -> "Order":
         from backstay.llm.endpoint import Lane
@@ -127,7 +144,8 @@ class RunOptions(NamedTuple):
         price = None if self.price is None else tuple(rate for rate in self.price[:3] if rate is not None)
         headers = tuple(_header(text) for text in self.header)
         parts_of(self.url)
-        return Endpoint(self.url, lane, self.api_key_env, headers, price, self.reconcilable, self.timeout)
+        terms = (price, self.reconcilable, self.timeout, self.fail_on)
+        return Endpoint(self.url, lane, self.api_key_env, headers, *terms)
 
 
 def service_url(base_url: str | None) -> str:
@@ -210,5 +228,12 @@ _OPTIONS = (
     ),
     click.option("--deadline", type=Duration(), help="Requests not done by then fail: 90s, 20m, 24h."),
     dedupe_option,
+    click.option(
+        "--fail-on",
+        type=Flaws(),
+        default=(),
+        metavar="FLAWS",
+        help=f"Answers that count as failures and are retried: some of {','.join(FLAWS)}.",
+    ),
     click.option("--new", is_flag=True, help="Start afresh instead of going on with the same run."),
 )

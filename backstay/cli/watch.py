@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from backstay.cli import output
 from backstay.cli.jobs import show_state
 from backstay.clock import Clock
+from backstay.core.outcomes import ANSWER_FLAWS
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -61,12 +62,13 @@ def percent_of(view: "JobView") -> int:
 
 def counts_of(view: "JobView") -> dict[str, object]:
     counted = ("state", "total", "done", "processing", "succeeded", "failed", "skipped", "cancelled", "repeats")
-    return {name: getattr(view, name) for name in counted}
+    return {name: getattr(view, name) for name in (*counted, *ANSWER_FLAWS)}
 
 
 def describe(view: "JobView") -> str:
     parts = [f"{view.done - view.cancelled:,} of {output.count(view.total, 'item')} done"]
-    parts += [f"{getattr(view, name):,} {name}" for name in ("failed", "skipped", "cancelled") if getattr(view, name)]
+    counted = ("failed", "skipped", "cancelled", *ANSWER_FLAWS)
+    parts += [f"{getattr(view, name):,} {name}" for name in counted if getattr(view, name)]
     if view.state == "cancelled":
         return f"cancelled, {', '.join(parts)}"
     return ", ".join([*parts, show_state(view)])

@@ -1,5 +1,6 @@
 """The one place that says what an outcome makes of an item."""
 
+from dataclasses import replace
 from random import Random
 from typing import assert_never
 
@@ -10,6 +11,7 @@ from backstay.core.money import account
 from backstay.core.outcomes import (
     CannotAsk,
     Failed,
+    Flaw,
     HandedBack,
     Interrupted,
     NeverArrived,
@@ -99,6 +101,7 @@ def _succeeded(item: Claimed, outcome: Succeeded, now_ms: int) -> Settlement:
         None,
         0,
         None,
+        outcome.flaw,
         attempt,
     )
 
@@ -155,7 +158,7 @@ def _past_time(item: Claimed, outcome: Failed, terms: Terms, now_ms: int) -> Set
         late = Failure(
             ErrorCode.GW_TIMEOUT, FailureKind.INFRASTRUCTURE, f"the deadline passed; last: {failure.message}"
         )
-        return _end(item, ItemState.FAILED, now_ms, outcome=Failed(late, outcome.usage), timed_out=1)
+        return _end(item, ItemState.FAILED, now_ms, outcome=replace(outcome, failure=late), timed_out=1)
     return None
 
 
@@ -320,8 +323,8 @@ def _too_old(item: Claimed, terms: Terms, now_ms: int, last: str, outcome: Faile
         f"item exceeded its timeout of {hours:g} h; last: {last}",
         provider_status=outcome.failure.provider_status if outcome else None,
     )
-    usage = outcome.usage if outcome else None
-    return _end(item, ItemState.FAILED, now_ms, outcome=Failed(failure, usage), timed_out=1)
+    ended = Failed(failure) if outcome is None else replace(outcome, failure=failure)
+    return _end(item, ItemState.FAILED, now_ms, outcome=ended, timed_out=1)
 
 
 def _end(
@@ -346,8 +349,15 @@ def _end(
         account=item.account,
         error_code=outcome.failure.code if isinstance(outcome, Failed) else None,
         timed_out=timed_out,
+        flaw=_flaw(outcome),
         attempt=_attempt(item, state, now_ms, outcome, message),
     )
+
+
+def _flaw(outcome: Succeeded | Failed | None) -> Flaw | None:
+    if isinstance(outcome, Failed) and outcome.flaw is None and outcome.failure.kind is FailureKind.UNKNOWN:
+        return Flaw.UNKNOWN
+    return outcome.flaw if outcome is not None else None
 
 
 def _attempt(

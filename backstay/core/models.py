@@ -92,7 +92,7 @@ class Settlement(NamedTuple):
     fence: int
     delay_ms: int | None = None
     provider_task_id: str | None = None
-    # from here to `progress`: what many items settled together have in common
+    # from here to `flaw`: what many items settled together have in common
     was: str = ""
     state: ItemState = ItemState.QUEUED
     attempt_count: int = 0
@@ -104,6 +104,7 @@ class Settlement(NamedTuple):
     error_code: str | None = None
     timed_out: int = 0
     progress: int | None = None
+    flaw: str | None = None  # what the state does not tell of how it ended
     attempt: Attempt | None = None
     act: str | None = None  # a rare act for the timeline: handed back, repeat, rescue
     detail: str | None = None

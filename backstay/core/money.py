@@ -3,7 +3,7 @@
 | what came of the call                                  | spent            | given back | kept as unknown |
 |--------------------------------------------------------|------------------|------------|-----------------|
 | an answer that says what it used                       | what it cost     | the rest   |                 |
-| a success that does not say                            | all of it        |            |                 |
+| an answer that does not say                            | all of it        |            |                 |
 | refused, throttled, held, never sent, never arrived    |                  | all of it  |                 |
 | an error of the provider                               |                  | all of it  |                 |
 | a 2xx that was no answer                               |                  |            | all of it       |
@@ -28,11 +28,16 @@ def account(item: Claimed, outcome: Outcome, settlement: Settlement) -> Settleme
         return settlement
     attempt = settlement.attempt
     spent = attempt.cost_micros if attempt is not None else None
-    if spent is None and isinstance(outcome, Succeeded) and attempt is not None:
+    if spent is None and _is_answer(outcome) and attempt is not None:
         attempt = attempt._replace(cost_micros=item.reserved)
         return settlement._replace(freed=item.reserved, attempt=attempt)
     unknown = item.reserved if spent is None and _may_be_paid(outcome) else 0
     return settlement._replace(freed=item.reserved, unknown=unknown)
+
+
+def _is_answer(outcome: Outcome) -> bool:
+    """Whether an answer came, even if its flaw made a failure of it."""
+    return isinstance(outcome, Succeeded) or (isinstance(outcome, Failed) and outcome.flaw is not None)
 
 
 def _may_be_paid(outcome: Outcome) -> bool:

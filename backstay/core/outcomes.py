@@ -19,6 +19,9 @@ class Flaw(StrEnum):
     UNKNOWN = "unknown"  # nobody knows whether it was done and paid
 
 
+ANSWER_FLAWS = (Flaw.TRUNCATED, Flaw.REFUSED, Flaw.FILTERED)  # that a job counts, and that its user may have fail
+
+
 class Succeeded(NamedTuple):
     """A tuple, because the hot path makes one per item."""
 

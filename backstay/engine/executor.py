@@ -71,7 +71,9 @@ class Executor:
             if context.too_late_to_send:  # no await between this and the handler's first step
                 return HandedBack("the claim was too old to send under")
             outcome = await self._run(flight)
-            return replace(outcome, probe=True) if flight.probe and isinstance(outcome, Failed) else outcome
+            if flight.probe and isinstance(outcome, Failed) and outcome.flaw is None:
+                outcome = replace(outcome, probe=True)
+            return outcome
         except asyncio.CancelledError:
             return self._of_cut(flight)
         except BaseException as error:  # a handler that exits, or worse, must not take the worker with it

@@ -283,6 +283,8 @@ def _call(item: Claimed, settlement: Settlement, outcome: Outcome) -> Call | Non
     match outcome:
         case Succeeded() | Submitted():
             return Call(started_at, ended_at, ok=True)
+        case Failed() if outcome.flaw is not None:  # it answered; that somebody has no use for the answer is no illness
+            return Call(started_at, ended_at, ok=True)
         case Failed(failure=failure) if failure.kind in _ILL:
             first = item.attempt_count == 0 and item.refused_at is None
             return Call(started_at, ended_at, ok=False, first=first)

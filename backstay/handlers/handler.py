@@ -48,7 +48,9 @@ class Handler(Protocol):
 
     async def run(self, body: str, context: Context) -> Succeeded | Submitted | Failed: ...
 
-    async def ask(self, client_ref: str, since_ms: int = 0) -> Succeeded | Submitted | NeverArrived | CannotAsk:
+    async def ask(
+        self, client_ref: str, since_ms: int = 0
+    ) -> Succeeded | Submitted | Failed | NeverArrived | CannotAsk:
         """What became of a request that may have been sent, and not before then: found, or certainly never there;
         or that this provider, as it turns out, cannot be asked at all."""
         ...

@@ -15,6 +15,7 @@ from backstay.handlers.task import Answer, gone_wrong
 from backstay.llm.call import RETRY
 from backstay.llm.endpoint import Endpoint
 from backstay.llm.envelope import unseal
+from backstay.llm.flaws import fail_flawed
 from backstay.llm.marked import marked
 from backstay.llm.replies import failure_of_error, read_reply, shown
 from backstay.llm.task_lane import GONE, GONE_SECONDS, TaskLane, ask_each, id_in, object_in, rules_for, seconds_of
@@ -98,7 +99,7 @@ class BackgroundHandler(TaskLane):
                 return Running()
 
     def _ended(self, reply: Reply) -> Answer:
-        outcome = read_reply(reply, self.learn(reply), self.price_of)
+        outcome = fail_flawed(read_reply(reply, self.learn(reply), self.price_of), self.fail_on)
         return replace(outcome, task_ended=True) if isinstance(outcome, Failed) else outcome
 
     def _failed(self, reply: Reply, said: dict[str, Any]) -> Failed:

@@ -18,6 +18,7 @@ from backstay.llm.batch_api import BatchApi, BatchView
 from backstay.llm.dispatch import Dispatch
 from backstay.llm.endpoint import Endpoint
 from backstay.llm.envelope import Request, unseal
+from backstay.llm.flaws import fail_flawed
 from backstay.llm.harvest import Harvest
 from backstay.llm.harvests import Harvests
 from backstay.llm.lookup import Lookup
@@ -132,7 +133,8 @@ class BatchHandler(TaskLane):
         if isinstance(found, Harvest):
             wait_ms = self._wait_ms(found, len(task_ids))
             for count, task_id in enumerate(task_ids):
-                answers[task_id] = found.answer(task_id.rpartition("/")[2], wait_ms, batch_id in self._cancelled)
+                said = found.answer(task_id.rpartition("/")[2], wait_ms, batch_id in self._cancelled)
+                answers[task_id] = fail_flawed(said, self.fail_on)
                 if count % ANSWERS_AT_ONCE == 0:
                     await self.clock.sleep(0)  # to read an answer takes time that others want too
             return

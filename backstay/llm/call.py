@@ -13,6 +13,7 @@ from backstay.handlers.handler import ASKS_AT_ONCE, Rules
 from backstay.llm.described import described
 from backstay.llm.endpoint import Endpoint
 from backstay.llm.envelope import Request, require_request, unseal
+from backstay.llm.flaws import fail_flawed
 from backstay.llm.headers import learn
 from backstay.llm.marked import REF, marked
 from backstay.llm.pacer import Pacer
@@ -43,6 +44,7 @@ class CallHandler:
         self.askable = endpoint.reconcilable
         self.asks_at_once = ASKS_AT_ONCE
         self._seconds = seconds_of(self.rules)
+        self._fail_on = endpoint.fail_on
         self._base_url = endpoint.base_url
         self._wire = wire
         self._clock = clock or Clock()
@@ -64,12 +66,12 @@ class CallHandler:
         reply = await self._wire.post(request.url, text, self._seconds, ref, context.outside_traceparent)
         learned = learn(reply.headers, self._clock.now_ms())
         self._pacer.answered(reply.status, self._clock.monotonic() - began, learned)
-        return read_reply(reply, learned, self._price_of)
+        return fail_flawed(read_reply(reply, learned, self._price_of), self._fail_on)
 
     def described(self, body: str) -> dict[str, str | int]:
         return described(self._base_url, body)
 
-    async def ask(self, client_ref: str, since_ms: int = 0) -> Succeeded | NeverArrived | CannotAsk:
+    async def ask(self, client_ref: str, since_ms: int = 0) -> Succeeded | Failed | NeverArrived | CannotAsk:
         """The stored completion that carries the reference; what is not certain raises."""
         reply = await self._wire.get(CHAT, {f"metadata[{REF}]": client_ref}, LOOK_SECONDS)
         if reply.status in NO_LIST:
@@ -87,11 +89,12 @@ class CallHandler:
         completion = await self._wire.get(f"{CHAT}/{quote(found, safe='')}", timeout_seconds=LOOK_SECONDS)
         return self._read(completion)
 
-    def _read(self, reply: Reply) -> Succeeded:
-        outcome = read_reply(reply, learn(reply.headers, self._clock.now_ms()), self._price_of)
-        if isinstance(outcome, Failed):
-            raise error_of_failure(outcome.failure)
-        return outcome
+    def _read(self, reply: Reply) -> Succeeded | Failed:
+        """The answer, even if a flaw makes a failure of it; a refusal of the look-up itself raises."""
+        read = read_reply(reply, learn(reply.headers, self._clock.now_ms()), self._price_of)
+        if isinstance(read, Failed):
+            raise error_of_failure(read.failure)
+        return fail_flawed(read, self._fail_on)
 
 
 def _only_chat(url: str) -> str:

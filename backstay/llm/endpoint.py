@@ -38,6 +38,7 @@ class Endpoint:
     price: tuple[int, ...] | None = None
     reconcilable: bool = False  # calls are stored at the provider with a reference, to be found after a crash
     timeout_seconds: float | None = None  # of one request; None: what the settings of whoever does it say
+    fail_on: tuple[str, ...] = ()  # flaws of answers that make failures of them
 
     @property
     def provider(self) -> str:
@@ -61,7 +62,11 @@ class Endpoint:
         return f"{self.lane.value}@{urlsplit(self.base_url).netloc.rpartition('@')[2]}#{_digest(self.dump())}"
 
     def dump(self) -> str:
-        return json.dumps(asdict(self), sort_keys=True)
+        """What names the endpoint and its runs: a term that came later is in it only where it says something."""
+        values = asdict(self)
+        if not self.fail_on:
+            del values["fail_on"]
+        return json.dumps(values, sort_keys=True)
 
 
 def load_endpoint(text: str) -> Endpoint:
@@ -73,6 +78,7 @@ def load_endpoint(text: str) -> Endpoint:
     values["lane"] = Lane(values["lane"])
     values["headers_env"] = tuple((name, variable) for name, variable in values["headers_env"])
     values["price"] = tuple(values["price"]) if values["price"] is not None else None
+    values["fail_on"] = tuple(values.get("fail_on", ()))
     return Endpoint(**values)
 
 

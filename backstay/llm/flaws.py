@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from backstay.core.failures import ErrorCode, Failure, FailureKind
 from backstay.core.outcomes import Failed, Flaw, Succeeded
+
+T = TypeVar("T")
 
 PARTS_LOOKED_MAX: Final = 256  # of the answers in one reply, and of what one answer is made of
 
@@ -17,6 +19,7 @@ _BY_REASON: Final = {
     **dict.fromkeys(("recitation", "blocklist", "prohibited_content", "spii", "image_safety"), Flaw.FILTERED),
     **dict.fromkeys(("image_prohibited_content", "image_recitation"), Flaw.FILTERED),
 }
+_WHOLE: Final = ("stop", "tool_calls")
 _WORST_FIRST: Final = (Flaw.FILTERED, Flaw.REFUSED, Flaw.TRUNCATED)
 _WORDS: Final = {
     Flaw.TRUNCATED: "the answer is cut off",
@@ -28,27 +31,23 @@ _WORDS: Final = {
 def flaw_of(body: Mapping[str, Any]) -> Flaw | None:
     """The worst flaw of a reply of chat, completions, responses, messages or Gemini; None of one that is whole."""
     choices = body.get("choices")
-    if type(choices) is list and len(choices) == 1 and _is_whole(choices[0]):
-        return None  # nearly all are so
+    if type(choices) is list and len(choices) == 1 and type(choice := choices[0]) is dict:
+        said = choice.get("message")
+        is_plain = type(said) is dict and not said.get("refusal") and type(said.get("content")) is not list
+        if is_plain and choice.get("finish_reason") in _WHOLE:
+            return None  # nearly all are so
     found = {flaw for flaw in _flaws(body) if flaw is not None}
     return next((flaw for flaw in _WORST_FIRST if flaw in found), None)
 
 
-def fail_flawed(outcome: Succeeded | Failed, flaws: tuple[str, ...]) -> Succeeded | Failed:
+def fail_flawed(outcome: T, flaws: tuple[str, ...]) -> T | Failed:
     """The same, or the failure that its user makes of it: paid for, kept to be seen, and asked for anew."""
-    if isinstance(outcome, Failed) or outcome.flaw is None or outcome.flaw not in flaws:
+    if not isinstance(outcome, Succeeded) or outcome.flaw is None or outcome.flaw not in flaws:
         return outcome
     failure = Failure(
         ErrorCode.GW_4XX, FailureKind.INFRASTRUCTURE, _WORDS[outcome.flaw], provider_status=outcome.provider_status
     )
     return Failed(failure, outcome.usage, task_ended=True, reply=outcome.result, flaw=outcome.flaw)
-
-
-def _is_whole(choice: object) -> bool:
-    if type(choice) is not dict or choice.get("finish_reason") not in ("stop", "tool_calls"):
-        return False
-    message = choice.get("message")
-    return type(message) is not dict or not (message.get("refusal") or type(message.get("content")) is list)
 
 
 def _flaws(body: Mapping[str, Any]) -> Iterator[Flaw | None]:

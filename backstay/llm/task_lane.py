@@ -45,6 +45,7 @@ class TaskLane(TaskHandler):
         self.askable = askable
         self.clock = clock or Clock()
         self.price_of = LanePrices(endpoint)
+        self.fail_on = endpoint.fail_on
         self.pacer = Pacer()
         self.answers = self.pacer.answers
         self.pace_name = endpoint.pace_name

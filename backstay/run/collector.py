@@ -170,4 +170,5 @@ def _row(settled: Settlement, attempt: Attempt, body: str) -> ResultRow:
         attempt.message,
         attempt.result,
         body,
+        settled.flaw,
     )

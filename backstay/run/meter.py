@@ -3,6 +3,8 @@
 from collections import deque
 from typing import Final, NamedTuple
 
+from backstay.core.outcomes import ANSWER_FLAWS
+
 WINDOW_SECONDS: Final = 30.0
 WINDOW_ITEMS: Final = 20  # slow runs look further back, until this many have ended
 WINDOW_SECONDS_MAX: Final = 900.0
@@ -25,7 +27,10 @@ class RunState(NamedTuple):
     held: str | None = None  # why nothing moves
     held_seconds: float | None = None  # until the next try, if that is known
     stopping: bool = False
-    repeats: int = 0  # calls sent again although the first may have been paid
+    repeats: int = 0  # calls whose answer was lost, so that they may have been paid, and are sent again
+    truncated: int = 0  # answers that are not whole, whether they count as failures or not
+    refused: int = 0
+    filtered: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
     spent_micros: int | None = None
@@ -39,6 +44,11 @@ class RunState(NamedTuple):
     @property
     def left(self) -> int:
         return max(self.total - self.done, 0)
+
+    @property
+    def flaws(self) -> list[tuple[str, int]]:
+        """How many answers have which flaw, of those that there are."""
+        return [(name, number) for name in ANSWER_FLAWS if (number := getattr(self, name))]
 
     @property
     def percent(self) -> int:

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from backstay.core.errors import ErrorCode
 from backstay.core.ids import position_of
+from backstay.core.outcomes import Flaw
 from backstay.core.states import ItemState
 from backstay.llm.envelope import unseal
 from backstay.store.result_views import Copy, ResultRow
@@ -19,7 +20,6 @@ SKIPPED: Final = "skipped"
 OPENING: Final = b'{"id":"batch_req_'
 HEAD: Final = re.compile(rb'\{"id":"batch_req_([0-9]{1,11})-([0-9]{1,9})(?:-([0-9]{1,9}))?","custom_id":')
 
-_UNKNOWN_WORDS = "outcome unknown"  # how the message of an item begins whose call may have been done
 _SAYS_TOO_LITTLE = ('{"status_code":2', '{"status_code":3')
 _NO_REASON = "no reason was recorded"
 _WAS_CANCELLED = "the job was cancelled before this was done"
@@ -63,9 +63,9 @@ def _code(row: ResultRow) -> str | None:
         return CANCELLED
     if row.state == ItemState.SKIPPED:
         return SKIPPED
-    if row.error_code == ErrorCode.UNKNOWN and (row.message or "").startswith(_UNKNOWN_WORDS):
+    if row.flaw == Flaw.UNKNOWN:
         return OUTCOME_UNKNOWN
-    return row.error_code
+    return row.flaw if row.flaw is not None and row.state == ItemState.FAILED else row.error_code
 
 
 def lines_of(job_id: int | str, ended: Ended) -> bytes:

@@ -9,7 +9,7 @@ from backstay.client import Client, Job
 from backstay.clock import Tasks, wait_for_event
 from backstay.core.breaker import BreakerState
 from backstay.core.errors import DatabaseUnreachable
-from backstay.core.failures import ErrorCode
+from backstay.core.outcomes import ANSWER_FLAWS, Flaw
 from backstay.core.states import JobState
 from backstay.engine.trial import Trial
 from backstay.engine.worker import Worker
@@ -213,6 +213,7 @@ class Run:
             held_seconds=None if wait is None else wait.seconds,
             stopping=self._stopping.is_set(),
             repeats=seen.repeats,
+            **{name: getattr(seen, name) for name in ANSWER_FLAWS},
             input_tokens=seen.input_tokens,
             output_tokens=seen.output_tokens,
             spent_micros=seen.spent_micros if self._submission.priced else None,
@@ -238,11 +239,13 @@ class Run:
             output_tokens=seen.output_tokens,
             spent_micros=seen.spent_micros if self._submission.priced else None,
             reserved_micros=seen.reserved_micros + seen.unknown_micros,
+            unknown_micros=seen.unknown_micros,
             budget_micros=seen.budget_micros,
             refusal=self._trial.refusal if self._trial is not None and ending is Ending.REFUSED else None,
             next_micros=await client.store.next_cost(job.id) if ending is Ending.BUDGET else None,
             repeats=seen.repeats,
-            unknown=sum(group.items for group in groups if group.error_code == ErrorCode.UNKNOWN),
+            **{name: getattr(seen, name) for name in ANSWER_FLAWS},
+            unknown=sum(group.items for group in groups if group.flaw == Flaw.UNKNOWN),
             copies=self._submission.copies,
             skipped_lines=self._surveyed.bad_count,
             groups=groups,

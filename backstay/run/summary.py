@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from backstay.core.failures import Failure
 from backstay.core.ids import show_item
+from backstay.core.outcomes import ANSWER_FLAWS
 from backstay.core.words import one_line
 from backstay.run.figures import show_ceiling, show_count, show_money, show_seconds
 from backstay.run.result_line import Ended
@@ -62,9 +63,13 @@ class Summary:
     output_tokens: int = 0
     spent_micros: int | None = None
     reserved_micros: int = 0
+    unknown_micros: int = 0  # of what is reserved: what may have been paid, for all anyone knows
     budget_micros: int | None = None
     next_micros: int | None = None  # the most that the next request may cost, which did not fit under the budget
     repeats: int = 0
+    truncated: int = 0  # answers that are not whole, whether they count as failures or not
+    refused: int = 0
+    filtered: int = 0
     unknown: int = 0  # requests whose outcome nobody knows
     copies: int = 0  # requests beyond `total` that share the reply of another
     skipped_lines: int = 0  # that could not be sent
@@ -137,8 +142,11 @@ def _facts(summary: Summary) -> Iterator[tuple[str, str]]:
     if summary.input_tokens or summary.output_tokens:
         yield "tokens", f"{summary.input_tokens:,} in, {summary.output_tokens:,} out"
     yield "cost", _cost(summary)
+    if flaws := [f"{number:,} {name}" for name in ANSWER_FLAWS if (number := getattr(summary, name))]:
+        yield "answers", ", ".join(flaws)
     if summary.repeats:
-        yield "repeated", f"{show_count(summary.repeats, 'call')} that may have been paid, and sent again"
+        them = "it" if summary.repeats == 1 else "they"
+        yield "lost", f"{show_count(summary.repeats, 'call')} without an answer; {them} may have been paid"
     if summary.unknown:
         them = "request" if summary.unknown == 1 else "requests"
         yield "unknown", f"{summary.unknown:,} {them} that may have been done and paid; they stand in the failures"
@@ -199,6 +207,9 @@ def _advice(summary: Summary) -> Iterator[str]:
         yield "To try what failed once more, run the same command with --retry-failed."
     if summary.unknown:
         yield "Where it cannot be looked up what became of a request, that may pay for it twice."
+    if summary.unknown_micros:
+        amount, command = show_money(summary.unknown_micros), f"backstay job settle-unknown {summary.job_id}"
+        yield f"{amount} may have been paid. When you know: {command} --book if it was, --release if not."
     if summary.cancelled:
         yield "What was cancelled stays so. To send the whole file again, run it with --new and another --out."
     yield f"Exit code {summary.exit_code}: {EXIT_CODES[summary.exit_code]}."

@@ -100,8 +100,10 @@ def _counts(state: RunState, width: int) -> Iterator[Part]:
     yield f"{state.running:,} running", ""
     if state.submitted is not None and state.submitted < state.total:
         yield f"{state.submitted:,} stored", ""
+    for name, number in state.flaws:
+        yield f"{number:,} {name}", "yellow"
     if state.repeats:
-        yield f"{state.repeats:,} may be paid twice", "yellow"
+        yield f"{state.repeats:,} lost, may have been paid", "yellow"
 
 
 def _pace(state: RunState, reading: Reading) -> Iterator[Part]:

@@ -121,9 +121,8 @@ class Lines:
 def describe(state: RunState, reading: Reading) -> str:
     """A run in one line."""
     parts = [f"{state.done:,} of {state.total:,} done ({state.percent} %)"]
-    parts += [
-        f"{number:,} {name}" for name, number in (("failed", state.failed), ("retrying", state.retrying)) if number
-    ]
+    counts = (("failed", state.failed), ("retrying", state.retrying), *state.flaws)
+    parts += [f"{number:,} {name}" for name, number in counts if number]
     if reading.per_second:
         parts.append(show_rate(reading.per_second))
     if reading.eta_seconds:

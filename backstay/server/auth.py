@@ -33,6 +33,11 @@ class Principal(NamedTuple):
     role: Role
     key_id: str | None = None
 
+    @property
+    def name(self) -> str:
+        """As what they did is written down."""
+        return self.owner if self.key_id is None else f"key {self.key_id}"
+
 
 class KeyRing:
     """The keys seen of late: a digest is compared once, and not for every request."""

@@ -8,6 +8,7 @@ from pydantic_core import to_json
 from backstay.core.breaker import Breaker
 from backstay.core.errors import ErrorCode
 from backstay.core.ids import job_of, position_of, show_item
+from backstay.core.outcomes import Flaw
 from backstay.core.states import ItemState, JobState
 from backstay.store.listing import ItemRow
 from backstay.store.park import NEVER_MS
@@ -69,7 +70,7 @@ class JobShape(BaseModel):
     failed: int
     skipped: int
     cancelled: int
-    repeats: int = Field(description="calls that may have been paid twice")
+    repeats: int = Field(description="calls without an answer, which may have been paid and are sent again")
     created_at: int
     started_at: int | None
     finished_at: int | None
@@ -82,6 +83,9 @@ class JobShape(BaseModel):
     short: bool = Field(description="the next item does not fit under the budget")
     input_tokens: int
     output_tokens: int
+    truncated: int = Field(description="answers that are cut off, whether they count as failures or not")
+    refused: int = Field(description="answers in which the model refuses")
+    filtered: int = Field(description="answers that a filter of the provider took away")
 
 
 class ItemShape(BaseModel):
@@ -97,6 +101,7 @@ class ItemShape(BaseModel):
     repeats: int
     progress: int = Field(description="per cent")
     error_code: ErrorCode | None
+    flaw: Flaw | None = Field(description="what the state does not tell; unknown: it may have been done and paid")
     message: str | None = Field(description="what the last attempt said")
     created_at: int
     queued_at: int
@@ -182,6 +187,9 @@ def _moments_and_money(view: JobView) -> dict[str, Any]:
         "short": view.short,
         "input_tokens": view.input_tokens,
         "output_tokens": view.output_tokens,
+        "truncated": view.truncated,
+        "refused": view.refused,
+        "filtered": view.filtered,
     }
 
 
@@ -197,6 +205,7 @@ def item_object(row: ItemRow) -> dict[str, Any]:
         "repeats": row.repeats,
         "progress": row.progress,
         "error_code": row.error_code,
+        "flaw": row.flaw,
         "message": row.message,
         "created_at": row.created_at,
         "queued_at": row.queued_at,

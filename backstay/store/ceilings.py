@@ -1,7 +1,9 @@
-"""Scripts for the money of a job: its ceiling, and the worst that each of its items may cost."""
+"""Scripts for the money of a job: its ceiling, the worst that each of its items may cost, and what is unknown of it."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
+from backstay.core.errors import NotAllowed, NotFound, UsageError
 from backstay.core.ids import item_range
 from backstay.store.queries import Ask, Script
 
@@ -10,6 +12,48 @@ PAGE_ITEMS = 1_000
 
 def change_budget(job_id: int, owner: str, budget_micros: int | None) -> Script[None]:
     yield Ask("change_budget", {"job_id": job_id, "owner": owner, "budget_micros": budget_micros})
+
+
+class Verdict(NamedTuple):
+    """What a person says of money whose outcome is unknown: it was paid, or it was not. Without `micros` of all of it;
+    with `expected` only if it is still as much as they saw."""
+
+    paid: bool
+    who: str
+    micros: int | None = None
+    expected: int | None = None
+
+
+def settle_unknown(job_id: int, owner: str, verdict: Verdict) -> Script[int]:
+    """Books it as spent, or gives it back to the ceiling; returns how much it was."""
+    rows = yield Ask("unknown_money", {"job_id": job_id, "owner": owner})
+    if not rows:
+        raise NotFound(f"no job {job_id}")
+    seen: int = rows[0][0]
+    if verdict.expected not in (None, seen):
+        raise _other_sum(job_id, seen)
+    micros = seen if verdict.micros is None else verdict.micros
+    if not seen:
+        raise NotAllowed(f"job {job_id} has no money whose outcome is unknown")
+    if not 0 < micros <= seen:
+        raise UsageError(f"the amount must be above $0 and at most {_dollars(seen)}, not {_dollars(micros)}")
+    values = {"job_id": job_id, "owner": owner, "seen": seen, "micros": micros, "booked": micros if verdict.paid else 0}
+    if not (yield Ask("settle_unknown", values)):
+        raise _other_sum(job_id, None)
+    act = "unknown_booked" if verdict.paid else "unknown_released"
+    yield Ask("write_events", batch=[(f"job:{job_id}", act, f"{_dollars(micros)} by {verdict.who}")])
+    return micros
+
+
+def _other_sum(job_id: int, seen: int | None) -> NotAllowed:
+    now = "another sum" if seen is None else _dollars(seen)
+    hint = "look at the job again, and decide about what you see then"
+    return NotAllowed(f"the outcome of {now} of job {job_id} is unknown by now, not of what you saw", hint=hint)
+
+
+def _dollars(micros: int) -> str:
+    dollars, rest = divmod(micros, 1_000_000)
+    return f"${dollars:,}.{rest:06}"
 
 
 def unsent(job_id: int, anew: bool, cursor: int) -> Script[list[tuple[int, int | None, str]]]:

@@ -6,6 +6,7 @@ from backstay.core.states import JOB_ENDED, ItemState, JobState, StopReason
 from backstay.store.claim import widen_keys
 from backstay.store.outbox import hint_queued
 from backstay.store.queries import Ask, Script
+from backstay.store.settle import count_flaws
 from backstay.store.sources import with_sources
 
 CHUNK_ITEMS = 2_000
@@ -56,11 +57,12 @@ def retry_items(job_id: int, owner: str, item: int | None, cursor: int, turns: i
     kept = (yield from with_sources(owner, failed)) if failed else []
     batch = [(*row[:3], 0, turns + n) for n, row in enumerate(kept)]
     rows = (yield Ask("retry_items", batch=batch)) if kept else []
-    repeat = {row[0]: row[2] for row in kept}
-    retried = {row[0]: repeat[row[0]] for row in rows}
+    won = {row[0] for row in rows}
+    retried = {row[0]: row[2] for row in kept if row[0] in won}
     if retried:
+        flaws = count_flaws(row[3] for row in kept if row[0] in won)
         counts = {"retried": len(retried), "repeated": sum(retried.values()), "wait_ms": 0}
-        yield Ask("reopen_job", {"job_id": job_id, **counts})
+        yield Ask("reopen_job", {"job_id": job_id, **counts, **flaws})
         yield from widen_keys(job_id, [row[1] for row in rows])
         yield Ask("write_events", batch=[(f"item:{one}", "retried", RETRIED[again]) for one, again in retried.items()])
         yield from hint_queued(sorted(retried))

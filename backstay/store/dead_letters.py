@@ -17,11 +17,12 @@ LAST_JOB: Final = (1 << 35) - 1
 
 
 class Wanted(NamedTuple):
-    """Which failed items: of one job, with one error code, failed at least so long ago."""
+    """Which failed items: of one job, with one error code, failed at least so long ago, with one flaw."""
 
     job_id: int | None = None
     error_code: str | None = None
     age_ms: int = 0
+    flaw: str | None = None
 
 
 class Group(NamedTuple):
@@ -84,8 +85,8 @@ def letters_page(
         if left <= 0:
             return rows, end
         place = {"job_id": job_id, "before": end, "looked": left}
-        chosen = {"error_code": wanted.error_code, "age_ms": wanted.age_ms, "n": n - len(rows)}
-        rows += yield Ask("failed_window", {**place, **chosen})
+        chosen = {"error_code": wanted.error_code, "age_ms": wanted.age_ms, "flaw": wanted.flaw}
+        rows += yield Ask("failed_window", {**place, **chosen, "n": n - len(rows)})
         if len(rows) == n:
             return rows, rows[-1][0]
         if failed > left:
@@ -98,6 +99,5 @@ def letters_page(
 
 def chosen_items(owner: str, wanted: Wanted, ids: Sequence[int]) -> Script[list[Any]]:
     """Those of some items that the owner may have done again, with their fences and whether that may be paid twice."""
-    values = {"owner": owner, "job_id": wanted.job_id, "error_code": wanted.error_code, "age_ms": wanted.age_ms}
-    rows = yield Ask("failed_items_of", values, [(one,) for one in ids])
+    rows = yield Ask("failed_items_of", {"owner": owner, **wanted._asdict()}, [(one,) for one in ids])
     return (yield from with_sources(owner, rows)) if rows else []

@@ -39,6 +39,7 @@ class ItemRow(NamedTuple):
     due_at: int | None
     provider_task_id: str | None
     archive_id: int | None
+    flaw: str | None
     message: str | None = None
 
 

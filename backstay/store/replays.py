@@ -10,6 +10,7 @@ from backstay.store.database import Database
 from backstay.store.dead_letters import CHUNK_ITEMS, Wanted, chosen_items, letters_page
 from backstay.store.outbox import hint_queued
 from backstay.store.queries import Ask, Script, one
+from backstay.store.settle import count_flaws
 
 REPLAY_ITEMS_MAX: Final = 100_000  # by one call; whoever has more calls again
 SPREAD_MS_MAX: Final = 7 * 86_400_000  # over which the items of slow replays come back
@@ -113,6 +114,8 @@ def filter_text(wanted: Wanted, named: Sequence[int] | None = None) -> str:
         said["job"] = str(wanted.job_id)
     if wanted.error_code is not None:
         said["code"] = str(wanted.error_code)
+    if wanted.flaw:
+        said["flaw"] = str(wanted.flaw)
     if wanted.age_ms:
         said["older_than_seconds"] = wanted.age_ms / 1000
     if named is not None:
@@ -129,11 +132,12 @@ def _replay(order: _Order, ids: Sequence[int], so_far: Replayed) -> Script[Repla
     waits = {row[0]: start + int(n * step) for n, row in enumerate(chosen[:room])}
     batch = [(*row[:3], waits[row[0]], so_far.items + n) for n, row in enumerate(chosen[:room])]
     again = {row[0]: row[2] for row in batch}
+    flaws = {row[0]: row[3] for row in chosen[:room]}
     keys = {row[0]: row[1] for row in (yield Ask("retry_items", batch=batch))} if batch else {}
     if not keys:
         return so_far._replace(more=len(chosen) > room)
     retried = sorted(keys)
-    yield from _reopen(keys, again, waits)
+    yield from _reopen(keys, again, waits, flaws)
     number = so_far.number or (yield Ask("add_replay", _row(order)))[0][0]
     tail = start + int(len(batch) * step)
     yield Ask("count_replay", {"replay_id": number, "items": len(retried), "tail_ms": tail})
@@ -163,12 +167,15 @@ def _row(order: _Order) -> dict[str, object]:
     }
 
 
-def _reopen(keys: Mapping[int, int], again: Mapping[int, int], waits: Mapping[int, int]) -> Script[None]:
+def _reopen(
+    keys: Mapping[int, int], again: Mapping[int, int], waits: Mapping[int, int], flaws: Mapping[int, str | None]
+) -> Script[None]:
     """The jobs live again, with time for the last of their items. `keys` are the places of the items in the queue."""
     jobs: dict[int, list[int]] = {}
     for item in keys:
         jobs.setdefault(job_of(item), []).append(item)
     for job_id, mine in sorted(jobs.items()):
         counts = {"retried": len(mine), "repeated": sum(again[item] for item in mine)}
+        counts |= count_flaws(flaws[item] for item in mine)
         yield Ask("reopen_job", {"job_id": job_id, **counts, "wait_ms": max(waits[item] for item in mine)})
         yield from widen_keys(job_id, [keys[item] for item in mine])

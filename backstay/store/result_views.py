@@ -25,6 +25,7 @@ class ResultRow(NamedTuple):
     message: str | None
     result: str | None
     body: str
+    flaw: str | None = None
 
     @property
     def characters(self) -> int:

@@ -23,6 +23,7 @@ KNOWN = (
     "0007",
     "0008",
     "0009",
+    "0010",
     "0011",
 )  # every revision this code knows, oldest first; a test holds it against Alembic's own list
 HEAD = KNOWN[-1]

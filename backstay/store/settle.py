@@ -1,18 +1,26 @@
 """Scripts that end a claim: the fenced settlement, its attempts, its events and its jobs' counters, all or nothing."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from backstay.core.callbacks import Callback, Kind, digest_of
 from backstay.core.ids import job_of
 from backstay.core.models import Attempt, Settlement
+from backstay.core.outcomes import ANSWER_FLAWS, Flaw
 from backstay.core.states import JOB_ENDED, TERMINAL, ItemState, JobState
 from backstay.store.outbox import hint_queued
 from backstay.store.queries import FEW_ROWS_MAX, Ask, Load, Row, Script
 
 _SHARED_FROM = Settlement._fields.index("was")
-_SHARED_TO = Settlement._fields.index("progress") + 1
+_SHARED_TO = Settlement._fields.index("flaw") + 1
 _SHARED = Settlement._fields[_SHARED_FROM:_SHARED_TO]
+_NO_FLAW = (0, 0, 0)
+_FLAW_COUNTS: dict[str, tuple[int, int, int]] = {
+    Flaw.TRUNCATED: (1, 0, 0),
+    Flaw.REFUSED: (0, 1, 0),
+    Flaw.FILTERED: (0, 0, 1),
+}
 _NO_ATTEMPT = (None,) * len(Attempt._fields)
 SUM_MAX = 10**16  # of a job, in micro-dollars or tokens: ten billion dollars; hundreds of such sums can be added up
 _COUNTED = ("processing", "succeeded", "failed", "skipped", "cancelled")
@@ -70,11 +78,11 @@ def are_few(settlements: Sequence[Settlement]) -> bool:
 
 
 def _tells_more(settlement: Settlement) -> bool:
-    """Whether it has a rare act, money, a passed deadline or a hint to tell besides its state."""
+    """Whether it has a rare act, money, a passed deadline, a flaw or a hint to tell besides its state."""
     attempt = settlement.attempt
     used = attempt is not None and (attempt.input_tokens is not None or attempt.cost_micros is not None)
     rare = settlement.act is not None or settlement.freed != 0 or settlement.timed_out != 0  # or what came too late
-    return rare or used or settlement.state == ItemState.QUEUED
+    return rare or used or settlement.state == ItemState.QUEUED or settlement.flaw is not None
 
 
 def _alike(settlements: Sequence[Settlement]) -> dict[tuple[object, ...], list[tuple[object, ...]]]:
@@ -112,16 +120,30 @@ class Move(NamedTuple):
     unknown: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
+    truncated: int = 0
+    refused: int = 0
+    filtered: int = 0
 
 
 def _moves(settlements: Iterable[Settlement]) -> Iterable[Move]:
     for s in settlements:
-        attempt = s.attempt
+        attempt, flaws = s.attempt, flaw_counts(s.flaw)
         if attempt is not None and (attempt.input_tokens is not None or attempt.cost_micros is not None):
             used = (attempt.cost_micros or 0, s.unknown, attempt.input_tokens or 0, attempt.output_tokens or 0)
-            yield Move(job_of(s.id), s.was, s.state, int(s.act == "repeat"), s.freed, *used)
+            yield Move(job_of(s.id), s.was, s.state, int(s.act == "repeat"), s.freed, *used, *flaws)
         elif s.state != s.was or s.act == "repeat":
-            yield Move(job_of(s.id), s.was, s.state, int(s.act == "repeat"), s.freed, 0, s.unknown)
+            yield Move(job_of(s.id), s.was, s.state, int(s.act == "repeat"), s.freed, 0, s.unknown, 0, 0, *flaws)
+
+
+def flaw_counts(flaw: str | None) -> tuple[int, int, int]:
+    """How many truncated, refused and filtered answers an item with such a flaw is."""
+    return _NO_FLAW if flaw is None else _FLAW_COUNTS.get(flaw, _NO_FLAW)
+
+
+def count_flaws(flaws: Iterable[str | None]) -> dict[str, int]:
+    """How many items have each of the flaws that a job counts."""
+    found = Counter(flaws)
+    return {flaw.value: found[flaw] for flaw in ANSWER_FLAWS}
 
 
 def count(moves: Iterable[Move]) -> Script[list[tuple[int, JobState]]]:

@@ -11,6 +11,7 @@ from backstay.store import ceilings, claim, control, endpoints, park, providers,
 from backstay.store.alarms import Alarms
 from backstay.store.archives import Archives
 from backstay.store.batches import Batches
+from backstay.store.ceilings import Verdict
 from backstay.store.claim import Taken, Want
 from backstay.store.database import Database
 from backstay.store.dead_letters import DeadLetters
@@ -251,6 +252,10 @@ class Store:
 
     async def change_budget(self, job_id: int, owner: str, budget_micros: int | None) -> None:
         await self._db.write(lambda: ceilings.change_budget(job_id, owner, budget_micros))
+
+    async def settle_unknown(self, job_id: int, owner: str, verdict: Verdict) -> int:
+        """Decides about money whose outcome is unknown: it is spent, or there is room for it again."""
+        return await self._db.write(lambda: ceilings.settle_unknown(job_id, owner, verdict))
 
     async def unsent(self, job_id: int, anew: bool, cursor: int) -> list[tuple[int, int | None, str]]:
         """A page of what may be sent yet: (item, the worst it may cost, body). Without a worst case, or all `anew`."""

@@ -48,6 +48,9 @@ class JobView:
     short: bool  # the next item does not fit under the ceiling
     input_tokens: int
     output_tokens: int
+    truncated: int  # answers that are cut off, whether they count as failures or not
+    refused: int
+    filtered: int
 
     @property
     def done(self) -> int:
@@ -99,6 +102,7 @@ class ItemView:
     body: str | None
     archive_id: int | None
     calls: int
+    flaw: str | None  # what the state does not tell of how it ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +160,7 @@ class FailureGroup(NamedTuple):
     error_code: str | None
     items: int
     example: int
+    flaw: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

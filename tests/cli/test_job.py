@@ -1,16 +1,19 @@
 """`backstay jobs` and `backstay job …`."""
 
+import asyncio
 import json
 import signal
 
 import pytest
 
+from backstay import wiring
 from backstay.cli.access import shown
 from backstay.cli.watch import Lines
 from backstay.core.states import JobState
 from backstay.store.views import JobView
 from tests.cli.shell import Shell, eventually
 from tests.sites import Ticker
+from tests.store.rare_ends import spent_and_lost
 
 
 def test_jobs_are_listed_newest_first_a_page_at_a_time(shell: Shell) -> None:
@@ -43,6 +46,44 @@ def test_show_tells_the_progress_the_failures_and_what_was_done(shell: Shell) ->
     text = shell("job", "show", job_id).out
     assert f"failed with UNKNOWN: 2, for example {job_id}-2: no threes\n" in text
     assert "4 of 4 done" in text
+
+
+async def _lost(url: str, spent: int, lost: int) -> int:
+    store = await wiring.open_store(url)
+    try:
+        return int(await spent_and_lost(store, spent, lost, "local"))
+    finally:
+        await store.close()
+
+
+def test_money_that_may_have_been_spent_is_booked_or_released(shell: Shell) -> None:
+    job_id = asyncio.run(_lost(shell.url, 500_000, 1_920_000))
+    assert "$0.50 of a budget of $2.42, $1.92 more may have been spent" in shell("job", "show", job_id).out
+    ran = shell("job", "settle-unknown", job_id, "--book", "--amount", "0.92")
+    assert ran.lines == [f"job {job_id}: $0.92 is booked as spent; of $1.00 it is still unknown"]
+    refused = shell("job", "settle-unknown", job_id, "--book", "--expected", "1.92")
+    assert refused.code == 2
+    assert f"the outcome of $1.000000 of job {job_id} is unknown by now, not of what you saw" in refused.err
+    told = shell("job", "settle-unknown", job_id, "--release", "--expected", "1", "--json").json
+    assert told == {
+        "job": job_id,
+        "act": "release",
+        "micros": 1_000_000,
+        "spent_micros": 1_420_000,
+        "unknown_micros": 0,
+    }
+    again = shell("job", "settle-unknown", job_id, "--release")
+    assert (again.code, "no money whose outcome is unknown" in again.err) == (2, True)
+    text = shell("job", "show", job_id).out
+    assert "unknown money booked as spent: $0.920000 by local" in text
+    assert "unknown money given back to the budget: $1.000000 by local" in text
+
+
+def test_who_does_not_say_what_became_of_the_money_is_asked(sqlite_shell: Shell) -> None:
+    job_id = asyncio.run(_lost(sqlite_shell.url, 0, 10))
+    ran = sqlite_shell("job", "settle-unknown", job_id)
+    assert (ran.code, "--book: it was paid; --release: it was not" in ran.err) == (2, True)
+    assert sqlite_shell("job", "settle-unknown", job_id + 1, "--book").code == 5
 
 
 def test_show_tells_why_a_job_waits(shell: Shell) -> None:
@@ -158,6 +199,7 @@ def view(done: int, state: JobState = JobState.RUNNING) -> JobView:
     words = {"owner": "me", "handler": "h", "stop_reason": None, "retry": None, "delivery": None, "label": None}
     counts = dict.fromkeys(("priority", "processing", "failed", "skipped", "cancelled", "repeats", "timeout_at"), 0)
     counts |= dict.fromkeys(("spent_micros", "reserved_micros", "unknown_micros", "input_tokens", "output_tokens"), 0)
+    counts |= dict.fromkeys(("truncated", "refused", "filtered"), 0)
     times: dict[str, object] = {"budget_micros": None, "short": False}
     times |= {"created_at": 0, "started_at": None, "finished_at": None, "deadline_at": None, "idempotency_key": None}
     return JobView(id=1, state=state, sealed=True, total=1000, succeeded=done, **words, **counts, **times)  # type: ignore[arg-type]

@@ -1,6 +1,7 @@
 """What `run` and `submit` refuse before anything is sent or stored."""
 
 import json
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,31 @@ def test_requests_that_cannot_be_found_again_are_bad_lines(sqlite_shell: Shell, 
     ran = sqlite_shell(command, requests(sqlite_shell, CHAT, EMBEDDINGS), *HERE, "--reconcilable")
     assert ran.code == 2
     assert ran.said[0] == "line 2 is for /v1/embeddings; --reconcilable takes /v1/chat/completions only"
+
+
+def test_the_flaws_that_fail_an_answer_are_a_term_of_the_run(sqlite_shell: Shell) -> None:
+    path = requests(sqlite_shell, CHAT)
+    plain, strict, again, other = (
+        sqlite_shell("submit", path, *HERE, "--json", *options).json
+        for options in (
+            (),
+            *[("--fail-on", flaws) for flaws in ("refused,truncated", "truncated, refused", "filtered")],
+        )
+    )
+    assert plain["handler"] != strict["handler"]
+    assert (again["job"], again["new"]) == (strict["job"], False), "in whatever order they are named"
+    assert other["job"] not in (plain["job"], strict["job"])
+    with sqlite3.connect(sqlite_shell.url.removeprefix("sqlite:///")) as connection:
+        specs = dict(connection.execute("SELECT name, spec FROM endpoints").fetchall())
+    assert json.loads(specs[strict["handler"]])["fail_on"] == ["truncated", "refused"]
+    assert "fail_on" not in json.loads(specs[plain["handler"]])
+
+
+@pytest.mark.parametrize("flaws", ["", "cut", "truncated,", "truncated;refused"])
+def test_a_flaw_that_there_is_not_is_refused(sqlite_shell: Shell, flaws: str) -> None:
+    ran = sqlite_shell("submit", requests(sqlite_shell, CHAT), *HERE, "--fail-on", flaws)
+    assert ran.code == 2
+    assert "is no flaw of an answer; name some of truncated, refused, filtered" in ran.err
 
 
 def test_the_others_are_queued_without_them(sqlite_shell: Shell) -> None:

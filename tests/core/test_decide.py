@@ -1,5 +1,6 @@
 """What an outcome makes of an item: one table of cases, and rules that hold for all of them."""
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -7,10 +8,11 @@ import pytest
 from backstay.core.decide import decide
 from backstay.core.failures import ErrorCode, Failure, FailureKind
 from backstay.core.limits import Limits
-from backstay.core.models import Claimed, Delivery, Settlement
+from backstay.core.models import Claimed, Delivery, Settlement, Usage
 from backstay.core.outcomes import (
     CannotAsk,
     Failed,
+    Flaw,
     HandedBack,
     Interrupted,
     NeverArrived,
@@ -124,6 +126,49 @@ def test_an_outcome_makes_of_an_item_what_the_table_says(outcome, of, rules, exp
     settled = settle(of, outcome, rules)
     assert (settled.state, settled.attempt_count, settled.repeats) == expected
     assert (settled.act == "repeat") == bool(expected[2])
+
+
+TRUNCATED = Failed(
+    Failure(ErrorCode.GW_4XX, FailureKind.INFRASTRUCTURE, "cut off", provider_status=200),
+    Usage(1, 2, 30),
+    task_ended=True,
+    reply='{"status_code":200}',
+    flaw=Flaw.TRUNCATED,
+)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "of", "rules", "now_ms", "flaw"),
+    [
+        (Succeeded("1"), item(), terms(), 0, None),
+        (Succeeded("1", flaw=Flaw.REFUSED), item(), terms(), 0, Flaw.REFUSED),
+        (TRUNCATED, item(), terms(), 0, None),  # it is tried again, and has not ended
+        (TRUNCATED, item(attempts=2), terms(), 0, Flaw.TRUNCATED),
+        (TRUNCATED, item(deadline_at=5), terms(), 5, Flaw.TRUNCATED),
+        (TRUNCATED, item(), terms(policy=TIMED), 3 * HOUR, Flaw.TRUNCATED),
+        (Failed(Failure(ErrorCode.UNKNOWN, FailureKind.BUSINESS, "a bug")), item(), terms(), 0, None),
+        (UNKNOWN, item(), terms(MOST), 0, Flaw.UNKNOWN),
+        (UNKNOWN, item(attempts=2), terms(LEAST), 0, Flaw.UNKNOWN),
+        (Interrupted(), item(), terms(MOST), 0, Flaw.UNKNOWN),
+        (CannotAsk(), item(), terms(MOST), 0, Flaw.UNKNOWN),
+        (CannotAsk(), item(rescues=5), terms(LEAST), 0, Flaw.UNKNOWN),
+        (NeverArrived(), item(attempts=3), terms(askable=True), 0, None),
+    ],
+)
+def test_the_flaw_of_an_item_is_known_when_it_has_ended(outcome, of, rules, now_ms, flaw):
+    assert settle(of, outcome, rules, now_ms).flaw == flaw
+
+
+@pytest.mark.parametrize(("of", "now_ms"), [(item(), 0), (item(attempts=2), 0), (item(deadline_at=5), 5)])
+def test_an_answer_that_its_flaw_failed_costs_an_attempt_and_its_price_and_is_kept(of, now_ms):
+    settled = settle(of._replace(reserved=100), TRUNCATED, terms(), now_ms)
+    assert settled.attempt_count == of.attempt_count + 1
+    assert settled.attempt is not None
+    assert (settled.attempt.cost_micros, settled.attempt.result) == (30, TRUNCATED.reply)
+    assert (settled.freed, settled.unknown) == (100, 0)
+    silent = settle(of._replace(reserved=100), replace(TRUNCATED, usage=None), terms(), now_ms)
+    assert silent.attempt is not None
+    assert (silent.attempt.cost_micros, silent.freed, silent.unknown) == (100, 100, 0)
 
 
 @pytest.mark.parametrize(("outcome", "of", "rules", "_"), CASES)

@@ -12,6 +12,7 @@ from aiohttp import web
 from backstay.client import Job
 from backstay.llm.background import BackgroundHandler
 from backstay.llm.batch import BatchHandler
+from backstay.llm.call import CallHandler
 from backstay.llm.endpoint import Endpoint, Lane
 from backstay.llm.shards import ShardBounds
 from backstay.llm.wire import Wire
@@ -100,7 +101,7 @@ class LaneRig(Rig):
     """One lane's handler, registered with an engine whose time the test moves."""
 
     provider: Provider
-    handler: BatchHandler | BackgroundHandler
+    handler: BatchHandler | BackgroundHandler | CallHandler
     endpoint: Endpoint
     bounds: ShardBounds | None
     wire: Wire
@@ -111,9 +112,20 @@ class LaneRig(Rig):
         clock = self.site.clock
         if self.endpoint.lane is Lane.BATCH:
             self.handler = BatchHandler(self.endpoint, self.wire, bounds=self.bounds, clock=clock, quiet_seconds=0.1)
+        elif self.endpoint.lane is Lane.CALL:
+            self.handler = CallHandler(self.endpoint, self.wire, clock=clock)
         else:
             self.handler = BackgroundHandler(self.endpoint, self.wire, clock=clock)
         self.app.handlers._handlers[self.handler.name] = self.handler
+
+    async def move_to(self, endpoint: Endpoint) -> None:
+        """Takes another endpoint in place of the one there was, with a wire of its own."""
+        await self.wire.close()
+        self.app.handlers.remove(self.handler.name)
+        self.endpoint, self.wire = endpoint, Wire(endpoint, KEY, connections_max=50)
+        await self.wire.open()
+        self.restart()
+        await self.store.set_pace(self.handler.pace_name, (None, None), 80_000)
 
     async def request(self, bodies: list[dict[str, Any]], url: str = CHAT, **options: Any) -> Job:
         items = [{"custom_id": f"r{n}", "url": url, "body": body} for n, body in enumerate(bodies)]
@@ -148,13 +160,14 @@ async def lane(
     provider: Provider | None = None,
     bounds: ShardBounds | None = None,
     price: tuple[int, ...] = PRICE,
+    fail_on: tuple[str, ...] = (),
     **limits: Any,
 ) -> AsyncIterator[LaneRig]:
     provider = provider or Provider()
     async with provider.behind_a_door() as base_url:
         rig = LaneRig(site, await site.open_store(), **{"poll_interval_seconds": 0.05, **limits})
         rig.provider, rig.base_url = provider, base_url
-        rig.endpoint, rig.bounds = Endpoint(base_url, kind, price=price), bounds
+        rig.endpoint, rig.bounds = Endpoint(base_url, kind, price=price, fail_on=fail_on), bounds
         rig.wire = Wire(rig.endpoint, KEY, connections_max=50)
         await rig.wire.open()
         rig.restart()

@@ -140,6 +140,7 @@ async def test_a_refused_poll_holds_new_requests_back_as_long_as_it_must_wait(sq
     async with lane(sqlite_site, Lane.BACKGROUND) as rig:
         rig.provider.refuse["GET /responses/*"] = 429
         rig.provider.retry_after = 30
+        assert isinstance(rig.handler, BackgroundHandler)
         with pytest.raises(Throttled):
             await rig.handler.poll(["resp_1", "resp_2"])
         pace, now = await rig.store.judge_pace(rig.handler.pace_name, rig.handler.answers)

@@ -18,13 +18,22 @@ ANSWER = '{"status_code":200,"request_id":"req_1","body":{"n": 1.50, "é": "\\u0
 REFUSAL = '{"status_code":400,"request_id":"req_1","body":{"error":{"message":"no"}}}'
 
 
-def row(state: str, code: str | None = None, message: str | None = None, result: str | None = None) -> ResultRow:
-    return ResultRow(item_id(JOB, 5), state, code, 1, 0, message, result, BODY)
+def row(
+    state: str,
+    code: str | None = None,
+    message: str | None = None,
+    result: str | None = None,
+    flaw: str | None = None,
+) -> ResultRow:
+    return ResultRow(item_id(JOB, 5), state, code, 1, 0, message, result, BODY, flaw)
 
 
-def test_a_success_is_spliced_in_byte_for_byte() -> None:
+@pytest.mark.parametrize("flaw", [None, "truncated"])
+def test_a_success_is_spliced_in_byte_for_byte(flaw: str | None) -> None:
     expected = f'{{"id":"batch_req_12-5","custom_id":"request-5","response":{ANSWER},"error":null}}\n'
-    assert lines_of(JOB, ended_of(row("succeeded", result=ANSWER))) == expected.encode()
+    ended = ended_of(row("succeeded", result=ANSWER, flaw=flaw))
+    assert lines_of(JOB, ended) == expected.encode()
+    assert ended.code is None
 
 
 @pytest.mark.parametrize("state", ["succeeded", "failed", "cancelled"])
@@ -42,8 +51,10 @@ def test_the_metadata_of_a_request_stands_in_its_line_as_it_was_written(state: s
         (row("failed", "UNKNOWN", "the provider redirects", REFUSAL.replace("400", "307")), 307, "UNKNOWN"),
         (row("failed", "GW_TIMEOUT", "it took too long"), None, "GW_TIMEOUT"),
         (row("failed", "GW_TIMEOUT", "the deadline passed before the result came", ANSWER), 200, "GW_TIMEOUT"),
-        (row("failed", "UNKNOWN", "outcome unknown: the worker was lost during the call"), None, "outcome_unknown"),
-        (row("failed", "UNKNOWN", "nobody knows"), None, "UNKNOWN"),
+        (row("failed", "UNKNOWN", "the worker was lost during the call", flaw="unknown"), None, "outcome_unknown"),
+        (row("failed", "GW_TIMEOUT", "no answer within 60 s", flaw="unknown"), None, "outcome_unknown"),
+        (row("failed", "UNKNOWN", "outcome unknown: the words of a handler"), None, "UNKNOWN"),
+        (row("failed", "GW_4XX", "the answer is cut off", ANSWER, "truncated"), 200, "truncated"),
         (row("cancelled"), None, "batch_cancelled"),
         (row("skipped", message="not wanted"), None, "skipped"),
     ],

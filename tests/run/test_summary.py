@@ -78,13 +78,27 @@ def test_failures_are_told_by_kind_with_where_they_are_and_how_to_go_on() -> Non
         "            2 outcome_unknown, for example r99 (12-99): outcome unknown: the worker was lost",
         "  tokens    1,204,000 in, 310,400 out",
         "  cost      $1.50 of a budget of $5.00",
-        "  repeated  3 calls that may have been paid, and sent again",
+        "  lost      3 calls without an answer; they may have been paid",
         "  unknown   2 requests that may have been done and paid; they stand in the failures",
         "",
         "To try what failed once more, run the same command with --retry-failed.",
         "Where it cannot be looked up what became of a request, that may pay for it twice.",
         "Exit code 3: finished, and some requests failed.",
     ]
+
+
+def test_answers_that_are_not_whole_are_told_apart() -> None:
+    told = summary(truncated=66, refused=1_067)
+    assert "  answers  66 truncated, 1,067 refused" in told.lines()
+    assert told.exit_code == 0
+    assert [told.fields()[name] for name in ("truncated", "refused", "filtered")] == [66, 1_067, 0]
+    assert not any(line.startswith("  answers") for line in summary().lines())
+
+
+def test_nothing_is_said_to_be_sent_again_before_it_was() -> None:
+    told = summary(ending=Ending.INTERRUPTED, succeeded=0, repeats=1)
+    assert "  lost     1 call without an answer; it may have been paid" in told.lines()
+    assert "sent again" not in "\n".join(told.lines())
 
 
 def test_an_example_is_told_to_programs_too() -> None:

@@ -73,7 +73,9 @@ def test_a_hold_and_a_stop_are_told_below() -> None:
 def test_rare_things_are_told_when_there_are_any() -> None:
     counts = drawn(STATE._replace(repeats=2, cancelled=5, submitted=12_000), width=120)
     assert counts[1].endswith("11,239 of 20,000")
-    assert counts[2].endswith("5 cancelled · 12 retrying · 100 running · 12,000 stored · 2 may be paid twice")
+    assert counts[2].endswith("12 retrying · 100 running · 12,000 stored · 2 lost, may have been paid")
+    counts = drawn(STATE._replace(truncated=66, filtered=3), width=120)
+    assert counts[2].endswith("100 running · 66 truncated · 3 filtered")
 
 
 @pytest.mark.parametrize("width", [20, 24, 39, 40, 60, 200])

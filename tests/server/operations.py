@@ -25,6 +25,7 @@ ROLES: Final[dict[str, Role]] = {
     "POST /api/jobs/{job_id}/resume": WRITE,
     "POST /api/jobs/{job_id}/cancel": WRITE,
     "POST /api/jobs/{job_id}/retry": WRITE,
+    "POST /api/jobs/{job_id}/settle-unknown": WRITE,
     "GET /api/jobs/{job_id}/items": READ,
     "GET /api/jobs/{job_id}/results": READ,
     "GET /api/jobs/{job_id}/events": READ,
@@ -133,6 +134,7 @@ class Things:
             return {"data": form_of(path)}
         bodies: dict[str, Any] = {
             "POST /api/jobs": {"handler": "echo", "items": [1]},
+            "POST /api/jobs/{job_id}/settle-unknown": {"act": "book", "expected_micros": 5},
             "POST /api/dead-letters/replay": {"dry_run": True},
             "POST /api/dead-letters/archive": {"job": "0"},
             "POST /api/webhooks": {"url": self.webhook_url},

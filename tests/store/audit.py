@@ -11,8 +11,9 @@ from tests.sites import Site
 T = TypeVar("T")
 
 COUNTED = ("processing", "succeeded", "failed", "skipped", "cancelled")
-JOBS = f"SELECT id, state, held, sealed, stop_reason, finished_at, total, {', '.join(COUNTED)} FROM jobs"
-ITEMS = "SELECT id, job_id, state, fence, leased_by, due_at, finished_at, error_code FROM items"
+FLAWS = ("truncated", "refused", "filtered")
+JOBS = f"SELECT id, state, held, sealed, stop_reason, finished_at, total, {', '.join((*COUNTED, *FLAWS))} FROM jobs"
+ITEMS = "SELECT id, job_id, state, fence, leased_by, due_at, finished_at, error_code, flaw FROM items"
 SUCCESSES = "SELECT item_id, fence, result FROM attempts WHERE outcome = 'succeeded'"
 
 
@@ -44,6 +45,7 @@ class Auditor:
         item, state, fence, finished_at = row[0], ItemState(row[2]), row[3], row[6]
         assert (finished_at is not None) == (state in TERMINAL), f"item {item} is {state}, finished at {finished_at}"
         assert state not in TERMINAL or row[4] is None, f"item {item} is {state} and still leased"
+        assert state in TERMINAL or row[8] is None, f"item {item} is {state} and has the flaw {row[8]}"
         before = self._items.get(item)
         if before is not None and (before.state, before.fence) != (state, fence):
             assert before.state == state or may_follow(before.state, state), f"{before.state} -> {state}"
@@ -65,6 +67,7 @@ class Auditor:
 def check_job(job: tuple[Any, ...], items: list[tuple[Any, ...]]) -> None:
     job_id, state, held, sealed, _stop_reason, finished_at, total, *counters = job
     counts = [sum(row[2] == name for row in items) for name in COUNTED]
+    counts += [sum(row[8] == name for row in items) for name in FLAWS]
     assert counters == counts, f"job {job_id} counts {counters}, and there are {counts}"
     assert total == len(items), f"job {job_id} counts {total} items, and there are {len(items)}"
     ended = JobState(state) in JOB_ENDED

@@ -31,7 +31,9 @@ VALUES: dict[str, Any] = {
     **dict.fromkeys(
         ("since_at", "until_at", "delay_ms", "attempt_count", "progress", "total", "sealed", "position_bits"), 1
     ),
-    **dict.fromkeys(("repeated", "anew"), 1),
+    **dict.fromkeys(("repeated", "anew", "truncated", "refused", "filtered", "sum_max"), 1),
+    **dict.fromkeys(("micros", "booked", "seen"), 1),
+    "flaw": None,
     **dict.fromkeys(("account", "retry", "delivery", "error_code", "idempotency_key", "provider_task_id"), None),
     **{"owner": "local", "state": "queued", "was": "submitting", "calls": 1, "opened": 1, "subject": "item:1"},
     **{

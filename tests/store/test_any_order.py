@@ -18,6 +18,7 @@ from backstay.core.models import Claimed, Delivery
 from backstay.core.outcomes import (
     CannotAsk,
     Failed,
+    Flaw,
     HandedBack,
     Interrupted,
     NeverArrived,
@@ -36,7 +37,7 @@ PICK = st.integers(0, 1_000)
 OUTCOMES = st.sampled_from(
     [
         Succeeded('"a"'),
-        Succeeded('"b"'),
+        Succeeded('"b"', flaw=Flaw.TRUNCATED),
         Skipped("why"),
         Stopped(),
         HandedBack("late"),
@@ -45,11 +46,12 @@ OUTCOMES = st.sampled_from(
         CannotAsk(),
         Submitted("task", "account-1"),
         *(Failed(Failure(ErrorCode.GW_5XX, kind, "no")) for kind in FailureKind),
+        Failed(Failure(ErrorCode.GW_4XX, FailureKind.INFRASTRUCTURE, "no"), task_ended=True, flaw=Flaw.REFUSED),
     ]
 )
 POLLED = st.sampled_from(
     [
-        Succeeded('"c"'),
+        Succeeded('"c"', flaw=Flaw.FILTERED),
         Running(10),
         Stopped(),
         Skipped("why"),

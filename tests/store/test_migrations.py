@@ -184,6 +184,28 @@ async def test_going_down_and_up_again_leaves_the_same_schema(empty_url: str, mo
     assert await schema_of(empty_url) == before
 
 
+async def test_unknown_outcomes_of_before_are_marked_and_bugs_are_not(
+    empty_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await wiring.migrate(empty_url)
+    upgrade = command.upgrade
+    monkeypatch.setattr(command, "upgrade", lambda config, _: command.downgrade(config, "0008"))
+    monkeypatch.setattr(schema, "sqlite_version", lambda _: "0008")
+    await wiring.migrate(empty_url)
+    columns = "id, job_id, handler, state, order_key, created_at, queued_at, error_code, fence"
+    ended = "item_id, fence, number, outcome, started_at, ended_at, error_code, message"
+    said = ("outcome unknown: the worker was lost", "ValueError: no", "it was retried; outcome unknown")
+    for number, message in enumerate(said):
+        item = f"{number}, 1, 'h', 'failed', 0, 0, 0, 'UNKNOWN', 2"
+        attempt = f"{number}, 2, 1, 'failed', 0, 0, 'UNKNOWN', '{message}'"
+        for statement in (f"items ({columns}) VALUES ({item})", f"attempts ({ended}) VALUES ({attempt})"):
+            await rows(empty_url, f"INSERT INTO {statement}", f"INSERT INTO {statement}")
+    monkeypatch.setattr(command, "upgrade", upgrade)
+    await wiring.migrate(empty_url)
+    marked = "SELECT id, flaw FROM items ORDER BY id"
+    assert await rows(empty_url, marked, marked) == [(0, "unknown"), (1, None), (2, None)]
+
+
 def test_a_new_sqlite_database_is_what_the_history_makes(tmp_path: Path) -> None:
     schema.upgrade_sqlite(f"{tmp_path}/history.db")
     made = files("backstay.store").joinpath("migrations", schema.SQLITE_SCHEMA).read_text()

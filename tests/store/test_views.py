@@ -3,7 +3,10 @@
 import pytest
 
 from backstay.core.errors import NotFound
+from backstay.core.failures import ErrorCode, Failure, FailureKind
 from backstay.core.ids import item_id
+from backstay.core.models import Delivery
+from backstay.core.outcomes import CannotAsk, Failed
 from backstay.store import result_views
 from tests.store.scene import BROKEN, OK, TASK, WRONG, Scene
 
@@ -70,7 +73,21 @@ async def test_a_result_is_the_last_attempts(scene: Scene) -> None:
 async def test_failures_are_grouped_by_code(scene: Scene) -> None:
     job_id = await scene.ended(WRONG, items=3)
     (group,) = await scene.store.views.job_failures(job_id)
-    assert tuple(group) == ("GW_4XX", 3, item_id(job_id, 0))
+    assert tuple(group) == ("GW_4XX", 3, item_id(job_id, 0), None)
+
+
+async def test_an_unknown_outcome_is_told_from_a_bug_of_a_handler_by_a_field(scene: Scene) -> None:
+    job_id = await scene.submit(3)
+    bug, *lost = await scene.claim()
+    await scene.settle(bug, Failed(Failure(ErrorCode.UNKNOWN, FailureKind.BUSINESS, "ValueError: outcome unknown: 1")))
+    for item in lost:
+        await scene.settle(item, CannotAsk(), delivery=Delivery.AT_MOST_ONCE)
+    groups = {group.flaw: group[:3] for group in await scene.store.views.job_failures(job_id)}
+    assert groups == {None: ("UNKNOWN", 1, bug.id), "unknown": ("UNKNOWN", 2, lost[0].id)}
+    assert await scene.store.overview.unknown("ann") == 2
+    assert [(await scene.item(job_id, n)).flaw for n in range(3)] == [None, "unknown", "unknown"]
+    await scene.store.retry(job_id, "ann")
+    assert await scene.store.overview.unknown("ann") == 0
 
 
 async def test_the_backlog_is_told_by_handler(scene: Scene) -> None:

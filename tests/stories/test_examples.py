@@ -31,6 +31,7 @@ def test_the_rehearsal_is_killed_goes_on_and_ends_with_every_result_and_a_bill_t
         assert "killed with -9" in ended.stdout
         assert "300 of 300 requests succeeded" in ended.stderr
         assert "results     300, 0 of them twice" in ended.stdout
+        assert "paid again  0\n" in ended.stdout
         assert "\x1b" not in ended.stdout + ended.stderr, "no animation off a terminal"
     results = re.search(r"look at the results: (.*)", ended.stdout)
     assert results is not None

@@ -159,6 +159,17 @@ def test_what_nobody_knows_and_a_person_retries_is_counted_as_repeated(tmp_path:
         assert paid_again(provider.bill()) > 0
 
 
+def test_answers_that_are_cut_off_are_results_and_told_apart(tmp_path: Path, database_url: str) -> None:
+    with practice("--seed", "15") as provider:
+        run = rehearse(tmp_path, provider, database_url)
+        run.requests(20, max_tokens=1)
+        assert run.finish() == 0, run.log
+        assert len({line["custom_id"] for line in run.lines()}) == len(run.lines()) == 20
+        assert {line["response"]["body"]["choices"][0]["finish_reason"] for line in run.lines()} == {"length"}
+        told = summary_of(run)
+        assert (told["succeeded"], told["truncated"], told["refused"], told["filtered"]) == (20, 20, 0, 0)
+
+
 def test_an_outage_burns_no_attempts_and_ends_by_itself(tmp_path: Path, file_url: str) -> None:
     with practice("--seed", "7", "--latency", "0.05") as provider:
         provider.change(outage=[[2.0, 6.0]])

@@ -1,6 +1,6 @@
 """Jobs: list, show, why they wait, pause, resume, cancel, retry, delete."""
 
-from typing import Annotated
+from typing import Annotated, Final, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
@@ -12,12 +12,15 @@ from backstay.server.api.pages import PAGE_DEFAULT, Cursor, JobId, Limit, job_nu
 from backstay.server.auth import Principal, Reader, Writer, allowed, operates
 from backstay.server.removal import remove
 from backstay.server.service import Service, Serving, service_of
-from backstay.server.shapes import CHANGES, PROBLEMS, JobPage, JobShape, ReasonShape, job_bytes, job_object
+from backstay.server.shapes import CHANGES, PROBLEMS, JobPage, JobShape, ReasonShape, Strict, job_bytes, job_object
 from backstay.server.stopping import cancel_job
+from backstay.store.ceilings import Verdict
 from backstay.store.job_story import look_at_job
 from backstay.store.keys import Role
 from backstay.store.listing import JobFilter
 from backstay.store.replays import REPLAY_ITEMS_MAX
+
+MICROS_MAX: Final = (1 << 62) - 1
 
 router = APIRouter(prefix="/api/jobs", tags=["jobs"], responses=PROBLEMS)
 
@@ -26,6 +29,14 @@ class RetriedJob(BaseModel):
     retried: int
     more: bool = Field(description=f"there may be more: one call takes about {REPLAY_ITEMS_MAX:,}; call again")
     job: JobShape
+
+
+class UnknownShape(Strict):
+    act: Literal["book", "release"] = Field(description="it was paid, or it was not")
+    expected_micros: int = Field(
+        ge=0, le=MICROS_MAX, description="the job's unknown_micros as you saw it: sent twice, it is done once"
+    )
+    micros: int | None = Field(None, ge=1, le=MICROS_MAX, description="a part of it; without it, all")
 
 
 class JobWhyShape(BaseModel):
@@ -106,6 +117,19 @@ async def retry_job(request: Request, who: Writer, service: Serving, job_id: Job
     view = await service.store.views.job(job, who.owner)
     more = retried >= REPLAY_ITEMS_MAX and view.failed > 0
     return Response(to_json({"retried": retried, "more": more, "job": job_object(view)}), media_type=etags.JSON)
+
+
+@router.post("/{job_id}/settle-unknown", response_model=JobShape, responses=CHANGES)
+async def settle_unknown(
+    request: Request, who: Writer, service: Serving, job_id: JobId, given: UnknownShape
+) -> Response:
+    """Decides about money that may have been spent: to book it counts it as spent, to release it gives it back."""
+    job = await _unchanged(request, service, who, job_id)
+    verdict = Verdict(given.act == "book", who.name, given.micros, given.expected_micros)
+    await service.store.settle_unknown(job, who.owner, verdict)
+    await service.store.notify()
+    service.wake()
+    return etags.answer(request, await _shown(service, who, job))
 
 
 @router.delete("/{job_id}", status_code=204, responses=CHANGES)

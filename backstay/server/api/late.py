@@ -11,7 +11,7 @@ from backstay.core.ids import job_of, show_item
 from backstay.core.states import ItemState
 from backstay.server import cursors, etags
 from backstay.server.api.pages import PAGE_DEFAULT, Cursor, Limit, page, row_number
-from backstay.server.auth import Admin, Principal, Reader
+from backstay.server.auth import Admin, Reader
 from backstay.server.service import Serving
 from backstay.server.shapes import CHANGES, PROBLEMS, PageShape
 from backstay.store.inbox import LateResult
@@ -65,11 +65,7 @@ async def show_late_result(who: Reader, service: Serving, late_id: LateId) -> Re
 async def accept_late_result(who: Admin, service: Serving, late_id: LateId) -> Response:
     """Its item, which had failed, succeeds with it; twice has the effect of once."""
     number = row_number(late_id, "late result")
-    return _whole(await service.store.inbox.accept(number, who.owner, _name_of(who)))
-
-
-def _name_of(who: Principal) -> str:
-    return who.owner if who.key_id is None else f"key {who.key_id}"
+    return _whole(await service.store.inbox.accept(number, who.owner, who.name))
 
 
 def _whole(late: LateResult) -> Response:

@@ -53,6 +53,7 @@ def _line(row: ResultRow, payload: bool) -> bytes:
             "position": position_of(row.id),
             "state": row.state,
             "error_code": row.error_code,
+            "flaw": row.flaw,
             "message": row.message,
             "attempts": row.attempt_count,
             "repeats": row.repeats,

@@ -8,11 +8,12 @@ from backstay.run.archivist import Archivist
 from backstay.run.retention import PASS_ITEMS_MAX, Retention, bounds_of
 from backstay.server.api.pages import row_number
 from backstay.server.pages import shell
-from backstay.server.pages.dead_letters import AGES, checked, wanted_of
+from backstay.server.pages.dead_letters import AGES, Wanted, checked, wanted_of
 from backstay.server.pages.figures import count, counted
 from backstay.server.pages.flash import redirected
 from backstay.server.pages.replaying import begun, wake
 from backstay.server.pages.visit import acted, seen
+from backstay.server.problems import Problem
 from backstay.store.dead_letters import GROUPED_MAX
 from backstay.store.keys import Role
 
@@ -25,7 +26,7 @@ BACK: Final = "/dead-letters#archives"
 async def ask_archive(request: Request) -> Response:
     """Counts first, as far as one page counts."""
     visit = await seen(request, Role.ADMIN)
-    wanted = await checked(visit, wanted_of(visit.asked))
+    wanted = await checked(visit, _by_error(wanted_of(visit.asked)))
     dead = await visit.service.store.overview.dead_groups(visit.owner, wanted.chosen.job_id, GROUPED_MAX)
     items = sum(group.items for group in dead.found.groups if wanted.code in ("", group.error_code))
     many = ("" if dead.found.complete else "more than ") + counted(items, "dead letter")
@@ -48,7 +49,7 @@ async def ask_archive(request: Request) -> Response:
 @router.post("/dead-letters/archive")
 async def archive(request: Request) -> Response:
     visit = await acted(request, Role.ADMIN)
-    wanted, service = await checked(visit, wanted_of(visit.form)), visit.service
+    wanted, service = await checked(visit, _by_error(wanted_of(visit.form))), visit.service
     bounds = bounds_of(service.backstay.settings)
     retention = Retention(service.store.archives, service.artifacts, service.main.clock, bounds)
     items = await begun(visit, retention.archive(visit.owner, wanted.chosen))
@@ -70,6 +71,13 @@ async def restore(request: Request, number: str) -> Response:
         return redirected(visit, BACK, f"Archive {found.id} is being restored.")
     said = f"{counted(items, 'dead letter')} of archive {found.id} restored."
     return redirected(visit, BACK, said if items else f"All of archive {found.id} was back already.", _kind(items))
+
+
+def _by_error(wanted: Wanted) -> Wanted:
+    """Retention goes by error and age; passed over, a flaw would have more archived than was asked for."""
+    if wanted.flaw:
+        raise Problem(400, "dead letters are not archived by their outcome", hint="choose them by error, job and age")
+    return wanted
 
 
 def _kind(items: int) -> Literal["done", "refused"]:

@@ -6,6 +6,7 @@ from typing import Final, Literal, NamedTuple
 from backstay.core.alarms import WORDING, Alarm
 from backstay.core.breaker import Breaker, BreakerState
 from backstay.core.ids import show_item
+from backstay.core.outcomes import Flaw
 from backstay.server.api.providers import shown_breakers
 from backstay.server.pages.figures import counted, share
 from backstay.server.pages.outlook import is_near_budget
@@ -111,7 +112,7 @@ def _unknown(items: int) -> Iterator[Notice]:
         text = (
             f"The outcome of {_up_to(items, UNKNOWN_COUNTED_MAX)} is unknown: it may have been done and paid. Decide."
         )
-        yield Notice("warn", "warn", text, "/dead-letters?code=UNKNOWN", "Decide")
+        yield Notice("warn", "warn", text, f"/dead-letters?flaw={Flaw.UNKNOWN.value}", "Decide")
 
 
 def _budgets(jobs: Sequence[JobView]) -> Iterator[Notice]:

@@ -7,6 +7,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic_core import from_json
 
 from backstay.core.errors import ErrorCode
+from backstay.core.outcomes import ANSWER_FLAWS, Flaw
 from backstay.server import cursors
 from backstay.server.api.pages import job_number
 from backstay.server.pages import shell
@@ -27,6 +28,11 @@ ROWS_BESIDE: Final = 10  # of replays, and of archives
 HOUR_MS: Final = 3_600_000
 SILENCE_MS: Final = 60_000  # after which a replay that has not all it was to have was broken off
 AGES: Final = {"": "of any age", "1": "older than an hour", "24": "older than a day", "168": "older than 7 days"}
+FLAWS: Final = {
+    "": "any",
+    Flaw.UNKNOWN.value: "outcome unknown",
+    **{flaw.value: f"answer {flaw.value}" for flaw in ANSWER_FLAWS},
+}
 
 
 class Wanted(NamedTuple):
@@ -37,20 +43,22 @@ class Wanted(NamedTuple):
     hours: str = ""
     cursor: str = ""
     whole: bool = False  # count all, not only the first
+    flaw: str = ""
 
     @property
     def chosen(self) -> letters.Wanted:
         job = job_number(self.job) if self.job else None
-        return letters.Wanted(job, self.code or None, int(self.hours or 0) * HOUR_MS)
+        return letters.Wanted(job, self.code or None, int(self.hours or 0) * HOUR_MS, self.flaw or None)
 
     @property
     def link(self) -> dict[str, str]:
-        return {"job": self.job, "code": self.code, "hours": self.hours}
+        return {"job": self.job, "code": self.code, "hours": self.hours, "flaw": self.flaw}
 
     @property
     def words(self) -> str:
         parts = [f"with {self.code}" if self.code else "", f"of job {self.job}" if self.job else ""]
         parts.append(AGES[self.hours] if self.hours else "")
+        parts.append(FLAWS[self.flaw] if self.flaw else "")
         return " ".join(part for part in parts if part) or "all"
 
 
@@ -76,7 +84,11 @@ def wanted_of(asked: Mapping[str, str]) -> Wanted:
     hours = asked.get("hours", "")
     if hours not in AGES:  # taken for any age, more would be replayed than was asked for
         raise Problem(400, f"there is no age {hours[:40]}", hint=f"hours is {', '.join(filter(None, AGES))} or empty")
-    return Wanted(job, code_named(asked.get("code")) or "", hours, asked.get("cursor", ""), asked.get("whole") == "1")
+    flaw = asked.get("flaw", "")
+    if flaw not in FLAWS:  # the same
+        raise Problem(400, f"there is no flaw {flaw[:40]}", hint=f"flaw is {', '.join(filter(None, FLAWS))} or empty")
+    code = code_named(asked.get("code")) or ""
+    return Wanted(job, code, hours, asked.get("cursor", ""), asked.get("whole") == "1", flaw)
 
 
 @router.get("/dead-letters")
@@ -98,6 +110,7 @@ async def list_letters(request: Request) -> Response:
         whole=shell.query("/dead-letters", {**wanted.link, "whole": "1", "replays": visit.asked.get("replays")}),
         letters=found,
         ages=AGES,
+        flaws=FLAWS,
         codes=[code.value for code in ErrorCode],
         filter=shell.query("", wanted.link),
         first=shell.query("/dead-letters", wanted.link) if wanted.cursor else None,
@@ -128,6 +141,7 @@ def _replay(row: ReplayRow, now: int) -> Replay:
     parts = [f"with {said['code']}" if "code" in said else "", f"of job {said['job']}" if "job" in said else ""]
     parts += [
         f"older than {hours:g} h" if hours else "",
+        FLAWS.get(said.get("flaw", ""), "") if "flaw" in said else "",
         f"{counted(said['named'], 'item')} by name" if "named" in said else "",
     ]
     back = row.items

@@ -58,6 +58,7 @@ async def show(request: Request, item_id: str) -> Response:
         tokens=[sum(getattr(one, name) or 0 for one in shown.attempts) for name in ("input_tokens", "output_tokens")],
         asked=excerpt(shown.view.body),
         result=excerpt(last.result) if last is not None and shown.view.state is ItemState.SUCCEEDED else None,
+        reply=excerpt(last.result) if last is not None and shown.view.state is ItemState.FAILED else None,
         log=await _log(service, number),
         late=[(late, excerpt(_result(late))) for late in await service.store.overview.late(number, visit.owner)],
         no_retry=await _why_no_retry(visit, shown),

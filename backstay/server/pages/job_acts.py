@@ -1,9 +1,15 @@
-"""What a person does to a job: pause, resume, cancel, retry. What cannot be undone is counted and asked first."""
+"""What a person does to a job: pause, resume, cancel, retry, and decide about money whose outcome is unknown. What
+cannot be undone is counted and asked first."""
+
+from collections.abc import Mapping
+from typing import Final
 
 from fastapi import APIRouter, Request, Response
 
-from backstay.core.errors import NotAllowed
+from backstay.core.errors import NotAllowed, UsageError
 from backstay.core.ids import job_of, show_item
+from backstay.run.figures import show_ceiling
+from backstay.server.api.jobs import MICROS_MAX
 from backstay.server.api.pages import item_number, job_number
 from backstay.server.pages import shell
 from backstay.server.pages.figures import count, counted
@@ -17,12 +23,18 @@ from backstay.server.pages.replaying import (
     wake,
     would_replay,
 )
-from backstay.server.pages.visit import Visit, acted, code_named, seen
+from backstay.server.pages.shell import Field
+from backstay.server.pages.visit import Visit, acted, code_named, flaw_named, seen, whole_number
+from backstay.server.problems import Problem
 from backstay.server.stopping import cancel_job
+from backstay.store.ceilings import Verdict
 from backstay.store.dead_letters import Wanted
 from backstay.store.keys import Role
 
 router = APIRouter(include_in_schema=False)
+
+BOOK: Final = "book"
+RELEASE: Final = "release"
 
 
 @router.post("/jobs/{job_id}/pause")
@@ -80,15 +92,15 @@ async def cancel(request: Request, job_id: str) -> Response:
 async def ask_retry(request: Request, job_id: str) -> Response:
     """Counts first: what it would queue, without those whose sources are gone."""
     visit, job = await seen(request, Role.WRITE), job_number(job_id)
-    code = code_named(visit.asked.get("code"))
+    code, flaw = code_named(visit.asked.get("code")), flaw_named(visit.asked.get("flaw"))
     await visit.service.store.views.job(job, visit.owner)
-    found = await would_replay(visit, Wanted(job, code))
+    found = await would_replay(visit, Wanted(job, code, flaw=flaw))
     return await shell.asked(
         visit,
         title=f"Retry what failed of job {job}" + (f" with {code}" if code else ""),
         sentences=replay_sentences(found),
         action=f"/jobs/{job}/retry",
-        fields={"code": code or "", "expected": str(found.items)},
+        fields={"code": code or "", "flaw": visit.asked.get("flaw", ""), "expected": str(found.items)},
         asks=[PACE],
         act=f"Retry {counted(found.items, 'item')}" if found.items else "",
         back=f"/jobs/{job}",
@@ -99,9 +111,70 @@ async def ask_retry(request: Request, job_id: str) -> Response:
 async def retry(request: Request, job_id: str) -> Response:
     visit, job = await acted(request), job_number(job_id)
     await visit.service.store.views.job(job, visit.owner)
-    done = await replayed(visit, Wanted(job, code_named(visit.form.get("code"))), rate_of(visit.form))
+    wanted = Wanted(job, code_named(visit.form.get("code")), flaw=flaw_named(visit.form.get("flaw")))
+    done = await replayed(visit, wanted, rate_of(visit.form))
     is_vain = done is not None and not done.items
     return redirected(visit, f"/jobs/{job}", replayed_sentence(done), "refused" if is_vain else "done")
+
+
+@router.get("/jobs/{job_id}/settle-unknown")
+async def ask_settle_unknown(request: Request, job_id: str) -> Response:
+    visit, job = await seen(request, Role.WRITE), job_number(job_id)
+    view, paid = await visit.service.store.views.job(job, visit.owner), _is_paid(visit.asked)
+    amount = show_ceiling(view.unknown_micros)
+    if paid:
+        title, then = f"Book what job {job} may have spent", "It counts as spent from now on."
+    else:
+        title, then = f"Release what job {job} may have spent", "The budget has room for it again."
+    why = f"Of {amount} nobody knows whether it was paid: the answers were lost. The provider's bill may tell."
+    return await shell.asked(
+        visit,
+        title=title,
+        sentences=[why, f"{then} There is no way back."] if view.unknown_micros else ["There is no such money."],
+        action=f"/jobs/{job}/settle-unknown",
+        fields={"act": BOOK if paid else RELEASE, "expected": str(view.unknown_micros)},
+        asks=[Field("amount", "Dollars", f"Empty: all of it, {amount}.")],
+        act=("Book it as spent" if paid else "Release it") if view.unknown_micros else "",
+        danger=not paid,
+        back=f"/jobs/{job}",
+    )
+
+
+@router.post("/jobs/{job_id}/settle-unknown")
+async def settle_unknown(request: Request, job_id: str) -> Response:
+    """Of what the form showed only: sent twice, or after the sum has changed, it changes nothing."""
+    visit, job = await acted(request), job_number(job_id)
+    expected = whole_number(visit.form.get("expected", ""), MICROS_MAX)
+    if expected is None:
+        raise Problem(422, "the form does not say what it showed", hint="go back, and load the page anew")
+    paid = _is_paid(visit.form)
+    verdict = Verdict(paid, visit.name, _micros(visit.form.get("amount", "")), expected)
+    try:
+        micros = await visit.service.store.settle_unknown(job, visit.owner, verdict)
+    except (NotAllowed, UsageError) as refused:
+        return _refused(visit, job, refused)
+    await wake(visit)
+    done = "booked as spent" if paid else "given back to the budget"
+    return redirected(visit, f"/jobs/{job}", f"{show_ceiling(micros)} of job {job} is {done}.")
+
+
+def _is_paid(given: Mapping[str, str]) -> bool:
+    act = given.get("act", "")
+    if act not in (BOOK, RELEASE):
+        raise Problem(400, f"there is no act {act[:40]}", hint=f"act is {BOOK} or {RELEASE}")
+    return act == BOOK
+
+
+def _micros(text: str) -> int | None:
+    """An amount of dollars as a person writes it; None for all there is."""
+    text = text.strip().removeprefix("$").replace(",", ".")
+    if not text:
+        return None
+    whole, _, rest = text.partition(".")
+    micros = whole_number(f"{whole or '0'}{rest.ljust(6, '0')}" if len(rest) <= 6 else "", MICROS_MAX)
+    if micros is None:
+        raise Problem(422, f"{text[:40]!r} is no amount of dollars", hint="write for example 1.92, or leave it empty")
+    return micros
 
 
 @router.post("/items/{item_id}/retry")
@@ -117,5 +190,5 @@ async def retry_item(request: Request, item_id: str) -> Response:
     return redirected(visit, path, f"Item {show_item(item)} is queued afresh, with all its attempts before it.")
 
 
-def _refused(visit: Visit, job: int, refused: NotAllowed) -> Response:
+def _refused(visit: Visit, job: int, refused: NotAllowed | UsageError) -> Response:
     return redirected(visit, f"/jobs/{job}", refused.message[:1].upper() + refused.message[1:] + ".", "refused")

@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl, quote, urlsplit
 from fastapi import Request
 
 from backstay.core.errors import ErrorCode
+from backstay.core.outcomes import Flaw
 from backstay.server.auth import Principal, from_here
 from backstay.server.lines import whole_bytes
 from backstay.server.pages import session as sessions
@@ -19,6 +20,7 @@ from backstay.store.keys import Role
 FORM_BYTES_MAX: Final = 64 << 10
 FIELDS_MAX: Final = 100
 TOKEN_FIELD: Final = "token"
+NO_FLAW: Final = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ class Visit:
     @property
     def name(self) -> str:
         """As what a person did is written down."""
-        return self.owner if self.principal.key_id is None else f"key {self.principal.key_id}"
+        return self.principal.name
 
     @property
     def token(self) -> str:
@@ -162,6 +164,15 @@ def code_named(text: str | None) -> str | None:
     if text not in {code.value for code in ErrorCode}:
         raise Problem(400, f"there is no error code {text[:40]}")
     return text
+
+
+def flaw_named(text: str | None) -> str | None:
+    """A flaw that a query or a form names, if it names one; an empty one for items that have none."""
+    if not text:
+        return None
+    if text != NO_FLAW and text not in {flaw.value for flaw in Flaw}:
+        raise Problem(400, f"there is no flaw {text[:40]}")
+    return "" if text == NO_FLAW else text
 
 
 def whole_number(text: str, most: int) -> int | None:

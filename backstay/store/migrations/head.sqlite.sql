@@ -27,7 +27,7 @@ CREATE TABLE items (
 	deadline_at BIGINT, 
 	error_code TEXT, 
 	provider_task_id TEXT, 
-	account TEXT, cost_micros BIGINT, tokens BIGINT DEFAULT '0' NOT NULL, reserved_micros BIGINT DEFAULT '0' NOT NULL, archive_id BIGINT, kept_until BIGINT, calls INTEGER DEFAULT '0' NOT NULL, refused_at BIGINT, 
+	account TEXT, cost_micros BIGINT, tokens BIGINT DEFAULT '0' NOT NULL, reserved_micros BIGINT DEFAULT '0' NOT NULL, archive_id BIGINT, kept_until BIGINT, flaw TEXT, calls INTEGER DEFAULT '0' NOT NULL, refused_at BIGINT, 
 	PRIMARY KEY (id), 
 	CONSTRAINT ck_items_state CHECK (state IN ('queued', 'submitting', 'processing', 'succeeded', 'failed', 'skipped', 'cancelled'))
 );
@@ -288,7 +288,6 @@ CREATE TABLE alarms (
 	cleared_at BIGINT, 
 	PRIMARY KEY (name)
 );
-CREATE INDEX ix_items_unknown ON items (finished_at, id) WHERE state = 'failed' AND error_code = 'UNKNOWN' AND archive_id IS NULL;
 CREATE TABLE "jobs" (
 	id INTEGER PRIMARY KEY AUTOINCREMENT NOT NULL, 
 	owner TEXT NOT NULL, 
@@ -317,7 +316,7 @@ CREATE TABLE "jobs" (
 	finished_at BIGINT, 
 	timeout_ms BIGINT NOT NULL, 
 	timeout_at BIGINT NOT NULL, 
-	deadline_at BIGINT, budget_micros BIGINT, spent_micros BIGINT DEFAULT '0' NOT NULL, reserved_micros BIGINT DEFAULT '0' NOT NULL, unknown_micros BIGINT DEFAULT '0' NOT NULL, input_tokens BIGINT DEFAULT '0' NOT NULL, output_tokens BIGINT DEFAULT '0' NOT NULL, short SMALLINT DEFAULT '0' NOT NULL, handler_then TEXT, move_at BIGINT, archived BIGINT DEFAULT '0' NOT NULL, old_tags SMALLINT DEFAULT '0' NOT NULL, level_key BIGINT DEFAULT '0' NOT NULL, first_key BIGINT DEFAULT '0' NOT NULL, last_key BIGINT DEFAULT '0' NOT NULL, stopped_at BIGINT, 
+	deadline_at BIGINT, budget_micros BIGINT, spent_micros BIGINT DEFAULT '0' NOT NULL, reserved_micros BIGINT DEFAULT '0' NOT NULL, unknown_micros BIGINT DEFAULT '0' NOT NULL, input_tokens BIGINT DEFAULT '0' NOT NULL, output_tokens BIGINT DEFAULT '0' NOT NULL, short SMALLINT DEFAULT '0' NOT NULL, handler_then TEXT, move_at BIGINT, archived BIGINT DEFAULT '0' NOT NULL, old_tags SMALLINT DEFAULT '0' NOT NULL, truncated BIGINT DEFAULT '0' NOT NULL, refused BIGINT DEFAULT '0' NOT NULL, filtered BIGINT DEFAULT '0' NOT NULL, level_key BIGINT DEFAULT '0' NOT NULL, first_key BIGINT DEFAULT '0' NOT NULL, last_key BIGINT DEFAULT '0' NOT NULL, stopped_at BIGINT, 
 	CONSTRAINT ck_jobs_state CHECK (state IN ('queued', 'running', 'paused', 'completed', 'failed', 'cancelled'))
 );
 CREATE UNIQUE INDEX uq_jobs_key ON jobs (owner, idempotency_key) WHERE idempotency_key IS NOT NULL;
@@ -395,6 +394,7 @@ CREATE UNIQUE INDEX uq_deliveries_event ON deliveries (webhook_id, event_id);
 CREATE INDEX ix_deliveries_webhook ON deliveries (webhook_id, id);
 CREATE INDEX ix_deliveries_over ON deliveries (created_at) WHERE due_at IS NULL;
 CREATE INDEX ix_deliveries_due ON deliveries (webhook_id, due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX ix_items_unknown ON items (finished_at, id) WHERE state = 'failed' AND flaw = 'unknown' AND archive_id IS NULL;
 CREATE INDEX ix_items_late ON items (handler, due_at) WHERE state = 'failed' AND due_at IS NOT NULL;
 CREATE TABLE turns (
 	handler TEXT NOT NULL, 

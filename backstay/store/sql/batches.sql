@@ -102,7 +102,7 @@ SELECT 1 FROM items WHERE job_id = :job_id AND state = 'failed' AND timed_out_at
 -- name: batch_output
 -- As results_page, of those that succeeded.
 SELECT items.id, items.state, items.error_code, items.attempt_count, items.repeats, attempts.message, attempts.result,
-    requests.body, 0 AS expired
+    requests.body, items.flaw, 0 AS expired
 FROM items JOIN requests ON requests.item_id = items.id AND requests.item_id > :cursor AND requests.item_id < :after
 LEFT JOIN attempts ON attempts.item_id = items.id AND attempts.fence = items.fence
     AND attempts.item_id > :cursor AND attempts.item_id < :after
@@ -112,7 +112,7 @@ ORDER BY items.id LIMIT :n;
 -- name: batch_errors
 -- As results_page, of those that ended otherwise, and with whether it was the deadline that ended them.
 SELECT items.id, items.state, items.error_code, items.attempt_count, items.repeats, attempts.message, attempts.result,
-    requests.body, CASE WHEN items.timed_out_at >= items.deadline_at - 5000 THEN 1 ELSE 0 END AS expired
+    requests.body, items.flaw, CASE WHEN items.timed_out_at >= items.deadline_at - 5000 THEN 1 ELSE 0 END AS expired
 FROM items JOIN requests ON requests.item_id = items.id AND requests.item_id > :cursor AND requests.item_id < :after
 LEFT JOIN attempts ON attempts.item_id = items.id AND attempts.fence = items.fence
     AND attempts.item_id > :cursor AND attempts.item_id < :after

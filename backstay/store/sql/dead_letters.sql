@@ -10,10 +10,11 @@ ORDER BY id DESC LIMIT :n;
 -- name: failed_window
 -- Those of one job's failed items, the last first, that a filter chooses; a bounded number is looked at.
 SELECT id, fence, handler, state, attempt_count, calls, repeats, progress, error_code, created_at, queued_at, last_attempt_at,
-    finished_at, timed_out_at, deadline_at, due_at, provider_task_id, archive_id
+    finished_at, timed_out_at, deadline_at, due_at, provider_task_id, archive_id, flaw
 FROM (SELECT * FROM items WHERE job_id = :job_id AND state = 'failed' AND archive_id IS NULL AND id < :before
       ORDER BY id DESC LIMIT :looked) AS failures
 WHERE coalesce(error_code, '') = coalesce(CAST(:error_code AS text), error_code, '')
+  AND coalesce(flaw, '') = coalesce(CAST(:flaw AS text), flaw, '')
   AND finished_at <= {now} - CAST(:age_ms AS bigint)
 ORDER BY id DESC LIMIT :n;
 
@@ -37,11 +38,12 @@ GROUP BY coalesce(error_code, 'UNKNOWN') ORDER BY items DESC, error_code;
 SELECT items.id, items.fence,
     CASE WHEN items.error_code IN ('UNKNOWN', 'GW_TIMEOUT')
           AND (items.provider_task_id IS NOT NULL OR items.reconcile_after <= items.last_attempt_at) THEN 1 ELSE 0 END AS repeat,
-    items.job_id
+    items.flaw, items.job_id
 FROM {batch(id bigint)} JOIN items ON items.id = batch.id JOIN jobs ON jobs.id = items.job_id
 WHERE items.state = 'failed' AND items.archive_id IS NULL AND jobs.owner = :owner AND (jobs.stop_reason IS NULL OR jobs.finished_at IS NOT NULL)
   AND items.job_id = coalesce(CAST(:job_id AS bigint), items.job_id)
   AND coalesce(items.error_code, '') = coalesce(CAST(:error_code AS text), items.error_code, '')
+  AND coalesce(items.flaw, '') = coalesce(CAST(:flaw AS text), items.flaw, '')
   AND items.finished_at <= {now} - CAST(:age_ms AS bigint)
 ORDER BY items.id;
 

@@ -79,7 +79,7 @@ WHERE inbox.id = :number AND inbox.owner = :owner AND inbox.is_late = 1 AND inbo
 -- name: accept_item
 -- A failed item succeeds after all, because a person says that its late result counts. Not while it is archived.
 UPDATE items SET state = 'succeeded', fence = fence + 1, attempt_count = attempt_count + 1, error_code = NULL,
-    timed_out_at = NULL, due_at = NULL, progress = 100, finished_at = {now}
+    timed_out_at = NULL, due_at = NULL, progress = 100, finished_at = {now}, flaw = CASE WHEN flaw = 'unknown' THEN NULL ELSE flaw END
 WHERE id = :item_id AND state = 'failed' AND archive_id IS NULL
 RETURNING id, job_id, fence, attempt_count, last_attempt_at, {now} AS now;
 

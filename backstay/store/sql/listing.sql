@@ -4,7 +4,8 @@
 -- Those of an owner's next jobs, newest first, that have a state, a handler, or a text in one of their names.
 SELECT id, owner, handler, state, stop_reason, priority, retry, delivery, label, idempotency_key, sealed, total, processing,
     succeeded, failed, skipped, cancelled, repeats, created_at, started_at, finished_at, timeout_at, deadline_at,
-    budget_micros, spent_micros, reserved_micros, unknown_micros, short, input_tokens, output_tokens
+    budget_micros, spent_micros, reserved_micros, unknown_micros, short, input_tokens, output_tokens, truncated, refused,
+    filtered
 FROM (SELECT * FROM jobs WHERE owner = :owner AND id < :before ORDER BY id DESC LIMIT :looked) AS mine
 WHERE state = coalesce(CAST(:state AS text), state) AND handler = coalesce(CAST(:handler AS text), handler)
   AND (CAST(:pattern AS text) IS NULL
@@ -23,7 +24,7 @@ SELECT total, processing, succeeded, failed, skipped, cancelled FROM jobs WHERE 
 -- A job's next items. Ids are dense, so the span bounds what is looked at. The values are hidden from the planner in
 -- subqueries: it would plan anew for each of them in a large table, at the price of the page itself, for the same plan.
 SELECT id, fence, handler, state, attempt_count, calls, repeats, progress, error_code, created_at, queued_at, last_attempt_at,
-    finished_at, timed_out_at, deadline_at, due_at, provider_task_id, archive_id
+    finished_at, timed_out_at, deadline_at, due_at, provider_task_id, archive_id, flaw
 FROM items WHERE id > (SELECT CAST(:cursor AS bigint)) AND id <= (SELECT CAST(:upto AS bigint))
   AND state = coalesce((SELECT CAST(:state AS text)), state)
   AND coalesce(error_code, '') = coalesce((SELECT CAST(:error_code AS text)), error_code, '')
@@ -32,7 +33,7 @@ ORDER BY id LIMIT :n;
 -- name: failed_page
 -- A job's next failed items; they have an index.
 SELECT id, fence, handler, state, attempt_count, calls, repeats, progress, error_code, created_at, queued_at, last_attempt_at,
-    finished_at, timed_out_at, deadline_at, due_at, provider_task_id, archive_id
+    finished_at, timed_out_at, deadline_at, due_at, provider_task_id, archive_id, flaw
 FROM items WHERE job_id = :job_id AND state = 'failed' AND id > :cursor ORDER BY id LIMIT :n;
 
 -- name: messages_of
@@ -44,7 +45,7 @@ JOIN attempts ON attempts.item_id = batch.id AND attempts.fence = batch.fence;
 -- One item with what its last attempt said, without its bodies.
 SELECT items.id, items.fence, items.handler, items.state, items.attempt_count, items.calls, items.repeats, items.progress,
     items.error_code, items.created_at, items.queued_at, items.last_attempt_at, items.finished_at, items.timed_out_at,
-    items.deadline_at, items.due_at, items.provider_task_id, items.archive_id, attempts.message
+    items.deadline_at, items.due_at, items.provider_task_id, items.archive_id, items.flaw, attempts.message
 FROM items JOIN jobs ON jobs.id = items.job_id
 LEFT JOIN attempts ON attempts.item_id = items.id AND attempts.fence = items.fence
 WHERE items.id = :item_id AND jobs.owner = :owner;

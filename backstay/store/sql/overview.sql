@@ -5,7 +5,8 @@
 -- An owner's unfinished jobs, newest first.
 SELECT id, owner, handler, state, stop_reason, priority, retry, delivery, label, idempotency_key, sealed, total, processing,
     succeeded, failed, skipped, cancelled, repeats, created_at, started_at, finished_at, timeout_at, deadline_at,
-    budget_micros, spent_micros, reserved_micros, unknown_micros, short, input_tokens, output_tokens
+    budget_micros, spent_micros, reserved_micros, unknown_micros, short, input_tokens, output_tokens, truncated, refused,
+    filtered
 FROM jobs WHERE state IN ('queued', 'running', 'paused') AND owner = :owner ORDER BY id DESC LIMIT :n;
 
 -- name: stuck_of
@@ -25,7 +26,7 @@ WHERE (SELECT owner FROM jobs WHERE jobs.id = dead.job_id) = :owner LIMIT :n) AS
 -- name: unknown_of
 -- How many of an owner's failed items have an unknown outcome, as far as is counted. Of the last so many of all.
 SELECT count(*) AS items FROM (SELECT 1 AS letter FROM (
-    SELECT job_id FROM items WHERE state = 'failed' AND error_code = 'UNKNOWN' AND archive_id IS NULL
+    SELECT job_id FROM items WHERE state = 'failed' AND flaw = 'unknown' AND archive_id IS NULL
     ORDER BY finished_at DESC, id DESC LIMIT :looked) AS dead
 WHERE (SELECT owner FROM jobs WHERE jobs.id = dead.job_id) = :owner LIMIT :n) AS mine;
 

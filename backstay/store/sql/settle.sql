@@ -24,7 +24,8 @@ UPDATE items SET
                     WHEN :state = 'queued' THEN 0
                     ELSE coalesce(CAST(:progress AS bigint), items.progress) END,
     finished_at = CASE WHEN :state IN ('succeeded', 'failed', 'skipped', 'cancelled') THEN {now} END,
-    timed_out_at = CASE WHEN :timed_out = 1 THEN {now} END
+    timed_out_at = CASE WHEN :timed_out = 1 THEN {now} END,
+    flaw = :flaw
 FROM {batch(id bigint, fence bigint, delay_ms bigint, provider_task_id text)}
 WHERE items.id = batch.id AND items.fence = batch.fence AND CASE WHEN items.state = :was AND items.leased_by IS NOT NULL THEN 1 ELSE 0 END <> 0
   AND :was IN ('submitting', 'processing') AND (:was = 'submitting' OR :state <> 'submitting')
@@ -41,7 +42,7 @@ SELECT subject, {now}, act, detail FROM {batch(subject text, act text, detail te
 -- waited for a lock is stale, and written back it would undo another worker's count. What handlers and replies report
 -- adds up to a bound at most: a sum that is too large for the database would keep the items of everyone from being settled.
 WITH locked AS MATERIALIZED (
-    SELECT id FROM jobs WHERE id IN (SELECT job_id FROM {batch(job_id bigint, processing bigint, succeeded bigint, failed bigint, skipped bigint, cancelled bigint, repeats bigint, freed bigint, spent bigint, unknown bigint, input_tokens bigint, output_tokens bigint)})
+    SELECT id FROM jobs WHERE id IN (SELECT job_id FROM {batch(job_id bigint, processing bigint, succeeded bigint, failed bigint, skipped bigint, cancelled bigint, repeats bigint, freed bigint, spent bigint, unknown bigint, input_tokens bigint, output_tokens bigint, truncated bigint, refused bigint, filtered bigint)})
     ORDER BY id {for_update}
 )
 UPDATE jobs SET
@@ -56,6 +57,8 @@ UPDATE jobs SET
                         ELSE jobs.input_tokens + moved.input_tokens END,
     output_tokens = CASE WHEN jobs.output_tokens > CAST(:sum_max AS bigint) - moved.output_tokens THEN CAST(:sum_max AS bigint)
                          ELSE jobs.output_tokens + moved.output_tokens END,
+    truncated = jobs.truncated + moved.truncated, refused = jobs.refused + moved.refused,
+    filtered = jobs.filtered + moved.filtered,
     finished_at = CASE WHEN jobs.sealed = 1 AND jobs.total = jobs.succeeded + jobs.failed + jobs.skipped + jobs.cancelled + moved.ended
                        THEN {now} ELSE jobs.finished_at END,
     held = CASE WHEN jobs.sealed = 1 AND jobs.total = jobs.succeeded + jobs.failed + jobs.skipped + jobs.cancelled + moved.ended
@@ -66,7 +69,7 @@ UPDATE jobs SET
                  WHEN jobs.stop_reason = 'timeout' THEN 'failed'
                  WHEN jobs.succeeded + moved.succeeded > 0 THEN 'completed' ELSE 'failed' END
 FROM (SELECT batch.*, batch.succeeded + batch.failed + batch.skipped + batch.cancelled AS ended
-      FROM locked JOIN {batch(job_id bigint, processing bigint, succeeded bigint, failed bigint, skipped bigint, cancelled bigint, repeats bigint, freed bigint, spent bigint, unknown bigint, input_tokens bigint, output_tokens bigint)} ON batch.job_id = locked.id) AS moved
+      FROM locked JOIN {batch(job_id bigint, processing bigint, succeeded bigint, failed bigint, skipped bigint, cancelled bigint, repeats bigint, freed bigint, spent bigint, unknown bigint, input_tokens bigint, output_tokens bigint, truncated bigint, refused bigint, filtered bigint)} ON batch.job_id = locked.id) AS moved
 WHERE jobs.id = moved.job_id
 RETURNING jobs.id, jobs.state;
 

@@ -71,6 +71,16 @@ RETURNING id, state;
 -- A new ceiling; what did not fit under the old one may fit now.
 UPDATE jobs SET budget_micros = :budget_micros, short = 0 WHERE id = :job_id AND owner = :owner;
 
+-- name: unknown_money
+SELECT unknown_micros FROM jobs WHERE id = :job_id AND owner = :owner;
+
+-- name: settle_unknown
+-- Some of the money whose outcome is unknown was spent after all, or was not. No row back: it is another sum by now.
+UPDATE jobs SET unknown_micros = unknown_micros - :micros, spent_micros = spent_micros + :booked,
+    short = CASE WHEN CAST(:booked AS bigint) = 0 THEN 0 ELSE short END
+WHERE id = :job_id AND owner = :owner AND unknown_micros = :seen
+RETURNING unknown_micros;
+
 -- name: weigh_items
 -- The worst that calls may cost, told anew.
 UPDATE items SET cost_micros = batch.cost FROM {batch(id bigint, cost bigint)} WHERE items.id = batch.id;

@@ -147,7 +147,8 @@ RETURNING id;
 -- archived: what it asks is not here.
 SELECT items.id, items.fence,
     CASE WHEN items.error_code IN ('UNKNOWN', 'GW_TIMEOUT')
-          AND (items.provider_task_id IS NOT NULL OR items.reconcile_after <= items.last_attempt_at) THEN 1 ELSE 0 END AS repeat
+          AND (items.provider_task_id IS NOT NULL OR items.reconcile_after <= items.last_attempt_at) THEN 1 ELSE 0 END AS repeat,
+    items.flaw
 FROM items JOIN jobs ON jobs.id = items.job_id
 WHERE items.id >= :first AND items.id < :after AND items.state = 'failed' AND items.job_id = :job_id
   AND items.archive_id IS NULL AND jobs.owner = :owner AND (jobs.stop_reason IS NULL OR jobs.finished_at IS NOT NULL)
@@ -170,7 +171,7 @@ UPDATE items SET state = 'queued', fence = items.fence + 1, attempt_count = 0, r
     deadline_at = deadline_at - queued_at +
         CASE WHEN error_code IN ('UNKNOWN', 'GW_TIMEOUT') AND provider_task_id IS NULL
               AND reconcile_after > {now} + batch.wait_ms THEN reconcile_after ELSE {now} + batch.wait_ms END,
-    kept_until = NULL,
+    kept_until = NULL, flaw = NULL,
     order_key = batch.turn + (
         SELECT coalesce((SELECT served_key FROM turns WHERE turns.handler = items.handler AND turns.level_key = jobs.level_key), jobs.level_key)
         FROM jobs WHERE jobs.id = items.job_id)
@@ -183,6 +184,7 @@ RETURNING items.id, items.order_key;
 -- A job whose items are retried lives again, with a new time limit, from when the last of them comes back.
 -- One that was not over keeps its hold: it may have been paused or cancelled a moment ago.
 UPDATE jobs SET failed = failed - :retried, repeats = repeats + :repeated, finished_at = NULL,
+    truncated = truncated - :truncated, refused = refused - :refused, filtered = filtered - :filtered,
     timeout_at = {now} + timeout_ms + :wait_ms,
     paused_at = CASE WHEN state = 'paused' THEN {now} END,
     stop_reason = CASE WHEN finished_at IS NULL THEN stop_reason END,

@@ -10,13 +10,15 @@ SELECT state, archive_id FROM items WHERE id = :item_id;
 -- An owner's jobs, newest first, from a cursor on.
 SELECT id, owner, handler, state, stop_reason, priority, retry, delivery, label, idempotency_key, sealed, total, processing,
     succeeded, failed, skipped, cancelled, repeats, created_at, started_at, finished_at, timeout_at, deadline_at,
-    budget_micros, spent_micros, reserved_micros, unknown_micros, short, input_tokens, output_tokens
+    budget_micros, spent_micros, reserved_micros, unknown_micros, short, input_tokens, output_tokens, truncated, refused,
+    filtered
 FROM jobs WHERE owner = :owner AND id < :before ORDER BY id DESC LIMIT :n;
 
 -- name: job
 SELECT id, owner, handler, state, stop_reason, priority, retry, delivery, label, idempotency_key, sealed, total, processing,
     succeeded, failed, skipped, cancelled, repeats, created_at, started_at, finished_at, timeout_at, deadline_at,
-    budget_micros, spent_micros, reserved_micros, unknown_micros, short, input_tokens, output_tokens
+    budget_micros, spent_micros, reserved_micros, unknown_micros, short, input_tokens, output_tokens, truncated, refused,
+    filtered
 FROM jobs WHERE id = :job_id AND owner = :owner;
 
 -- name: under_way
@@ -75,16 +77,16 @@ JOIN copies ON copies.item_id = batch.item_id AND copies.number = batch.number;
 
 -- name: job_failures
 -- Why a job's items failed: the first so many of them.
-SELECT error_code, count(*) AS items, min(id) AS example
-FROM (SELECT id, error_code FROM items WHERE job_id = :job_id AND state = 'failed' ORDER BY id LIMIT :n) AS failures
-GROUP BY error_code ORDER BY items DESC, error_code;
+SELECT error_code, count(*) AS items, min(id) AS example, flaw
+FROM (SELECT id, error_code, flaw FROM items WHERE job_id = :job_id AND state = 'failed' ORDER BY id LIMIT :n) AS failures
+GROUP BY error_code, flaw ORDER BY items DESC, error_code, flaw;
 
 -- name: item
 SELECT items.id, items.job_id, items.handler, items.state, items.due_at, items.leased_by, items.lease_expires_at,
     items.reconcile_after, items.fence, items.attempt_count, items.rescues, items.repeats, items.progress,
     items.created_at, items.queued_at, items.last_attempt_at, items.finished_at, items.timed_out_at,
     items.deadline_at, items.error_code, items.provider_task_id, items.account,
-    jobs.state AS job_state, jobs.stop_reason, jobs.short AS job_short, {now} AS now, requests.body, items.archive_id, items.calls
+    jobs.state AS job_state, jobs.stop_reason, jobs.short AS job_short, {now} AS now, requests.body, items.archive_id, items.calls, items.flaw
 FROM items JOIN jobs ON jobs.id = items.job_id LEFT JOIN requests ON requests.item_id = items.id
 WHERE items.id = :item_id AND jobs.owner = :owner;
 
@@ -100,7 +102,7 @@ SELECT at, act, detail FROM events WHERE subject = :subject ORDER BY id LIMIT :n
 -- A job's ended items in the order they were submitted, with their last attempt, from a cursor on. Every table has the
 -- span: PostgreSQL would merge them otherwise, reading the bodies of all earlier jobs on the way.
 SELECT items.id, items.state, items.error_code, items.attempt_count, items.repeats, attempts.message, attempts.result,
-    requests.body
+    requests.body, items.flaw
 FROM items JOIN requests ON requests.item_id = items.id AND requests.item_id > :cursor AND requests.item_id < :after
 LEFT JOIN attempts ON attempts.item_id = items.id AND attempts.fence = items.fence
     AND attempts.item_id > :cursor AND attempts.item_id < :after
@@ -115,7 +117,7 @@ WHERE id > :cursor AND id < :after AND state IN ('succeeded', 'failed', 'skipped
 -- name: results_of
 -- Some ended items with their last attempt.
 SELECT items.id, items.state, items.error_code, items.attempt_count, items.repeats, attempts.message, attempts.result,
-    requests.body
+    requests.body, items.flaw
 FROM {batch(id bigint)} JOIN items ON items.id = batch.id JOIN requests ON requests.item_id = items.id
 LEFT JOIN attempts ON attempts.item_id = items.id AND attempts.fence = items.fence
 WHERE items.state IN ('succeeded', 'failed', 'skipped', 'cancelled') ORDER BY items.id;

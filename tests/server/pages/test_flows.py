@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from backstay.core.breaker import BreakerState
+from backstay.core.outcomes import Flaw, Succeeded
 from backstay.server.pages.providers import PROVIDERS_SHOWN
 from backstay.store.keys import Role
 from tests.server.converting import convert, converting
@@ -15,6 +16,7 @@ from tests.server.pages.scene import staged
 from tests.server.pdfs import pdf
 from tests.server.remote_rig import Remote, remote_work
 from tests.server.rig import Rig
+from tests.store.rare_ends import BUG, LOST, TRUNCATED, ended_as, spent_and_lost
 
 
 async def test_jobs_are_filtered_and_searched_by_the_url_alone(rig: Rig) -> None:
@@ -241,7 +243,7 @@ async def test_a_key_is_shown_once_and_revoked(rig: Rig) -> None:
 async def test_home_says_what_needs_attention(rig: Rig) -> None:
     scene, found = await staged(rig), await reader(rig)
     page = await found.held("/")
-    assert "The outcome of 2 items is unknown" in page.text
+    assert "is unknown" not in page.text, "a bug of a handler has the code UNKNOWN, and says nothing of money"
     assert "No live worker runs echo: 60 items wait" in page.text
     assert f"/jobs/{scene.waiting}" in page.links
     assert "Items unfinished 60" in page.text
@@ -250,9 +252,7 @@ async def test_home_says_what_needs_attention(rig: Rig) -> None:
 
 
 async def test_home_says_an_owners_failures_however_many_another_had_since(rig: Rig) -> None:
-    unknown = [{"code": "UNKNOWN"}] * 101
-    assert (await rig.bob.post("/api/jobs", json={"handler": "fail_as_told", "items": unknown})).status == 201
-    await rig.work()
+    await ended_as(rig.service.store, [LOST] * 101, "bob")
     await rig.submit("refuse", [{"n": n} for n in range(1_200)])
     await rig.work()
     bob = await (await reader(rig, "bob")).held("/")
@@ -261,6 +261,92 @@ async def test_home_says_an_owners_failures_however_many_another_had_since(rig: 
     ada = await (await reader(rig)).held("/")
     assert "1,100 or more items failed for good within a day" in ada.text
     assert "is unknown" not in ada.text
+
+
+async def test_an_unknown_outcome_among_bugs_is_told_alone_and_leads_to_itself(rig: Rig) -> None:
+    job, found = await ended_as(rig.service.store, [BUG, LOST, BUG, TRUNCATED]), await reader(rig)
+    home = await found.held("/")
+    assert "The outcome of 1 item is unknown: it may have been done and paid. Decide." in home.text
+    [link] = [link for link in home.links if link.startswith("/dead-letters?")]
+    letters = await found.held(link)
+    listed = letters.text.partition("What it said")[2].partition("Archives")[0]
+    assert f"{job}-1" in listed
+    assert not any(f"{job}-{n}" in listed for n in (0, 2, 3))
+    asked = await found.held(link.replace("/dead-letters", "/dead-letters/replay"))
+    assert "1 failed item will be queued afresh" in asked.text
+    assert "Archive these" not in letters.text
+    refused = await found.get(link.replace("/dead-letters", "/dead-letters/archive"))
+    assert refused.status == 400, "more would be archived than is shown"
+    assert (await found.get("/dead-letters?flaw=nonsense")).status == 400
+    page = await found.held(f"/jobs/{job}")
+    assert "UNKNOWN outcome unknown 1" in page.text
+    for flaw, items in (("unknown", 1), ("none", 2), ("", 3)):
+        asked = await found.held(f"/jobs/{job}/retry?code=UNKNOWN&flaw={flaw}")
+        assert f"{items} failed item" in asked.text
+    await found.post(f"/jobs/{job}/retry", code="UNKNOWN", flaw="none", expected="2")
+    assert [(await rig.ada.get(f"/api/items/{job}-{n}")).json["state"] for n in range(3)] == [
+        "queued",
+        "failed",
+        "queued",
+    ]
+
+
+async def test_answers_that_are_not_whole_are_counted_on_the_page_of_their_job(rig: Rig) -> None:
+    cut, refused = Succeeded("1", flaw=Flaw.TRUNCATED), Succeeded("1", flaw=Flaw.REFUSED)
+    job, found = await ended_as(rig.service.store, [Succeeded("1"), cut, cut, refused, TRUNCATED]), await reader(rig)
+    page = await found.held(f"/jobs/{job}")
+    assert "Truncated 3 of the answers Refused 1 of the answers" in page.text
+    assert "Filtered" not in page.text
+    shown = (await rig.ada.get(f"/api/jobs/{job}")).json
+    assert (shown["truncated"], shown["refused"], shown["filtered"]) == (3, 1, 0)
+    lines = (await rig.ada.get(f"/api/jobs/{job}/results")).lines
+    assert [line["flaw"] for line in lines] == [None, "truncated", "truncated", "refused", "truncated"]
+    assert (await rig.ada.get(f"/api/items/{job}-1")).json["flaw"] == "truncated"
+    item = await found.held(f"/items/{job}-4")
+    assert "the last reply <of> it" in item.text, "what the provider answered is kept and shown"
+
+
+async def test_money_whose_outcome_is_unknown_is_booked_or_released_on_the_page(rig: Rig) -> None:
+    job, found = await spent_and_lost(rig.service.store, spent=500_000, lost=1_920_000), await reader(rig)
+    path = f"/jobs/{job}/settle-unknown"
+    page = await found.held(f"/jobs/{job}")
+    assert "May have been spent $1.92" in page.text
+    assert {f"{path}?act=book", f"{path}?act=release"} <= set(page.links)
+    asked = await found.held(f"{path}?act=book")
+    assert "Of $1.92 nobody knows whether it was paid" in asked.text
+    fields = {one["name"]: one["value"] for one in asked.all("input") if one.get("type") == "hidden"}
+    form = {"act": fields["act"], "expected": fields["expected"]}
+    done = await found.follow(await found.post(path, None, **form, amount="0.92"))
+    assert "$0.92 of job" in done.text
+    assert "is booked as spent" in done.text
+    again = await found.follow(await found.post(path, None, **form, amount="0.92"))
+    assert "not of what you saw" in again.text, "a second click changes nothing"
+    shown = (await rig.ada.get(f"/api/jobs/{job}")).json
+    assert (shown["spent_micros"], shown["unknown_micros"]) == (1_420_000, 1_000_000)
+    done = await found.follow(await found.post(path, None, act="release", expected="1000000", amount=""))
+    assert "$1.00 of job" in done.text
+    assert "Unknown released" in done.text
+    assert "May have been spent" not in done.text
+    for bad in (
+        {"act": "keep", "expected": "1"},
+        {"act": "book", "expected": "x"},
+        {"act": "book", "expected": "1", "amount": "1e5"},
+    ):
+        assert (await found.post(path, None, **bad)).status in (400, 422), bad
+    shown = (await rig.ada.get(f"/api/jobs/{job}")).json
+    assert (shown["spent_micros"], shown["unknown_micros"]) == (1_420_000, 0)
+
+
+async def test_who_may_only_read_or_owns_another_job_settles_no_money(rig: Rig) -> None:
+    job = await spent_and_lost(rig.service.store, spent=0, lost=10)
+    only_reads, bob = await reader(rig, "ada", Role.READ), await reader(rig, "bob")
+    path = f"/jobs/{job}/settle-unknown"
+    assert not any(link.startswith(path) for link in (await only_reads.held(f"/jobs/{job}")).links)
+    assert (await only_reads.get(f"{path}?act=book")).status == 403
+    assert (await only_reads.post(path, None, act="book", expected="10")).status == 403
+    assert (await bob.get(f"{path}?act=book")).status == 404
+    assert (await bob.post(path, None, act="book", expected="10")).status == 404
+    assert (await rig.ada.get(f"/api/jobs/{job}")).json["unknown_micros"] == 10
 
 
 @pytest.fixture

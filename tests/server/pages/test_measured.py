@@ -25,7 +25,7 @@ async def test_a_day_on_home_is_no_longer_than_a_day(sqlite_rig: Rig) -> None:
     for minutes_ago, repeats in ((23 * 60, 3), (24 * 60 + 30, 40)):
         await service.store.measures.add("w", {Place(now - minutes_ago, source): Measure(repeats=repeats)})
     page = await (await reader(sqlite_rig)).held("/")
-    assert "Sent twice within a day 3 may" in page.text
+    assert "Lost answers within a day 3 the calls may have been paid" in page.text
 
 
 async def test_home_stays_short_however_many_handlers_have_work(sqlite_rig: Rig) -> None:

@@ -10,8 +10,7 @@ from aiohttp import web
 from backstay.client import Job
 from backstay.clock import Clock, Tasks
 from backstay.core.states import ItemState
-from backstay.llm.batch import CREATE_SECONDS_MAX, RUN_SECONDS
-from backstay.llm.batch import BatchHandler
+from backstay.llm.batch import CREATE_SECONDS_MAX, RUN_SECONDS, BatchHandler
 from backstay.llm.batch_api import BatchApi
 from backstay.llm.endpoint import Lane
 from backstay.llm.lookup import Lookup

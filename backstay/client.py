@@ -14,6 +14,7 @@ from backstay.core.ids import position_of, show_item
 from backstay.core.limits import Limits
 from backstay.core.models import delivery_named
 from backstay.core.order import PRIORITY_MAX
+from backstay.core.outcomes import Flaw
 from backstay.core.retry import policy_named
 from backstay.core.states import ItemState, StopReason
 from backstay.observe.bus import Bus
@@ -85,6 +86,7 @@ class Result(NamedTuple):
     message: str | None
     attempts: int
     repeats: int
+    flaw: Flaw | None  # what the state does not tell; UNKNOWN: it may have been done and paid
 
     @property
     def ok(self) -> bool:
@@ -317,4 +319,5 @@ def _result(row: ResultRow) -> Result:
         message=row.message,
         attempts=row.attempt_count,
         repeats=row.repeats,
+        flaw=Flaw(row.flaw) if row.flaw else None,
     )

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 from backstay import wiring
@@ -17,6 +18,10 @@ from tests.servers.rabbitmq import PrivateRabbitMQ
 from tests.servers.s3 import BUCKET, PrivateS3
 from tests.servers.shared_postgres import SharedPostgres, ask
 from tests.sites import Leaping, Site, Ticker, sqlite_url
+
+# How long an example takes says something about the machine, not about Backstay.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 SHARED = pytest.StashKey[SharedPostgres]()
 # Tests whose run on one kind of database is left to `make storm`: over HTTP and for a command the kind matters little,

@@ -319,6 +319,7 @@ def _result_line(row: "ResultRow") -> str:
         "message": row.message,
         "attempts": row.attempt_count,
         "repeats": row.repeats,
+        "flaw": row.flaw,
     }
     bodies = f'"payload": {row.body}, "value": {row.result or "null"}'
     return f"{output.as_json(head)[:-1]}, {bodies}, {output.as_json(tail)[1:]}"

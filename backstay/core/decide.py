@@ -54,7 +54,7 @@ def _next(item: Claimed, outcome: Outcome, terms: Terms, now_ms: int, rng: Rando
         case Running():
             if timed_out(item.queued_at, now_ms, terms.limits):
                 ended = _too_old(item, terms, now_ms, "the provider's task never ended")
-                return ended._replace(delay_ms=LATE_POLL_MS)  # its result is paid for, and asked for a while yet
+                return ended._replace(flaw=Flaw.UNKNOWN, delay_ms=LATE_POLL_MS)  # its result is paid for, and asked for a while yet
             return _poll_next(item, terms, outcome, item.provider_task_id, item.account)
         case Interrupted():
             return _interrupted(item, terms, now_ms)
@@ -114,17 +114,19 @@ def _calls(item: Claimed) -> int:
 def _too_late(item: Claimed, outcome: Succeeded, now_ms: int) -> Settlement:
     """The deadline has passed, so the item has failed; what came is kept as a late result, for a person to accept."""
     failure = Failure(ErrorCode.GW_TIMEOUT, FailureKind.BUSINESS, "the deadline passed before the result came")
-    settled = _end(item, ItemState.FAILED, now_ms, outcome=Failed(failure, outcome.usage), timed_out=1)
+    late = Failed(failure, outcome.usage, reply=outcome.result, flaw=Flaw.LATE)
+    settled = _end(item, ItemState.FAILED, now_ms, outcome=late, timed_out=1)
     return settled._replace(late_result=outcome.result)
 
 
 def _stopped(item: Claimed, outcome: Stopped, terms: Terms, now_ms: int) -> Settlement:
     """What was not sent is cancelled. What was sent and cut off may be paid: it is asked about, or nobody knows."""
-    if not outcome.sent:
+    if not outcome.sent and not item.repeats and not item.ask_first:
         cancelled = _end(item, ItemState.CANCELLED, now_ms, message="the job was cancelled")
         return cancelled._replace(calls=item.calls) if item.state == ItemState.SUBMITTING else cancelled
-    failed = Failed(_unknown("outcome unknown: the job was cancelled during the call"))
-    if terms.askable and item.state == ItemState.SUBMITTING:
+    when = " during the call" if outcome.sent else ", and a call may have been done before"
+    failed = Failed(_unknown(f"outcome unknown: the job was cancelled{when}"))
+    if outcome.sent and terms.askable and item.state == ItemState.SUBMITTING:
         return _to_be_asked(item, failed, now_ms)
     return _end(item, ItemState.FAILED, now_ms, outcome=failed)
 
@@ -153,13 +155,20 @@ def _past_time(item: Claimed, outcome: Failed, terms: Terms, now_ms: int) -> Set
     """The end of an item that failed once more and whose time is over."""
     failure = outcome.failure
     if timed_out(item.queued_at, now_ms, terms.limits):
-        return _too_old(item, terms, now_ms, failure.message, outcome)
+        ended = _too_old(item, terms, now_ms, failure.message, outcome)
+        return ended._replace(flaw=_flaw_of_last(item, outcome))
     if past_deadline(item.deadline_at, now_ms + 1):
         late = Failure(
             ErrorCode.GW_TIMEOUT, FailureKind.INFRASTRUCTURE, f"the deadline passed; last: {failure.message}"
         )
-        return _end(item, ItemState.FAILED, now_ms, outcome=replace(outcome, failure=late), timed_out=1)
+        ended = _end(item, ItemState.FAILED, now_ms, outcome=replace(outcome, failure=late), timed_out=1)
+        return ended._replace(flaw=_flaw_of_last(item, outcome))
     return None
+
+
+def _flaw_of_last(item: Claimed, outcome: Failed) -> Flaw | None:
+    """Of an item that time ends after a call that failed: an earlier one may have been done and paid."""
+    return _flaw(outcome) or (Flaw.UNKNOWN if item.repeats else None)
 
 
 def _is_final_refusal(item: Claimed, outcome: Failed, terms: Terms) -> bool:
@@ -257,7 +266,8 @@ def _never_arrived(item: Claimed, terms: Terms, now_ms: int) -> Settlement:
 
 def _cannot_ask(item: Claimed, terms: Terms, now_ms: int, rng: Random) -> Settlement:
     if timed_out(item.queued_at, now_ms, terms.limits):
-        return _too_old(item, terms, now_ms, "the worker was lost during the call")
+        lost = _too_old(item, terms, now_ms, "the worker was lost during the call")
+        return lost._replace(flaw=Flaw.UNKNOWN)
     if terms.delivery is Delivery.AT_MOST_ONCE:
         message = "outcome unknown: the worker was lost during the call"
         return _end(item, ItemState.FAILED, now_ms, outcome=Failed(_unknown(message)))

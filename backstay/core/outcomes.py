@@ -17,6 +17,7 @@ class Flaw(StrEnum):
     REFUSED = "refused"  # the model refused to answer
     FILTERED = "filtered"  # a filter of the provider took the answer away
     UNKNOWN = "unknown"  # nobody knows whether it was done and paid
+    LATE = "late"  # its result came after its time, and is kept for a person to accept
 
 
 ANSWER_FLAWS = (Flaw.TRUNCATED, Flaw.REFUSED, Flaw.FILTERED)  # that a job counts, and that its user may have fail

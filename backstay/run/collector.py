@@ -8,6 +8,7 @@ from typing import TypeVar
 from backstay.core.events import Event, ItemsSettled
 from backstay.core.ids import item_id, job_of, position_of
 from backstay.core.models import Attempt, Settlement
+from backstay.core.outcomes import Flaw
 from backstay.core.states import TERMINAL, ItemState
 from backstay.llm.envelope import unseal
 from backstay.run.file_order import FileOrder, Place
@@ -33,6 +34,7 @@ class Collector:
         self._owner = owner
         self._copies = copies
         self._time_limit: int | None = None  # of the job, when the first line was written
+        self._unknown = False  # a line says that the outcome is unknown: it may become known yet
         self._ended: list[ResultRow] = []
         self._unread: list[int] = []
         self._size = 0
@@ -88,9 +90,9 @@ class Collector:
                 await self._write(await self._views.results_of(missing))
 
     async def finish(self) -> None:
-        """Writes the rest. What was retried while the run went on has an old failure in the errors, if any."""
+        """Writes the rest. What was retried, or has a late result by now, has an old failure in the errors."""
         await self.write()
-        if await self._time_limit_now() != self._time_limit:
+        if self._unknown or await self._time_limit_now() != self._time_limit:
             await self._files.renew_errors(self._failures())
         await self.catch_up()
 
@@ -133,6 +135,7 @@ class Collector:
         ]
 
     async def _write(self, rows: Sequence[ResultRow]) -> None:
+        self._unknown = self._unknown or any(row.flaw == Flaw.UNKNOWN for row in rows)
         ended = await self._named(rows)
         await asyncio.to_thread(self._files.write, ended)
 

@@ -13,6 +13,7 @@ from backstay.llm.envelope import unseal
 from backstay.store.result_views import Copy, ResultRow
 
 OUTCOME_UNKNOWN: Final = "outcome_unknown"
+LATE_RESULT: Final = "late_result"
 CANCELLED: Final = "batch_cancelled"
 SKIPPED: Final = "skipped"
 
@@ -21,6 +22,7 @@ OPENING: Final = b'{"id":"batch_req_'
 HEAD: Final = re.compile(rb'\{"id":"batch_req_([0-9]{1,11})-([0-9]{1,9})(?:-([0-9]{1,9}))?","custom_id":')
 
 _SAYS_TOO_LITTLE = ('{"status_code":2', '{"status_code":3')
+_CODES: Final = {Flaw.UNKNOWN.value: OUTCOME_UNKNOWN, Flaw.LATE.value: LATE_RESULT}
 _NO_REASON = "no reason was recorded"
 _WAS_CANCELLED = "the job was cancelled before this was done"
 
@@ -63,9 +65,7 @@ def _code(row: ResultRow) -> str | None:
         return CANCELLED
     if row.state == ItemState.SKIPPED:
         return SKIPPED
-    if row.flaw == Flaw.UNKNOWN:
-        return OUTCOME_UNKNOWN
-    return row.flaw if row.flaw is not None and row.state == ItemState.FAILED else row.error_code
+    return _CODES.get(row.flaw or "", row.flaw) if row.flaw and row.state == ItemState.FAILED else row.error_code
 
 
 def lines_of(job_id: int | str, ended: Ended) -> bytes:

@@ -11,7 +11,7 @@ from backstay.core.states import TERMINAL, ItemState
 from backstay.store.control import archived
 from backstay.store.database import Database
 from backstay.store.queries import Ask, Script, one
-from backstay.store.settle import add_late, write_attempts
+from backstay.store.settle import add_late, flaw_late, write_attempts
 
 MESSAGES_MAX: Final = 100  # about one item
 BODY_MAX: Final = 64 << 20  # characters read at once
@@ -99,6 +99,9 @@ def keep_late(results: Sequence[LateSuccess]) -> Script[list[int]]:
     """Returns the items whose results were kept."""
     kept = yield from add_late([(one.attempt.item_id, one.attempt.fence, one.result) for one in results])
     known = [one for one in results if one.attempt.item_id in set(kept)]
+    yield from flaw_late(kept)
+    if known:
+        yield Ask("show_late", batch=[(one.attempt.item_id, one.result) for one in known])
     yield from write_attempts([one.attempt._replace(outcome="late", result=None) for one in known])
     if costs := [_cost(one) for one in known]:
         yield Ask("know_cost", batch=_by_job(costs))
@@ -130,6 +133,8 @@ def _receive(item_id: int, fence: int, callback: Callback) -> Script[Received]:
     if messages >= MESSAGES_MAX:
         raise NotAllowed(f"there were {MESSAGES_MAX} messages about item {show_item(item_id)} already")
     added = yield Ask("add_inbox", {**values, "body": callback.body, "digest": digest_of(callback, fence)})
+    if added and late and callback.kind is Kind.SUCCEEDED:
+        yield from flaw_late([item_id])
     if added and not late:
         if callback.progress is not None:
             task = name_task(item_id, fence)

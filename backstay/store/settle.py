@@ -108,6 +108,12 @@ def add_late(results: Sequence[tuple[int, int, str]]) -> Script[list[int]]:
     return [row[0] for row in found]
 
 
+def flaw_late(items: Sequence[int]) -> Script[None]:
+    """The results of these items have come, if too late."""
+    if items:
+        yield Ask("flaw_late", batch=[(item,) for item in items])
+
+
 class Move(NamedTuple):
     """What one item changes in its job's counters."""
 

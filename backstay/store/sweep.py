@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from backstay.core.callbacks import Kind
 from backstay.core.decide import LATE_POLL_MS
 from backstay.core.ids import item_range
 from backstay.core.states import ItemState, JobState, StopReason
 from backstay.store.claim import widen_keys
 from backstay.store.queries import Ask, Script
-from backstay.store.settle import Move, count, ended_attempt, write_attempts
+from backstay.store.settle import Move, count, ended_attempt, flaw_late, write_attempts
 
 CHUNK_ITEMS = 1_000
 JOBS_MAX = 100
@@ -92,4 +93,5 @@ def _moves(rows: Sequence[Any], old: ItemState | None, new: ItemState = ItemStat
 def _tell(rows: Sequence[Any], state: ItemState, message: str) -> Script[None]:
     if rows:
         yield from write_attempts([ended_attempt(row, state, "GW_TIMEOUT", message) for row in rows])
-        yield Ask("mark_late", batch=[(row[0],) for row in rows])
+        had_come = yield Ask("mark_late", batch=[(row[0],) for row in rows])
+        yield from flaw_late([item for item, kind in had_come if kind == Kind.SUCCEEDED])

@@ -11,7 +11,7 @@ from backstay.core.pace import Answers, Pace, requests_allowed, start_ceiling, t
 FREE = Pace("p", None, None, concurrency=100, ceiling=100)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(per_minute=st.integers(1, 5_000), step_ms=st.integers(40, 2_000))
 def test_no_minute_ever_sees_more_requests_than_the_limit(per_minute: int, step_ms: int) -> None:
     pace = replace(FREE, requests_per_minute=per_minute, concurrency=10_000, ceiling=10_000)

@@ -48,7 +48,8 @@ async def test_what_has_not_ended_in_the_grace_of_a_cancel_has_an_unknown_outcom
         await job.cancel()
         view = await job.wait(timeout_seconds=20)
     assert (view.state, view.cancelled, view.failed, provider.now) == (JobState.CANCELLED, 2, 4, 0)
-    assert {result.error_code for result in await rig.results(job) if result.state == "failed"} == {"UNKNOWN"}
+    cut_off = [result for result in await rig.results(job) if result.state == "failed"]
+    assert {(result.error_code, result.flaw) for result in cut_off} == {("UNKNOWN", "unknown")}
 
 
 async def test_what_was_cut_off_before_is_not_called_cancelled(make_rig: MakeRig) -> None:

@@ -92,7 +92,7 @@ def small_rows() -> list[Ended]:
 
 
 @given(cuts=st.tuples(st.integers(0, 2_000), st.integers(0, 2_000)))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_files_cut_at_any_byte_are_continued(cuts: tuple[int, int], tmp_path_factory: pytest.TempPathFactory) -> None:
     out = tmp_path_factory.mktemp("cut") / "results.jsonl"
     written(out, *small_rows())

@@ -76,7 +76,6 @@ class Storm:
 
         @settings(
             max_examples=self._examples,
-            deadline=None,
             database=None,
             derandomize=True,
             phases=[Phase.generate],

@@ -186,7 +186,6 @@ def play(make_site: Callable[[], Site], examples: int, steps: int) -> None:
         settings=settings(
             max_examples=examples,
             stateful_step_count=steps,
-            deadline=None,
             database=None,  # every time other steps; those that broke something are printed
             phases=[Phase.generate, Phase.shrink],
             suppress_health_check=list(HealthCheck),

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from backstay.core.ids import item_id
-from backstay.core.outcomes import Submitted
+from backstay.core.models import Delivery
+from backstay.core.outcomes import CannotAsk, Submitted
 from backstay.core.states import ItemState, JobState, StopReason
 from backstay.store import sweep
 from backstay.store.queries import statements
@@ -34,6 +35,7 @@ async def test_a_deadline_ends_an_item_in_every_unfinished_state(scene: Scene, s
     assert (item.state, item.error_code, item.timed_out_at) == (ItemState.FAILED, "GW_TIMEOUT", scene.site.clock.ms)
     (attempt,) = await scene.store.views.attempts(item.id)
     assert (attempt.outcome, attempt.message) == ("failed", "the deadline passed")
+    assert item.flaw == (None if state is ItemState.QUEUED else "unknown"), "what was sent may have been paid"
 
 
 async def test_an_item_that_waits_for_a_retry_meets_its_deadline_too(scene: Scene) -> None:
@@ -42,6 +44,38 @@ async def test_an_item_that_waits_for_a_retry_meets_its_deadline_too(scene: Scen
     await scene.site.advance(1.001)
     assert (await scene.store.expire()).items == 1
     assert (await scene.item(job_id)).timed_out_at is not None
+
+
+@pytest.mark.parametrize("ends", ["deadline", "timeout", "cancel"])
+async def test_an_item_of_which_a_call_was_lost_is_of_unknown_outcome_however_it_ends(scene: Scene, ends: str) -> None:
+    job_id = await scene.submit(2, deadline_ms=600_000 if ends == "deadline" else None)
+    lost, refused = await scene.claim()
+    await scene.settle(lost, CannotAsk())
+    await scene.settle(refused, BROKEN)
+    if ends == "cancel":
+        await scene.store.cancel(job_id, "ann")
+        await scene.store.end_stopped(job_id, StopReason.CANCEL)
+    else:
+        await scene.site.advance(601 if ends == "deadline" else HOURS_48_MS / 1000)
+        await scene.store.expire()
+        await scene.store.stop_overdue()
+        if ends == "timeout":
+            await scene.store.end_stopped(job_id, StopReason.TIMEOUT)
+    found = [await scene.item(job_id, position) for position in range(2)]
+    last = ("cancelled", None) if ends == "cancel" else ("failed", None)
+    assert [(item.state, item.flaw) for item in found] == [("failed", "unknown"), last]
+
+
+async def test_what_a_person_has_looked_up_again_is_not_cancelled(scene: Scene) -> None:
+    """Its first call may have been done; a retry that is cancelled before it was looked up does not change that."""
+    job_id = await scene.submit()
+    (item,) = await scene.claim()
+    await scene.settle(item, CannotAsk(), delivery=Delivery.AT_MOST_ONCE)
+    await scene.store.retry(job_id, "ann")
+    await scene.store.cancel(job_id, "ann")
+    await scene.store.end_stopped(job_id, StopReason.CANCEL)
+    ended = await scene.item(job_id)
+    assert (ended.state, ended.error_code, ended.flaw) == ("failed", "UNKNOWN", "unknown")
 
 
 async def test_who_held_an_expired_item_writes_nothing_more(scene: Scene) -> None:
@@ -80,6 +114,7 @@ async def test_a_job_past_its_limit_fails_with_all_it_has_left(scene: Scene, sta
     item = await scene.item(job_id)
     assert (item.state, item.error_code, item.timed_out_at) == (ItemState.FAILED, "GW_TIMEOUT", scene.site.clock.ms)
     assert (await scene.store.views.attempts(item.id))[-1].message == "the job exceeded its maximum runtime"
+    assert item.flaw == (None if state is ItemState.QUEUED else "unknown")
     assert await scene.store.stopping() == []
 
 

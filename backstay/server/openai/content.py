@@ -4,6 +4,7 @@ import json
 from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
+from backstay.core.outcomes import Flaw
 from backstay.llm.envelope import unseal
 from backstay.run.result_line import CANCELLED, Ended, ended_of, lines_of
 from backstay.server.service import Service
@@ -46,7 +47,9 @@ def _ended(ended: EndedRow, copies: Sequence[Copy], out_of_money: bool) -> Ended
     line = ended_of(ended.row, copies)
     if out_of_money and line.code == CANCELLED:
         return line._replace(code=BUDGET_EXCEEDED, message=BUDGET_WORDS)
-    return line._replace(response=None, code=BATCH_EXPIRED, message=EXPIRED_WORDS) if ended.expired else line
+    if ended.expired and ended.row.flaw not in (Flaw.UNKNOWN, Flaw.LATE):  # those may be paid, or are
+        return line._replace(response=None, code=BATCH_EXPIRED, message=EXPIRED_WORDS)
+    return line
 
 
 async def request_lines(store: Store, job_id: int) -> AsyncIterator[bytes]:

@@ -31,6 +31,7 @@ AGES: Final = {"": "of any age", "1": "older than an hour", "24": "older than a 
 FLAWS: Final = {
     "": "any",
     Flaw.UNKNOWN.value: "outcome unknown",
+    Flaw.LATE.value: "result came too late",
     **{flaw.value: f"answer {flaw.value}" for flaw in ANSWER_FLAWS},
 }
 

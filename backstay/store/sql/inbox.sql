@@ -48,6 +48,17 @@ WHERE CASE WHEN items.state = 'failed' AND items.timed_out_at IS NOT NULL THEN 1
 ON CONFLICT (item_id, digest) DO NOTHING
 RETURNING item_id;
 
+-- name: flaw_late
+-- Items whose result came too late are not among those any more of which nobody knows.
+UPDATE items SET flaw = 'late' FROM {batch(item_id bigint)}
+WHERE items.id = batch.item_id AND CASE WHEN items.state = 'failed' AND items.timed_out_at IS NOT NULL THEN 1 ELSE 0 END <> 0;
+
+-- name: show_late
+-- What came too late is shown with the attempt that tells why the item failed.
+UPDATE attempts SET result = batch.result
+FROM {batch(item_id bigint, result text)} JOIN items ON items.id = batch.item_id
+WHERE attempts.item_id = items.id AND attempts.fence = items.fence AND attempts.outcome = 'failed';
+
 -- name: know_cost
 -- What calls did cost of which that was not known: as much less is unknown.
 UPDATE jobs SET spent_micros = jobs.spent_micros + batch.spent,
@@ -58,7 +69,8 @@ WHERE jobs.id = batch.job_id;
 
 -- name: mark_late
 -- Time has ended these items; what had come in and was not yet taken up is late with them.
-UPDATE inbox SET is_late = 1 WHERE item_id IN (SELECT item_id FROM {batch(item_id bigint)}) AND is_late = 0;
+UPDATE inbox SET is_late = 1 WHERE item_id IN (SELECT item_id FROM {batch(item_id bigint)}) AND is_late = 0
+RETURNING item_id, kind;
 
 -- name: late_page
 -- An owner's late results, newest first, from a cursor on.
@@ -79,7 +91,7 @@ WHERE inbox.id = :number AND inbox.owner = :owner AND inbox.is_late = 1 AND inbo
 -- name: accept_item
 -- A failed item succeeds after all, because a person says that its late result counts. Not while it is archived.
 UPDATE items SET state = 'succeeded', fence = fence + 1, attempt_count = attempt_count + 1, error_code = NULL,
-    timed_out_at = NULL, due_at = NULL, progress = 100, finished_at = {now}, flaw = CASE WHEN flaw = 'unknown' THEN NULL ELSE flaw END
+    timed_out_at = NULL, due_at = NULL, progress = 100, finished_at = {now}, flaw = CASE WHEN flaw IN ('unknown', 'late') THEN NULL ELSE flaw END
 WHERE id = :item_id AND state = 'failed' AND archive_id IS NULL
 RETURNING id, job_id, fence, attempt_count, last_attempt_at, {now} AS now;
 

@@ -9,7 +9,8 @@ WITH picked AS MATERIALIZED (
     ORDER BY deadline_at LIMIT :n {skip_locked}
 )
 UPDATE items SET state = 'failed', fence = fence + 1, error_code = 'GW_TIMEOUT', timed_out_at = {now},
-    finished_at = {now}, leased_by = NULL, lease_expires_at = NULL, due_at = NULL
+    finished_at = {now}, leased_by = NULL, lease_expires_at = NULL, due_at = NULL,
+    flaw = CASE WHEN state = 'submitting' OR repeats > 0 OR ask_first = 1 THEN 'unknown' END
 WHERE id {in picked}
   AND state IN ('queued', 'submitting')
 RETURNING id, job_id, fence, last_attempt_at, calls, {now} AS now, reserved_micros;
@@ -23,7 +24,7 @@ WITH picked AS MATERIALIZED (
     ORDER BY deadline_at LIMIT :n {skip_locked}
 )
 UPDATE items SET state = 'failed', fence = fence + 1, error_code = 'GW_TIMEOUT', timed_out_at = {now},
-    finished_at = {now}, leased_by = NULL, due_at = {now} + :late_poll_ms
+    finished_at = {now}, leased_by = NULL, due_at = {now} + :late_poll_ms, flaw = 'unknown'
 WHERE id {in picked}
   AND state = 'processing'
 RETURNING id, job_id, fence, last_attempt_at, calls, {now} AS now, reserved_micros;
@@ -72,8 +73,9 @@ WITH picked AS MATERIALIZED (
     ORDER BY id LIMIT :n {skip_locked}
 )
 UPDATE items SET fence = fence + 1, finished_at = {now}, due_at = NULL,
-    state = CASE WHEN :state = 'cancelled' AND repeats > 0 THEN 'failed' ELSE :state END,
-    error_code = CASE WHEN :state = 'cancelled' AND repeats > 0 THEN 'UNKNOWN' ELSE :error_code END,
+    state = CASE WHEN :state = 'cancelled' AND (repeats > 0 OR ask_first = 1) THEN 'failed' ELSE :state END,
+    error_code = CASE WHEN :state = 'cancelled' AND (repeats > 0 OR ask_first = 1) THEN 'UNKNOWN' ELSE :error_code END,
+    flaw = CASE WHEN repeats > 0 OR ask_first = 1 THEN 'unknown' END,
     timed_out_at = CASE WHEN :state = 'failed' THEN {now} END
 WHERE id {in picked}
   AND state = 'queued'
@@ -87,7 +89,7 @@ WITH picked AS MATERIALIZED (
     ORDER BY id LIMIT :n {skip_locked}
 )
 UPDATE items SET state = 'failed', fence = fence + 1, error_code = 'GW_TIMEOUT', finished_at = {now},
-    timed_out_at = {now}, leased_by = NULL, lease_expires_at = NULL
+    timed_out_at = {now}, leased_by = NULL, lease_expires_at = NULL, flaw = 'unknown'
 WHERE id {in picked}
   AND state = 'submitting'
 RETURNING id, job_id, fence, last_attempt_at, calls, {now} AS now, reserved_micros;
@@ -100,7 +102,7 @@ WITH picked AS MATERIALIZED (
     ORDER BY id LIMIT :n {skip_locked}
 )
 UPDATE items SET state = 'failed', fence = fence + 1, error_code = 'GW_TIMEOUT', finished_at = {now},
-    timed_out_at = {now}, leased_by = NULL, due_at = {now} + :late_poll_ms
+    timed_out_at = {now}, leased_by = NULL, due_at = {now} + :late_poll_ms, flaw = 'unknown'
 WHERE id {in picked}
   AND state = 'processing'
 RETURNING id, job_id, fence, last_attempt_at, calls, {now} AS now, reserved_micros;

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -14,21 +15,29 @@ from backstay.server.removal import drop_blobs
 from backstay.server.service import Service
 from backstay.store.batches import NewBatch
 from backstay.store.files import File
-from tests.server.openai.desk import CHAT, Desk, opened, requests
+from tests.server.openai.desk import CHAT, Desk, line, opened, requests
 
 
-async def test_what_is_not_done_in_its_window_expires_and_what_is_done_is_kept(desk: Desk) -> None:
-    desk.practice.change(latency=0.1, concurrency=1)
-    done = await desk.done(requests(100), completion_window="3s")
+async def test_when_a_window_ends_what_was_not_sent_has_expired_and_what_was_sent_is_of_unknown_outcome(
+    sqlite_file_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten are answered; of thirty that the provider never answers, and bills, twenty are under way at the end."""
+    monkeypatch.setenv("BACKSTAY_SHUTDOWN_SECONDS", "1")
+    good = requests(10)
+    silent = "".join(f"{line(f'silent-{i}', model='practice-hang-billed')}\n" for i in range(30)).encode()
+    async with opened(sqlite_file_url, tmp_path / "data") as desk:
+        batch = await desk.create(good + silent, completion_window="6s")
+        done = await desk.until(batch)
+        output, errors = await desk.lines(done.output_file_id), await desk.lines(done.error_file_id)
     assert done.status == "expired"
     assert done.expired_at is not None
     assert done.completed_at is None
-    output, errors = await desk.lines(done.output_file_id), await desk.lines(done.error_file_id)
-    assert output
-    assert errors
-    assert len({one["custom_id"] for one in [*output, *errors]}) == 100
-    assert [one for one in errors if one["response"] or one["error"]["code"] != "batch_expired"] == []
-    assert "completion window" in errors[0]["error"]["message"]
+    assert {one["custom_id"] for one in output} == {f"request-{i}" for i in range(10)}
+    assert len({one["custom_id"] for one in [*output, *errors]}) == 40
+    assert Counter(one["error"]["code"] for one in errors) == {"outcome_unknown": 20, "batch_expired": 10}
+    assert [one["response"] for one in errors] == [None] * 30
+    [words] = {one["error"]["message"] for one in errors if one["error"]["code"] == "batch_expired"}
+    assert "completion window" in words
 
 
 async def test_a_batch_expires_even_if_nobody_works(sqlite_file_url: str, tmp_path: Path) -> None:

@@ -1,0 +1,118 @@
+"""Runs that end while calls are under way: what the provider has billed is in the files, or is said to be unknown."""
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backstay.practice.bodies import digest_of
+from tests.stories.runs import COMMAND, ROOT, Provider, Rehearsal, practice, wait_until
+
+ITEMS = 60
+CALL_SECONDS = "2"
+
+
+@pytest.fixture
+def provider() -> Iterator[Provider]:
+    with practice("--latency", CALL_SECONDS) as served:
+        yield served
+
+
+def rehearse(folder: Path, provider: Provider, *options: str) -> Rehearsal:
+    run = Rehearsal(folder, provider, f"sqlite:///{folder}/runs.db", "--concurrency", "15", *options)
+    run.requests(ITEMS)
+    return run
+
+
+def cancel(run: Rehearsal) -> None:
+    database = f"sqlite:///{run.folder}/runs.db"
+    subprocess.run([*COMMAND, "job", "cancel", "1", "--db", database], check=True, cwd=ROOT, capture_output=True)
+
+
+def kinds(run: Rehearsal) -> dict[str, str]:
+    """What the files say of each request: `answered`, or the code of its error."""
+    told: dict[str, str] = {}
+    for line in run.lines() + run.failures():
+        told[line["custom_id"]] = line["error"]["code"] if line["error"] else "answered"
+    return told
+
+
+def billed(run: Rehearsal) -> set[str]:
+    """The custom_ids of the requests that the provider was paid for, by its own count."""
+    asked = [json.loads(line) for line in (run.folder / "requests.jsonl").read_text().splitlines()]
+    names = {digest_of(line["url"], line["body"]): line["custom_id"] for line in asked}
+    return {names[account["body"]] for account in run.provider.bill()["by_ref"].values()}
+
+
+def answers_of(run: Rehearsal, code: str) -> list[Any]:
+    return [line["response"] for line in run.failures() if line["error"] and line["error"]["code"] == code]
+
+
+def begun(run: Rehearsal) -> None:
+    def under_way() -> int:
+        return int(run.provider.counts()["requests"]) - int(run.provider.bill()["charged"])
+
+    wait_until(lambda: len(run.lines()) >= 10 and under_way() > 5, "some calls are under way")
+
+
+def test_what_is_under_way_when_its_job_is_cancelled_is_in_the_output(tmp_path: Path, provider: Provider) -> None:
+    run = rehearse(tmp_path, provider)
+    process = run.start()
+    begun(run)
+    cancel(run)
+    assert process.wait(60) != 0
+    run.check_complete(ITEMS)
+    told = kinds(run)
+    assert set(told.values()) == {"answered", "batch_cancelled"}
+    assert billed(run) == {name for name, kind in told.items() if kind == "answered"}
+
+
+def test_what_a_cancel_cuts_off_is_of_unknown_outcome(tmp_path: Path, provider: Provider) -> None:
+    run = rehearse(tmp_path, provider)
+    process = run.start(BACKSTAY_CANCEL_GRACE_SECONDS="0.1")
+    begun(run)
+    cancel(run)
+    assert process.wait(60) != 0
+    run.check_complete(ITEMS)
+    told = kinds(run)
+    assert set(told.values()) == {"answered", "batch_cancelled", "outcome_unknown"}
+    assert billed(run) <= {name for name, kind in told.items() if kind != "batch_cancelled"}
+
+
+def test_what_a_second_interrupt_cuts_off_is_of_unknown_outcome(tmp_path: Path, provider: Provider) -> None:
+    run = rehearse(tmp_path, provider)
+    process = run.start()
+    begun(run)
+    process.send_signal(signal.SIGINT)
+    wait_until(lambda: "stopping" in run.log, "it has understood")
+    process.send_signal(signal.SIGINT)
+    process.wait(30)
+    cancel(run)
+    run.finish(60)
+    run.check_complete(ITEMS)
+    told = kinds(run)
+    assert set(told.values()) == {"answered", "batch_cancelled", "outcome_unknown"}
+    assert billed(run) <= {name for name, kind in told.items() if kind != "batch_cancelled"}
+
+
+def test_what_comes_after_the_deadline_of_a_run_is_shown_as_late(tmp_path: Path, provider: Provider) -> None:
+    run = rehearse(tmp_path, provider, "--deadline", "5s")
+    assert run.finish(60) == 3
+    run.check_complete(ITEMS)
+    told = kinds(run)
+    assert {"late_result", "GW_TIMEOUT"} <= set(told.values()) <= {"answered", "late_result", "GW_TIMEOUT"}
+    assert billed(run) == {name for name, kind in told.items() if kind in ("answered", "late_result")}
+    assert all(answer["status_code"] == 200 for answer in answers_of(run, "late_result"))
+
+
+def test_what_is_cut_off_after_the_deadline_of_a_run_is_of_unknown_outcome(tmp_path: Path, provider: Provider) -> None:
+    run = rehearse(tmp_path, provider, "--deadline", "5s")
+    assert run.start(BACKSTAY_CANCEL_GRACE_SECONDS="0", BACKSTAY_SHUTDOWN_SECONDS="1").wait(60) == 3
+    run.check_complete(ITEMS)
+    told = kinds(run)
+    assert "outcome_unknown" in told.values()
+    assert billed(run) <= {name for name, kind in told.items() if kind != "GW_TIMEOUT"}

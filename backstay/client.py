@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from backstay.clock import Clock, new_incarnation
-from backstay.core.errors import NotAllowed, UsageError, WaitTimeout
+from backstay.core.errors import NotAllowed, NotFound, UsageError, WaitTimeout
 from backstay.core.events import Event, ItemsStopped, ItemsSubmitted, JobEnded
 from backstay.core.failures import one_line
 from backstay.core.ids import position_of, show_item
@@ -297,6 +297,21 @@ class Job:
         retried = await self._client.store.retry(self.id, self._client.owner)
         await self._client.store.notify()
         return retried
+
+    async def accept_late(self, item: int | None = None) -> int:
+        """Lets the late results of its failed items count, or that of one; returns how many."""
+        owner = self._client.owner
+        if item is not None:
+            return await self._accept_late_of(item, owner)
+        late = [row.id async for row in self._client.store.views.results(self.id, owner) if row.flaw == Flaw.LATE]
+        return sum([await self._accept_late_of(found, owner) for found in late])
+
+    async def _accept_late_of(self, item: int, owner: str) -> int:
+        waiting = [one for one in await self._client.store.overview.late(item, owner) if one.accepted_at is None]
+        if not waiting:
+            raise NotFound(f"no late result of item {show_item(item)} waits to be accepted")
+        await self._client.store.inbox.accept(waiting[0].number, owner, owner)
+        return 1
 
 
 async def end_some(client: Client, job_id: int) -> bool:

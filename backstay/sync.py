@@ -95,6 +95,9 @@ class SyncJob:
     def retry(self) -> int:
         return self._face.run(self._job.retry())
 
+    def accept_late(self, item: int | None = None) -> int:
+        return self._face.run(self._job.accept_late(item))
+
 
 async def _next(step: Callable[[], Any]) -> Result | None:
     try:

@@ -17,13 +17,14 @@ if TYPE_CHECKING:
 COMMANDS = {
     "show": ("backstay.cli.item:show", "Show an item, its timeline, and why it is not running."),
     "retry": ("backstay.cli.item:retry", "Queue a failed item afresh."),
+    "accept-late": ("backstay.cli.item:accept_late", "Let the result count that came after an item's time."),
 }
 
 item = LazyGroup(
     "item",
     lazy=COMMANDS,
     examples=("backstay item show 12-345", "backstay item retry 12-345"),
-    help="Shows an item and why it is not running, or retries it.",
+    help="Shows an item and why it is not running, retries it, or lets its late result count.",
     no_args_is_help=True,
 )
 
@@ -109,3 +110,17 @@ def retry(item_id: str, db: str | None, as_json: bool) -> None:
 
     access.with_client(access.open_app(db), act)
     output.data(output.as_json({"item": item_id, "act": "retry"}) if as_json else f"item {item_id} is queued again")
+
+
+@click.command("accept-late", cls=Command, examples=("backstay item accept-late 12-345",))
+@click.argument("item_id", metavar="ITEM")
+@place_options
+@json_option
+def accept_late(item_id: str, db: str | None, as_json: bool) -> None:
+    """Lets the result of a failed item count that came after its time: the item has succeeded with it."""
+    from backstay.core.ids import job_of, read_item
+
+    number = read_item(item_id)
+    access.with_client(access.open_app(db), lambda client: client.job(job_of(number)).accept_late(number))
+    said = f"item {item_id} has succeeded with its late result"
+    output.data(output.as_json({"item": item_id, "act": "accept_late"}) if as_json else said)

@@ -42,8 +42,9 @@ COMMANDS = {
     "watch": ("backstay.cli.job:watch", "Follow a job until it ends."),
     "pause": ("backstay.cli.job:pause", "Start no more items of a job for now."),
     "resume": ("backstay.cli.job:resume", "Let a paused job go on."),
-    "cancel": ("backstay.cli.job:cancel", "End a job: waiting items now, running ones as soon as they can."),
+    "cancel": ("backstay.cli.job:cancel", "End a job: waiting items now; calls under way may finish."),
     "retry": ("backstay.cli.job:retry", "Queue every failed item of a job afresh."),
+    "accept-late": ("backstay.cli.job:accept_late", "Let the results of a job count that came after their time."),
     "settle-unknown": (
         "backstay.cli.job:settle_unknown",
         "Book or release money of a job that may have been spent.",
@@ -208,7 +209,7 @@ def _act(db: str | None, job_id: int, verb: str, as_json: bool) -> None:
         queued = output.count(changed, "item")
         output.data(f"job {job_id} is {_state(view)}, {queued} {'is' if changed == 1 else 'are'} queued again")
     else:
-        still = "; what runs ends as soon as it can" if verb == "cancel" and not view.ended else ""
+        still = "; calls under way may finish" if verb == "cancel" and not view.ended else ""
         output.data(f"job {job_id} is {_state(view)}{still}")
 
 
@@ -235,7 +236,7 @@ def resume(job_id: int, db: str | None, as_json: bool) -> None:
 @place_options
 @json_option
 def cancel(job_id: int, db: str | None, as_json: bool) -> None:
-    """Ends a job for good: waiting items now, running ones as soon as their workers hear of it. Results are kept.
+    """Ends a job for good: waiting items now; calls under way may finish, for 10 minutes at most. Results are kept.
 
     What was cancelled cannot be retried; `backstay job pause` stops a job that is to go on later.
     """
@@ -249,6 +250,28 @@ def cancel(job_id: int, db: str | None, as_json: bool) -> None:
 def retry(job_id: int, db: str | None, as_json: bool) -> None:
     """Queues every failed item of a job afresh, with all its attempts before it."""
     _act(db, job_id, "retry", as_json)
+
+
+@click.command("accept-late", cls=Command, examples=("backstay job accept-late 12",))
+@job_argument
+@place_options
+@json_option
+def accept_late(job_id: int, db: str | None, as_json: bool) -> None:
+    """Lets the results of failed items count that came after their time: those items have succeeded.
+
+    `backstay job results JOB --failed` shows them, with the flaw `late`. The same `backstay run` again writes them to its
+    results.
+    """
+
+    async def act(client: "Client") -> "tuple[int, JobView]":
+        accepted = await client.job(job_id).accept_late()
+        return accepted, await client.job(job_id).show()
+
+    accepted, view = access.with_client(access.open_app(db), act)
+    if as_json:
+        output.data(output.as_json({"job": job_id, "act": "accept_late", "items": accepted, "state": view.state}))
+    else:
+        output.data(f"job {job_id} is {_state(view)}, {output.count(accepted, 'late result')} accepted")
 
 
 @click.command(

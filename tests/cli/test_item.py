@@ -18,6 +18,15 @@ def test_a_waiting_item_says_that_nobody_runs_it_and_what_is_ahead(shell: Shell)
     assert "2 items are ahead of it" in text
 
 
+def test_only_a_late_result_that_waits_is_accepted(shell: Shell) -> None:
+    job_id = shell.submit("echo", 1)
+    refused = shell("item", "accept-late", f"{job_id}-0")
+    assert refused.code == 5
+    assert f"no late result of item {job_id}-0" in refused.said[0]
+    assert shell("job", "accept-late", job_id, "--json").json["items"] == 0
+    assert shell("job", "accept-late", job_id + 1).code == 5
+
+
 def test_a_paused_job_is_a_reason(shell: Shell) -> None:
     job_id = shell.submit("echo", 1)
     shell("job", "pause", job_id)

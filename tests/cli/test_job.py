@@ -137,7 +137,7 @@ def test_a_job_whose_items_still_run_is_being_cancelled(sqlite_shell: Shell) -> 
     with sqlite_shell.start("worker", "--app", "shop:backstay") as worker:
         eventually(sqlite_shell.started)
         ran = sqlite_shell("job", "cancel", job_id)
-        assert ran.out == f"job {job_id} is being cancelled; what runs ends as soon as it can\n"
+        assert ran.out == f"job {job_id} is being cancelled; calls under way may finish\n"
         assert sqlite_shell("job", "cancel", job_id).said == [
             f"backstay: error: job {job_id} is being cancelled already."
         ]

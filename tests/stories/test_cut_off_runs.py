@@ -28,9 +28,11 @@ def rehearse(folder: Path, provider: Provider, *options: str) -> Rehearsal:
     return run
 
 
-def cancel(run: Rehearsal) -> None:
+def tell(run: Rehearsal, verb: str) -> Any:
+    """What a person says of the run's job, who has nothing but its database."""
     database = f"sqlite:///{run.folder}/runs.db"
-    subprocess.run([*COMMAND, "job", "cancel", "1", "--db", database], check=True, cwd=ROOT, capture_output=True)
+    command = [*COMMAND, "job", verb, "1", "--db", database, "--json"]
+    return json.loads(subprocess.run(command, check=True, cwd=ROOT, capture_output=True).stdout)
 
 
 def kinds(run: Rehearsal) -> dict[str, str]:
@@ -63,7 +65,7 @@ def test_what_is_under_way_when_its_job_is_cancelled_is_in_the_output(tmp_path: 
     run = rehearse(tmp_path, provider)
     process = run.start()
     begun(run)
-    cancel(run)
+    tell(run, "cancel")
     assert process.wait(60) != 0
     run.check_complete(ITEMS)
     told = kinds(run)
@@ -75,7 +77,7 @@ def test_what_a_cancel_cuts_off_is_of_unknown_outcome(tmp_path: Path, provider: 
     run = rehearse(tmp_path, provider)
     process = run.start(BACKSTAY_CANCEL_GRACE_SECONDS="0.1")
     begun(run)
-    cancel(run)
+    tell(run, "cancel")
     assert process.wait(60) != 0
     run.check_complete(ITEMS)
     told = kinds(run)
@@ -91,7 +93,7 @@ def test_what_a_second_interrupt_cuts_off_is_of_unknown_outcome(tmp_path: Path, 
     wait_until(lambda: "stopping" in run.log, "it has understood")
     process.send_signal(signal.SIGINT)
     process.wait(30)
-    cancel(run)
+    tell(run, "cancel")
     run.finish(60)
     run.check_complete(ITEMS)
     told = kinds(run)
@@ -99,14 +101,21 @@ def test_what_a_second_interrupt_cuts_off_is_of_unknown_outcome(tmp_path: Path, 
     assert billed(run) <= {name for name, kind in told.items() if kind != "batch_cancelled"}
 
 
-def test_what_comes_after_the_deadline_of_a_run_is_shown_as_late(tmp_path: Path, provider: Provider) -> None:
+def test_what_comes_after_the_deadline_of_a_run_is_shown_as_late_and_can_be_accepted(tmp_path: Path, provider: Provider) -> None:
     run = rehearse(tmp_path, provider, "--deadline", "5s")
     assert run.finish(60) == 3
     run.check_complete(ITEMS)
     told = kinds(run)
     assert {"late_result", "GW_TIMEOUT"} <= set(told.values()) <= {"answered", "late_result", "GW_TIMEOUT"}
     assert billed(run) == {name for name, kind in told.items() if kind in ("answered", "late_result")}
-    assert all(answer["status_code"] == 200 for answer in answers_of(run, "late_result"))
+    late = answers_of(run, "late_result")
+    assert all(answer["status_code"] == 200 for answer in late)
+    assert tell(run, "accept-late")["items"] == len(late)
+    assert run.finish(60) == 3
+    run.check_complete(ITEMS)
+    told = kinds(run)
+    assert set(told.values()) == {"answered", "GW_TIMEOUT"}
+    assert billed(run) == {name for name, kind in told.items() if kind == "answered"}, "it is paid for once"
 
 
 def test_what_is_cut_off_after_the_deadline_of_a_run_is_of_unknown_outcome(tmp_path: Path, provider: Provider) -> None:

@@ -54,7 +54,9 @@ def _next(item: Claimed, outcome: Outcome, terms: Terms, now_ms: int, rng: Rando
         case Running():
             if timed_out(item.queued_at, now_ms, terms.limits):
                 ended = _too_old(item, terms, now_ms, "the provider's task never ended")
-                return ended._replace(flaw=Flaw.UNKNOWN, delay_ms=LATE_POLL_MS)  # its result is paid for, and asked for a while yet
+                return ended._replace(
+                    flaw=Flaw.UNKNOWN, delay_ms=LATE_POLL_MS
+                )  # its result is paid for, and asked for a while yet
             return _poll_next(item, terms, outcome, item.provider_task_id, item.account)
         case Interrupted():
             return _interrupted(item, terms, now_ms)

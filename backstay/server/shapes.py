@@ -101,7 +101,9 @@ class ItemShape(BaseModel):
     repeats: int
     progress: int = Field(description="per cent")
     error_code: ErrorCode | None
-    flaw: Flaw | None = Field(description="what the state does not tell; unknown: it may have been done and paid; late: its result came after its time")
+    flaw: Flaw | None = Field(
+        description="what the state does not tell; unknown: it may have been paid; late: its result came after its time"
+    )
     message: str | None = Field(description="what the last attempt said")
     created_at: int
     queued_at: int

@@ -101,7 +101,9 @@ def test_what_a_second_interrupt_cuts_off_is_of_unknown_outcome(tmp_path: Path, 
     assert billed(run) <= {name for name, kind in told.items() if kind != "batch_cancelled"}
 
 
-def test_what_comes_after_the_deadline_of_a_run_is_shown_as_late_and_can_be_accepted(tmp_path: Path, provider: Provider) -> None:
+def test_what_comes_after_the_deadline_of_a_run_is_shown_as_late_and_can_be_accepted(
+    tmp_path: Path, provider: Provider
+) -> None:
     run = rehearse(tmp_path, provider, "--deadline", "5s")
     assert run.finish(60) == 3
     run.check_complete(ITEMS)

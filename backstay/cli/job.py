@@ -259,8 +259,8 @@ def retry(job_id: int, db: str | None, as_json: bool) -> None:
 def accept_late(job_id: int, db: str | None, as_json: bool) -> None:
     """Lets the results of failed items count that came after their time: those items have succeeded.
 
-    `backstay job results JOB --failed` shows them, with the flaw `late`. The same `backstay run` again writes them to its
-    results.
+    `backstay job results JOB --failed` shows them, with the flaw `late`. After it, the same `backstay run` writes them
+    to its results.
     """
 
     async def act(client: "Client") -> "tuple[int, JobView]":

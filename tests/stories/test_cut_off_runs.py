@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from backstay.practice.bodies import digest_of
-from tests.stories.runs import COMMAND, ROOT, Provider, Rehearsal, practice, wait_until
+from tests.house.sources import ROOT
+from tests.stories.runs import COMMAND, Provider, Rehearsal, practice, wait_until
 
 ITEMS = 60
 CALL_SECONDS = "2"

@@ -61,7 +61,7 @@ async def test_a_group_of_failures_is_retried_and_an_item_too(watched_rig: Rig, 
     await page.click("#items ~ form button:has-text('Filter')")
     assert "state=failed" in page.url
     await page.click(f"#rows >> text='{scene.failed}'")
-    await expect(page.locator(".story")).to_contain_text("Attempt 1: failed")
+    await expect(page.locator(".story")).to_contain_text("Call 1: failed")
     await page.click("button:has-text('Retry')")
     await expect(page.get_by_role("status").first).to_contain_text("is queued afresh")
     async with page.expect_download() as loading:

@@ -130,7 +130,7 @@ async def test_an_item_tells_its_story_and_is_retried(rig: Rig) -> None:
     scene, found = await staged(rig), await reader(rig)
     page = await found.held(f"/items/{scene.failed}")
     assert "Submitted" in page.text
-    assert "Attempt 1: failed" in page.text
+    assert "Call 1: failed" in page.text
     assert "told to fail with GW_4XX" in page.text
     assert '"code": "GW_4XX"' in page.text
     done = await found.follow(await found.post(f"/items/{scene.failed}/retry"))

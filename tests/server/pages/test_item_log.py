@@ -37,5 +37,5 @@ async def test_an_item_is_shown_while_the_place_for_files_does_not_answer(
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{unused_tcp_port}")
         monkeypatch.setattr(rig.service, "artifacts", artifacts_at("s3://some-bucket/prefix"))
         page = await (await reader(rig)).held(f"/items/{job}-0")
-    assert "Attempt 1: succeeded" in page.text
+    assert "Call 1: succeeded" in page.text
     assert "the place for files does not answer" in page.text

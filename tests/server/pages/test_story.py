@@ -34,9 +34,9 @@ def test_attempts_and_waits_come_in_the_order_of_time() -> None:
     assert told == [
         "Submitted; ",
         "Waited 5 s; in the queue of its handler",
-        "Attempt 1: retry; took 1 s, the provider answered 503, GW_5XX",
+        "Call 1: retry; took 1 s, the provider answered 503, GW_5XX",
         "Waited 10 s; for another try after GW_5XX",
-        "Attempt 2: failed; took 1 s, the provider answered 503, GW_5XX",
+        "Call 2: failed; took 1 s, the provider answered 503, GW_5XX",
     ]
 
 

@@ -26,6 +26,9 @@ def level_of(order_key: int) -> int:
 
 def draw_start(rng: Random) -> int:
     """Where a claim starts: most at the first item in the queue, some at a priority below the highest."""
-    if rng.randrange(LOW_PRIORITY_SHARE):
-        return 0
+    return 0 if rng.randrange(LOW_PRIORITY_SHARE) else draw_low_start(rng)
+
+
+def draw_low_start(rng: Random) -> int:
+    """Where a claim starts that is for those whom the others leave behind."""
     return level_key(rng.randrange(PRIORITY_MAX))

@@ -10,7 +10,7 @@ from backstay.clock import cancel_until_ended, wait_for_event
 from backstay.core.errors import DatabaseUnreachable
 from backstay.core.events import ItemsClaimed, Trouble, WorkerStarted, WorkerStopped
 from backstay.core.models import Claimed
-from backstay.core.order import level_of
+from backstay.core.order import draw_low_start, level_of
 from backstay.core.states import ItemState
 from backstay.engine.executor import Executor
 from backstay.engine.flight import Cut, Flights
@@ -113,6 +113,8 @@ class Crew:
             if not turns.database_more:
                 self.wanting = turns.more(wants)
                 return Taken([], []), False
+        if turns.hints.alive and turns.named(wants, room):  # what matters most is hinted at, and needs no turn here
+            wants = [want._replace(from_key=draw_low_start(self.parts.rng)) for want in wants]
         taken = await self._claim_in_order(wants, room, now)
         turns.database_served(now, taken.more)
         turns.hints.done([*woken, *(item.id for item in taken.items)])  # their hints have served

@@ -26,6 +26,7 @@ from backstay.store.inbox import LateSuccess
 POLL_ITEMS_MAX = 500
 LATE_ITEMS_MAX = 100
 CANCELS_AT_ONCE = 10
+CANCELLED_MAX = 100_000  # tasks remembered; one that is forgotten is cancelled once more
 
 
 class Said(NamedTuple):
@@ -42,6 +43,7 @@ class Poller:
         self._gate = gate
         self._settler = settler
         self._beside = Beside(parts, "poll")
+        self._cancelled: set[tuple[str, str]] = set()  # tasks, by handler, of which the provider took the cancel
 
     async def run_once(self, items: Share) -> None:
         """Polls what is due of every task handler, within the share of items."""
@@ -134,12 +136,16 @@ class Poller:
 
         A provider that fails at one is not asked to cancel the rest: with many of them that could take hours.
         """
-        left, troubles = iter(items), list[str]()
+        if len(self._cancelled) > CANCELLED_MAX:
+            self._cancelled.clear()
+        tasks = [(handler.name, item.provider_task_id or "") for item in items]
+        left, troubles = iter([task for task in tasks if task not in self._cancelled]), list[str]()
 
         async def work() -> None:
-            for item in left:
+            for task in left:
                 try:
-                    await ask_provider(self._parts, partial(handler.cancel, item.provider_task_id or ""), replace(turn))
+                    await ask_provider(self._parts, partial(handler.cancel, task[1]), replace(turn))
+                    self._cancelled.add(task)
                 except Exception as error:
                     troubles.append(failure_of_exception(error).message)
                 if troubles:

@@ -93,7 +93,7 @@ async def test_a_retry_that_had_chosen_an_item_misses_it_once_it_is_archived(des
     job = await desk.fail()
     fence = (await desk.scene.item(job)).fence
     await desk.archive()
-    assert await desk.store._db.write(one("retry_items", batch=[(item_id(job, 0), fence, 0, 0)])) == []
+    assert await desk.store._db.write(one("retry_items", batch=[(item_id(job, 0), fence, 0, 0, 0)])) == []
     assert await desk.scene.states(job) == ["failed"]
 
 

@@ -8,7 +8,6 @@ import pytest
 
 from backstay.client import Job, Options
 from backstay.core.states import ItemState, JobState
-from backstay.llm.batch import BatchHandler
 from backstay.llm.endpoint import Lane
 from backstay.llm.envelope import Request, seal
 from backstay.llm.shards import ShardBounds
@@ -148,7 +147,7 @@ async def test_a_cancelled_job_cancels_its_batch_once(sqlite_site: Site) -> None
             view = await job.wait(timeout_seconds=30)
         assert (view.state, view.cancelled) == (JobState.CANCELLED, 20)
         assert rig.provider.asked["POST /batches/*/cancel"] == 1
-        assert (await rig.batches())[0]["status"] == "cancelling"
+        assert (await rig.batches())[0]["status"] == "cancelled", "what was done before would have been kept"
 
 
 async def test_a_job_cancelled_during_the_upload_makes_no_batch(sqlite_site: Site) -> None:
@@ -161,11 +160,12 @@ async def test_a_job_cancelled_during_the_upload_makes_no_batch(sqlite_site: Sit
 
         rig.provider.before["POST /files"] = wait
         job = await rig.request(chats(3))
-        async with rig.working():
+        async with rig.working() as worker:
             await reached.wait()
             await job.cancel()
-            await job.wait(timeout_seconds=30)
+            await rig.until(lambda: all(flight.context.stopped for flight in worker.crew.flights.all()))
             go_on.set()
+            assert (await job.wait(timeout_seconds=30)).cancelled == 3
             later = await rig.request(chats(1, user="later"))
             assert (await later.wait(timeout_seconds=30)).succeeded == 1
         assert rig.provider.asked["POST /batches"] == 1
@@ -181,14 +181,13 @@ async def test_a_job_cancelled_while_its_batch_is_created_cancels_the_batch(sqli
 
         rig.provider.before["POST /batches"] = wait
         job = await rig.request(chats(3))
-        async with rig.working():
+        async with rig.working() as worker:
             await reached.wait()
             await job.cancel()
+            await rig.until(lambda: all(flight.context.stopped for flight in worker.crew.flights.all()))
+            go_on.set()
             assert (await job.wait(timeout_seconds=30)).cancelled == 3
-        go_on.set()
-        assert isinstance(rig.handler, BatchHandler)
-        await rig.handler.close()  # as a process does that ends with its job
-        assert [batch["status"] for batch in await rig.batches()] == ["cancelling"]
+        assert [batch["status"] for batch in await rig.batches()] == ["cancelled"]
 
 
 async def test_the_file_of_a_batch_is_deleted_when_all_its_results_are_there(sqlite_site: Site) -> None:

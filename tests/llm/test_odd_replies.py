@@ -27,6 +27,7 @@ DIFFERENT = {
     "packed: gzip with zeros after it": "read: some fill up behind the last member",
     "packed: gzip that is cut": "refused: aiohttp gives half of a body for the whole",
     "packed: gzip whose second member is cut": "refused: aiohttp gives half of a body for the whole",
+    "packed: zstd": "refused: it is cut, and was not asked for; aiohttp gives half of a body for the whole",
     "packed: x-gzip": "read: it is another word for gzip (RFC 9110, 8.4.1.3), which aiohttp does not know",
     "length: longer than its length": "read: by its own length it is whole; the connection is closed after it",
     "before: 101": "refused: nobody asked for another protocol, so it is no answer to the request",

@@ -206,11 +206,12 @@ async def test_a_job_that_is_cancelled_meanwhile_makes_no_batch(sqlite_site: Sit
     async with lane(sqlite_site, Lane.BATCH, Provider(file_seconds=0.2)) as rig:
         stop = Stop(rig)
         job = await rig.request(chats(3))
-        async with rig.working():
+        async with rig.working() as worker:
             await stop.reached.wait()
             await job.cancel()
-            await job.wait(timeout_seconds=30)
+            await rig.until(lambda: all(flight.context.stopped for flight in worker.crew.flights.all()))
             stop.go_on.set()
+            assert (await job.wait(timeout_seconds=30)).cancelled == 3
             later = await rig.request(chats(1, user="later"))
             assert (await later.wait(timeout_seconds=30)).succeeded == 1
         assert rig.provider.asked["POST /batches"] == 1

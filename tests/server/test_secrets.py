@@ -161,9 +161,8 @@ def test_a_service_that_does_not_start_does_not_tell_its_settings(setting: str, 
     name, _, value = setting.partition("=")
     given = {"BACKSTAY_DATABASE_URL": f"sqlite:///{tmp_path}/a.db", name: value.format(secret)}
     command = [*COMMAND, "serve", "--port", "0", "--log-level", "debug"]
-    ran = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, **given}, capture_output=True, text=True, timeout=60, check=False
-    )
+    environment = {**os.environ, "BACKSTAY_START_WAIT_SECONDS": "0", **given}
+    ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert ran.returncode != 0
     assert ran.stdout + ran.stderr
     assert secret not in ran.stdout + ran.stderr

@@ -40,7 +40,7 @@ async def test_a_named_claim_gives_what_an_ordinary_one_gives(scene: Scene) -> N
     job = await scene.submit(2)
     (named,) = (await claim_named(scene, [item_id(job, 1)])).items
     (ordinary,) = await scene.claim(2)
-    differing = {"id", "body"}
+    differing = {"id", "body", "order_key"}
     assert [name for name in Claimed._fields if getattr(named, name) != getattr(ordinary, name)] == sorted(
         differing, key=Claimed._fields.index
     )

@@ -43,6 +43,7 @@ INDEXES = {
     "uq_archives_blob",
     "ix_items_letters",
     "ix_items_dead",
+    "ix_items_late",
     "ix_items_unknown",
     "ix_jobs_open_of",
     "ix_replays_owner",

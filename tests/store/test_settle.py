@@ -10,7 +10,7 @@ from backstay.core.callbacks import read_callback
 from backstay.core.errors import NotAllowed
 from backstay.core.failures import ErrorCode, Failure, FailureKind
 from backstay.core.ids import item_id
-from backstay.core.models import Claimed, Settlement
+from backstay.core.models import Attempt, Claimed, Settlement
 from backstay.core.outcomes import Failed, Outcome, Running, Skipped, Stopped
 from backstay.core.states import TERMINAL, TRANSITIONS, ItemState, JobState, StopReason
 from tests.store.scene import BROKEN, LEASE_MS, OK, TASK, WRONG, Scene, decided
@@ -29,16 +29,23 @@ async def item_in(scene: Scene, state: ItemState, handler: str = "echo") -> Clai
             await scene.store.settle([Settlement(item.id, item.fence, 0, "task-1", "submitting", state)])
             (item,) = (await scene.store.poll(handler, None, 1, "w1", LEASE_MS)).items
         case _:
-            await scene.store.settle([Settlement(item.id, item.fence, was="submitting", state=state)])
+            await scene.store.settle([ending(item, item.fence, state)])
     assert (await scene.item(item.job_id)).state is state
     return item._replace(state=state)
+
+
+def ending(item: Claimed, fence: int, state: ItemState) -> Settlement:
+    """A settlement as somebody would write it who did not look; a success has its result with it."""
+    attempt = Attempt(item.id, fence, 1, state, item.started_at, item.started_at, *[None] * 3, "1", *[None] * 3)
+    done = attempt if state is ItemState.SUCCEEDED else None
+    return Settlement(item.id, fence, was=item.state, state=state, attempt=done)
 
 
 async def push(scene: Scene, item: Claimed, new: ItemState) -> None:
     """Tries every verb that could bring an item to a state."""
     fences = await scene.site.rows(f"SELECT fence FROM items WHERE id = {item.id}")
     if item.state in (ItemState.SUBMITTING, ItemState.PROCESSING) or new is not ItemState.QUEUED:
-        await scene.store.settle([Settlement(item.id, fences[0][0], was=item.state, state=new)])
+        await scene.store.settle([ending(item, fences[0][0], new)])
     await scene.site.advance(1_000)
     if new is ItemState.SUBMITTING:
         await scene.claim(handler=item.handler)

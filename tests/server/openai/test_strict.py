@@ -36,8 +36,13 @@ async def test_windows_other_than_a_day_are_refused(strict_desk: Desk, window: s
     assert (refused.value.param, refused.value.code) == ("completion_window", "invalid_value")
 
 
-@pytest.mark.parametrize(("window", "seconds"), [("1h", 3_600), ("background", 30 * 86_400), ("2w", 14 * 86_400)])
-async def test_without_it_any_window_up_to_a_month_is_taken(sqlite_desk: Desk, window: str, seconds: int) -> None:
+@pytest.mark.parametrize(
+    ("window", "seconds"),
+    [("1h", 3_600), ("2w", 14 * 86_400), ("background", 14 * 86_400), ("4w", 14 * 86_400)],
+)
+async def test_without_it_any_window_up_to_a_month_is_taken_and_none_outlasts_its_job(
+    sqlite_desk: Desk, window: str, seconds: int
+) -> None:
     done = await sqlite_desk.done(requests(1), completion_window=window)
     assert (done.status, done.completion_window) == ("completed", window)
     assert done.expires_at == done.created_at + seconds

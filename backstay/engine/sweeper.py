@@ -58,6 +58,11 @@ class Sweeper:
         while jobs := await self._parts.store.stop_overdue():
             self._parts.emit(JobsTimedOut(tuple(jobs)))
 
+    @property
+    def _poll_ms(self) -> int:
+        """How soon a task that was looked at is looked at again."""
+        return int(self._parts.limits.poll_interval_seconds * 1000)
+
     async def expire(self) -> None:
         for _ in range(PASSES_MAX):
             swept = await self._parts.store.expire()
@@ -79,7 +84,7 @@ class Sweeper:
         """Whether there is more to end of this job."""
         state = ItemState.CANCELLED if reason is StopReason.CANCEL else ItemState.FAILED
         for _ in range(PASSES_MAX):
-            swept = await self._parts.store.end_stopped(job_id, reason)
+            swept = await self._parts.store.end_stopped(job_id, reason, self._poll_ms)
             if swept.items:
                 self._parts.emit(ItemsStopped(job_id, swept.items, state))
             self._tell_ended(swept.ended_jobs)
@@ -90,7 +95,7 @@ class Sweeper:
     async def move_late(self) -> None:
         """What a handler has not done by the time it was given goes to the next."""
         for _ in range(PASSES_MAX):
-            if not await self._parts.store.move_late():
+            if not await self._parts.store.move_late(self._poll_ms):
                 break
 
     async def park(self) -> None:

@@ -173,8 +173,8 @@ class Store:
     async def expire(self) -> Swept:
         return await self._db.write(sweep.expire)
 
-    async def move_late(self) -> int:
-        return await self._db.write(sweep.move_late)
+    async def move_late(self, poll_ms: int = 0) -> int:
+        return await self._db.write(lambda: sweep.move_late(poll_ms))
 
     async def stop_overdue(self) -> list[int]:
         return await self._db.write(sweep.stop_overdue)
@@ -183,8 +183,9 @@ class Store:
         """Jobs that were stopped and still have items to end, a page behind the cursor."""
         return await self._db.read(lambda: sweep.stopping(after))
 
-    async def end_stopped(self, job_id: int, reason: StopReason) -> Swept:
-        return await self._db.write(lambda: sweep.end_stopped(job_id, reason))
+    async def end_stopped(self, job_id: int, reason: StopReason, poll_ms: int = 0) -> Swept:
+        """Tasks that are not polled within `poll_ms` are polled now."""
+        return await self._db.write(lambda: sweep.end_stopped(job_id, reason, poll_ms))
 
     async def paused_jobs(self) -> list[int]:
         return await self._db.read(park.paused_jobs)

@@ -42,7 +42,7 @@ def stop_overdue() -> Script[list[int]]:
     return [row[0] for row in rows]
 
 
-def move_late() -> Script[int]:
+def move_late(poll_ms: int) -> Script[int]:
     """Hands over a chunk of each job whose handler has had its time; returns how many items changed hands."""
     moved = 0
     for job_id, handler, handler_then in (yield Ask("late_jobs", {"n": JOBS_MAX})):
@@ -51,7 +51,7 @@ def move_late() -> Script[int]:
         rows = yield Ask("move_items", values)
         yield from widen_keys(job_id, [row[1] for row in rows])
         moved += len(rows)
-        yield Ask("poll_soon", values)  # its tasks at the provider are to be cancelled there
+        yield Ask("poll_soon", {**values, "poll_ms": poll_ms})  # its tasks at the provider are to be cancelled there
     return moved
 
 
@@ -60,14 +60,14 @@ def stopping(after: int) -> Script[list[tuple[int, StopReason]]]:
     return [(row[0], StopReason(row[1])) for row in rows]
 
 
-def end_stopped(job_id: int, reason: StopReason) -> Script[Swept]:
+def end_stopped(job_id: int, reason: StopReason, poll_ms: int) -> Script[Swept]:
     """Ends a chunk of a stopped job's items. A cancelled job's running items are left to their holders."""
     first, after = item_range(job_id)
     span = {"first": first, "after": after, "n": CHUNK_ITEMS, "job_id": job_id, "reason": reason.value}
     yield Ask("seal_stopped", {"job_id": job_id})
     if reason is StopReason.CANCEL:
         rows = yield Ask("end_queued", {**span, "state": "cancelled", "error_code": None})
-        yield Ask("poll_soon", span)
+        yield Ask("poll_soon", {**span, "poll_ms": poll_ms})
         unknown = [row for row in rows if row[7] == ItemState.FAILED]
         message = "outcome unknown: the job was cancelled, and a call may have been done before"
         yield from write_attempts([ended_attempt(row[:7], ItemState.FAILED, "UNKNOWN", message) for row in unknown])

@@ -244,6 +244,19 @@ async def test_a_long_wait_that_a_provider_asks_for_is_not_sat_out_under_a_claim
 
 
 @virtual_time
+async def test_a_cancelled_task_that_does_not_end_is_polled_at_its_interval_and_cancelled_once() -> None:
+    async with virtual_rig(poll_interval_seconds=10) as rig:
+        provider = rig.takes_tasks(SlowProvider("task"))
+        job = await rig.under_way(provider)
+        await rig.clock.sleep(10)
+        await job.cancel()
+        provider.asked.clear()
+        async with rig.working():
+            await rig.clock.sleep(200)
+        assert (provider.calls("cancel"), provider.calls("poll") in range(15, 23)) == (1, True), provider.calls("poll")
+
+
+@virtual_time
 async def test_a_provider_that_cancels_nothing_is_not_asked_to_cancel_hundreds() -> None:
     async with virtual_rig(tick_items_max=1_000) as rig:
         provider = rig.takes_tasks(SlowProvider("task"))

@@ -53,6 +53,7 @@ async def give_way_to_bob(remote: Remote) -> str:
     """An address that ada was given for a job that she has deleted since; bob's job has come after it."""
     address = await remote.send()
     assert (await remote.rig.ada.post(f"/api/jobs/{remote.job}/cancel")).status == 200
+    assert (await remote.say(address, status="failed", error={"code": "STOPPED", "message": "no"})).status == 202
     await remote.rig.work()
     assert (await remote.rig.ada.delete(f"/api/jobs/{remote.job}")).status == 204
     await until(lambda: is_gone(remote), "the job is gone")

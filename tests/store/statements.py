@@ -16,6 +16,7 @@ IDS = [item_id(READY_JOB, position) for position in range(CLAIMED)]
 # A value for every name that any statement has; a new name fails the tests until it has one here.
 VALUES: dict[str, Any] = {
     "from_key": 0,
+    "poll_ms": 5_000,
     "late_poll_ms": 60_000,
     "late_ms": 86_400_000,
     "low": 0,

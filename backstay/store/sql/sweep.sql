@@ -116,9 +116,10 @@ WHERE id = :job_id AND stop_reason IS NOT NULL AND finished_at IS NULL
 RETURNING id, state;
 
 -- name: poll_soon
--- A cancelled job's provider tasks are looked at now, to be cancelled there; not those that a poller is asking about.
+-- A cancelled job's provider tasks are looked at now, to be cancelled there; not those that a poller is asking about, nor
+-- those that will be looked at soon anyway, as all are that were looked at since the cancel.
 WITH picked AS MATERIALIZED (
-    SELECT id FROM items WHERE id >= :first AND id < :after AND state = 'processing' AND due_at > {now}
+    SELECT id FROM items WHERE id >= :first AND id < :after AND state = 'processing' AND due_at > {now} + :poll_ms
       AND leased_by IS NULL
     ORDER BY id LIMIT :n {skip_locked}
 )

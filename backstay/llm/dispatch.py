@@ -49,7 +49,7 @@ class Dispatch:
         """The batch; or what every request of the shard came to instead."""
         async with self._slots:
             drop_late(shard, 2 * self._create_seconds)
-            if not shard.entries or shard.broken or shard.stopped:
+            if not shard.entries or shard.broken or shard.is_stopped():
                 raise too_late()
             file = await self._file(shard)
         if isinstance(file, FileView):
@@ -90,7 +90,7 @@ class Dispatch:
         seconds = LOOK_SECONDS
         while file.pending:
             left = shard.seconds_left - self._create_seconds
-            if shard.broken or shard.stopped or left <= 0:
+            if shard.broken or shard.is_stopped() or left <= 0:
                 raise Throttled("the provider is still processing the file of the batch", LOOK_SECONDS_MAX)
             await self._lane.clock.sleep(min(seconds, left))
             seconds = min(2 * seconds, LOOK_SECONDS_MAX)
@@ -129,7 +129,7 @@ class Dispatch:
             "completion_window": WINDOW,
             "metadata": {MARK: shard.digest},
         }
-        if shard.broken or shard.stopped or shard.seconds_left < self._create_seconds:  # no await before the request
+        if shard.broken or shard.is_stopped() or shard.seconds_left < self._create_seconds:  # no await before the request
             raise too_late()
         self._lookup.use(shard.digest)
         reply = await self._lane.wire.post(BATCHES, json.dumps(asked), self._create_seconds)
@@ -142,7 +142,7 @@ class Dispatch:
         self._tell(reply, shard)
         if (batch_id := id_in(object_in(reply))) is None:
             raise OutcomeUnknown("the provider took a batch and gave no id for it")
-        if shard.stopped:  # nobody is left who would poll it, and nobody wants to pay for it
+        if shard.is_stopped():  # nobody is left who would poll it, and nobody wants to pay for it
             await self._lane.cancel(f"{batch_id}/")
         return Batched(batch_id, len(shard.entries))
 

@@ -102,8 +102,7 @@ class Shard:
         """Until the first of the runs that wait is cut off."""
         return min((entry.context.seconds_left for entry in self.entries.values()), default=0.0)
 
-    @property
-    def stopped(self) -> bool:
+    def is_stopped(self) -> bool:
         """Whether its job was cancelled meanwhile."""
         return bool(self.entries) and all(entry.context.stopped for entry in self.entries.values())
 
@@ -154,7 +153,7 @@ class Gatherer:
 
     async def close(self) -> None:
         """Gives up the shards that are not sent yet. One whose job was cancelled has its batch to cancel first."""
-        if stopped := [life for life, shard in self._lives.items() if shard.stopped]:
+        if stopped := [life for life, shard in self._lives.items() if shard.is_stopped()]:
             await asyncio.wait(stopped, timeout=STOP_SECONDS)
         lives = list(self._lives)
         for life in lives:

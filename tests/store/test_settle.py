@@ -36,7 +36,8 @@ async def item_in(scene: Scene, state: ItemState, handler: str = "echo") -> Clai
 
 def ending(item: Claimed, fence: int, state: ItemState) -> Settlement:
     """A settlement as somebody would write it who did not look; a success has its result with it."""
-    attempt = Attempt(item.id, fence, 1, state, item.started_at, item.started_at, *[None] * 3, "1", *[None] * 3)
+    at = item.started_at
+    attempt = Attempt(item.id, fence, 1, state, at, at, None, None, None, "1", None, None, None)
     done = attempt if state is ItemState.SUCCEEDED else None
     return Settlement(item.id, fence, was=item.state, state=state, attempt=done)
 

@@ -129,8 +129,8 @@ class Dispatch:
             "completion_window": WINDOW,
             "metadata": {MARK: shard.digest},
         }
-        if shard.broken or shard.is_stopped() or shard.seconds_left < self._create_seconds:  # no await before the request
-            raise too_late()
+        if shard.broken or shard.is_stopped() or shard.seconds_left < self._create_seconds:
+            raise too_late()  # no await between this and the request
         self._lookup.use(shard.digest)
         reply = await self._lane.wire.post(BATCHES, json.dumps(asked), self._create_seconds)
         if reply.status >= 500 or reply.status == 408:

@@ -223,7 +223,7 @@ async def test_files_that_are_refused_as_too_large_become_smaller_until_each_is_
 
 
 async def test_a_batch_that_others_cancel_each_time_is_not_made_for_ever(sqlite_site: Site) -> None:
-    async with lane(sqlite_site, Lane.BATCH, Provider(batch_seconds=3.0)) as rig:
+    async with lane(sqlite_site, Lane.BATCH, Provider(batch_seconds=2.0)) as rig:
         job = await rig.request(chats(1))
         async with rig.working():
             await rig.until(lambda: _ended(rig, job, cancels=True))
@@ -243,7 +243,7 @@ async def _ended(rig: LaneRig, job: Job, cancels: bool = False) -> bool:
 
 
 async def test_a_job_kept_waiting_shows_how_far_its_batch_is(sqlite_site: Site) -> None:
-    async with lane(sqlite_site, Lane.BATCH, Provider(batch_seconds=3.0)) as rig:
+    async with lane(sqlite_site, Lane.BATCH, Provider(batch_seconds=2.0)) as rig:
         job = await rig.request(chats(10))
         async with rig.working():
             await rig.in_state(job, "processing")

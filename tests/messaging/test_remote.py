@@ -133,7 +133,7 @@ async def test_a_late_result_is_kept_and_counts_when_an_admin_says_so(remote):
     before = await remote.item()
     await remote.told(asked, status="succeeded", result={"grade": 9})
     await remote.rig.work()
-    assert await remote.item() == before
+    assert await remote.item() == {**before, "flaw": "late"}
     [late] = await remote.late()
     accepted = await remote.rig.ada.post(f"/api/late-results/{late['id']}/accept")
     assert (accepted.status, accepted.json["item_state"]) == (200, "succeeded")

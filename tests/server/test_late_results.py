@@ -26,7 +26,7 @@ async def test_a_result_after_the_deadline_is_kept_as_late_and_changes_nothing(r
     reply = await remote.say(address, status="succeeded", result={"grade": 9})
     assert reply.json == {"accepted": True, "late": True, "repeated": False}
     await remote.rig.work()
-    assert await remote.item() == before
+    assert await remote.item() == {**before, "flaw": "late"}
     assert await remote.shown_job() == job
     [late] = await remote.late()
     assert (late["item"], late["is_late"], late["accepted_at"]) == (f"{remote.job}-0", True, None)

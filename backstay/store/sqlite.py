@@ -45,6 +45,8 @@ def _make_private(path: str) -> None:
 
     One that is there keeps its mode. Why none can be made is for SQLite to say.
     """
+    if path == ":memory:":  # which SQLite takes for no file at all
+        return
     with suppress(OSError):
         os.close(os.open(os.path.realpath(path), os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -129,11 +128,17 @@ class Shop:
     @property
     def run_by_messages(self) -> int:
         """How many items were claimed because a message named them."""
-        return sum(int(found) for found in re.findall(r"backstay\.work\[.*?\] succeeded in .*'run': (\d+)", self.log))
+        return sum(map(int, self._messages))
 
     @property
     def messages(self) -> int:
-        return len(re.findall(r"backstay\.work\[.*?\] succeeded in ", self.log))
+        """How many messages of items the workers are through with."""
+        return len(self._messages)
+
+    @property
+    def _messages(self) -> list[str]:
+        path = self.folder / "messages"
+        return path.read_text().splitlines() if path.exists() else []
 
 
 def shop_on(folder: Path, database_url: str, rabbitmq: PrivateRabbitMQ) -> Shop:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from celery import Celery
+from celery.signals import task_success
 
 from backstay import Backstay, Transient
 from backstay.celery import CeleryBridge
@@ -22,6 +23,14 @@ celery = Celery("shop", broker=os.environ.get("SHOP_BROKER_URL"))
 celery.conf.update(worker_hijack_root_logger=False, broker_connection_retry_on_startup=True)
 backstay = Backstay(os.environ.get("SHOP_DATABASE_URL"))
 bridge = CeleryBridge(celery, backstay, queue=QUEUE)
+
+
+@task_success.connect
+def note_message(sender: Any, result: Any, **_: object) -> None:
+    """A message of items is done with, as Celery tells it."""
+    if sender.name == "backstay.work":
+        with Path("messages").open("a") as file:
+            file.write(f"{result['run']}\n")
 
 
 @celery.task(name="shop.greet", queue=QUEUE)

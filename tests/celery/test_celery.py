@@ -20,10 +20,12 @@ async def test_celery_carries_items_to_its_workers(
     async with shop_on(tmp_path, postgres_url, rabbitmq) as shop:
         process = await shop.started(*POOLS[pool], **ONLY_MESSAGES)
         await shop.ended(await shop.backstay.submit("convert", ["first"]))  # a worker looks once when it starts
+        await shop.until(lambda: shop.messages == 1, "its message is through")
+        before = shop.run_by_messages
         job = await shop.backstay.submit("convert", range(200))
         assert await shop.ended(job) == list(range(200))
         await shop.until(lambda: shop.messages == 5, "its messages are through")
-        assert shop.run_by_messages in (200, 201)
+        assert shop.run_by_messages - before == 200
         shop.celery.send_task("shop.greet", ("Ann",), queue=shop.queue)
         await shop.until(lambda: "greeted Ann" in shop.told, "Celery's own task has run")
         assert shop.stop(process) == 0

@@ -32,14 +32,19 @@ async def test_a_tick_runs_no_more_at_once_than_its_bound(make_rig: MakeRig) -> 
 
 
 async def test_a_tick_ends_in_its_time_and_hands_back_what_it_could_not_finish(make_rig: MakeRig) -> None:
-    rig = await make_rig(invocation_seconds=1)
-    provider = rig.serves(Provider())
-    provider.gate.clear()
-    job = await rig.submit(range(3))
-    report = await asyncio.wait_for(rig.tick(), 60)
-    assert [(await rig.item(job, n)).leased_by for n in range(3)] == [None] * 3
-    assert (await rig.item(job)).attempt_count == 0
-    assert report.follow_up
+    rig = await make_rig(invocation_seconds=60)
+    hung, slow = rig.serves(Provider(), "hung"), rig.serves(Provider(), "slow")
+    hung.gate.clear()
+    slow.gate.clear()
+    job, _ = await rig.submit(range(3), "hung"), await rig.submit(["a"], "slow")
+    ticking = asyncio.create_task(rig.tick())
+    await rig.until(lambda: (hung.now, slow.now) == (3, 1))
+    await rig.site.advance(60)
+    slow.gate.set()  # an item that ends makes it look at the time
+    report = await asyncio.wait_for(ticking, 60)
+    items = [await rig.item(job, n) for n in range(3)]
+    assert {(item.state, item.leased_by, item.attempt_count) for item in items} == {("queued", None, 0)}
+    assert (report.claimed, report.follow_up) == (4, True)
 
 
 @virtual_time

@@ -16,7 +16,9 @@ from tests.house.sources import ROOT
 
 PAGES = reference_pages()
 METRIC = re.compile(r"\bbackstay_(?!ref\b)\w+")  # that one is a key of ours in a provider's metadata
-NAMED_TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
+GUARANTEE = re.compile(r"\| [^|]+ \| [^|]+ \| ([^|]+) \| `(tests/[\w/]+\.py)::(\w+)` \|")
+HOW = ("processes killed", "server killed", "real processes", "in one process", "virtual clock")
+SOME_TEST = "tests/store/test_money.py::test_what_does_not_fit_under_the_ceiling_is_not_claimed"
 # What a page's elements have the browser fetch; a link is fetched when somebody clicks it.
 FETCHED = re.compile(r"<(?:script|img|iframe|source|audio|video)\b[^>]*\bsrc=[\"']?((?:https?:)?//[^\"'\s>]+)")
 LINKED = re.compile(r"<link\b[^>]*\bhref=[\"']?((?:https?:)?//[^\"'\s>]+)")
@@ -71,14 +73,48 @@ def test_a_page_of_the_reference_is_up_to_date(name: str) -> None:
     assert page_text(f"docs/{name}") == PAGES[name], "run: python docs/make_reference.py"
 
 
-def test_every_guarantee_names_a_test_that_there_is() -> None:
+def guarantees() -> list[str]:
     page = page_text("docs/index.md")
-    rows = [line for line in page.splitlines() if line.startswith("| ") and not re.match(r"\| (?:at|what) \|", line)]
-    assert len(rows) > 40
-    for row in rows:
-        found = NAMED_TEST.search(row)
-        assert found is not None, row
-        assert found[2] in functions_of(found[1]), row
+    return [line for line in page.splitlines() if line.startswith("| ") and not re.match(r"\| (?:at|what) \|", line)]
+
+
+def flaw_of(row: str) -> str | None:
+    """What is wrong with a row of the guarantees, if anything is."""
+    found = GUARANTEE.fullmatch(row)
+    if found is None:
+        return "it has not the columns: what, then, how, shown by"
+    how, path, name = found.groups()
+    if how not in HOW:
+        return f"{how!r} is none of {', '.join(HOW)}"
+    if not (ROOT / path).exists() or name not in functions_of(path):
+        return "there is no such test"
+    text = (ROOT / path).read_text(encoding="utf-8")
+    if (how == "virtual clock") != (path.startswith("tests/simulation/") or "@virtual_time\n" in text):
+        return "the file of its test says otherwise of the clock"
+    if how == "in one process" and path.startswith("tests/stories/"):
+        return "stories run processes"
+    return None
+
+
+def test_every_guarantee_names_a_test_that_there_is_and_how_it_is_shown() -> None:
+    rows = guarantees()
+    assert len(rows) > 50
+    assert {row: flaw for row in rows if (flaw := flaw_of(row))} == {}
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ("it dies", "all is well", f"`{SOME_TEST}`"),
+        ("it dies", "all is well", "", f"`{SOME_TEST}`"),
+        ("it dies", "all is well", "by magic", f"`{SOME_TEST}`"),
+        ("it dies", "all is well", "virtual clock", f"`{SOME_TEST}`"),
+        ("it dies", "all is well", "processes killed", f"`{SOME_TEST}_no_more`"),
+        ("it dies", "all is well", "in one process", "`tests/stories/test_poison.py::test_an_item`"),
+    ],
+)
+def test_a_guarantee_that_does_not_say_how_it_is_shown_is_found(cells: tuple[str, ...]) -> None:
+    assert flaw_of(f"| {' | '.join(cells)} |") is not None
 
 
 def test_the_tables_of_scale_are_what_the_measurements_make() -> None:

@@ -5,6 +5,7 @@ import asyncio
 import random
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -23,6 +24,7 @@ class Manners:
     forgets: float = 0.0  # does the work, bills it, and breaks the connection off instead of answering
     dawdles: float = 0.0  # does the work, bills it, and answers too late for any client
     down: bool = False  # refuses everything
+    gathers: int = 0  # keeps requests waiting until so many have come
     holding: bool = False  # takes requests in, and finishes none of them until it is told to
     task_seconds: float = 0.3  # how long a task runs
 
@@ -51,6 +53,7 @@ class Provider:
     tasks: dict[str, Charge] = field(default_factory=dict)
     turned_away: list[tuple[str, int, float]] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)
+    arrived: Counter[str] = field(default_factory=Counter)
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     async def becomes(self, fact: Callable[[], bool]) -> None:
@@ -63,6 +66,12 @@ class Provider:
 
     def manners_for(self, kind: str) -> Manners:
         return self.manners.setdefault(kind, Manners())
+
+    async def gather(self, kind: str) -> None:
+        self.arrived[kind] += 1
+        if wanted := self.manners_for(kind).gathers:
+            await self.tell()
+            await self.becomes(lambda: self.arrived[kind] >= wanted)
 
     def turn_away(self, kind: str, worker: int = 0) -> web.Response | None:
         """A refusal that costs nothing, if this request is to have one."""
@@ -96,6 +105,7 @@ PROVIDER = web.AppKey("provider", Provider)
 async def call(request: web.Request) -> web.StreamResponse:
     """Does the work at once. Every request is done and billed, whether its reference was seen before or not."""
     provider, kind, asked = request.app[PROVIDER], request.match_info["kind"], await request.json()
+    await provider.gather(kind)
     refusal = provider.turn_away(kind, asked["worker"])
     if refusal is not None:
         return refusal

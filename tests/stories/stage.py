@@ -130,8 +130,21 @@ class Stage:
         options = ("--no-worker", "--port", str(port), "--data", str(self.folder / "data"))
         return self._start("server", "backstay", "serve", *options, **environment)
 
-    def tick(self) -> subprocess.Popen[str]:
-        return self._start("tick", "backstay", "tick", "--app", APP, "--json")
+    def tick(self, **environment: str) -> subprocess.Popen[str]:
+        return self._start("tick", "backstay", "tick", "--app", APP, "--json", **environment)
+
+    async def ticks_at_once(self, count: int) -> list[subprocess.Popen[str]]:
+        """Invocations that begin together, when the last of them is ready to."""
+        line = self.folder / "start-line"
+        line.mkdir()
+        ticks = [self.tick(STORY_START_LINE=str(line)) for _ in range(count)]
+
+        async def ready() -> bool:
+            return {path.name for path in line.iterdir()} == {str(tick.pid) for tick in ticks}
+
+        await until(ready, "all are ready")
+        (line / "go").touch()
+        return ticks
 
     def patient_worker(self, **environment: str) -> subprocess.Popen[str]:
         """A worker that looks by itself so seldom that only a hint can explain why it looked."""

@@ -11,9 +11,10 @@ ITEMS = 2_100
 
 async def test_three_invocations_at_once_submit_every_item_exactly_once(database_url: str, tmp_path: Path) -> None:
     async with Stage(database_url, tmp_path) as stage:
-        await stage.manners("task", seconds_min=0.04, seconds_max=0.06, task_seconds=0.1)
+        # One invocation alone would take 8 s, so each of three that begin together has its part.
+        await stage.manners("task", seconds_min=0.08, seconds_max=0.12, task_seconds=0.1)
         job = await stage.submit("task", range(ITEMS))
-        ticks = [stage.tick() for _ in range(3)]
+        ticks = await stage.ticks_at_once(3)
         claimed = [report["claimed"] for report in await asyncio.gather(*map(stage.report, ticks))]
         assert all(claimed), f"all three took part, or this shows nothing: {claimed}"
         claimed.append((await stage.report(stage.tick()))["claimed"])  # what was handed back when the others had ended

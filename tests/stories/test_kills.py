@@ -11,11 +11,12 @@ import pytest
 from backstay import Job, Result
 from backstay.core.ids import item_id
 from backstay.core.states import ItemState
-from tests.stories.stage import Charge, Stage, by_ref, paid_twice
+from tests.stories.stage import Charge, Stage, by_ref, paid_twice, until
 
 KINDS = ("unaskable", "once", "askable", "task")
 CONCURRENCY = 16
 WORKERS = 3
+AIMED_AT = ("unaskable", "once")
 # From the provider's answer to its commit: for its worker a call is in flight a little longer than for the provider.
 COMMIT_SECONDS = 2.0
 
@@ -50,15 +51,32 @@ async def watch(jobs: Mapping[str, Job], seen: Seen) -> None:
 
 
 async def rage(stage: Stage, storm: Storm) -> None:
-    """Kills a worker at a random moment and starts another in its place, again and again."""
+    """Kills a worker at a random moment and starts another in its place, again and again.
+
+    The first kills are aimed: they hit a call that nobody can ask about, and one that must not be repeated.
+    """
     rng = random.Random(storm.seed)
     workers = [stage.worker(CONCURRENCY) for _ in range(WORKERS)]
-    await stage.working(workers[0])
-    for _ in range(storm.kills):
-        await asyncio.sleep(rng.uniform(*storm.gap_seconds))
-        victim = rng.randrange(WORKERS)
+    for kill in range(storm.kills):
+        if kill < len(AIMED_AT):
+            victim = await calling(stage, AIMED_AT[kill], [worker.pid for worker in workers])
+        else:
+            await asyncio.sleep(rng.uniform(*storm.gap_seconds))
+            victim = rng.randrange(WORKERS)
         stage.kill9(workers[victim])
         workers[victim] = stage.worker(CONCURRENCY)
+        if kill < len(AIMED_AT):
+            await stage.manners(AIMED_AT[kill], holding=False)
+
+
+async def calling(stage: Stage, kind: str, pids: list[int]) -> int:
+    """Which of these processes has a call of this kind under way; the provider ends none before it is told to."""
+    await stage.manners(kind, holding=True)
+
+    async def under_way() -> list[int]:
+        return [charge.worker for charge in await stage.bill(kind) if charge.ended_at is None and charge.worker in pids]
+
+    return pids.index((await until(under_way, f"a call of {kind} is under way"))[0])
 
 
 async def survive(stage: Stage, storm: Storm, patience_seconds: float) -> tuple[dict[str, Job], Seen]:

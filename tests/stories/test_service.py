@@ -17,14 +17,17 @@ import pytest
 
 from backstay import Backstay
 from backstay.store.keys import Role
+from backstay.store.views import JobView
 from tests.house.sources import ROOT
 from tests.servers.redis import PrivateRedis
+from tests.sites import Leaping, Site
 from tests.stories.balancer import balancing
 from tests.stories.runs import COMMAND, SHORT_WAITS, Provider, practice
 from tests.stories.stage import until
 
 BATCHES = 6
 LINES = 60
+MANY_LINES = 40_000  # twenty writes to the database
 CHAT: Final = "/v1/chat/completions"
 
 
@@ -98,12 +101,12 @@ async def lives(port: int) -> bool:
     return False
 
 
-def requests_of(number: int) -> bytes:
+def requests_of(number: int, count: int = LINES) -> bytes:
     def body(n: int) -> dict[str, Any]:
         words = f"question {n} of batch {number}"
         return {"model": "gpt-4o-mini", "messages": [{"role": "user", "content": words}], "max_tokens": 20}
 
-    lines = ({"custom_id": f"b{number}-{n}", "method": "POST", "url": CHAT, "body": body(n)} for n in range(LINES))
+    lines = ({"custom_id": f"b{number}-{n}", "method": "POST", "url": CHAT, "body": body(n)} for n in range(count))
     return "".join(json.dumps(line) + "\n" for line in lines).encode()
 
 
@@ -155,3 +158,31 @@ async def test_a_server_a_worker_and_redis_die_and_clients_with_retries_lose_not
     bill = await asyncio.to_thread(provider.bill)
     assert bill["charged"] - bill["paid_again"] == BATCHES * LINES
     assert bill["paid_again"] <= 8, "at most what the dead worker had under way"
+
+
+async def test_a_batch_that_a_dead_server_had_half_moved_is_moved_by_another(fleet: Fleet, postgres_url: str) -> None:
+    async with Backstay(postgres_url) as app:
+        store = (await app.open()).store
+        key = (await store.keys.create("ada", Role.WRITE)).text
+        port, doomed = fleet.serve()
+        await until(partial(lives, port), "a server lives")
+        async with openai.AsyncOpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key=key) as client:
+            file = await client.files.create(file=("many.jsonl", requests_of(0, MANY_LINES)), purpose="batch")
+            await client.batches.create(input_file_id=file.id, endpoint=CHAT, completion_window="24h")
+
+        async def moved(sealed: bool) -> JobView | None:
+            return next((job for job in await store.views.jobs("ada") if job.sealed == sealed), None)
+
+        await until(partial(moved, sealed=False), "some of its requests are in")
+        doomed.kill()
+        doomed.wait()
+        half = await moved(sealed=False)
+        assert half is not None, "it died in the middle"
+        assert 0 < half.total < MANY_LINES
+        fleet.serve()
+        await Site(postgres_url, Leaping()).rows("UPDATE batches SET leased_until = 0")  # as in 30 s it would be
+        whole = await until(partial(moved, sealed=True), "all of its requests are in")
+        assert (whole.id, whole.total) == (half.id, MANY_LINES)
+        asked = [json.loads(body)["custom_id"] async for page in store.batches.requests(whole.id) for body in page]
+        assert asked == [f"b0-{n}" for n in range(MANY_LINES)]
+        assert len(await store.views.jobs("ada")) == 1

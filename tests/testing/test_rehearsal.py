@@ -44,13 +44,15 @@ def an_app(provider: ScriptedProvider, can_find: bool = True, **rules: Any) -> B
     return app
 
 
-def test_the_example_of_the_page_runs() -> None:
+def test_the_example_of_the_page_runs_and_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     names: dict[str, object] = {"__name__": "example"}
     exec(compile(example, str(PAGE), "exec"), names)
     test = names["test_a_lost_reply_is_looked_up_and_never_paid_again"]
     assert callable(test)
     test()
+    assert list(tmp_path.iterdir()) == []
 
 
 @virtual_time

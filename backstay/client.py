@@ -309,7 +309,7 @@ class Job:
     async def _accept_late_of(self, item: int, owner: str) -> int:
         waiting = [one for one in await self._client.store.overview.late(item, owner) if one.accepted_at is None]
         if not waiting:
-            raise NotFound(f"no late result of item {show_item(item)} waits to be accepted")
+            raise NotFound(f"item {show_item(item)} has no late result to accept")
         await self._client.store.inbox.accept(waiting[0].number, owner, owner)
         return 1
 

@@ -50,7 +50,7 @@ def bounds(profile: str | None, as_json: bool) -> None:
             ("an LLM job ends within", show_hours(worst.llm_job_life_seconds)),
         )
     )
-    output.note("an item that gets no turn, behind others or a provider on hold, ends with its job")
+    output.note("an item that never starts, because others go first or its provider is held, ends with its job")
     if worst.cost_micros is None:
         output.note("to see the cost, set the price of a call: BACKSTAY_COST_PER_CALL_MICROS=1500")
 

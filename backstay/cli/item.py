@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 COMMANDS = {
     "show": ("backstay.cli.item:show", "Show an item, its timeline, and why it is not running."),
     "retry": ("backstay.cli.item:retry", "Queue a failed item afresh."),
-    "accept-late": ("backstay.cli.item:accept_late", "Let the result count that came after an item's time."),
+    "accept-late": ("backstay.cli.item:accept_late", "Accept the late result of a failed item."),
 }
 
 item = LazyGroup(
     "item",
     lazy=COMMANDS,
     examples=("backstay item show 12-345", "backstay item retry 12-345"),
-    help="Shows an item and why it is not running, retries it, or lets its late result count.",
+    help="Shows an item and why it is not running, retries it, or accepts its late result.",
     no_args_is_help=True,
 )
 
@@ -117,7 +117,7 @@ def retry(item_id: str, db: str | None, as_json: bool) -> None:
 @place_options
 @json_option
 def accept_late(item_id: str, db: str | None, as_json: bool) -> None:
-    """Lets the result of a failed item count that came after its time: the item has succeeded with it."""
+    """Accepts the late result of a failed item: the item succeeds with it."""
     from backstay.core.ids import job_of, read_item
 
     number = read_item(item_id)

@@ -44,11 +44,8 @@ COMMANDS = {
     "resume": ("backstay.cli.job:resume", "Let a paused job go on."),
     "cancel": ("backstay.cli.job:cancel", "End a job: waiting items now; calls under way may finish."),
     "retry": ("backstay.cli.job:retry", "Queue every failed item of a job afresh."),
-    "accept-late": ("backstay.cli.job:accept_late", "Let the results of a job count that came after their time."),
-    "settle-unknown": (
-        "backstay.cli.job:settle_unknown",
-        "Book or release money of a job that may have been spent.",
-    ),
+    "accept-late": ("backstay.cli.job:accept_late", "Accept the late results of a job's failed items."),
+    "settle-unknown": ("backstay.cli.job:settle_unknown", "Book or release money that a job may have spent."),
     "results": ("backstay.cli.job:results", "Print the results of a job as JSON Lines, in the order of submit."),
 }
 
@@ -56,7 +53,8 @@ job = LazyGroup(
     "job",
     lazy=COMMANDS,
     examples=("backstay job show 12", "backstay job watch 12 --timeout 1h", "backstay job results 12 > out.jsonl"),
-    help="Shows, watches, pauses, resumes, cancels or retries a job, decides about its money, and reads its results.",
+    help="Shows, watches, pauses, resumes, cancels or retries a job, and reads its results. Accepts late results, and "
+    "settles money of unknown outcome.",
     no_args_is_help=True,
 )
 
@@ -257,10 +255,10 @@ def retry(job_id: int, db: str | None, as_json: bool) -> None:
 @place_options
 @json_option
 def accept_late(job_id: int, db: str | None, as_json: bool) -> None:
-    """Lets the results of failed items count that came after their time: those items have succeeded.
+    """Accepts the late results of failed items: those items succeed.
 
-    `backstay job results JOB --failed` shows them, with the flaw `late`. After it, the same `backstay run` writes them
-    to its results.
+    A late result came after the time limit or the deadline of its item. `backstay job results JOB --failed` shows such
+    items with the flaw `late`. Once they are accepted, the same `backstay run` command writes them to its results.
     """
 
     async def act(client: "Client") -> "tuple[int, JobView]":
@@ -280,23 +278,23 @@ def accept_late(job_id: int, db: str | None, as_json: bool) -> None:
     examples=("backstay job settle-unknown 12 --book", "backstay job settle-unknown 12 --release --amount 1.92"),
 )
 @job_argument
-@click.option("--book/--release", "paid", default=None, help="It was paid, and is spent; or it was not.")
-@click.option("--amount", type=Dollars(), metavar="DOLLARS", help="A part of it. Without it: all.")
-@click.option("--expected", type=Dollars(), metavar="DOLLARS", help="Only if it is still as much as this.")
+@click.option("--book/--release", "paid", default=None, help="The money was paid; or it was not.")
+@click.option("--amount", type=Dollars(), metavar="DOLLARS", help="Only this much of it. Without it: all.")
+@click.option("--expected", type=Dollars(), metavar="DOLLARS", help="Change nothing if the unknown sum is another.")
 @place_options
 @json_option
 def settle_unknown(
     job_id: int, paid: bool | None, amount: int | None, expected: int | None, db: str | None, as_json: bool
 ) -> None:
-    """Decides about money of a job that may have been spent, because the answers to its calls were lost.
+    """Settles money that a job may have spent: the answers to some calls were lost, so nobody knows if they were paid.
 
-    `backstay job show` has the sum, and the provider's bill may tell whether it was paid. Booked, it counts as spent;
-    released, the budget has room for it again. It is written down in the job's history.
+    `backstay job show` shows the sum; check it against the provider's bill. --book counts it as spent, --release gives
+    it back to the budget. The job's history records the decision.
     """
     from backstay.run.figures import show_ceiling
 
     if paid is None:
-        raise UsageError("say what became of the money", hint="--book: it was paid; --release: it was not")
+        raise UsageError("give --book or --release", hint="--book: the money was paid; --release: it was not")
 
     async def act(client: "Client") -> "tuple[int, JobView]":
         settled = await client.job(job_id).settle_unknown(paid, amount, expected)
@@ -308,7 +306,7 @@ def settle_unknown(
         output.data(output.as_json({**said, "spent_micros": view.spent_micros, "unknown_micros": view.unknown_micros}))
         return
     done = "is booked as spent" if paid else "is given back to the budget"
-    left = f"; of {show_ceiling(view.unknown_micros)} it is still unknown" if view.unknown_micros else ""
+    left = f"; {show_ceiling(view.unknown_micros)} is still unknown" if view.unknown_micros else ""
     output.data(f"job {job_id}: {show_ceiling(settled)} {done}{left}")
 
 

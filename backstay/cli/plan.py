@@ -132,7 +132,7 @@ def _tell_too_long(pace: "Pace", total: "Share", limits: "Limits") -> None:
     longest = pace.longest(total)
     if longest is not None and longest[1] > limits.llm_job_timeout_seconds:
         most = show_seconds(limits.llm_job_timeout_seconds)
-        output.note(f"the run fails after {most}; to give it longer, set BACKSTAY_LLM_JOB_TIMEOUT_SECONDS")
+        output.note(f"the run fails after {most}; to allow more time, set BACKSTAY_LLM_JOB_TIMEOUT_SECONDS")
 
 
 def _show(source: "Source", surveyed: "Survey", forecast: "Forecast", when: str, limits: "Limits") -> None:

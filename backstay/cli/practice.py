@@ -48,7 +48,7 @@ def fault_options(command: F) -> F:
             ("--answer-tokens", COUNT, "Length of an answer, if the request allows it; without it a short echo."),
             ("--visible-after", SECONDS, "Seconds until a stored completion can be listed; 0."),
             ("--background-seconds", SECONDS, "Seconds that a background response takes; 1."),
-            ("--file-seconds", SECONDS, "Seconds that a file is pending; a batch made of it before is refused; 0."),
+            ("--file-seconds", SECONDS, "Seconds that a file is pending and no batch can be made of it; 0."),
             ("--batch-seconds", SECONDS, "Seconds that a batch takes; 5."),
             ("--batch-expire", SHARE, "Share of batches that expire half-way."),
             ("--batch-enqueued-tokens", COUNT, "Tokens that may wait in all batches together."),

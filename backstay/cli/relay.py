@@ -44,8 +44,8 @@ def relay(ctx: click.Context, /, db: str | None, broker: str | None, **given: ob
 
     With a broker it tells workers what is ready; with the service's key (BACKSTAY_SECRET_KEY, or the file beside an
     SQLite database) it tells webhooks. A worker with a --broker has a relay for the first inside, and the service for
-    both; any number of relays may run at once. For Celery it is not: Celery's own workers relay. Logs go to stderr;
-    --json makes them JSON. If PostgreSQL is away when it starts, it waits (BACKSTAY_START_WAIT_SECONDS).
+    both; any number of relays may run at once. Celery needs none: its own workers relay. Logs go to stderr; --json
+    makes them JSON. If PostgreSQL cannot be reached at the start, it waits (BACKSTAY_START_WAIT_SECONDS).
 
     SIGTERM or Ctrl-C: what is on its way is confirmed and marked first. A second signal cuts that short.
     """

@@ -40,7 +40,9 @@ header_option = click.option(
 rpm_option = click.option("--rpm", type=click.IntRange(1), help="Requests per minute, of all workers together.")
 tpm_option = click.option("--tpm", type=click.IntRange(1), help="Tokens per minute, input and output.")
 timeout_option = click.option(
-    "--timeout", type=Duration(), help="How long one request may take. Without it: as set, or 10m for a call."
+    "--timeout",
+    type=Duration(),
+    help="How long one request may take. Without it: gateway_timeout_ms, or 10m for a call.",
 )
 dedupe_option = click.option("--dedupe", is_flag=True, help="Pay for identical requests once.")
 
@@ -55,7 +57,7 @@ class Dollars(click.ParamType[int]):
         try:
             micros = Decimal(text) * 1_000_000
         except InvalidOperation:
-            self.fail(f"{value!r} is no amount of dollars; write 5, 5.00 or 0.25", param, ctx)
+            self.fail(f"{value!r} is not an amount of dollars; write 5, 5.00 or 0.25", param, ctx)
         if not micros.is_finite() or micros != micros.to_integral_value() or not 0 < micros < 1 << 62:
             self.fail(f"{value!r} is out of range: above 0, and no finer than a millionth", param, ctx)
         return int(micros)
@@ -71,7 +73,7 @@ class Flaws(click.ParamType[tuple[str, ...]]):
             return value
         named = {part.strip().lower() for part in str(value).split(",")}
         for part in sorted(named - set(FLAWS)):
-            self.fail(f"{part!r} is no flaw of an answer; name some of {', '.join(FLAWS)}", param, ctx)
+            self.fail(f"{part!r} is not a flaw of an answer; choose from {', '.join(FLAWS)}", param, ctx)
         return tuple(flaw for flaw in FLAWS if flaw in named)
 
 
@@ -233,7 +235,7 @@ _OPTIONS = (
         type=Flaws(),
         default=(),
         metavar="FLAWS",
-        help=f"Answers that count as failures and are retried: some of {','.join(FLAWS)}.",
+        help=f"Count these answers as failures, and retry them: any of {','.join(FLAWS)}.",
     ),
     click.option("--new", is_flag=True, help="Start afresh instead of going on with the same run."),
 )

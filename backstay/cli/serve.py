@@ -69,7 +69,8 @@ UPSTREAM = ("header", "rpm", "tpm", "timeout", "price", "budget", "max_output_to
 @click.option(
     "--require-key/--no-require-key",
     default=None,
-    help="Ask for a key on this machine as well; so it is, too, when public_url or trusted_proxies are set.",
+    help="Ask for a key on this machine as well. The default if public_url names another machine, or "
+    "trusted_proxies is set.",
 )
 @click.option("--strict-openai", is_flag=True, help="Refuse what OpenAI refuses.")
 @click.option(
@@ -89,11 +90,11 @@ def serve(ctx: click.Context, /, db: str | None, app: str | None, log_level: str
     """Serves the HTTP API, OpenAI's Files and Batches among it, and does the work that comes in.
 
     As long as it listens on this machine alone, no key is needed unless --require-key is given; with any other --host
-    every request needs one of `backstay key create`. Behind a proxy on this machine give --require-key: what a proxy
-    passes on cannot always be told from what is sent here.
+    every request needs a key of `backstay key create`. Behind a proxy on this machine, give --require-key: the service
+    cannot always tell a request that a proxy passes on from one that a program here sends.
 
-    SIGTERM or Ctrl-C ends it in order: running requests and items get their grace. It says where it is on stderr, or
-    with --json on stdout, once it is there. If PostgreSQL is away when it starts, it waits
+    SIGTERM or Ctrl-C ends it cleanly: running requests and items get time to finish. When it listens, it prints its
+    address on stderr, or with --json on stdout. If PostgreSQL cannot be reached at the start, it waits
     (BACKSTAY_START_WAIT_SECONDS).
     """
     from backstay.cli.running import log_to_stderr
@@ -112,8 +113,8 @@ def serve(ctx: click.Context, /, db: str | None, app: str | None, log_level: str
 
 
 def _open_here(given: dict[str, Any], settings: "Settings") -> bool:
-    """Whether whoever sits at this machine needs no key. A service that is known elsewhere has a proxy before it, and
-    what a proxy passes on cannot always be told from what a program on this machine sends."""
+    """Whether requests from this machine need no key. A service with a public URL has a proxy in front of it, and
+    nothing always tells a request that the proxy passes on from one that a program on this machine sends."""
     listens_here, required = given["host"] in LOOPBACK, given["require_key"]
     if required is False and not listens_here:
         hint = "leave out --host, or make keys with `backstay key create`"

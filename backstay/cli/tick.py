@@ -44,7 +44,7 @@ def tick(
 
     Without an application it does the LLM requests of `backstay submit` and `backstay run` only.
     It prints what it did. When `follow_up` is true there is more to do and the chain may grow: invoke it again with
-    a depth of one more, or use --chain. If PostgreSQL is away, it waits (BACKSTAY_START_WAIT_SECONDS).
+    a depth of one more, or use --chain. If PostgreSQL cannot be reached, it waits (BACKSTAY_START_WAIT_SECONDS).
     """
     from backstay.cli.running import log_to_stderr
 

@@ -67,7 +67,7 @@ def worker(ctx: click.Context, /, db: str | None, broker: str | None, **given: o
     """Runs the items of an application, and LLM requests that were queued, until it is stopped.
 
     Without an application it does the requests of `backstay submit` and `backstay run` only. Logs go to stderr; --json
-    makes them JSON. If PostgreSQL is away when it starts, it waits (BACKSTAY_START_WAIT_SECONDS).
+    makes them JSON. If PostgreSQL cannot be reached at the start, it waits (BACKSTAY_START_WAIT_SECONDS).
 
     SIGTERM or Ctrl-C: it claims no more, finishes what runs within the grace (BACKSTAY_SHUTDOWN_SECONDS), hands back
     the rest and closes the database last. A second signal cuts short what still runs.

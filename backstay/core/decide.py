@@ -126,7 +126,7 @@ def _stopped(item: Claimed, outcome: Stopped, terms: Terms, now_ms: int) -> Sett
     if not outcome.sent and not item.repeats and not item.ask_first:
         cancelled = _end(item, ItemState.CANCELLED, now_ms, message="the job was cancelled")
         return cancelled._replace(calls=item.calls) if item.state == ItemState.SUBMITTING else cancelled
-    when = " during the call" if outcome.sent else ", and a call may have been done before"
+    when = " during the call" if outcome.sent else ", and an earlier call may have been done"
     failed = Failed(_unknown(f"outcome unknown: the job was cancelled{when}"))
     if outcome.sent and terms.askable and item.state == ItemState.SUBMITTING:
         return _to_be_asked(item, failed, now_ms)

@@ -96,14 +96,14 @@ class Connection(asyncio.Protocol):
             return
         self._size += len(data)
         if self._status == 0 and self._size > HEAD_BYTES_MAX + len(data):
-            self._break("the provider's answer is no HTTP: its headers do not end")
+            self._break("the provider's answer is not HTTP: its headers do not end")
             return
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            self._break("the provider's answer is no HTTP: it changes to another protocol")
+            self._break("the provider's answer is not HTTP: it changes to another protocol")
         except httptools.HttpParserError as error:
-            self._break(f"the provider's answer is no HTTP: {error}")
+            self._break(f"the provider's answer is not HTTP: {error}")
         if self._size > LARGE_BYTES and self._status and not self._answer.done() and not self._crowd.enter(self):
             self._transport.pause_reading()
 
@@ -120,7 +120,7 @@ class Connection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if 0 in value:
-            self._break("the provider's answer is no HTTP: there is a NUL in a header")
+            self._break("the provider's answer is not HTTP: there is a NUL in a header")
         if self._status:
             return  # what comes behind the body says nothing about it
         self._headers[_NAMES.get(name) or _name(name)] = decoded(value.rstrip(b" \t"))
@@ -232,7 +232,7 @@ class _Unpack:
     def _next(self, data: bytes) -> Any:
         self._members += 1
         if self._members > _MEMBERS_MAX:
-            raise zlib.error(f"it is packed in more than {_MEMBERS_MAX} pieces")
+            raise zlib.error(f"it is compressed in more than {_MEMBERS_MAX} pieces")
         if self._bits is None:  # some mean the bare stream by it, and some the one with a header
             self._bits = zlib.MAX_WBITS if data[0] & 0xF == 8 else -zlib.MAX_WBITS
         return zlib.decompressobj(self._bits)

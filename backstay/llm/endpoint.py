@@ -116,7 +116,7 @@ def path_of(url: str, base_url: str | None) -> str:
     try:
         split = urlsplit(url)
     except ValueError:
-        raise Refused(f"has the url {shown(url)}, which is none") from None
+        raise Refused(f"has the url {shown(url)}, which is not valid") from None
     if split.scheme or split.netloc:
         home = urlsplit(base_url or "")
         if (split.scheme.lower(), split.netloc.lower()) != (home.scheme.lower(), home.netloc.lower()):

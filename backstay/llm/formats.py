@@ -127,7 +127,7 @@ class BatchLines:
             raise Refused("has no body")
         where = self._reading.endpoint if url is _MISSING else url.value
         if not isinstance(where, str):
-            raise Refused("has no url" if url is _MISSING else f"has the url {shown(where)}, which is no text")
+            raise Refused("has no url" if url is _MISSING else f"has the url {shown(where)}, which is not a text")
         _check_id(custom_id)
         path = path_of(where, self._reading.base_url)
         return _checked(self._reading, custom_id.value, path, text[body.start : body.end], body.value)
@@ -217,7 +217,7 @@ def _checked(reading: Reading, custom_id: str, url: str, body: str, fields: Any,
     if fields.get("stream"):
         raise Refused("asks for a stream; requests are answered as a whole")
     if fields.get("background") and not reading.background:
-        raise Refused("asks for a background response; --lane background takes it, and waits for its end")
+        raise Refused("asks for a background response; use --lane background, which waits for it")
     if url in MODEL_NEEDED:
         model = fields.get("model")
         if not (model and isinstance(model, str)) and not (url == RESPONSES and "prompt" in fields):
@@ -230,7 +230,7 @@ def _check_id(found: Member) -> None:
     if found is _MISSING or custom_id is None or custom_id == "":
         raise Refused("has no custom_id")
     if not isinstance(custom_id, str):
-        raise Refused(f"has the custom_id {shown(custom_id)}, which is no text")
+        raise Refused(f"has the custom_id {shown(custom_id)}, which is not a text")
     if len(custom_id) > CUSTOM_ID_CHARACTERS_MAX:
         raise Refused(f"has a custom_id of {len(custom_id):,} characters; at most {CUSTOM_ID_CHARACTERS_MAX} are taken")
     if _UNPRINTABLE.search(custom_id):
@@ -254,7 +254,7 @@ def _metadata(text: str, found: Sequence[Member]) -> str | None:
     if kept.value is None:
         return None
     if kept.end - kept.start > METADATA_CHARACTERS_MAX:
-        size = f"{kept.end - kept.start:,} characters; at most {METADATA_CHARACTERS_MAX:,} are kept"
+        size = f"{kept.end - kept.start:,} characters; at most {METADATA_CHARACTERS_MAX:,} are taken"
         raise Refused(f"has metadata of {size}")
     return text[kept.start : kept.end]
 

@@ -69,7 +69,7 @@ def _undone(status: str, reply: Reply, learned: Learned) -> Failure:
         message = "the response was cancelled at the provider"
         return Failure(ErrorCode.GW_5XX, FailureKind.INFRASTRUCTURE, message, provider_status=reply.status)
     # To send it again would start another one beside it.
-    message = f"the provider has not made the response yet, its status is {status}; --lane background waits for its end"
+    message = f"the response is not finished, its status is {status}; use --lane background, which waits for it"
     return Failure(ErrorCode.NOT_READY, FailureKind.BUSINESS, message, provider_status=reply.status)
 
 

@@ -171,5 +171,5 @@ def _meaning(error: Exception, seconds: float) -> HandlerError:
         return OutcomeUnknown(f"no answer within {seconds:g} s")
     failure = failure_of_exception(error)
     if isinstance(error, aiohttp.ClientResponseError) and failure.provider_status is None:
-        return OutcomeUnknown(f"the provider's answer is no HTTP: {error.message}")
+        return OutcomeUnknown(f"the provider's answer is not HTTP: {error.message}")
     return error_of_failure(failure)

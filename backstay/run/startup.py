@@ -52,4 +52,4 @@ async def enter(stack: AsyncExitStack, app: Backstay, make: Callable[[], Abstrac
         await clock.sleep(AGAIN_SECONDS)
 
 
-_HINT: Final = "check the database URL and the server; BACKSTAY_START_WAIT_SECONDS is how long a start waits for it"
+_HINT: Final = "check the database URL and the server; to wait longer, set BACKSTAY_START_WAIT_SECONDS"

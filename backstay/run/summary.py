@@ -173,7 +173,7 @@ def what_to_check(refusal: Failure) -> str:
         case 401 | 402 | 407:
             return "the API key, and the credit of its account"
         case 403:
-            return "what the API key may do, and the model"
+            return "the permissions of the API key, and the model"
         case 404 | 405:
             return "the base URL and the model"
         case status if status is not None and status < 400:
@@ -200,7 +200,7 @@ def _advice(summary: Summary) -> Iterator[str]:
     if summary.exit_code == REFUSED and summary.refusal is not None:
         yield f"The provider says: {one_line(summary.refusal.message, MESSAGE_CHARACTERS_MAX)}"
         yield f"Check {what_to_check(summary.refusal)}. Nothing is marked as failed: run the same command again."
-        yield "To keep trying in spite of this, add --wait."
+        yield "To keep trying anyway, add --wait."
     if summary.exit_code == INTERRUPTED:
         yield "Nothing is lost. To go on, run the same command again."
     if summary.failed:

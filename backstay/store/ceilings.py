@@ -34,7 +34,7 @@ def settle_unknown(job_id: int, owner: str, verdict: Verdict) -> Script[int]:
         raise _other_sum(job_id, seen)
     micros = seen if verdict.micros is None else verdict.micros
     if not seen:
-        raise NotAllowed(f"job {job_id} has no money whose outcome is unknown")
+        raise NotAllowed(f"job {job_id} has no money of unknown outcome")
     if not 0 < micros <= seen:
         raise UsageError(f"the amount must be above $0 and at most {_dollars(seen)}, not {_dollars(micros)}")
     values = {"job_id": job_id, "owner": owner, "seen": seen, "micros": micros, "booked": micros if verdict.paid else 0}
@@ -46,9 +46,9 @@ def settle_unknown(job_id: int, owner: str, verdict: Verdict) -> Script[int]:
 
 
 def _other_sum(job_id: int, seen: int | None) -> NotAllowed:
-    now = "another sum" if seen is None else _dollars(seen)
-    hint = "look at the job again, and decide about what you see then"
-    return NotAllowed(f"the outcome of {now} of job {job_id} is unknown by now, not of what you saw", hint=hint)
+    now = "" if seen is None else f": it is now {_dollars(seen)}"
+    hint = "look at the job again, then decide about the new sum"
+    return NotAllowed(f"the unknown sum of job {job_id} has changed{now}", hint=hint)
 
 
 def _dollars(micros: int) -> str:

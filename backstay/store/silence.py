@@ -142,7 +142,7 @@ class Silence:
             return
         if silent := self._silent(slow, told):
             await asker.fetch(_END_TRANSACTIONS, [use.name for use in silent])
-            self._give_up(silent, "PostgreSQL does not work on its statement")
+            self._give_up(silent, "PostgreSQL is not working on its statement")
 
     def _silent(self, slow: dict[str, Use], told: dict[str, Activity]) -> list[Use]:
         now = self._clock.monotonic()

@@ -69,7 +69,7 @@ def end_stopped(job_id: int, reason: StopReason, poll_ms: int) -> Script[Swept]:
         rows = yield Ask("end_queued", {**span, "state": "cancelled", "error_code": None})
         yield Ask("poll_soon", {**span, "poll_ms": poll_ms})
         unknown = [row for row in rows if row[7] == ItemState.FAILED]
-        message = "outcome unknown: the job was cancelled, and a call may have been done before"
+        message = "outcome unknown: the job was cancelled, and an earlier call may have been done"
         yield from write_attempts([ended_attempt(row[:7], ItemState.FAILED, "UNKNOWN", message) for row in unknown])
         moves = [Move(row[1], None, row[7], freed=row[6], unknown=row[6]) for row in rows]
     else:

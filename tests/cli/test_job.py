@@ -60,10 +60,10 @@ def test_money_that_may_have_been_spent_is_booked_or_released(shell: Shell) -> N
     job_id = asyncio.run(_lost(shell.url, 500_000, 1_920_000))
     assert "$0.50 of a budget of $2.42, $1.92 more may have been spent" in shell("job", "show", job_id).out
     ran = shell("job", "settle-unknown", job_id, "--book", "--amount", "0.92")
-    assert ran.lines == [f"job {job_id}: $0.92 is booked as spent; of $1.00 it is still unknown"]
+    assert ran.lines == [f"job {job_id}: $0.92 is booked as spent; $1.00 is still unknown"]
     refused = shell("job", "settle-unknown", job_id, "--book", "--expected", "1.92")
     assert refused.code == 2
-    assert f"the outcome of $1.000000 of job {job_id} is unknown by now, not of what you saw" in refused.err
+    assert f"the unknown sum of job {job_id} has changed: it is now $1.000000" in refused.err
     told = shell("job", "settle-unknown", job_id, "--release", "--expected", "1", "--json").json
     assert told == {
         "job": job_id,
@@ -73,7 +73,7 @@ def test_money_that_may_have_been_spent_is_booked_or_released(shell: Shell) -> N
         "unknown_micros": 0,
     }
     again = shell("job", "settle-unknown", job_id, "--release")
-    assert (again.code, "no money whose outcome is unknown" in again.err) == (2, True)
+    assert (again.code, "no money of unknown outcome" in again.err) == (2, True)
     text = shell("job", "show", job_id).out
     assert "unknown money booked as spent: $0.920000 by local" in text
     assert "unknown money given back to the budget: $1.000000 by local" in text

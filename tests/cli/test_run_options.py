@@ -42,7 +42,7 @@ def test_a_background_response_is_for_its_own_lane_and_a_bad_line_elsewhere(
         return
     ran = sqlite_shell(command, path, *HERE, "--lane", lane)
     assert ran.code == 2
-    assert ran.said[0] == "line 2 asks for a background response; --lane background takes it, and waits for its end"
+    assert ran.said[0] == "line 2 asks for a background response; use --lane background, which waits for it"
     if command != "plan":
         assert sqlite_shell("jobs", "--json").rows == [], "nothing was stored"
 
@@ -76,7 +76,7 @@ def test_the_flaws_that_fail_an_answer_are_a_term_of_the_run(sqlite_shell: Shell
 def test_a_flaw_that_there_is_not_is_refused(sqlite_shell: Shell, flaws: str) -> None:
     ran = sqlite_shell("submit", requests(sqlite_shell, CHAT), *HERE, "--fail-on", flaws)
     assert ran.code == 2
-    assert "is no flaw of an answer; name some of truncated, refused, filtered" in ran.err
+    assert "is not a flaw of an answer; choose from truncated, refused, filtered" in ran.err
 
 
 def test_the_others_are_queued_without_them(sqlite_shell: Shell) -> None:

@@ -54,7 +54,7 @@ async def test_an_sqlite_file_that_others_can_read_is_told(sqlite_file_url: str)
         assert await found() == [], "a group that one has chosen is not everyone"
         for name in (file, Path(f"{file}-wal")):
             os.chmod(name, 0o644)
-            said = f"everyone may read {name}, with the prompts and answers in it"
+            said = f"everyone may read {name}, which holds prompts and answers"
             assert await found() == [(Level.WARN, said, f"chmod o-rwx {name}")]
             os.chmod(name, 0o600)
 

@@ -112,7 +112,7 @@ def test_a_flaw_fails_an_answer_only_for_who_wants_it_so(flaw: Flaw) -> None:
 @pytest.mark.parametrize(
     ("status", "error", "code_and_kind", "words"),
     [
-        ("queued", None, "NOT_READY business", "--lane background waits for its end"),
+        ("queued", None, "NOT_READY business", "use --lane background, which waits for it"),
         ("in_progress", None, "NOT_READY business", "its status is in_progress"),
         ("failed", None, "GW_5XX unknown", "an error without a word"),
         ("failed", {"code": "server_error", "message": "oh"}, "GW_5XX unknown", "oh (server_error)"),

@@ -32,7 +32,7 @@ async def test_the_same_twice_is_done_once(rig: Rig) -> None:
     assert (await rig.ada.post(path, json=body)).status == 200
     again = await rig.ada.post(path, json=body)
     assert (again.status, again.headers["x-should-retry"]) == (409, "false")
-    assert "is unknown by now, not of what you saw" in again.json["detail"]
+    assert "has changed: it is now $" in again.json["detail"]
     keyed = [
         await rig.ada.post(path, json={**body, "expected_micros": 200}, headers={"idempotency-key": "k"}) for _ in "ab"
     ]

@@ -96,7 +96,7 @@ async def test_another_owners_job_does_not_exist_and_one_without_such_money_is_s
         await scene.store.settle_unknown(job, "bob", Verdict(True, "bob", None, 200))
     assert await scene.everything() == before
     other = await priced_job(scene, [100], budget=None)
-    with pytest.raises(NotAllowed, match="no money whose outcome is unknown"):
+    with pytest.raises(NotAllowed, match="no money of unknown outcome"):
         await scene.store.settle_unknown(other, "ann", Verdict(True, "ann"))
 
 

@@ -96,7 +96,7 @@ async def folder_permissions(setup: Setup) -> AsyncIterator[Finding]:
     """Whether others on this machine can read the SQLite file, the folder for files, or the key in it."""
     for path in _database_files(setup.app.url):
         if stat.S_IMODE(path.stat().st_mode) & (stat.S_IROTH | stat.S_IWOTH):
-            yield warn(f"everyone may read {path}, with the prompts and answers in it", f"chmod o-rwx {path}")
+            yield warn(f"everyone may read {path}, which holds prompts and answers", f"chmod o-rwx {path}")
     for what, place in _places(setup).items():
         for finding in _permissions(what, Path(place)) if "://" not in place else ():
             yield finding

@@ -287,7 +287,7 @@ class Job:
         return settled
 
     async def cancel(self) -> None:
-        """Waiting items end now, running ones as soon as their workers hear of it."""
+        """Waiting items end now; calls under way may finish within `cancel_grace_seconds`."""
         await self._client.store.cancel(self.id, self._client.owner)
         while await end_some(self._client, self.id):
             pass

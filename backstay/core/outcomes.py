@@ -15,7 +15,7 @@ class Flaw(StrEnum):
 
     TRUNCATED = "truncated"  # the answer is cut off
     REFUSED = "refused"  # the model refused to answer
-    FILTERED = "filtered"  # a filter of the provider took the answer away
+    FILTERED = "filtered"  # a filter of the provider removed the answer
     UNKNOWN = "unknown"  # nobody knows whether it was done and paid
     LATE = "late"  # its result came after its time, and is kept for a person to accept
 

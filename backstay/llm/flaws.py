@@ -1,4 +1,4 @@
-"""What is wrong with an answer that came: it was cut off, the model refused, or a filter took it away."""
+"""What is wrong with an answer that came: it was cut off, the model refused, or a filter removed it."""
 
 from collections.abc import Iterator, Mapping
 from itertools import islice
@@ -24,7 +24,7 @@ _WORST_FIRST: Final = (Flaw.FILTERED, Flaw.REFUSED, Flaw.TRUNCATED)
 _WORDS: Final = {
     Flaw.TRUNCATED: "the answer is cut off",
     Flaw.REFUSED: "the model refused to answer",
-    Flaw.FILTERED: "a filter of the provider took the answer away",
+    Flaw.FILTERED: "a filter of the provider removed the answer",
 }
 
 

@@ -87,7 +87,7 @@ class Body:
         except TimeoutError:
             self._over = True
             hint = f"send at least {BYTES_PER_SECOND_MIN:,} bytes a second"
-            raise Problem(408, "the body did not come in time", hint=hint, lingers=True) from None
+            raise Problem(408, "the body did not arrive in time", hint=hint, lingers=True) from None
         size = len(message.get("body", b""))
         self._size += size
         self._over = not message.get("more_body", False)

@@ -41,7 +41,7 @@ def _networks(text: str) -> list[str]:
         try:
             ip_network(one)
         except ValueError:
-            hint = "name proxies as 127.0.0.1 or 10.0.0.0/8, with commas between"
+            hint = "name proxies as 127.0.0.1 or 10.0.0.0/8, separated by commas"
             raise UsageError(f"trusted_proxies: {one[:60]!r} is not an address or a network", hint=hint) from None
     return named
 

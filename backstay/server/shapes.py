@@ -85,7 +85,7 @@ class JobShape(BaseModel):
     output_tokens: int
     truncated: int = Field(description="answers that are cut off, whether they count as failures or not")
     refused: int = Field(description="answers in which the model refuses")
-    filtered: int = Field(description="answers that a filter of the provider took away")
+    filtered: int = Field(description="answers that a filter of the provider removed")
 
 
 class ItemShape(BaseModel):
@@ -102,7 +102,7 @@ class ItemShape(BaseModel):
     progress: int = Field(description="per cent")
     error_code: ErrorCode | None
     flaw: Flaw | None = Field(
-        description="what the state does not tell; unknown: it may have been paid; late: its result came after its time"
+        description="what else is known of how it ended; unknown: it may have been paid; late: its result came too late"
     )
     message: str | None = Field(description="what the last attempt said")
     created_at: int

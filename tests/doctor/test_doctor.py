@@ -72,7 +72,7 @@ async def test_several_secret_keys_are_told_and_none_is_shown(
     veil = veil_of(setup_of(Asked(sqlite_file_url), Clock()))
     assert [veil.over(f"a library says {key}") for key in keys] == ["a library says <secret>"] * 2
     monkeypatch.setenv("BACKSTAY_SECRET_KEY", keys[0] + ",short")
-    assert await found() == ["fail: the secret key has less than 32 characters"]
+    assert await found() == ["fail: the secret key has fewer than 32 characters"]
 
 
 def test_settings_tell_where_each_came_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ def test_each_of_two_secrets_opens_what_both_have_sealed() -> None:
 
 @pytest.mark.parametrize("text", ["", "short", f"{'k' * 32},short", "k" * 20 + "," + "k" * 20, ",", "\n"])
 def test_every_key_of_a_list_must_be_long_enough(text: str) -> None:
-    with pytest.raises(UsageError, match="less than 32 characters") as refused:
+    with pytest.raises(UsageError, match="fewer than 32 characters") as refused:
         Signer(text)
     assert "comma" in refused.value.hint
     assert "short" not in str(refused.value)

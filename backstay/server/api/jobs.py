@@ -32,11 +32,11 @@ class RetriedJob(BaseModel):
 
 
 class UnknownShape(Strict):
-    act: Literal["book", "release"] = Field(description="it was paid, or it was not")
+    act: Literal["book", "release"] = Field(description="book: the money was paid; release: it was not")
     expected_micros: int = Field(
-        ge=0, le=MICROS_MAX, description="the job's unknown_micros as you saw it: sent twice, it is done once"
+        ge=0, le=MICROS_MAX, description="the job's unknown_micros as you saw it; if it has changed: 409"
     )
-    micros: int | None = Field(None, ge=1, le=MICROS_MAX, description="a part of it; without it, all")
+    micros: int | None = Field(None, ge=1, le=MICROS_MAX, description="only this much; without it, all")
 
 
 class JobWhyShape(BaseModel):
@@ -101,7 +101,7 @@ async def resume_job(request: Request, who: Writer, service: Serving, job_id: Jo
 
 @router.post("/{job_id}/cancel", response_model=JobShape, responses=CHANGES)
 async def cancel(request: Request, who: Writer, service: Serving, job_id: JobId) -> Response:
-    """Waiting items end now, or soon if they are very many; running ones as soon as their workers hear of it."""
+    """Waiting items end now, or soon if they are very many; calls under way may finish, for a limited time."""
     job = await _unchanged(request, service, who, job_id)
     await cancel_job(service, job, who.owner)
     return etags.answer(request, await _shown(service, who, job))
@@ -123,7 +123,7 @@ async def retry_job(request: Request, who: Writer, service: Serving, job_id: Job
 async def settle_unknown(
     request: Request, who: Writer, service: Serving, job_id: JobId, given: UnknownShape
 ) -> Response:
-    """Decides about money that may have been spent: to book it counts it as spent, to release it gives it back."""
+    """Settles money that may have been spent: `book` counts it as spent, `release` gives it back to the budget."""
     job = await _unchanged(request, service, who, job_id)
     verdict = Verdict(given.act == "book", who.name, given.micros, given.expected_micros)
     await service.store.settle_unknown(job, who.owner, verdict)
@@ -134,7 +134,7 @@ async def settle_unknown(
 
 @router.delete("/{job_id}", status_code=204, responses=CHANGES)
 async def delete_job(request: Request, who: Writer, service: Serving, job_id: JobId) -> Response:
-    """A job that has ended, with its items, results and logs. There is no way back."""
+    """A job that has ended, with its items, results and logs. This cannot be undone."""
     job = await _unchanged(request, service, who, job_id)
     await remove(service, job, who.owner)
     return Response(status_code=204)

@@ -38,7 +38,7 @@ _BYTES: Final[dict[int | str, dict[str, Any]]] = {
     200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
 }
 _REFUSED: Final[dict[int | str, dict[str, Any]]] = {
-    408: {"description": "It came too slowly."},
+    408: {"description": "The body arrived too slowly."},
     413: {"description": "It is too large (TOO_LARGE)."},
     415: {"description": "It is not what it must be (NOT_PDF), or not a form."},
 }

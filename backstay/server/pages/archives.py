@@ -74,9 +74,9 @@ async def restore(request: Request, number: str) -> Response:
 
 
 def _by_error(wanted: Wanted) -> Wanted:
-    """Retention goes by error and age; passed over, a flaw would have more archived than was asked for."""
+    """Retention knows no flaws, only error and age: without this check it would archive more than was asked for."""
     if wanted.flaw:
-        raise Problem(400, "dead letters are not archived by their outcome", hint="choose them by error, job and age")
+        raise Problem(400, "dead letters cannot be archived by outcome", hint="choose them by error, job and age")
     return wanted
 
 

@@ -1,5 +1,5 @@
-"""What a person does to a job: pause, resume, cancel, retry, and decide about money whose outcome is unknown. What
-cannot be undone is counted and asked first."""
+"""What a person does to a job: pause, resume, cancel, retry, and settle money of unknown outcome. What cannot be
+undone is counted and asked first."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -65,7 +65,7 @@ async def ask_cancel(request: Request, job_id: str) -> Response:
     left = view.total - view.done
     sentences = [
         f"{counted(left, 'item')} of {count(view.total)} have not ended: they will not be done.",
-        "What is at the provider is given up, and may have been paid. There is no way back.",
+        "Calls under way may finish; what is cut off may have been paid. This cannot be undone.",
     ]
     return await shell.asked(
         visit,
@@ -126,14 +126,14 @@ async def ask_settle_unknown(request: Request, job_id: str) -> Response:
         title, then = f"Book what job {job} may have spent", "It counts as spent from now on."
     else:
         title, then = f"Release what job {job} may have spent", "The budget has room for it again."
-    why = f"Of {amount} nobody knows whether it was paid: the answers were lost. The provider's bill may tell."
+    why = f"Nobody knows whether {amount} was paid: the answers were lost. Check the provider's bill."
     return await shell.asked(
         visit,
         title=title,
-        sentences=[why, f"{then} There is no way back."] if view.unknown_micros else ["There is no such money."],
+        sentences=[why, f"{then} This cannot be undone."] if view.unknown_micros else ["There is nothing to settle."],
         action=f"/jobs/{job}/settle-unknown",
         fields={"act": BOOK if paid else RELEASE, "expected": str(view.unknown_micros)},
-        asks=[Field("amount", "Dollars", f"Empty: all of it, {amount}.")],
+        asks=[Field("amount", "Dollars", f"Leave it empty for all of it: {amount}.")],
         act=("Book it as spent" if paid else "Release it") if view.unknown_micros else "",
         danger=not paid,
         back=f"/jobs/{job}",
@@ -142,11 +142,11 @@ async def ask_settle_unknown(request: Request, job_id: str) -> Response:
 
 @router.post("/jobs/{job_id}/settle-unknown")
 async def settle_unknown(request: Request, job_id: str) -> Response:
-    """Of what the form showed only: sent twice, or after the sum has changed, it changes nothing."""
+    """Settles only the sum that the form showed: sent twice, or after the sum has changed, it changes nothing."""
     visit, job = await acted(request), job_number(job_id)
     expected = whole_number(visit.form.get("expected", ""), MICROS_MAX)
     if expected is None:
-        raise Problem(422, "the form does not say what it showed", hint="go back, and load the page anew")
+        raise Problem(422, "the form does not say which sum it showed", hint="go back and reload the page")
     paid = _is_paid(visit.form)
     verdict = Verdict(paid, visit.name, _micros(visit.form.get("amount", "")), expected)
     try:
@@ -173,7 +173,7 @@ def _micros(text: str) -> int | None:
     whole, _, rest = text.partition(".")
     micros = whole_number(f"{whole or '0'}{rest.ljust(6, '0')}" if len(rest) <= 6 else "", MICROS_MAX)
     if micros is None:
-        raise Problem(422, f"{text[:40]!r} is no amount of dollars", hint="write for example 1.92, or leave it empty")
+        raise Problem(422, f"{text[:40]!r} is not an amount of dollars", hint="write 1.92, for example, or nothing")
     return micros
 
 

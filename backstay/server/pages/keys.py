@@ -50,7 +50,7 @@ async def ask_revoke(request: Request, key_id: str) -> Response:
     return await shell.asked(
         visit,
         title=f"Revoke key {key_id}?",
-        sentences=["Whoever uses it is refused from now on. There is no way back."]
+        sentences=["Whoever uses it is refused from now on. This cannot be undone."]
         + (["It is the key that you are logged in with."] if key_id == visit.principal.key_id else []),
         action=f"/keys/{key_id}/revoke",
         act="Revoke",

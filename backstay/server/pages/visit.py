@@ -114,9 +114,7 @@ async def with_form(visit: Visit) -> Visit:
         raise Problem(413, f"the form has more than {FIELDS_MAX} fields") from None
     given = fields.pop(TOKEN_FIELD, "")
     if visit.is_new or not service.signer.fits(given, "form", visit.session.chance):
-        raise Problem(
-            403, "this form is too old, or is not from here", hint="go back, load the page anew, send it again"
-        )
+        raise Problem(403, "this form is too old, or is not from here", hint="go back, reload the page, send it again")
     form = {name: value.replace("\0", "") for name, value in fields.items()}
     return Visit(request, service, visit.session, visit.is_new, visit.who, form)
 

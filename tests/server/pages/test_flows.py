@@ -230,7 +230,7 @@ async def test_a_key_is_shown_once_and_revoked(rig: Rig) -> None:
     turned = Held((await found.post(f"/keys/{key_id}/rotate")).body.decode())
     another = next(word for word in turned.text.split() if word.startswith("bks_"))
     assert another != secret
-    assert "There is no way back" in (await found.held(f"/keys/{key_id}/revoke")).text
+    assert "This cannot be undone" in (await found.held(f"/keys/{key_id}/revoke")).text
     assert "is revoked" in (await found.follow(await found.post(f"/keys/{key_id}/revoke"))).text
     assert await rig.service.store.keys.find(key_id) is None
     for bad in ({"role": "god"}, {"role": "read", "days": "-1"}, {"role": "read", "days": "0036609"}):
@@ -313,7 +313,7 @@ async def test_money_whose_outcome_is_unknown_is_booked_or_released_on_the_page(
     assert "May have been spent $1.92" in page.text
     assert {f"{path}?act=book", f"{path}?act=release"} <= set(page.links)
     asked = await found.held(f"{path}?act=book")
-    assert "Of $1.92 nobody knows whether it was paid" in asked.text
+    assert "Nobody knows whether $1.92 was paid" in asked.text
     fields = {one["name"]: one["value"] for one in asked.all("input") if one.get("type") == "hidden"}
     form = {"act": fields["act"], "expected": fields["expected"]}
     done = await found.follow(await found.post(path, None, **form, amount="0.92"))

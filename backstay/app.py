@@ -162,8 +162,8 @@ class Backstay:
         grace_seconds: float | None = None,
     ) -> AsyncIterator[Worker]:
         """Runs a worker in this process while the block runs; for `only_job` it sends that job's LLM requests alone.
-        With hints of a broker it claims what they name; with a trial, nothing fails by the first replies. At the end
-        what is under way has the grace to finish: `shutdown_seconds`, unless another is given."""
+        With hints of a broker it claims what they name; with a trial, no item fails because of the first replies. At
+        the end what is under way has the grace to finish: `shutdown_seconds`, unless another is given."""
         client = await self.open()
         made = wiring.parts(client.store, self.handlers, self.limits, self.bus, self.settings)
         made.only_job, made.trial = only_job, trial

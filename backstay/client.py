@@ -86,7 +86,7 @@ class Result(NamedTuple):
     message: str | None
     attempts: int
     repeats: int
-    flaw: Flaw | None  # what the state does not tell; UNKNOWN: it may have been done and paid
+    flaw: Flaw | None  # what is wrong beyond the state; UNKNOWN: it may have been done and paid
 
     @property
     def ok(self) -> bool:
@@ -278,9 +278,8 @@ class Job:
         await self._client.store.notify()
 
     async def settle_unknown(self, paid: bool, micros: int | None = None, expected_micros: int | None = None) -> int:
-        """Decides about money whose outcome is unknown: it was paid, so it is booked as spent, or it was not, so the
-        budget has room for it again. All of it, or `micros` of it; with `expected_micros` only if there is just so
-        much. Returns how much it was."""
+        """Settles money of unknown outcome: if it was paid it counts as spent, if not it goes back to the budget. All
+        of it, or `micros` of it. With `expected_micros` it raises if the sum is another. Returns how much it was."""
         verdict = Verdict(paid, self._client.owner, micros, expected_micros)
         settled = await self._client.store.settle_unknown(self.id, self._client.owner, verdict)
         await self._client.store.notify()
@@ -299,7 +298,7 @@ class Job:
         return retried
 
     async def accept_late(self, item: int | None = None) -> int:
-        """Lets the late results of its failed items count, or that of one; returns how many."""
+        """Accepts the late results of its failed items, or of one item; returns how many."""
         owner = self._client.owner
         if item is not None:
             return await self._accept_late_of(item, owner)

@@ -30,7 +30,7 @@ class Settings(BaseModel):
     app: str | None = None
     log_level: str = Field("info", pattern="^(debug|info|warning|error)$")
     log_format: str = Field("auto", pattern="^(auto|json|console)$")
-    start_wait_seconds: float = Field(60, ge=0, le=86_400)  # for a PostgreSQL that is away when a process starts
+    start_wait_seconds: float = Field(60, ge=0, le=86_400)  # if PostgreSQL cannot be reached at the start
 
     # Short names for what is most often changed. Those that a limit has too win over it.
     retry_max_attempts: int | None = Field(None, ge=1, le=1000)
@@ -46,7 +46,7 @@ class Settings(BaseModel):
     circuit_fail_threshold: float | None = None
     circuit_cooldown_ms: int | None = None
 
-    http: Literal["own", "aiohttp"] = "own"  # the client that calls of providers go over
+    http: Literal["own", "aiohttp"] = "own"  # the HTTP client for calls to providers
 
     # The broker.
     broker_url: str | None = Field(None, repr=False)  # amqp://user:password@host:5672/vhost
@@ -108,7 +108,7 @@ class Settings(BaseModel):
         return replace(profile_named(self.profile), **changes)
 
     def call_seconds(self) -> float | None:
-        """The time limit of one call, if one was set: else a lane of LLM requests has its own."""
+        """The time limit of one call, if it is set; else each lane of LLM requests has its own."""
         if self.gateway_timeout_ms is not None:
             return self.gateway_timeout_ms / 1000
         return self.limits.get("call_timeout_seconds")
@@ -117,7 +117,7 @@ class Settings(BaseModel):
         return self.retry_policy(GATEWAY)
 
     def retry_policy(self, usual: RetryPolicy) -> RetryPolicy:
-        """A policy with what was set over it. A first delay above its longest one moves that up."""
+        """The usual policy, changed by the settings. A first delay above the longest one raises the longest one."""
         base = usual.base_ms if self.retry_base_delay_ms is None else self.retry_base_delay_ms
         return replace(
             usual,

@@ -128,7 +128,7 @@ def _as_json(
 
 
 def _tell_too_long(pace: "Pace", total: "Share", limits: "Limits") -> None:
-    """A run that is too long for its time limit is better told of before it is paid for."""
+    """Warns of a run that is too long for its time limit before anyone pays for it."""
     longest = pace.longest(total)
     if longest is not None and longest[1] > limits.llm_job_timeout_seconds:
         most = show_seconds(limits.llm_job_timeout_seconds)

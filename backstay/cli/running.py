@@ -31,7 +31,7 @@ def log_to_stderr(app: "Backstay", level: str | None, as_json: bool) -> None:
 
 
 class Stopping:
-    """Whether an end was asked for. One that is asked for while things are still starting cuts that short."""
+    """Whether someone asked the process to stop. If they ask while it still starts, the start is cut short."""
 
     def __init__(self) -> None:
         self._asked = asyncio.Event()
@@ -43,7 +43,7 @@ class Stopping:
             self._starting.cancel()
 
     async def wait(self) -> None:
-        """Everything has started; returns when an end is asked for."""
+        """Everything has started; returns when someone asks for a stop."""
         self._starting = None
         await self._asked.wait()
 

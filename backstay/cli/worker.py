@@ -106,7 +106,7 @@ async def _serve(app: "Backstay", asked: Asked) -> int:
 
 @asynccontextmanager
 async def _working(app: "Backstay", asked: Asked, metrics: "Metrics | None") -> "AsyncIterator[Worker]":
-    """A worker with all that its items may want, while the block runs; with metrics, they say how things stand."""
+    """A worker with all that its items may need, while the block runs; given metrics are kept up to date."""
     from backstay.cli import scrape
     from backstay.clock import Tasks
     from backstay.run.dispatch import broker_here, dispatching

@@ -58,8 +58,8 @@ def _job_life(limits: Limits, timeout_seconds: float) -> float:
 
 
 def _item_life(limits: Limits, timeout_seconds: float, job_timeout_seconds: float) -> float:
-    # An item is timed out after one more try or poll. It may just have begun to wait for that when its time is over.
-    # Then that comes in the first invocation after its wait, at worst at its end.
+    # An item is timed out after one more try or poll. At worst its wait for that begins just before its time is over,
+    # and the try or poll comes at the end of the first invocation after the wait.
     wait = max(WAIT_SECONDS_MAX, limits.poll_interval_seconds)
     life = timeout_seconds + wait + limits.tick_interval_seconds + limits.invocation_seconds
     return min(life, _job_life(limits, job_timeout_seconds))

@@ -175,8 +175,8 @@ def load_calls(text: str) -> tuple[Call, ...]:
 
 
 def _evidence(breaker: Breaker, calls: Iterable[Call]) -> list[Call]:
-    """Calls that began in this state, in the order they began: what hung until its time was over is held against the
-    calls that were made together with it, not against the few that ended last.
+    """Calls that began in this state, in the order they began: a call that hung until its time limit is compared with
+    the calls that began at the same time, not with the few that ended last.
 
     What began before tells of the time before: a call sent to a sick provider may time out long after the
     provider recovered, and must not open the breaker again.
@@ -194,7 +194,7 @@ def _observe_closed(breaker: Breaker, known: list[Call], policy: BreakerPolicy, 
 
 
 def _observe_probes(breaker: Breaker, known: list[Call], policy: BreakerPolicy, now_ms: int) -> Breaker:
-    """Whoever probes tells of failures when nothing is under way any more, or together with a success."""
+    """A worker reports failed probes only when no probe is under way any more, or together with a success."""
     succeeded = sum(call.ok for call in known)
     if known and succeeded == 0:
         return _opened(breaker, policy, now_ms, "no probe succeeded")

@@ -28,7 +28,7 @@ from backstay.core.states import ItemState
 
 APART_MS = 5_000
 LATE_POLL_MS = 60_000  # between two looks at a task whose item has run out of time
-FREE_PROBES_MAX = 3  # so many calls of an item may fail as probes at no cost; then they cost an attempt
+FREE_PROBES_MAX = 3  # failed probes of one item that cost no attempt; later ones do
 
 
 def decide(item: Claimed, outcome: Outcome, terms: Terms, now_ms: int, rng: Random) -> Settlement:
@@ -54,9 +54,8 @@ def _next(item: Claimed, outcome: Outcome, terms: Terms, now_ms: int, rng: Rando
         case Running():
             if timed_out(item.queued_at, now_ms, terms.limits):
                 ended = _too_old(item, terms, now_ms, "the provider's task never ended")
-                return ended._replace(
-                    flaw=Flaw.UNKNOWN, delay_ms=LATE_POLL_MS
-                )  # its result is paid for, and asked for a while yet
+                # Its result is paid for, so the provider is asked for it a while longer.
+                return ended._replace(flaw=Flaw.UNKNOWN, delay_ms=LATE_POLL_MS)
             return _poll_next(item, terms, outcome, item.provider_task_id, item.account)
         case Interrupted():
             return _interrupted(item, terms, now_ms)
@@ -122,7 +121,8 @@ def _too_late(item: Claimed, outcome: Succeeded, now_ms: int) -> Settlement:
 
 
 def _stopped(item: Claimed, outcome: Stopped, terms: Terms, now_ms: int) -> Settlement:
-    """What was not sent is cancelled. What was sent and cut off may be paid: it is asked about, or nobody knows."""
+    """An item that was not sent is cancelled. A call that was cut off may be paid: the provider is asked about it, or
+    its outcome is unknown."""
     if not outcome.sent and not item.repeats and not item.ask_first:
         cancelled = _end(item, ItemState.CANCELLED, now_ms, message="the job was cancelled")
         return cancelled._replace(calls=item.calls) if item.state == ItemState.SUBMITTING else cancelled
@@ -169,7 +169,7 @@ def _past_time(item: Claimed, outcome: Failed, terms: Terms, now_ms: int) -> Set
 
 
 def _flaw_of_last(item: Claimed, outcome: Failed) -> Flaw | None:
-    """Of an item that time ends after a call that failed: an earlier one may have been done and paid."""
+    """The flaw of an item whose time is over after a failed call: an earlier call may have been done and paid."""
     return _flaw(outcome) or (Flaw.UNKNOWN if item.repeats else None)
 
 
@@ -235,7 +235,7 @@ def _to_be_asked(item: Claimed, outcome: Failed, now_ms: int) -> Settlement:
         was=item.state,
         state=ItemState.SUBMITTING,
         attempt_count=item.attempt_count + 1,
-        calls=item.calls,  # counted when it is known what became of it
+        calls=item.calls,  # counted when its outcome is known
         round=item.round,
         rescues=item.rescues,
         repeats=item.repeats,
@@ -300,7 +300,7 @@ def _poll_next(
         round=item.round,
         rescues=item.rescues,
         repeats=item.repeats,
-        # A cancelled job's task is looked at often: what comes of it is waited for.
+        # The task of a cancelled job is polled often, because the job waits for its result.
         delay_ms=max(int(terms.limits.poll_interval_seconds * 1000), 0 if item.stop_reason else found.after_ms),
         provider_task_id=task_id,
         account=account,

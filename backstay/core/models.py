@@ -43,7 +43,7 @@ class Claimed(NamedTuple):
     stop_reason: str | None
     body: str
     reserved: int = 0  # micro-dollars set aside for the call under way
-    calls: int = 0  # that were made for it so far, those that cost no attempt included
+    calls: int = 0  # all calls made for it so far, also those that cost no attempt
     refused_at: int | None = None  # when its last call was refused, if it was
     order_key: int = 0
 
@@ -104,7 +104,7 @@ class Settlement(NamedTuple):
     error_code: str | None = None
     timed_out: int = 0
     progress: int | None = None
-    flaw: str | None = None  # what the state does not tell of how it ended
+    flaw: str | None = None  # what is wrong with its end, beyond the state
     attempt: Attempt | None = None
     act: str | None = None  # a rare act for the timeline: handed back, repeat, rescue
     detail: str | None = None

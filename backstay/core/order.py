@@ -3,7 +3,7 @@
 Its high bits are the priority, so a higher one goes first; now and then a claim starts at a lower one, so that none is
 starved. Its low bits are a turn. A job starts at the turn that its queue has reached and takes one for each of its
 items, so jobs of one priority take turns from then on: ten items do not wait behind a million submitted before them,
-however fast or slowly those are done. What comes back after a rest (resumed, retried) starts at the turn of that time.
+however fast or slowly those are done. Items that come back (resumed, retried) start at the turn of that time.
 """
 
 from random import Random
@@ -20,7 +20,7 @@ def level_key(priority: int) -> int:
 
 
 def level_of(order_key: int) -> int:
-    """The same, of one of its items."""
+    """Where the turns of this item's priority begin."""
     return order_key >> TURN_BITS << TURN_BITS
 
 
@@ -30,5 +30,5 @@ def draw_start(rng: Random) -> int:
 
 
 def draw_low_start(rng: Random) -> int:
-    """Where a claim starts that is for those whom the others leave behind."""
+    """A start at a lower priority, whose items other claims leave behind."""
     return level_key(rng.randrange(PRIORITY_MAX))

@@ -11,16 +11,16 @@ from backstay.core.retry import RetryPolicy
 
 
 class Flaw(StrEnum):
-    """What an item's state does not tell of how it ended."""
+    """What is wrong with the end of an item, beyond its state."""
 
     TRUNCATED = "truncated"  # the answer is cut off
     REFUSED = "refused"  # the model refused to answer
     FILTERED = "filtered"  # a filter of the provider removed the answer
     UNKNOWN = "unknown"  # nobody knows whether it was done and paid
-    LATE = "late"  # its result came after its time, and is kept for a person to accept
+    LATE = "late"  # its result came too late, and is kept for a person to accept
 
 
-ANSWER_FLAWS = (Flaw.TRUNCATED, Flaw.REFUSED, Flaw.FILTERED)  # that a job counts, and that its user may have fail
+ANSWER_FLAWS = (Flaw.TRUNCATED, Flaw.REFUSED, Flaw.FILTERED)  # a job counts these; --fail-on makes them failures
 
 
 class Succeeded(NamedTuple):

@@ -51,8 +51,9 @@ _PATH: Final = re.compile(
 )
 
 
-# The path of a URL: one of an API by its beginning, or whatever stands behind a method or a word for such a thing. What
-# begins like a folder of a machine, or has a part that is named like a file, is none; nor is any in an error of files.
+# A path is shown if it belongs to a URL: it begins like a path of an API, or stands after an HTTP method or a word such
+# as "url". It is veiled if it begins like a folder of a machine, has a part named like a file, or the error is about
+# files.
 _OF_API: Final = re.compile(r"/(?:v\d+(?:(?:alpha|beta)\d*)?|api|openai|deployments|engines|chat/completions)(?:/|$)")
 _SPOKEN_OF: Final = re.compile(
     r"\b(?:GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS|(?i:url|uri|endpoint|route|location|redirect\w* to))(?:\W+\w+)?\W*$"

@@ -1,4 +1,4 @@
-"""Work for many handlers side by side, for each one thing at a time: a slow provider holds up its own items alone."""
+"""Work for many handlers side by side, one task at a time for each: a slow provider delays only its own items."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Coroutine
@@ -29,7 +29,7 @@ class Beside:
         self._stopped = False
 
     def start(self, handler: Handler, work: Callable[[], Awaitable[object]]) -> None:
-        """Starts the work, unless this handler's last is still under way."""
+        """Starts the work, unless this handler's last work is still under way."""
         if handler.name not in self._under_way and not self._stopped:
             task = self._parts.tasks.spawn(self._do(work))
             self._under_way[handler.name] = task
@@ -38,7 +38,7 @@ class Beside:
     async def _do(self, work: Callable[[], Awaitable[object]]) -> None:
         try:
             await work()
-        except Exception as error:  # told of, and tried again
+        except Exception as error:  # reported, and tried again at the next start
             self._parts.emit(Trouble(self._what, f"{type(error).__name__}: {error}"))
 
     async def stop(self) -> None:
@@ -47,8 +47,8 @@ class Beside:
 
 
 class Share:
-    """For a tick: so many items that all handlers together may look at. Each gets an even part, and the quick ones what
-    the others leave."""
+    """For a tick: how many items all handlers together may look at. Each gets an equal part, and the quick ones take
+    what the others leave."""
 
     def __init__(self, items_max: int) -> None:
         self.items_max = self._left = max(items_max, 0)
@@ -56,14 +56,14 @@ class Share:
 
     @property
     def taken(self) -> int:
-        """What is gone of it, with what was handed out and may yet come back."""
+        """How many items are used, or handed out to handlers that may still give some back."""
         return self.items_max - self._left
 
     def look_at(self, items: int) -> None:
         self.looked_at += items
 
     async def out(self, handlers: Collection[H], work: Callable[[H, int], Awaitable[int]]) -> None:
-        """Returns when all are done. `work` looks at so many items of a handler at most, and says at how many."""
+        """Returns when all are done. `work` gets a handler and a bound of items; it returns how many it looked at."""
         part = max(self.items_max // max(len(handlers), 1), 1)
         await side_by_side(*(self._serve(each, part, work) for each in handlers))
 

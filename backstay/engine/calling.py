@@ -28,7 +28,7 @@ def new_turn(limits: Limits) -> Turn:
 
 
 async def ask_provider(parts: Parts, question: Callable[[], Awaitable[T]], turn: Turn, spare: int = 0) -> T:
-    """Tries a poll, look-up or cancel until it answers or its retries are spent, but for the `spare` last of the turn.
+    """Tries a poll, look-up or cancel until the provider answers, or only the last `spare` calls of the turn are left.
 
     No wait is longer than a call may take. If the provider asks for a longer one, the question is given up for now.
     """

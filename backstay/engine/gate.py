@@ -83,7 +83,7 @@ class Gate:
         return sorted(wants, key=lambda want: want.items)
 
     def _want(self, handler: Handler, items: int) -> Want:
-        # Of what cannot be asked about, nothing is learnt by waiting.
+        # If the provider cannot be asked about an item, there is nothing to wait for.
         reconcile_ms = self._parts.reconcile_ms(handler) if handler.askable else 0
         want = Want(handler.name, items, reconcile_ms, from_key=draw_start(self._parts.rng))
         if handler.answers is not None:
@@ -218,7 +218,7 @@ class Gate:
             return  # one bad item among the probes is no verdict; the others may do better
         bad, few = failed > policy.fail_ratio * len(latest), failed <= policy.fail_ratio * (len(latest) + under_way)
         if closed and few and (bad or now < self._told_at[handler.provider] + TELL_SECONDS):
-            return  # no breaker opens at that yet: failures may only have been quicker than what is under way
+            return  # too early to tell: the calls under way may succeed, and failures are often quicker
         self._told_at[handler.provider] = now
         told = tuple(recent)
         recent.clear()
@@ -283,7 +283,7 @@ def _call(item: Claimed, settlement: Settlement, outcome: Outcome) -> Call | Non
     match outcome:
         case Succeeded() | Submitted():
             return Call(started_at, ended_at, ok=True)
-        case Failed() if outcome.flaw is not None:  # it answered; that somebody has no use for the answer is no illness
+        case Failed() if outcome.flaw is not None:  # the provider answered: a flawed answer does not make it ill
             return Call(started_at, ended_at, ok=True)
         case Failed(failure=failure) if failure.kind in _ILL:
             first = item.attempt_count == 0 and item.refused_at is None

@@ -55,7 +55,7 @@ class Parts:
         default_factory=lambda: NAMED
     )  # what a job's choice of retry means here
     only_job: int | None = None  # the one job whose items it sends; lost ones of any job are rescued and polled
-    trial: Trial | None = None  # the first replies, if nothing is to fail by them
+    trial: Trial | None = None  # judges the first replies, if no item is to fail because of them
     refusals: dict[str, Refusal] = field(default_factory=dict)  # by who asked in vain, and has not yet been answered
     sums: Sums = field(default_factory=Sums)  # what was measured here and is not yet written
     _jobs: dict[int, JobTerms] = field(default_factory=dict)

@@ -50,7 +50,7 @@ class Poller:
         await items.out(await self._polled(), partial(self._poll_some, items))
 
     async def start_polls(self) -> None:
-        """The same for a worker that goes on: begins with every handler that it is not at already."""
+        """The same for a long-running worker: starts a poll for every handler that has none under way."""
         for handler in await self._polled():
             self._beside.start(handler, partial(self._poll_all, handler))
 

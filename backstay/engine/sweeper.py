@@ -129,7 +129,7 @@ class Sweeper:
         await asks.out(askable, partial(self._rescue_some, asks))
 
     async def start_rescues(self) -> None:
-        """The same for a worker that goes on: begins with every handler that it is not at already."""
+        """The same for a long-running worker: starts a rescue for every handler that has none under way."""
         for handler in await self._rescuable():
             self._beside.start(handler, partial(self._rescue_all, handler))
 

@@ -40,8 +40,8 @@ class TickReport:
 
 
 class Looks:
-    """How many items an invocation may look at: half of its bound at most, because new work must go on. Half of these
-    are for polls alone."""
+    """How many items an invocation may look up or poll: at most half of its bound, so that new items get the other
+    half. Half of these are for polls only."""
 
     def __init__(self, items_max: int) -> None:
         self._items_max = max(items_max // 2, 1)
@@ -61,7 +61,7 @@ class Looks:
 
     @property
     def taken(self) -> int:
-        """What is not there for new items; as long as it looks, all that it may need."""
+        """How many items new work cannot have: until the looks are over, all that they may need."""
         taken = self.asks.taken + self.polls.taken + self._rest.taken
         return taken if self.over else self._items_max
 
@@ -105,13 +105,13 @@ class Tick:
         return TickReport(name, depth, claimed, looks.polled, seconds, pending, follow_up, looks.asks.looked_at)
 
     async def _until(self, end: float, step: Awaitable[None]) -> None:
-        """Not past the invocation's end: a provider may be slow to answer, and the next invocation goes on."""
+        """Runs a step, but not past the invocation's end: a provider may be slow, and the next invocation goes on."""
         with suppress(TimeoutError):
             async with asyncio.timeout(max(end - self._clock.monotonic(), 0.0)):
                 await step
 
     async def _work(self, looks: Looks, end: float) -> int:
-        """Looks after what is under way beside taking new items: neither waits for a provider of the other."""
+        """Looks after what is under way while it takes new items: neither waits for the provider of the other."""
         looking = self._crew.parts.tasks.spawn(self._until(end, self._look_after(looks)))
         try:
             claimed = await self._submit(looks, end)

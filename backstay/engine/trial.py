@@ -1,5 +1,5 @@
-"""The first replies of a run: while nothing has succeeded and all are the same refusal, more likely the address or the
-key is wrong than every item. So nothing fails by them, and after a few of them nothing more is sent."""
+"""The first replies of a run. While nothing has succeeded and all replies are the same refusal, the address or the key
+is probably wrong, not every item. So no item fails because of them, and after a few of them nothing more is sent."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ _OWN_WORDS = (400, 422)  # these tell what is wrong with a request, so only the 
 
 
 class Trial:
-    """It is over with the first success, with a refusal of another kind, and when an item is refused a second time:
+    """Ends with the first success, with a refusal of another kind, or when an item is refused a second time, because by
     then all the others have been tried."""
 
     def __init__(self) -> None:

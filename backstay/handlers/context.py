@@ -68,7 +68,7 @@ class Context:
 
     @property
     def job_seed(self) -> str:
-        """Made of chance, and no other job's, ever."""
+        """A random text, different for every job."""
         return self._job.ref_seed
 
     @property

@@ -9,7 +9,8 @@ HEADERS_MAX: Final = 20
 HEADER_LENGTH_MAX: Final = 1_000
 _NAME_LENGTH_MAX: Final = 100
 _TOKEN: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_.")
-# A payload is kept as it is, so no credentials: no name with one of these words, or with a token or key at its end.
+# Payloads are stored as they are, so no header may hold credentials: none whose name has one of these words, or ends
+# in token or key.
 _SECRET_WORDS: Final = frozenset(
     {
         *("authorization", "auth", "cookie", "cookie2", "apikey", "secret", "password", "passwd", "pwd"),
@@ -35,8 +36,8 @@ def check_headers(headers: Any, own: frozenset[str]) -> None:
 
 
 def is_credential(name: str) -> bool:
-    """Whether a header of this name, in lower case, is one that people send secrets in. New ones come up all the time,
-    so that it goes by words: x-goog-api-key, private-token, x-amz-security-token and whatever is called alike."""
+    """Whether a header of this name, in lower case, is one that people send secrets in. New ones appear all the time,
+    so words decide: x-goog-api-key, private-token, x-amz-security-token and the like."""
     words = name.replace("_", "-").replace(".", "-").split("-")
     is_key = words[-1] == "key" and not _PLAIN_KEYS.intersection(words[-2:-1])
     return is_key or words[-1] == "token" or not _SECRET_WORDS.isdisjoint(words)

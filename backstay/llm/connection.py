@@ -16,7 +16,7 @@ _AT_ONCE_BYTES_MAX: Final = 64 << 10  # longer bodies are not copied to stand be
 _GZIP: Final = zlib.MAX_WBITS | 16
 _GZIP_MARK: Final = 0x1F
 _MEMBERS_MAX: Final = 1_000  # of one packed answer: very many empty ones would keep the event loop busy
-_NOT_UNPACKED: Final = ("br", "zstd")  # any other word that is no packing, such as "utf-8", is over a plain body
+_NOT_UNPACKED: Final = ("br", "zstd")  # any other unknown word, such as "utf-8", means a plain body
 _NAMES_REMEMBERED_MAX: Final = 1_000
 _NAMES: Final[dict[bytes, str]] = {}  # of headers, as they were written
 
@@ -109,7 +109,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._answer is not None and not self._answer.done():
-            if self._to_the_end:  # by a reset, too: half of a JSON object is none, so a cut one is seen
+            if self._to_the_end:  # or by a reset: half a JSON object does not parse, so a cut one is noticed
                 self.on_message_complete()
             else:
                 self._break("the provider closed the connection before its answer was whole")
@@ -223,7 +223,7 @@ class _Unpack:
         while data and len(unpacked) < bytes_max:
             if self._machine is None or self._machine.eof:
                 if self._members and self._bits == _GZIP and data[0] != _GZIP_MARK:
-                    break  # some fill up behind the last member
+                    break  # some servers pad after the last member
                 self._machine = self._next(data)
             unpacked += self._machine.decompress(data, bytes_max - len(unpacked))
             data = self._machine.unused_data

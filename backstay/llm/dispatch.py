@@ -21,7 +21,7 @@ from backstay.llm.wire import Reply
 
 UPLOADS_AT_ONCE: Final = 4
 WINDOW: Final = "24h"
-LOOK_SECONDS: Final = 0.5  # after which a file is looked at again that is still being processed; longer each time
+LOOK_SECONDS: Final = 0.5  # until the next look at a file that is still being processed; longer each time
 LOOK_SECONDS_MAX: Final = 5.0
 
 

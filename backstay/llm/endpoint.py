@@ -37,18 +37,18 @@ class Endpoint:
     # Micro-dollars per million tokens: in, out, and cached if that is another. None: looked up by model.
     price: tuple[int, ...] | None = None
     reconcilable: bool = False  # calls are stored at the provider with a reference, to be found after a crash
-    timeout_seconds: float | None = None  # of one request; None: what the settings of whoever does it say
-    fail_on: tuple[str, ...] = ()  # flaws of answers that make failures of them
+    timeout_seconds: float | None = None  # of one request; None: as in the settings of the process that sends it
+    fail_on: tuple[str, ...] = ()  # flaws that make an answer a failure
 
     @property
     def provider(self) -> str:
-        """The service behind one key's variable: rates are its, whatever the lane."""
+        """The service behind one key's variable: all lanes share its rate limits."""
         named = "\0".join((self.base_url, self.key_env, *map("=".join, self.headers_env)))
         return f"{urlsplit(self.base_url).netloc.rpartition('@')[2]}#{_digest(named)}"
 
     def provider_of(self, account: str) -> str:
-        """The service behind one key: breaker and holds are its. Others may have another key in the same variable, and
-        what is refused to one of them says nothing about the other."""
+        """The service behind one key, with its own breaker and holds. Another process may have another key in the same
+        variable, and a refusal of one key says nothing about the other."""
         return f"{self.provider}/{account[:ACCOUNT_CHARACTERS]}" if account else self.provider
 
     @property
@@ -62,7 +62,7 @@ class Endpoint:
         return f"{self.lane.value}@{urlsplit(self.base_url).netloc.rpartition('@')[2]}#{_digest(self.dump())}"
 
     def dump(self) -> str:
-        """What names the endpoint and its runs: a term that came later is in it only where it says something."""
+        """What names the endpoint and its runs. A term that was added later is part of it only where it is set."""
         values = asdict(self)
         if not self.fail_on:
             del values["fail_on"]

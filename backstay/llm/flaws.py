@@ -29,7 +29,7 @@ _WORDS: Final = {
 
 
 def flaw_of(body: Mapping[str, Any]) -> Flaw | None:
-    """The worst flaw of a reply of chat, completions, responses, messages or Gemini; None of one that is whole."""
+    """The worst flaw of a reply of chat, completions, responses, messages or Gemini; None if it is whole."""
     choices = body.get("choices")
     if type(choices) is list and len(choices) == 1 and type(choice := choices[0]) is dict:
         said = choice.get("message")
@@ -41,7 +41,7 @@ def flaw_of(body: Mapping[str, Any]) -> Flaw | None:
 
 
 def fail_flawed(outcome: T, flaws: tuple[str, ...]) -> T | Failed:
-    """The same, or the failure that its user makes of it: paid for, kept to be seen, and asked for anew."""
+    """The same outcome, or a failure if the user does not accept this flaw: paid for, kept, and tried again."""
     if not isinstance(outcome, Succeeded) or outcome.flaw is None or outcome.flaw not in flaws:
         return outcome
     failure = Failure(

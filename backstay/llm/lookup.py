@@ -51,7 +51,7 @@ class Lookup:
             del self._unused[next(iter(self._unused))]
 
     def use(self, digest: str) -> None:
-        """A batch is about to be made of it, or it is of no use."""
+        """Forgets the file: a batch is about to be made of it, or it cannot be used."""
         self._unused.pop(digest, None)
 
     async def find(self, ref: str, since: int = 0) -> str | None:
@@ -121,7 +121,8 @@ class Lookup:
         self._gone, self._fresh_from, self._covers_from = gone, began_at, since
 
     def _keep_those_without_batches(self, files: Sequence[OurFile], batches: Sequence[BatchView], since: int) -> None:
-        """A process that was killed between the two leaves such a file. A batch of an older one may not be listed."""
+        """A process that was killed between upload and batch leaves such a file. Older files may have batches that are
+        not listed here."""
         used = {batch.input_file_id for batch in batches}
         for digest in [digest for digest, file_id in self._unused.items() if file_id in used]:
             del self._unused[digest]

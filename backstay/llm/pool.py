@@ -18,8 +18,8 @@ from backstay.llm.crowd import Crowd
 KEEPALIVE_SECONDS: Final = 4.0
 ADDRESS_SECONDS: Final = 60.0
 NEXT_ADDRESS_SECONDS: Final = 0.25
-# A call may be silent for many minutes, and many a NAT forgets a connection after few. Each option has this name where
-# the platform has it; macOS calls the first one by the second name.
+# A call may be silent for many minutes, and many NATs drop a silent connection sooner. No platform has all of these
+# options; macOS has the second instead of the first.
 _PROBES: Final = (("TCP_KEEPIDLE", 60), ("TCP_KEEPALIVE", 60), ("TCP_KEEPINTVL", 30), ("TCP_KEEPCNT", 5))
 
 T = TypeVar("T")
@@ -30,7 +30,7 @@ def send_probes(sock: socket.socket) -> None:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _PROBES:
         if (option := getattr(socket, name, None)) is not None:
-            with suppress(OSError):  # a kernel that does not know this one has a figure of its own
+            with suppress(OSError):  # a kernel without this option uses its own default
                 sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 

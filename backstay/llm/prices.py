@@ -42,7 +42,7 @@ class Price(NamedTuple):
     written_micros_per_million: int | None = None  # of input that it keeps for next time; None: as all input
     call_micros: int = 0
     above: "tuple[int, Price] | None" = None  # tokens of input, and the price when there are more
-    hour_micros_per_million: int | None = None  # of input that it keeps for longer, where that is dearer
+    hour_micros_per_million: int | None = None  # of input that it keeps for an hour, if that costs more
 
     def cost_micros(
         self, input_tokens: int, output_tokens: int, cached_tokens: int = 0, written_tokens: int = 0
@@ -102,7 +102,7 @@ def given_price(endpoint: Endpoint) -> Price | None:
 class LanePrices:
     """What the replies of one lane cost: at the price that its user gave for all models, else at the published ones.
 
-    A price that is given is that of this lane; a published one of batches is lower by itself.
+    A given price is the price of this lane; published prices of batches are already lower.
     """
 
     def __init__(self, endpoint: Endpoint) -> None:

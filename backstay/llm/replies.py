@@ -62,7 +62,7 @@ def _is_response(body: Mapping[str, Any]) -> bool:
 
 
 def _undone(status: str, reply: Reply, learned: Learned) -> Failure:
-    """What a response is that has no result, although it was answered well: HTTP only says that it was taken."""
+    """The failure of a response without a result. Its HTTP status is a success, but only says that it was accepted."""
     if status == "failed":
         return _broken_off(None, reply, learned)
     if status == "cancelled":

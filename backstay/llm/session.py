@@ -1,4 +1,4 @@
-"""What goes through aiohttp: files, which are streamed, whatever has to pass a proxy, and all of it if that is set."""
+"""What goes through aiohttp: files, which are streamed, everything that passes a proxy, and all calls if set so."""
 
 import io
 import socket

@@ -62,7 +62,7 @@ class Reading(NamedTuple):
 
 
 def usage_of(body: Mapping[str, Any], price_of: PriceOf) -> Usage:
-    """What a reply says it used, whoever wrote it. What it does not say in earnest costs None."""
+    """What a reply says it used, whatever its provider. The cost is None if the reply does not say it credibly."""
     model, tier = body.get("model"), body.get("service_tier")
     if type(model) is not str:
         model = body.get("modelVersion")
@@ -95,8 +95,8 @@ def _dearest(
 
 
 def _usual(said: dict[str, Any]) -> tuple[int, int, int] | None:
-    """What a reply has read, has written and found in a cache, if there is one way to read it, as with nearly all. This
-    is on the way of each of them, so it is spelt out."""
+    """What a reply has read, has written and found in a cache, if there is one way to read it, as with nearly all.
+    Every reply passes here, so this is written for speed."""
     get = said.get
     if said.keys() <= _CHAT:
         read, written, total = get("prompt_tokens"), get("completion_tokens"), get("total_tokens")
@@ -211,7 +211,7 @@ def _is_plausible(used: Usage) -> bool:
 
 
 def _is_small(body: Mapping[str, Any]) -> bool:
-    """Whether the list may look at it: it goes through whatever lists stand there, one by one."""
+    """Whether the price list may read it: that walks through every list inside, one by one."""
     for said in _objects(body):
         inner = (
             [value for value in said.values() if isinstance(value, dict | list)] if len(said) <= PARTS_MAX else [said]

@@ -242,7 +242,7 @@ class LibraryLog(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if sys.is_finalizing():
-            return  # complaints about what was left open, when half of Python is gone already
+            return  # at the end of the process libraries complain about what was left open
         words = record.getMessage().strip().partition("\n")[0]
         error = record.exc_info[1] if record.exc_info else None
         if error is not None:

@@ -59,7 +59,7 @@ def show_seconds(seconds: float) -> str:
 
 
 def show_hours(seconds: float) -> str:
-    """Of a bound: rounded up, because it must not look shorter than it is."""
+    """A bound in hours, rounded up: it must not look shorter than it is."""
     return f"{math.ceil(seconds / 36) / 100:,.2f} h"
 
 

@@ -26,7 +26,7 @@ class Order:
     dedupe: bool = False
     new: bool = False
     retry_failed: bool = False
-    wait: bool = False  # whatever the first replies are
+    wait: bool = False  # keep trying, whatever the first replies are
     label: str | None = None
 
     @property

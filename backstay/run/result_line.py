@@ -87,8 +87,8 @@ def _one_line(text: str) -> str:
 
 
 def _error(ended: Ended) -> str:
-    """Null when the provider's own answer says it all; one that came too late or makes no sense needs a word, and so
-    does one that only points elsewhere."""
+    """Null when the provider's own answer is enough. An answer that came too late, makes no sense or is a redirect
+    needs a code and a message."""
     if ended.ok or (ended.response and not ended.response.startswith(_SAYS_TOO_LITTLE)):
         return "null"
     code, message = ended.code or ErrorCode.UNKNOWN.value, ended.message or _NO_REASON

@@ -87,7 +87,7 @@ class Run:
         return summary
 
     async def _release(self, client: Client, again: bool) -> None:
-        """A person starts it: a hold that only waits for its time is not waited for, nor, if it is run again, any."""
+        """A person starts the run, so a hold that has an end is released now; if they run it again, any hold is."""
         provider = self._waits.provider
         known = (await client.store.holds()).providers.get(provider)
         if known is not None and known.state is BreakerState.HELD and (again or known.until_at is not None):

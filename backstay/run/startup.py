@@ -1,4 +1,4 @@
-"""Starts what needs the database, and waits for a PostgreSQL that is away: machines come up in any order."""
+"""Starts what needs the database, and waits until PostgreSQL can be reached: machines come up in any order."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -14,18 +14,18 @@ from backstay.store.urls import is_postgres, shown
 T = TypeVar("T")
 
 AGAIN_SECONDS: Final = 1.0
-SILENT_SECONDS: Final = 1.5  # after which a person is told what is waited for, though nothing has failed yet
+SILENT_SECONDS: Final = 1.5  # then it says what it waits for, though nothing has failed yet
 
 
 @asynccontextmanager
 async def started(app: Backstay, make: Callable[[], AbstractAsyncContextManager[T]]) -> AsyncIterator[T]:
-    """`async with started(app, make)` is `async with make()`, but for a PostgreSQL that is away when it begins."""
+    """`async with started(app, make)` is `async with make()` that waits for PostgreSQL at its start."""
     async with AsyncExitStack() as stack:
         yield await enter(stack, app, make)
 
 
 async def enter(stack: AsyncExitStack, app: Backstay, make: Callable[[], AbstractAsyncContextManager[T]]) -> T:
-    """Enters what needs the database, again and again until PostgreSQL has been away for `start_wait_seconds`."""
+    """Enters what needs the database, again and again for at most `start_wait_seconds`."""
     if not is_postgres(app.url) or app.settings.start_wait_seconds == 0:
         return await stack.enter_async_context(make())
     clock, seconds = Clock(), app.settings.start_wait_seconds

@@ -63,7 +63,7 @@ class Summary:
     output_tokens: int = 0
     spent_micros: int | None = None
     reserved_micros: int = 0
-    unknown_micros: int = 0  # of what is reserved: what may have been paid, for all anyone knows
+    unknown_micros: int = 0  # the part of what is reserved that may have been paid
     budget_micros: int | None = None
     next_micros: int | None = None  # the most that the next request may cost, which did not fit under the budget
     repeats: int = 0

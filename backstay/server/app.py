@@ -68,7 +68,7 @@ def create_app(made: Backstay, options: Options) -> FastAPI:
     )
     problems.install(app)
     app.add_middleware(Idempotent)
-    app.add_middleware(Bounded)  # before it, for it reads bodies too
+    app.add_middleware(Bounded)  # outside Idempotent, which reads bodies too
     shown = {f"{prefix}/batches": batches.show for prefix in OPENAI_PREFIXES}
     app.add_middleware(Direct, shown={"/api/items": items.show_item, "/api/jobs": jobs.show_job, **shown})
     app.add_middleware(Limited)

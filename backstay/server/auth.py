@@ -35,7 +35,7 @@ class Principal(NamedTuple):
 
     @property
     def name(self) -> str:
-        """As what they did is written down."""
+        """The name under which their acts are recorded."""
         return self.owner if self.key_id is None else f"key {self.key_id}"
 
 
@@ -107,10 +107,11 @@ def _refused(why: str) -> Problem:
 
 
 def from_here(request: Request) -> bool:
-    """From this machine, by its own name, on nobody's behalf: a page in a browser, or a proxy, is someone else.
+    """Whether a program on this machine sent it, by the machine's own name, and neither a page of another site nor a
+    proxy.
 
-    A proxy that changes the host to ours and adds nothing looks like a program of this machine. Only its HTTP/1.0 gives
-    some of them away: behind a proxy, keys have to be required.
+    A proxy that changes the host to ours and adds nothing looks like a program on this machine. Some show
+    themselves by HTTP/1.0; others do not, so behind a proxy keys must be required.
     """
     headers = request.headers
     host = headers.get("host", "").rpartition(":")[0] or headers.get("host", "")

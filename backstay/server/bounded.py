@@ -49,10 +49,10 @@ class Bounded:
 
 
 class Body:
-    """A body as it comes in. Waiting for it takes patience, and of a streamed one each byte gives some of it back.
+    """A body as it comes in. Waiting for it uses up patience, and each byte of a streamed body gives some of it back.
 
     So a sender who is silent for a minute, or slower than `BYTES_PER_SECOND_MIN` for longer, is cut off; one who makes
-    progress is not, however long it takes. Time that we take ourselves, to store what came, costs no patience.
+    progress is not, however long it takes. The time that the service takes to store what came costs no patience.
     """
 
     def __init__(self, receive: Receive, is_streamed: bool) -> None:
@@ -64,7 +64,7 @@ class Body:
         self._over = False  # nothing of it is waited for any more
 
     async def hold(self) -> None:
-        """Reads all of it, and refuses text that nobody can store."""
+        """Reads all of it, and refuses text that no database can store."""
         pieces = []
         while not self._over:
             message = await self.receive()

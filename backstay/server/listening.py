@@ -21,12 +21,12 @@ from backstay.server.heads import BoundedHeads
 
 
 def server_config(app: ASGIApp, trusted_proxies: str, **more: Any) -> uvicorn.Config:
-    """How we listen. Whose requests they are is what the connection says: a header that says otherwise is believed
-    from proxies that an operator has named, and else anyone could write it."""
+    """How the service listens. A client's address is that of its connection. X-Forwarded headers are believed only from
+    proxies that an operator has named, because anyone could write them."""
     return uvicorn.Config(
         app,
         http=BoundedHeads,
-        log_config=None,  # what it has to say comes as lines like ours
+        log_config=None,  # uvicorn's messages come as log lines like ours
         log_level="warning",
         access_log=False,
         server_header=False,

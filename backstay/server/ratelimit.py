@@ -86,7 +86,7 @@ def _too_many(per_minute: int, headers: dict[str, str]) -> Problem:
 
 
 def from_address(request: Request, what: str) -> str:
-    """The count of an address, one for each thing: who guesses keys does not use up the logins of those beside him."""
+    """The count of an address, one for each purpose: guesses of keys do not use up the logins of the same address."""
     return f"{what}:{request.client.host if request.client else ''}"
 
 

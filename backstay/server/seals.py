@@ -19,8 +19,8 @@ def secrets_of(signer: Signer, owner: str) -> list[str]:
 
 
 class Seals:
-    """A tag names the item, the try and the seed of the job, which is made of chance: an id may be another job's one
-    day, as in a database that was restored, and a seed never is."""
+    """Makes and checks tags. A tag covers the item, the try and the job's random seed: an id may belong to another job
+    one day, as in a database that was restored, and a seed never does."""
 
     def __init__(self, signer: Signer, inbox: Inbox, clock: Clock) -> None:
         self._signer = signer

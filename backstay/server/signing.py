@@ -25,7 +25,7 @@ def read_keys(text: str) -> list[str]:
 
 
 class Signer:
-    """Who has the same key signs alike: all processes of one service must have it in common.
+    """Processes with the same key sign alike: all processes of one service must share it.
 
     While the key is being changed there are several. The first signs; what any of them has signed is good. Secrets that
     others hold are made from each of them, so that they can be changed one by one.
@@ -46,7 +46,7 @@ class Signer:
         return self.secrets_of(webhook_id, version)[0]
 
     def secrets_of(self, webhook_id: str, version: int) -> list[str]:
-        """Those that its receiver may hold: all of them sign."""
+        """All secrets that its receiver may hold: each of them signs."""
         made = [_made(key, f"webhook\0{webhook_id}\0{version}") for key in self._keys]
         return [SECRET_PREFIX + base64.b64encode(one).decode() for one in made]
 
@@ -55,7 +55,7 @@ class Signer:
         return self._tags(purpose, *parts)[0]
 
     def fits(self, tag: str, purpose: str, *parts: object) -> bool:
-        """Whether any of the keys has made it; all are tried, so that it takes as long either way."""
+        """Whether any of the keys made the tag. All are tried, so that the time does not tell which."""
         return any([hmac.compare_digest(tag.encode(), one.encode()) for one in self._tags(purpose, *parts)])
 
     def _tags(self, purpose: str, *parts: object) -> list[str]:

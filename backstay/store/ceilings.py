@@ -15,8 +15,8 @@ def change_budget(job_id: int, owner: str, budget_micros: int | None) -> Script[
 
 
 class Verdict(NamedTuple):
-    """What a person says of money whose outcome is unknown: it was paid, or it was not. Without `micros` of all of it;
-    with `expected` only if it is still as much as they saw."""
+    """What a person decides about money of unknown outcome: it was paid, or it was not. `micros`: only this much of it.
+    `expected`: the sum that they saw; if it is another by now, nothing changes."""
 
     paid: bool
     who: str

@@ -24,7 +24,7 @@ COMMAND_SECONDS = 60
 RELEASE_SECONDS = 2  # for PostgreSQL to confirm that a statement was cancelled
 CLOSE_SECONDS = 3
 QUIET_SECONDS = 0.002
-LISTENER_SECONDS = 30.0  # a connection that only listens is heard of so seldom that it is asked
+LISTENER_SECONDS = 30.0  # how often a connection that only listens is checked
 
 # Every statement of ours is a few index ranges. In a table of middling size the planner finds it cheaper to read all of
 # it and hash, for one statement; for hundreds of them a second it is not. What then must scan seems dear enough to be
@@ -51,7 +51,7 @@ _REFUSED = (
 
 
 def cannot_reach(error: Exception) -> DatabaseUnreachable:
-    """What is said when no connection comes about."""
+    """The error of a connection that cannot be made."""
     kind = DatabaseRefused if isinstance(error, _REFUSED) else DatabaseUnreachable
     return kind(f"cannot reach PostgreSQL: {str(error) or 'it did not answer in time'}")
 
@@ -168,7 +168,7 @@ class PostgresDatabase:
             self._silence.uses.discard(use)
             if whole:
                 await pool.release(connection)
-            else:  # to its end, though whoever used it may be cancelled once more
+            else:  # shielded, because the task that used it may be cancelled once more
                 await asyncio.shield(self._releases.spawn(_release(pool, connection)))
 
     async def write(self, make: Callable[[], Script[T]]) -> T:

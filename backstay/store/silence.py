@@ -1,6 +1,6 @@
 """Tells a connection that went silent from a statement that is only slow.
 
-A router that forgot a connection, or a host that is gone, closes nothing: who waits for an answer waits for ever. So
+A router that forgot a connection, or a host that is gone, closes nothing: a statement would wait for ever. So
 PostgreSQL is asked, over another connection, what it is doing for the one that waits. A statement that it works on may
 take as long as it takes; a connection for which it does nothing, and on which no byte moves, is given up.
 """
@@ -17,16 +17,16 @@ import asyncpg
 from backstay.clock import Clock
 
 SLOW_SECONDS: Final = 4.0  # PostgreSQL is asked about what takes longer
-LOOK_SECONDS: Final = 3.0  # between two looks: silent is what is the same at both
+LOOK_SECONDS: Final = 3.0  # between two looks: a connection that is the same at both is silent
 TICK_SECONDS: Final = 1.0
 ASK_SECONDS: Final = 5.0  # for a new connection, and for its answer
-SLOW_BYTES_PER_SECOND: Final = 250_000  # what was sent may lie in a proxy's buffers before a line as slow as this
+SLOW_BYTES_PER_SECOND: Final = 250_000  # sent bytes may still wait in a proxy, before a line as slow as this
 
 # Linux counts a connection's bytes in `struct tcp_info`, in two numbers: what the other side confirmed, what it sent.
 _TCP_INFO_BYTES: Final = 136
 _TCP_INFO_AT: Final = 120
 
-# The one who asks looks for itself, too: where a pooler hides the names, nothing can be told from them.
+# The asking connection looks for its own name, too: if a pooler hides it, the answer means nothing.
 _ASKED = """SELECT application_name, state, wait_event_type, state_change::text
 FROM pg_stat_activity WHERE application_name = ANY($1::text[]) ORDER BY state IS NOT DISTINCT FROM 'active'"""
 # A transaction that is left open would keep its locks, and everyone who wants them waiting.
@@ -77,7 +77,7 @@ class Use:
             return ""
 
     def send_much(self) -> None:
-        """From here on it is counted what is sent."""
+        """Counts the bytes that are sent from here on."""
         self._moved = self._moved or bytes_moved(self.connection)
 
     def look(self, activity: Activity, now: float) -> bool:

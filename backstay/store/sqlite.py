@@ -41,9 +41,9 @@ def connect(path: str) -> sqlite3.Connection:
 
 
 def _make_private(path: str) -> None:
-    """A new file is for its user alone, for prompts and answers are in it. SQLite gives the files beside it its mode.
+    """Only its user can read a new file: it holds prompts and answers. SQLite gives the files beside it its mode.
 
-    One that is there keeps its mode. Why none can be made is for SQLite to say.
+    An existing file keeps its mode. If no file can be made, SQLite says why.
     """
     if path == ":memory:":  # which SQLite takes for no file at all
         return

@@ -255,7 +255,7 @@ class Store:
         await self._db.write(lambda: ceilings.change_budget(job_id, owner, budget_micros))
 
     async def settle_unknown(self, job_id: int, owner: str, verdict: Verdict) -> int:
-        """Decides about money whose outcome is unknown: it is spent, or there is room for it again."""
+        """Settles money of unknown outcome: it counts as spent, or goes back to the budget."""
         return await self._db.write(lambda: ceilings.settle_unknown(job_id, owner, verdict))
 
     async def unsent(self, job_id: int, anew: bool, cursor: int) -> list[tuple[int, int | None, str]]:

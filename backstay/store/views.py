@@ -102,7 +102,7 @@ class ItemView:
     body: str | None
     archive_id: int | None
     calls: int
-    flaw: str | None  # what the state does not tell of how it ended
+    flaw: str | None  # what is wrong with its end, beyond the state
 
 
 @dataclass(frozen=True, slots=True)

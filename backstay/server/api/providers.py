@@ -73,7 +73,7 @@ async def shown_breakers(service: Service, who: Principal) -> tuple[dict[str, Br
 
 
 async def known_breakers(service: Service, who: Principal) -> tuple[dict[str, Breaker], int]:
-    """Those of all providers there are."""
+    """The same for all providers, also those that nothing was observed of."""
     observed, now = await shown_breakers(service, who)
     told = {name for worker in await service.store.views.workers() for name in worker.providers.values()}
     told |= {handler.provider for handler in service.backstay.handlers}

@@ -41,7 +41,7 @@ class OptionsShape(Strict):
     @model_validator(mode="before")
     @classmethod
     def refuse_budget(cls, given: Any) -> Any:
-        """It is a job's elsewhere, so it is not only a field that nobody knows."""
+        """LLM jobs can have a budget, so the error says more than that the field is unknown."""
         if isinstance(given, Mapping) and "budget_micros" in given:
             raise ValueError(f"a budget cannot be kept for handlers of your own: {NO_BUDGET}; {NO_BUDGET_HINT}")
         return given

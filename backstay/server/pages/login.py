@@ -23,7 +23,7 @@ async def show_login(request: Request) -> Response:
 
 @router.post("/login")
 async def login(request: Request) -> Response:
-    """Guesses are counted by their address, as those of keys in headers are."""
+    """Counts guesses by their address, like guesses of keys in headers."""
     visit = await with_form(await met(request))
     limit = visit.service.rate_limit
     left, reset = await limit.hit(from_address(request, "login"))

@@ -46,7 +46,7 @@ def token_of(signer: Signer, session: Session) -> str:
 
 
 def is_https(request: Request, service: Service) -> bool:
-    """Whether the browser came over TLS. Any proxy may say so: whoever lies only keeps his own cookie from himself."""
+    """Whether the browser came over TLS. Any proxy may say so: a client that lies loses only its own cookie."""
     public = service.backstay.settings.public_url or ""
     said = request.headers.get("x-forwarded-proto", "")
     return "https" in (request.url.scheme, said.strip().lower()) or str(public).startswith("https://")

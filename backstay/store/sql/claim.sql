@@ -105,8 +105,8 @@ WHERE state = 'queued' AND due_at IS NULL AND handler = :handler AND order_key >
 ORDER BY order_key LIMIT :n {skip_locked};
 
 -- name: pick_of_job
--- The same for a worker that does one job alone. The job's keys bound what it reads of the index, and of what other jobs
--- have in between it passes by all; the plus is that of under_way.
+-- The same for a worker that does one job alone. The job's keys bound what it reads of the index. Items of
+-- other jobs in between are skipped; the plus is that of under_way.
 SELECT id, job_id, cost_micros, tokens, calls FROM items
 WHERE state = 'queued' AND due_at IS NULL AND handler = :handler AND order_key >= :from_key
   AND order_key >= (SELECT first_key FROM jobs WHERE id = :job_id)
@@ -258,7 +258,7 @@ SELECT items.id, items.fence FROM items JOIN {batch(id bigint, fence bigint)} ON
 WHERE CASE WHEN items.state = 'submitting' THEN 1 ELSE 0 END <> 0;
 
 -- name: out_of_time
--- Which of these items time has ended under their holder's hands, and nobody has taken up since.
+-- Which of these items a time limit ended while their holder worked on them, and nobody has taken up since.
 SELECT items.id, batch.fence FROM items JOIN {batch(id bigint, fence bigint)} ON items.id = batch.id AND items.fence = batch.fence + 1
 WHERE CASE WHEN items.state = 'failed' AND items.timed_out_at IS NOT NULL THEN 1 ELSE 0 END <> 0;
 

@@ -39,7 +39,7 @@ WHERE inbox.kind IN ('succeeded', 'failed') AND inbox.is_late = 0 ORDER BY inbox
 SELECT inbox.id, inbox.body FROM {batch(id bigint)} JOIN inbox ON inbox.id = batch.id;
 
 -- name: add_late
--- Results that came too late, whoever brings them: only of items that time has ended.
+-- Results that came too late, from any source, and only of items that a time limit has ended.
 INSERT INTO inbox (owner, item_id, fence, kind, received_at, body, is_late, digest)
 SELECT jobs.owner, items.id, batch.fence, 'succeeded', {now}, batch.body, 1, batch.digest
 FROM {batch(item_id bigint, fence bigint, body text, digest text)} JOIN items ON items.id = batch.item_id
@@ -49,7 +49,7 @@ ON CONFLICT (item_id, digest) DO NOTHING
 RETURNING item_id;
 
 -- name: flaw_late
--- Items whose result came too late are not among those any more of which nobody knows.
+-- The outcome of items whose result came too late is no longer unknown.
 UPDATE items SET flaw = 'late' FROM {batch(item_id bigint)}
 WHERE items.id = batch.item_id AND CASE WHEN items.state = 'failed' AND items.timed_out_at IS NOT NULL THEN 1 ELSE 0 END <> 0;
 
@@ -60,7 +60,7 @@ FROM {batch(item_id bigint, result text)} JOIN items ON items.id = batch.item_id
 WHERE attempts.item_id = items.id AND attempts.fence = items.fence AND attempts.outcome = 'failed';
 
 -- name: know_cost
--- What calls did cost of which that was not known: as much less is unknown.
+-- The cost of some calls is now known, and no longer part of the unknown sum.
 UPDATE jobs SET spent_micros = jobs.spent_micros + batch.spent,
     unknown_micros = CASE WHEN jobs.unknown_micros > batch.known THEN jobs.unknown_micros - batch.known ELSE 0 END,
     input_tokens = jobs.input_tokens + batch.input_tokens, output_tokens = jobs.output_tokens + batch.output_tokens

@@ -1,7 +1,7 @@
 -- How pollers keep what they ask about.
 
 -- name: extend_polls
--- The later due_at is the lease of a poll. What the fence has left, or another transaction has in its hands, is passed over.
+-- The later due_at is the lease of a poll. Items with another fence, or locked by another transaction, are skipped.
 WITH picked AS MATERIALIZED (
     SELECT items.id FROM items JOIN {batch(id bigint, fence bigint)} ON items.id = batch.id AND items.fence = batch.fence
     WHERE CASE WHEN items.state = 'processing' AND items.leased_by IS NOT NULL THEN 1 ELSE 0 END <> 0 {skip_locked}

@@ -66,7 +66,8 @@ SELECT id, stop_reason FROM jobs WHERE held = 1 AND stop_reason IS NOT NULL AND 
 UPDATE jobs SET sealed = 1 WHERE id = :job_id AND sealed = 0;
 
 -- name: end_queued
--- A chunk of a stopped job's items that nobody holds. One of whose calls may have been done is not cancelled: nobody knows.
+-- A chunk of a stopped job's items that nobody holds. An item whose call may have been done is not cancelled, its outcome
+-- is unknown.
 WITH picked AS MATERIALIZED (
     SELECT id FROM items WHERE id >= :first AND id < :after AND state = 'queued'
       AND EXISTS (SELECT 1 FROM jobs WHERE jobs.id = :job_id AND jobs.stop_reason = :reason)
@@ -117,7 +118,7 @@ RETURNING id, state;
 
 -- name: poll_soon
 -- A cancelled job's provider tasks are looked at now, to be cancelled there; not those that a poller is asking about, nor
--- those that will be looked at soon anyway, as all are that were looked at since the cancel.
+-- those that are due soon anyway, such as all that were looked at since the cancel.
 WITH picked AS MATERIALIZED (
     SELECT id FROM items WHERE id >= :first AND id < :after AND state = 'processing' AND due_at > {now} + :poll_ms
       AND leased_by IS NULL
@@ -211,7 +212,7 @@ UPDATE items SET due_at = :parked_at WHERE id {in picked} AND state = 'queued' A
 
 -- name: unpark
 -- A chunk of parked items of a job that is not paused is ready again, at the turn that the queue has reached by now: they
--- must not keep everybody waiting until they have made up for the time of their rest.
+-- must not make all others wait until they have caught up.
 WITH picked AS MATERIALIZED (
     SELECT id FROM items
     WHERE state = 'queued' AND due_at IS NOT NULL AND due_at = :parked_at

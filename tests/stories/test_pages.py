@@ -26,7 +26,9 @@ PAGES = {
 
 
 def commands(text: str) -> list[str]:
-    """What the blocks of a page have a person type; a backslash at its end continues a line."""
+    """What the blocks of a page have a person type, unless the page says why one is not run; a backslash at its end
+    continues a line."""
+    text = re.sub(r"^<!-- not run: [^>]+ -->\n```sh\n.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
     blocks = re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     return "".join(blocks).replace("\\\n", " ").splitlines()
 

@@ -302,7 +302,8 @@ class Job:
         owner = self._client.owner
         if item is not None:
             return await self._accept_late_of(item, owner)
-        late = [row.id async for row in self._client.store.views.results(self.id, owner) if row.flaw == Flaw.LATE]
+        rows = self._client.store.views.results(self.id, owner)
+        late = [row.id async for row in rows if row.flaw == Flaw.LATE and row.state == ItemState.FAILED]
         return sum([await self._accept_late_of(found, owner) for found in late])
 
     async def _accept_late_of(self, item: int, owner: str) -> int:

@@ -151,6 +151,8 @@ class RunOptions(NamedTuple):
 
 
 def service_url(base_url: str | None) -> str:
+    if base_url is not None and not base_url.strip():
+        raise UsageError("--base-url is empty", hint="name the service, or leave the option out")
     return (base_url or os.environ.get(BASE_URL) or OPENAI).rstrip("/")
 
 

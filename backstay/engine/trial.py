@@ -8,24 +8,27 @@ from backstay.core.models import Claimed
 from backstay.core.outcomes import Failed, Outcome, Submitted, Succeeded
 
 REFUSALS_ENOUGH = 5
+WAIT_MS = 1_000
 _REFUSALS = (FailureKind.BUSINESS, FailureKind.REFUSED, FailureKind.HELD)
 _OWN_WORDS = (400, 422)  # these tell what is wrong with a request, so only the same words are the same refusal
 
 
 class Trial:
-    """Ends with the first success, with a refusal of another kind, or when an item is refused a second time, because by
-    then all the others have been tried."""
+    """Ends with the first success or with a refusal of another kind. An item that is refused waits a moment, so when
+    one is refused a second time, all others have been tried: it is enough, unless the words are about the requests."""
 
     def __init__(self) -> None:
         self.over = False
         self.refusal: Failure | None = None
         self._refused: set[int] = set()
+        self._all_refused = False
         self._account_refused = 0
 
     @property
     def enough(self) -> bool:
         """Whether so much was refused that nothing more is to be sent before what is under way has ended."""
-        return not self.over and (len(self._refused) >= REFUSALS_ENOUGH or self._account_refused > 1)
+        many = len(self._refused) >= REFUSALS_ENOUGH or self._account_refused > 1
+        return not self.over and (many or self._all_refused)
 
     def judge(self, item: Claimed, outcome: Outcome) -> Outcome:
         """A refusal that would be final puts the item back instead."""
@@ -36,15 +39,18 @@ class Trial:
         if not isinstance(outcome, Failed) or not _is_refusal(outcome.failure):
             return outcome
         failure = outcome.failure
-        if item.id in self._refused or (self.refusal is not None and _kind(failure) != _kind(self.refusal)):
+        again = item.id in self._refused
+        is_own = again and failure.provider_status in _OWN_WORDS
+        if is_own or (self.refusal is not None and _kind(failure) != _kind(self.refusal)):
             self.over = True
             return outcome
+        self._all_refused = self._all_refused or again
         self.refusal = failure
         if failure.kind is FailureKind.HELD:
             self._account_refused += 1
             return outcome
         self._refused.add(item.id)
-        return replace(outcome, failure=replace(failure, kind=FailureKind.HELD))
+        return replace(outcome, failure=replace(failure, kind=FailureKind.THROTTLED, retry_after_ms=WAIT_MS))
 
 
 def _is_refusal(failure: Failure) -> bool:

@@ -100,8 +100,12 @@ class Run:
         view = await client.job(job_id).show()
         if view.state is JobState.PAUSED:
             await client.job(job_id).resume()
+        if not self._order.retry_failed:
+            return
+        if any(group.flaw == Flaw.LATE for group in await store.views.job_failures(job_id)):
+            await client.job(job_id).accept_late()  # what is there need not be paid for again
         letters = await store.dead_letters.groups(client.owner, job_id)  # what is archived is not here to be retried
-        if letters.items and self._order.retry_failed:
+        if letters.items:
             await client.job(job_id).retry()
 
     async def _work(self, client: Client, files: ResultFiles, show: Callable[[int], View]) -> tuple[Job, Ending, View]:
@@ -143,7 +147,8 @@ class Run:
         """Pauses a run that only this command was at: workers that come later must not go on with it unasked."""
         lease_ms = int(self._app.limits.lease_seconds * 1000)
         others = [worker for worker in await client.store.views.workers() if worker.alive(lease_ms)]
-        if not others and not (await job.show()).ended:
+        view = await job.show()
+        if not others and not view.ended and view.stop_reason is None:
             await job.pause()
 
     def _names_known(self, submitting: "asyncio.Task[int]") -> bool:
@@ -246,6 +251,7 @@ class Run:
             repeats=seen.repeats,
             **{name: getattr(seen, name) for name in ANSWER_FLAWS},
             unknown=sum(group.items for group in groups if group.flaw == Flaw.UNKNOWN),
+            late=sum(group.items for group in groups if group.flaw == Flaw.LATE),
             copies=self._submission.copies,
             skipped_lines=self._surveyed.bad_count,
             groups=groups,

@@ -71,6 +71,7 @@ class Summary:
     refused: int = 0
     filtered: int = 0
     unknown: int = 0  # requests whose outcome nobody knows
+    late: int = 0  # requests whose answer came after the deadline, and is kept
     copies: int = 0  # requests beyond `total` that share the reply of another
     skipped_lines: int = 0  # that could not be sent
     groups: Sequence[FailureGroup] = ()
@@ -203,7 +204,10 @@ def _advice(summary: Summary) -> Iterator[str]:
         yield "To keep trying anyway, add --wait."
     if summary.exit_code == INTERRUPTED:
         yield "Nothing is lost. To go on, run the same command again."
-    if summary.failed:
+    if summary.late:
+        yield f"{show_count(summary.late, 'answer')} came too late. To accept them:"
+        yield f"backstay job accept-late {summary.job_id}, then the same command; or the same with --retry-failed."
+    if summary.failed > summary.late:
         yield "To try what failed once more, run the same command with --retry-failed."
     if summary.unknown:
         yield "Where it cannot be looked up what became of a request, that may pay for it twice."

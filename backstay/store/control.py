@@ -61,7 +61,8 @@ def retry_items(job_id: int, owner: str, item: int | None, cursor: int, turns: i
     retried = {row[0]: row[2] for row in kept if row[0] in won}
     if retried:
         flaws = count_flaws(row[3] for row in kept if row[0] in won)
-        counts = {"retried": len(retried), "repeated": sum(retried.values()), "wait_ms": 0}
+        polled = sum(row[2] == ItemState.PROCESSING for row in rows)
+        counts = {"retried": len(retried), "repeated": sum(retried.values()), "polled": polled, "wait_ms": 0}
         yield Ask("reopen_job", {"job_id": job_id, **counts, **flaws})
         yield from widen_keys(job_id, [row[1] for row in rows])
         yield Ask("write_events", batch=[(f"item:{one}", "retried", RETRIED[again]) for one, again in retried.items()])

@@ -1,10 +1,11 @@
 """Replays: failed items queued afresh by a filter, at once or so many a second, and who had it done."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from backstay.core.ids import job_of, show_item
+from backstay.core.states import ItemState
 from backstay.store.claim import widen_keys
 from backstay.store.database import Database
 from backstay.store.dead_letters import CHUNK_ITEMS, Wanted, chosen_items, letters_page
@@ -133,11 +134,13 @@ def _replay(order: _Order, ids: Sequence[int], so_far: Replayed) -> Script[Repla
     batch = [(*row[:3], waits[row[0]], so_far.items + n) for n, row in enumerate(chosen[:room])]
     again = {row[0]: row[2] for row in batch}
     flaws = {row[0]: row[3] for row in chosen[:room]}
-    keys = {row[0]: row[1] for row in (yield Ask("retry_items", batch=batch))} if batch else {}
+    rows = (yield Ask("retry_items", batch=batch)) if batch else []
+    keys = {row[0]: row[1] for row in rows}
+    polled = {row[0] for row in rows if row[2] == ItemState.PROCESSING}
     if not keys:
         return so_far._replace(more=len(chosen) > room)
     retried = sorted(keys)
-    yield from _reopen(keys, again, waits, flaws)
+    yield from _reopen(keys, again, waits, flaws, polled)
     number = so_far.number or (yield Ask("add_replay", _row(order)))[0][0]
     tail = start + int(len(batch) * step)
     yield Ask("count_replay", {"replay_id": number, "items": len(retried), "tail_ms": tail})
@@ -168,14 +171,20 @@ def _row(order: _Order) -> dict[str, object]:
 
 
 def _reopen(
-    keys: Mapping[int, int], again: Mapping[int, int], waits: Mapping[int, int], flaws: Mapping[int, str | None]
+    keys: Mapping[int, int],
+    again: Mapping[int, int],
+    waits: Mapping[int, int],
+    flaws: Mapping[int, str | None],
+    polled: Collection[int],
 ) -> Script[None]:
-    """The jobs live again, with time for the last of their items. `keys` are the places of the items in the queue."""
+    """The jobs live again, with time for the last of their items. `keys` are the places of the items in the queue;
+    those that are `polled` are not in it, because their tasks at the provider go on."""
     jobs: dict[int, list[int]] = {}
     for item in keys:
         jobs.setdefault(job_of(item), []).append(item)
     for job_id, mine in sorted(jobs.items()):
         counts = {"retried": len(mine), "repeated": sum(again[item] for item in mine)}
+        counts["polled"] = sum(item in polled for item in mine)
         counts |= count_flaws(flaws[item] for item in mine)
         yield Ask("reopen_job", {"job_id": job_id, **counts, "wait_ms": max(waits[item] for item in mine)})
         yield from widen_keys(job_id, [keys[item] for item in mine])

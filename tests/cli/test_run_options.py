@@ -18,6 +18,12 @@ def requests(shell: Shell, *urls: str) -> Path:
     return shell.file("\n".join(map(json.dumps, lines)), "requests.jsonl")
 
 
+@pytest.mark.parametrize("command", ["run", "submit"])
+def test_an_empty_base_url_is_not_the_default_one(sqlite_shell: Shell, command: str) -> None:
+    ran = sqlite_shell(command, requests(sqlite_shell, CHAT), "--base-url", "")
+    assert (ran.code, "--base-url is empty" in ran.said[0]) == (2, True)
+
+
 @pytest.mark.parametrize("command", ["run", "submit", "plan"])
 def test_requests_that_the_background_cannot_do_are_bad_lines(sqlite_shell: Shell, command: str) -> None:
     path = requests(sqlite_shell, RESPONSES, CHAT)

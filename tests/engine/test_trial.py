@@ -3,7 +3,7 @@
 from backstay.core.failures import Failure, FailureKind, failure_of_status
 from backstay.core.models import Claimed
 from backstay.core.outcomes import Failed, Succeeded
-from backstay.engine.trial import REFUSALS_ENOUGH, Trial
+from backstay.engine.trial import REFUSALS_ENOUGH, WAIT_MS, Trial
 
 
 def item(number: int) -> Claimed:
@@ -21,7 +21,7 @@ def kinds(trial: Trial, statuses: list[int]) -> list[FailureKind]:
 
 def test_the_same_refusal_from_the_first_reply_on_fails_nothing_and_soon_stops():
     trial = Trial()
-    assert kinds(trial, [404] * (REFUSALS_ENOUGH - 1)) == [FailureKind.HELD] * (REFUSALS_ENOUGH - 1)
+    assert kinds(trial, [404] * (REFUSALS_ENOUGH - 1)) == [FailureKind.THROTTLED] * (REFUSALS_ENOUGH - 1)
     few = trial.enough
     trial.judge(item(99), refused(404))
     assert (few, trial.enough) == (False, True)
@@ -61,19 +61,33 @@ def test_bad_requests_are_the_same_only_in_the_same_words():
     assert same.enough
 
 
-def test_fewer_items_than_that_fail_when_they_are_refused_again():
+def test_fewer_items_than_that_are_enough_when_they_are_refused_again():
     trial = Trial()
     kinds(trial, [404, 404])
+    before = trial.enough
     again = trial.judge(item(0), refused(404))
     assert isinstance(again, Failed)
-    assert again.failure.kind is FailureKind.BUSINESS
-    assert not trial.enough
+    assert (before, again.failure.kind, trial.enough) == (False, FailureKind.THROTTLED, True)
+
+
+def test_fewer_items_than_that_fail_when_they_are_refused_again_in_their_own_words():
+    trial = Trial()
+    kinds(trial, [400, 400])
+    again = trial.judge(item(0), refused(400))
+    assert isinstance(again, Failed)
+    assert (again.failure.kind, trial.enough) == (FailureKind.BUSINESS, False)
+
+
+def test_a_refused_item_waits_so_that_the_others_are_tried_first():
+    judged = Trial().judge(item(0), refused(404))
+    assert isinstance(judged, Failed)
+    assert judged.failure.retry_after_ms == WAIT_MS
 
 
 def test_an_outage_and_throttling_are_no_refusals():
     trial = Trial()
     before = kinds(trial, [503, 429, 500] * 5)
-    assert FailureKind.HELD not in before
+    assert before == [failure_of_status(status).kind for status in [503, 429, 500] * 5]
     assert not trial.enough
     unknown = Failed(Failure(failure_of_status(500).code, FailureKind.BUSINESS, "a bug, and no reply at all"))
     assert trial.judge(item(1), unknown) is unknown

@@ -173,6 +173,13 @@ def test_a_run_that_its_budget_stopped_says_what_did_not_fit_and_what_makes_room
     assert "What is spent or reserved already is $0.005 more than this budget." in said
 
 
+def test_answers_that_came_too_late_are_to_be_accepted_not_paid_again() -> None:
+    said = "\n".join(summary(succeeded=19_998, failed=2, late=2).lines())
+    assert "backstay job accept-late 12" in said
+    assert "To try what failed" not in said, "there is nothing else to try once more"
+    assert "To try what failed" in "\n".join(summary(succeeded=19_997, failed=3, late=2).lines())
+
+
 def test_who_may_pay_twice_by_a_retry_is_warned() -> None:
     failed = {"succeeded": 19_990, "failed": 10}
     assert "twice" in "\n".join(summary(**failed, unknown=3).lines())

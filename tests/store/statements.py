@@ -17,6 +17,7 @@ IDS = [item_id(READY_JOB, position) for position in range(CLAIMED)]
 VALUES: dict[str, Any] = {
     "from_key": 0,
     "poll_ms": 5_000,
+    "polled": 0,
     "late_poll_ms": 60_000,
     "late_ms": 86_400_000,
     "low": 0,

@@ -9,7 +9,7 @@ import pytest
 from backstay.core.errors import NotAllowed, NotFound
 from backstay.core.failures import ErrorCode, Failure, FailureKind
 from backstay.core.ids import item_id
-from backstay.core.outcomes import Failed, Submitted
+from backstay.core.outcomes import Failed
 from backstay.core.states import ItemState, JobState, StopReason
 from backstay.store import control
 from backstay.store.claim import Want, claim
@@ -83,6 +83,23 @@ async def test_a_retry_meets_each_item_once_even_if_it_fails_again_meanwhile(
 
     monkeypatch.setattr(scene.store._db, "write", write_while_all_fail_again)
     assert await asyncio.wait_for(scene.store.retry(job_id, "ann"), 20) == 3
+
+
+async def test_a_retry_goes_on_with_a_task_of_which_nobody_knows_and_sends_nothing(scene: Scene) -> None:
+    (known,) = await scene.processing(deadline_ms=60_000)
+    job_id = known.job_id
+    await scene.site.advance(61)
+    await scene.store.expire()
+    item = await scene.item(job_id)
+    assert (item.state, item.flaw) == (ItemState.FAILED, "unknown")
+    assert await scene.store.retry(job_id, "ann") == 1
+    item, job = await scene.item(job_id), await scene.job(job_id)
+    assert (item.state, item.provider_task_id, item.repeats) == (ItemState.PROCESSING, "task-0", 0)
+    assert (job.state, job.processing, job.failed, job.repeats) == (JobState.RUNNING, 1, 0, 0)
+    assert await scene.claim() == []
+    (polled,) = (await scene.store.poll("echo", "account-1", 10, "w1", LEASE_MS)).items
+    await scene.settle(polled, OK)
+    assert (await scene.job(job_id)).state is JobState.COMPLETED
 
 
 async def test_one_item_can_be_retried_by_itself(scene: Scene) -> None:
@@ -200,13 +217,3 @@ async def test_a_retry_of_what_was_never_sent_is_no_repeat(scene: Scene) -> None
     await scene.store.expire()
     await scene.store.retry(job_id, "ann")
     assert (await scene.job(job_id)).repeats == 0
-
-
-async def test_a_task_that_never_ended_is_asked_for_anew(scene: Scene) -> None:
-    job_id = await scene.submit(deadline_ms=1_000)
-    await scene.settle((await scene.claim())[0], Submitted("task-1"))
-    await scene.site.advance(2)
-    await scene.store.expire()
-    await scene.store.retry(job_id, "ann")
-    assert [(item.round, item.provider_task_id) for item in await scene.claim()] == [(1, None)]
-    assert (await scene.job(job_id)).repeats == 1  # the provider may have gone on with it

@@ -59,7 +59,10 @@ async def push(scene: Scene, item: Claimed, new: ItemState) -> None:
         for late in await scene.store.inbox.late("ann", None, 1) if received.late else []:
             with contextlib.suppress(NotAllowed):
                 await scene.store.inbox.accept(late.number, "ann", "a test")
-    if new is ItemState.PROCESSING:
+    if new is ItemState.PROCESSING and item.state is ItemState.FAILED:
+        await scene.site.rows(f"UPDATE items SET flaw = 'unknown', provider_task_id = 'task' WHERE id = {item.id}")
+        await scene.store.retry(item.job_id, "ann")
+    elif new is ItemState.PROCESSING:
         await scene.store.poll(item.handler, None, 10, "w2", LEASE_MS)
     if new is ItemState.CANCELLED and item.state is ItemState.QUEUED:
         await scene.store.cancel(item.job_id, "ann")

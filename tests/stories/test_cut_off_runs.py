@@ -86,6 +86,39 @@ def test_what_a_cancel_cuts_off_is_of_unknown_outcome(tmp_path: Path, provider: 
     assert billed(run) <= {name for name, kind in told.items() if kind != "batch_cancelled"}
 
 
+def test_a_cancelled_run_that_is_interrupted_twice_ends_in_order(tmp_path: Path, provider: Provider) -> None:
+    run = rehearse(tmp_path, provider)
+    process = run.start()
+    begun(run)
+    tell(run, "cancel")
+    process.send_signal(signal.SIGINT)
+    wait_until(lambda: "stopping" in run.log, "it has understood")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 130, run.log
+    run.finish(60)
+    run.check_complete(ITEMS)
+    assert billed(run) <= {name for name, kind in kinds(run).items() if kind != "batch_cancelled"}
+
+
+@pytest.mark.parametrize("lane", ["background", "batch"])
+def test_a_retry_of_a_task_that_has_not_ended_by_the_deadline_goes_on_with_it_and_pays_nothing_again(
+    tmp_path: Path, lane: str
+) -> None:
+    url = "/v1/responses" if lane == "background" else "/v1/chat/completions"
+    with practice("--background-seconds", "12", "--batch-seconds", "12") as served:
+        run = Rehearsal(tmp_path, served, f"sqlite:///{tmp_path}/runs.db", "--lane", lane, "--deadline", "5s")
+        run.requests(4, url)
+        assert run.finish(60) == 3
+        assert set(kinds(run).values()) == {"outcome_unknown"}
+        run.options = (*run.options, "--retry-failed")
+        goes = 1
+        while run.finish(60) != 0 and goes < 6:  # each of five seconds
+            goes += 1
+        assert (len(run.lines()), run.failures()) == (4, []), run.log
+        run.check_complete(4)
+        assert (served.bill()["charged"], served.bill()["paid_again"]) == (4, 0)
+
+
 def test_what_a_second_interrupt_cuts_off_is_of_unknown_outcome(tmp_path: Path, provider: Provider) -> None:
     run = rehearse(tmp_path, provider)
     process = run.start()

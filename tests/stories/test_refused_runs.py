@@ -50,7 +50,7 @@ def test_bad_requests_among_good_ones_end_by_themselves_within_minutes(tmp_path:
 
 @pytest.mark.parametrize(("status", "advice"), [(404, "Check the base URL"), (401, "Check the API key")])
 def test_a_run_that_is_refused_from_the_start_stops_and_fails_nothing(tmp_path, file_url, status, advice) -> None:
-    with practice("--latency", "0.05") as provider:
+    with practice("--latency", "0.3") as provider:
         run = Rehearsal(tmp_path, provider, file_url)
         write(run, [f"practice-{status}"] * 300)
         assert run.finish(60) == REFUSED
@@ -77,12 +77,13 @@ def test_with_wait_it_goes_on_and_what_is_refused_fails(tmp_path: Path, file_url
         assert len(run.failures()) == 30
 
 
-def test_a_file_of_a_few_bad_requests_fails_as_ever(tmp_path: Path, file_url: str) -> None:
-    with practice() as provider:
+@pytest.mark.parametrize(("status", "code"), [(404, REFUSED), (400, 3)])
+def test_a_file_of_a_few_requests_stops_too_unless_the_words_are_about_them(tmp_path, file_url, status, code) -> None:
+    with practice("--latency", "0.3") as provider:
         run = Rehearsal(tmp_path, provider, file_url)
-        write(run, ["practice-404"] * 3)
-        assert run.finish(60) == 3
-        assert len(run.failures()) == 3
+        write(run, [f"practice-{status}"] * 3)
+        assert run.finish(60) == code
+        assert len(run.failures()) == (0 if code == REFUSED else 3)
 
 
 def test_requests_refused_at_the_head_of_a_file_do_not_stop_what_succeeds(tmp_path: Path, file_url: str) -> None:

@@ -36,7 +36,8 @@ GROUP BY coalesce(error_code, 'UNKNOWN') ORDER BY items DESC, error_code;
 -- name: failed_items_of
 -- Those of some items that an owner may queue afresh, each with what failed_items says of it.
 SELECT items.id, items.fence,
-    CASE WHEN items.error_code IN ('UNKNOWN', 'GW_TIMEOUT')
+    CASE WHEN items.flaw = 'unknown' AND items.provider_task_id IS NOT NULL THEN 0
+         WHEN items.error_code IN ('UNKNOWN', 'GW_TIMEOUT')
           AND (items.provider_task_id IS NOT NULL OR items.reconcile_after <= items.last_attempt_at) THEN 1 ELSE 0 END AS repeat,
     items.flaw, items.job_id
 FROM {batch(id bigint)} JOIN items ON items.id = batch.id JOIN jobs ON jobs.id = items.job_id

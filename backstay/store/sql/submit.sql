@@ -95,10 +95,12 @@ ON CONFLICT (item_id, number) DO NOTHING;
 INSERT INTO endpoints (name, spec, created_at) VALUES (:name, :spec, {now}) ON CONFLICT (name) DO NOTHING;
 
 -- name: open_endpoints
--- Where the requests of unfinished jobs go.
+-- Where the requests of unfinished jobs go, and those are asked for whose time is over.
 SELECT endpoints.name, endpoints.spec FROM endpoints
 WHERE name IN (SELECT handler FROM jobs WHERE state IN ('queued', 'running', 'paused'))
-   OR name IN (SELECT handler_then FROM jobs WHERE state IN ('queued', 'running', 'paused')) ORDER BY name;
+   OR name IN (SELECT handler_then FROM jobs WHERE state IN ('queued', 'running', 'paused'))
+   OR EXISTS (SELECT 1 FROM items WHERE items.handler = endpoints.name AND items.state = 'failed' AND items.due_at IS NOT NULL)
+ORDER BY name;
 
 -- name: all_endpoints
 SELECT name, spec FROM endpoints ORDER BY created_at, name;

@@ -10,6 +10,7 @@ WITH picked AS MATERIALIZED (
 )
 UPDATE items SET state = 'failed', fence = fence + 1, error_code = 'GW_TIMEOUT', timed_out_at = {now},
     finished_at = {now}, leased_by = NULL, lease_expires_at = NULL, due_at = NULL,
+    calls = calls + CASE WHEN state = 'submitting' THEN 1 ELSE 0 END,
     flaw = CASE WHEN state = 'submitting' OR repeats > 0 OR ask_first = 1 THEN 'unknown' END
 WHERE id {in picked}
   AND state IN ('queued', 'submitting')
@@ -90,7 +91,7 @@ WITH picked AS MATERIALIZED (
     ORDER BY id LIMIT :n {skip_locked}
 )
 UPDATE items SET state = 'failed', fence = fence + 1, error_code = 'GW_TIMEOUT', finished_at = {now},
-    timed_out_at = {now}, leased_by = NULL, lease_expires_at = NULL, flaw = 'unknown'
+    timed_out_at = {now}, leased_by = NULL, lease_expires_at = NULL, calls = calls + 1, flaw = 'unknown'
 WHERE id {in picked}
   AND state = 'submitting'
 RETURNING id, job_id, fence, last_attempt_at, calls, {now} AS now, reserved_micros;
@@ -150,7 +151,8 @@ RETURNING id;
 -- it cannot be looked up. What can be is claimed with a time until which its request may still turn up. None that is
 -- archived: what it asks is not here.
 SELECT items.id, items.fence,
-    CASE WHEN items.error_code IN ('UNKNOWN', 'GW_TIMEOUT')
+    CASE WHEN items.flaw = 'unknown' AND items.provider_task_id IS NOT NULL THEN 0
+         WHEN items.error_code IN ('UNKNOWN', 'GW_TIMEOUT')
           AND (items.provider_task_id IS NOT NULL OR items.reconcile_after <= items.last_attempt_at) THEN 1 ELSE 0 END AS repeat,
     items.flaw
 FROM items JOIN jobs ON jobs.id = items.job_id
@@ -161,15 +163,20 @@ ORDER BY items.id LIMIT :n;
 -- name: retry_items
 -- Failed items start afresh, at the end of a person's patience: attempts from zero, ready now or after a wait, timed from
 -- then. A request that may have reached the provider keeps its reference, and is looked up first, when it must have landed;
--- a known failure is asked anew.
-UPDATE items SET state = 'queued', fence = items.fence + 1, attempt_count = 0, rescues = 0, reserved_micros = 0,
+-- a task of which nobody knows is polled again, and nothing is sent; a known failure is asked anew.
+UPDATE items SET
+    state = CASE WHEN flaw = 'unknown' AND provider_task_id IS NOT NULL THEN 'processing' ELSE 'queued' END,
+    fence = items.fence + 1, attempt_count = 0, rescues = 0, reserved_micros = 0,
     repeats = repeats + batch.repeat,
     due_at = CASE WHEN error_code IN ('UNKNOWN', 'GW_TIMEOUT') AND provider_task_id IS NULL
                    AND reconcile_after > {now} + batch.wait_ms THEN reconcile_after
-                  WHEN batch.wait_ms > 0 THEN {now} + batch.wait_ms END,
-    round = CASE WHEN error_code IN ('UNKNOWN', 'GW_TIMEOUT') AND provider_task_id IS NULL THEN round ELSE round + 1 END,
+                  WHEN batch.wait_ms > 0 OR (flaw = 'unknown' AND provider_task_id IS NOT NULL) THEN {now} + batch.wait_ms END,
+    round = CASE WHEN error_code IN ('UNKNOWN', 'GW_TIMEOUT') AND provider_task_id IS NULL THEN round
+                 WHEN flaw = 'unknown' AND provider_task_id IS NOT NULL THEN round ELSE round + 1 END,
     ask_first = CASE WHEN error_code IN ('UNKNOWN', 'GW_TIMEOUT') AND provider_task_id IS NULL THEN 1 ELSE 0 END,
-    error_code = NULL, refused_at = NULL, finished_at = NULL, timed_out_at = NULL, provider_task_id = NULL, account = NULL, progress = 0,
+    provider_task_id = CASE WHEN flaw = 'unknown' THEN provider_task_id END,
+    account = CASE WHEN flaw = 'unknown' AND provider_task_id IS NOT NULL THEN account END,
+    error_code = NULL, refused_at = NULL, finished_at = NULL, timed_out_at = NULL, progress = 0,
     queued_at = CASE WHEN error_code IN ('UNKNOWN', 'GW_TIMEOUT') AND provider_task_id IS NULL
                       AND reconcile_after > {now} + batch.wait_ms THEN reconcile_after ELSE {now} + batch.wait_ms END,
     deadline_at = deadline_at - queued_at +
@@ -182,12 +189,12 @@ UPDATE items SET state = 'queued', fence = items.fence + 1, attempt_count = 0, r
 FROM {batch(id bigint, fence bigint, repeat bigint, wait_ms bigint, turn bigint)}
 WHERE items.id = batch.id AND items.fence = batch.fence AND items.archive_id IS NULL
   AND CASE WHEN items.state = 'failed' THEN 1 ELSE 0 END <> 0
-RETURNING items.id, items.order_key;
+RETURNING items.id, items.order_key, items.state;
 
 -- name: reopen_job
 -- A job whose items are retried lives again, with a new time limit, from when the last of them comes back.
 -- One that was not over keeps its hold: it may have been paused or cancelled a moment ago.
-UPDATE jobs SET failed = failed - :retried, repeats = repeats + :repeated, finished_at = NULL,
+UPDATE jobs SET failed = failed - :retried, processing = processing + :polled, repeats = repeats + :repeated, finished_at = NULL,
     truncated = truncated - :truncated, refused = refused - :refused, filtered = filtered - :filtered,
     timeout_at = {now} + timeout_ms + :wait_ms,
     paused_at = CASE WHEN state = 'paused' THEN {now} END,

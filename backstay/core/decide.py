@@ -221,6 +221,7 @@ def _retry(item: Claimed, outcome: Failed, terms: Terms, now_ms: int, rng: Rando
         repeats=item.repeats + repeat,
         delay_ms=delay_ms,
         error_code=failure.code,
+        flaw=outcome.flaw,
         attempt=_attempt(item, "retry", now_ms, outcome),
         act="repeat" if repeat else None,
         detail="the call may have been done and paid; it is sent again" if repeat else None,

@@ -133,7 +133,8 @@ class Move(NamedTuple):
 
 def _moves(settlements: Iterable[Settlement]) -> Iterable[Move]:
     for s in settlements:
-        attempt, flaws = s.attempt, flaw_counts(s.flaw)
+        attempt = s.attempt
+        flaws = _NO_FLAW if s.flaw is None or s.state not in TERMINAL else flaw_counts(s.flaw)
         if attempt is not None and (attempt.input_tokens is not None or attempt.cost_micros is not None):
             used = (attempt.cost_micros or 0, s.unknown, attempt.input_tokens or 0, attempt.output_tokens or 0)
             yield Move(job_of(s.id), s.was, s.state, int(s.act == "repeat"), s.freed, *used, *flaws)
@@ -175,7 +176,7 @@ def count(moves: Iterable[Move]) -> Script[list[tuple[int, JobState]]]:
 
 def ended_attempt(row: Sequence[int], state: str, code: str | None, message: str) -> Attempt:
     """The attempt that tells why time, not a worker, ended an item, from a row of the sweep."""
-    item, _, fence, last_attempt_at, calls, now, _ = row
+    item, _, fence, last_attempt_at, calls, now, *_ = row
     return Attempt(item, fence, calls, state, last_attempt_at or now, now, code, message, *[None] * 5)
 
 

@@ -5,14 +5,18 @@ from typing import Any, NamedTuple
 
 from backstay.core.callbacks import Kind
 from backstay.core.decide import LATE_POLL_MS
+from backstay.core.errors import ErrorCode
 from backstay.core.ids import item_range
+from backstay.core.models import Attempt
+from backstay.core.outcomes import ANSWER_FLAWS
 from backstay.core.states import ItemState, JobState, StopReason
 from backstay.store.claim import widen_keys
 from backstay.store.queries import Ask, Script
-from backstay.store.settle import Move, count, ended_attempt, flaw_late, write_attempts
+from backstay.store.settle import Move, count, ended_attempt, flaw_counts, flaw_late, write_attempts
 
 CHUNK_ITEMS = 1_000
 JOBS_MAX = 100
+FLAW_AT = 8  # its place in the rows of items that nobody held
 
 
 class Swept(NamedTuple):
@@ -29,6 +33,7 @@ def expire() -> Script[Swept]:
     processing = yield Ask("expire_processing", {"n": CHUNK_ITEMS, "late_poll_ms": LATE_POLL_MS})
     moves = [*_moves(waiting, None), *_moves(processing, ItemState.PROCESSING)]
     yield from _tell([*waiting, *processing], ItemState.FAILED, "the deadline passed")
+    yield from _show_answers(waiting)
     ended = yield from count(moves)
     return Swept(len(moves), ended, more=len(waiting) == CHUNK_ITEMS or len(processing) == CHUNK_ITEMS)
 
@@ -68,16 +73,17 @@ def end_stopped(job_id: int, reason: StopReason, poll_ms: int) -> Script[Swept]:
     if reason is StopReason.CANCEL:
         rows = yield Ask("end_queued", {**span, "state": "cancelled", "error_code": None})
         yield Ask("poll_soon", {**span, "poll_ms": poll_ms})
-        unknown = [row for row in rows if row[7] == ItemState.FAILED]
-        message = "outcome unknown: the job was cancelled, and an earlier call may have been done"
-        yield from write_attempts([ended_attempt(row[:7], ItemState.FAILED, "UNKNOWN", message) for row in unknown])
-        moves = [Move(row[1], None, row[7], freed=row[6], unknown=row[6]) for row in rows]
+        kept = [row for row in rows if row[7] == ItemState.FAILED]
+        yield from write_attempts([_kept_attempt(row) for row in kept])
+        yield from _show_answers(kept)
+        moves = [Move(row[1], None, row[7], 0, row[6], 0, row[6], 0, 0, *flaw_counts(row[FLAW_AT])) for row in rows]
     else:
-        rows = [row[:7] for row in (yield Ask("end_queued", {**span, "state": "failed", "error_code": "GW_TIMEOUT"}))]
-        rows = rows + (yield Ask("end_submitting", span))
+        rows = yield Ask("end_queued", {**span, "state": "failed", "error_code": "GW_TIMEOUT"})
+        held = yield Ask("end_submitting", span)
         tasks = yield Ask("end_processing", {**span, "late_poll_ms": LATE_POLL_MS})
-        moves = [*_moves(rows, None), *_moves(tasks, ItemState.PROCESSING)]
-        yield from _tell([*rows, *tasks], ItemState.FAILED, "the job exceeded its maximum runtime")
+        moves = [*_moves(rows, None), *_moves(held, None), *_moves(tasks, ItemState.PROCESSING)]
+        yield from _tell([*rows, *held, *tasks], ItemState.FAILED, "the job exceeded its maximum runtime")
+        yield from _show_answers(rows)
     ended = yield from count(moves)
     if not moves:
         over = yield Ask("end_if_over", {"job_id": job_id})
@@ -87,7 +93,23 @@ def end_stopped(job_id: int, reason: StopReason, poll_ms: int) -> Script[Swept]:
 
 def _moves(rows: Sequence[Any], old: ItemState | None, new: ItemState = ItemState.FAILED) -> list[Move]:
     """What was set aside for a call that nobody waits for any more may have been paid."""
-    return [Move(row[1], old, new, freed=row[6], unknown=row[6]) for row in rows]
+    return [
+        Move(row[1], old, new, 0, row[6], 0, row[6], 0, 0, *flaw_counts(row[FLAW_AT] if len(row) > FLAW_AT else None))
+        for row in rows
+    ]
+
+
+def _kept_attempt(row: Any) -> Attempt:
+    """Of an item that a cancel does not end as cancelled: a call may have been done, or was answered."""
+    if row[FLAW_AT] in ANSWER_FLAWS:
+        return ended_attempt(row, ItemState.FAILED, ErrorCode.GW_4XX, "the job was cancelled before it was tried again")
+    message = "outcome unknown: the job was cancelled, and a call may have been done before"
+    return ended_attempt(row, ItemState.FAILED, ErrorCode.UNKNOWN, message)
+
+
+def _show_answers(rows: Sequence[Any]) -> Script[None]:
+    if answered := [(row[0], row[2]) for row in rows if row[FLAW_AT] in ANSWER_FLAWS]:
+        yield Ask("show_answers", batch=answered)
 
 
 def _tell(rows: Sequence[Any], state: ItemState, message: str) -> Script[None]:

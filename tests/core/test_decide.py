@@ -142,7 +142,7 @@ TRUNCATED = Failed(
     [
         (Succeeded("1"), item(), terms(), 0, None),
         (Succeeded("1", flaw=Flaw.REFUSED), item(), terms(), 0, Flaw.REFUSED),
-        (TRUNCATED, item(), terms(), 0, None),  # it is tried again, and has not ended
+        (TRUNCATED, item(), terms(), 0, Flaw.TRUNCATED),  # it is tried again, and has this answer until then
         (TRUNCATED, item(attempts=2), terms(), 0, Flaw.TRUNCATED),
         (TRUNCATED, item(deadline_at=5), terms(), 5, Flaw.TRUNCATED),
         (TRUNCATED, item(), terms(policy=TIMED), 3 * HOUR, Flaw.TRUNCATED),
@@ -155,7 +155,7 @@ TRUNCATED = Failed(
         (NeverArrived(), item(attempts=3), terms(askable=True), 0, None),
     ],
 )
-def test_the_flaw_of_an_item_is_known_when_it_has_ended(outcome, of, rules, now_ms, flaw):
+def test_the_flaw_of_an_item_is_that_of_its_last_answer_or_that_nobody_knows(outcome, of, rules, now_ms, flaw):
     assert settle(of, outcome, rules, now_ms).flaw == flaw
 
 

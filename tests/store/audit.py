@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
+from backstay.core.outcomes import ANSWER_FLAWS
 from backstay.core.states import JOB_ENDED, TERMINAL, ItemState, JobState, may_follow
 from backstay.store.database import Database
 from backstay.store.queries import Script
@@ -45,7 +46,7 @@ class Auditor:
         item, state, fence, finished_at = row[0], ItemState(row[2]), row[3], row[6]
         assert (finished_at is not None) == (state in TERMINAL), f"item {item} is {state}, finished at {finished_at}"
         assert state not in TERMINAL or row[4] is None, f"item {item} is {state} and still leased"
-        assert state in TERMINAL or row[8] is None, f"item {item} is {state} and has the flaw {row[8]}"
+        assert state in TERMINAL or row[8] in (None, *ANSWER_FLAWS), f"item {item} is {state} and has the flaw {row[8]}"
         before = self._items.get(item)
         if before is not None and (before.state, before.fence) != (state, fence):
             assert before.state == state or may_follow(before.state, state), f"{before.state} -> {state}"
@@ -67,7 +68,7 @@ class Auditor:
 def check_job(job: tuple[Any, ...], items: list[tuple[Any, ...]]) -> None:
     job_id, state, held, sealed, _stop_reason, finished_at, total, *counters = job
     counts = [sum(row[2] == name for row in items) for name in COUNTED]
-    counts += [sum(row[8] == name for row in items) for name in FLAWS]
+    counts += [sum(row[8] == name and row[2] in TERMINAL for row in items) for name in FLAWS]
     assert counters == counts, f"job {job_id} counts {counters}, and there are {counts}"
     assert total == len(items), f"job {job_id} counts {total} items, and there are {len(items)}"
     ended = JobState(state) in JOB_ENDED

@@ -5,9 +5,10 @@ import pytest
 from backstay.core.failures import ErrorCode, Failure, FailureKind
 from backstay.core.models import Usage
 from backstay.core.outcomes import Failed, Flaw, Succeeded
+from backstay.core.states import StopReason
 from backstay.store.dead_letters import Wanted
 from backstay.store.replays import By
-from tests.store.scene import OK, Scene, decided
+from tests.store.scene import BROKEN, HOURS_48_MS, OK, Scene, decided
 
 COUNTED = (Flaw.TRUNCATED, Flaw.REFUSED, Flaw.FILTERED)
 
@@ -59,6 +60,29 @@ async def test_an_answer_that_is_tried_again_is_counted_when_it_has_ended(scene:
     assert (job.succeeded, job.failed, job.spent_micros) == (1, 1, 180)
     [kept] = [row async for row in scene.store.views.results(job_id, "ann") if row.state == "failed"]
     assert (kept.result, kept.flaw, kept.attempt_count) == ('{"status_code":200}', "truncated", 3)
+
+
+@pytest.mark.parametrize("ends", ["deadline", "timeout", "cancel"])
+async def test_an_answer_that_was_to_be_tried_again_is_kept_however_its_item_ends(scene: Scene, ends: str) -> None:
+    job_id = await scene.submit(2, deadline_ms=600_000 if ends == "deadline" else None)
+    flawed, plain = await scene.claim()
+    await scene.settle(flawed, failed(Flaw.TRUNCATED, Usage(1, 2, 30)))
+    await scene.settle(plain, BROKEN)
+    if ends == "cancel":
+        await scene.store.cancel(job_id, "ann")
+        await scene.store.end_stopped(job_id, StopReason.CANCEL)
+    else:
+        await scene.site.advance(601 if ends == "deadline" else HOURS_48_MS / 1000)
+        await scene.store.expire()
+        await scene.store.stop_overdue()
+        if ends == "timeout":
+            await scene.store.end_stopped(job_id, StopReason.TIMEOUT)
+    rows = [row async for row in scene.store.views.results(job_id, "ann")]
+    told = [(row.state, row.flaw, row.result) for row in rows]
+    other = ("cancelled" if ends == "cancel" else "failed", None, None)
+    assert told == [("failed", "truncated", '{"status_code":200}'), other]
+    assert await counts(scene, job_id) == (1, 0, 0)
+    await scene.auditor.check()
 
 
 @pytest.mark.parametrize("by", ["retry", "replay", "replay of some"])

@@ -11,10 +11,10 @@ WITH picked AS MATERIALIZED (
 UPDATE items SET state = 'failed', fence = fence + 1, error_code = 'GW_TIMEOUT', timed_out_at = {now},
     finished_at = {now}, leased_by = NULL, lease_expires_at = NULL, due_at = NULL,
     calls = calls + CASE WHEN state = 'submitting' THEN 1 ELSE 0 END,
-    flaw = CASE WHEN state = 'submitting' OR repeats > 0 OR ask_first = 1 THEN 'unknown' END
+    flaw = CASE WHEN state = 'submitting' OR repeats > 0 OR ask_first = 1 THEN 'unknown' ELSE flaw END
 WHERE id {in picked}
   AND state IN ('queued', 'submitting')
-RETURNING id, job_id, fence, last_attempt_at, calls, {now} AS now, reserved_micros;
+RETURNING id, job_id, fence, last_attempt_at, calls, {now} AS now, reserved_micros, state, flaw;
 
 -- name: expire_processing
 -- Items past their deadline whose provider task never ended.
@@ -68,20 +68,29 @@ UPDATE jobs SET sealed = 1 WHERE id = :job_id AND sealed = 0;
 
 -- name: end_queued
 -- A chunk of a stopped job's items that nobody holds. An item whose call may have been done is not cancelled, its outcome
--- is unknown.
+-- is unknown; nor is one that has an answer, if not a whole one.
 WITH picked AS MATERIALIZED (
     SELECT id FROM items WHERE id >= :first AND id < :after AND state = 'queued'
       AND EXISTS (SELECT 1 FROM jobs WHERE jobs.id = :job_id AND jobs.stop_reason = :reason)
     ORDER BY id LIMIT :n {skip_locked}
 )
 UPDATE items SET fence = fence + 1, finished_at = {now}, due_at = NULL,
-    state = CASE WHEN :state = 'cancelled' AND (repeats > 0 OR ask_first = 1) THEN 'failed' ELSE :state END,
-    error_code = CASE WHEN :state = 'cancelled' AND (repeats > 0 OR ask_first = 1) THEN 'UNKNOWN' ELSE :error_code END,
-    flaw = CASE WHEN repeats > 0 OR ask_first = 1 THEN 'unknown' END,
+    state = CASE WHEN :state = 'cancelled' AND (repeats > 0 OR ask_first = 1 OR flaw IS NOT NULL) THEN 'failed' ELSE :state END,
+    error_code = CASE WHEN :state <> 'cancelled' THEN :error_code WHEN repeats > 0 OR ask_first = 1 THEN 'UNKNOWN'
+                      WHEN flaw IS NOT NULL THEN error_code ELSE :error_code END,
+    flaw = CASE WHEN repeats > 0 OR ask_first = 1 THEN 'unknown' ELSE flaw END,
     timed_out_at = CASE WHEN :state = 'failed' THEN {now} END
 WHERE id {in picked}
   AND state = 'queued'
-RETURNING id, job_id, fence, last_attempt_at, calls, {now} AS now, reserved_micros, state;
+RETURNING id, job_id, fence, last_attempt_at, calls, {now} AS now, reserved_micros, state, flaw;
+
+-- name: show_answers
+-- The last answer that an item had, if not a whole one, is shown with the attempt that tells how it ended.
+UPDATE attempts SET result = (
+    SELECT earlier.result FROM attempts AS earlier
+    WHERE earlier.item_id = attempts.item_id AND earlier.fence < attempts.fence AND earlier.result IS NOT NULL
+    ORDER BY earlier.fence DESC LIMIT 1)
+FROM {batch(item_id bigint, fence bigint)} WHERE attempts.item_id = batch.item_id AND attempts.fence = batch.fence;
 
 -- name: end_submitting
 -- A chunk of an overdue job's items that a worker holds: the fence makes the worker's own answer miss.

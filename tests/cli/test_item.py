@@ -22,7 +22,7 @@ def test_only_a_late_result_that_waits_is_accepted(shell: Shell) -> None:
     job_id = shell.submit("echo", 1)
     refused = shell("item", "accept-late", f"{job_id}-0")
     assert refused.code == 5
-    assert f"no late result of item {job_id}-0" in refused.said[0]
+    assert f"item {job_id}-0 has no late result" in refused.said[0]
     assert shell("job", "accept-late", job_id, "--json").json["items"] == 0
     assert shell("job", "accept-late", job_id + 1).code == 5
 

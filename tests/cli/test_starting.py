@@ -142,7 +142,7 @@ def test_a_host_that_does_not_exist_is_named_and_given_up_in_the_end(sqlite_shel
     assert ran.code == 8
     assert "waiting up to 3 s for postgresql://nowhere.invalid/x: " in ran.said[0]
     assert ran.said[-1].startswith("backstay: error: cannot reach PostgreSQL: ")
-    assert "(after 3 s). check the database URL and the server; BACKSTAY_START_WAIT_SECONDS is how" in ran.said[-1]
+    assert "(after 3 s). check the database URL and the server; to wait longer, set BACKSTAY_START" in ran.said[-1]
     assert "hunter2" not in ran.err
 
 

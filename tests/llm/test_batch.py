@@ -243,7 +243,7 @@ async def _ended(rig: LaneRig, job: Job, cancels: bool = False) -> bool:
 
 
 async def test_a_job_kept_waiting_shows_how_far_its_batch_is(sqlite_site: Site) -> None:
-    async with lane(sqlite_site, Lane.BATCH, Provider(batch_seconds=2.0)) as rig:
+    async with lane(sqlite_site, Lane.BATCH, Provider(batch_seconds=3.0)) as rig:
         job = await rig.request(chats(10))
         async with rig.working():
             await rig.in_state(job, "processing")

@@ -73,7 +73,7 @@ def test_blank_lines_line_ends_and_marks_are_no_matter(write: Write) -> None:
         (b'{"custom_id": "a", "method": "POST", "url": "/v1/x"}', "has no body"),
         (batch_line(body="[]").encode(), "has a body that is no object"),
         (batch_line(body='{"model":"m","stream":true}').encode(), "asks for a stream"),
-        (batch_line(body='{"model":"m","background":true}').encode(), "asks for a background response; --lane backgr"),
+        (batch_line(body='{"model":"m","background":true}').encode(), "asks for a background response; use --lane"),
         (batch_line(body='{"messages":[]}').encode(), "names no model"),
         (batch_line(body='{"model":3}').encode(), "names no model"),
         (

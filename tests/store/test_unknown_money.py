@@ -60,7 +60,7 @@ async def test_the_same_verdict_twice_is_one(scene: Scene) -> None:
         verdict = Verdict(True, "ann", micros, (await scene.job(job)).unknown_micros)
         await scene.store.settle_unknown(job, "ann", verdict)
         before = await scene.everything()
-        with pytest.raises(NotAllowed, match="unknown by now, not of what you saw"):
+        with pytest.raises(NotAllowed, match="unknown sum of job"):
             await scene.store.settle_unknown(job, "ann", verdict)
         assert await scene.everything() == before
 

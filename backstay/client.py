@@ -304,7 +304,14 @@ class Job:
             return await self._accept_late_of(item, owner)
         rows = self._client.store.views.results(self.id, owner)
         late = [row.id async for row in rows if row.flaw == Flaw.LATE and row.state == ItemState.FAILED]
-        return sum([await self._accept_late_of(found, owner) for found in late])
+        return sum([await self._accept_late_if_it_can(found, owner) for found in late])
+
+    async def _accept_late_if_it_can(self, item: int, owner: str) -> int:
+        """One that is archived, or that others took meanwhile, must not keep the rest from being accepted."""
+        try:
+            return await self._accept_late_of(item, owner)
+        except (NotAllowed, NotFound):
+            return 0
 
     async def _accept_late_of(self, item: int, owner: str) -> int:
         waiting = [one for one in await self._client.store.overview.late(item, owner) if one.accepted_at is None]

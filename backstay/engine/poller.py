@@ -19,7 +19,7 @@ from backstay.engine.calling import Turn, ask_provider, new_turn
 from backstay.engine.flight import Flights
 from backstay.engine.gate import Gate
 from backstay.engine.parts import Parts
-from backstay.engine.settler import Settler
+from backstay.engine.settler import Settler, keep_late
 from backstay.handlers.task import TaskHandler
 from backstay.store.inbox import LateSuccess
 
@@ -112,7 +112,7 @@ class Poller:
         answers = (await self._ask(handler, items, new_turn(parts.limits))).answers
         found = [(item, answers.get(item.provider_task_id or "", Running())) for item in items]
         results = [_late_success(item, outcome) for item, outcome in found if isinstance(outcome, Succeeded)]
-        await parts.store.inbox.keep_late(results)
+        await keep_late(parts, results)
         looks = [(item.id, item.fence, _next_look_ms(outcome)) for item, outcome in found]
         await parts.store.put_off_late(looks)
 

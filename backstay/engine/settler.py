@@ -21,6 +21,7 @@ GROUP_ITEMS_MAX = 1_000
 BACKLOG_ITEMS_MAX = 5_000
 AGAIN_SECONDS = 1.0
 SETTLE = "settle"
+LATE = "late results"
 
 
 class Ready(NamedTuple):
@@ -120,12 +121,10 @@ class Settler:
     async def _keep_late(self, lost: set[int], group: list[Ready]) -> None:
         """Results whose items time has ended meanwhile are kept as late ones; the store knows which those are."""
         results = [late for ready in group if id(ready.settlement) in lost and (late := _late_success(ready))]
-        if not results:
-            return
         try:
-            await self._parts.store.inbox.keep_late(results)
+            await keep_late(self._parts, results)
         except DatabaseUnreachable as error:
-            self._parts.emit(Trouble("late results", str(error)))
+            self._parts.emit(Trouble(LATE, str(error)))
 
     async def _one_by_one(self, group: list[Ready]) -> None:
         """One row that the database refuses must not keep the others from being stored."""
@@ -149,6 +148,22 @@ class Settler:
             self._parts.emit(ItemsSettled(self._parts.worker, settled.applied, dict(self._breakers), bodies))
         if settled.lost:
             self._parts.emit(LeasesLost(self._parts.worker, tuple(settlement.id for settlement in settled.lost)))
+
+
+async def keep_late(parts: Parts, results: Sequence[LateSuccess]) -> None:
+    """Keeps results that came too late. One that the database refuses must not keep the others from being stored."""
+    if not results:
+        return
+    try:
+        await parts.store.inbox.keep_late(results)
+    except DatabaseUnreachable:
+        raise
+    except Exception as error:
+        if len(results) == 1:
+            parts.emit(Trouble(LATE, f"{type(error).__name__}: {one_line(str(error))}"))
+        else:
+            for result in results:
+                await keep_late(parts, [result])
 
 
 def _late_success(ready: Ready) -> LateSuccess | None:

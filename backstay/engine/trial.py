@@ -8,27 +8,30 @@ from backstay.core.models import Claimed
 from backstay.core.outcomes import Failed, Outcome, Submitted, Succeeded
 
 REFUSALS_ENOUGH = 5
-WAIT_MS = 1_000
+WAIT_MS = 2_000
 _REFUSALS = (FailureKind.BUSINESS, FailureKind.REFUSED, FailureKind.HELD)
 _OWN_WORDS = (400, 422)  # these tell what is wrong with a request, so only the same words are the same refusal
 
 
 class Trial:
-    """Ends with the first success or with a refusal of another kind. An item that is refused waits a moment, so when
-    one is refused a second time, all others have been tried: it is enough, unless the words are about the requests."""
+    """Ends with the first success, with a refusal of another kind, or when an item is refused a second time: others may
+    be well, and must not wait for it. A refused item waits a moment, so that the others are tried first."""
 
-    def __init__(self) -> None:
+    def __init__(self, items: int) -> None:
+        self._items = items  # of the whole run: fewer than a few refusals are enough if there are no more items
         self.over = False
         self.refusal: Failure | None = None
         self._refused: set[int] = set()
-        self._all_refused = False
         self._account_refused = 0
 
     @property
     def enough(self) -> bool:
         """Whether so much was refused that nothing more is to be sent before what is under way has ended."""
-        many = len(self._refused) >= REFUSALS_ENOUGH or self._account_refused > 1
-        return not self.over and (many or self._all_refused)
+        if self.over or self.refusal is None:
+            return False
+        is_own = self.refusal.provider_status in _OWN_WORDS
+        needed = REFUSALS_ENOUGH if is_own else min(REFUSALS_ENOUGH, self._items)
+        return len(self._refused) >= needed or self._account_refused > 1
 
     def judge(self, item: Claimed, outcome: Outcome) -> Outcome:
         """A refusal that would be final puts the item back instead."""
@@ -39,12 +42,9 @@ class Trial:
         if not isinstance(outcome, Failed) or not _is_refusal(outcome.failure):
             return outcome
         failure = outcome.failure
-        again = item.id in self._refused
-        is_own = again and failure.provider_status in _OWN_WORDS
-        if is_own or (self.refusal is not None and _kind(failure) != _kind(self.refusal)):
+        if item.id in self._refused or (self.refusal is not None and _kind(failure) != _kind(self.refusal)):
             self.over = True
             return outcome
-        self._all_refused = self._all_refused or again
         self.refusal = failure
         if failure.kind is FailureKind.HELD:
             self._account_refused += 1

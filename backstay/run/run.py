@@ -45,7 +45,7 @@ class Run:
         self._surveyed = surveyed
         self._submission = Submission(order, source, surveyed)
         self._waits = Waits(order, again)
-        self._trial = None if order.wait else Trial()
+        self._trial = None if order.wait else Trial(surveyed.requests)
         self._tasks = Tasks()
         self._stopping = asyncio.Event()
         self._worker: Worker | None = None

@@ -16,7 +16,7 @@ from backstay.store.settle import Move, count, ended_attempt, flaw_counts, flaw_
 
 CHUNK_ITEMS = 1_000
 JOBS_MAX = 100
-FLAW_AT = 8  # its place in the rows of items that nobody held
+STATE_AT, FLAW_AT = 7, 8  # their places in the rows of all statements here that end items
 
 
 class Swept(NamedTuple):
@@ -32,8 +32,7 @@ def expire() -> Script[Swept]:
     waiting = yield Ask("expire_waiting", {"n": CHUNK_ITEMS})
     processing = yield Ask("expire_processing", {"n": CHUNK_ITEMS, "late_poll_ms": LATE_POLL_MS})
     moves = [*_moves(waiting, None), *_moves(processing, ItemState.PROCESSING)]
-    yield from _tell([*waiting, *processing], ItemState.FAILED, "the deadline passed")
-    yield from _show_answers(waiting)
+    yield from _tell([*waiting, *processing], "the deadline passed")
     ended = yield from count(moves)
     return Swept(len(moves), ended, more=len(waiting) == CHUNK_ITEMS or len(processing) == CHUNK_ITEMS)
 
@@ -73,17 +72,16 @@ def end_stopped(job_id: int, reason: StopReason, poll_ms: int) -> Script[Swept]:
     if reason is StopReason.CANCEL:
         rows = yield Ask("end_queued", {**span, "state": "cancelled", "error_code": None})
         yield Ask("poll_soon", {**span, "poll_ms": poll_ms})
-        kept = [row for row in rows if row[7] == ItemState.FAILED]
+        kept = [row for row in rows if row[STATE_AT] == ItemState.FAILED]
         yield from write_attempts([_kept_attempt(row) for row in kept])
         yield from _show_answers(kept)
-        moves = [Move(row[1], None, row[7], 0, row[6], 0, row[6], 0, 0, *flaw_counts(row[FLAW_AT])) for row in rows]
+        moves = _moves(rows, None)
     else:
         rows = yield Ask("end_queued", {**span, "state": "failed", "error_code": "GW_TIMEOUT"})
         held = yield Ask("end_submitting", span)
         tasks = yield Ask("end_processing", {**span, "late_poll_ms": LATE_POLL_MS})
         moves = [*_moves(rows, None), *_moves(held, None), *_moves(tasks, ItemState.PROCESSING)]
-        yield from _tell([*rows, *held, *tasks], ItemState.FAILED, "the job exceeded its maximum runtime")
-        yield from _show_answers(rows)
+        yield from _tell([*rows, *held, *tasks], "the job exceeded its maximum runtime")
     ended = yield from count(moves)
     if not moves:
         over = yield Ask("end_if_over", {"job_id": job_id})
@@ -91,12 +89,9 @@ def end_stopped(job_id: int, reason: StopReason, poll_ms: int) -> Script[Swept]:
     return Swept(len(moves), ended, more=bool(moves) and not ended)
 
 
-def _moves(rows: Sequence[Any], old: ItemState | None, new: ItemState = ItemState.FAILED) -> list[Move]:
+def _moves(rows: Sequence[Any], old: ItemState | None) -> list[Move]:
     """What was set aside for a call that nobody waits for any more may have been paid."""
-    return [
-        Move(row[1], old, new, 0, row[6], 0, row[6], 0, 0, *flaw_counts(row[FLAW_AT] if len(row) > FLAW_AT else None))
-        for row in rows
-    ]
+    return [Move(row[1], old, row[STATE_AT], 0, row[6], 0, row[6], 0, 0, *flaw_counts(row[FLAW_AT])) for row in rows]
 
 
 def _kept_attempt(row: Any) -> Attempt:
@@ -112,8 +107,9 @@ def _show_answers(rows: Sequence[Any]) -> Script[None]:
         yield Ask("show_answers", batch=answered)
 
 
-def _tell(rows: Sequence[Any], state: ItemState, message: str) -> Script[None]:
+def _tell(rows: Sequence[Any], message: str) -> Script[None]:
     if rows:
-        yield from write_attempts([ended_attempt(row, state, "GW_TIMEOUT", message) for row in rows])
+        yield from write_attempts([ended_attempt(row, ItemState.FAILED, "GW_TIMEOUT", message) for row in rows])
+        yield from _show_answers(rows)
         had_come = yield Ask("mark_late", batch=[(row[0],) for row in rows])
         yield from flaw_late([item for item, kind in had_come if kind == Kind.SUCCEEDED])

@@ -8,7 +8,9 @@ import pytest
 
 from backstay.client import Job
 from backstay.core.callbacks import result_of
+from backstay.core.events import Trouble
 from backstay.core.states import JobState
+from backstay.store.inbox import LateSuccess
 from backstay.store.outbox import HINT_AGE_MS, WORK
 from tests.engine.conftest import MakeRig
 from tests.engine.provider import HttpError, Provider, TaskProvider
@@ -116,6 +118,46 @@ async def test_a_task_that_ends_after_its_deadline_has_its_result_kept(make_rig:
     assert (await job.show()).failed == 2
     assert [one.flaw for one in await rig.results(job)] == ["late", "unknown"]
     assert await shown(rig, job) == ['"paid"', None]
+
+
+async def late_tasks(rig: Rig, items: int) -> Job:
+    """Tasks that end after their deadline; nobody has asked for their results yet."""
+    provider = TaskProvider()
+    rig.takes_tasks(provider)
+    job = await rig.submit(range(items), "task", deadline_seconds=60)
+    await rig.tick()
+    await rig.site.advance(61)
+    await rig.tick()
+    provider.ended.update({f"task-{n}": f"paid {n}" for n in range(items)})
+    await rig.site.advance(61)
+    return job
+
+
+async def test_a_late_result_the_database_refuses_keeps_no_other_from_being_kept(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    job = await late_tasks(rig, 3)
+    keep, troubles = rig.store.inbox.keep_late, list[Trouble]()
+
+    async def refuse_one(results: Sequence[LateSuccess]) -> int:
+        if any(late.result == '"paid 1"' for late in results):
+            raise ValueError("cannot be stored")
+        return await keep(results)
+
+    rig.store.inbox.keep_late = refuse_one
+    rig.app.bus.subscribe(lambda event: troubles.append(event) if isinstance(event, Trouble) else None)
+    await rig.tick()
+    assert await shown(rig, job) == ['"paid 0"', None, '"paid 2"']
+    assert [trouble.message for trouble in troubles] == ["ValueError: cannot be stored"]
+
+
+async def test_one_late_result_that_cannot_be_accepted_keeps_no_other_from_it(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    job = await late_tasks(rig, 3)
+    await rig.tick()
+    archived = (await rig.item(job, 1)).id
+    await rig.site.rows(f"UPDATE items SET archive_id = 1 WHERE id = {archived}")
+    assert await job.accept_late() == 2
+    assert [result.state for result in await rig.results(job)] == ["succeeded", "failed", "succeeded"]
 
 
 async def test_a_task_at_the_provider_fails_at_its_deadline(make_rig: MakeRig) -> None:

@@ -86,6 +86,15 @@ def test_a_file_of_a_few_requests_stops_too_unless_the_words_are_about_them(tmp_
         assert len(run.failures()) == (0 if code == REFUSED else 3)
 
 
+def test_at_a_slow_pace_a_request_that_is_refused_does_not_stop_the_others(tmp_path: Path, file_url: str) -> None:
+    """Its turn comes again before theirs."""
+    with practice() as provider:
+        run = Rehearsal(tmp_path, provider, file_url, "--rpm", "20")
+        write(run, ["practice-404", *["practice"] * 5])
+        assert run.finish(120) == 3
+        assert (len(run.lines()), len(run.failures())) == (5, 1)
+
+
 def test_requests_refused_at_the_head_of_a_file_do_not_stop_what_succeeds(tmp_path: Path, file_url: str) -> None:
     """Refusals are quicker than answers: what is under way is waited for."""
     with practice("--latency", "1") as provider:

@@ -28,7 +28,7 @@ UPDATE items SET state = 'failed', fence = fence + 1, error_code = 'GW_TIMEOUT',
     finished_at = {now}, leased_by = NULL, due_at = {now} + :late_poll_ms, flaw = 'unknown'
 WHERE id {in picked}
   AND state = 'processing'
-RETURNING id, job_id, fence, last_attempt_at, calls, {now} AS now, reserved_micros;
+RETURNING id, job_id, fence, last_attempt_at, calls, {now} AS now, reserved_micros, state, flaw;
 
 -- name: stop_overdue_jobs
 -- Jobs that ran into their own time limit take no more work.
@@ -103,7 +103,7 @@ UPDATE items SET state = 'failed', fence = fence + 1, error_code = 'GW_TIMEOUT',
     timed_out_at = {now}, leased_by = NULL, lease_expires_at = NULL, calls = calls + 1, flaw = 'unknown'
 WHERE id {in picked}
   AND state = 'submitting'
-RETURNING id, job_id, fence, last_attempt_at, calls, {now} AS now, reserved_micros;
+RETURNING id, job_id, fence, last_attempt_at, calls, {now} AS now, reserved_micros, state, flaw;
 
 -- name: end_processing
 -- A chunk of an overdue job's items that are tasks at the provider.
@@ -116,7 +116,7 @@ UPDATE items SET state = 'failed', fence = fence + 1, error_code = 'GW_TIMEOUT',
     timed_out_at = {now}, leased_by = NULL, due_at = {now} + :late_poll_ms, flaw = 'unknown'
 WHERE id {in picked}
   AND state = 'processing'
-RETURNING id, job_id, fence, last_attempt_at, calls, {now} AS now, reserved_micros;
+RETURNING id, job_id, fence, last_attempt_at, calls, {now} AS now, reserved_micros, state, flaw;
 
 -- name: end_if_over
 -- A stopped job with nothing left ends.

@@ -12,6 +12,7 @@ from backstay.core.limits import Limits
 from backstay.core.models import Claimed, Delivery, Settlement
 from backstay.core.outcomes import Failed, Outcome, Submitted, Succeeded, Terms
 from backstay.core.retry import policy_named
+from backstay.core.states import StopReason
 from backstay.store.claim import Want
 from backstay.store.settle import Settled
 from backstay.store.store import Store
@@ -66,6 +67,18 @@ class Scene:
         for n, item in enumerate(claimed):
             await self.settle(item, Submitted(f"task-{n}", "account-1"))
         return claimed
+
+    async def end(self, job_id: int, by: str) -> None:
+        """Ends what waits of a job: by a deadline of ten minutes that it has, by its own time limit, or by a cancel."""
+        if by == "cancel":
+            await self.store.cancel(job_id, "ann")
+            await self.store.end_stopped(job_id, StopReason.CANCEL)
+            return
+        await self.site.advance(601 if by == "deadline" else HOURS_48_MS / 1000)
+        await self.store.expire()
+        await self.store.stop_overdue()
+        if by == "timeout":
+            await self.store.end_stopped(job_id, StopReason.TIMEOUT)
 
     async def job(self, job_id: int, owner: str = "ann") -> JobView:
         return await self.store.views.job(job_id, owner)

@@ -5,10 +5,9 @@ import pytest
 from backstay.core.failures import ErrorCode, Failure, FailureKind
 from backstay.core.models import Usage
 from backstay.core.outcomes import Failed, Flaw, Succeeded
-from backstay.core.states import StopReason
 from backstay.store.dead_letters import Wanted
 from backstay.store.replays import By
-from tests.store.scene import BROKEN, HOURS_48_MS, OK, Scene, decided
+from tests.store.scene import BROKEN, OK, Scene, decided
 
 COUNTED = (Flaw.TRUNCATED, Flaw.REFUSED, Flaw.FILTERED)
 
@@ -68,15 +67,7 @@ async def test_an_answer_that_was_to_be_tried_again_is_kept_however_its_item_end
     flawed, plain = await scene.claim()
     await scene.settle(flawed, failed(Flaw.TRUNCATED, Usage(1, 2, 30)))
     await scene.settle(plain, BROKEN)
-    if ends == "cancel":
-        await scene.store.cancel(job_id, "ann")
-        await scene.store.end_stopped(job_id, StopReason.CANCEL)
-    else:
-        await scene.site.advance(601 if ends == "deadline" else HOURS_48_MS / 1000)
-        await scene.store.expire()
-        await scene.store.stop_overdue()
-        if ends == "timeout":
-            await scene.store.end_stopped(job_id, StopReason.TIMEOUT)
+    await scene.end(job_id, ends)
     rows = [row async for row in scene.store.views.results(job_id, "ann")]
     told = [(row.state, row.flaw, row.result) for row in rows]
     other = ("cancelled" if ends == "cancel" else "failed", None, None)

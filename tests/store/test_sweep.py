@@ -52,15 +52,7 @@ async def test_an_item_of_which_a_call_was_lost_is_of_unknown_outcome_however_it
     lost, refused = await scene.claim()
     await scene.settle(lost, CannotAsk())
     await scene.settle(refused, BROKEN)
-    if ends == "cancel":
-        await scene.store.cancel(job_id, "ann")
-        await scene.store.end_stopped(job_id, StopReason.CANCEL)
-    else:
-        await scene.site.advance(601 if ends == "deadline" else HOURS_48_MS / 1000)
-        await scene.store.expire()
-        await scene.store.stop_overdue()
-        if ends == "timeout":
-            await scene.store.end_stopped(job_id, StopReason.TIMEOUT)
+    await scene.end(job_id, ends)
     found = [await scene.item(job_id, position) for position in range(2)]
     last = ("cancelled", None) if ends == "cancel" else ("failed", None)
     assert [(item.state, item.flaw) for item in found] == [("failed", "unknown"), last]

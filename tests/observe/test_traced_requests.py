@@ -25,19 +25,23 @@ ANSWER = {
 
 @contextmanager
 def provider(heard: list[str | None]) -> Iterator[str]:
-    """Refuses every second request, and notes the traceparent of each."""
+    """Serves one request, then refuses the other, and notes the traceparent of each. A refusal that comes first would
+    be tried once more."""
+    served = threading.Event()
 
     class Provider(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             asked = self.rfile.read(int(self.headers["content-length"]))
             heard.append(self.headers.get("traceparent"))
             refused = b'"refused"' in asked
+            assert not refused or served.wait(30)
             said = json.dumps({"error": {"message": "canary-error"}} if refused else ANSWER).encode()
             self.send_response(400 if refused else 200)
             self.send_header("content-type", "application/json")
             self.send_header("content-length", str(len(said)))
             self.end_headers()
             self.wfile.write(said)
+            served.set()
 
         def log_message(self, format: str, *args: Any) -> None:
             return

@@ -15,6 +15,7 @@ from tests.stories.runs import COMMAND, Provider, Rehearsal, practice, wait_unti
 
 ITEMS = 60
 CALL_SECONDS = "2"
+LONG_CALL_SECONDS = 60  # whatever keeps the machine busy, such a call is still under way when the run ends
 
 
 @pytest.fixture
@@ -62,6 +63,13 @@ def begun(run: Rehearsal) -> None:
     wait_until(lambda: len(run.lines()) >= 10 and under_way() > 5, "some calls are under way")
 
 
+def begun_with_long_calls(run: Rehearsal) -> None:
+    begun(run)
+    run.provider.change(latency=LONG_CALL_SECONDS)
+    before = int(run.provider.counts()["requests"])
+    wait_until(lambda: int(run.provider.counts()["requests"]) >= before + 5, "some long calls are under way")
+
+
 def test_what_is_under_way_when_its_job_is_cancelled_is_in_the_output(tmp_path: Path, provider: Provider) -> None:
     run = rehearse(tmp_path, provider)
     process = run.start()
@@ -77,7 +85,7 @@ def test_what_is_under_way_when_its_job_is_cancelled_is_in_the_output(tmp_path: 
 def test_what_a_cancel_cuts_off_is_of_unknown_outcome(tmp_path: Path, provider: Provider) -> None:
     run = rehearse(tmp_path, provider)
     process = run.start(BACKSTAY_CANCEL_GRACE_SECONDS="0.1")
-    begun(run)
+    begun_with_long_calls(run)
     tell(run, "cancel")
     assert process.wait(60) != 0
     run.check_complete(ITEMS)
@@ -89,7 +97,7 @@ def test_what_a_cancel_cuts_off_is_of_unknown_outcome(tmp_path: Path, provider: 
 def test_a_cancelled_run_that_is_interrupted_twice_ends_in_order(tmp_path: Path, provider: Provider) -> None:
     run = rehearse(tmp_path, provider)
     process = run.start()
-    begun(run)
+    begun_with_long_calls(run)
     tell(run, "cancel")
     process.send_signal(signal.SIGINT)
     wait_until(lambda: "stopping" in run.log, "it has understood")
@@ -122,7 +130,7 @@ def test_a_retry_of_a_task_that_has_not_ended_by_the_deadline_goes_on_with_it_an
 def test_what_a_second_interrupt_cuts_off_is_of_unknown_outcome(tmp_path: Path, provider: Provider) -> None:
     run = rehearse(tmp_path, provider)
     process = run.start()
-    begun(run)
+    begun_with_long_calls(run)
     process.send_signal(signal.SIGINT)
     wait_until(lambda: "stopping" in run.log, "it has understood")
     process.send_signal(signal.SIGINT)

@@ -1,7 +1,7 @@
 """The project's own Python files, as the house rules see them."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -19,6 +19,11 @@ def python_files(*folders: str) -> list[Path]:
 
 def name_of(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
+
+
+def offences(paths: Iterable[Path], flaws_of: Callable[[str], Collection[str]]) -> list[str]:
+    """What these files do against a rule, each with the file's name."""
+    return [f"{name_of(path)}: {flaw}" for path in paths for flaw in flaws_of(path.read_text(encoding="utf-8"))]
 
 
 def functions(source: str) -> Iterator[Function]:

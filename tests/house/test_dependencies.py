@@ -7,9 +7,7 @@ import tomllib
 from functools import cache
 from importlib.metadata import packages_distributions
 
-import pytest
-
-from tests.house.sources import PACKAGE, ROOT, name_of, python_files
+from tests.house.sources import PACKAGE, ROOT, offences, python_files
 
 # Parts of another one: they come with it, in the version that it wants.
 PART_OF = {"billiard": "celery", "markupsafe": "jinja2", "pydantic-core": "pydantic", "starlette": "fastapi"}
@@ -54,9 +52,8 @@ def brought_by(module: str) -> set[str]:
     return {PART_OF.get(name, name) for name in names}
 
 
-@pytest.mark.parametrize("path", python_files(PACKAGE), ids=name_of)
-def test_a_library_that_is_imported_is_declared(path):
-    assert undeclared(path.read_text(encoding="utf-8")) == set()
+def test_a_library_that_is_imported_is_declared():
+    assert offences(python_files(PACKAGE), undeclared) == []
 
 
 def test_one_that_came_with_another_is_found():

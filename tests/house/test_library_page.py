@@ -82,9 +82,9 @@ def test_every_page_has_its_programs_found(page: str) -> None:
     assert len(programs(text)) == text.count("```python") > 0
 
 
-@pytest.mark.parametrize("name", public_names())
-def test_the_library_page_names_what_there_is(name: str) -> None:
-    assert re.search(rf"`[^`\n]*\b{re.escape(name)}\b[^`\n]*`", LIBRARY), name
+def test_the_library_page_names_what_there_is() -> None:
+    names = public_names()
+    assert [name for name in names if not re.search(rf"`[^`\n]*\b{re.escape(name)}\b[^`\n]*`", LIBRARY)] == []
 
 
 @pytest.mark.parametrize("row", [line for line in LIBRARY.splitlines() if re.match(r"\| … (?:\d|any)", line)])

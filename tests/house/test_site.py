@@ -68,9 +68,9 @@ def test_what_is_fetched_from_elsewhere_is_found() -> None:
     assert not fetched('<a href="https://example.com">there</a><script src="assets/x.js"></script>')
 
 
-@pytest.mark.parametrize("name", sorted(PAGES))
-def test_a_page_of_the_reference_is_up_to_date(name: str) -> None:
-    assert page_text(f"docs/{name}") == PAGES[name], "run: python docs/make_reference.py"
+def test_the_reference_is_up_to_date() -> None:
+    old = [name for name, text in PAGES.items() if page_text(f"docs/{name}") != text]
+    assert old == [], "run: python docs/make_reference.py"
 
 
 def guarantees() -> list[str]:

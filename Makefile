@@ -11,11 +11,11 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help install run test lint format schema docs picture simulate bench storm lowest clean lock
+.PHONY: help install run test test-all lint format schema docs picture simulate bench storm lowest clean lock
 .DELETE_ON_ERROR:
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(STAMP) ## Make .venv with the locked dependencies and Backstay itself
 	@:
@@ -23,8 +23,11 @@ install: $(STAMP) ## Make .venv with the locked dependencies and Backstay itself
 run: install ## Run a file of requests at a provider that fails, kill it, go on, and see the bill
 	@$(BIN)/python examples/rehearsal.py
 
-test: install lint ## Lint, then run every test but the slow ones
-	@$(BIN)/python -m pytest -n 4 -m "not slow"
+test: install lint ## Lint, then run the tests for every change
+	@$(BIN)/python -m pytest -n 4 -m "not slow and not storm"
+
+test-all: install ## Run the tests that `make test` leaves out: the same on the other database, fuzzers, long stories
+	@$(BIN)/python -m pytest -n 4 -m "slow and not storm"
 
 lint: install ## Check format, rules, types and layers
 	@$(BIN)/ruff format --check --quiet . || { echo "Unformatted files; run: make format"; exit 1; }
@@ -56,8 +59,8 @@ simulate: install ## Run the engine on a virtual clock under faults: make simula
 bench: install ## Measure throughput
 	@bash bench/run
 
-storm: install ## Run the slow stories, and the slow tests of messaging: real processes, kill -9
-	@$(BIN)/python -m pytest -m slow
+storm: install ## Run the long storms: thousands of items, real processes, kill -9
+	@$(BIN)/python -m pytest -m storm
 
 lowest: install ## Try a bit of everything with the oldest libraries that pyproject.toml allows, in an environment of its own
 	@$(BIN)/python -m pip install -qq uv

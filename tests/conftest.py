@@ -17,36 +17,13 @@ from tests.servers.postgres import RunningPostgres
 from tests.servers.rabbitmq import PrivateRabbitMQ
 from tests.servers.s3 import BUCKET, PrivateS3
 from tests.servers.shared_postgres import SharedPostgres, ask
-from tests.sites import Leaping, Site, Ticker, sqlite_url
+from tests.sites import Leaping, Site, Ticker, fresh_database, sqlite_url
 
 # How long an example takes says something about the machine, not about Backstay.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 
 SHARED = pytest.StashKey[SharedPostgres]()
-# Tests whose run on one kind of database is left to `make storm`: over HTTP and for a command the kind matters little,
-# for tests of the store run on both; and of stories that mostly wait the suite has one.
-LEFT_TO_STORM = {
-    "tests/server/": "postgres",
-    "tests/cli/": "postgres",
-    "tests/run/": "postgres",
-    "tests/stories/test_zombies.py": "sqlite",
-    "tests/stories/test_claims.py": "sqlite",
-    "tests/stories/test_shutdowns.py": "sqlite",
-    "tests/stories/test_relay_kills.py": "sqlite",
-    "tests/stories/test_runs.py::test_a_run_left_unfinished": "postgres",
-    "tests/messaging/test_remote_kills.py": "sqlite",
-}
-# Long ones that other tests of the suite show in part.
-LONG = (
-    *(
-        "tests/celery/test_celery.py::test_a_warm_shutdown",
-        "tests/celery/test_page.py",
-        "tests/server/test_any_request.py",
-    ),
-    *("tests/stories/test_runs.py::test_calls_that_are_stored", "tests/stories/test_examples.py::test_the_rehearsal"),
-    "tests/stories/test_pages.py::test_the_commands_of_a_page_run_in_their_order[docs/run.md]",
-)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -73,11 +50,6 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Stories first: they last longest, and what is begun last keeps everyone waiting."""
-    for item in items:
-        kind = getattr(getattr(item, "callspec", None), "params", {}).get("database_url")
-        left = any(kind == other and item.nodeid.startswith(name) for name, other in LEFT_TO_STORM.items())
-        if left or item.nodeid.startswith(LONG):
-            item.add_marker(pytest.mark.slow)
     items.sort(key=lambda item: not item.nodeid.startswith("tests/stories/"))
 
 
@@ -154,11 +126,8 @@ def sqlite_file_url(sqlite_template: Path, tmp_path: Path) -> str:
     return sqlite_url(Path(shutil.copy(sqlite_template, tmp_path / "backstay.db")))
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def database_url(request: pytest.FixtureRequest) -> str:
-    """A fresh, migrated database; the test runs once on each kind."""
-    url: str = request.getfixturevalue("sqlite_file_url" if request.param == "sqlite" else "postgres_url")
-    return url
+# A fresh, migrated database; the test runs once on each kind.
+database_url = fresh_database("sqlite", "postgres")
 
 
 @pytest.fixture(scope="session")

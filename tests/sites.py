@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
+import pytest
 
 from backstay.clock import Clock
 from backstay.store.database import Database
@@ -17,6 +18,21 @@ from backstay.store.store import Store
 START_MS = 1_800_000_000_000
 FROZEN_SQL = "(SELECT ms FROM test_clock)"
 FLOWING_SQL = f"(CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint) + {FROZEN_SQL})"
+
+
+def fresh_database(*kinds: str, later: str | None = None) -> Any:
+    """The fixture `database_url` on these kinds of database. The kind that comes `later` is for `make test-all`: where
+    the kind matters little, because the tests of the store run on both, one of them is enough at first."""
+    params: list[Any] = list(kinds)
+    if later is not None:
+        params.append(pytest.param(later, marks=pytest.mark.slow))
+
+    @pytest.fixture(name="database_url", params=params)
+    def database_url(request: pytest.FixtureRequest) -> str:
+        url: str = request.getfixturevalue("sqlite_file_url" if request.param == "sqlite" else "postgres_url")
+        return url
+
+    return database_url
 
 
 class Ticker(Clock):

@@ -86,6 +86,7 @@ async def test_what_a_killed_worker_held_is_done_by_the_next(
     assert set(shop.told.values()) == {2}  # the outcome of the first try is not known, so it is tried again
 
 
+@pytest.mark.slow
 async def test_a_warm_shutdown_hands_back_what_it_cannot_finish(
     tmp_path: Path, postgres_url: str, rabbitmq: PrivateRabbitMQ
 ) -> None:
@@ -103,6 +104,7 @@ async def test_a_warm_shutdown_hands_back_what_it_cannot_finish(
         assert [result.attempts for result in results] == [1, 1, 1]
 
 
+@pytest.mark.slow
 async def test_a_warm_shutdown_finishes_what_it_can(
     tmp_path: Path, postgres_url: str, rabbitmq: PrivateRabbitMQ
 ) -> None:

@@ -50,6 +50,7 @@ def ran(command: str, folder: Path, environment: dict[str, str]) -> str:
     return ended.stdout
 
 
+@pytest.mark.slow
 def test_what_the_page_prints_runs(tmp_path: Path, environment: dict[str, str], rabbitmq: PrivateRabbitMQ) -> None:
     [program], [typed] = blocks("python"), blocks("sh")
     (tmp_path / "shop.py").write_text(program, encoding="utf-8")

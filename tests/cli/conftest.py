@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.cli.shell import APP, Shell
+from tests.sites import fresh_database
+
+database_url = fresh_database("sqlite", later="postgres")
 
 
 @pytest.fixture

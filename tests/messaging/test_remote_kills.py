@@ -14,8 +14,11 @@ from aio_pika.exceptions import AMQPError
 from tests.messaging.remote_rig import KEY, MessageRemote, message_work
 from tests.servers.fault_proxy import FaultProxy
 from tests.servers.rabbitmq import PrivateRabbitMQ
+from tests.sites import fresh_database
 from tests.stories.runs import COMMAND
 from tests.stories.stage import until
+
+database_url = fresh_database("postgres", later="sqlite")
 
 SECRET = "s" * 32
 

@@ -4,6 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.sites import fresh_database
+
+database_url = fresh_database("sqlite", later="postgres")
+
 
 @pytest.fixture
 def out(tmp_path: Path) -> Path:

@@ -7,6 +7,9 @@ import pytest
 
 from tests.server.receiver import Receiver, receiving
 from tests.server.rig import Rig, rigged
+from tests.sites import fresh_database
+
+database_url = fresh_database("sqlite", later="postgres")
 
 
 @pytest.fixture

@@ -123,6 +123,7 @@ async def ask_everything(rig: Rig, receiver: Receiver, examples: int) -> None:
     assert sum(storm.asked.values()) >= examples * len(ROLES)
 
 
+@pytest.mark.slow
 async def test_no_request_makes_the_service_fail(sqlite_file_url: str, tmp_path: Path, receiver: Receiver) -> None:
     async with serving(sqlite_file_url, tmp_path, receiver) as rig:
         await ask_everything(rig, receiver, EXAMPLES)

@@ -69,7 +69,7 @@ async def blow(sky: Weather, storm: Storm, faults: Mapping[str, Fault]) -> None:
         await sky.blow(what, faults[what])
 
 
-@pytest.mark.parametrize("storm", [SHORT, pytest.param(LONG, marks=pytest.mark.slow)], ids=["short", "long"])
+@pytest.mark.parametrize("storm", [SHORT, pytest.param(LONG, marks=pytest.mark.storm)], ids=["short", "long"])
 async def test_every_part_dies_and_every_link_is_cut_and_each_item_ends_once(tmp_path: Path, storm: Storm) -> None:
     with servers() as found:
         async with weather(found, tmp_path, storm.seed) as sky:

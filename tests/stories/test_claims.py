@@ -4,7 +4,10 @@ import asyncio
 from pathlib import Path
 
 from backstay.core.ids import item_id
+from tests.sites import fresh_database
 from tests.stories.stage import Stage, paid_twice
+
+database_url = fresh_database("postgres", later="sqlite")
 
 ITEMS = 2_100
 

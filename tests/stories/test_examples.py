@@ -25,6 +25,7 @@ def run(example: str, folder: Path) -> str:
     return ended.stdout
 
 
+@pytest.mark.slow
 def test_the_rehearsal_is_killed_goes_on_and_ends_with_every_result_and_a_bill_that_agrees(tmp_path: Path) -> None:
     for _ in range(2):  # a second time in the same folder
         ended = ran("rehearsal.py", tmp_path)

@@ -99,7 +99,7 @@ async def survive(stage: Stage, storm: Storm, patience_seconds: float) -> tuple[
     "storm",
     [
         Storm(items_per_kind=100, kills=8, gap_seconds=(0.3, 1.0), seed=11),
-        pytest.param(Storm(items_per_kind=5_000, kills=100, gap_seconds=(0.5, 3.0), seed=12), marks=pytest.mark.slow),
+        pytest.param(Storm(items_per_kind=5_000, kills=100, gap_seconds=(0.5, 3.0), seed=12), marks=pytest.mark.storm),
     ],
     ids=["short", "long"],
 )

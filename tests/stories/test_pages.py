@@ -63,7 +63,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
     return {**kept, "PATH": os.pathsep.join((here, kept["PATH"])), "XDG_DATA_HOME": str(tmp_path / "data")}
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", ["README.md", pytest.param("docs/run.md", marks=pytest.mark.slow)])
 def test_the_commands_of_a_page_run_in_their_order(page: str, tmp_path: Path, environment: dict[str, str]) -> None:
     base_url = ""
     with contextlib.ExitStack() as running:

@@ -7,9 +7,11 @@ from typing import Any
 
 from tests.messaging.dead_rig import ids
 from tests.servers.rabbitmq import PrivateRabbitMQ
-from tests.sites import Leaping, Site
+from tests.sites import Leaping, Site, fresh_database
 from tests.stories.broker_stage import broker_stage
 from tests.stories.stage import until
+
+database_url = fresh_database("postgres", later="sqlite")
 
 JOBS, ITEMS = 12, 5
 PENDING = "SELECT id FROM outbox WHERE status = 'pending' AND sink = 'work' ORDER BY id"

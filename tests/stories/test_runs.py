@@ -31,7 +31,7 @@ def summary_of(run: Rehearsal) -> dict[str, Any]:
 
 
 size = pytest.mark.parametrize(
-    ("count", "kills"), [(400, 2), pytest.param(20_000, 30, marks=pytest.mark.slow)], ids=["short", "long"]
+    ("count", "kills"), [(400, 2), pytest.param(20_000, 30, marks=pytest.mark.storm)], ids=["short", "long"]
 )
 
 
@@ -50,6 +50,7 @@ def test_calls_killed_at_random_moments_end_complete_and_repeat_only_what_was_in
         assert bill["charged"] == count + paid_again(bill)
 
 
+@pytest.mark.slow
 @size
 def test_calls_that_are_stored_at_the_provider_are_never_paid_twice(
     tmp_path: Path, file_url: str, count: int, kills: int
@@ -232,6 +233,7 @@ def test_ctrl_c_stops_cleanly_and_the_same_command_goes_on_without_a_repeat(tmp_
         assert provider.bill()["charged"] == 1_000
 
 
+@pytest.mark.parametrize("database_url", ["sqlite", pytest.param("postgres", marks=pytest.mark.slow)], indirect=True)
 @pytest.mark.parametrize(("end", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)], ids=["stopped", "killed"])
 def test_a_run_left_unfinished_is_not_paid_for_by_the_next(
     tmp_path: Path, database_url: str, end: signal.Signals, code: int

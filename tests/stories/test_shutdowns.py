@@ -6,7 +6,10 @@ from backstay import Job
 from backstay.core.ids import item_id
 from backstay.core.states import ItemState
 from backstay.store.views import ItemView
+from tests.sites import fresh_database
 from tests.stories.stage import Stage, paid_twice, terminate
+
+database_url = fresh_database("postgres", later="sqlite")
 
 ITEMS = 30
 CONCURRENCY = 10

@@ -15,8 +15,11 @@ from backstay.core.ids import item_id
 from backstay.store.urls import is_postgres
 from backstay.store.views import AttemptView
 from backstay.wiring import sqlite_path
+from tests.sites import fresh_database
 from tests.stories.app import LIMITS
 from tests.stories.stage import Stage, by_ref, paid_twice, terminate, until
+
+database_url = fresh_database("postgres", later="sqlite")
 
 ITEMS = 10
 

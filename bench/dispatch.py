@@ -11,8 +11,8 @@ from typing import Any
 from backstay.core.ids import item_id
 from backstay.messaging.connection import connected
 from backstay.messaging.declaring import depth_of
-from backstay.run.dispatch import broker_here, dispatching, topology_of
-from backstay.run.outbox_relay import relaying_work
+from backstay.messaging.dispatch import broker_here, dispatching, topology_of
+from backstay.messaging.outbox_relay import relaying_work
 from backstay.store.outbox import WORK
 from bench import ours
 from bench.ours import CONCURRENCY, run

@@ -22,11 +22,11 @@ import aiohttp
 
 import backstay
 from backstay import wiring
-from backstay.artifacts import artifacts_at
 from backstay.core.errors import DatabaseUnreachable
-from backstay.run import archive_file
+from backstay.files.artifacts import artifacts_at
 from backstay.store import silence
 from backstay.store.archives import Archive, Letter
+from backstay.upkeep import archive_file
 from tests.servers.fault_proxy import FaultProxy
 from tests.servers.postgres import PrivatePostgres
 from tests.servers.rabbitmq import PrivateRabbitMQ, RabbitMQMissing

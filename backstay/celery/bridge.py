@@ -16,7 +16,7 @@ from backstay.celery.publisher import WORK_TASK, CeleryPublisher
 from backstay.client import Client
 from backstay.core.errors import UsageError
 from backstay.core.ids import read_item
-from backstay.run.outbox_relay import relaying_work
+from backstay.messaging.outbox_relay import relaying_work
 
 
 class CeleryBridge:

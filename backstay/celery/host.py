@@ -17,9 +17,7 @@ from backstay.core.errors import BackstayError
 from backstay.core.events import Event, ItemsSettled, LeasesLost, Trouble
 from backstay.engine.worker import Worker
 from backstay.observe.logs import Logs
-from backstay.run.equipment import artifacts_of, equipped
-from backstay.run.serving import serving
-from backstay.server.remote import remote_here
+from backstay.process import equipment
 
 AGAIN_SECONDS: Final = 2.0
 LOOK_SECONDS: Final = 0.5
@@ -105,10 +103,9 @@ class Host:
         """The same worker as `backstay worker`, on a store of this thread's own: the application's may be in use on
         another event loop."""
         app = self._app
-        equipment = equipped(app, client, artifacts_of(app), self._concurrency)
-        async with serving(app, client, self._concurrency) as slots, equipment, remote_here(app, client):
+        async with equipment(app, client, self._concurrency, with_broker=False) as equipped:
             made = wiring.parts(client.store, app.handlers, app.limits, app.bus, app.settings)
-            worker = wiring.worker(app.url, made, slots, self._hints)
+            worker = wiring.worker(app.url, made, equipped.slots, self._hints)
             await worker.start()
             try:
                 yield worker

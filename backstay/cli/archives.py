@@ -11,15 +11,15 @@ from backstay.cli.jobs import show_moment
 
 if TYPE_CHECKING:
     from backstay.app import Backstay
-    from backstay.artifacts import Artifacts
     from backstay.client import Client
+    from backstay.files.artifacts import Artifacts
     from backstay.store.archives import Archive
 
 _data = click.option("--data", metavar="PLACE", help="Where files are kept: a folder, or s3://bucket/prefix.")
 
 
 def _files(app: "Backstay", data: str | None) -> "Artifacts":
-    from backstay.run.equipment import default_folder, files_at
+    from backstay.files.artifacts import default_folder, files_at
 
     return files_at(data or app.settings.data or str(default_folder(app.url)), app.settings)
 
@@ -40,7 +40,7 @@ def archive(
 
     The bounds are BACKSTAY_DEAD_LETTER_DAYS, _ITEMS and _BYTES. Servers and workers keep to them by themselves.
     """
-    from backstay.run.retention import Retention, bounds_of
+    from backstay.upkeep.retention import Retention, bounds_of
 
     app = access.open_app(db)
     files = _files(app, data)
@@ -103,8 +103,8 @@ def restore(archive_id: int, data: str | None, db: str | None, as_json: bool) ->
 
     What comes back stays for as long again as BACKSTAY_DEAD_LETTER_DAYS says.
     """
-    from backstay.run.archivist import Archivist
-    from backstay.run.retention import bounds_of
+    from backstay.upkeep.archivist import Archivist
+    from backstay.upkeep.retention import bounds_of
 
     app = access.open_app(db)
     files = _files(app, data)

@@ -80,7 +80,7 @@ def declare(ctx: click.Context, handlers: tuple[str, ...], broker: str | None, d
     """
     from backstay.messaging.connection import connected, show_url
     from backstay.messaging.declaring import declare as declare_on
-    from backstay.run.dispatch import topology_of
+    from backstay.messaging.dispatch import topology_of
 
     loaded, url = access.open_with_broker(db, broker)
     topology = topology_of(loaded.settings)
@@ -124,8 +124,8 @@ async def _handlers(client: "Client") -> list[str]:
 
 async def _look(app: "Backstay", client: "Client", url: str) -> Seen:
     from backstay.messaging.connection import connected
+    from backstay.messaging.dispatch import topology_of
     from backstay.messaging.inspection import inspect
-    from backstay.run.dispatch import topology_of
     from backstay.store.outbox import WORK
 
     outbox = client.store.outbox

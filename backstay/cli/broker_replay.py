@@ -11,7 +11,7 @@ from backstay.core.errors import UsageError
 if TYPE_CHECKING:
     from backstay.app import Backstay
     from backstay.client import Client
-    from backstay.run.dead_messages import Choice
+    from backstay.messaging.dead_messages import Choice
 
 
 @click.command(
@@ -48,7 +48,7 @@ def replay(
     leaves there is put back by the next replay. One at a time: a second is refused.
     """
     from backstay.core.ids import read_item
-    from backstay.run.dead_messages import Choice
+    from backstay.messaging.dead_messages import Choice
 
     if everything == (item is not None or reason is not None):
         raise UsageError("say which messages", hint="give --item, --reason or both, or else --all")
@@ -64,9 +64,9 @@ def replay(
 
 async def _replay(app: "Backstay", client: "Client", url: str, choice: "Choice", who: str | None) -> dict[str, Any]:
     from backstay.messaging.connection import connected
+    from backstay.messaging.dead_messages import ITEMS, MESSAGES, DeadMessages
     from backstay.messaging.dead_queue import DeadQueue
-    from backstay.run.dead_messages import ITEMS, MESSAGES, DeadMessages
-    from backstay.run.dispatch import topology_of
+    from backstay.messaging.dispatch import topology_of
 
     topology = topology_of(app.settings)
     judge = DeadMessages(client.store, topology, choice, who)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
@@ -13,7 +13,6 @@ from backstay.core.errors import UsageError
 
 if TYPE_CHECKING:
     from backstay.app import Backstay
-    from backstay.client import Client
 
 
 class Asked(NamedTuple):
@@ -61,7 +60,7 @@ async def _relay(app: "Backstay", asked: Asked) -> int:
     from backstay.cli import scrape
     from backstay.cli.running import INTERRUPTED, Signals, Stopping
     from backstay.observe.metrics import Metrics
-    from backstay.run.startup import started
+    from backstay.process import start_when_reachable
 
     metrics, stopping, mine = Metrics(), Stopping(), asyncio.current_task()
     assert mine is not None
@@ -69,7 +68,7 @@ async def _relay(app: "Backstay", asked: Asked) -> int:
     app.bus.subscribe(metrics)
     try:
         with scrape.serving(metrics.registry, asked.metrics_host, asked.metrics_port), stopping.while_starting():
-            async with started(app, lambda: _carrying(app)):
+            async with start_when_reachable(app, lambda: _run_relays(app)):
                 await stopping.wait()
     except asyncio.CancelledError:
         return INTERRUPTED
@@ -77,38 +76,19 @@ async def _relay(app: "Backstay", asked: Asked) -> int:
 
 
 @asynccontextmanager
-async def _carrying(app: "Backstay") -> AsyncIterator[None]:
+async def _run_relays(app: "Backstay") -> AsyncIterator[None]:
     """Whatever there is to relay here, while the block runs."""
-    from backstay.run.dispatch import broker_here
-    from backstay.run.outbox_relay import relaying_work
-    from backstay.server.remote import key_known_here
+    from backstay.messaging.dispatch import broker_here
+    from backstay.process import relaying_outboxes
+    from backstay.remote.work import key_known_here
 
     key = app.settings.secret_key or key_known_here(app)
     if app.settings.broker_url is None and key is None:
         hint = "give --broker for workers, or set BACKSTAY_SECRET_KEY for webhooks"
         raise UsageError("there is nothing to relay to", hint=hint)
-    async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(access.client_of(app))
-        broker = await stack.enter_async_context(broker_here(app, client))
-        if broker is not None:
-            await stack.enter_async_context(relaying_work(app, client, broker))
-        if key is not None:
-            await stack.enter_async_context(_telling_webhooks(app, client, key))
+    async with (
+        access.client_of(app) as client,
+        broker_here(app, client) as broker,
+        relaying_outboxes(app, client, broker, key),
+    ):
         yield
-
-
-@asynccontextmanager
-async def _telling_webhooks(app: "Backstay", client: "Client", key: str) -> AsyncIterator[None]:
-    from backstay.handlers.outgoing import Outgoing
-    from backstay.run.outbox_lag import lag_told
-    from backstay.server.relay import Relay, relaying
-    from backstay.server.signing import Signer
-    from backstay.store.outbox import WEBHOOKS
-
-    outgoing = Outgoing(app.settings.inside_hosts)
-    relay = Relay(client.store.webhooks, outgoing, Signer(key), client.clock, app.bus)
-    try:
-        async with relaying(relay), lag_told(client, WEBHOOKS):
-            yield
-    finally:
-        await outgoing.close()

@@ -159,7 +159,7 @@ def _options(ctx: click.Context, given: dict[str, Any], settings: "Settings") ->
 async def _serve(loaded: "Backstay", given: dict[str, Any], options: "Options") -> int:
     from backstay.cli import scrape
     from backstay.clock import collect_rarely
-    from backstay.run.startup import started
+    from backstay.process import start_when_reachable
     from backstay.server.app import create_app
     from backstay.server.listening import Listening, server_config, taken_port
 
@@ -174,7 +174,9 @@ async def _serve(loaded: "Backstay", given: dict[str, Any], options: "Options") 
     )
     host = f"[{given['host']}]" if ":" in given["host"] else given["host"]
     url = f"http://{host}:{sockets[0].getsockname()[1]}"
-    async with started(loaded, lambda: scrape.metered(loaded, given["metrics_host"], given["metrics_port"])):
+    async with start_when_reachable(
+        loaded, lambda: scrape.metered(loaded, given["metrics_host"], given["metrics_port"])
+    ):
         await Listening(config, app, loaded, lambda: _tell(url, options, given["as_json"])).serve(sockets)
     return 0
 

@@ -63,20 +63,17 @@ def check_depth(app: "Backstay", depth: int) -> None:
 @asynccontextmanager
 async def equipped_app(app: "Backstay") -> AsyncIterator[int]:
     """While the block runs, the application has all that its items may want. Gives how many to hold at once."""
-    from backstay.run.equipment import artifacts_of, equipped
-    from backstay.run.serving import serving
-    from backstay.server.remote import remote_here
+    from backstay.process import equipment
 
-    client, concurrency = await app.open(), app.limits.tick_concurrency
-    equipment = equipped(app, client, artifacts_of(app), concurrency)
-    async with app, serving(app, client, concurrency) as slots, equipment, remote_here(app, client):
-        yield slots
+    client = await app.open()
+    async with app, equipment(app, client, app.limits.tick_concurrency, with_broker=False) as equipped:
+        yield equipped.slots
 
 
 async def _chain(app: "Backstay", depth: int, chain: bool, as_json: bool) -> int:
-    from backstay.run.startup import started
+    from backstay.process import start_when_reachable
 
-    async with started(app, lambda: equipped_app(app)) as slots:
+    async with start_when_reachable(app, lambda: equipped_app(app)) as slots:
         while True:
             report, code = await _tick(app, depth, slots)
             if report is None:

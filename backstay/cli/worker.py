@@ -87,7 +87,7 @@ async def _serve(app: "Backstay", asked: Asked) -> int:
     from backstay.cli.running import Signals, Stopping
     from backstay.clock import collect_rarely
     from backstay.observe.metrics import Metrics
-    from backstay.run.startup import started
+    from backstay.process import start_when_reachable
 
     collect_rarely()
     metrics, working = Metrics(), None
@@ -99,35 +99,25 @@ async def _serve(app: "Backstay", asked: Asked) -> int:
     if asked.attached:
         _watch_parent(stopping.ask)
     with scrape.serving(metrics.registry, asked.metrics_host, asked.metrics_port), stopping.while_starting():
-        async with started(app, lambda: _working(app, asked, metrics if counting else None)) as working:
+        async with start_when_reachable(app, lambda: _run_worker(app, asked, metrics if counting else None)) as working:
             await stopping.wait()
     return signals.exit_code
 
 
 @asynccontextmanager
-async def _working(app: "Backstay", asked: Asked, metrics: "Metrics | None") -> "AsyncIterator[Worker]":
+async def _run_worker(app: "Backstay", asked: Asked, metrics: "Metrics | None") -> "AsyncIterator[Worker]":
     """A worker with all that its items may need, while the block runs; given metrics are kept up to date."""
     from backstay.cli import scrape
     from backstay.clock import Tasks
-    from backstay.run.dispatch import broker_here, dispatching
-    from backstay.run.equipment import artifacts_of, equipped
-    from backstay.run.serving import serving
-    from backstay.server.remote import remote_here
+    from backstay.process import equipment, working
 
     tasks, concurrency = Tasks(), asked.concurrency or app.limits.worker_concurrency
     async with access.client_of(app) as client:
         if metrics is not None:
             tasks.spawn(scrape.refresh(client.store, client.clock, metrics, app))
         try:
-            async with (
-                serving(app, client, concurrency) as slots,
-                equipped(app, client, artifacts_of(app), concurrency),
-                broker_here(app, client) as broker,
-                remote_here(app, client, broker),
-                dispatching(app, client, broker, slots) as hints,
-                app.working(slots, hints=hints) as working,
-            ):
-                yield working
+            async with equipment(app, client, concurrency) as equipped, working(app, client, equipped) as worker:
+                yield worker
         finally:
             await tasks.stop()
 
@@ -149,9 +139,9 @@ async def _supervise(app: "Backstay", asked: Asked) -> int:
     from backstay.cli import scrape
     from backstay.clock import Clock
     from backstay.engine.supervisor import Orders, Supervisor
-    from backstay.run.startup import started
+    from backstay.process import start_when_reachable
 
-    async with started(app, lambda: access.client_of(app)):
+    async with start_when_reachable(app, lambda: access.client_of(app)):
         output.note(f"starting {asked.processes} worker processes")  # the database is there, and has its schema
     with scrape.shared_folder() as folder:
         environment = {**os.environ, CHILD_DATABASE: app.url}

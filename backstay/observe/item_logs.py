@@ -23,7 +23,7 @@ LEFT_OUT: Final = "… more was said, and is left out\n"
 
 
 class Keeper(Protocol):
-    """Where pieces go; `backstay.artifacts.Artifacts` is one."""
+    """Where pieces go; `backstay.files.artifacts.Artifacts` is one."""
 
     async def put(self, name: str, chunks: AsyncIterable[bytes]) -> int: ...
 

@@ -12,12 +12,10 @@ import backstay
 from backstay.app import Backstay
 from backstay.clock import new_id
 from backstay.core.errors import BackstayError, UsageError
+from backstay.files.artifacts import default_folder, files_at
 from backstay.handlers.outgoing import Outgoing
-from backstay.run.dispatch import broker_here, dispatching
-from backstay.run.equipment import default_folder, equipped, files_at
-from backstay.run.outbox_lag import lag_told
-from backstay.run.outbox_relay import relaying_work
-from backstay.run.serving import serving
+from backstay.process import equipment, relaying_outboxes, relaying_webhooks, working
+from backstay.remote.tags import CallbackTags
 from backstay.server import problems
 from backstay.server.api import items, jobs
 from backstay.server.api import routers as api_routers
@@ -35,15 +33,12 @@ from backstay.server.pages import routers as page_routers
 from backstay.server.pages.dressing import Dressed
 from backstay.server.problems import OPENAI_PREFIXES
 from backstay.server.ratelimit import Limited, RateLimit
-from backstay.server.relay import Relay, relaying
-from backstay.server.remote import remote_work
 from backstay.server.removal import remove_rest
-from backstay.server.seals import Seals
 from backstay.server.seen import Seen
 from backstay.server.service import Options, Service
 from backstay.server.shared import Shared
-from backstay.server.signing import Signer, key_beside
-from backstay.store.outbox import WEBHOOKS
+from backstay.signing import Signer, key_beside
+from backstay.webhooks import Relay
 
 
 def create_app(made: Backstay, options: Options) -> FastAPI:
@@ -102,7 +97,7 @@ async def _opened(made: Backstay, options: Options, stack: AsyncExitStack) -> Se
         main=client,
         artifacts=artifacts,
         signer=signer,
-        seals=Seals(signer, client.store.inbox, clock),
+        seals=CallbackTags(signer, client.store.inbox, clock),
         ring=KeyRing(client.store.keys, clock),
         shared=shared,
         details=Details(signer, shared, settings.cache_seconds),
@@ -118,21 +113,23 @@ async def _opened(made: Backstay, options: Options, stack: AsyncExitStack) -> Se
 
 async def _started(service: Service, stack: AsyncExitStack) -> None:
     """What goes on beside the answers, in the order in which one needs the other."""
-    made, client, options = service.backstay, service.main, service.options
-    await stack.enter_async_context(relaying(service.relay))
-    await stack.enter_async_context(lag_told(client, WEBHOOKS))
+    made, client, options, enter = service.backstay, service.main, service.options, stack.enter_async_context
+    await enter(relaying_webhooks(client, service.relay))
+    parts = equipment(
+        made,
+        client,
+        options.concurrency,
+        works=options.works,
+        artifacts=service.artifacts,
+        remote=(service.seals, service.outgoing),
+    )
+    equipped = await enter(parts)
+    await enter(moving(service))  # before the worker, which tells at its start what it can do
     if options.works:
-        slots = await stack.enter_async_context(serving(made, client, options.concurrency))
-    await stack.enter_async_context(equipped(made, client, service.artifacts, options.concurrency))
-    broker = await stack.enter_async_context(broker_here(made, client))
-    await stack.enter_async_context(remote_work(made, client, service.seals, service.outgoing, broker))
-    await stack.enter_async_context(moving(service))  # before the worker, which tells at its start what it can do
-    if options.works:
-        hints = await stack.enter_async_context(dispatching(made, client, broker, options.concurrency))
-        worker = await stack.enter_async_context(made.working(slots, hints=hints))
+        worker = await enter(working(made, client, equipped))
         service.wake = worker.wake
-    elif broker is not None:
-        await stack.enter_async_context(relaying_work(made, client, broker))
+    else:
+        await enter(relaying_outboxes(made, client, equipped.broker, None))
     stack.push_async_callback(service.tasks.stop)
     service.tasks.spawn(remove_rest(service))
 

@@ -17,7 +17,7 @@ from typing import Final, Generic, TypeVar
 
 from backstay.clock import Tasks
 from backstay.server.shared import PREFIX, Shared
-from backstay.server.signing import Signer
+from backstay.signing import Signer
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from backstay.app import Backstay
 from backstay.core.errors import UsageError
-from backstay.run.startup import enter
+from backstay.process import enter_when_reachable
 from backstay.server.heads import BoundedHeads
 
 
@@ -60,7 +60,7 @@ class Listening(uvicorn.Server):
         self._starting = asyncio.current_task()
         assert self._starting is not None
         try:
-            await enter(self._life, self._made, lambda: self._app.router.lifespan_context(self._app))
+            await enter_when_reachable(self._life, self._made, lambda: self._app.router.lifespan_context(self._app))
         except asyncio.CancelledError:
             if not self.should_exit:
                 raise

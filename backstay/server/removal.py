@@ -4,9 +4,9 @@ from typing import Final
 
 from backstay.core.errors import BackstayError
 from backstay.core.events import Trouble
-from backstay.run.archivist import Archivist
-from backstay.run.shelf import file_of
+from backstay.files.stored_files import file_of
 from backstay.server.service import Service
+from backstay.upkeep.archivist import Archivist
 
 ITEMS_AT_ONCE: Final = 10_000
 

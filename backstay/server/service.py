@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 from fastapi import Depends, Request
 
 from backstay.app import Backstay
-from backstay.artifacts import Artifacts
 from backstay.client import Client
 from backstay.clock import Tasks
+from backstay.files.artifacts import Artifacts
 from backstay.handlers.outgoing import Outgoing
 from backstay.llm.endpoint import Endpoint
-from backstay.server.seals import Seals
-from backstay.server.signing import Signer
+from backstay.remote.tags import CallbackTags
+from backstay.signing import Signer
 from backstay.store.store import Store
 
 if TYPE_CHECKING:
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from backstay.server.events import Lookout
     from backstay.server.openai.adoption import Looked
     from backstay.server.ratelimit import RateLimit
-    from backstay.server.relay import Relay
     from backstay.server.seen import Seen
     from backstay.server.shared import Shared
+    from backstay.webhooks import Relay
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Service:
     main: Client
     artifacts: Artifacts
     signer: Signer
-    seals: Seals  # of what goes to remote workers and comes back
+    seals: CallbackTags  # of what goes to remote workers and comes back
     ring: "KeyRing"
     shared: "Shared | None"  # Redis, when it is configured
     details: "Details"

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
-from backstay.server.signing import KEY_NAME, key_beside
+from backstay.signing import KEY_NAME, key_beside
 from backstay.store import schema
 from tests.cli.shell import eventually
 from tests.doctor.ward import Ward

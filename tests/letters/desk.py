@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from backstay.artifacts import Artifacts
 from backstay.core.ids import item_id
-from backstay.run.archivist import Archivist
-from backstay.run.retention import Bounds, Retention
+from backstay.files.artifacts import Artifacts
 from backstay.store.archives import Archive
 from backstay.store.dead_letters import Wanted
 from backstay.store.store import Store
+from backstay.upkeep.archivist import Archivist
+from backstay.upkeep.retention import Bounds, Retention
 from tests.store.scene import BROKEN, WRONG, Scene, decided
 
 DAY_MS = 86_400_000

@@ -7,10 +7,10 @@ import sys
 from collections.abc import Sequence
 
 from backstay import wiring
-from backstay.artifacts import artifacts_at
 from backstay.clock import Clock
-from backstay.run.retention import Bounds, Retention
+from backstay.files.artifacts import artifacts_at
 from backstay.store.archives import Archives, File, Leaving
+from backstay.upkeep.retention import Bounds, Retention
 
 
 async def main(url: str, place: str, moment: str) -> None:

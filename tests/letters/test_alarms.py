@@ -9,8 +9,8 @@ from backstay.clock import new_id
 from backstay.core.alarms import Alarm, Reading
 from backstay.core.events import AlarmChanged, Event
 from backstay.observe.bus import Bus
-from backstay.run.alarms import LOOK_MS, AlarmWatch
 from backstay.settings import Settings
+from backstay.upkeep.alarms import LOOK_MS, AlarmWatch
 from tests.engine.provider import HttpError, Provider
 from tests.engine.rig import Rig
 from tests.letters.desk import DAY_MS, Desk

@@ -15,10 +15,10 @@ from backstay.core.failures import ErrorCode, Failure, FailureKind
 from backstay.core.ids import item_id, show_item
 from backstay.core.outcomes import Failed
 from backstay.llm.envelope import Request, seal, unseal
-from backstay.run import archive_file
-from backstay.run.archive_file import GONE, stub_of
 from backstay.store.archives import Archive, Archives, File, Leaving
 from backstay.store.queries import one
+from backstay.upkeep import archive_file
+from backstay.upkeep.archive_file import GONE, stub_of
 from tests.letters.desk import DAY_MS, Desk, ids
 from tests.store.scene import WRONG
 
@@ -238,7 +238,7 @@ async def test_a_restore_that_was_cut_short_is_gone_on_with(desk: Desk, monkeypa
     await desk.fail(5)
     before = await desk.bodies()
     await desk.archive()
-    monkeypatch.setattr("backstay.run.archive_file.PAGE_LINES", 2)
+    monkeypatch.setattr("backstay.upkeep.archive_file.PAGE_LINES", 2)
     plain, calls = Archives.restore, 0
 
     async def dies_at_the_second(self: Archives, *given: Any) -> int:

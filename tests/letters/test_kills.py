@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from backstay.artifacts import artifacts_at
+from backstay.files.artifacts import artifacts_at
 from tests.house.sources import ROOT
 from tests.letters.desk import Desk
 from tests.sites import Site

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from backstay.artifacts import artifacts_at
 from backstay.client import Client
 from backstay.core.errors import UsageError
 from backstay.core.events import Event, LettersArchived
 from backstay.core.limits import Limits
+from backstay.files.artifacts import artifacts_at
 from backstay.observe.bus import Bus
-from backstay.run.letters import ARCHIVE_MS, Letters
-from backstay.run.retention import Bounds, bounds_of
 from backstay.settings import Settings, load
 from backstay.store.archives import Archives
+from backstay.upkeep.loop import ARCHIVE_MS, DeadLetterUpkeep
+from backstay.upkeep.retention import Bounds, bounds_of
 from tests.letters.desk import DAY_MS, WIDE, Desk, ids
 from tests.sites import Site
 from tests.store.scene import WRONG, Scene
@@ -88,7 +88,7 @@ async def test_what_was_restored_stays_for_its_time(desk: Desk) -> None:
 
 async def test_one_pass_takes_a_bounded_number(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("PAGE_ITEMS", 3), ("PASS_ITEMS_MAX", 4), ("ARCHIVE_ITEMS_MAX", 2)):
-        monkeypatch.setattr(f"backstay.run.retention.{name}", value)
+        monkeypatch.setattr(f"backstay.upkeep.retention.{name}", value)
     await desk.fail(10)
     tight = desk.retention(WIDE._replace(items=0))
     assert [await tight.run_once() for _ in range(4)] == [4, 4, 2, 0]
@@ -115,12 +115,12 @@ async def test_of_many_processes_one_makes_a_pass(desk: Desk, monkeypatch: pytes
     assert told == [LettersArchived(2)]
 
 
-async def watch(desk: Desk, told: list[Event], **settings: int) -> Letters:
+async def watch(desk: Desk, told: list[Event], **settings: int) -> DeadLetterUpkeep:
     """One of several processes that look after the same database."""
     bus = Bus()
     bus.subscribe(told.append)
     client = Client(await desk.site.open_store(), "ann", Limits(), desk.site.clock, bus)
-    return Letters(client, desk.artifacts, Settings(**settings), bus)  # type: ignore[arg-type]
+    return DeadLetterUpkeep(client, desk.artifacts, Settings(**settings), bus)  # type: ignore[arg-type]
 
 
 async def test_memory_does_not_grow_with_what_is_archived_and_restored(sqlite_site: Site, tmp_path: Path) -> None:

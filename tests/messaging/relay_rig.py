@@ -10,9 +10,9 @@ from backstay.core.events import Event, Trouble
 from backstay.core.limits import Limits
 from backstay.messaging.broker import Broker
 from backstay.messaging.messages import Incoming
+from backstay.messaging.outbox_relay import OutboxRelay
 from backstay.messaging.topology import Topology
 from backstay.observe.bus import Bus
-from backstay.run.outbox_relay import OutboxRelay
 from backstay.store.store import Store
 from tests.messaging.rig import QUICK, Bystander, Scene, until
 from tests.sites import Site

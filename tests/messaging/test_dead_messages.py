@@ -6,9 +6,9 @@ import pytest
 
 from backstay.core.ids import item_id, show_item
 from backstay.core.states import ItemState
+from backstay.messaging.dead_messages import REASONS_MAX, Choice, DeadMessages
 from backstay.messaging.messages import REASON_HEADER, Incoming, Outgoing, Work, read_work
 from backstay.messaging.topology import Topology
-from backstay.run.dead_messages import REASONS_MAX, Choice, DeadMessages
 from backstay.store.outbox import WORK
 from tests.messaging.dead_rig import dead_callback, dead_work, fill, ids, poison, replay
 from tests.messaging.rig import Bystander

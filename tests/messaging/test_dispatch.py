@@ -11,7 +11,7 @@ import pytest
 from backstay import Backstay, Job
 from backstay.core.events import BrokerLost, BrokerWiped, Event
 from backstay.messaging.consumer import Consumer
-from backstay.run.dispatch import broker_here, dispatching, topology_of
+from backstay.messaging.dispatch import broker_here, dispatching, topology_of
 from tests.messaging.rig import QUICK, Bystander, until
 from tests.servers.rabbitmq import PrivateRabbitMQ
 

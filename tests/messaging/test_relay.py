@@ -8,10 +8,9 @@ import pytest
 from backstay.core.events import BrokerLost, Event, MessagesPublished, OutboxLag
 from backstay.core.ids import item_id
 from backstay.messaging.messages import Work, read_work
+from backstay.messaging.outbox_relay import BATCH_MESSAGES, tell_lag
 from backstay.messaging.topology import Topology
 from backstay.observe.metrics import Metrics
-from backstay.run.outbox_lag import tell_lag
-from backstay.run.outbox_relay import BATCH_MESSAGES
 from backstay.store.outbox import WEBHOOKS, WORK
 from tests.messaging.relay_rig import Office
 from tests.messaging.rig import until

@@ -14,9 +14,9 @@ from backstay.clock import Clock
 from backstay.core.callbacks import CALLBACK_BYTES_MAX, Told
 from backstay.core.errors import DatabaseUnreachable
 from backstay.core.events import Event, MessageSetAside, Trouble
-from backstay.messaging.callback_reader import PAUSE_SECONDS, PAUSE_SECONDS_MAX, TRIES_MAX, CallbackReader, Receive
 from backstay.messaging.messages import Outgoing
 from backstay.messaging.topology import Topology
+from backstay.remote.callback_reader import PAUSE_SECONDS, PAUSE_SECONDS_MAX, TRIES_MAX, CallbackReader, Receive
 from backstay.store.inbox import MESSAGES_MAX
 from tests.messaging.remote_rig import Asked, MessageRemote, message_work
 from tests.messaging.rig import Scene, ready

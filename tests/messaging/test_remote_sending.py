@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from backstay.messaging.requests import CHANNELS_MAX
+from backstay.remote.requests import CHANNELS_MAX
 from tests.messaging.remote_rig import KEY, MessageRemote, message_work, sending
 from tests.messaging.rig import until
 from tests.servers.fault_proxy import FaultProxy
@@ -113,7 +113,7 @@ async def test_more_exchanges_than_channels_are_served(remote, monkeypatch):
 async def test_while_the_broker_is_away_items_wait_and_lose_no_try(remote, rabbitmq, monkeypatch):
     async with FaultProxy.of(rabbitmq.url) as proxy:
         sending(monkeypatch, proxy)
-        monkeypatch.setattr("backstay.messaging.requests.AWAY_SECONDS", 0.0)
+        monkeypatch.setattr("backstay.remote.requests.AWAY_SECONDS", 0.0)
         await proxy.cut()
         job = await remote.rig.submit("remote", [item(remote)] * 3)
         await remote.rig.work()
@@ -198,7 +198,7 @@ async def test_a_service_without_a_broker_says_so(sqlite_file_url, tmp_path, rab
 
 
 async def test_a_request_that_is_too_large_for_a_broker_fails_its_item(remote, monkeypatch):
-    monkeypatch.setattr("backstay.handlers.over_messages.REQUEST_BYTES_MAX", 1_000)
+    monkeypatch.setattr("backstay.remote.over_messages.REQUEST_BYTES_MAX", 1_000)
     job = await remote.rig.submit("remote", [item(remote, payload="x" * 1_000)])
     await remote.rig.work()
     assert [code for code, _ in await tries(remote, job)] == ["TOO_LARGE"]

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from standardwebhooks import Webhook as Seal
 
-from backstay.run.alarms import AlarmWatch
 from backstay.store.keys import Role
+from backstay.upkeep.alarms import AlarmWatch
 from tests.server.pages.reader import reader
 from tests.server.receiver import Receiver
 from tests.server.rig import Rig, rigged

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from backstay.core.errors import NotAllowed
-from backstay.run.deposit import Deposit
+from backstay.files.stored_files import Deposit
 from backstay.server.removal import drop_blobs
 from backstay.store.files import NewFile
 from tests.server.converting import upload

@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 from fastapi import FastAPI, Request
 
-from backstay.artifacts import Artifacts, artifacts_at
+from backstay.files.artifacts import Artifacts, artifacts_at
 from backstay.server import problems, uploads
 from backstay.server.form import PARTS_MAX
 from backstay.server.problems import Problem

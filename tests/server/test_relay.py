@@ -11,9 +11,9 @@ from standardwebhooks import Webhook as Seal
 from backstay.core.events import Trouble
 from backstay.handlers.outgoing import Outgoing
 from backstay.observe.bus import Bus
-from backstay.server.relay import LADDER_SECONDS, Relay, next_try_ms
-from backstay.server.signing import Signer
+from backstay.signing import Signer
 from backstay.store.webhooks import EVENTS, LASTING_MS, Change, Webhook, Webhooks
+from backstay.webhooks import LADDER_SECONDS, Relay, next_try_ms
 from tests.server.receiver import Receiver, Visit
 from tests.sites import START_MS, Site
 

@@ -11,7 +11,7 @@ from standardwebhooks import Webhook as Seal
 from backstay.app import Backstay
 from backstay.core.errors import UsageError
 from backstay.core.limits import Limits
-from backstay.server.remote import read_kinds, remote_here
+from backstay.remote.work import read_kinds, remote_here
 from tests.server.receiver import Visit
 from tests.server.remote_rig import Remote, remote_work
 

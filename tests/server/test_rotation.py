@@ -13,7 +13,7 @@ import pytest
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from backstay.server.pages.session import COOKIE
-from backstay.server.signing import KEY_NAME
+from backstay.signing import KEY_NAME
 from backstay.store.keys import Role
 from tests.house.sources import ROOT
 from tests.server.pages.reader import Reader, reader

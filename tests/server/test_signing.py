@@ -8,7 +8,7 @@ from standardwebhooks import Webhook
 
 from backstay.clock import Clock
 from backstay.core.errors import UsageError
-from backstay.server.signing import KEY_LENGTH_MIN, KEY_NAME, Signer, key_beside, sealed
+from backstay.signing import KEY_LENGTH_MIN, KEY_NAME, Signer, key_beside, sealed
 
 
 def test_processes_that_start_together_have_one_key(tmp_path: Path) -> None:

@@ -27,8 +27,8 @@ async def broker(setup: Setup) -> AsyncIterator[Finding]:
     if find_spec("aio_pika") is None:
         return  # the extras say so
     from backstay.messaging.connection import connected, show_url
+    from backstay.messaging.dispatch import topology_of
     from backstay.messaging.inspection import inspect
-    from backstay.run.dispatch import topology_of
 
     topology = topology_of(setup.settings)
     names = {handler.name for handler in setup.app.handlers}

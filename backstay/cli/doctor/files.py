@@ -12,7 +12,7 @@ from backstay.core.errors import BackstayError, FilesUnreachable, NotFound
 from backstay.core.failures import one_line
 
 if TYPE_CHECKING:
-    from backstay.artifacts import Artifacts
+    from backstay.files.artifacts import Artifacts
 
 PROBE: Final = b"written by backstay doctor; it can be deleted\n"
 REASON_CHARACTERS_MAX: Final = 300
@@ -22,7 +22,7 @@ DELETE_SECONDS: Final = 3.0  # as long again would be too long for a place that 
 
 def _places(setup: Setup) -> dict[str, str]:
     """Where files go, by what they are: one place for all, unless some have their own."""
-    from backstay.run.equipment import default_folder
+    from backstay.files.artifacts import default_folder
     from backstay.store.urls import is_postgres
 
     settings = setup.settings
@@ -33,7 +33,7 @@ def _places(setup: Setup) -> dict[str, str]:
 
 async def files(setup: Setup) -> AsyncIterator[Finding]:
     """Whether a small file can be written to the place for files, read back and deleted: a folder, or S3."""
-    from backstay.artifacts import artifacts_at
+    from backstay.files.artifacts import artifacts_at
 
     places = _places(setup)
     if not places:
@@ -112,7 +112,7 @@ def _database_files(url: str) -> list[Path]:
 
 
 def _permissions(what: str, folder: Path) -> Iterator[Finding]:
-    from backstay.server.signing import KEY_NAME
+    from backstay.signing import KEY_NAME
 
     if not folder.is_dir():
         return
@@ -130,8 +130,8 @@ def _permissions(what: str, folder: Path) -> Iterator[Finding]:
 
 async def secret_key(setup: Setup) -> AsyncIterator[Finding]:
     """Whether all processes of a service can sign alike: they need one key."""
-    from backstay.server.remote import key_known_here
-    from backstay.server.signing import Signer, read_keys
+    from backstay.remote.work import key_known_here
+    from backstay.signing import Signer, read_keys
     from backstay.store.urls import is_postgres
 
     settings = setup.settings

@@ -17,7 +17,7 @@ def veil_of(setup: "Setup") -> Veil:
 
 
 def _secrets(setup: "Setup") -> Iterator[str | None]:
-    from backstay.server.signing import read_keys
+    from backstay.signing import read_keys
 
     settings = setup.settings
     yield from (settings.secret_key, *read_keys(settings.secret_key or ""))

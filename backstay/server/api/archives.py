@@ -7,8 +7,6 @@ from pydantic import BaseModel, Field, RootModel
 from pydantic_core import from_json, to_json
 
 from backstay.core.errors import ErrorCode
-from backstay.run.archivist import Archivist
-from backstay.run.retention import Retention, bounds_of
 from backstay.server import cursors, etags
 from backstay.server.api.dead_letters import AGE_SECONDS_MAX
 from backstay.server.api.pages import PAGE_DEFAULT, Cursor, Limit, job_number, page, row_number
@@ -18,6 +16,8 @@ from backstay.server.shapes import CHANGES, PROBLEMS, PageShape, Strict
 from backstay.store.archives import Archive
 from backstay.store.dead_letters import Wanted
 from backstay.store.replays import ReplayRow
+from backstay.upkeep.archivist import Archivist
+from backstay.upkeep.retention import Retention, bounds_of
 
 router = APIRouter(prefix="/api/dead-letters", tags=["dead letters"], responses=PROBLEMS)
 

@@ -9,8 +9,8 @@ from pydantic import BaseModel, Field
 from pydantic_core import to_json
 
 from backstay.core.errors import ErrorCode, NotFound
+from backstay.files.stored_files import DAY_MS, PURPOSE
 from backstay.handlers.gateway import is_pdf
-from backstay.run.shelf import DAY_MS, PURPOSE
 from backstay.server.api.pages import PAGE_DEFAULT, Cursor, Limit, page
 from backstay.server.auth import Reader, Writer
 from backstay.server.etags import JSON

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 from backstay.clock import new_id
 from backstay.core.states import JobState
-from backstay.run.deposit import Deposit
+from backstay.files.stored_files import Deposit
 from backstay.run.result_line import CANCELLED, Ended, lines_of
 from backstay.server.openai.content import BATCH_EXPIRED, EXPIRED_WORDS, result_lines
 from backstay.server.openai.reading import requests_of

@@ -4,8 +4,6 @@ from typing import Final, Literal
 
 from fastapi import APIRouter, Request, Response
 
-from backstay.run.archivist import Archivist
-from backstay.run.retention import PASS_ITEMS_MAX, Retention, bounds_of
 from backstay.server.api.pages import row_number
 from backstay.server.pages import shell
 from backstay.server.pages.dead_letters import AGES, Wanted, checked, wanted_of
@@ -16,6 +14,8 @@ from backstay.server.pages.visit import acted, seen
 from backstay.server.problems import Problem
 from backstay.store.dead_letters import GROUPED_MAX
 from backstay.store.keys import Role
+from backstay.upkeep.archivist import Archivist
+from backstay.upkeep.retention import PASS_ITEMS_MAX, Retention, bounds_of
 
 router = APIRouter(include_in_schema=False)
 

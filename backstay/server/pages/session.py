@@ -6,7 +6,7 @@ from fastapi import Request, Response
 
 from backstay.clock import new_id
 from backstay.server.service import Service
-from backstay.server.signing import Signer
+from backstay.signing import Signer
 
 COOKIE: Final = "backstay_session"
 LIVES_MS: Final = 12 * 3_600_000

@@ -3,12 +3,12 @@
 from collections.abc import AsyncIterator, Callable
 from typing import Final, NamedTuple
 
-from backstay.artifacts import Artifacts
 from backstay.clock import Clock
-from backstay.run.archivist import ARCHIVE_ITEMS_MAX, Archivist
+from backstay.files.artifacts import Artifacts
 from backstay.settings import Settings
 from backstay.store.archives import AFTER_ALL, BEFORE_ALL, DAY_MS, Archives, Candidate, Place
 from backstay.store.dead_letters import Wanted
+from backstay.upkeep.archivist import ARCHIVE_ITEMS_MAX, Archivist
 
 PAGE_ITEMS: Final = 500
 WALK_ITEMS_MAX: Final = 1_000_000  # that one pass looks at

@@ -10,9 +10,9 @@ from collections.abc import AsyncIterable, AsyncIterator, Sequence
 from importlib import import_module
 from typing import IO, Any, Final, NamedTuple
 
-from backstay.artifacts import Artifacts
 from backstay.core.errors import NotAllowed, NotFound, UsageError
 from backstay.core.ids import read_item, show_item
+from backstay.files.artifacts import Artifacts
 from backstay.llm.envelope import seal, unseal
 from backstay.store.archives import ATTEMPT, EVENT, INBOX, MESSAGE, RESULT, Archive, Leaving, Letter
 

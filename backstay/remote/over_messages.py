@@ -10,7 +10,7 @@ from backstay.core.ids import read_item
 from backstay.core.outcomes import Failed
 from backstay.handlers.context import Context
 from backstay.handlers.payload import dump
-from backstay.handlers.remote_headers import SIGNATURE, check_headers, traced
+from backstay.remote.headers import SIGNATURE, check_headers, traced
 
 NAME_BYTES_MAX: Final = 255  # of an exchange or a routing key, as AMQP counts
 REQUEST_BYTES_MAX: Final = 16_000_000  # RabbitMQ 4 takes no message above 16 MiB, and closes the channel that sent it

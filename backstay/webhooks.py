@@ -13,7 +13,7 @@ from backstay.core.events import Trouble
 from backstay.core.failures import one_line, parse_retry_after
 from backstay.handlers.outgoing import Answer, Outgoing
 from backstay.observe.bus import Bus
-from backstay.server.signing import Signer, sealed
+from backstay.signing import Signer, sealed
 from backstay.store.webhooks import Due, Told, Webhook, Webhooks, telling
 
 # After the first try: 5 s, 5 and 30 minutes, then hours; together a little more than three days.

@@ -3,12 +3,12 @@
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Final
 
-from backstay.artifacts import Artifacts
 from backstay.clock import Clock, new_id
 from backstay.core.errors import NotAllowed
 from backstay.core.ids import job_of
-from backstay.run import archive_file
+from backstay.files.artifacts import Artifacts
 from backstay.store.archives import Archive, Archives, Candidate, File, Leaving, Letter, Lost
+from backstay.upkeep import archive_file
 
 FOLDER: Final = "archives"
 ORPHAN_MS: Final = 86_400_000  # a file that no archive knows of by then belongs to nobody

@@ -14,17 +14,17 @@ from typing import Final, Protocol
 from backstay.app import Backstay
 from backstay.client import Client
 from backstay.clock import Clock, Tasks, new_random, wait_for_event
-from backstay.core.events import MessagesPublished, Trouble
+from backstay.core.events import MessagesPublished, OutboxLag, Trouble
 from backstay.core.failures import one_line
 from backstay.messaging.messages import Outgoing, hint
 from backstay.messaging.topology import Topology
 from backstay.observe.bus import Bus
-from backstay.run.outbox_lag import lag_told
 from backstay.store.outbox import WORK, Message, Outbox
 
 BATCH_MESSAGES: Final = 500  # one is being published, the next is claimed, the last one marked: three are in hand
 PROBE_MESSAGES: Final = 10  # the first ones after a failure
 LEASE_MS: Final = 120_000  # longer than a batch can take to be published and marked
+LAG_SECONDS: Final = 5.0  # between looks at how far behind the relays are
 IDLE_SECONDS: Final = 0.01
 IDLE_SECONDS_MAX: Final = 0.1  # nobody can ring from other processes, so it looks often
 AWAY_SECONDS: Final = 0.1  # between looks at whether the broker is there; it is kept by others
@@ -36,7 +36,7 @@ STOP_SECONDS: Final = 10.0
 UNCONFIRMED: Final = "the broker did not confirm it"
 
 
-class Publisher(Protocol):
+class HintPublisher(Protocol):
     @property
     def publishing(self) -> bool: ...
     @property
@@ -47,7 +47,7 @@ class Publisher(Protocol):
 class OutboxRelay:
     """One life: start, stop."""
 
-    def __init__(self, outbox: Outbox, publisher: Publisher, clock: Clock, bus: Bus, rng: Random) -> None:
+    def __init__(self, outbox: Outbox, publisher: HintPublisher, clock: Clock, bus: Bus, rng: Random) -> None:
         self._outbox = outbox
         self._publisher = publisher
         self._clock = clock
@@ -175,7 +175,7 @@ class OutboxRelay:
 
 
 @asynccontextmanager
-async def relaying_work(app: Backstay, client: Client, broker: Publisher) -> AsyncIterator[OutboxRelay]:
+async def relaying_work(app: Backstay, client: Client, broker: HintPublisher) -> AsyncIterator[OutboxRelay]:
     """While the block runs, hints about work leave for the broker, and how many wait is told."""
     outbox = client.store.outbox
     await outbox.open_sink(WORK)
@@ -186,3 +186,28 @@ async def relaying_work(app: Backstay, client: Client, broker: Publisher) -> Asy
             yield relay
     finally:
         await relay.stop()
+
+
+async def tell_lag(client: Client, sink: str) -> None:
+    lag = await client.store.outbox.lag(sink)
+    client.bus.emit(OutboxLag(sink, lag.rows, lag.age_ms))
+
+
+@asynccontextmanager
+async def lag_told(client: Client, sink: str) -> AsyncIterator[None]:
+    """While the block runs, every few seconds; any number of processes may do it."""
+    tasks = Tasks()
+
+    async def tell_on() -> None:
+        while True:
+            try:
+                await tell_lag(client, sink)
+            except Exception as error:
+                client.bus.emit(Trouble("outbox", f"{type(error).__name__}: {error}"))
+            await client.clock.sleep(LAG_SECONDS)
+
+    tasks.spawn(tell_on(), name=f"lag of {sink}")
+    try:
+        yield
+    finally:
+        await tasks.stop()

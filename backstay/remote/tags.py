@@ -7,7 +7,7 @@ from backstay.clock import Clock
 from backstay.core.errors import UsageError
 from backstay.core.ids import job_of, read_item
 from backstay.handlers.context import Context
-from backstay.server.signing import Signer, sealed
+from backstay.signing import Signer, sealed
 from backstay.store.inbox import Inbox
 
 PURPOSE: Final = "callback"
@@ -18,7 +18,7 @@ def secrets_of(signer: Signer, owner: str) -> list[str]:
     return signer.secrets_of(f"remote\0{owner}", 1)
 
 
-class Seals:
+class CallbackTags:
     """Makes and checks tags. A tag covers the item, the try and the job's random seed: an id may belong to another job
     one day, as in a database that was restored, and a seed never does."""
 

@@ -10,6 +10,8 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from backstay.core.errors import FilesUnreachable, NotFound, UsageError
+from backstay.settings import Settings
+from backstay.store.urls import is_postgres
 
 CHUNK_BYTES: Final = 1 << 20
 _WHERE: Final = "name another with --data or BACKSTAY_DATA"
@@ -172,3 +174,28 @@ def artifacts_at(place: str, own: Mapping[str, str] | None = None) -> Artifacts:
         ),
         own=apart,
     )
+
+
+def default_folder(url: str) -> Path:
+    """Beside the database's file; a database on a server has no such place."""
+    if is_postgres(url):
+        raise UsageError(
+            "the service needs a place for files",
+            hint="name a folder or s3://bucket/prefix with --data or BACKSTAY_DATA",
+        )
+    return Path(url.removeprefix("sqlite:///")).resolve().with_suffix(".data")
+
+
+def artifacts_of(url: str, settings: Settings) -> Artifacts | None:
+    """The place for files of a worker; None where nothing was said of one and nothing needs one."""
+    place = settings.data
+    if place is None and (settings.gateway_url or not is_postgres(url)):
+        folder = default_folder(url)
+        place = str(folder) if settings.gateway_url or folder.is_dir() else None
+    return None if place is None else files_at(place, settings)
+
+
+def files_at(place: str, settings: Settings) -> Artifacts:
+    """One place for all, but for uploads and results that were given folders of their own."""
+    own = {"files": settings.uploads_dir, "results": settings.results_dir}
+    return artifacts_at(place, {first: folder for first, folder in own.items() if folder is not None})

@@ -1,14 +1,13 @@
-"""The files of the converter: sources among the uploads, results beside them until they expire."""
+"""The bytes of owners' files: put so that what a crash leaves is found, and the files of the converter."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator
 from typing import Any
 
-from backstay.artifacts import Artifacts
 from backstay.clock import new_id
 from backstay.core.errors import NotFound
 from backstay.core.ids import job_of, position_of, read_item
+from backstay.files.artifacts import Artifacts
 from backstay.handlers.gateway import Source
-from backstay.run.deposit import Deposit
 from backstay.store.files import Files, NewFile
 
 PURPOSE = "user_data"  # as OpenAI's Files API, where they are seen too, calls what is for nothing of its own
@@ -20,7 +19,28 @@ def file_of(blob: str) -> str:
     return f"file-{blob.rpartition('-')[2]}"
 
 
-class Shelf:
+class Deposit:
+    """One owner's bytes. A row tells of them before they are there, so that what a crash leaves is found. `Files.add`
+    makes a file of them; bytes that became no file within a day are deleted."""
+
+    def __init__(self, files: Files, artifacts: Artifacts, owner: str) -> None:
+        self._files = files
+        self._artifacts = artifacts
+        self._owner = owner
+
+    async def put(self, name: str, chunks: AsyncIterable[bytes]) -> int:
+        await self._files.expect(name, self._owner)
+        return await self._artifacts.put(name, chunks)
+
+    async def delete(self, name: str) -> None:
+        """The bytes first: while the row is there, whoever takes over knows of them."""
+        await self._artifacts.delete(name)
+        await self._files.forget_expected(name)
+
+
+class ConverterFiles:
+    """Sources are among the uploads; results lie beside them until they expire."""
+
     def __init__(self, files: Files, artifacts: Artifacts, keep_days: float) -> None:
         self._files = files
         self._artifacts = artifacts

@@ -11,8 +11,8 @@ from backstay.messaging.broker import Broker
 from backstay.messaging.connection import check_url, require_aio_pika
 from backstay.messaging.consumer import Consumer
 from backstay.messaging.link import WATCH, Means, Watch
+from backstay.messaging.outbox_relay import relaying_work
 from backstay.messaging.topology import Topology
-from backstay.run.outbox_relay import relaying_work
 from backstay.settings import Settings
 from backstay.store.store import Store
 

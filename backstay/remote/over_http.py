@@ -12,7 +12,7 @@ from backstay.core.outcomes import Failed
 from backstay.handlers.context import Context
 from backstay.handlers.outgoing import Answer, Outgoing
 from backstay.handlers.payload import dump
-from backstay.handlers.remote_headers import SIGNATURE, check_headers, traced
+from backstay.remote.headers import SIGNATURE, check_headers, traced
 
 # Ours to set, or of one connection.
 _OWN: Final = SIGNATURE | {

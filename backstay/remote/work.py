@@ -7,17 +7,22 @@ from typing import Final
 
 from backstay.app import Backstay
 from backstay.client import Client
-from backstay.core.errors import UsageError
+from backstay.clock import Clock, new_random
+from backstay.core.callbacks import Told
+from backstay.core.errors import NotAllowed, NotFound, UsageError
+from backstay.files.artifacts import default_folder
 from backstay.handlers.outgoing import Outgoing
-from backstay.handlers.over_http import OverHttp
 from backstay.handlers.registry import Registry
-from backstay.handlers.remote import HTTP, MESSAGES, NAME, RemoteHandler, Way
 from backstay.messaging.broker import Broker
-from backstay.run.equipment import default_folder
-from backstay.server.remote_messages import over_messages
-from backstay.server.seals import Seals
-from backstay.server.signing import KEY_NAME, Signer
+from backstay.messaging.messages import Poison
+from backstay.observe.bus import Bus
+from backstay.remote.callback_reader import CallbackReader
+from backstay.remote.handler import HTTP, MESSAGES, NAME, RemoteHandler, Way
+from backstay.remote.over_http import OverHttp
+from backstay.remote.over_messages import OverMessages
+from backstay.remote.tags import CallbackTags
 from backstay.settings import Settings
+from backstay.signing import KEY_NAME, Signer
 from backstay.store.inbox import Inbox
 from backstay.store.urls import is_postgres
 
@@ -25,7 +30,7 @@ _KIND_LENGTH_MAX: Final = 50
 _DEADLINE_SECONDS_MAX: Final = 366 * 86_400
 
 
-def over_http(outgoing: Outgoing, seals: Seals, public_url: str | None) -> OverHttp:
+def over_http(outgoing: Outgoing, seals: CallbackTags, public_url: str | None) -> OverHttp:
     if public_url is not None and not public_url.startswith(("http://", "https://")):
         raise UsageError("public_url must begin with http:// or https://", hint="set BACKSTAY_PUBLIC_URL")
     return OverHttp(outgoing, public_url, seals.tag, seals.sign)
@@ -67,7 +72,7 @@ async def remote_here(app: Backstay, client: Client, broker: Broker | None = Non
         return
     outgoing = Outgoing(app.settings.inside_hosts)
     try:
-        seals = Seals(Signer(key), client.store.inbox, client.clock)
+        seals = CallbackTags(Signer(key), client.store.inbox, client.clock)
         async with remote_work(app, client, seals, outgoing, broker):
             yield
     finally:
@@ -76,7 +81,7 @@ async def remote_here(app: Backstay, client: Client, broker: Broker | None = Non
 
 @asynccontextmanager
 async def remote_work(
-    app: Backstay, client: Client, seals: Seals, outgoing: Outgoing, broker: Broker | None
+    app: Backstay, client: Client, seals: CallbackTags, outgoing: Outgoing, broker: Broker | None
 ) -> AsyncIterator[None]:
     """While the block runs there are handlers for remote items, and with a broker callbacks are read from it."""
     settings = app.settings
@@ -96,3 +101,41 @@ def key_known_here(app: Backstay) -> str | None:
         return None
     path = Path(place) / KEY_NAME
     return path.read_text(encoding="ascii").strip() if path.is_file() else None
+
+
+class CallbackDesk:
+    """Where callbacks are taken in: only for what was sent from here, and written down before anything else."""
+
+    def __init__(self, inbox: Inbox, seals: CallbackTags) -> None:
+        self._inbox = inbox
+        self._seals = seals
+
+    async def receive(self, told: Told) -> Poison | None:
+        opened = await self._seals.open(told.item, told.fence, told.tag)
+        if opened is None:
+            return Poison("its tag does not fit")
+        try:
+            await self._inbox.receive(*opened, told.callback)
+        except (NotFound, NotAllowed) as error:
+            return Poison(error.message)
+        return None
+
+
+@asynccontextmanager
+async def over_messages(
+    broker: Broker, settings: Settings, inbox: Inbox, seals: CallbackTags, clock: Clock, bus: Bus
+) -> AsyncIterator[OverMessages]:
+    """The way out while the block runs, and the reader of what comes back."""
+    from backstay.remote.requests import Requests  # needs the extra, which a process without a broker need not have
+
+    requests = Requests(settings.broker_url or "", clock)
+    reader = CallbackReader(broker, CallbackDesk(inbox, seals).receive, clock, new_random(), bus.emit)
+    topology = broker.topology
+    named = frozenset(name.strip() for name in settings.remote_exchanges.split(",") if name.strip())
+    reader.start()
+    try:
+        place = {"exchange": topology.callbacks, "routing_key": topology.callbacks}
+        yield OverMessages(requests, place, topology.prefix, named, seals.tag, seals.sign)
+    finally:
+        await reader.stop()
+        await requests.close()

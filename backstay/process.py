@@ -1,0 +1,170 @@
+"""One place composes a process. Workers, ticks, the service, relays and Celery's workers differ in what they ask for.
+
+Each opens a client and enters `equipment`, which is all that items may need; then a worker or a tick does the items.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from typing import Final, NamedTuple, TypeVar
+
+from backstay.app import Backstay
+from backstay.client import Client
+from backstay.clock import Clock
+from backstay.core.errors import DatabaseRefused, DatabaseUnreachable
+from backstay.core.events import Trouble
+from backstay.engine.worker import Worker
+from backstay.files.artifacts import Artifacts, artifacts_of
+from backstay.files.stored_files import ConverterFiles
+from backstay.handlers.gateway import NAME, GatewayHandler
+from backstay.handlers.handler import Rules
+from backstay.handlers.outgoing import Outgoing
+from backstay.messaging.broker import Broker
+from backstay.messaging.dispatch import broker_here, dispatching
+from backstay.messaging.outbox_relay import lag_told, relaying_work
+from backstay.observe.item_logs import ItemLogs
+from backstay.remote.tags import CallbackTags
+from backstay.remote.work import remote_here, remote_work
+from backstay.run.serving import serving
+from backstay.signing import Signer
+from backstay.store.outbox import WEBHOOKS
+from backstay.store.urls import is_postgres, shown
+from backstay.upkeep.loop import upkeep
+from backstay.webhooks import Relay, relaying
+
+T = TypeVar("T")
+
+AGAIN_SECONDS: Final = 1.0
+SILENT_SECONDS: Final = 1.5  # then it says what it waits for, though nothing has failed yet
+_START_HINT: Final = "check the database URL and the server; to wait longer, set BACKSTAY_START_WAIT_SECONDS"
+
+
+class Equipment(NamedTuple):
+    slots: int  # how many items to hold at once
+    broker: Broker | None
+
+
+@asynccontextmanager
+async def equipment(
+    app: Backstay,
+    client: Client,
+    concurrency: int,
+    *,
+    works: bool = True,
+    with_broker: bool = True,
+    artifacts: Artifacts | None = None,
+    remote: tuple[CallbackTags, Outgoing] | None = None,
+) -> AsyncIterator[Equipment]:
+    """While the block runs: handlers for the LLM requests of unfinished jobs, for the converter and for remote work, a
+    place for files, upkeep, and the broker. The parts start in the order in which one needs the other. `works` is false
+    where no items are done. The service gives its own place for files, and what signs its remote requests."""
+    async with AsyncExitStack() as stack:
+        enter = stack.enter_async_context
+        slots = await enter(serving(app, client, concurrency)) if works else 0
+        artifacts = artifacts or artifacts_of(app.url, app.settings)
+        if artifacts is not None:
+            await enter(ItemLogs(artifacts, client.clock, app.bus))
+            await enter(_converter(app, client, artifacts, concurrency))
+        await enter(upkeep(client, artifacts, app.settings, app.bus))
+        broker = await enter(broker_here(app, client)) if with_broker else None
+        await enter(remote_work(app, client, *remote, broker) if remote else remote_here(app, client, broker))
+        yield Equipment(slots, broker)
+
+
+@asynccontextmanager
+async def working(app: Backstay, client: Client, equipped: Equipment) -> AsyncIterator[Worker]:
+    """While the block runs a worker does items. With a broker, hints about new items leave for it, and come in."""
+    async with (
+        dispatching(app, client, equipped.broker, equipped.slots) as hints,
+        app.working(equipped.slots, hints=hints) as worker,
+    ):
+        yield worker
+
+
+@asynccontextmanager
+async def relaying_outboxes(
+    app: Backstay, client: Client, broker: Broker | None, key: str | None
+) -> AsyncIterator[None]:
+    """While the block runs, hints leave for the broker and, with the key that signs them, webhooks are told."""
+    async with AsyncExitStack() as stack:
+        if broker is not None:
+            await stack.enter_async_context(relaying_work(app, client, broker))
+        if key is not None:
+            outgoing = Outgoing(app.settings.inside_hosts)
+            stack.push_async_callback(outgoing.close)
+            relay = Relay(client.store.webhooks, outgoing, Signer(key), client.clock, app.bus)
+            await stack.enter_async_context(relaying_webhooks(client, relay))
+        yield
+
+
+@asynccontextmanager
+async def relaying_webhooks(client: Client, relay: Relay) -> AsyncIterator[None]:
+    """While the block runs webhooks are told, and how many wait is shown."""
+    async with relaying(relay), lag_told(client, WEBHOOKS):
+        yield
+
+
+@asynccontextmanager
+async def _converter(app: Backstay, client: Client, artifacts: Artifacts, concurrency: int) -> AsyncIterator[None]:
+    """With a gateway's URL there is a handler for it."""
+    url = app.settings.gateway_url
+    if url is None or NAME in app.handlers:
+        yield
+        return
+    files = ConverterFiles(client.store.files, artifacts, app.settings.file_days)
+    handler = GatewayHandler(url, files, gateway_rules(app, concurrency), app.settings.upload_max_bytes)
+    app.handlers.add(handler)
+    try:
+        yield
+    finally:
+        app.handlers.remove(NAME)
+        await handler.close()
+
+
+def gateway_rules(app: Backstay, concurrency: int) -> Rules:
+    return replace(
+        Rules(),
+        retry=app.settings.gateway_policy(),
+        breaker=app.settings.breaker_policy(),
+        timeout_seconds=app.limits.call_timeout_seconds,
+        concurrency=concurrency,
+    )
+
+
+@asynccontextmanager
+async def start_when_reachable(app: Backstay, make: Callable[[], AbstractAsyncContextManager[T]]) -> AsyncIterator[T]:
+    """As `async with make()`, but it waits at its start until PostgreSQL can be reached: machines come up in any
+    order."""
+    async with AsyncExitStack() as stack:
+        yield await enter_when_reachable(stack, app, make)
+
+
+async def enter_when_reachable(
+    stack: AsyncExitStack, app: Backstay, make: Callable[[], AbstractAsyncContextManager[T]]
+) -> T:
+    """Enters what needs the database, again and again for at most `start_wait_seconds`."""
+    if not is_postgres(app.url) or app.settings.start_wait_seconds == 0:
+        return await stack.enter_async_context(make())
+    clock, seconds = Clock(), app.settings.start_wait_seconds
+    give_up_at = clock.monotonic() + seconds
+    said: set[str] = set()
+
+    def say(why: str) -> None:
+        if why not in said:
+            said.add(why)
+            app.bus.emit(Trouble("start", f"waiting up to {seconds:g} s for {shown(app.url)}: {why}"))
+
+    while True:
+        silent = asyncio.get_running_loop().call_later(SILENT_SECONDS, say, "it has not answered yet")
+        try:
+            return await stack.enter_async_context(make())
+        except DatabaseRefused:
+            raise
+        except DatabaseUnreachable as error:
+            if clock.monotonic() >= give_up_at:
+                raise DatabaseUnreachable(f"{error.message} (after {seconds:g} s)", hint=_START_HINT) from error
+            say(error.message)
+        finally:
+            silent.cancel()
+        await clock.sleep(AGAIN_SECONDS)

@@ -1,0 +1,67 @@
+"""The loop of upkeep in workers, ticks and services: look at the alarms, archive dead letters beyond their bounds, and
+sweep files that no archive knows. Any number of processes may do it: each look is one process's duty for a while."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from backstay.client import Client
+from backstay.clock import Tasks
+from backstay.core.events import LettersArchived, Trouble
+from backstay.files.artifacts import Artifacts
+from backstay.observe.bus import Bus
+from backstay.settings import Settings
+from backstay.upkeep.alarms import AlarmWatch
+from backstay.upkeep.archivist import Archivist
+from backstay.upkeep.retention import Retention, bounds_of
+
+LOOK_SECONDS: Final = 60.0
+ARCHIVE_MS: Final = 300_000  # from one pass to the next, whoever makes it
+SWEEP_MS: Final = 6 * 3_600_000
+
+
+class DeadLetterUpkeep:
+    """`artifacts` is where archives go; without such a place nothing is archived, and so nothing is deleted."""
+
+    def __init__(self, client: Client, artifacts: Artifacts | None, settings: Settings, bus: Bus) -> None:
+        self._store = client.store
+        self._bus = bus
+        self._archivist = self._retention = None
+        if artifacts is not None:
+            self._archivist = Archivist(client.store.archives, artifacts, client.clock)
+            self._retention = Retention(client.store.archives, artifacts, client.clock, bounds_of(settings))
+
+    async def run_once(self) -> None:
+        duties = self._store.duties
+        if self._retention is not None and await duties.take("letters archive", ARCHIVE_MS):
+            gone = await self._retention.run_once()
+            if gone:
+                self._bus.emit(LettersArchived(gone))
+        if self._archivist is not None and await duties.take("letters sweep", SWEEP_MS):
+            await self._archivist.sweep()
+
+
+@asynccontextmanager
+async def upkeep(client: Client, artifacts: Artifacts | None, settings: Settings, bus: Bus) -> AsyncIterator[None]:
+    """Every minute while the block runs. At alarms also before it: a tick may be over within the minute."""
+    alarms, letters = AlarmWatch(client.store, settings, bus), DeadLetterUpkeep(client, artifacts, settings, bus)
+    tasks = Tasks()
+
+    async def look(part: AlarmWatch | DeadLetterUpkeep, name: str) -> None:
+        try:
+            await part.run_once()
+        except Exception as error:
+            bus.emit(Trouble(name, f"{type(error).__name__}: {error}"))
+
+    async def look_on() -> None:
+        while True:
+            await client.clock.sleep(LOOK_SECONDS)
+            await look(alarms, "alarms")
+            await look(letters, "dead letters")
+
+    await look(alarms, "alarms")
+    tasks.spawn(look_on())
+    try:
+        yield
+    finally:
+        await tasks.stop()

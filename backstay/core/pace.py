@@ -139,12 +139,19 @@ class Answers:
     def any(self) -> bool:
         return bool(self._seconds or self._throttled)
 
+    @property
+    def pause_ms(self) -> int:
+        """The pause that what was seen asks of all calls; 0 if it asks for none."""
+        voted = self._pause_ms if self._throttled_share() > PAUSE_SHARE_MIN else 0
+        return min(max(voted, self._exhausted_ms), PAUSE_MS_MAX)
+
+    def _throttled_share(self) -> float:
+        calls = len(self._seconds) + self._throttled
+        return self._throttled / calls if calls >= CALLS_MIN else 0.0
+
     def verdict(self, pace: Pace, now_ms: int) -> Pace:
         """The pace after what was seen, which is then forgotten."""
-        calls, throttled = len(self._seconds) + self._throttled, self._throttled
-        share = throttled / calls if calls >= CALLS_MIN else 0.0
-        pause_ms = min(self._pause_ms, PAUSE_MS_MAX) if share > PAUSE_SHARE_MIN else 0
-        pause_ms = max(pause_ms, min(self._exhausted_ms, PAUSE_MS_MAX))
+        throttled, share, pause_ms = self._throttled, self._throttled_share(), self.pause_ms
         slow = self._slower()
         grown = len(self._seconds)
         self._seconds, self._throttled, self._pause_ms, self._exhausted_ms = [], 0, 0, 0

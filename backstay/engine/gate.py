@@ -68,6 +68,7 @@ class Gate:
             return []
         await self.refresh(self.claim_age_seconds)
         await self.give_probes()
+        await self.keep_pauses()
         only_job = self._parts.only_job
         handlers = [handler for handler in self._parts.registry if only_job is None or handler.answers is not None]
         self._turn = (self._turn + 1) % max(len(handlers), 1)
@@ -114,6 +115,13 @@ class Gate:
 
     def is_probe(self, handler: Handler) -> bool:
         return handler.provider in self._probing
+
+    async def keep_pauses(self) -> None:
+        """A pause that a provider asks for does not wait for the next look at the pace: until all workers know of it,
+        each call that is begun is refused."""
+        for handler in self._parts.registry:
+            if handler.answers is not None and handler.answers.pause_ms:
+                await self._parts.store.judge_pace(handler.pace_name, handler.answers)
 
     async def keep_pace(self) -> None:
         """Tells all workers what this one saw of the providers' pace, where it saw anything."""

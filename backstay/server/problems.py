@@ -18,6 +18,7 @@ from backstay.core.errors import (
     UsageError,
     WaitTimeout,
 )
+from backstay.core.words import visible
 from backstay.server.lingering import LingeringResponse
 
 MEDIA_TYPE: Final = "application/problem+json"
@@ -73,7 +74,7 @@ class Problem(Exception):
         """`param`, `label` and `type` are what OpenAI's errors say besides: which field, and words for programs."""
         super().__init__(detail)
         self.status = status
-        self.detail = detail
+        self.detail = visible(detail)  # it may repeat an id that the client sent, whatever that is made of
         self.code = code or _CODES.get(status, ErrorCode.UNKNOWN if status >= 500 else ErrorCode.GW_4XX)
         self.hint = hint
         self.headers = headers or {}

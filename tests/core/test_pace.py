@@ -102,7 +102,9 @@ def test_the_pause_that_most_calls_are_asked_for_is_taken_by_all() -> None:
 def test_a_provider_that_says_nothing_is_left_is_believed() -> None:
     seen = Answers()
     seen.add(0.1, throttled=False, exhausted_ms=2_500)
+    assert seen.pause_ms == 2_500
     assert seen.verdict(FREE, 1_000).resume_at == 3_500
+    assert seen.pause_ms == 0
     assert seen.verdict(FREE, 9_000).resume_at == 0
 
 

@@ -192,7 +192,7 @@ def test_a_rate_limit_is_held_at_the_providers_own_count(tmp_path: Path, file_ur
         assert counts["requests"] == 100
 
 
-@pytest.mark.slow  # on a machine that has much else to do, looks come late, and so do the refusals they would spare
+@pytest.mark.slow
 def test_a_limit_that_only_the_provider_knows_refuses_few_calls(tmp_path: Path, file_url: str) -> None:
     with practice("--seed", "8", "--latency", "0.05") as provider:
         provider.change(rpm=100, window_seconds=4)
@@ -200,7 +200,8 @@ def test_a_limit_that_only_the_provider_knows_refuses_few_calls(tmp_path: Path, 
         run.requests(200)
         assert run.finish() == 0, run.log
         run.check_complete(200)
-        assert provider.counts()["limited"] < 60  # without a look at what is left it is a hundred and more
+        # What is under way when nothing is left, and little more: without a look at once it is fifty and more.
+        assert provider.counts()["limited"] <= CONCURRENCY + 5
 
 
 def test_an_exhausted_quota_pauses_the_run_and_fails_nothing(tmp_path: Path, file_url: str) -> None:

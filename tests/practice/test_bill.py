@@ -8,7 +8,8 @@ import pytest
 
 from backstay.core.errors import UsageError
 from backstay.practice import Practice
-from backstay.practice.bill import Bill, Price, parse_price
+from backstay.practice.bill import Bill, BillPrice, parse_price
+from backstay.practice.openai_shapes import digest_of
 from tests.practice.visitor import CHAT, chat_body, eventually, visiting
 
 
@@ -113,24 +114,24 @@ async def test_a_reset_empties_the_file_too(tmp_path: Path) -> None:
 def test_a_line_that_a_kill_tore_is_dropped(tmp_path: Path) -> None:
     file = tmp_path / "bill.jsonl"
     file.write_text('["a", "d", 1, 2, 3]\n["b", "e", 1')
-    bill = Bill(Price(1, 1), file)
+    bill = Bill(BillPrice(1, 1), file)
     bill.open()
     bill.charge("c", "f", 1, 1)
     bill.close()
-    assert set(Bill(Price(1, 1), file).by_ref) == {"a", "c"}
+    assert set(Bill(BillPrice(1, 1), file).by_ref) == {"a", "c"}
 
 
 def test_a_file_that_is_no_bill_is_left_alone(tmp_path: Path) -> None:
     file = tmp_path / "notes.txt"
     file.write_text("dear diary\n")
-    with pytest.raises(UsageError, match="is no bill"):
-        Bill(Price(1, 1), file)
+    with pytest.raises(UsageError, match="is not a bill"):
+        Bill(BillPrice(1, 1), file)
     assert file.read_text() == "dear diary\n"
 
 
 def test_money_is_rounded_up_and_halved_in_a_batch() -> None:
     price = parse_price("0.15/0.60")
-    assert price == Price(150_000, 600_000)
+    assert price == BillPrice(150_000, 600_000)
     assert price.cost_micros(1, 0) == 1
     assert price.cost_micros(1_000_000, 1_000_000) == 750_000
     assert price.cost_micros(1_000_000, 1_000_000, halved=True) == 375_000
@@ -143,8 +144,6 @@ def test_a_price_that_is_none_is_refused(text: str) -> None:
 
 
 def test_a_body_has_one_digest_whatever_a_client_adds_to_find_it_again() -> None:
-    from backstay.practice.bodies import digest_of
-
     plain = digest_of(CHAT, chat_body())
     assert digest_of(CHAT, chat_body(store=True, metadata={"backstay_ref": "1"})) == plain
     assert digest_of("/v1/responses", chat_body()) != plain

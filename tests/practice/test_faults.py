@@ -14,8 +14,8 @@ import pytest
 
 from backstay.core.errors import UsageError
 from backstay.practice import Faults, Practice, answer_to
-from backstay.practice.mishaps import CUT, FAIL, HANG, NONSENSE, OK, SLOW, THROTTLE, drawn
-from backstay.practice.nonsense import bomb
+from backstay.practice.faults import CUT, FAIL, HANG, NONSENSE, SLOW, THROTTLE, AnyFault, draw_fault
+from backstay.practice.replies import gzip_bomb
 from tests.practice.visitor import CHAT, Answer, Visitor, chat_body, eventually, visiting
 
 
@@ -147,9 +147,9 @@ async def test_nonsense_can_be_json_of_the_wrong_type_or_of_any_length() -> None
 
 
 def test_a_bomb_is_small_and_opens_to_a_gigabyte() -> None:
-    assert len(bomb()) < 2 << 20
+    assert len(gzip_bomb()) < 2 << 20
     unpacker = zlib.decompressobj(31)
-    first = unpacker.decompress(bomb(), 100 << 20)
+    first = unpacker.decompress(gzip_bomb(), 100 << 20)
     assert len(first) == 100 << 20
     assert unpacker.unconsumed_tail
 
@@ -168,9 +168,9 @@ async def test_a_bomb_is_announced_as_gzip() -> None:
     ("share", "names"),
     [("fail", FAIL), ("throttle", THROTTLE), ("hang", HANG), ("cut", CUT), ("slow_body", SLOW), ("nonsense", NONSENSE)],
 )
-def test_every_mishap_of_a_share_is_drawn_at_times(share: str, names: tuple[str, ...]) -> None:
+def test_every_mishap_of_a_share_is_drawn_at_times(share: str, names: tuple[AnyFault, ...]) -> None:
     rng, values = Random(1), {share: 0.5}
-    assert {drawn(Faults(**values), rng) for _ in range(300)} == {OK, *names}  # type: ignore[arg-type]
+    assert {draw_fault(Faults(**values), rng) for _ in range(300)} == {None, *names}  # type: ignore[arg-type]
 
 
 async def test_an_outage_begins_when_it_is_told_and_ends_by_itself() -> None:
@@ -281,4 +281,4 @@ def test_faults_are_checked_when_they_are_made(values: dict[str, Any]) -> None:
 
 
 def test_a_provider_has_no_faults_unless_it_is_told() -> None:
-    assert not Practice().faults.uncertain
+    assert not Practice().faults.is_random

@@ -1,17 +1,17 @@
 """Rate limits are held at the provider's own count, and every answer tells how much is left."""
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
-from backstay.clock import Clock
 from backstay.core.errors import UsageError
 from backstay.practice import Faults, Practice
 from backstay.practice.bill import SlidingWindow
 from backstay.practice.faults import parse_outage, parse_rate
 from backstay.practice.openai_shapes import go_duration
 from backstay.practice.pipeline import LimitKind, RateLimits
-from tests.practice.visitor import visiting
+from tests.practice.visitor import HeldClock, MovedClock, eventually, visiting
 
 
 def test_a_window_slides() -> None:
@@ -67,26 +67,17 @@ async def test_the_bound_of_the_answer_counts_as_tokens() -> None:
     assert second.error["type"] == "tokens"
 
 
-class Later(Clock):
-    """Stands still until a test moves it on."""
-
-    seconds = 0.0
-
-    def monotonic(self) -> float:
-        return self.seconds
-
-
 async def test_a_shorter_window_opens_sooner() -> None:
-    clock = Later()
+    clock = MovedClock()
     async with visiting(Practice(Faults(rpm=1, window_seconds=7), clock=clock)) as visitor:
         assert (await visitor.chat()).status == 200
-        clock.seconds = 3.5
+        clock.ahead = 3.5
         refused = await visitor.chat()
         waits = refused.headers["Retry-After"], refused.headers["retry-after-ms"]
         assert (refused.status, waits) == (429, ("4", "3500"))
-        clock.seconds = 6.9
+        clock.ahead = 6.9
         assert (await visitor.chat()).status == 429
-        clock.seconds = 14
+        clock.ahead = 14
         assert (await visitor.chat()).status == 200
 
 
@@ -100,28 +91,14 @@ async def test_headers_are_on_every_answer_while_there_is_a_limit() -> None:
 
 
 async def test_the_peak_of_concurrency_is_counted() -> None:
-    clock = Asleep()
+    clock = HeldClock()
     async with visiting(Practice(Faults(latency=1), clock=clock)) as visitor:
-        calls = [asyncio.create_task(visitor.chat(str(number))) for number in range(17)]
-        running = 0
-        async with asyncio.timeout(20):
-            while running < 17:
-                await asyncio.sleep(0.01)
-                running = (await visitor.counts())["running"]
-        clock.woken.set()
+        calls = [asyncio.ensure_future(visitor.chat(str(number))) for number in range(17)]
+        await eventually(lambda: clock.sleeping == 17)
+        clock.wake(17)
         await asyncio.gather(*calls)
         counts = await visitor.counts()
     assert (counts["concurrency_peak"], counts["running"]) == (17, 0)
-
-
-class Asleep(Clock):
-    """Whoever sleeps is woken by the test."""
-
-    def __init__(self) -> None:
-        self.woken = asyncio.Event()
-
-    async def sleep(self, seconds: float) -> None:
-        await self.woken.wait()
 
 
 @pytest.mark.parametrize(
@@ -137,13 +114,13 @@ def test_rates_and_outages_are_read() -> None:
     assert parse_outage("30:60.5") == (30, 60.5)
 
 
-@pytest.mark.parametrize("text", ["500", "rpm", "0rpm", "5rps", "-5rpm"])
-def test_a_rate_that_is_none_is_refused(text: str) -> None:
+@pytest.mark.parametrize(
+    ("parse", "text"),
+    [
+        *((parse_rate, text) for text in ("500", "rpm", "0rpm", "5rps", "-5rpm")),
+        *((parse_outage, text) for text in ("30", "a:b", ":", "")),
+    ],
+)
+def test_a_rate_or_outage_that_is_not_valid_is_refused(parse: Callable[[str], object], text: str) -> None:
     with pytest.raises(UsageError):
-        parse_rate(text)
-
-
-@pytest.mark.parametrize("text", ["30", "a:b", ":", ""])
-def test_an_outage_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(UsageError):
-        parse_outage(text)
+        parse(text)

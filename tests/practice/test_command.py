@@ -82,10 +82,26 @@ def test_a_signal_ends_it_at_once_and_well_even_while_calls_hang(number: signal.
 
 def test_every_option_reaches_the_provider() -> None:
     options = {
-        **{"seed": 3, "latency": 0.01, "fail": 0.01, "throttle": 0.02, "retry_after": 3.0, "hang": 0.01, "cut": 0.03},
-        **{"slow_body": 0.01, "slow_seconds": 2.0, "nonsense": 0.01, "quota": 9, "concurrency": 4, "key": "k"},
-        **{"answer_tokens": 20, "visible_after": 1.0, "background_seconds": 2.0, "batch_seconds": 3.0},
-        **{"batch_expire": 0.1, "batch_enqueued_tokens": 1000},
+        "seed": 3,
+        "latency": 0.01,
+        "fail": 0.01,
+        "throttle": 0.02,
+        "retry_after": 3.0,
+        "hang": 0.01,
+        "cut": 0.03,
+        "slow_body": 0.01,
+        "slow_seconds": 2.0,
+        "nonsense": 0.01,
+        "quota": 9,
+        "concurrency": 4,
+        "key": "k",
+        "answer_tokens": 20,
+        "visible_after": 1.0,
+        "background_seconds": 2.0,
+        "file_seconds": 4.0,
+        "batch_seconds": 3.0,
+        "batch_expire": 0.1,
+        "batch_enqueued_tokens": 1000,
     }
     flags = [part for name, value in options.items() for part in (f"--{name.replace('_', '-')}", str(value))]
     rates = ["--rate-limit", "500rpm", "--rate-limit", "90000tpm", "--outage", "100:5", "--outage", "200:6"]

@@ -22,7 +22,7 @@ SECONDS = click.FloatRange(0)
 COUNT = click.IntRange(1)
 
 
-class Place(NamedTuple):
+class PracticeAddress(NamedTuple):
     host: str
     port: int
     as_json: bool
@@ -32,7 +32,7 @@ def fault_options(command: F) -> F:
     """In the order in which the help shows them; shares are of all requests."""
     for flag, kind, text in reversed(
         (
-            ("--seed", int, "What goes wrong is drawn from this number: the same requests meet the same faults."),
+            ("--seed", int, "The seed of random faults: with the same seed the same requests get the same faults."),
             ("--latency", SECONDS, "Mean seconds that a call takes; half to one and a half of it."),
             ("--fail", SHARE, "Share answered 500, 502 or 503."),
             ("--throttle", SHARE, "Share answered 429, with a time to wait or without."),
@@ -41,10 +41,10 @@ def fault_options(command: F) -> F:
             ("--cut", SHARE, "Share whose connection is cut: before the call is done, after it, or half-way."),
             ("--slow-body", SHARE, "Share whose answer comes in pieces."),
             ("--slow-seconds", SECONDS, "The time that a slow body takes; 5."),
-            ("--nonsense", SHARE, "Share answered 200 with a body that is none: not JSON, cut short, a gzip bomb."),
+            ("--nonsense", SHARE, "Share answered 200 with a broken body: not JSON, cut short, a gzip bomb."),
             ("--quota", click.IntRange(0), "Charged calls until every further one gets 429 insufficient_quota."),
             ("--concurrency", COUNT, "Calls at once; more wait in line and are never refused."),
-            ("--key", str, "The only API key that is let in; others get 401."),
+            ("--key", str, "The only valid API key; others get 401."),
             ("--answer-tokens", COUNT, "Length of an answer, if the request allows it; without it a short echo."),
             ("--visible-after", SECONDS, "Seconds until a stored completion can be listed; 0."),
             ("--background-seconds", SECONDS, "Seconds that a background response takes; 1."),
@@ -95,27 +95,27 @@ def practice(
 
     given |= {**dict(map(parse_rate, rate_limit)), "outage": tuple(map(parse_outage, outage))}
     faults = Faults(**{name: value for name, value in given.items() if value is not None})
-    access.run(_serve(Practice(faults, price, bill_file), Place(host, port, as_json)))
+    access.run(_serve(Practice(faults, price, bill_file), PracticeAddress(host, port, as_json)))
 
 
-async def _serve(provider: "Practice", place: Place) -> None:
+async def _serve(provider: "Practice", address: PracticeAddress) -> None:
     from backstay.clock import collect_rarely
     from backstay.core.errors import UsageError
 
     _raise_file_limit()
     collect_rarely()
-    stopped = asyncio.Event()
+    stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
     try:
-        async with provider.serving(place.host, place.port) as base_url:
-            _tell(base_url, place.as_json)
-            await stopped.wait()
+        async with provider.serving(address.host, address.port) as base_url:
+            _print_address(base_url, address.as_json)
+            await stop.wait()
     except OSError as error:
-        raise UsageError(f"cannot serve on {place.host}:{place.port}: {error.strerror}") from None
+        raise UsageError(f"cannot serve on {address.host}:{address.port}: {error.strerror}") from None
 
 
-def _tell(base_url: str, as_json: bool) -> None:
+def _print_address(base_url: str, as_json: bool) -> None:
     if as_json:
         click.echo(output.as_json({"base_url": base_url}))
     else:

@@ -1,7 +1,8 @@
-"""The bill: every call that a real provider would charge for, by the client's own reference."""
+"""The bill, with every call that a real provider would charge for, and the counts of all requests."""
 
 import json
 import os
+from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from decimal import Decimal, InvalidOperation
@@ -13,7 +14,7 @@ from backstay.core.errors import UsageError
 MILLION = 1_000_000
 
 
-class Price(NamedTuple):
+class BillPrice(NamedTuple):
     """Micro-dollars for a million tokens."""
 
     input_micros: int
@@ -25,32 +26,32 @@ class Price(NamedTuple):
         return -(-times // (2 * MILLION if halved else MILLION))
 
 
-def parse_price(text: str) -> Price:
+def parse_price(text: str) -> BillPrice:
     """Dollars for a million tokens, in/out."""
     try:
         micros = [int(Decimal(part.strip()) * MILLION) for part in text.split("/")]
-        price = Price(*micros)
+        price = BillPrice(*micros)
     except (InvalidOperation, TypeError, ValueError, OverflowError):
         raise UsageError(
-            f"{text!r} is no price", hint="write dollars per million tokens, for example 0.15/0.60"
+            f"{text!r} is not a price", hint="write dollars per million tokens, for example 0.15/0.60"
         ) from None
     if min(price) < 0:
         raise UsageError("a price cannot be below zero")
     return price
 
 
-class Charge(NamedTuple):
+class BillCharge(NamedTuple):
     """One line of the bill."""
 
     ref: str
-    body: str  # the digest of what was asked, whatever reference it came with
+    body: str  # the digest of the request, which does not depend on its reference
     input_tokens: int
     output_tokens: int
     cost_micros: int
 
 
-class Account:
-    """What was charged under one reference."""
+class BillAccount:
+    """All charges under one reference."""
 
     __slots__ = ("body", "cost_micros", "input_tokens", "output_tokens", "times")
 
@@ -63,30 +64,30 @@ class Account:
 
 
 class Bill:
-    """Kept in memory, and in a file of lines too when one is named: it then outlives this process."""
+    """Charges by the client's own reference. A file, if one is named, keeps them for the next process."""
 
-    def __init__(self, price: Price, file: Path | None = None) -> None:
+    def __init__(self, price: BillPrice, file: Path | None = None) -> None:
         self.price = price
         self._path = file
         self._file: int | None = None
         self.clear()
         if file is not None:
-            with _complaining_of(file):
-                for charge in _read(file):
-                    self._enter(charge)
+            with _named_in_errors(file):
+                for charge in _read_charges(file):
+                    self._add(charge)
 
     def charge(self, ref: str, body: str, input_tokens: int, output_tokens: int, halved: bool = False) -> None:
         cost = self.price.cost_micros(input_tokens, output_tokens, halved)
-        charge = Charge(ref, body, input_tokens, output_tokens, cost)
+        charge = BillCharge(ref, body, input_tokens, output_tokens, cost)
         if self._file is not None:
-            # One write for one line, past all buffers of ours: a kill cannot lose it.
+            # One unbuffered write for one line: a kill cannot lose it.
             os.write(self._file, json.dumps(charge).encode() + b"\n")
-        self._enter(charge)
+        self._add(charge)
 
-    def _enter(self, charge: Charge) -> None:
+    def _add(self, charge: BillCharge) -> None:
         account = self.by_ref.get(charge.ref)
         if account is None:
-            account = self.by_ref[charge.ref] = Account(charge.body)
+            account = self.by_ref[charge.ref] = BillAccount(charge.body)
         elif account.times == 1:
             self.paid_twice.append(charge.ref)
         bodies = self.by_body[charge.body] = self.by_body.get(charge.body, 0) + 1
@@ -101,8 +102,8 @@ class Bill:
 
     def clear(self) -> None:
         self.charged = 0
-        self.total = Account("")
-        self.by_ref: dict[str, Account] = {}
+        self.total = BillAccount("")
+        self.by_ref: dict[str, BillAccount] = {}
         self.by_body: dict[str, int] = {}
         self.paid_twice: list[str] = []
         self.bodies_paid_twice: list[str] = []
@@ -125,9 +126,9 @@ class Bill:
         return {**shown, **twice, "by_ref": {ref: each.dump() for ref, each in self.by_ref.items()}}
 
     def open(self) -> None:
-        """From here on charges go to the file too."""
+        """From now on charges go to the file too."""
         if self._path is not None and self._file is None:
-            with _complaining_of(self._path):
+            with _named_in_errors(self._path):
                 self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
     def close(self) -> None:
@@ -137,15 +138,15 @@ class Bill:
 
 
 @contextmanager
-def _complaining_of(file: Path) -> Iterator[None]:
+def _named_in_errors(file: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         raise UsageError(f"cannot keep the bill in {file}: {error.strerror}") from None
 
 
-def _read(file: Path) -> Iterator[Charge]:
-    """The lines of an earlier life. A last line without an end was never a whole charge, and is cut off."""
+def _read_charges(file: Path) -> Iterator[BillCharge]:
+    """The charges of earlier processes. A last line without a line end is not a whole charge, and is removed."""
     if not file.exists():
         return
     whole = 0
@@ -155,7 +156,89 @@ def _read(file: Path) -> Iterator[Charge]:
                 break
             whole += len(line)
             try:
-                yield Charge(*json.loads(line))
+                yield BillCharge(*json.loads(line))
             except (ValueError, TypeError):
-                raise UsageError(f"{file} is no bill: {line[:40]!r}") from None
+                raise UsageError(
+                    f"{file} is not a bill of the practice provider: it contains {line[:40]!r}",
+                    hint="name a new file with --bill-file",
+                ) from None
     os.truncate(file, whole)
+
+
+class SlidingWindow:
+    """The requests and tokens of the last seconds, and the most that there ever were in such a time."""
+
+    def __init__(self, seconds: float = 60.0) -> None:
+        self.seconds = seconds
+        self.requests = 0
+        self.tokens = 0
+        self.requests_peak = 0
+        self.tokens_peak = 0
+        self._entries: deque[tuple[float, int]] = deque()
+
+    def add(self, now: float, tokens: int) -> None:
+        self.forget(now)
+        self._entries.append((now, tokens))
+        self.requests += 1
+        self.tokens += tokens
+        self.requests_peak = max(self.requests_peak, self.requests)
+        self.tokens_peak = max(self.tokens_peak, self.tokens)
+
+    def forget(self, now: float) -> None:
+        entries, gone = self._entries, now - self.seconds
+        while entries and entries[0][0] <= gone:
+            self.tokens -= entries.popleft()[1]
+            self.requests -= 1
+
+    def frees_in(self, now: float, requests: int = 0, tokens: int = 0) -> float:
+        """The time until so many requests or tokens have left the window; without numbers, until the oldest has."""
+        for at, size in self._entries:
+            requests, tokens = requests - 1, tokens - size
+            if requests <= 0 and tokens <= 0:
+                return max(at + self.seconds - now, 0.0)
+        return 0.0
+
+
+class Counts:
+    """The provider's own counts, from its start or from the last reset of the bill."""
+
+    def __init__(self, window_seconds: float = 60.0) -> None:
+        self.requests = 0  # of every kind
+        self.calls = 0  # of endpoints that cost money
+        self.running = 0
+        self.concurrency_peak = 0
+        self.statuses: Counter[int] = Counter()
+        self.faults: Counter[str] = Counter()
+        self.limited = 0
+        self.calls_window = SlidingWindow(window_seconds)
+
+    def arrive(self) -> None:
+        self.requests += 1
+        self.running += 1
+        if self.running > self.concurrency_peak:
+            self.concurrency_peak = self.running
+
+    def leave(self) -> None:
+        self.running -= 1
+
+    def add_call(self, now: float, tokens: int) -> None:
+        """Counts a call, whether it will be admitted or not."""
+        self.calls += 1
+        self.calls_window.add(now, tokens)
+
+    def dump(self) -> dict[str, Any]:
+        statuses = self.statuses
+        return {
+            "requests": self.requests,
+            "calls": self.calls,
+            "running": self.running,
+            "concurrency_peak": self.concurrency_peak,
+            "window_seconds": self.calls_window.seconds,
+            "requests_per_window_peak": self.calls_window.requests_peak,
+            "tokens_per_window_peak": self.calls_window.tokens_peak,
+            "throttled": statuses[429],
+            "limited": self.limited,
+            "server_errors": sum(count for status, count in statuses.items() if status >= 500),
+            "statuses": {str(status): count for status, count in sorted(statuses.items())},
+            "faults": dict(self.faults),
+        }

@@ -1,18 +1,25 @@
-"""What goes wrong and how often, and the terms of the practice provider; all of it can change while it runs."""
+"""What can go wrong: the settings of the practice provider, the names of the faults, and how one is chosen."""
 
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from enum import StrEnum
+from random import Random
+from typing import Any, NamedTuple
 
 from backstay.core.errors import UsageError
 
-OUTAGE_NOW = "outage_seconds"  # an outage that begins when it is told
+OUTAGE_NOW = "outage_seconds"  # an outage that begins when the faults are changed
+FAULT_HEADER = "X-Practice-Fault"
+FAULT_METADATA = "practice_fault"
+FAULT_MODEL_PREFIX = "practice-"
 SHARES = ("fail", "throttle", "hang", "cut", "slow_body", "nonsense")
 _RATE = re.compile(r"([1-9]\d*)(rpm|tpm)")
 _TEXTS = ("key",)
 _WHOLE = ("seed", "rpm", "tpm", "quota", "concurrency", "answer_tokens", "batch_enqueued_tokens", "huge_bytes")
 _OPTIONAL = ("rpm", "tpm", "quota", "concurrency", "answer_tokens", "batch_enqueued_tokens", "key")
+_STATUS = re.compile(r"[45]\d\d")
+_REPEATED = re.compile(r"(.+)x([1-9]\d*)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,22 +35,22 @@ class Faults:
     cut: float = 0.0  # the connection ends: before the call was done, after it, or in the middle of the answer
     slow_body: float = 0.0  # the answer comes in pieces
     slow_seconds: float = 5.0  # the time that a slow body takes
-    nonsense: float = 0.0  # status 200 and a body that is none
-    huge_bytes: int = 64 << 20  # of the body that is too long
+    nonsense: float = 0.0  # status 200 and a body that is not a valid answer
+    huge_bytes: int = 64 << 20  # the size of the body that is too long
     rpm: int | None = None
     tpm: int | None = None
     window_seconds: float = 60.0  # in which rpm and tpm are counted
     quota: int | None = None  # charged calls, then 429 insufficient_quota
     concurrency: int | None = None  # calls at once; more wait in line
     outage: tuple[tuple[float, float], ...] = ()  # (seconds after the start, how long)
-    key: str | None = None  # every other one gets 401
+    key: str | None = None  # every other key gets 401
     answer_tokens: int | None = None  # the length of an answer; None: a short echo
-    visible_after: float = 0.0  # until a stored completion can be listed
-    background_seconds: float = 1.0  # that a background response takes
-    file_seconds: float = 0.0  # that a file for a batch is pending, as at Azure; no batch is made of it until then
-    batch_seconds: float = 5.0  # that a batch takes
+    visible_after: float = 0.0  # the time until a stored completion is listed
+    background_seconds: float = 1.0  # the time that a background response takes
+    file_seconds: float = 0.0  # the time that a file for a batch is pending, as at Azure: no batch can use it yet
+    batch_seconds: float = 5.0  # the time that a batch takes
     batch_expire: float = 0.0  # the share of batches that expire half-way
-    batch_enqueued_tokens: int | None = None  # waiting in all batches together
+    batch_enqueued_tokens: int | None = None  # the tokens that may wait in all batches together
 
     def __post_init__(self) -> None:
         for name in fields(self):
@@ -52,8 +59,8 @@ class Faults:
             raise UsageError(f"the shares of {', '.join(SHARES)} add up to more than 1")
 
     @property
-    def uncertain(self) -> bool:
-        """Whether a request needs luck at all."""
+    def is_random(self) -> bool:
+        """Whether chance decides anything about a request."""
         return self.latency > 0 or any(getattr(self, name) > 0 for name in SHARES)
 
     def dump(self) -> dict[str, Any]:
@@ -81,7 +88,7 @@ def parse_rate(text: str) -> tuple[str, int]:
     """500rpm or 100000tpm, as the name of a limit and its value."""
     found = _RATE.fullmatch(text.strip().lower())
     if not found:
-        raise UsageError(f"{text!r} is no rate limit", hint="write 500rpm or 100000tpm")
+        raise UsageError(f"{text!r} is not a rate limit", hint="write 500rpm or 100000tpm")
     return found[2], int(found[1])
 
 
@@ -91,23 +98,149 @@ def parse_outage(text: str) -> tuple[float, float]:
     try:
         return float(start), float(seconds)
     except ValueError:
-        raise UsageError(f"{text!r} is no outage", hint="write START:SECONDS, for example 30:60") from None
+        raise UsageError(f"{text!r} is not an outage", hint="write START:SECONDS, for example 30:60") from None
 
 
 def _check(name: str, value: Any) -> None:
     if value is None and name in _OPTIONAL:
         return
     if name in _TEXTS:
-        right = isinstance(value, str)
+        valid = isinstance(value, str)
     elif name == "outage":
-        right = all(len(each) == 2 and all(map(_is_number, each)) for each in value)
+        valid = all(len(each) == 2 and all(map(_is_number, each)) for each in value)
     elif name in _WHOLE:
-        right = isinstance(value, int) and not isinstance(value, bool) and (name == "seed" or value >= 0)
+        valid = isinstance(value, int) and not isinstance(value, bool) and (name == "seed" or value >= 0)
     else:
-        right = _is_number(value) and (value <= 1 or name not in (*SHARES, "batch_expire"))
-    if not right:
+        valid = _is_number(value) and (value <= 1 or name not in (*SHARES, "batch_expire"))
+    if not valid:
         raise UsageError(f"{name} cannot be {value!r}")
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf")
+
+
+class LimitFault(StrEnum):
+    """A reply with status 429, in one of the forms that providers use."""
+
+    WAIT_SECONDS = "429"
+    WAIT_MS = "429-ms"
+    WAIT_UNKNOWN = "429-bare"
+    WAIT_DATE = "429-date"
+    QUOTA = "quota"
+
+
+class DeliveryFault(StrEnum):
+    """The reply arrives late, in part or never."""
+
+    HANG = "hang"
+    HANG_BILLED = "hang-billed"
+    CUT = "cut"
+    CUT_BILLED = "cut-billed"
+    CUT_HALF = "cut-half"
+    SLOW = "slow"
+
+
+class BodyFault(StrEnum):
+    """Status 200 with a body that no client can use."""
+
+    HTML = "nonsense-html"
+    TYPE = "nonsense-type"
+    CHARSET = "nonsense-charset"
+    TRUNCATED = "nonsense-truncated"
+    EMPTY = "nonsense-empty"
+    HUGE = "nonsense-huge"
+    BOMB = "nonsense-bomb"
+
+
+class BatchFault(StrEnum):
+    """A fault of one line of a batch, of the whole batch, or of its file."""
+
+    LINE_MISSING = "missing"
+    LINE_DUPLICATE = "duplicate"
+    LINE_ZERO = "zero"
+    EXPIRE = "expire"
+    TOKEN_LIMIT = "token-limit"
+    FILE_ERROR = "file-error"
+
+
+class ResponseFault(StrEnum):
+    """How a response ends, instead of being completed."""
+
+    FAILED = "failed"
+    INCOMPLETE = "incomplete"
+
+
+AnyFault = int | LimitFault | DeliveryFault | BodyFault | BatchFault | ResponseFault  # a number is an HTTP status
+
+NO_FAULT_NAME = "ok"
+FAIL: tuple[AnyFault, ...] = (500, 502, 503)
+THROTTLE: tuple[AnyFault, ...] = (LimitFault.WAIT_SECONDS, LimitFault.WAIT_MS, LimitFault.WAIT_UNKNOWN)
+HANG: tuple[AnyFault, ...] = (DeliveryFault.HANG, DeliveryFault.HANG_BILLED)
+CUT: tuple[AnyFault, ...] = (DeliveryFault.CUT, DeliveryFault.CUT_BILLED, DeliveryFault.CUT_HALF)
+SLOW: tuple[AnyFault, ...] = (DeliveryFault.SLOW,)
+NONSENSE: tuple[AnyFault, ...] = tuple(BodyFault)
+NOT_DONE = frozenset({DeliveryFault.HANG, DeliveryFault.CUT})  # the call is not made, so it is not billed either
+NOT_DELIVERED = frozenset({*HANG, *CUT})  # the client gets no whole reply
+
+NAMED_FAULTS: dict[str, AnyFault] = {
+    str(fault): fault for group in (LimitFault, DeliveryFault, BodyFault, BatchFault, ResponseFault) for fault in group
+}
+
+
+class RequestedFault(NamedTuple):
+    """A fault that a request asks for, on each of its first `times` arrivals; None: always."""
+
+    fault: AnyFault | None
+    times: int | None = None
+
+    def on_arrival(self, number: int) -> AnyFault | None:
+        return self.fault if self.times is None or number <= self.times else None
+
+
+def parse_fault(name: str) -> RequestedFault | None:
+    """503 or 503x2, which means the first two arrivals only. None: there is no such fault."""
+    repeated = _REPEATED.fullmatch(name)
+    bare, times = (repeated[1], int(repeated[2])) if repeated else (name, None)
+    if bare == NO_FAULT_NAME:
+        return RequestedFault(None, times)
+    if bare in NAMED_FAULTS:
+        return RequestedFault(NAMED_FAULTS[bare], times)
+    return RequestedFault(int(bare), times) if _STATUS.fullmatch(bare) else None
+
+
+def fault_name(fault: AnyFault | None) -> str:
+    return NO_FAULT_NAME if fault is None else str(fault)
+
+
+def model_named_after(fault: AnyFault) -> str:
+    """The model by whose name a request asks for a fault."""
+    return f"{FAULT_MODEL_PREFIX}{fault}"
+
+
+def requested_fault(metadata: object, model: object) -> RequestedFault | None:
+    """The fault that a request asks for by its metadata or its model; both may also say anything else."""
+    if isinstance(metadata, dict) and isinstance(named := metadata.get(FAULT_METADATA), str):
+        found = parse_fault(named)
+        if found is not None:
+            return found
+    if isinstance(model, str) and model.startswith(FAULT_MODEL_PREFIX):
+        return parse_fault(model.removeprefix(FAULT_MODEL_PREFIX))
+    return None
+
+
+def draw_fault(faults: Faults, rng: Random) -> AnyFault | None:
+    """At most one fault, in the shares that the settings name."""
+    point = rng.random()
+    for share, group in (
+        (faults.fail, FAIL),
+        (faults.throttle, THROTTLE),
+        (faults.hang, HANG),
+        (faults.cut, CUT),
+        (faults.slow_body, SLOW),
+        (faults.nonsense, NONSENSE),
+    ):
+        point -= share
+        if point < 0:
+            return rng.choice(group)
+    return None

@@ -134,11 +134,11 @@ async def _delete_files(rig: LaneRig, batch: dict[str, Any], *names: str) -> Non
 
 async def test_an_older_batch_whose_files_were_deleted_holds_up_no_look_up(sqlite_site: Site) -> None:
     async with lane(sqlite_site, Lane.BATCH) as rig:
-        rig.provider._gate.clock = BehindClock()
+        rig.provider.clock = BehindClock()
         await rig.done(await rig.request(chats(2, user="before")))
         [older] = await rig.batches()
         await _delete_files(rig, older, "input_file_id", "output_file_id")
-        rig.provider._gate.clock = Clock()
+        rig.provider.clock = Clock()
         job = await _lost(rig, chats(2))
         view = await rig.done(job)
         assert (view.succeeded, view.repeats, len(await rig.batches())) == (2, 0, 2)

@@ -149,7 +149,7 @@ class Ahead(Clock):
 
 async def test_claims_that_grow_too_old_meanwhile_come_back_to_the_same_file_at_no_cost(sqlite_site: Site) -> None:
     async with lane(sqlite_site, Lane.BATCH, Provider(file_seconds=3_600)) as rig:
-        rig.provider._gate.clock = provider_clock = Ahead()
+        rig.provider.clock = provider_clock = Ahead()
         job = await rig.request(chats(5))
         async with rig.working():
             await rig.until(lambda: rig.provider.asked[LOOK])
@@ -189,9 +189,9 @@ async def test_of_the_files_at_the_provider_only_those_are_unused_that_certainly
             reply = await rig.wire.upload("/v1/files", {"purpose": "batch"}, f"backstay-{digest}.jsonl", file)
             return str(json.loads(reply.text)["id"])
 
-        rig.provider._gate.clock = BehindClock()
+        rig.provider.clock = BehindClock()
         await upload("aa")  # so old that its batch, if any, is not listed
-        rig.provider._gate.clock = Clock()
+        rig.provider.clock = Clock()
         used, unused = await upload("bb"), await upload("cc")
         asked = {"input_file_id": used, "endpoint": CHAT, "completion_window": "24h"}
         await rig.wire.post("/v1/batches", json.dumps(asked), 10)

@@ -5,8 +5,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.practice.batches import create
-from tests.practice.visitor import batch_lines, chat_body, eventually, visiting
+from backstay.practice import Faults, Practice
+from tests.practice.visitor import MovedClock, batch_lines, chat_body, create_batch, visiting
 
 LINES = batch_lines(chat_body("a"), chat_body("b"))
 
@@ -117,34 +117,24 @@ async def test_an_upload_whose_answer_was_lost_is_found_by_its_name() -> None:
 
 
 async def test_a_file_is_pending_for_a_while_and_no_batch_is_made_of_it_until_then() -> None:
-    async with visiting(file_seconds=3_600) as visitor:
+    clock = MovedClock()
+    async with visiting(Practice(Faults(file_seconds=3_600), clock=clock)) as visitor:
         made = (await visitor.upload(LINES)).json
         other = (await visitor.upload(LINES, purpose="user_data")).json
-        refused = await create(visitor, made["id"])
+        refused = await create_batch(visitor, made["id"])
         listed = await visitor.get("/v1/batches")
-        visitor.practice.change(file_seconds=0.0)
-        later = (await visitor.upload(LINES)).json
-        taken = await create(visitor, later["id"])
+        clock.ahead = 3_601
+        later = (await visitor.get(f"/v1/files/{made['id']}")).json
+        taken = await create_batch(visitor, made["id"])
     assert [file["status"] for file in (made, other, later)] == ["pending", "processed", "processed"]
     assert (refused.status, refused.error["param"], listed.json["data"]) == (400, "input_file_id", [])
     assert f"'{made['id']}' is in 'pending' state" in refused.error["message"]
     assert taken.status == 200
 
 
-async def test_a_pending_file_is_processed_in_time() -> None:
-    async with visiting(file_seconds=0.2) as visitor:
-        made = (await visitor.upload(LINES)).json
-
-        async def is_processed() -> bool:
-            return bool((await visitor.get(f"/v1/files/{made['id']}")).json["status"] == "processed")
-
-        await eventually(is_processed)
-        assert (await create(visitor, made["id"])).status == 200
-
-
 async def test_a_file_that_cannot_be_processed_says_why() -> None:
     async with visiting() as visitor:
         made = (await visitor.upload(batch_lines(chat_body(model="practice-file-error")))).json
-        refused = await create(visitor, made["id"])
+        refused = await create_batch(visitor, made["id"])
     assert (made["status"], refused.status) == ("error", 400)
     assert "asked not to process" in made["status_details"]

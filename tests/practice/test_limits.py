@@ -1,46 +1,47 @@
 """Rate limits are held at the provider's own count, and every answer tells how much is left."""
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
-from backstay.clock import Clock
 from backstay.core.errors import UsageError
-from backstay.practice.faults import Faults, parse_outage, parse_rate
-from backstay.practice.limits import RateLimits, Window, go_duration
-from backstay.practice.refusals import Refused
-from tests.practice.visitor import visiting
+from backstay.practice import Faults, Practice
+from backstay.practice.bill import SlidingWindow
+from backstay.practice.faults import parse_outage, parse_rate
+from backstay.practice.openai_shapes import go_duration
+from backstay.practice.pipeline import LimitKind, RateLimits
+from tests.practice.visitor import HeldClock, MovedClock, eventually, visiting
 
 
 def test_a_window_slides() -> None:
-    window = Window(60)
+    window = SlidingWindow(60)
     for at in (0, 10, 20, 70):
         window.add(at, 5)
     assert (window.requests, window.tokens) == (2, 10)
     assert (window.requests_peak, window.tokens_peak) == (3, 15)
 
 
+def exceeded(limits: RateLimits, now: float, tokens: int, faults: Faults) -> tuple[LimitKind | None, float]:
+    use = limits.admit(now, tokens, faults)
+    assert use is not None
+    return use.exceeded, use.wait_seconds
+
+
 def test_the_limit_opens_again_when_the_oldest_has_left() -> None:
     limits, faults = RateLimits(), Faults(rpm=2)
-    limits.admit(0.0, 1, faults)
-    limits.admit(30.0, 1, faults)
-    with pytest.raises(Refused) as refused:
-        limits.admit(45.5, 1, faults)
-    assert refused.value.headers["retry-after-ms"] == "14500"
-    assert refused.value.headers["Retry-After"] == "15"
-    limits.admit(60.0, 1, faults)
+    assert exceeded(limits, 0.0, 1, faults) == (None, 0.0)
+    assert exceeded(limits, 30.0, 1, faults) == (None, 0.0)
+    assert exceeded(limits, 45.5, 1, faults) == (LimitKind.REQUESTS, 14.5)
+    assert exceeded(limits, 60.0, 1, faults) == (None, 0.0)
 
 
 def test_tokens_wait_for_as_many_to_leave_as_they_need() -> None:
     limits, faults = RateLimits(), Faults(tpm=100)
     for at in (0.0, 10.0, 20.0):
-        limits.admit(at, 30, faults)
-    with pytest.raises(Refused) as refused:
-        limits.admit(30.0, 50, faults)
-    assert refused.value.kind == "tokens"
-    assert refused.value.headers["retry-after-ms"] == "40000"  # the second of them leaves at 70
-    with pytest.raises(Refused):
-        limits.admit(1_000.0, 101, faults)
+        assert exceeded(limits, at, 30, faults) == (None, 0.0)
+    assert exceeded(limits, 30.0, 50, faults) == (LimitKind.TOKENS, 40.0)  # the second of them leaves at 70
+    assert exceeded(limits, 1_000.0, 101, faults) == (LimitKind.TOKENS, 60.0)
 
 
 async def test_over_the_limit_is_429_and_the_headers_tell_why() -> None:
@@ -66,26 +67,17 @@ async def test_the_bound_of_the_answer_counts_as_tokens() -> None:
     assert second.error["type"] == "tokens"
 
 
-class Later(Clock):
-    """Stands still until a test moves it on."""
-
-    seconds = 0.0
-
-    def monotonic(self) -> float:
-        return self.seconds
-
-
 async def test_a_shorter_window_opens_sooner() -> None:
-    async with visiting(rpm=1, window_seconds=7) as visitor:
-        clock = visitor.practice._gate.clock = Later()
-        visitor.practice._gate.started_at = 0.0
+    clock = MovedClock()
+    async with visiting(Practice(Faults(rpm=1, window_seconds=7), clock=clock)) as visitor:
         assert (await visitor.chat()).status == 200
-        clock.seconds = 3
+        clock.ahead = 3.5
         refused = await visitor.chat()
-        assert (refused.status, refused.headers["retry-after-ms"]) == (429, "4000")
-        clock.seconds = 6.9
+        waits = refused.headers["Retry-After"], refused.headers["retry-after-ms"]
+        assert (refused.status, waits) == (429, ("4", "3500"))
+        clock.ahead = 6.9
         assert (await visitor.chat()).status == 429
-        clock.seconds = 14
+        clock.ahead = 14
         assert (await visitor.chat()).status == 200
 
 
@@ -99,28 +91,14 @@ async def test_headers_are_on_every_answer_while_there_is_a_limit() -> None:
 
 
 async def test_the_peak_of_concurrency_is_counted() -> None:
-    async with visiting(latency=1) as visitor:
-        clock = visitor.practice._gate.clock = Asleep()
-        calls = [asyncio.create_task(visitor.chat(str(number))) for number in range(17)]
-        running = 0
-        async with asyncio.timeout(20):
-            while running < 17:
-                await asyncio.sleep(0.01)
-                running = (await visitor.counts())["running"]
-        clock.woken.set()
+    clock = HeldClock()
+    async with visiting(Practice(Faults(latency=1), clock=clock)) as visitor:
+        calls = [asyncio.ensure_future(visitor.chat(str(number))) for number in range(17)]
+        await eventually(lambda: clock.sleeping == 17)
+        clock.wake(17)
         await asyncio.gather(*calls)
         counts = await visitor.counts()
     assert (counts["concurrency_peak"], counts["running"]) == (17, 0)
-
-
-class Asleep(Clock):
-    """Whoever sleeps is woken by the test."""
-
-    def __init__(self) -> None:
-        self.woken = asyncio.Event()
-
-    async def sleep(self, seconds: float) -> None:
-        await self.woken.wait()
 
 
 @pytest.mark.parametrize(
@@ -136,13 +114,13 @@ def test_rates_and_outages_are_read() -> None:
     assert parse_outage("30:60.5") == (30, 60.5)
 
 
-@pytest.mark.parametrize("text", ["500", "rpm", "0rpm", "5rps", "-5rpm"])
-def test_a_rate_that_is_none_is_refused(text: str) -> None:
+@pytest.mark.parametrize(
+    ("parse", "text"),
+    [
+        *((parse_rate, text) for text in ("500", "rpm", "0rpm", "5rps", "-5rpm")),
+        *((parse_outage, text) for text in ("30", "a:b", ":", "")),
+    ],
+)
+def test_a_rate_or_outage_that_is_not_valid_is_refused(parse: Callable[[str], object], text: str) -> None:
     with pytest.raises(UsageError):
-        parse_rate(text)
-
-
-@pytest.mark.parametrize("text", ["30", "a:b", ":", ""])
-def test_an_outage_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(UsageError):
-        parse_outage(text)
+        parse(text)

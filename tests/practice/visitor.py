@@ -1,4 +1,4 @@
-"""A client without manners of its own: it sends once and tells what came back."""
+"""A client that sends each request once and returns the reply, and clocks that a test moves."""
 
 import asyncio
 import json
@@ -8,11 +8,14 @@ from typing import Any, NamedTuple
 
 import aiohttp
 
+from backstay.clock import Clock
 from backstay.practice import Faults, Practice
 
 CHAT = "/v1/chat/completions"
 RESPONSES = "/v1/responses"
 EMBEDDINGS = "/v1/embeddings"
+BATCHES = "/v1/batches"
+BATCH_ENDS = ("completed", "failed", "expired", "cancelled")
 
 
 class Answer(NamedTuple):
@@ -67,6 +70,35 @@ class Visitor:
         return await self.ask("POST", "/v1/files", data=form)
 
 
+class MovedClock(Clock):
+    """The monotonic clock stands still until the test moves it; timers follow the machine."""
+
+    ahead = 0.0
+
+    def monotonic(self) -> float:
+        return self.ahead
+
+
+class HeldClock(MovedClock):
+    """Sleepers wait until the test wakes them, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._turns = asyncio.Semaphore(0)
+        self.sleeping = 0
+
+    async def sleep(self, seconds: float) -> None:
+        if seconds == 0:
+            await super().sleep(0)
+            return
+        self.sleeping += 1
+        await self._turns.acquire()
+        self.sleeping -= 1
+
+    def wake(self, sleepers: int = 1) -> None:
+        for _ in range(sleepers):
+            self._turns.release()
+
+
 def chat_body(said: str = "hello", **more: Any) -> dict[str, Any]:
     return {"model": "m", "messages": [{"role": "user", "content": said}], **more}
 
@@ -76,6 +108,40 @@ def batch_lines(*bodies: dict[str, Any], url: str = CHAT) -> bytes:
         {"custom_id": f"r{number}", "method": "POST", "url": url, "body": body} for number, body in enumerate(bodies)
     ]
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+async def create_batch(visitor: Visitor, file_id: str, **more: Any) -> Answer:
+    body = {"input_file_id": file_id, "endpoint": CHAT, "completion_window": "24h", **more}
+    return await visitor.post(BATCHES, body)
+
+
+async def begin_batch(visitor: Visitor, lines: bytes, **more: Any) -> Any:
+    file = (await visitor.upload(lines)).json
+    return (await create_batch(visitor, file["id"], **more)).json
+
+
+async def wait_for_batch(visitor: Visitor, batch: Any, *statuses: str) -> Any:
+    """Waits for one of these statuses, or for the end, and updates the batch."""
+
+    async def is_reached() -> bool:
+        batch.update((await visitor.get(f"{BATCHES}/{batch['id']}")).json)
+        return batch["status"] in (statuses or BATCH_ENDS)
+
+    await eventually(is_reached)
+    return batch
+
+
+async def run_batch(visitor: Visitor, lines: bytes, **more: Any) -> Any:
+    return await wait_for_batch(visitor, await begin_batch(visitor, lines, **more))
+
+
+async def read_results(visitor: Visitor, file_id: str | None) -> dict[str, Any]:
+    """The lines of a result file by their custom_id."""
+    if file_id is None:
+        return {}
+    content = await visitor.get(f"/v1/files/{file_id}/content")
+    rows = [json.loads(line) for line in content.body.splitlines()]
+    return {row["custom_id"]: row for row in rows}
 
 
 async def eventually(fact: Callable[[], bool | Awaitable[bool]]) -> None:

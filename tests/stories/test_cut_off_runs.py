@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from backstay.practice.bodies import digest_of
+from backstay.practice.openai_shapes import digest_of
 from tests.house.sources import ROOT
 from tests.stories.runs import COMMAND, Provider, Rehearsal, practice, wait_until
 

@@ -1,5 +1,6 @@
-"""What the practice provider answers: always the same to the same request, in OpenAI's form."""
+"""What the practice provider answers: always the same to the same request, in OpenAI's form; and what it stores."""
 
+import asyncio
 import base64
 import struct
 from typing import Any
@@ -31,17 +32,20 @@ async def test_a_chat_answer_has_the_form_that_clients_know() -> None:
 
 
 @pytest.mark.parametrize("said", ["word " * 400, "schön " * 400, "語" * 900, "😀" * 500])
-@pytest.mark.parametrize("bound", [1, 7, 30, 200])
-async def test_an_answer_keeps_to_the_tokens_that_were_allowed(said: str, bound: int) -> None:
-    async with visiting(answer_tokens=None) as visitor:
-        answers = [await visitor.chat(said, max_tokens=bound), await visitor.chat(said, max_completion_tokens=bound)]
-        response = await visitor.post(RESPONSES, {"model": "m", "input": said, "max_output_tokens": bound})
-    for answer in answers:
-        assert 1 <= answer.json["usage"]["completion_tokens"] <= bound
-        assert answer.json["choices"][0]["finish_reason"] == ("stop" if bound >= 7 else "length")
-        assert answer.text == answer_to(CHAT, chat_body(said, max_tokens=bound))
-    assert response.json["usage"]["output_tokens"] <= bound
-    assert response.json["status"] == ("completed" if bound >= 7 else "incomplete")
+async def test_an_answer_keeps_to_the_tokens_that_were_allowed(said: str) -> None:
+    async with visiting() as visitor:
+        for bound in (1, 7, 30, 200):
+            chats = [
+                await visitor.chat(said, max_tokens=bound),
+                await visitor.chat(said, max_completion_tokens=bound),
+            ]
+            response = await visitor.post(RESPONSES, {"model": "m", "input": said, "max_output_tokens": bound})
+            for answer in chats:
+                assert 1 <= answer.json["usage"]["completion_tokens"] <= bound
+                assert answer.json["choices"][0]["finish_reason"] == ("stop" if bound >= 7 else "length")
+                assert answer.text == answer_to(CHAT, chat_body(said, max_tokens=bound))
+            assert response.json["usage"]["output_tokens"] <= bound
+            assert response.json["status"] == ("completed" if bound >= 7 else "incomplete")
 
 
 async def test_tokens_are_never_more_than_the_bytes_of_the_body() -> None:
@@ -131,10 +135,10 @@ async def test_a_wrong_body_is_refused_by_name_and_not_charged(body: Any, param:
     assert bill["charged"] == 0
 
 
-@pytest.mark.parametrize("raw", [b"", b"{", b"[]", b'"x"', b"\xff\xfe", b"[" * 100_000])
-async def test_a_body_that_is_no_json_object_is_refused(raw: bytes) -> None:
+async def test_a_body_that_is_not_a_json_object_is_refused() -> None:
     async with visiting() as visitor:
-        assert (await visitor.ask("POST", CHAT, data=raw)).status == 400
+        for raw in (b"", b"{", b"[]", b'"x"', b"\xff\xfe", b"[" * 100_000):
+            assert (await visitor.ask("POST", CHAT, data=raw)).status == 400, raw[:10]
 
 
 async def test_an_unknown_path_is_not_found() -> None:
@@ -142,3 +146,62 @@ async def test_an_unknown_path_is_not_found() -> None:
         answer = await visitor.post("/v1/images/generations", {"model": "m"})
     assert answer.status == 404
     assert answer.error["code"] == "unknown_url"
+
+
+async def test_a_stored_completion_is_found_by_its_metadata() -> None:
+    async with visiting() as visitor:
+        made = await visitor.chat("x", store=True, metadata={"backstay_ref": "a", "run": "1"})
+        await visitor.chat("y", store=True, metadata={"backstay_ref": "b", "run": "1"})
+        await visitor.chat("z", metadata={"backstay_ref": "c"})  # not stored
+        found = [(await visitor.get(CHAT, **{"metadata[backstay_ref]": ref})).json["data"] for ref in "abc"]
+        both = await visitor.get(CHAT, **{"metadata[run]": "1", "metadata[backstay_ref]": "b"})
+        every = await visitor.get(CHAT)
+    assert [len(each) for each in found] == [1, 1, 0]
+    assert found[0][0] == {**made.json, "metadata": {"backstay_ref": "a", "run": "1"}}
+    assert len(both.json["data"]) == 1
+    assert len(every.json["data"]) == 2
+
+
+async def test_stored_completions_come_in_pages() -> None:
+    async with visiting() as visitor:
+        names = [(await visitor.chat(str(n), store=True, metadata={"k": "v"})).json["id"] for n in range(5)]
+        query: dict[str, Any] = {"metadata[k]": "v", "limit": 2}
+        seen: list[str] = []
+        while True:
+            listed = (await visitor.get(CHAT, **query)).json
+            seen += [each["id"] for each in listed["data"]]
+            if not listed["has_more"]:
+                break
+            query["after"] = listed["last_id"]
+        newest = (await visitor.get(CHAT, order="desc", limit=1)).json
+        wrong = await visitor.get(CHAT, limit=0)
+    assert seen == names
+    assert newest["first_id"] == names[-1]
+    assert wrong.status == 400
+
+
+async def test_a_stored_completion_can_stay_hidden_for_a_while() -> None:
+    async with visiting(visible_after=3600) as visitor:
+        await visitor.chat(store=True)
+        assert (await visitor.get(CHAT)).json["data"] == []
+
+
+async def test_a_stored_completion_can_be_read_and_deleted() -> None:
+    async with visiting() as visitor:
+        name = (await visitor.chat(store=True)).json["id"]
+        assert (await visitor.get(f"{CHAT}/{name}")).json["id"] == name
+        assert (await visitor.ask("DELETE", f"{CHAT}/{name}")).json["deleted"]
+        assert (await visitor.get(f"{CHAT}/{name}")).status == 404
+
+
+async def test_a_completion_whose_answer_was_lost_is_found_all_the_same() -> None:
+    async with visiting(cut=1.0) as visitor:
+        await asyncio.gather(
+            *(visitor.chat(str(n), store=True, metadata={"backstay_ref": str(n)}) for n in range(20)),
+            return_exceptions=True,
+        )
+        visitor.practice.change(cut=0)
+        listed = (await visitor.get(CHAT, limit=100)).json["data"]
+        bill = await visitor.bill()
+    assert {each["metadata"]["backstay_ref"] for each in listed} == set(bill["by_ref"])
+    assert 0 < bill["charged"] < 20

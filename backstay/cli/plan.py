@@ -21,9 +21,9 @@ from backstay.run.figures import show_money, show_seconds
 
 if TYPE_CHECKING:
     from backstay.core.limits import Limits
-    from backstay.llm.forecast import Forecast, Pace, Share
-    from backstay.llm.intake import Source, Survey
-    from backstay.llm.prices import Price
+    from backstay.llm.forecast import Forecast, ForecastShare, PaceLimits
+    from backstay.llm.intake import FileSurvey, RequestSource
+    from backstay.llm.prices import PricePerMillion
 
 UNKNOWN = "unknown"
 UNBOUNDED = "unbounded"
@@ -59,14 +59,14 @@ def plan(file: str, wanted: RequestOptions, base_url: str | None, lane: str, **g
     they are to be skipped. Tokens are estimated: low is with replies of one token, worst is what no run can exceed.
     """
     from backstay import settings
-    from backstay.llm.forecast import Distinct, Pace
+    from backstay.llm.forecast import Distinct, PaceLimits
     from backstay.llm.intake import open_source, survey
 
     limits = settings.load().bounds()
     url = service_url(base_url)
     forecast = _forecast(url, lane, **given)
     batched = lane in ("batch", CHEAPEST)
-    pace = Pace() if batched else Pace(given["rpm"], given["tpm"], given["concurrency"], given["latency"])
+    pace = PaceLimits() if batched else PaceLimits(given["rpm"], given["tpm"], given["concurrency"], given["latency"])
     with open_source(file, wanted.reading(url, only_of(lane))) as source:
         surveyed = survey(source, Distinct(forecast) if given["dedupe"] else forecast)
         if given["as_json"]:
@@ -79,7 +79,12 @@ def plan(file: str, wanted: RequestOptions, base_url: str | None, lane: str, **g
 
 
 def _forecast(
-    url: str, lane: str, price: "Price | None", output_tokens: int | None, max_output_tokens: int | None, **_: Any
+    url: str,
+    lane: str,
+    price: "PricePerMillion | None",
+    output_tokens: int | None,
+    max_output_tokens: int | None,
+    **_: Any,
 ) -> "Forecast":
     """The cheapest lane expects the price of batches, and at worst everything is called in the end."""
     from backstay.llm.endpoint import Lane
@@ -104,7 +109,7 @@ def _window(lane: str, deadline: float | None) -> str:
 
 
 def _as_json(
-    source: "Source", surveyed: "Survey", forecast: "Forecast", pace: "Pace", limits: "Limits"
+    source: "RequestSource", surveyed: "FileSurvey", forecast: "Forecast", pace: "PaceLimits", limits: "Limits"
 ) -> dict[str, Any]:
     shares = [{"endpoint": url, "model": model, **asdict(share)} for (url, model), share in forecast.shares.items()]
     total = asdict(forecast.total)
@@ -127,7 +132,7 @@ def _as_json(
     }
 
 
-def _tell_too_long(pace: "Pace", total: "Share", limits: "Limits") -> None:
+def _tell_too_long(pace: "PaceLimits", total: "ForecastShare", limits: "Limits") -> None:
     """Warns of a run that is too long for its time limit before anyone pays for it."""
     longest = pace.longest(total)
     if longest is not None and longest[1] > limits.llm_job_timeout_seconds:
@@ -135,7 +140,7 @@ def _tell_too_long(pace: "Pace", total: "Share", limits: "Limits") -> None:
         output.note(f"the run fails after {most}; to allow more time, set BACKSTAY_LLM_JOB_TIMEOUT_SECONDS")
 
 
-def _show(source: "Source", surveyed: "Survey", forecast: "Forecast", when: str, limits: "Limits") -> None:
+def _show(source: "RequestSource", surveyed: "FileSurvey", forecast: "Forecast", when: str, limits: "Limits") -> None:
     total = forecast.total
     output.record(
         (
@@ -165,13 +170,13 @@ def _copies(number: int) -> str:
     return f", and {number:,} {'copy' if number == 1 else 'copies'} of them" if number else ""
 
 
-def _row(url: str, model: str, share: "Share") -> tuple[Any, ...]:
+def _row(url: str, model: str, share: "ForecastShare") -> tuple[Any, ...]:
     money = (share.low_micros, share.expected_micros, share.worst_micros)
     counts = (f"{number:,}" for number in (share.requests, share.input_tokens, share.output_tokens))
     return (model, url, *counts, *map(_money, money), share.price)
 
 
-def _cost(total: "Share") -> str:
+def _cost(total: "ForecastShare") -> str:
     if total.expected_micros is None:
         return UNKNOWN
     worst = UNBOUNDED if total.worst_micros is None else _money(total.worst_micros)
@@ -186,7 +191,7 @@ def _tokens(tokens: int | None) -> str:
     return UNBOUNDED if tokens is None else f"{tokens:,}"
 
 
-def _time(pace: "Pace", total: "Share") -> str:
+def _time(pace: "PaceLimits", total: "ForecastShare") -> str:
     longest = pace.longest(total)
     if longest is None:
         return f"{UNKNOWN}; give --rpm, --tpm or --latency"

@@ -15,7 +15,7 @@ from backstay.core.errors import UsageError
 
 if TYPE_CHECKING:
     from backstay.app import Backstay
-    from backstay.llm.intake import Source, Survey
+    from backstay.llm.intake import FileSurvey, RequestSource
     from backstay.run.order import Order
     from backstay.run.summary import Summary
     from backstay.run.view import View
@@ -91,7 +91,9 @@ def default_out(file: str) -> str:
     return "results.jsonl" if file == "-" else f"{Path(file).stem}.results.jsonl"
 
 
-async def _go(app: "Backstay", order: "Order", source: "Source", surveyed: "Survey", as_json: bool) -> "Summary":
+async def _go(
+    app: "Backstay", order: "Order", source: "RequestSource", surveyed: "FileSurvey", as_json: bool
+) -> "Summary":
     from backstay.cli.running import Signals
     from backstay.clock import collect_rarely
     from backstay.run.output import is_stream

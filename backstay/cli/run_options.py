@@ -16,8 +16,8 @@ from backstay.core.outcomes import ANSWER_FLAWS
 
 if TYPE_CHECKING:
     from backstay.llm.endpoint import Endpoint
-    from backstay.llm.formats import Only
-    from backstay.llm.prices import Price
+    from backstay.llm.formats import OnlyPath
+    from backstay.llm.prices import PricePerMillion
     from backstay.run.order import Order
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -88,7 +88,7 @@ class RunOptions(NamedTuple):
     rpm: int | None
     tpm: int | None
     timeout: float | None
-    price: "Price | None"
+    price: "PricePerMillion | None"
     budget: int | None
     max_output_tokens: int | None
     reconcilable: bool = False
@@ -135,7 +135,7 @@ class RunOptions(NamedTuple):
         return service_url(self.base_url)
 
     @property
-    def only(self) -> "Only | None":
+    def only(self) -> "OnlyPath | None":
         return only_of(self.lane, self.reconcilable)
 
     def _endpoint(self, lane: Any) -> "Endpoint":
@@ -156,13 +156,13 @@ def service_url(base_url: str | None) -> str:
     return (base_url or os.environ.get(BASE_URL) or OPENAI).rstrip("/")
 
 
-def only_of(lane: str, reconcilable: bool = False) -> "Only | None":
+def only_of(lane: str, reconcilable: bool = False) -> "OnlyPath | None":
     """What can be sent so, if it is not everything."""
-    from backstay.llm.formats import CHAT, RESPONSES, Only
+    from backstay.llm.formats import CHAT, RESPONSES, OnlyPath
 
     if lane == "background":
-        return Only(RESPONSES, "--lane background")
-    return Only(CHAT, "--reconcilable") if reconcilable else None
+        return OnlyPath(RESPONSES, "--lane background")
+    return OnlyPath(CHAT, "--reconcilable") if reconcilable else None
 
 
 def _check_deadline(deadline: float | None, timeout: float | None) -> None:

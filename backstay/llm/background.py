@@ -14,13 +14,13 @@ from backstay.handlers.handler import Rules
 from backstay.handlers.task import Answer, gone_wrong
 from backstay.llm.call import RETRY
 from backstay.llm.endpoint import Endpoint
-from backstay.llm.envelope import unseal
 from backstay.llm.flaws import fail_flawed
+from backstay.llm.http.wire import ProviderReply, Wire
 from backstay.llm.marked import marked
-from backstay.llm.replies import failure_of_error, read_reply, shown
+from backstay.llm.replies import failure_of_error, preview_reply, read_reply
+from backstay.llm.requests import unseal
 from backstay.llm.task_lane import GONE, GONE_SECONDS, TaskLane, ask_each, id_in, object_in, rules_for, seconds_of
 from backstay.llm.usage import usage_of
-from backstay.llm.wire import Reply, Wire
 
 RESPONSES: Final = "/v1/responses"
 RULES: Final = Rules(retry=RETRY, timeout_seconds=60.0)
@@ -77,10 +77,10 @@ class BackgroundHandler(TaskLane):
         if reply.status in GONE:
             message = f"the provider no longer knows {task_id}: its outcome is unknown, and it was probably paid for"
             failure = Failure(ErrorCode.UNKNOWN, FailureKind.UNKNOWN, message, provider_status=reply.status)
-            return Failed(failure, task_ended=True, reply=shown(reply))
+            return Failed(failure, task_ended=True, reply=preview_reply(reply))
         return self._answer(self.require_answer(reply), task_id)
 
-    def _answer(self, reply: Reply, task_id: str) -> Answer:
+    def _answer(self, reply: ProviderReply, task_id: str) -> Answer:
         if reply.cut:
             return self._ended(reply)
         said = object_in(reply)
@@ -98,14 +98,14 @@ class BackgroundHandler(TaskLane):
             case _:
                 return Running()
 
-    def _ended(self, reply: Reply) -> Answer:
+    def _ended(self, reply: ProviderReply) -> Answer:
         outcome = fail_flawed(read_reply(reply, self.learn(reply), self.price_of), self.fail_on)
         return replace(outcome, task_ended=True) if isinstance(outcome, Failed) else outcome
 
-    def _failed(self, reply: Reply, said: dict[str, Any]) -> Failed:
+    def _failed(self, reply: ProviderReply, said: dict[str, Any]) -> Failed:
         usage = usage_of(said, self.price_of) if said.get("usage") else None
         failure = failure_of_error(said.get("error"), self.learn(reply).wait_ms)
-        return Failed(failure, usage, task_ended=True, reply=shown(reply))
+        return Failed(failure, usage, task_ended=True, reply=preview_reply(reply))
 
     async def cancel(self, task_id: str) -> None:
         reply = await self.wire.post(f"{RESPONSES}/{quote(task_id, safe='')}/cancel", "", LOOK_SECONDS)

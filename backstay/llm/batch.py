@@ -17,16 +17,15 @@ from backstay.handlers.task import Answer
 from backstay.llm.batch_api import BatchApi, BatchView
 from backstay.llm.dispatch import Dispatch
 from backstay.llm.endpoint import Endpoint
-from backstay.llm.envelope import Request, unseal
 from backstay.llm.flaws import fail_flawed
-from backstay.llm.harvest import Harvest
+from backstay.llm.harvest import BatchResults
 from backstay.llm.harvests import Harvests
+from backstay.llm.http.wire import Wire
 from backstay.llm.lookup import Lookup
-from backstay.llm.restraint import Restraint
-from backstay.llm.shards import GATHER_SECONDS, QUIET_SECONDS, Entry, Gatherer, Key, ShardBounds
+from backstay.llm.requests import LlmRequest, unseal
+from backstay.llm.shards import GATHER_SECONDS, QUIET_SECONDS, Gatherer, ShardBounds, ShardEntry, ShardKey, ShardLimits
 from backstay.llm.task_lane import TaskLane, ask_each, rules_for, seconds_of
 from backstay.llm.tokens import estimate_fields
-from backstay.llm.wire import Wire
 
 RUN_SECONDS: Final = 240.0  # to gather, upload and create; a lost request is asked about soon after
 CREATE_SECONDS_MAX: Final = 60.0
@@ -65,9 +64,9 @@ class BatchHandler(TaskLane):
         self._api = BatchApi(wire, self.require_answer)
         self._lookup = Lookup(self._api, self.clock, tasks, rules.item_timeout_seconds or LIVES_SECONDS)
         self._harvests = Harvests(self._api, self._lookup, self.price_of, self.clock, tasks)
-        self._restraint = Restraint(bounds or ShardBounds(), self.clock)
+        self._limits = ShardLimits(bounds or ShardBounds(), self.clock)
         create_seconds = min(CREATE_SECONDS_MAX, seconds / 4)
-        dispatch = Dispatch(self, self._api, self._lookup, self._restraint, create_seconds)
+        dispatch = Dispatch(self, self._api, self._lookup, self._limits, create_seconds)
         quiet_seconds = min(quiet_seconds, seconds / 8)
         self._gatherer = Gatherer(dispatch.send, self.clock, tasks, quiet_seconds, min(GATHER_SECONDS, seconds / 4))
         self._cancelled: set[str] = set()
@@ -84,12 +83,14 @@ class BatchHandler(TaskLane):
         request = unseal(body)
         fields = _fields(request)
         model = fields.get("model") if isinstance(fields.get("model"), str) else None
-        if (seconds := self._restraint.seconds_to_wait(model)) > 0:
+        if (seconds := self._limits.seconds_to_wait(model)) > 0:
             raise Throttled(f"as many tokens of {model} wait in batches as the provider allows", seconds)
-        bounds = self._restraint.bounds(model)
+        bounds = self._limits.bounds(model)
         ref = context.idempotency_key
         entry = _entry(ref, request, fields, context, bounds)
-        batch = await self._gatherer.join(Key(context.item_id.partition("-")[0], model, request.url), entry, bounds)
+        batch = await self._gatherer.join(
+            ShardKey(context.item_id.partition("-")[0], model, request.url), entry, bounds
+        )
         if isinstance(batch, Failed):
             return batch
         if len(self._models) >= BATCHES_REMEMBERED_MAX:
@@ -130,7 +131,7 @@ class BatchHandler(TaskLane):
 
     async def _answer(self, batch_id: str, task_ids: Sequence[str], answers: dict[str, Answer]) -> None:
         found = await self._harvests.look(batch_id)
-        if isinstance(found, Harvest):
+        if isinstance(found, BatchResults):
             wait_ms = self._wait_ms(found, len(task_ids))
             for count, task_id in enumerate(task_ids):
                 said = found.answer(task_id.rpartition("/")[2], wait_ms, batch_id in self._cancelled)
@@ -147,11 +148,11 @@ class BatchHandler(TaskLane):
             answer = Running(found.percent, 0 if found.ended else _after_ms(self._harvests.requests_under_way))
         answers.update(dict.fromkeys(task_ids, answer))
 
-    def _wait_ms(self, harvest: Harvest, asked: int) -> int:
+    def _wait_ms(self, harvest: BatchResults, asked: int) -> int:
         if not harvest.too_many_tokens:
             return 0
         requests = max(asked, harvest.batch.total)
-        return int(self._restraint.too_many_tokens(self._model(harvest.batch), requests) * 1000)
+        return int(self._limits.too_many_tokens(self._model(harvest.batch), requests) * 1000)
 
     def _model(self, batch: BatchView) -> str | None:
         return self._models.get(batch.id, batch.model)
@@ -159,7 +160,7 @@ class BatchHandler(TaskLane):
     def _see(self, batch: BatchView) -> None:
         """The first time that a batch is seen to run, its model has room again."""
         if batch.status == "in_progress" and batch.id not in self._seen:
-            self._restraint.tokens_fit(self._model(batch))
+            self._limits.tokens_fit(self._model(batch))
             _remember(self._seen, batch.id)
 
 
@@ -169,7 +170,7 @@ def _remember(batches: set[str], batch_id: str) -> None:
     batches.add(batch_id)
 
 
-def _fields(request: Request) -> dict[str, Any]:
+def _fields(request: LlmRequest) -> dict[str, Any]:
     try:
         fields = json.loads(request.body)
     except (ValueError, RecursionError):
@@ -179,7 +180,7 @@ def _fields(request: Request) -> dict[str, Any]:
     return fields
 
 
-def _entry(ref: str, request: Request, fields: dict[str, Any], context: Context, bounds: ShardBounds) -> Entry:
+def _entry(ref: str, request: LlmRequest, fields: dict[str, Any], context: Context, bounds: ShardBounds) -> ShardEntry:
     body = request.body
     if "\n" in body or "\r" in body:  # between its values, where a blank is as good; inside a text they are escaped
         body = body.replace("\n", " ").replace("\r", " ")
@@ -190,7 +191,7 @@ def _entry(ref: str, request: Request, fields: dict[str, Any], context: Context,
     tokens = 0
     if bounds.tokens_max is not None:
         tokens = estimate_fields(request.url, body, fields).input_tokens
-    return Entry(ref, body, size + len(request.url) + LINE_BYTES, tokens, context)
+    return ShardEntry(ref, body, size + len(request.url) + LINE_BYTES, tokens, context)
 
 
 def _after_ms(requests: int) -> int:

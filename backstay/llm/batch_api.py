@@ -6,8 +6,8 @@ from typing import Any, BinaryIO, Final, NamedTuple
 from urllib.parse import quote
 
 from backstay.core.errors import Permanent, Transient
+from backstay.llm.http.wire import ProviderReply, Wire
 from backstay.llm.task_lane import GONE, object_in
-from backstay.llm.wire import Reply, Wire
 
 FILES: Final = "/v1/files"
 BATCHES: Final = "/v1/batches"
@@ -81,7 +81,7 @@ class BatchView(NamedTuple):
 
 
 class BatchApi:
-    def __init__(self, wire: Wire, require_answer: Callable[[Reply], Reply]) -> None:
+    def __init__(self, wire: Wire, require_answer: Callable[[ProviderReply], ProviderReply]) -> None:
         self._wire = wire
         self._require_answer = require_answer
         self.veil = wire.veil
@@ -192,7 +192,7 @@ def _errors(data: object) -> list[LineError]:
     return [LineError(str(each.get("code")), str(each.get("message")), _whole(each.get("line"))) for each in found]
 
 
-def _said(reply: Reply) -> dict[str, Any]:
+def _said(reply: ProviderReply) -> dict[str, Any]:
     said = object_in(reply)
     if said is None:
         raise Transient("the provider's answer is no JSON object")

@@ -12,15 +12,14 @@ from backstay.handlers.context import Context
 from backstay.handlers.handler import ASKS_AT_ONCE, Rules
 from backstay.llm.described import described
 from backstay.llm.endpoint import Endpoint
-from backstay.llm.envelope import Request, require_request, unseal
 from backstay.llm.flaws import fail_flawed
-from backstay.llm.headers import learn
+from backstay.llm.http.wire import ProviderReply, Wire
 from backstay.llm.marked import REF, marked
-from backstay.llm.pacer import Pacer
 from backstay.llm.prices import LanePrices
+from backstay.llm.rate_limits import Pacer, learn
 from backstay.llm.replies import read_reply
+from backstay.llm.requests import LlmRequest, require_request, unseal
 from backstay.llm.task_lane import object_in, rules_for, seconds_of
-from backstay.llm.wire import Reply, Wire
 
 CHAT: Final = "/v1/chat/completions"
 LOOK_SECONDS: Final = 30.0
@@ -89,7 +88,7 @@ class CallHandler:
         completion = await self._wire.get(f"{CHAT}/{quote(found, safe='')}", timeout_seconds=LOOK_SECONDS)
         return self._read(completion)
 
-    def _read(self, reply: Reply) -> Succeeded | Failed:
+    def _read(self, reply: ProviderReply) -> Succeeded | Failed:
         """The answer, even if a flaw makes a failure of it; a refusal of the look-up itself raises."""
         read = read_reply(reply, learn(reply.headers, self._clock.now_ms()), self._price_of)
         if isinstance(read, Failed):
@@ -101,7 +100,7 @@ def _only_chat(url: str) -> str:
     return f"only chat completions can be found again after a crash, not {url[1:]}"
 
 
-def _findable(request: Request, ref: str) -> str:
+def _findable(request: LlmRequest, ref: str) -> str:
     """The body of a completion that is to be stored under the reference. One that cannot carry it is not sent at all:
     later, that it is not found would be taken for certain that it never arrived."""
     if request.url != CHAT:

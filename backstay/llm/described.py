@@ -4,7 +4,7 @@ import json
 from typing import Final
 from urllib.parse import urlsplit
 
-from backstay.llm.envelope import unseal
+from backstay.llm.requests import unseal
 
 MODEL_CHARACTERS_MAX: Final = 100
 _OPERATIONS: Final = {

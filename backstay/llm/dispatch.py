@@ -10,14 +10,13 @@ from backstay.core.failures import ErrorCode, Failure, FailureKind
 from backstay.core.outcomes import Failed
 from backstay.handlers.function import in_thread
 from backstay.llm.batch_api import BATCHES, FILES, MARK, PROCESSED, BatchApi, FileView, read_file
-from backstay.llm.headers import NOTHING
+from backstay.llm.http.wire import ProviderReply
 from backstay.llm.lookup import Lookup
+from backstay.llm.rate_limits import NO_HINTS
 from backstay.llm.replies import read_reply
-from backstay.llm.restraint import Restraint
-from backstay.llm.scratch import scratch_file
-from backstay.llm.shards import Batched, Entry, Shard, drop_late, too_late
+from backstay.llm.shards import SentBatch, Shard, ShardEntry, ShardLimits, drop_late, too_late
 from backstay.llm.task_lane import TaskLane, id_in, object_in
-from backstay.llm.wire import Reply
+from backstay.llm.temporary_files import open_temporary
 
 UPLOADS_AT_ONCE: Final = 4
 WINDOW: Final = "24h"
@@ -36,16 +35,16 @@ class Dispatch:
     """
 
     def __init__(
-        self, lane: TaskLane, api: BatchApi, lookup: Lookup, restraint: Restraint, create_seconds: float
+        self, lane: TaskLane, api: BatchApi, lookup: Lookup, limits: ShardLimits, create_seconds: float
     ) -> None:
         self._lane = lane
         self._api = api
         self._lookup = lookup
-        self._restraint = restraint
+        self._limits = limits
         self._create_seconds = create_seconds
         self._slots = asyncio.Semaphore(UPLOADS_AT_ONCE)
 
-    async def send(self, shard: Shard) -> Batched | Failed:
+    async def send(self, shard: Shard) -> SentBatch | Failed:
         """The batch; or what every request of the shard came to instead."""
         async with self._slots:
             drop_late(shard, 2 * self._create_seconds)
@@ -58,7 +57,7 @@ class Dispatch:
 
     async def _file(self, shard: Shard) -> FileView | Failed:
         """The file of the shard: the one that is there, or else it is uploaded."""
-        lines = scratch_file()
+        lines = open_temporary()
         try:
             entries = list(shard.entries.values())
             size = await in_thread(lambda: write_lines(lines, shard.key.url, entries))
@@ -72,7 +71,7 @@ class Dispatch:
         said = object_in(reply)
         if said is None or (file_id := id_in(said)) is None:
             raise Transient("the provider took a file and gave no id for it")
-        self._restraint.bytes_fit(shard.bytes)
+        self._limits.bytes_fit(shard.bytes)
         self._lookup.remember(file_id, list(shard.entries))
         self._lookup.keep_unused(shard.digest, file_id)
         return read_file(file_id, said)
@@ -110,7 +109,7 @@ class Dispatch:
             raise Transient("the provider no longer has the file of the batch")
         return found
 
-    async def _sent(self, file: BinaryIO, shard: Shard) -> Reply:
+    async def _sent(self, file: BinaryIO, shard: Shard) -> ProviderReply:
         ends_at = self._lane.clock.monotonic() + shard.seconds_left - self._create_seconds
         seconds = max(int(ends_at - self._lane.clock.monotonic()), 1)
         try:
@@ -119,10 +118,10 @@ class Dispatch:
             )
         except OutcomeUnknown as error:
             if self._lane.clock.monotonic() >= ends_at - 2:
-                self._restraint.too_many_bytes(shard.bytes)
+                self._limits.too_many_bytes(shard.bytes)
             raise Transient(f"the upload of {shard.bytes} bytes broke off: {error}") from None
 
-    async def _create(self, shard: Shard, file: FileView) -> Batched | Failed:
+    async def _create(self, shard: Shard, file: FileView) -> SentBatch | Failed:
         asked = {
             "input_file_id": file.id,
             "endpoint": shard.key.url,
@@ -144,9 +143,9 @@ class Dispatch:
             raise OutcomeUnknown("the provider took a batch and gave no id for it")
         if shard.is_stopped():  # nobody is left who would poll it, and nobody wants to pay for it
             await self._lane.cancel(f"{batch_id}/")
-        return Batched(batch_id, len(shard.entries))
+        return SentBatch(batch_id, len(shard.entries))
 
-    async def _refused_batch(self, reply: Reply, shard: Shard, file: FileView) -> Failed:
+    async def _refused_batch(self, reply: ProviderReply, shard: Shard, file: FileView) -> Failed:
         """That the file was not ready after all is no fault of the requests."""
         refused = self._refused(reply, shard)
         if file.status != PROCESSED and refused.failure.kind is FailureKind.BUSINESS:
@@ -155,29 +154,29 @@ class Dispatch:
                 raise Transient(f"{refused.failure.message} (its file is {found.status})")
         return refused
 
-    def _refused(self, reply: Reply, shard: Shard) -> Failed:
+    def _refused(self, reply: ProviderReply, shard: Shard) -> Failed:
         """What a refusal is to every request of the shard."""
         self._tell(reply, shard)
         outcome = read_reply(reply, self._lane.learn(reply), self._lane.price_of)
         assert isinstance(outcome, Failed), "only an answer can be a success"
         return outcome
 
-    def _tell(self, reply: Reply, shard: Shard) -> None:
+    def _tell(self, reply: ProviderReply, shard: Shard) -> None:
         """The answer was one to every request; how long files take says nothing about the pace."""
         learned = self._lane.learn(reply)
         for _ in shard.entries:
             self._lane.pacer.answered(reply.status, 0.0, learned)
-            learned = NOTHING  # it was one call, whatever it was for
+            learned = NO_HINTS  # it was one call, whatever it was for
 
     def _smaller(self, refused: Failed, shard: Shard) -> Failed:
         """A file that is too large is no fault of its requests, as long as it can be made smaller."""
         if refused.failure.code is ErrorCode.TOO_LARGE and len(shard.entries) > 1:
-            self._restraint.too_many_bytes(shard.bytes)
+            self._limits.too_many_bytes(shard.bytes)
             raise Throttled(f"the provider refused a file of {shard.bytes} bytes; the next one is smaller")
         return refused
 
 
-def write_lines(file: BinaryIO, url: str, entries: Sequence[Entry]) -> int:
+def write_lines(file: BinaryIO, url: str, entries: Sequence[ShardEntry]) -> int:
     """Returns how many bytes they are."""
     middle = f'","method":"POST","url":{json.dumps(url)},"body":'
     for entry in entries:

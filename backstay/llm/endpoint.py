@@ -10,7 +10,7 @@ from typing import Final
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from backstay.core.errors import UsageError
-from backstay.llm.lines import Refused, shown
+from backstay.llm.lines import LineRefused, preview
 
 ACCOUNT_CHARACTERS: Final = 6
 _PATH: Final = re.compile(r"/(?!/)[!-~]*")
@@ -116,12 +116,12 @@ def path_of(url: str, base_url: str | None) -> str:
     try:
         split = urlsplit(url)
     except ValueError:
-        raise Refused(f"has the url {shown(url)}, which is not valid") from None
+        raise LineRefused(f"has the url {preview(url)}, which is not valid") from None
     if split.scheme or split.netloc:
         home = urlsplit(base_url or "")
         if (split.scheme.lower(), split.netloc.lower()) != (home.scheme.lower(), home.netloc.lower()):
-            raise Refused(f"has the url {shown(url)}, which is on another host than the requests go to")
+            raise LineRefused(f"has the url {preview(url)}, which is on another host than the requests go to")
         url = split.path + (f"?{split.query}" if split.query else "")
     if not _PATH.fullmatch(url) or any(mark in url for mark in "\\#") or ".." in url.partition("?")[0].split("/"):
-        raise Refused(f"has the url {shown(url)}; it must be a path such as /v1/chat/completions")
+        raise LineRefused(f"has the url {preview(url)}; it must be a path such as /v1/chat/completions")
     return url

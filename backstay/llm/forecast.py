@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from backstay.llm.duplicates import Originals
-from backstay.llm.formats import Parsed
+from backstay.llm.formats import ParsedRequest
 from backstay.llm.intake import KINDS_MAX, OTHERS, Kind, Tally, kind_of
 from backstay.llm.prices import PriceList
 from backstay.llm.tokens import OUTPUT_TOKENS_EXPECTED, estimate_fields
@@ -15,7 +15,7 @@ MINUTE_SECONDS = 60
 
 
 @dataclass(slots=True)
-class Share:
+class ForecastShare:
     """The requests to one endpoint and model. A sum of which one part is not known is None."""
 
     price: str = ""
@@ -28,7 +28,7 @@ class Share:
     expected_micros: int | None = 0
     worst_micros: int | None = 0
 
-    def add(self, other: "Share") -> None:
+    def add(self, other: "ForecastShare") -> None:
         self.requests += other.requests
         self.input_tokens += other.input_tokens
         self.output_tokens += other.output_tokens
@@ -51,32 +51,32 @@ class Forecast:
         dearest: PriceList | None = None,
         output_tokens_default: int | None = None,
     ) -> None:
-        self.shares: dict[Kind, Share] = {}
+        self.shares: dict[Kind, ForecastShare] = {}
         self._prices = prices
         self._dearest = dearest or prices
         self._output_tokens_expected = output_tokens_expected
         self._output_tokens_default = output_tokens_default
 
-    def add(self, parsed: Parsed) -> None:
+    def add(self, parsed: ParsedRequest) -> None:
         kind = kind_of(parsed)
         if kind not in self.shares and len(self.shares) >= KINDS_MAX:
             kind = OTHERS
         share = self.shares.get(kind)
         if share is None:
-            share = self.shares[kind] = Share(self._price_shown(parsed.fields))
+            share = self.shares[kind] = ForecastShare(self._price_shown(parsed.fields))
         self._add_one(share, parsed)
 
     def clear(self) -> None:
         self.shares.clear()
 
     @property
-    def total(self) -> Share:
-        total = Share()
+    def total(self) -> ForecastShare:
+        total = ForecastShare()
         for share in self.shares.values():
             total.add(share)
         return total
 
-    def _add_one(self, share: Share, parsed: Parsed) -> None:
+    def _add_one(self, share: ForecastShare, parsed: ParsedRequest) -> None:
         _, url, body, fields, _ = parsed
         estimate = estimate_fields(url, body, fields, self._output_tokens_expected)
         read, written = estimate.input_tokens, estimate.output_tokens_expected
@@ -110,7 +110,7 @@ class Distinct:
         self._originals = Originals()
         self._seen = 0
 
-    def add(self, parsed: Parsed) -> None:
+    def add(self, parsed: ParsedRequest) -> None:
         self._seen += 1
         if self._originals.first(parsed.request, self._seen) == self._seen:
             self._tally.add(parsed)
@@ -121,7 +121,7 @@ class Distinct:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class PaceLimits:
     """The limits that a run will keep to; None is no limit, or none that is known."""
 
     requests_per_minute: int | None = None
@@ -129,7 +129,7 @@ class Pace:
     concurrency: int | None = None
     latency_seconds: float | None = None
 
-    def seconds(self, share: Share) -> dict[str, float]:
+    def seconds(self, share: ForecastShare) -> dict[str, float]:
         """How long each limit alone would make it take, by its name."""
         taken = {}
         if self.requests_per_minute is not None:
@@ -142,7 +142,7 @@ class Pace:
             taken["concurrency"] = rounds * self.latency_seconds
         return taken
 
-    def longest(self, share: Share) -> tuple[str, float] | None:
+    def longest(self, share: ForecastShare) -> tuple[str, float] | None:
         """The limit that decides, and the time it takes; None if no limit is known."""
         return max(self.seconds(share).items(), key=lambda taken: taken[1], default=None)
 

@@ -8,8 +8,8 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from backstay.llm.endpoint import path_of
-from backstay.llm.envelope import Request
-from backstay.llm.lines import Member, Refused, members, quoted, shown, value_at, value_of
+from backstay.llm.lines import LineRefused, Member, members, preview, quote_json, value_at, value_of
+from backstay.llm.requests import LlmRequest
 from backstay.llm.templates import Template
 
 CUSTOM_ID_CHARACTERS_MAX = 512
@@ -45,7 +45,7 @@ class Format(StrEnum):
     CSV = "csv"
 
 
-class Only(NamedTuple):
+class OnlyPath(NamedTuple):
     """The one path whose requests can be taken, and the option that wants it so."""
 
     path: str
@@ -53,7 +53,7 @@ class Only(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class InputOptions:
     """What the user says about a file: the parts of a request that its lines leave out, and what may be in it."""
 
     format: Format | None = None
@@ -61,11 +61,11 @@ class Reading:
     template: str | None = None
     endpoint: str | None = None
     base_url: str | None = None
-    only: Only | None = None
+    only: OnlyPath | None = None
     background: bool = False  # whether a request may ask to be done in the background
 
 
-class Parsed(NamedTuple):
+class ParsedRequest(NamedTuple):
     """A request, and its body as a value too."""
 
     custom_id: str
@@ -75,20 +75,20 @@ class Parsed(NamedTuple):
     metadata: str | None = None  # JSON that is not sent and comes back with the result
 
     @property
-    def request(self) -> Request:
-        return Request(self.custom_id, self.url, self.body, self.metadata)
+    def request(self) -> LlmRequest:
+        return LlmRequest(self.custom_id, self.url, self.body, self.metadata)
 
 
-Parser = Callable[[int, str], Parsed]  # of a line's number and text
+Parser = Callable[[int, str], ParsedRequest]  # of a line's number and text
 
 
 class BatchLines:
     """{"custom_id": …, "method": "POST", "url": …, "body": {…}}: the body is kept byte for byte."""
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: InputOptions) -> None:
         self._reading = reading
 
-    def __call__(self, number: int, text: str) -> Parsed:
+    def __call__(self, number: int, text: str) -> ParsedRequest:
         head = _HEAD.match(text)
         if head is not None:
             start = head.end()
@@ -99,7 +99,7 @@ class BatchLines:
                 return _checked(self._reading, custom_id, path, text[start:end], fields)
         return self._in_any_order(text) or self._walk(text)
 
-    def _in_any_order(self, text: str) -> Parsed | None:
+    def _in_any_order(self, text: str) -> ParsedRequest | None:
         """A line with the four members and no other, each as plain as can be."""
         before = _BEFORE.match(text)
         if before is None:
@@ -114,20 +114,20 @@ class BatchLines:
         path = path_of(named["url"], self._reading.base_url)
         return _checked(self._reading, named["custom_id"], path, text[before.end() : end], fields)
 
-    def _walk(self, text: str) -> Parsed:
+    def _walk(self, text: str) -> ParsedRequest:
         named: dict[str, Member] = {}
         for member in members(text):
             if member.key in named and member.key in ENVELOPE:
-                raise Refused(f'has "{member.key}" twice')
+                raise LineRefused(f'has "{member.key}" twice')
             named[member.key] = member
         custom_id, method, url, body = (named.get(key, _MISSING) for key in ENVELOPE)
         if method is not _MISSING and str(method.value).upper() != "POST":
-            raise Refused(f"has the method {shown(method.value)}; only POST is sent")
+            raise LineRefused(f"has the method {preview(method.value)}; only POST is sent")
         if body is _MISSING:
-            raise Refused("has no body")
+            raise LineRefused("has no body")
         where = self._reading.endpoint if url is _MISSING else url.value
         if not isinstance(where, str):
-            raise Refused("has no url" if url is _MISSING else f"has the url {shown(where)}, which is not a text")
+            raise LineRefused("has no url" if url is _MISSING else f"has the url {preview(where)}, which is not a text")
         _check_id(custom_id)
         path = path_of(where, self._reading.base_url)
         return _checked(self._reading, custom_id.value, path, text[body.start : body.end], body.value)
@@ -137,16 +137,16 @@ class BodyLines:
     """{"model": …, "messages": […]}: the line is the body; only an id of its own and its metadata are taken out of it.
 
     Such files are written for OpenAI's cookbook, whose script never sends the metadata, and writes it beside the reply.
-    Only together with `"store": true` can it be meant for the provider.
+    OnlyPath together with `"store": true` can it be meant for the provider.
     """
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: InputOptions) -> None:
         self._reading = reading
 
-    def __call__(self, number: int, text: str) -> Parsed:
+    def __call__(self, number: int, text: str) -> ParsedRequest:
         fields = value_of(text)
         if not isinstance(fields, dict):
-            raise Refused("is no JSON object")
+            raise LineRefused("is no JSON object")
         url = self._reading.endpoint or _url_by_shape(fields)
         custom_id = _named_id(fields, number)
         taken = IDS if fields.get("store") is True else (*IDS, METADATA)
@@ -163,15 +163,17 @@ class BodyLines:
 class PromptLines:
     """{"prompt": …}: becomes the body of a chat, with all else that the line has."""
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: InputOptions) -> None:
         self._reading = reading
 
-    def __call__(self, number: int, text: str) -> Parsed:
+    def __call__(self, number: int, text: str) -> ParsedRequest:
         found = members(text)
         fields = {member.key: member.value for member in found}
         prompt = next((member for member in found if member.key == "prompt"), _MISSING)
         if not isinstance(prompt.value, str | list):
-            raise Refused("has no prompt" if prompt is _MISSING else "has a prompt that is neither text nor messages")
+            raise LineRefused(
+                "has no prompt" if prompt is _MISSING else "has a prompt that is neither text nor messages"
+            )
         url = path_of(self._reading.endpoint or CHAT, self._reading.base_url)
         asked = _asked(url, text[prompt.start : prompt.end], isinstance(prompt.value, str))
         body = _joined(_added_model(fields, self._reading), [asked, *_others(text, found, (*IDS, "prompt"))])
@@ -181,18 +183,18 @@ class PromptLines:
 class Rows:
     """Named texts, from a CSV file or from JSON objects, that fill a template: a prompt, or a whole body."""
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: InputOptions) -> None:
         self._reading = reading
         self._template = Template(reading.template or "{prompt}")
 
-    def __call__(self, number: int, text: str) -> Parsed:
+    def __call__(self, number: int, text: str) -> ParsedRequest:
         row = value_of(text)
         if not isinstance(row, dict):
-            raise Refused("is no JSON object")
+            raise LineRefused("is no JSON object")
         texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in row.items()}
         return self.fill(number, texts)
 
-    def fill(self, number: int, row: Mapping[str, str]) -> Parsed:
+    def fill(self, number: int, row: Mapping[str, str]) -> ParsedRequest:
         filled = self._template.fill(row)
         url = self._reading.endpoint
         if self._template.is_body:
@@ -203,7 +205,7 @@ class Rows:
             url = path_of(url or _url_by_shape(fields), self._reading.base_url)
         else:
             url = path_of(url or CHAT, self._reading.base_url)
-            filled = _joined(_added_model({}, self._reading), [_asked(url, quoted(filled), True)])
+            filled = _joined(_added_model({}, self._reading), [_asked(url, quote_json(filled), True)])
             fields = value_of(filled)
         return _checked(self._reading, _named_id(row, number), url, filled, fields, _MODEL_HINT)
 
@@ -211,30 +213,32 @@ class Rows:
         self._template.check_columns(columns)
 
 
-def _checked(reading: Reading, custom_id: str, url: str, body: str, fields: Any, hint: str = "") -> Parsed:
+def _checked(reading: InputOptions, custom_id: str, url: str, body: str, fields: Any, hint: str = "") -> ParsedRequest:
     if not isinstance(fields, dict):
-        raise Refused("has a body that is no object")
+        raise LineRefused("has a body that is no object")
     if fields.get("stream"):
-        raise Refused("asks for a stream; requests are answered as a whole")
+        raise LineRefused("asks for a stream; requests are answered as a whole")
     if fields.get("background") and not reading.background:
-        raise Refused("asks for a background response; use --lane background, which waits for it")
+        raise LineRefused("asks for a background response; use --lane background, which waits for it")
     if url in MODEL_NEEDED:
         model = fields.get("model")
         if not (model and isinstance(model, str)) and not (url == RESPONSES and "prompt" in fields):
-            raise Refused(f"names no model{hint}")
-    return Parsed(custom_id, url, body, fields)
+            raise LineRefused(f"names no model{hint}")
+    return ParsedRequest(custom_id, url, body, fields)
 
 
 def _check_id(found: Member) -> None:
     custom_id = found.value
     if found is _MISSING or custom_id is None or custom_id == "":
-        raise Refused("has no custom_id")
+        raise LineRefused("has no custom_id")
     if not isinstance(custom_id, str):
-        raise Refused(f"has the custom_id {shown(custom_id)}, which is not a text")
+        raise LineRefused(f"has the custom_id {preview(custom_id)}, which is not a text")
     if len(custom_id) > CUSTOM_ID_CHARACTERS_MAX:
-        raise Refused(f"has a custom_id of {len(custom_id):,} characters; at most {CUSTOM_ID_CHARACTERS_MAX} are taken")
+        raise LineRefused(
+            f"has a custom_id of {len(custom_id):,} characters; at most {CUSTOM_ID_CHARACTERS_MAX} are taken"
+        )
     if _UNPRINTABLE.search(custom_id):
-        raise Refused(f"has the custom_id {shown(custom_id)}, with characters that cannot be printed")
+        raise LineRefused(f"has the custom_id {preview(custom_id)}, with characters that cannot be printed")
 
 
 def _named_id(fields: Mapping[str, Any], number: int) -> str:
@@ -255,7 +259,7 @@ def _metadata(text: str, found: Sequence[Member]) -> str | None:
         return None
     if kept.end - kept.start > METADATA_CHARACTERS_MAX:
         size = f"{kept.end - kept.start:,} characters; at most {METADATA_CHARACTERS_MAX:,} are taken"
-        raise Refused(f"has metadata of {size}")
+        raise LineRefused(f"has metadata of {size}")
     return text[kept.start : kept.end]
 
 
@@ -275,8 +279,8 @@ def _asked(url: str, prompt: str, is_text: bool) -> str:
     return f'"prompt":{prompt}' if path.endswith("/completions") else f'"input":{prompt}'
 
 
-def _added_model(fields: Mapping[str, Any], reading: Reading) -> list[str]:
-    return [f'"model":{quoted(reading.model)}'] if reading.model is not None and "model" not in fields else []
+def _added_model(fields: Mapping[str, Any], reading: InputOptions) -> list[str]:
+    return [f'"model":{quote_json(reading.model)}'] if reading.model is not None and "model" not in fields else []
 
 
 def _others(text: str, found: Sequence[Member], without: tuple[str, ...]) -> list[str]:
@@ -291,7 +295,7 @@ def _joined(first: list[str], rest: list[str]) -> str:
 _MODEL_HINT = "; --model gives one"  # for all but `batch` lines, which are never changed
 _MISSING = Member("", None, 0, 0, 0)
 
-PARSERS: dict[Format, Callable[[Reading], Parser]] = {
+PARSERS: dict[Format, Callable[[InputOptions], Parser]] = {
     Format.BATCH: BatchLines,
     Format.BODIES: BodyLines,
     Format.PROMPTS: PromptLines,

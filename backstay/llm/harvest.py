@@ -11,13 +11,13 @@ from backstay.handlers.function import in_thread
 from backstay.handlers.task import Answer
 from backstay.llm.batch_api import BatchApi, BatchView
 from backstay.llm.credentials import Veil
-from backstay.llm.headers import NOTHING
+from backstay.llm.http.wire import ProviderReply
 from backstay.llm.line_index import LINE_BYTES_MAX, LineIndex, refs_by_offset
-from backstay.llm.lines import Refused, members, text_of
+from backstay.llm.lines import LineRefused, members, text_of
+from backstay.llm.rate_limits import NO_HINTS
 from backstay.llm.replies import failure_of_error, read_reply
-from backstay.llm.scratch import scratch_file
+from backstay.llm.temporary_files import open_temporary
 from backstay.llm.usage import PriceOf
-from backstay.llm.wire import Reply
 
 # A line that was never run; its request was not paid for.
 _CANCELLED: Final = "batch_cancelled"
@@ -28,7 +28,7 @@ _UNDONE: Final = {
 _TOKEN_LIMIT: Final = "token_limit"
 
 
-class ResultFile:
+class BatchResultFile:
     """One downloaded file of results, and where its lines are. It has no name, so it ends with whoever holds it."""
 
     def __init__(self, file: BinaryIO, index: LineIndex) -> None:
@@ -47,12 +47,12 @@ class ResultFile:
         self._file.close()
 
 
-async def download(api: BatchApi, file_id: str) -> ResultFile | None:
+async def download(api: BatchApi, file_id: str) -> BatchResultFile | None:
     """The file, to be read line by line; None if it is gone."""
-    file = scratch_file()
+    file = open_temporary()
     try:
         if await api.download(file_id, file):
-            return ResultFile(file, await in_thread(lambda: LineIndex(refs_by_offset(file))))
+            return BatchResultFile(file, await in_thread(lambda: LineIndex(refs_by_offset(file))))
     except BaseException:
         file.close()
         raise
@@ -60,13 +60,13 @@ async def download(api: BatchApi, file_id: str) -> ResultFile | None:
     return None
 
 
-class Harvest:
+class BatchResults:
     """The answers of one ended batch."""
 
     def __init__(
         self,
         batch: BatchView,
-        files: list[ResultFile],
+        files: list[BatchResultFile],
         whole: bool,
         named: LineIndex | None,
         price_of: PriceOf,
@@ -118,7 +118,7 @@ class Harvest:
             response, error = found.get("response"), found.get("error")
             if response is not None and isinstance(response.value, dict):
                 return self._responded(text[response.start : response.end], response.value)
-        except Refused as refused:
+        except LineRefused as refused:
             return _ended(Failure(ErrorCode.GW_5XX, FailureKind.UNKNOWN, f"its line in the results {refused}"))
         return _undone(error.value) if error is not None and error.value else None
 
@@ -130,7 +130,7 @@ class Harvest:
             message = "the provider gave its line neither a status nor a result"
             return _ended(Failure(ErrorCode.GW_5XX, FailureKind.INFRASTRUCTURE, message))
         headers = {"x-request-id": request_id} if isinstance(request_id, str) else {}
-        outcome = read_reply(Reply(status, headers, body), NOTHING, self._price_of)
+        outcome = read_reply(ProviderReply(status, headers, body), NO_HINTS, self._price_of)
         return replace(outcome, task_ended=True) if isinstance(outcome, Failed) else outcome
 
     def _unanswered(self, ref: str, wait_ms: int) -> Failed:
@@ -186,11 +186,11 @@ def _ended(failure: Failure) -> Failed:
     return Failed(failure, task_ended=True)
 
 
-async def reap(api: BatchApi, batch: BatchView, named: LineIndex | None, price_of: PriceOf) -> Harvest:
+async def reap(api: BatchApi, batch: BatchView, named: LineIndex | None, price_of: PriceOf) -> BatchResults:
     """Downloads both files of an ended batch. What is in neither is told from what can no longer be read."""
     if not batch.ended:
         raise Transient(f"{batch.id} has not ended")
-    files: list[ResultFile] = []
+    files: list[BatchResultFile] = []
     ids = [file_id for file_id in (batch.output_file_id, batch.error_file_id) if file_id is not None]
     try:
         for file_id in ids:
@@ -200,4 +200,4 @@ async def reap(api: BatchApi, batch: BatchView, named: LineIndex | None, price_o
         for file in files:
             file.close()
         raise
-    return Harvest(batch, files, len(files) == len(ids), named, price_of, api.veil)
+    return BatchResults(batch, files, len(files) == len(ids), named, price_of, api.veil)

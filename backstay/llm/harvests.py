@@ -7,7 +7,7 @@ from typing import Final
 from backstay.clock import Clock, Tasks
 from backstay.core.errors import HandlerError
 from backstay.llm.batch_api import BatchApi, BatchView
-from backstay.llm.harvest import Harvest, reap
+from backstay.llm.harvest import BatchResults, reap
 from backstay.llm.lookup import Lookup
 from backstay.llm.task_lane import GONE_SECONDS
 from backstay.llm.usage import PriceOf
@@ -26,10 +26,10 @@ class Harvests:
         self._clock = clock
         self._tasks = tasks
         self._views: dict[str, tuple[float, BatchView]] = {}
-        self._reaping: dict[str, asyncio.Task[Harvest]] = {}
-        self._kept: dict[str, Harvest] = {}
+        self._reaping: dict[str, asyncio.Task[BatchResults]] = {}
+        self._kept: dict[str, BatchResults] = {}
 
-    async def look(self, batch_id: str) -> Harvest | BatchView | None:
+    async def look(self, batch_id: str) -> BatchResults | BatchView | None:
         """The batch as far as it is: its harvest if it has ended and was downloaded; None if it is gone."""
         if (kept := self._kept.pop(batch_id, None)) is not None:
             self._kept[batch_id] = kept  # the latest used stands last
@@ -75,7 +75,7 @@ class Harvests:
             self._views[batch_id] = (now, found)
         return found
 
-    async def _reap(self, view: BatchView) -> Harvest:
+    async def _reap(self, view: BatchView) -> BatchResults:
         named = None
         if any(error.line is not None for error in view.errors) and view.input_file_id is not None:
             named = await self._lookup.index(view.input_file_id)
@@ -85,7 +85,7 @@ class Harvests:
                 await self._api.delete(view.input_file_id)
         return harvest
 
-    def _keep(self, harvest: Harvest) -> Harvest:
+    def _keep(self, harvest: BatchResults) -> BatchResults:
         self._kept[harvest.batch.id] = harvest
         while len(self._kept) > HARVESTS_MAX:
             self._kept.pop(next(iter(self._kept))).close()

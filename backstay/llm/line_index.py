@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO, Final
 
-from backstay.llm.lines import numbered
+from backstay.llm.lines import number_lines
 
 LINE_BYTES_MAX: Final = 64 << 20
 _REF: Final = re.compile(r"[0-9a-f]{40}")
@@ -53,7 +53,7 @@ def is_ref(text: object) -> bool:
 def refs_by_number(file: BinaryIO) -> Iterator[tuple[str, int]]:
     """The references in a file of requests, each with the number of its line."""
     file.seek(0)
-    for number, line in numbered(file, LINE_BYTES_MAX):
+    for number, line in number_lines(file, LINE_BYTES_MAX):
         if line is not None and (ref := _ref_of(line)) is not None:
             yield ref, number
 
@@ -62,7 +62,7 @@ def refs_by_offset(file: BinaryIO) -> Iterator[tuple[str, int]]:
     """The references in a file of results, each with the byte where its line begins."""
     file.seek(0)
     at = 0
-    for _, line in numbered(file, LINE_BYTES_MAX):
+    for _, line in number_lines(file, LINE_BYTES_MAX):
         if line is not None and (ref := _ref_of(line)) is not None:
             yield ref, at
         at = file.tell()

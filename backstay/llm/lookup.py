@@ -9,7 +9,7 @@ from backstay.core.errors import Transient
 from backstay.handlers.function import in_thread
 from backstay.llm.batch_api import BatchApi, BatchView, OurFile
 from backstay.llm.line_index import LineIndex, refs_by_number
-from backstay.llm.scratch import scratch_file
+from backstay.llm.temporary_files import open_temporary
 
 CLOCKS_APART_SECONDS: Final = 86_400  # the provider's and the database's, at most
 FRESH_SECONDS: Final = 5.0  # how old a survey may be that says no: less than the margin before anyone asks
@@ -82,7 +82,7 @@ class Lookup:
         known = self._indexes.get(file_id)
         if known is not None:
             return known
-        with scratch_file() as file:
+        with open_temporary() as file:
             if not await self._api.download(file_id, file):
                 return None
             self._indexes[file_id] = await in_thread(lambda: _read(file))
@@ -141,7 +141,7 @@ class Lookup:
         return True
 
     async def _lines(self, file_id: str | None) -> list[tuple[str, int]]:
-        with scratch_file() as file:
+        with open_temporary() as file:
             if file_id is None or not await self._api.download(file_id, file):
                 return []
             return list(await in_thread(lambda: list(refs_by_number(file))))

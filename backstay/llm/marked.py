@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from backstay.core.errors import ErrorCode, Permanent
-from backstay.llm.lines import Member, Refused, members
+from backstay.llm.lines import LineRefused, Member, members
 
 REF: Final = "backstay_ref"
 _PAIRS_MAX: Final = 16  # of metadata, by the provider's own rule
@@ -15,7 +15,7 @@ def marked(body: str, ref: str, added: Mapping[str, str]) -> str:
     """The body with members whose values are given as JSON, and with the reference in its metadata."""
     try:
         found = members(text := body.strip())
-    except Refused as refused:
+    except LineRefused as refused:
         raise Permanent(f"the body {refused}", ErrorCode.GW_4XX) from None
     metadata = next((member for member in reversed(found) if member.key == "metadata"), None)
     return spliced(text, found, {**added, **_merged(text, metadata, ref)})

@@ -13,7 +13,7 @@ from backstay.clock import Clock
 from backstay.core.errors import UsageError
 from backstay.core.models import Usage
 from backstay.llm.endpoint import Endpoint, Lane
-from backstay.llm.envelope import Request
+from backstay.llm.requests import LlmRequest
 from backstay.llm.tokens import Estimate, estimate_fields
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _FORM = "write dollars per million tokens as INPUT/OUTPUT or INPUT/OUTPUT/CACHED
 _AMOUNT = re.compile(r"\$?([0-9]+(?:\.[0-9]+)?|\.[0-9]+)")
 
 
-class Price(NamedTuple):
+class PricePerMillion(NamedTuple):
     """Micro-dollars for a million tokens. Beyond some length of input, all of a request may cost more."""
 
     input_micros_per_million: int
@@ -41,7 +41,7 @@ class Price(NamedTuple):
     cached_micros_per_million: int | None = None  # of input that the provider had read before; None: as all input
     written_micros_per_million: int | None = None  # of input that it keeps for next time; None: as all input
     call_micros: int = 0
-    above: "tuple[int, Price] | None" = None  # tokens of input, and the price when there are more
+    above: "tuple[int, PricePerMillion] | None" = None  # tokens of input, and the price when there are more
     hour_micros_per_million: int | None = None  # of input that it keeps for an hour, if that costs more
 
     def cost_micros(
@@ -77,26 +77,26 @@ class Price(NamedTuple):
 class Quote(NamedTuple):
     """A price, whose it is, and how many tokens the model can hold at most, input and output together."""
 
-    price: Price
+    price: PricePerMillion
     source: str
     window_tokens: int | None
 
 
-def parse_price(text: str) -> Price:
+def parse_price(text: str) -> PricePerMillion:
     """A price as a person writes it: 0.15/0.60, $0.15/$0.60 or, with that of cached input, 0.15/0.60/0.075."""
     amounts = [_AMOUNT.fullmatch(part.strip()) for part in text.split("/")]
     rates = [_micros(Decimal(amount[1])) for amount in amounts if amount is not None]
     if len(rates) != len(amounts) or len(rates) not in (2, 3) or max(rates) > PRICE_MICROS_MAX:
         raise UsageError(f"{text!r} is no price", hint=_FORM)
-    return Price(rates[0], rates[1], rates[2] if len(rates) == 3 else None)
+    return PricePerMillion(rates[0], rates[1], rates[2] if len(rates) == 3 else None)
 
 
-def given_price(endpoint: Endpoint) -> Price | None:
+def given_price(endpoint: Endpoint) -> PricePerMillion | None:
     """The price that an endpoint's user gave for all its models."""
     if endpoint.price is None:
         return None
     read, written, *cached = endpoint.price
-    return Price(read, written, cached[0] if cached else None)
+    return PricePerMillion(read, written, cached[0] if cached else None)
 
 
 class LanePrices:
@@ -110,7 +110,7 @@ class LanePrices:
         self._base_url = endpoint.base_url
         self._lane = endpoint.lane
 
-    def __call__(self, model: str, tier: str | None) -> Price | None:
+    def __call__(self, model: str, tier: str | None) -> PricePerMillion | None:
         return self._given or price_of(model, self._base_url, self._lane, tier)
 
     def listed(self, model: str, tier: str | None, body: Mapping[str, Any]) -> Iterator[Usage]:
@@ -138,7 +138,7 @@ class PriceList:
         self,
         base_url: str,
         lane: Lane = Lane.CALL,
-        given: Price | None = None,
+        given: PricePerMillion | None = None,
         output_tokens_default: int | None = None,
     ) -> None:
         self._base_url = base_url
@@ -147,7 +147,7 @@ class PriceList:
         self._output_tokens_default = output_tokens_default
         self._quotes: dict[tuple[str, str | None], Quote | None] = {}
 
-    def price(self, fields: Mapping[str, Any]) -> Price | None:
+    def price(self, fields: Mapping[str, Any]) -> PricePerMillion | None:
         """The price for a request with such a body."""
         if self._given is not None:
             return self._given
@@ -161,7 +161,7 @@ class PriceList:
         found = self._quote(fields)
         return "unknown" if found is None else found.source
 
-    def worst_micros(self, request: Request) -> int | None:
+    def worst_micros(self, request: LlmRequest) -> int | None:
         """The most that one call can cost; None if there is no bound, or no price."""
         fields = json.loads(request.body)
         return self.worst_of(estimate_fields(request.url, request.body, fields), fields)
@@ -190,7 +190,10 @@ class PriceList:
 
 
 def worst_micros(
-    estimate: Estimate, price: Price, output_tokens_default: int | None = None, window_tokens: int | None = None
+    estimate: Estimate,
+    price: PricePerMillion,
+    output_tokens_default: int | None = None,
+    window_tokens: int | None = None,
 ) -> int | None:
     """The most that one call can cost, to be set aside before it is made; None if nothing bounds it.
 
@@ -207,7 +210,7 @@ def worst_micros(
     return None if read is None or written is None else price.worst_micros(read, written)
 
 
-def price_of(model: str, base_url: str, lane: Lane = Lane.CALL, tier: str | None = None) -> Price | None:
+def price_of(model: str, base_url: str, lane: Lane = Lane.CALL, tier: str | None = None) -> PricePerMillion | None:
     """The published price of a model at the service behind a URL; None if it is not known."""
     found = quote(model, base_url, lane, tier)
     return None if found is None else found.price
@@ -274,14 +277,14 @@ def _rates(
     return None if tier in DEAR_TIERS else (info.get_prices(at), 1)
 
 
-def _price(rates: "ModelPrice", share: int) -> Price | None:
+def _price(rates: "ModelPrice", share: int) -> PricePerMillion | None:
     if rates.input_mtok is None:
         return None  # what is paid by the hour or by the picture is not known by the token
     starts = {tier.start for rate in vars(rates).values() if rate is not None for tier in getattr(rate, "tiers", ())}
-    price: Price | None = None
-    above: tuple[int, Price] | None = None
+    price: PricePerMillion | None = None
+    above: tuple[int, PricePerMillion] | None = None
     for start in sorted({0, *starts}, reverse=True):
-        price = Price(
+        price = PricePerMillion(
             _or(_rate(rates.input_mtok, start, share), 0),
             # Embeddings have no output, and so no price for it.
             _or(_rate(rates.output_mtok, start, share), 0),

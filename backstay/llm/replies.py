@@ -12,9 +12,9 @@ from backstay.core.errors import ErrorCode
 from backstay.core.failures import Failure, FailureKind, failure_of_status
 from backstay.core.outcomes import Failed, Succeeded
 from backstay.llm.flaws import flaw_of
-from backstay.llm.headers import Learned
+from backstay.llm.http.wire import ProviderReply
+from backstay.llm.rate_limits import LimitHints
 from backstay.llm.usage import PriceOf, usage_of
-from backstay.llm.wire import Reply
 
 SHOWN_CHARACTERS_MAX: Final = 8_192
 _ID_CHARACTERS_MAX: Final = 200
@@ -32,27 +32,29 @@ class _Nonsense(ValueError):
     """The reply to a request that went well makes no sense; the message says why."""
 
 
-def read_reply(reply: Reply, learned: Learned, price_of: PriceOf) -> Succeeded | Failed:
+def read_reply(reply: ProviderReply, learned: LimitHints, price_of: PriceOf) -> Succeeded | Failed:
     """What became of the request. A result is the text of a `response` object, as in the lines of a batch's output."""
     if not 200 <= reply.status <= 299:
         return _refused(reply, learned)
     if reply.cut:
         message = f"the provider answered {reply.status} with more than is read of any reply"
         failure = Failure(ErrorCode.TOO_LARGE, FailureKind.UNKNOWN, message, provider_status=reply.status)
-        return Failed(failure, reply=shown(reply))
+        return Failed(failure, reply=preview_reply(reply))
     try:
         text, body = _object(reply.text)
     except _Nonsense as nonsense:
         # It was done and probably paid for, only nobody can read what came of it.
         message = f"the provider answered {reply.status} with {nonsense}"
         failure = Failure(ErrorCode.GW_5XX, FailureKind.UNKNOWN, message, provider_status=reply.status)
-        return Failed(failure, reply=shown(reply))
+        return Failed(failure, reply=preview_reply(reply))
     usage = usage_of(body, price_of)
     if error := body.get("error"):
-        return Failed(_broken_off(error, reply, learned), usage if "usage" in body else None, reply=shown(reply))
+        return Failed(
+            _broken_off(error, reply, learned), usage if "usage" in body else None, reply=preview_reply(reply)
+        )
     status = body.get("status")
     if type(status) is str and status in _UNDONE and _is_response(body):
-        return Failed(_undone(status, reply, learned), usage if body.get("usage") else None, reply=shown(reply))
+        return Failed(_undone(status, reply, learned), usage if body.get("usage") else None, reply=preview_reply(reply))
     return Succeeded(_response(reply, text), usage, reply.status, flaw_of(body))
 
 
@@ -61,7 +63,7 @@ def _is_response(body: Mapping[str, Any]) -> bool:
     return body.get("object") == "response" or isinstance(body.get("output"), list)
 
 
-def _undone(status: str, reply: Reply, learned: Learned) -> Failure:
+def _undone(status: str, reply: ProviderReply, learned: LimitHints) -> Failure:
     """The failure of a response without a result. Its HTTP status is a success, but only says that it was accepted."""
     if status == "failed":
         return _broken_off(None, reply, learned)
@@ -73,7 +75,7 @@ def _undone(status: str, reply: Reply, learned: Learned) -> Failure:
     return Failure(ErrorCode.NOT_READY, FailureKind.BUSINESS, message, provider_status=reply.status)
 
 
-def _broken_off(error: object, reply: Reply, learned: Learned) -> Failure:
+def _broken_off(error: object, reply: ProviderReply, learned: LimitHints) -> Failure:
     """What an error means in a reply that began well: it may have come after work that is paid for."""
     failure = replace(failure_of_error(error, learned.wait_ms), provider_status=reply.status)
     return replace(failure, kind=FailureKind.UNKNOWN) if failure.kind is FailureKind.INFRASTRUCTURE else failure
@@ -92,7 +94,7 @@ def failure_of_error(error: object, retry_after_ms: int | None = None) -> Failur
     return failure_of_status(status, message or "the provider reports an error without a word", retry_after_ms)
 
 
-def shown(reply: Reply) -> str:
+def preview_reply(reply: ProviderReply) -> str:
     """A reply as a `response` object for a person to see: short JSON as it came, else its beginning as text."""
     text = reply.text
     if len(text) <= SHOWN_CHARACTERS_MAX:
@@ -103,7 +105,7 @@ def shown(reply: Reply) -> str:
     return _response(reply, _quoted(text[:SHOWN_CHARACTERS_MAX].encode("utf-8", "replace").decode()))
 
 
-def _response(reply: Reply, body: str) -> str:
+def _response(reply: ProviderReply, body: str) -> str:
     headers = reply.headers
     named = headers.get("x-request-id") or headers.get("apim-request-id") or headers.get("request-id") or ""
     return f'{{"status_code":{reply.status},"request_id":{_quoted(named[:_ID_CHARACTERS_MAX])},"body":{body}}}'
@@ -141,17 +143,17 @@ def _decoded(text: str) -> object:
         raise _Nonsense(f"what is not JSON: {text[:80]!a}") from None
 
 
-def _refused(reply: Reply, learned: Learned) -> Failed:
+def _refused(reply: ProviderReply, learned: LimitHints) -> Failed:
     status = reply.status
     if 300 <= status <= 399:
         target = reply.headers.get("location", "somewhere else")
         message = f"the provider redirects to {target}, where nothing is sent; check the base URL"
-        return Failed(failure_of_status(status, message), reply=shown(reply))
+        return Failed(failure_of_status(status, message), reply=preview_reply(reply))
     _, message = _words(_error_in(reply.text))
     failure = failure_of_status(status, message, learned.wait_ms if status in (408, 425, 429) or status > 499 else None)
     if status == 429 and _NEVER_FITS.search(message):
         failure = replace(failure, code=ErrorCode.TOO_LARGE, kind=FailureKind.BUSINESS, retry_after_ms=None)
-    return Failed(failure, reply=shown(reply))
+    return Failed(failure, reply=preview_reply(reply))
 
 
 def _error_in(text: str) -> object:

@@ -16,12 +16,11 @@ from backstay.handlers.handler import Rules
 from backstay.handlers.task import TaskHandler
 from backstay.llm.described import described
 from backstay.llm.endpoint import Endpoint
-from backstay.llm.envelope import require_request
-from backstay.llm.headers import Learned, learn
-from backstay.llm.pacer import THROTTLED, Pacer
+from backstay.llm.http.wire import ProviderReply, Wire
 from backstay.llm.prices import LanePrices
+from backstay.llm.rate_limits import THROTTLED, LimitHints, Pacer, learn
 from backstay.llm.replies import read_reply
-from backstay.llm.wire import Reply, Wire
+from backstay.llm.requests import require_request
 
 GONE: Final = (404, 410)
 GONE_SECONDS: Final = 2.0  # before what is said to be gone is asked for again: a reader may lag behind a writer
@@ -61,16 +60,16 @@ class TaskLane(TaskHandler):
     async def ask(self, client_ref: str, since_ms: int = 0) -> Succeeded | Submitted | NeverArrived | CannotAsk:
         raise TypeError(f"{self.name} cannot be asked")
 
-    def learn(self, reply: Reply) -> Learned:
+    def learn(self, reply: ProviderReply) -> LimitHints:
         return learn(reply.headers, self.clock.now_ms())
 
-    def tell_throttled(self, reply: Reply) -> None:
+    def tell_throttled(self, reply: ProviderReply) -> None:
         """A question was refused: it has no say in how many requests are borne, but they wait as long as it must."""
         if reply.status == THROTTLED:
             wait_ms = self.learn(reply).wait_ms or 0
             self.answers.add(0.0, throttled=True, pause_ms=wait_ms, exhausted_ms=wait_ms)
 
-    def require_answer(self, reply: Reply) -> Reply:
+    def require_answer(self, reply: ProviderReply) -> ProviderReply:
         """The reply to a question, if it is an answer; else the error that it stands for."""
         if 200 <= reply.status <= 299:
             return reply
@@ -115,7 +114,7 @@ def seconds_of(rules: Rules) -> float:
     return rules.timeout_seconds
 
 
-def object_in(reply: Reply) -> dict[str, Any] | None:
+def object_in(reply: ProviderReply) -> dict[str, Any] | None:
     """What the reply says, if it is a JSON object at all."""
     try:
         value = json.loads(reply.text)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from backstay.llm.envelope import Request
+from backstay.llm.requests import LlmRequest
 
 BYTES_PER_TOKEN = 4  # of UTF-8: right for English, and near enough for scripts with more bytes to the letter
 OUTPUT_TOKENS_EXPECTED = 300  # of a reply, where the request sets no lower bound
@@ -105,7 +105,7 @@ class _Input:
         self.data_tokens_max += size // AUDIO_BYTES_PER_TOKEN_MIN + 1
 
 
-def estimate(request: Request, output_tokens_expected: int = OUTPUT_TOKENS_EXPECTED) -> Estimate:
+def estimate(request: LlmRequest, output_tokens_expected: int = OUTPUT_TOKENS_EXPECTED) -> Estimate:
     fields = json.loads(request.body)
     return estimate_fields(request.url, request.body, fields, output_tokens_expected)
 

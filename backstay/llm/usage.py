@@ -52,7 +52,7 @@ class PriceOf(Protocol):
         """What the published price list itself reads of a reply, each way with its cost."""
 
 
-class Reading(NamedTuple):
+class UsageReading(NamedTuple):
     """One way to read a usage object, in tokens."""
 
     read: int
@@ -136,7 +136,7 @@ def _objects(body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             yield from (inner for inner in map(said.get, _INSIDE) if isinstance(inner, dict))
 
 
-def _reading(said: dict[str, Any], is_embedding: bool) -> Reading | None:
+def _reading(said: dict[str, Any], is_embedding: bool) -> UsageReading | None:
     """The dearest reading of one usage object; None if it leaves out what was read or written."""
     read, written, total = _most(said, _READ), _most(said, _WRITTEN), _most(said, _TOTAL)
     if "promptTokenCount" in said or "totalTokenCount" in said:  # Gemini leaves zeros out
@@ -150,7 +150,7 @@ def _reading(said: dict[str, Any], is_embedding: bool) -> Reading | None:
     written += _unsaid_output(said, written, total, read)
     if total is not None and total > read + written:
         written = total - read  # whatever the difference was, it was not for nothing
-    return Reading(read, written, cached, kept)
+    return UsageReading(read, written, cached, kept)
 
 
 def _input(said: dict[str, Any], read: int, is_sum: bool) -> tuple[int, int, int]:

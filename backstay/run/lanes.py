@@ -13,8 +13,8 @@ from backstay.llm.batch import BatchHandler
 from backstay.llm.call import CallHandler
 from backstay.llm.credentials import key_of
 from backstay.llm.endpoint import Endpoint, Lane, load_endpoint
+from backstay.llm.http.wire import Wire
 from backstay.llm.task_lane import POLL_SECONDS, TaskLane
-from backstay.llm.wire import Wire
 from backstay.observe.bus import Bus
 from backstay.store.store import Store
 

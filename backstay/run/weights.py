@@ -6,9 +6,9 @@ from typing import Any, Self
 
 from backstay.client import Client
 from backstay.core.errors import UsageError
-from backstay.llm.envelope import Request, unseal
-from backstay.llm.formats import Parsed
+from backstay.llm.formats import ParsedRequest
 from backstay.llm.prices import PriceList, given_price
+from backstay.llm.requests import LlmRequest, unseal
 from backstay.llm.tokens import Estimate, estimate_fields
 from backstay.llm.usage import TOKENS_MAX
 from backstay.run.order import Order
@@ -20,7 +20,7 @@ class Bounded:
     def __init__(self, order: Order) -> None:
         self._scales = Scales.of(order)
 
-    def add(self, parsed: Parsed) -> None:
+    def add(self, parsed: ParsedRequest) -> None:
         self._scales.weigh(parsed.request, parsed.fields)
 
     def clear(self) -> None:
@@ -42,7 +42,7 @@ class Scales:
         prices = PriceList(endpoint.base_url, endpoint.lane, given_price(endpoint), order.output_tokens_default)
         return cls(prices, order.budget_micros is not None, order.output_tokens_default is not None)
 
-    def weigh(self, request: Request, fields: Mapping[str, Any]) -> tuple[int | None, int]:
+    def weigh(self, request: LlmRequest, fields: Mapping[str, Any]) -> tuple[int | None, int]:
         """Under a ceiling a request must have a worst case: one without could cost anything."""
         estimate = estimate_fields(request.url, request.body, fields)
         worst = self._prices.worst_of(estimate, fields)

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from backstay.core.errors import UsageError
-from backstay.llm.envelope import Request, require_request, seal, unseal
+from backstay.llm.requests import LlmRequest, require_request, seal, unseal
 
 TRICKY = st.text() | st.sampled_from(['","url":"', ',"body":', '"', "\\", '\\","url":"x', "é", "\x00", "\ud800"])
 BODIES = st.sampled_from(['{"body":1,"url":"x"}', '{ "a" : 1.10 }', "{}", '{"a":"\\u00e9 é"}', '{"a":",\\"body\\":"}'])
@@ -19,7 +19,7 @@ METADATA = st.none() | st.sampled_from(["5", '"x"', '{"body":1}', '{"a":1,"body"
 @example("a", "/v1/x", "{}", "5")
 @given(TRICKY, TRICKY, BODIES, METADATA)
 def test_a_request_comes_out_as_it_went_in_and_is_json_meanwhile(custom_id, url, body, metadata):
-    request = Request(custom_id, url, body, metadata)
+    request = LlmRequest(custom_id, url, body, metadata)
     assert unseal(seal(request)) == request
     kept = {} if metadata is None else {"metadata": metadata}
     assert json.loads(seal(request)) == {"custom_id": custom_id, "url": url, **kept, "body": json.loads(body)}
@@ -30,12 +30,12 @@ def test_a_request_comes_out_as_it_went_in_and_is_json_meanwhile(custom_id, url,
     ['{"custom_id":"a","url":"/v1/x","body":{"b":1}}', '{"url":"/v1/x","custom_id":"a","body":{"b":1}}'],
 )
 def test_the_order_of_the_names_does_not_matter_as_long_as_the_body_is_last(text):
-    assert unseal(text) == Request("a", "/v1/x", '{"b":1}')
+    assert unseal(text) == LlmRequest("a", "/v1/x", '{"b":1}')
 
 
 @pytest.mark.parametrize("metadata", [None, '{"row": 1}'])
 def test_what_seal_writes_is_a_request_as_text_and_as_what_it_says(metadata):
-    request = Request("a", "/v1/x", '{"b": 1}', metadata)
+    request = LlmRequest("a", "/v1/x", '{"b": 1}', metadata)
     assert require_request(seal(request)) == request
     assert require_request(json.loads(seal(request))) == request
 

@@ -12,7 +12,7 @@ from backstay.core.outcomes import Failed, Succeeded
 from backstay.llm.batch_api import BatchView, LineError, read_batch
 from backstay.llm.credentials import Veil
 from backstay.llm.endpoint import Endpoint
-from backstay.llm.harvest import Harvest, ResultFile
+from backstay.llm.harvest import BatchResultFile, BatchResults
 from backstay.llm.line_index import LineIndex, refs_by_number, refs_by_offset
 from backstay.llm.prices import LanePrices
 
@@ -30,19 +30,19 @@ def line(ref: str, response: Any = None, error: Any = None) -> bytes:
     return json.dumps({"id": "batch_req_1", "custom_id": ref, "response": response, "error": error}).encode() + b"\n"
 
 
-def result_file(content: bytes) -> ResultFile:
+def result_file(content: bytes) -> BatchResultFile:
     file = io.BytesIO(content)
-    return ResultFile(file, LineIndex(refs_by_offset(file)))
+    return BatchResultFile(file, LineIndex(refs_by_offset(file)))
 
 
 def harvest(
     *contents: bytes, batch: BatchView | None = None, whole: bool = True, named: LineIndex | None = None
-) -> Harvest:
+) -> BatchResults:
     prices, veil = LanePrices(Endpoint("http://127.0.0.1/v1", price=(1_000_000, 2_000_000))), Veil([KEY])
-    return Harvest(batch or view(), list(map(result_file, contents)), whole, named, prices, veil)
+    return BatchResults(batch or view(), list(map(result_file, contents)), whole, named, prices, veil)
 
 
-def failed(of: Harvest, ref: str = A) -> Failed:
+def failed(of: BatchResults, ref: str = A) -> Failed:
     answer = of.answer(ref, 60_000)
     assert isinstance(answer, Failed)
     assert answer.task_ended

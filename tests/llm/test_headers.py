@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backstay.llm.headers import NOTHING, Learned, learn
+from backstay.llm.rate_limits import NO_HINTS, LimitHints, learn
 
 NOW = 1_700_000_000_000  # Tue, 14 Nov 2023 22:13:20 GMT
 YEAR_MS = 366 * 86_400_000
@@ -15,7 +15,7 @@ def reset_of(text: str) -> int | None:
 
 
 def test_headers_without_a_word_about_limits_say_nothing():
-    assert learn({"content-type": "application/json", "x-request-id": "req_1"}, NOW) is NOTHING
+    assert learn({"content-type": "application/json", "x-request-id": "req_1"}, NOW) is NO_HINTS
 
 
 def test_openai_says_what_is_left_of_requests_and_tokens_and_when_it_is_whole_again():
@@ -27,7 +27,7 @@ def test_openai_says_what_is_left_of_requests_and_tokens_and_when_it_is_whole_ag
         "x-ratelimit-remaining-tokens": "199982",
         "x-ratelimit-reset-tokens": "5ms",
     }
-    assert learn(headers, NOW) == Learned(None, 9_999, 8_640, 199_982, 5)
+    assert learn(headers, NOW) == LimitHints(None, 9_999, 8_640, 199_982, 5)
 
 
 def test_anthropic_gives_moments_in_place_of_durations():
@@ -37,7 +37,7 @@ def test_anthropic_gives_moments_in_place_of_durations():
         "anthropic-ratelimit-tokens-remaining": "0",
         "anthropic-ratelimit-tokens-reset": "2023-11-14T23:14:20+01:00",
     }
-    assert learn(headers, NOW) == Learned(None, 49, 30_000, 0, 60_000)
+    assert learn(headers, NOW) == LimitHints(None, 49, 30_000, 0, 60_000)
 
 
 def test_azure_says_minus_one_when_it_does_not_know():
@@ -47,11 +47,11 @@ def test_azure_says_minus_one_when_it_does_not_know():
         "x-ratelimit-remaining-tokens": "-1",
         "x-ratelimit-reset-tokens": "0",
     }
-    assert learn(headers, NOW) == Learned(tokens_reset_ms=0)
+    assert learn(headers, NOW) == LimitHints(tokens_reset_ms=0)
 
 
 def test_headers_without_a_kind_are_about_requests():
-    assert learn({"x-ratelimit-remaining": "3", "x-ratelimit-reset": "2"}, NOW) == Learned(None, 3, 2_000)
+    assert learn({"x-ratelimit-remaining": "3", "x-ratelimit-reset": "2"}, NOW) == LimitHints(None, 3, 2_000)
 
 
 @pytest.mark.parametrize(
@@ -129,12 +129,12 @@ def test_what_is_left_is_a_whole_number_or_unknown(text, expected):
 @pytest.mark.parametrize(
     ("learned", "expected"),
     [
-        (Learned(retry_after_ms=5, requests_remaining=0, requests_reset_ms=9), 5),
-        (Learned(requests_remaining=0, requests_reset_ms=9, tokens_remaining=7, tokens_reset_ms=50), 9),
-        (Learned(requests_remaining=0, requests_reset_ms=9, tokens_remaining=0, tokens_reset_ms=50), 50),
-        (Learned(requests_remaining=1, requests_reset_ms=9), None),
-        (Learned(requests_remaining=0), None),
-        (NOTHING, None),
+        (LimitHints(retry_after_ms=5, requests_remaining=0, requests_reset_ms=9), 5),
+        (LimitHints(requests_remaining=0, requests_reset_ms=9, tokens_remaining=7, tokens_reset_ms=50), 9),
+        (LimitHints(requests_remaining=0, requests_reset_ms=9, tokens_remaining=0, tokens_reset_ms=50), 50),
+        (LimitHints(requests_remaining=1, requests_reset_ms=9), None),
+        (LimitHints(requests_remaining=0), None),
+        (NO_HINTS, None),
     ],
 )
 def test_without_a_wait_asked_for_one_waits_for_what_is_used_up(learned, expected):

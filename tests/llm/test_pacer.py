@@ -3,8 +3,7 @@
 import pytest
 
 from backstay.core.pace import Pace
-from backstay.llm.headers import learn
-from backstay.llm.pacer import Pacer
+from backstay.llm.rate_limits import Pacer, learn
 
 PACE = Pace("p", None, None, concurrency=100, ceiling=80)
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backstay.llm.envelope import Request
+from backstay.llm.requests import LlmRequest
 from backstay.llm.tokens import IMAGE_TOKENS_MAX, OUTPUT_TOKENS_EXPECTED, Estimate, estimate, estimate_fields
 
 CHAT, RESPONSES, EMBEDDINGS, COMPLETIONS = (
@@ -19,7 +19,7 @@ TEXTS = st.text(st.characters(codec="utf-8"))
 
 
 def of(url: str = CHAT, **body: Any) -> Estimate:
-    return estimate(Request("a", url, json.dumps({"model": "m", **body})))
+    return estimate(LlmRequest("a", url, json.dumps({"model": "m", **body})))
 
 
 def test_four_bytes_are_about_a_token() -> None:
@@ -34,8 +34,8 @@ def test_four_bytes_are_about_a_token() -> None:
 
 def test_scripts_with_more_bytes_have_more_tokens() -> None:
     assert of(RESPONSES, input="語" * 400).input_tokens == 300
-    escaped = Request("a", RESPONSES, json.dumps({"input": "語" * 400}, ensure_ascii=True))
-    plain = Request("a", RESPONSES, json.dumps({"input": "語" * 400}, ensure_ascii=False))
+    escaped = LlmRequest("a", RESPONSES, json.dumps({"input": "語" * 400}, ensure_ascii=True))
+    plain = LlmRequest("a", RESPONSES, json.dumps({"input": "語" * 400}, ensure_ascii=False))
     assert estimate(escaped).input_tokens == estimate(plain).input_tokens
 
 
@@ -61,7 +61,7 @@ def test_the_most_is_above_every_byte_that_is_read(texts: list[tuple[str, bool]]
         {"role": "user", "content": [{"type": "text", "text": text}] if in_parts else text} for text, in_parts in texts
     ]
     body = json.dumps({"model": "m", "messages": messages}, ensure_ascii=ascii_only)
-    found = estimate(Request("a", CHAT, body))
+    found = estimate(LlmRequest("a", CHAT, body))
     assert found.input_tokens_max is not None
     assert found.input_tokens_max >= sum(len(text.encode()) + 8 for text, _ in texts) + 8
     assert found.input_tokens_max >= found.input_tokens
@@ -144,14 +144,14 @@ def test_a_bound_under_the_name_of_another_endpoint_bounds_nothing(url: str, nam
 @pytest.mark.parametrize("bound", [None, True, 0, -1, "100", [100], float("1e999")])
 def test_a_bound_that_is_none_bounds_nothing(bound: object) -> None:
     body = json.dumps({"messages": [], "max_tokens": bound}).replace("Infinity", "1e999")
-    assert estimate(Request("a", CHAT, body)).output_tokens_max is None
+    assert estimate(LlmRequest("a", CHAT, body)).output_tokens_max is None
 
 
 def test_replies_are_as_long_as_usual_but_no_longer_than_their_bound() -> None:
     assert of(messages=[]).output_tokens_expected == OUTPUT_TOKENS_EXPECTED
     assert of(messages=[], max_tokens=100).output_tokens_expected == 100
     assert of(messages=[], max_tokens=4000).output_tokens_expected == OUTPUT_TOKENS_EXPECTED
-    request = Request("a", CHAT, '{"max_tokens": 4000}')
+    request = LlmRequest("a", CHAT, '{"max_tokens": 4000}')
     assert estimate(request, output_tokens_expected=2000).output_tokens_expected == 2000
 
 

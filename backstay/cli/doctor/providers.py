@@ -53,7 +53,7 @@ async def _unfinished(setup: Setup) -> "list[Endpoint]":
 async def _ask(setup: Setup, endpoint: "Endpoint") -> Finding:
     """Asks for the list of models: every OpenAI-compatible service has it, and none takes money for it."""
     from backstay.llm.credentials import key_of
-    from backstay.llm.wire import Wire
+    from backstay.llm.http.wire import Wire
 
     place = urlsplit(endpoint.base_url).netloc
     key = key_of(endpoint, setup.environ)

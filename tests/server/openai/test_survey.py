@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from backstay.llm.lines import Refused
+from backstay.llm.lines import LineRefused
 from backstay.server.openai import survey as module
 from backstay.server.openai.survey import Lines, Repeats, Survey
 from tests.server.openai.desk import CHAT, line, requests
@@ -47,7 +47,7 @@ def test_a_line_without_end_is_refused_before_it_is_held(monkeypatch: pytest.Mon
     monkeypatch.setattr(module, "LINE_BYTES_MAX", 1_000)
     lines = Lines()
     lines.feed(b"x" * 999)
-    with pytest.raises(Refused, match="more than 1,000 bytes"):
+    with pytest.raises(LineRefused, match="more than 1,000 bytes"):
         lines.feed(b"x" * 2)
 
 

@@ -11,8 +11,7 @@ from aiohappyeyeballs import AddrInfoType, start_connection
 
 from backstay.clock import Tasks
 from backstay.core.errors import ErrorCode, Transient
-from backstay.llm.connection import Answer, Connection
-from backstay.llm.crowd import Crowd
+from backstay.llm.http.connection import Connection, HttpAnswer, LargeReplies
 
 # Below the five seconds after which many servers drop an idle connection: a request must not cross the farewell.
 KEEPALIVE_SECONDS: Final = 4.0
@@ -42,7 +41,7 @@ class Pool:
         self._port = port
         self._ssl = ssl.create_default_context() if secure else None
         self._bytes_max = bytes_max
-        self._crowd = Crowd()
+        self._large_replies = LargeReplies()
         self._loop = asyncio.get_running_loop()
         self._tasks = Tasks()
         self._room = asyncio.Semaphore(connections_max)
@@ -52,7 +51,7 @@ class Pool:
         self._addresses: asyncio.Task[list[AddrInfoType]] | None = None
         self._addresses_until = 0.0
 
-    async def exchange(self, head: bytes, body: bytes, seconds: float, connect_seconds: float) -> Answer:
+    async def exchange(self, head: bytes, body: bytes, seconds: float, connect_seconds: float) -> HttpAnswer:
         """Transient when nothing was sent; OutcomeUnknown when it was, and no answer came of it."""
         ends_at = self._loop.time() + seconds
         if self._room.locked():
@@ -74,7 +73,9 @@ class Pool:
         if self._reaper is not None:
             self._reaper.cancel()
 
-    async def _ask(self, connection: Connection, head: bytes, body: bytes, seconds: float, ends_at: float) -> Answer:
+    async def _ask(
+        self, connection: Connection, head: bytes, body: bytes, seconds: float, ends_at: float
+    ) -> HttpAnswer:
         self._busy.add(connection)
         try:
             return await connection.ask(head, body, seconds, ends_at)
@@ -119,7 +120,10 @@ class Pool:
             send_probes(reached)
             name = self._host if self._ssl is not None else None
             _, connection = await self._loop.create_connection(
-                lambda: Connection(self._crowd, self._bytes_max), sock=reached, ssl=self._ssl, server_hostname=name
+                lambda: Connection(self._large_replies, self._bytes_max),
+                sock=reached,
+                ssl=self._ssl,
+                server_hostname=name,
             )
         except BaseException:
             reached.close()

@@ -8,14 +8,14 @@ from urllib.parse import SplitResult
 from yarl import URL
 
 from backstay.core.errors import ErrorCode, Permanent, Transient
-from backstay.llm.connection import Answer, decoded
 from backstay.llm.credentials import Veil, account_of, headers_of
 from backstay.llm.endpoint import Endpoint, parts_of
-from backstay.llm.pool import Pool
-from backstay.llm.proxies import Proxy, proxy_of
+from backstay.llm.http.connection import HttpAnswer, decode
+from backstay.llm.http.pool import Pool
+from backstay.llm.http.proxies import Proxy, proxy_of
 
 if TYPE_CHECKING:
-    from backstay.llm.session import Session
+    from backstay.llm.http.aiohttp_session import AiohttpSession
 
 OWN: Final = "own"
 AIOHTTP: Final = "aiohttp"
@@ -27,7 +27,7 @@ _REF: Final = "x-client-request-id"
 _TRACE: Final = "traceparent"
 
 
-class Reply(NamedTuple):
+class ProviderReply(NamedTuple):
     """What a provider answered. Bytes that are no UTF-8 stand in the text as lone surrogates."""
 
     status: int
@@ -62,7 +62,7 @@ class Wire:
         self._heads: dict[tuple[str, str], bytes] = {}
         self._proxy: Proxy | None = None
         self._pool: Pool | None = None
-        self._session: Session | None = None
+        self._session: AiohttpSession | None = None
         self.account = account_of(key)
 
     def __repr__(self) -> str:
@@ -93,7 +93,7 @@ class Wire:
 
     async def post(
         self, path: str, body: str, timeout_seconds: float, ref: str | None = None, traceparent: str | None = None
-    ) -> Reply:
+    ) -> ProviderReply:
         """`ref` names the request to the provider, should anyone ask about it there."""
         data = body.encode()
         names = {name: value for name, value in ((_REF, ref), (_TRACE, traceparent)) if value}
@@ -105,15 +105,17 @@ class Wire:
         tail = f"content-type: {_JSON}\r\n{lines}content-length: {len(data)}\r\n\r\n".encode("latin-1")
         return await self._exchange(self._head("POST", path) + tail, data, timeout_seconds)
 
-    async def get(self, path: str, params: Mapping[str, str] | None = None, timeout_seconds: float = 60) -> Reply:
+    async def get(
+        self, path: str, params: Mapping[str, str] | None = None, timeout_seconds: float = 60
+    ) -> ProviderReply:
         return await self._without_body("GET", _joined(self._base, path).update_query(params or {}), timeout_seconds)
 
-    async def delete(self, path: str, timeout_seconds: float = 60) -> Reply:
+    async def delete(self, path: str, timeout_seconds: float = 60) -> ProviderReply:
         return await self._without_body("DELETE", _joined(self._base, path), timeout_seconds)
 
     async def upload(
         self, path: str, fields: Mapping[str, str], filename: str, file: BinaryIO, timeout_seconds: float = 600
-    ) -> Reply:
+    ) -> ProviderReply:
         """Sends a file with form fields before it. The file is closed afterwards."""
         url = _joined(self._base, path)
         return self._reply(await self._files().upload(url, fields, filename, file, timeout_seconds))
@@ -122,29 +124,31 @@ class Wire:
         """Writes what is there into a file; returns how many bytes that were."""
         return await self._files().download(_joined(self._base, path), into, bytes_max, timeout_seconds)
 
-    async def _without_body(self, method: str, url: URL, seconds: float) -> Reply:
+    async def _without_body(self, method: str, url: URL, seconds: float) -> ProviderReply:
         if self._over_aiohttp:
             return self._reply(await self._files().exchange(method, url, seconds))
         return await self._exchange(self._head_of(method, url) + b"\r\n", b"", seconds)
 
-    async def _exchange(self, head: bytes, body: bytes, seconds: float) -> Reply:
+    async def _exchange(self, head: bytes, body: bytes, seconds: float) -> ProviderReply:
         if self._pool is None:
             raise _closed()
         # Half of it at most, so that what never was connected is told from what was sent and not answered.
         return self._reply(await self._pool.exchange(head, body, seconds, min(CONNECT_SECONDS, seconds / 2)))
 
-    def _reply(self, answer: Answer) -> Reply:
+    def _reply(self, answer: HttpAnswer) -> ProviderReply:
         status, headers, raw, cut = answer
-        return Reply(status, self.veil.over_headers(headers), self.veil.over(decoded(raw)), cut)
+        return ProviderReply(status, self.veil.over_headers(headers), self.veil.over(decode(raw)), cut)
 
-    def _files(self) -> "Session":
+    def _files(self) -> "AiohttpSession":
         if self._pool is None:
             raise _closed()
         if self._session is None:
-            from backstay.llm.session import Session  # it takes a while to import, and most runs need none
+            from backstay.llm.http.aiohttp_session import (
+                AiohttpSession,  # it takes a while to import, and most runs need none
+            )
 
             limits = (self._connections_max, CONNECT_SECONDS, self._reply_bytes_max)
-            self._session = Session(self._headers, self._proxy, self.veil, *limits)
+            self._session = AiohttpSession(self._headers, self._proxy, self.veil, *limits)
         return self._session
 
     def _head(self, method: str, path: str) -> bytes:

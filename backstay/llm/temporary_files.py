@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 BUFFER_BYTES: Final = 1 << 16
 
 
-def scratch_file() -> BinaryIO:
+def open_temporary() -> BinaryIO:
     """One that says where there was no room for it, and what to do about that."""
     try:
         with tempfile.TemporaryFile(prefix="backstay-", buffering=0) as made:
             return io.BufferedRandom(_Raw(os.dup(made.fileno()), "r+"), BUFFER_BYTES)
     except OSError as error:
-        raise no_room(error) from error
+        raise no_room_error(error) from error
 
 
-def no_room(error: Exception) -> Transient:
+def no_room_error(error: Exception) -> Transient:
     folder = tempfile.tempdir or "any folder"
     why = error.strerror if isinstance(error, OSError) and error.strerror else error
     message = f"a temporary file cannot be written in {folder}: {why}; TMPDIR names another folder"
@@ -34,4 +34,4 @@ class _Raw(io.FileIO):
         try:
             return super().write(data)
         except OSError as error:
-            raise no_room(error) from error
+            raise no_room_error(error) from error

@@ -1,4 +1,4 @@
-"""What a reply's headers say about rate limits, in all the forms that providers give them."""
+"""What replies say about rate limits, in all the forms that providers give them, and the pace that follows from it."""
 
 import re
 from collections.abc import Mapping
@@ -6,8 +6,10 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from backstay.core.pace import Answers
 from backstay.core.retry import parse_retry_after, retry_after_ms_of
 
+THROTTLED: Final = 429
 _EXACT: Final = "retry-after-ms"
 _LENGTH_MAX: Final = 64  # no true value is longer
 _COUNT_DIGITS_MAX: Final = 15
@@ -41,7 +43,7 @@ _FAMILIES: Final = (
 )
 
 
-class Learned(NamedTuple):
+class LimitHints(NamedTuple):
     """None is what the provider did not say, or not in earnest: a negative number means nothing."""
 
     retry_after_ms: int | None = None
@@ -62,22 +64,22 @@ class Learned(NamedTuple):
         return max((wait for wait in waits if wait is not None), default=None)
 
 
-NOTHING: Final = Learned()
+NO_HINTS: Final = LimitHints()
 
 
-def learn(headers: Mapping[str, str], now_ms: int) -> Learned:
+def learn(headers: Mapping[str, str], now_ms: int) -> LimitHints:
     """`headers` by their names in lower case."""
     retry_after_ms = _retry_after_ms(headers, now_ms) if "retry-after" in headers or _EXACT in headers else None
     for requests, requests_reset, tokens, tokens_reset in _FAMILIES:
         if requests in headers or tokens in headers:
-            return Learned(
+            return LimitHints(
                 retry_after_ms,
                 _count(headers.get(requests, "")),
                 _wait_ms(headers.get(requests_reset, ""), now_ms),
                 _count(headers.get(tokens, "")),
                 _wait_ms(headers.get(tokens_reset, ""), now_ms),
             )
-    return NOTHING if retry_after_ms is None else Learned(retry_after_ms)
+    return NO_HINTS if retry_after_ms is None else LimitHints(retry_after_ms)
 
 
 def _retry_after_ms(headers: Mapping[str, str], now_ms: int) -> int | None:
@@ -124,3 +126,26 @@ def _until_ms(text: str, now_ms: int) -> int | None:
         return retry_after_ms_of(aware.timestamp() - now_ms / 1_000)
     except (ValueError, OverflowError):
         return parse_retry_after(text, now_ms)
+
+
+class Pacer:
+    """Told of every answer; the engine asks its `answers` now and then, and all workers keep to what they say."""
+
+    def __init__(self) -> None:
+        self.answers = Answers()
+
+    def answered(self, status: int, seconds: float, learned: LimitHints) -> None:
+        exhausted = [
+            reset_ms
+            for remaining, reset_ms in (
+                (learned.requests_remaining, learned.requests_reset_ms),
+                (learned.tokens_remaining, learned.tokens_reset_ms),
+            )
+            if remaining == 0 and reset_ms is not None
+        ]
+        # Who names no time at which there is more does not mean it in earnest.
+        if learned.requests_remaining is not None and learned.requests_reset_ms:
+            self.answers.requests.say(learned.requests_remaining)
+        if learned.tokens_remaining is not None and learned.tokens_reset_ms:
+            self.answers.tokens.say(learned.tokens_remaining)
+        self.answers.add(seconds, status == THROTTLED, learned.retry_after_ms or 0, max(exhausted, default=0))

@@ -11,10 +11,10 @@ from yarl import URL
 
 from backstay.core.errors import ErrorCode, HandlerError, OutcomeUnknown, Permanent
 from backstay.core.failures import error_of_failure, failure_of_exception, failure_of_status
-from backstay.llm.connection import ERROR_BYTES_MAX, HEAD_BYTES_MAX, Answer
 from backstay.llm.credentials import Veil
-from backstay.llm.pool import ADDRESS_SECONDS, KEEPALIVE_SECONDS, send_probes
-from backstay.llm.proxies import Proxy
+from backstay.llm.http.connection import ERROR_BYTES_MAX, HEAD_BYTES_MAX, HttpAnswer
+from backstay.llm.http.pool import ADDRESS_SECONDS, KEEPALIVE_SECONDS, send_probes
+from backstay.llm.http.proxies import Proxy
 
 _AT_ONCE_BYTES_MAX: Final = 1 << 20  # aiohttp wants larger bodies as files
 _REDIRECTS: Final = (301, 302, 303, 307, 308)
@@ -22,7 +22,7 @@ _REDIRECTS_MAX: Final = 5
 _CLIENT_ERRORS: Final = (aiohttp.ClientError, OSError)
 
 
-class Session:
+class AiohttpSession:
     def __init__(
         self,
         headers: Mapping[str, str],
@@ -56,7 +56,7 @@ class Session:
 
     async def exchange(
         self, method: str, url: URL, seconds: float, headers: Mapping[str, str] | None = None, data: Any = None
-    ) -> Answer:
+    ) -> HttpAnswer:
         if isinstance(data, bytes) and len(data) > _AT_ONCE_BYTES_MAX:
             data = io.BytesIO(data)
         try:
@@ -65,11 +65,11 @@ class Session:
         except _CLIENT_ERRORS as error:
             # Not from the error, which may hold the headers that were sent, and with them the key.
             raise _meaning(error, seconds) from None
-        return Answer(response.status, {name.lower(): value for name, value in response.headers.items()}, raw, cut)
+        return HttpAnswer(response.status, {name.lower(): value for name, value in response.headers.items()}, raw, cut)
 
     async def upload(
         self, url: URL, fields: Mapping[str, str], filename: str, file: BinaryIO, seconds: float
-    ) -> Answer:
+    ) -> HttpAnswer:
         form = aiohttp.FormData(dict(fields))
         form.add_field("file", file, filename=filename, content_type="application/octet-stream")
         return await self.exchange("POST", url, seconds, data=form)

@@ -11,7 +11,7 @@ _MEMBERS = (("custom_id", "url", "body"), ("custom_id", "url", "metadata", "body
 _URL = '","url":"'  # likewise, and without escapes all between these is as it stands
 
 
-class Request(NamedTuple):
+class LlmRequest(NamedTuple):
     """One line of a file of requests: `url` is the path that it names, `body` the JSON text to be sent.
 
     `metadata` is JSON text that is not sent and comes back in the line of the result. It is stored as a string.
@@ -23,22 +23,22 @@ class Request(NamedTuple):
     metadata: str | None = None
 
 
-def seal(request: Request) -> str:
+def seal(request: LlmRequest) -> str:
     kept = "" if request.metadata is None else f',"metadata":{json.dumps(request.metadata)}'
     names = f'"custom_id":{json.dumps(request.custom_id)},"url":{json.dumps(request.url)}{kept}'
     return f"{{{names}{_BODY}{request.body}}}"
 
 
-def unseal(text: str) -> Request:
+def unseal(text: str) -> LlmRequest:
     head, _, rest = text.partition(_BODY)
     custom_id, found, url = head[len(_FIRST) : -1].partition(_URL)
     if not found or not head.startswith(_FIRST) or "\\" in head or '"' in url:
         named = json.loads(head + "}")
-        return Request(named["custom_id"], named["url"], rest[:-1], named.get("metadata"))
-    return Request(custom_id, url, rest[:-1])
+        return LlmRequest(named["custom_id"], named["url"], rest[:-1], named.get("metadata"))
+    return LlmRequest(custom_id, url, rest[:-1])
 
 
-def require_request(payload: Any) -> Request:
+def require_request(payload: Any) -> LlmRequest:
     """The request that a payload is: text as `seal` writes it, or what such text says."""
     said = _read(payload) if isinstance(payload, str) else payload
     if not isinstance(said, dict) or tuple(said) not in _MEMBERS:
@@ -48,7 +48,7 @@ def require_request(payload: Any) -> Request:
         raise UsageError("the custom_id and the url of a request are text, and its body is an object")
     if "metadata" in said and (not isinstance(metadata, str) or _read(metadata) is None):
         raise UsageError("the metadata of a request is JSON, written as a text")
-    return Request(custom_id, url, json.dumps(body), metadata)
+    return LlmRequest(custom_id, url, json.dumps(body), metadata)
 
 
 def _read(text: str) -> object:

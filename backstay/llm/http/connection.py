@@ -2,15 +2,17 @@
 
 import asyncio
 import zlib
+from collections import deque
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 import httptools
 
 from backstay.core.errors import OutcomeUnknown
-from backstay.llm.crowd import LARGE_BYTES, Crowd
 
 HEAD_BYTES_MAX: Final = 64 << 10
+LARGE_BYTES: Final = 1 << 20
+LARGE_AT_ONCE_MAX: Final = 4
 ERROR_BYTES_MAX: Final = 64 << 10  # a refusal says what it has to say in less
 _AT_ONCE_BYTES_MAX: Final = 64 << 10  # longer bodies are not copied to stand beside their headers
 _GZIP: Final = zlib.MAX_WBITS | 16
@@ -21,11 +23,48 @@ _NAMES_REMEMBERED_MAX: Final = 1_000
 _NAMES: Final[dict[bytes, str]] = {}  # of headers, as they were written
 
 
-class Answer(NamedTuple):
+class HttpAnswer(NamedTuple):
     status: int
     headers: dict[str, str]  # names in lower case
     body: bytes | bytearray
     cut: bool = False  # there was more than is ever read
+
+
+class Reader(Protocol):
+    def read_on(self) -> None: ...
+
+
+class LargeReplies:
+    """Keeps few large replies in memory at once: most are short, and a thousand long ones would fill a machine.
+
+    A connection that has read much waits for its turn to read on.
+    """
+
+    def __init__(self, at_once_max: int = LARGE_AT_ONCE_MAX) -> None:
+        self._at_once_max = at_once_max
+        self._inside: set[Reader] = set()
+        self._waiting: deque[Reader] = deque()
+
+    def enter(self, reader: Reader) -> bool:
+        """Whether it may read on; if not, it is told when it may."""
+        if reader in self._inside:
+            return True
+        if len(self._inside) < self._at_once_max:
+            self._inside.add(reader)
+            return True
+        if reader not in self._waiting:
+            self._waiting.append(reader)
+        return False
+
+    def leave(self, reader: Reader) -> None:
+        if reader in self._inside:
+            self._inside.discard(reader)
+            if self._waiting:
+                following = self._waiting.popleft()
+                self._inside.add(following)
+                following.read_on()
+        elif reader in self._waiting:
+            self._waiting.remove(reader)
 
 
 class Connection(asyncio.Protocol):
@@ -35,12 +74,12 @@ class Connection(asyncio.Protocol):
     between the socket and who waits costs more than reading the answer does.
     """
 
-    def __init__(self, crowd: Crowd, bytes_max: int) -> None:
-        self._crowd = crowd
+    def __init__(self, large_replies: LargeReplies, bytes_max: int) -> None:
+        self._large_replies = large_replies
         self._bytes_max = bytes_max
         self._transport: Any = None  # asyncio's and uvloop's have no class in common
         self._parser: Any = None
-        self._answer: asyncio.Future[Answer] | None = None
+        self._answer: asyncio.Future[HttpAnswer] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self.idle_since = 0.0
         self._forget()
@@ -60,7 +99,7 @@ class Connection(asyncio.Protocol):
     def usable(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
 
-    def ask(self, head: bytes, body: bytes, seconds: float, ends_at: float) -> "asyncio.Future[Answer]":
+    def ask(self, head: bytes, body: bytes, seconds: float, ends_at: float) -> "asyncio.Future[HttpAnswer]":
         """Writes a request; the answer comes with the future. Its connection must be usable, and at nothing else."""
         loop = asyncio.get_running_loop()
         self._forget()
@@ -78,7 +117,7 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
         if self._timer is not None:
             self._timer.cancel()
-        self._crowd.leave(self)
+        self._large_replies.leave(self)
 
     def read_on(self) -> None:
         """There is room for a large answer."""
@@ -104,7 +143,12 @@ class Connection(asyncio.Protocol):
             self._break("the provider's answer is not HTTP: it changes to another protocol")
         except httptools.HttpParserError as error:
             self._break(f"the provider's answer is not HTTP: {error}")
-        if self._size > LARGE_BYTES and self._status and not self._answer.done() and not self._crowd.enter(self):
+        if (
+            self._size > LARGE_BYTES
+            and self._status
+            and not self._answer.done()
+            and not self._large_replies.enter(self)
+        ):
             self._transport.pause_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -114,7 +158,7 @@ class Connection(asyncio.Protocol):
             else:
                 self._break("the provider closed the connection before its answer was whole")
         self._transport = None
-        self._crowd.leave(self)
+        self._large_replies.leave(self)
 
     # --- for the parser
 
@@ -123,7 +167,7 @@ class Connection(asyncio.Protocol):
             self._break("the provider's answer is not HTTP: there is a NUL in a header")
         if self._status:
             return  # what comes behind the body says nothing about it
-        self._headers[_NAMES.get(name) or _name(name)] = decoded(value.rstrip(b" \t"))
+        self._headers[_NAMES.get(name) or _name(name)] = decode(value.rstrip(b" \t"))
 
     def on_headers_complete(self) -> None:
         if self._status:
@@ -171,14 +215,14 @@ class Connection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         body = self._body[: min(self._limit, ERROR_BYTES_MAX)] if cut else self._body
-        self._answer.set_result(Answer(self._status, self._headers, body, cut))
-        self._crowd.leave(self)
+        self._answer.set_result(HttpAnswer(self._status, self._headers, body, cut))
+        self._large_replies.leave(self)
 
     def _break(self, why: str) -> None:
         """A refusal is one by its status alone; of all else nobody knows what became of it."""
         if self._answer is not None and not self._answer.done():
             if self._status >= 300:
-                self._answer.set_result(Answer(self._status, self._headers, b"", cut=True))
+                self._answer.set_result(HttpAnswer(self._status, self._headers, b"", cut=True))
             else:
                 self._answer.set_exception(OutcomeUnknown(why))
         self.close()
@@ -196,7 +240,7 @@ def _lenient_parser(protocol: Connection) -> httptools.HttpResponseParser:
     return parser
 
 
-def decoded(raw: bytes | bytearray) -> str:
+def decode(raw: bytes | bytearray) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError:
@@ -207,7 +251,7 @@ def _name(written: bytes) -> str:
     """The name of a header in lower case; a provider sends the same ones every time."""
     if len(_NAMES) >= _NAMES_REMEMBERED_MAX:
         _NAMES.clear()
-    return _NAMES.setdefault(written, decoded(written).lower())
+    return _NAMES.setdefault(written, decode(written).lower())
 
 
 class _Unpack:

@@ -16,9 +16,9 @@ from backstay.clock import Clock, new_event_loop, wait_for_event
 from backstay.core.errors import BackstayError
 from backstay.core.events import Event, ItemsSettled, LeasesLost, Trouble
 from backstay.engine.worker import Worker
+from backstay.llm.lanes import serve_lanes
 from backstay.observe.logs import Logs
 from backstay.run.equipment import artifacts_of, equipped
-from backstay.run.serving import serving
 from backstay.server.remote import remote_here
 
 AGAIN_SECONDS: Final = 2.0
@@ -106,7 +106,11 @@ class Host:
         another event loop."""
         app = self._app
         equipment = equipped(app, client, artifacts_of(app), self._concurrency)
-        async with serving(app, client, self._concurrency) as slots, equipment, remote_here(app, client):
+        async with (
+            serve_lanes(app, client.store, client.clock, self._concurrency) as slots,
+            equipment,
+            remote_here(app, client),
+        ):
             made = wiring.parts(client.store, app.handlers, app.limits, app.bus, app.settings)
             worker = wiring.worker(app.url, made, slots, self._hints)
             await worker.start()

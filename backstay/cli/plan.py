@@ -11,6 +11,7 @@ from backstay.cli.request_options import RequestOptions, price_option, request_o
 from backstay.cli.run_options import (
     CHEAPEST,
     LANES,
+    api_option,
     base_url_option,
     dedupe_option,
     max_output_tokens_option,
@@ -40,6 +41,7 @@ UNBOUNDED = "unbounded"
 )
 @click.argument("file", metavar="FILE", type=click.Path(allow_dash=True))
 @request_options
+@api_option
 @base_url_option
 @click.option("--lane", type=LANES, default="call", show_default=True, help="How the requests will be made.")
 @price_option
@@ -52,7 +54,7 @@ UNBOUNDED = "unbounded"
 @click.option("--deadline", type=Duration(), help="When the cheapest lane has to be done: 24h.")
 @dedupe_option
 @json_option
-def plan(file: str, wanted: RequestOptions, base_url: str | None, lane: str, **given: Any) -> None:
+def plan(file: str, wanted: RequestOptions, api: str, base_url: str | None, lane: str, **given: Any) -> None:
     """Reads FILE (`-`: stdin) as a run would, and says what it will take: requests, tokens, money, time.
 
     Nothing is sent, and no database is used. Lines that cannot be sent are named; there the exit code is 2, unless
@@ -63,11 +65,11 @@ def plan(file: str, wanted: RequestOptions, base_url: str | None, lane: str, **g
     from backstay.llm.intake import open_source, survey
 
     limits = settings.load().bounds()
-    url = service_url(base_url)
-    forecast = _forecast(url, lane, **given)
+    url = service_url(base_url, api)
+    forecast = _forecast(api, url, lane, **given)
     batched = lane in ("batch", CHEAPEST)
     pace = PaceLimits() if batched else PaceLimits(given["rpm"], given["tpm"], given["concurrency"], given["latency"])
-    with open_source(file, wanted.reading(url, only_of(lane))) as source:
+    with open_source(file, wanted.reading(url, only_of(api, lane), api)) as source:
         surveyed = survey(source, Distinct(forecast) if given["dedupe"] else forecast)
         if given["as_json"]:
             output.data(output.as_json(_as_json(source, surveyed, forecast, pace, limits)))
@@ -79,6 +81,7 @@ def plan(file: str, wanted: RequestOptions, base_url: str | None, lane: str, **g
 
 
 def _forecast(
+    api: str,
     url: str,
     lane: str,
     price: "PricePerMillion | None",
@@ -90,7 +93,7 @@ def _forecast(
     from backstay.llm.endpoint import Lane
     from backstay.llm.forecast import Forecast
     from backstay.llm.prices import PriceList
-    from backstay.llm.tokens import OUTPUT_TOKENS_EXPECTED
+    from backstay.llm.provider import OUTPUT_TOKENS_EXPECTED
 
     expected, dearest = (Lane.BATCH, Lane.CALL) if lane == CHEAPEST else (Lane(lane), Lane(lane))
     reply_tokens = output_tokens or min(OUTPUT_TOKENS_EXPECTED, max_output_tokens or OUTPUT_TOKENS_EXPECTED)
@@ -99,6 +102,7 @@ def _forecast(
         reply_tokens,
         dearest=PriceList(url, dearest, price, max_output_tokens),
         output_tokens_default=max_output_tokens,
+        api=api,
     )
 
 

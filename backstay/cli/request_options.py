@@ -35,12 +35,14 @@ class RequestOptions(NamedTuple):
     endpoint: str | None
     skip_bad_lines: bool
 
-    def reading(self, base_url: str | None = None, only: "OnlyPath | None" = None) -> "InputOptions":
-        from backstay.llm.formats import RESPONSES, Format, InputOptions
+    def reading(self, base_url: str | None, only: "OnlyPath | None", api: str) -> "InputOptions":
+        from backstay.llm.formats import Format, InputOptions
 
         chosen = None if self.format is None else Format(self.format)
-        background = only is not None and only.path == RESPONSES  # only these can be done there
-        return InputOptions(chosen, self.model, _template(self.template), self.endpoint, base_url, only, background)
+        background = only is not None and only.background
+        return InputOptions(
+            chosen, self.model, _template(self.template), self.endpoint, base_url, only, background, api
+        )
 
 
 def request_options(command: F) -> F:

@@ -79,7 +79,7 @@ def run(
     )
     terms.require_key()
     app = access.open_app(db, must_exist=False)
-    with open_source(file, wanted.reading(terms.url, terms.only)) as source:
+    with open_source(file, wanted.reading(terms.url, terms.only, terms.api)) as source:
         surveyed = survey(source, Bounded(order) if order.budget_micros is not None else None)
         tell_bad_lines(surveyed, wanted.skip_bad_lines)
         summary = access.run(_go(app, order, source, surveyed, as_json))

@@ -88,7 +88,7 @@ def _queue_requests(
     from backstay.run.weights import Bounded, set_ceiling
 
     order = terms.order(out=default_out(file), label=label or Path(file).name)
-    with open_source(file, wanted.reading(terms.url, terms.only)) as source:
+    with open_source(file, wanted.reading(terms.url, terms.only, terms.api)) as source:
         surveyed = survey(source, Bounded(order) if order.budget_micros is not None else None)
         tell_bad_lines(surveyed, wanted.skip_bad_lines)
 

@@ -63,13 +63,18 @@ def check_depth(app: "Backstay", depth: int) -> None:
 @asynccontextmanager
 async def equipped_app(app: "Backstay") -> AsyncIterator[int]:
     """While the block runs, the application has all that its items may want. Gives how many to hold at once."""
+    from backstay.llm.lanes import serve_lanes
     from backstay.run.equipment import artifacts_of, equipped
-    from backstay.run.serving import serving
     from backstay.server.remote import remote_here
 
     client, concurrency = await app.open(), app.limits.tick_concurrency
     equipment = equipped(app, client, artifacts_of(app), concurrency)
-    async with app, serving(app, client, concurrency) as slots, equipment, remote_here(app, client):
+    async with (
+        app,
+        serve_lanes(app, client.store, client.clock, concurrency) as slots,
+        equipment,
+        remote_here(app, client),
+    ):
         yield slots
 
 

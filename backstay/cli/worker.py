@@ -109,9 +109,9 @@ async def _working(app: "Backstay", asked: Asked, metrics: "Metrics | None") -> 
     """A worker with all that its items may need, while the block runs; given metrics are kept up to date."""
     from backstay.cli import scrape
     from backstay.clock import Tasks
+    from backstay.llm.lanes import serve_lanes
     from backstay.run.dispatch import broker_here, dispatching
     from backstay.run.equipment import artifacts_of, equipped
-    from backstay.run.serving import serving
     from backstay.server.remote import remote_here
 
     tasks, concurrency = Tasks(), asked.concurrency or app.limits.worker_concurrency
@@ -120,7 +120,7 @@ async def _working(app: "Backstay", asked: Asked, metrics: "Metrics | None") -> 
             tasks.spawn(scrape.refresh(client.store, client.clock, metrics, app))
         try:
             async with (
-                serving(app, client, concurrency) as slots,
+                serve_lanes(app, client.store, client.clock, concurrency) as slots,
                 equipped(app, client, artifacts_of(app), concurrency),
                 broker_here(app, client) as broker,
                 remote_here(app, client, broker),

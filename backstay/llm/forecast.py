@@ -1,14 +1,14 @@
 """What a file of requests will take: tokens, money and time, before anything is sent."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from backstay.llm.duplicates import Originals
+from backstay.llm.endpoint import DEFAULT_API
 from backstay.llm.formats import ParsedRequest
 from backstay.llm.intake import KINDS_MAX, OTHERS, Kind, Tally, kind_of
 from backstay.llm.prices import PriceList
-from backstay.llm.tokens import OUTPUT_TOKENS_EXPECTED, estimate_fields
+from backstay.llm.provider import OUTPUT_TOKENS_EXPECTED, TokenEstimate
+from backstay.llm.registry import provider_named
 
 REPLY_TOKENS_MIN = 1
 MINUTE_SECONDS = 60
@@ -50,7 +50,9 @@ class Forecast:
         *,
         dearest: PriceList | None = None,
         output_tokens_default: int | None = None,
+        api: str = DEFAULT_API,
     ) -> None:
+        self._estimate = provider_named(api).requests.estimate
         self.shares: dict[Kind, ForecastShare] = {}
         self._prices = prices
         self._dearest = dearest or prices
@@ -61,10 +63,11 @@ class Forecast:
         kind = kind_of(parsed)
         if kind not in self.shares and len(self.shares) >= KINDS_MAX:
             kind = OTHERS
+        estimate = self._estimate(parsed.url, parsed.body, parsed.fields, self._output_tokens_expected)
         share = self.shares.get(kind)
         if share is None:
-            share = self.shares[kind] = ForecastShare(self._price_shown(parsed.fields))
-        self._add_one(share, parsed)
+            share = self.shares[kind] = ForecastShare(self._price_shown(estimate))
+        self._add_one(share, estimate)
 
     def clear(self) -> None:
         self.shares.clear()
@@ -76,9 +79,7 @@ class Forecast:
             total.add(share)
         return total
 
-    def _add_one(self, share: ForecastShare, parsed: ParsedRequest) -> None:
-        _, url, body, fields, _ = parsed
-        estimate = estimate_fields(url, body, fields, self._output_tokens_expected)
+    def _add_one(self, share: ForecastShare, estimate: TokenEstimate) -> None:
         read, written = estimate.input_tokens, estimate.output_tokens_expected
         share.requests += 1
         share.input_tokens += read
@@ -88,18 +89,18 @@ class Forecast:
         if longest is None and self._output_tokens_default is not None:
             longest = self._output_tokens_default * estimate.replies
         share.output_tokens_max = _plus(share.output_tokens_max, longest)
-        price = self._prices.price(fields)
+        price = self._prices.price(estimate)
         if price is None:
             share.low_micros = share.expected_micros = share.worst_micros = None
             return
         low = price.cost_micros(read, min(REPLY_TOKENS_MIN * estimate.replies, written))
         share.low_micros = _plus(share.low_micros, low)
         share.expected_micros = _plus(share.expected_micros, price.cost_micros(read, written))
-        share.worst_micros = _plus(share.worst_micros, self._dearest.worst_of(estimate, fields))
+        share.worst_micros = _plus(share.worst_micros, self._dearest.worst_micros(estimate))
 
-    def _price_shown(self, fields: Mapping[str, Any]) -> str:
-        price = self._prices.price(fields)
-        return "unknown" if price is None else f"{price} ({self._prices.source(fields)})"
+    def _price_shown(self, estimate: TokenEstimate) -> str:
+        price = self._prices.price(estimate)
+        return "unknown" if price is None else f"{price} ({self._prices.source(estimate)})"
 
 
 class Distinct:

@@ -232,8 +232,7 @@ def _look(
 
 
 def kind_of(parsed: ParsedRequest) -> Kind:
-    model = parsed.fields.get("model")
-    return parsed.url, model[:MODEL_CHARACTERS_MAX] if isinstance(model, str) else ""
+    return parsed.url, (parsed.model or "")[:MODEL_CHARACTERS_MAX]
 
 
 def _entries(lines: IO[bytes], parse: Parser) -> Iterator[LineEntry]:
@@ -274,10 +273,10 @@ def _detect(name: str, lines: IO[bytes], reading: InputOptions) -> Format:
             return Format.CSV if reading.template is not None else Format.BATCH
     if reading.template is not None:
         return Format.ROWS
-    if not isinstance(first, dict) or isinstance(first.get("body"), dict) or not first.keys() & _BODY_KEYS:
+    if not isinstance(first, dict) or isinstance(first.get("body"), dict):
         return Format.BATCH
-    asks_more = first.keys() & (_BODY_KEYS - {"prompt"})
-    return Format.BODIES if asks_more or not isinstance(first["prompt"], str | list) else Format.PROMPTS
-
-
-_BODY_KEYS = {"messages", "input", "prompt", "model"}
+    if reading.form.is_body({key: value for key, value in first.items() if key != "prompt"}):
+        return Format.BODIES
+    if "prompt" not in first:
+        return Format.BATCH
+    return Format.PROMPTS if isinstance(first["prompt"], str | list) else Format.BODIES

@@ -6,6 +6,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 from functools import partial
 from json.encoder import encode_basestring, encode_basestring_ascii
 from typing import IO, Any, NamedTuple, NoReturn
@@ -26,8 +27,23 @@ _FOLLOWING = re.compile(r'[ \t\r\n]*(?:,[ \t\r\n]*(?=")|(?=\}\Z))')
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
+class LinePart(StrEnum):
+    """What of a line is at fault."""
+
+    JSON = "json"
+    CUSTOM_ID = "custom_id"
+    METHOD = "method"
+    URL = "url"
+    BODY = "body"
+    MODEL = "model"
+
+
 class LineRefused(Exception):
-    """Why a line cannot be taken, as a phrase to stand behind its number."""
+    """Why a line cannot be taken, as a phrase to stand behind its number, and the part that is at fault."""
+
+    def __init__(self, reason: str, part: LinePart | None = None) -> None:
+        super().__init__(reason)
+        self.part = part
 
 
 class Member(NamedTuple):
@@ -90,7 +106,7 @@ def value_of(text: str) -> Any:
     """The one JSON value that the text is."""
     value, end = value_at(text, 0)
     if end != len(text):
-        raise LineRefused(f"is not JSON: Extra data at column {end + 1}")
+        raise LineRefused(f"is not JSON: Extra data at column {end + 1}", LinePart.JSON)
     return value
 
 
@@ -120,7 +136,7 @@ def members(text: str) -> list[Member]:
         raise _refused(error) from None
     if at is None:
         value_of(text)  # says what is wrong with it
-        raise LineRefused("is no JSON object")
+        raise LineRefused("is not a JSON object", LinePart.JSON)
     return found
 
 
@@ -154,12 +170,17 @@ def _check_depth(text: str, value: Any) -> None:
 
 def _refused(error: Exception) -> LineRefused:
     if isinstance(error, json.JSONDecodeError):
-        return LineRefused(f"is not JSON: {error.msg.removesuffix(' at')} at column {error.pos + 1}")
-    return LineRefused(_TOO_DEEP if isinstance(error, RecursionError) else f"is not JSON: {error}")
+        reason = f"is not JSON: {error.msg.removesuffix(' at')} at column {error.pos + 1}"
+        return LineRefused(reason, LinePart.JSON)
+    return (
+        LineRefused(_TOO_DEEP)
+        if isinstance(error, RecursionError)
+        else LineRefused(f"is not JSON: {error}", LinePart.JSON)
+    )
 
 
 def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON number")
+    raise ValueError(f"{constant} is not a JSON number")
 
 
 _TOO_DEEP = f"is nested more than {NESTING_MAX} levels deep"

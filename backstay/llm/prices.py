@@ -1,6 +1,5 @@
 """What tokens cost, in whole micro-dollars; a price that nobody knows is None and never 0."""
 
-import json
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -13,8 +12,7 @@ from backstay.clock import Clock
 from backstay.core.errors import UsageError
 from backstay.core.models import Usage
 from backstay.llm.endpoint import Endpoint, Lane
-from backstay.llm.requests import LlmRequest
-from backstay.llm.tokens import Estimate, estimate_fields
+from backstay.llm.provider import TokenEstimate
 
 if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, ModelPrice, Provider, TieredPrices
@@ -147,50 +145,44 @@ class PriceList:
         self._output_tokens_default = output_tokens_default
         self._quotes: dict[tuple[str, str | None], Quote | None] = {}
 
-    def price(self, fields: Mapping[str, Any]) -> PricePerMillion | None:
-        """The price for a request with such a body."""
+    def price(self, estimate: TokenEstimate) -> PricePerMillion | None:
+        """The price for such a request."""
         if self._given is not None:
             return self._given
-        found = self._quote(fields)
+        found = self._quote(estimate)
         return None if found is None else found.price
 
-    def source(self, fields: Mapping[str, Any]) -> str:
+    def source(self, estimate: TokenEstimate) -> str:
         """Whose price it is."""
         if self._given is not None:
             return "as given"
-        found = self._quote(fields)
+        found = self._quote(estimate)
         return "unknown" if found is None else found.source
 
-    def worst_micros(self, request: LlmRequest) -> int | None:
+    def worst_micros(self, estimate: TokenEstimate) -> int | None:
         """The most that one call can cost; None if there is no bound, or no price."""
-        fields = json.loads(request.body)
-        return self.worst_of(estimate_fields(request.url, request.body, fields), fields)
-
-    def worst_of(self, estimate: Estimate, fields: Mapping[str, Any]) -> int | None:
-        """The same of a body that has been parsed already."""
-        price = self.price(fields)
+        price = self.price(estimate)
         if price is None:
             return None
         if estimate.input_tokens_max is not None and estimate.output_tokens_max is not None:
             return price.worst_micros(estimate.input_tokens_max, estimate.output_tokens_max)
-        found = self._quote(fields)
+        found = self._quote(estimate)
         window = None if found is None else found.window_tokens
         return worst_micros(estimate, price, self._output_tokens_default, window)
 
-    def _quote(self, fields: Mapping[str, Any]) -> Quote | None:
-        model, tier = fields.get("model"), fields.get("service_tier")
-        if not isinstance(model, str):
+    def _quote(self, estimate: TokenEstimate) -> Quote | None:
+        if estimate.model is None:
             return None
-        key = (model, tier if isinstance(tier, str) else None)
+        key = (estimate.model, estimate.tier)
         if key not in self._quotes:
             if len(self._quotes) >= MODELS_REMEMBERED_MAX:
                 self._quotes.clear()
-            self._quotes[key] = quote(model, self._base_url, self._lane, key[1])
+            self._quotes[key] = quote(estimate.model, self._base_url, self._lane, estimate.tier)
         return self._quotes[key]
 
 
 def worst_micros(
-    estimate: Estimate,
+    estimate: TokenEstimate,
     price: PricePerMillion,
     output_tokens_default: int | None = None,
     window_tokens: int | None = None,

@@ -1,7 +1,7 @@
 """What replies say about rate limits, in all the forms that providers give them, and the pace that follows from it."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -25,22 +25,14 @@ _UNIT_SECONDS: Final = {
     **{"s": 1, "m": 60, "h": 3_600, "d": 86_400},
 }
 
-# Names of: requests left, until when, tokens left, until when. A reply has one family of them.
-_FAMILIES: Final = (
-    (
-        "x-ratelimit-remaining-requests",
-        "x-ratelimit-reset-requests",
-        "x-ratelimit-remaining-tokens",
-        "x-ratelimit-reset-tokens",
-    ),
-    (
-        "anthropic-ratelimit-requests-remaining",
-        "anthropic-ratelimit-requests-reset",
-        "anthropic-ratelimit-tokens-remaining",
-        "anthropic-ratelimit-tokens-reset",
-    ),
-    ("x-ratelimit-remaining", "x-ratelimit-reset", "", ""),
-)
+
+class LimitHeaders(NamedTuple):
+    """The names of the headers, in lower case, that tell of one provider's limits; empty where it has none."""
+
+    requests_remaining: str
+    requests_reset: str
+    tokens_remaining: str = ""
+    tokens_reset: str = ""
 
 
 class LimitHints(NamedTuple):
@@ -67,17 +59,17 @@ class LimitHints(NamedTuple):
 NO_HINTS: Final = LimitHints()
 
 
-def learn(headers: Mapping[str, str], now_ms: int) -> LimitHints:
-    """`headers` by their names in lower case."""
+def read_limit_headers(headers: Mapping[str, str], now_ms: int, families: Sequence[LimitHeaders]) -> LimitHints:
+    """What the headers of a reply say, by their names in lower case. A reply has one family of them."""
     retry_after_ms = _retry_after_ms(headers, now_ms) if "retry-after" in headers or _EXACT in headers else None
-    for requests, requests_reset, tokens, tokens_reset in _FAMILIES:
+    for requests, requests_reset, tokens, tokens_reset in families:
         if requests in headers or tokens in headers:
             return LimitHints(
                 retry_after_ms,
                 _count(headers.get(requests, "")),
-                _wait_ms(headers.get(requests_reset, ""), now_ms),
+                wait_ms_of(headers.get(requests_reset, ""), now_ms),
                 _count(headers.get(tokens, "")),
-                _wait_ms(headers.get(tokens_reset, ""), now_ms),
+                wait_ms_of(headers.get(tokens_reset, ""), now_ms),
             )
     return NO_HINTS if retry_after_ms is None else LimitHints(retry_after_ms)
 
@@ -86,7 +78,7 @@ def _retry_after_ms(headers: Mapping[str, str], now_ms: int) -> int | None:
     exact = headers.get(_EXACT, "")
     if _NUMBER.fullmatch(exact) and (number := float(exact)) >= 0:
         return retry_after_ms_of(number / 1_000)
-    return _wait_ms(headers.get("retry-after", ""), now_ms)
+    return wait_ms_of(headers.get("retry-after", ""), now_ms)
 
 
 def _count(text: str) -> int | None:
@@ -96,7 +88,7 @@ def _count(text: str) -> int | None:
     return int(number) if 0 <= number < 10**_COUNT_DIGITS_MAX else None
 
 
-def _wait_ms(text: str, now_ms: int) -> int | None:
+def wait_ms_of(text: str, now_ms: int) -> int | None:
     """A wait: seconds, a duration such as 6m0s, or the moment at which it ends."""
     if not text or len(text) > _LENGTH_MAX:
         return None

@@ -12,6 +12,7 @@ from backstay.core.failures import failure_of_exception
 from backstay.core.outcomes import Failed
 from backstay.handlers.context import Context
 
+BATCH_REQUESTS_MAX: Final = 10_000  # that are put together at once
 QUIET_SECONDS: Final = 1.0  # after so long without another request, a shard is closed
 GATHER_SECONDS: Final = 10.0  # after so long it is closed at the latest
 STOP_SECONDS: Final = 10.0
@@ -23,9 +24,9 @@ MODELS_MAX: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class ShardBounds:
-    """Well within the provider's own: 50,000 requests and 200 MB for a batch."""
+    """How large a batch may get, well within what its provider allows."""
 
-    requests_max: int = 10_000
+    requests_max: int = BATCH_REQUESTS_MAX
     bytes_max: int = 100 << 20
     tokens_max: int | None = None  # of input; the provider bounds those that wait in all batches of a model
 

@@ -14,8 +14,8 @@ from backstay.core.states import JobState
 from backstay.engine.trial import Trial
 from backstay.engine.worker import Worker
 from backstay.llm.intake import FileSurvey, RequestSource
+from backstay.llm.lanes import Lanes
 from backstay.run.collector import Collector, verify
-from backstay.run.lanes import Lanes
 from backstay.run.meter import RunState
 from backstay.run.order import Order
 from backstay.run.output import ResultFiles

@@ -11,7 +11,8 @@ from backstay.llm.duplicates import Originals
 from backstay.llm.endpoint import Lane
 from backstay.llm.intake import FileChanged, FileSurvey, RequestSource, requests
 from backstay.llm.requests import seal
-from backstay.run.order import BATCH_REQUESTS_MAX, Order
+from backstay.llm.shards import BATCH_REQUESTS_MAX
+from backstay.run.order import Order
 from backstay.run.weights import Scales
 
 COPIES_CHUNK = 1_000

@@ -13,11 +13,11 @@ from backstay.app import Backstay
 from backstay.clock import new_id
 from backstay.core.errors import BackstayError, UsageError
 from backstay.handlers.outgoing import Outgoing
+from backstay.llm.lanes import serve_lanes
 from backstay.run.dispatch import broker_here, dispatching
 from backstay.run.equipment import default_folder, equipped, files_at
 from backstay.run.outbox_lag import lag_told
 from backstay.run.outbox_relay import relaying_work
-from backstay.run.serving import serving
 from backstay.server import problems
 from backstay.server.api import items, jobs
 from backstay.server.api import routers as api_routers
@@ -122,7 +122,7 @@ async def _started(service: Service, stack: AsyncExitStack) -> None:
     await stack.enter_async_context(relaying(service.relay))
     await stack.enter_async_context(lag_told(client, WEBHOOKS))
     if options.works:
-        slots = await stack.enter_async_context(serving(made, client, options.concurrency))
+        slots = await stack.enter_async_context(serve_lanes(made, client.store, client.clock, options.concurrency))
     await stack.enter_async_context(equipped(made, client, service.artifacts, options.concurrency))
     broker = await stack.enter_async_context(broker_here(made, client))
     await stack.enter_async_context(remote_work(made, client, service.seals, service.outgoing, broker))

@@ -15,7 +15,7 @@ DOLLAR = PricePerMillion(1_000_000, 1_000_000)  # a micro-dollar a token
 
 
 def parsed(url: str = CHAT, **fields: Any) -> ParsedRequest:
-    return ParsedRequest("a", url, json.dumps(fields), fields)
+    return ParsedRequest("a", url, json.dumps(fields), fields, model=fields.get("model"))
 
 
 def test_requests_are_added_up_by_endpoint_and_model() -> None:

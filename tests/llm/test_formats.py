@@ -199,7 +199,7 @@ def test_objects_fill_a_template_too(write: Write) -> None:
     assert json.loads(one.request.body)["messages"][0]["content"] == "x and [1]"
     assert [str(bad) for bad in surveyed.bad] == [
         "line 2 has no 'b', which the template names",
-        "line 3 is no JSON object",
+        "line 3 is not a JSON object",
     ]
 
 

@@ -97,15 +97,15 @@ def test_members_and_the_parser_agree_on_what_is_json(
 
 @pytest.mark.parametrize("text", ["[1]", "1", '"a"', "null"])
 def test_only_an_object_has_members(text: str) -> None:
-    with pytest.raises(LineRefused, match="is no JSON object"):
+    with pytest.raises(LineRefused, match="is not a JSON object"):
         members(text)
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("NaN", "is not JSON: NaN is no JSON number"),
-        ("[-Infinity]", "is not JSON: -Infinity is no JSON number"),
+        ("NaN", "is not JSON: NaN is not a JSON number"),
+        ("[-Infinity]", "is not JSON: -Infinity is not a JSON number"),
         ("{'a': 1}", "is not JSON: Expecting property name enclosed in double quotes at column 2"),
         ("1 2", "is not JSON: Extra data at column 2"),
         ('"\x01"', "is not JSON: Invalid control character at column 2"),

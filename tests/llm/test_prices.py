@@ -1,9 +1,11 @@
 """Prices are whole micro-dollars, rounded up; one that nobody knows is None."""
 
+import json
 import subprocess
 import sys
 from fractions import Fraction
 from math import ceil
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,9 +13,10 @@ from hypothesis import strategies as st
 
 from backstay.core.errors import UsageError
 from backstay.llm.endpoint import Lane
+from backstay.llm.openai.tokens import estimate
 from backstay.llm.prices import MICROS_MAX, PriceList, PricePerMillion, parse_price, price_of, quote, worst_micros
+from backstay.llm.provider import TokenEstimate
 from backstay.llm.requests import LlmRequest
-from backstay.llm.tokens import Estimate
 
 OPENAI = "https://api.openai.com/v1"
 TOKENS = st.integers(0, 10**7)
@@ -25,6 +28,14 @@ PRICES = st.builds(
     PLAIN,
     TOKENS,
 )
+
+
+def of(request: LlmRequest) -> TokenEstimate:
+    return estimate(request.url, request.body, json.loads(request.body))
+
+
+def of_fields(fields: dict[str, Any]) -> TokenEstimate:
+    return estimate("/v1/chat/completions", json.dumps(fields), fields)
 
 
 @pytest.mark.parametrize(
@@ -153,25 +164,25 @@ def test_a_price_that_goes_by_the_hour_is_taken_at_its_dearest() -> None:
 
 def test_the_worst_of_a_call_is_its_bounds_at_the_dearest_rate() -> None:
     price = PricePerMillion(1_000_000, 2_000_000, 100_000, 1_250_000)
-    assert worst_micros(Estimate(10, 20, 50, 100), price) == 125 + 100
+    assert worst_micros(TokenEstimate(10, 20, 50, 100), price) == 125 + 100
 
 
 @pytest.mark.parametrize(
     ("estimate", "default", "window", "worst"),
     [
-        (Estimate(1, 1, None, 100), 10, None, 100 + 10),
-        (Estimate(1, 1, None, 100), 10, 1000, 100 + 10),
-        (Estimate(1, 1, None, 100), None, 1000, 100 + 1000),
-        (Estimate(1, 1, None, 100, replies=3), 10, None, 100 + 30),
-        (Estimate(1, 1, None, 100), None, None, None),
-        (Estimate(1, 1, 10, None), None, 1000, 1000 + 10),
-        (Estimate(1, 1, 10, None), None, None, None),
-        (Estimate(1, 1, 10, None, one_pass=False), 10, 1000, None),
-        (Estimate(1, 0, 0, 100), None, None, 100),
+        (TokenEstimate(1, 1, None, 100), 10, None, 100 + 10),
+        (TokenEstimate(1, 1, None, 100), 10, 1000, 100 + 10),
+        (TokenEstimate(1, 1, None, 100), None, 1000, 100 + 1000),
+        (TokenEstimate(1, 1, None, 100, replies=3), 10, None, 100 + 30),
+        (TokenEstimate(1, 1, None, 100), None, None, None),
+        (TokenEstimate(1, 1, 10, None), None, 1000, 1000 + 10),
+        (TokenEstimate(1, 1, 10, None), None, None, None),
+        (TokenEstimate(1, 1, 10, None, one_pass=False), 10, 1000, None),
+        (TokenEstimate(1, 0, 0, 100), None, None, 100),
     ],
 )
 def test_where_a_body_sets_no_bound_a_default_or_the_window_does(
-    estimate: Estimate, default: int | None, window: int | None, worst: int | None
+    estimate: TokenEstimate, default: int | None, window: int | None, worst: int | None
 ) -> None:
     assert worst_micros(estimate, PricePerMillion(1_000_000, 1_000_000), default, window) == worst
 
@@ -181,22 +192,22 @@ def test_a_list_of_prices_serves_requests() -> None:
     bounded = LlmRequest("a", "/v1/chat/completions", '{"model":"gpt-4o-mini","messages":[],"max_tokens":1000}')
     open_ended = bounded._replace(body='{"model":"gpt-4o-mini","messages":[]}')
     unknown = bounded._replace(body='{"model":"mine","messages":[],"max_tokens":1000}')
-    assert 600 < (prices.worst_micros(bounded) or 0) < 650
-    assert (prices.worst_micros(open_ended) or 0) > 128_000 * 0.6  # the whole window of the model
-    assert prices.worst_micros(unknown) is None
-    assert prices.price({"model": "mine"}) is None
-    assert prices.price({"model": ["gpt-4o-mini"]}) is None
-    assert prices.source({"model": "gpt-4o-mini"}) == "openai gpt-4o-mini"
-    assert prices.source({"model": "mine"}) == "unknown"
+    assert 600 < (prices.worst_micros(of(bounded)) or 0) < 650
+    assert (prices.worst_micros(of(open_ended)) or 0) > 128_000 * 0.6  # the whole window of the model
+    assert prices.worst_micros(of(unknown)) is None
+    assert prices.price(of_fields({"model": "mine"})) is None
+    assert prices.price(of_fields({"model": ["gpt-4o-mini"]})) is None
+    assert prices.source(of_fields({"model": "gpt-4o-mini"})) == "openai gpt-4o-mini"
+    assert prices.source(of_fields({"model": "mine"})) == "unknown"
 
 
 def test_a_price_that_is_given_counts_for_every_model_and_lane() -> None:
     given = PricePerMillion(1_000_000, 2_000_000)
     prices = PriceList(OPENAI, Lane.BATCH, given, output_tokens_default=10)
     request = LlmRequest("a", "/v1/chat/completions", '{"model":"mine","messages":[]}')
-    assert prices.price({"model": "mine"}) == prices.price({}) == given
-    assert prices.source({}) == "as given"
-    assert prices.worst_micros(request) == len(request.body) + 64 + 2 * 10
+    assert prices.price(of_fields({"model": "mine"})) == prices.price(of_fields({})) == given
+    assert prices.source(of_fields({})) == "as given"
+    assert prices.worst_micros(of(request)) == len(request.body) + 64 + 2 * 10
 
 
 def test_nothing_heavy_is_loaded_before_a_price_is_asked_for() -> None:

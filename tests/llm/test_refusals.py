@@ -6,9 +6,9 @@ import pytest
 
 from backstay.core.models import Usage
 from backstay.core.outcomes import Succeeded
-from backstay.llm.http.wire import ProviderReply
+from backstay.llm.openai.replies import SHOWN_CHARACTERS_MAX, failure_of_error, preview_reply
+from backstay.llm.provider import ProviderReply
 from backstay.llm.rate_limits import NO_HINTS, LimitHints
-from backstay.llm.replies import SHOWN_CHARACTERS_MAX, failure_of_error, preview_reply
 from tests.llm.reply_rig import CHAT, error, failed, read, verdict
 
 

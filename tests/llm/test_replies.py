@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from backstay.core.models import Usage
 from backstay.core.outcomes import Failed, Succeeded
-from backstay.llm.http.wire import ProviderReply
+from backstay.llm.openai.replies import read_reply
+from backstay.llm.provider import ProviderReply
 from backstay.llm.rate_limits import NO_HINTS
-from backstay.llm.replies import read_reply
 from tests.llm.reply_rig import CHAT, failed, priced, read, verdict
 
 

@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backstay.llm.openai import tokens
+from backstay.llm.openai.tokens import IMAGE_TOKENS_MAX
+from backstay.llm.provider import OUTPUT_TOKENS_EXPECTED, TokenEstimate
 from backstay.llm.requests import LlmRequest
-from backstay.llm.tokens import IMAGE_TOKENS_MAX, OUTPUT_TOKENS_EXPECTED, Estimate, estimate, estimate_fields
 
 CHAT, RESPONSES, EMBEDDINGS, COMPLETIONS = (
     f"/v1/{name}" for name in ("chat/completions", "responses", "embeddings", "completions")
@@ -18,7 +20,11 @@ IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A
 TEXTS = st.text(st.characters(codec="utf-8"))
 
 
-def of(url: str = CHAT, **body: Any) -> Estimate:
+def estimate(request: LlmRequest, output_tokens_expected: int = OUTPUT_TOKENS_EXPECTED) -> TokenEstimate:
+    return tokens.estimate(request.url, request.body, json.loads(request.body), output_tokens_expected)
+
+
+def of(url: str = CHAT, **body: Any) -> TokenEstimate:
     return estimate(LlmRequest("a", url, json.dumps({"model": "m", **body})))
 
 
@@ -202,7 +208,7 @@ ANYTHING = st.recursive(
 
 @given(st.dictionaries(st.sampled_from(NAMES), ANYTHING), st.sampled_from([CHAT, RESPONSES, EMBEDDINGS, COMPLETIONS]))
 def test_whatever_a_body_says_it_is_estimated(fields: dict[str, Any], url: str) -> None:
-    found = estimate_fields(url, json.dumps(fields), fields)
+    found = tokens.estimate(url, json.dumps(fields), fields)
     assert min(found.input_tokens, found.output_tokens_expected, found.output_tokens_max or 0) >= 0
     assert found.replies >= 1
 

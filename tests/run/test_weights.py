@@ -8,8 +8,8 @@ import pytest
 from backstay.core.errors import UsageError
 from backstay.llm.endpoint import Endpoint, Lane
 from backstay.llm.prices import MICROS_MAX
+from backstay.llm.provider import TOKENS_MAX
 from backstay.llm.requests import LlmRequest
-from backstay.llm.usage import TOKENS_MAX
 from backstay.run.order import Order
 from backstay.run.weights import Scales
 

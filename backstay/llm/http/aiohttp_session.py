@@ -55,12 +55,18 @@ class AiohttpSession:
         await self._session.close()
 
     async def exchange(
-        self, method: str, url: URL, seconds: float, headers: Mapping[str, str] | None = None, data: Any = None
+        self,
+        method: str,
+        url: URL,
+        seconds: float,
+        headers: Mapping[str, str] | None = None,
+        data: Any = None,
+        secret: bool = True,
     ) -> HttpAnswer:
         if isinstance(data, bytes) and len(data) > _AT_ONCE_BYTES_MAX:
             data = io.BytesIO(data)
         try:
-            async with self._request(method, url, seconds, headers, data) as response:
+            async with self._request(method, url, seconds, headers, data, secret) as response:
                 raw, cut = await self._body(response)
         except _CLIENT_ERRORS as error:
             # Not from the error, which may hold the headers that were sent, and with them the key.
@@ -74,9 +80,8 @@ class AiohttpSession:
         form.add_field("file", file, filename=filename, content_type="application/octet-stream")
         return await self.exchange("POST", url, seconds, data=form)
 
-    async def download(self, url: URL, into: BinaryIO, bytes_max: int, seconds: float) -> int:
-        """Some providers keep files elsewhere and say where; there nothing is shown that is secret."""
-        own = url.origin()
+    async def download(self, url: URL, own: URL, into: BinaryIO, bytes_max: int, seconds: float) -> int:
+        """Some providers keep files elsewhere and say where; anywhere but at `own` nothing is shown that is secret."""
         try:
             for _ in range(_REDIRECTS_MAX + 1):
                 async with self._request("GET", url, seconds, secret=url.origin() == own) as response:

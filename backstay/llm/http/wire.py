@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping
 from importlib.metadata import version
-from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
-from urllib.parse import SplitResult
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 from yarl import URL
 
@@ -13,6 +12,8 @@ from backstay.llm.endpoint import Endpoint, parts_of
 from backstay.llm.http.connection import HttpAnswer, decode
 from backstay.llm.http.pool import Pool
 from backstay.llm.http.proxies import Proxy, proxy_of
+from backstay.llm.provider import ProviderReply
+from backstay.llm.registry import provider_named
 
 if TYPE_CHECKING:
     from backstay.llm.http.aiohttp_session import AiohttpSession
@@ -23,17 +24,7 @@ CONNECT_SECONDS: Final = 10.0
 REPLY_BYTES_MAX: Final = 64 << 20
 _HEADS_REMEMBERED_MAX: Final = 1_000
 _JSON: Final = "application/json"
-_REF: Final = "x-client-request-id"
 _TRACE: Final = "traceparent"
-
-
-class ProviderReply(NamedTuple):
-    """What a provider answered. Bytes that are no UTF-8 stand in the text as lone surrogates."""
-
-    status: int
-    headers: Mapping[str, str]  # names in lower case
-    text: str
-    cut: bool = False  # there was more than is ever read
 
 
 class Wire:
@@ -51,13 +42,18 @@ class Wire:
         reply_bytes_max: int = REPLY_BYTES_MAX,
         http: str = OWN,
     ) -> None:
+        provider = provider_named(endpoint.api)
+        self._form = provider.requests
+        self._reference_header = provider.access.reference_header or ""
         self._base = parts_of(endpoint.base_url)
+        self._form.check_base(self._base)
+        self._origin = URL(self._base.geturl()).origin()
         self._connections_max = connections_max
         self._reply_bytes_max = reply_bytes_max
         self._http = http
         self._over_aiohttp = False
         further = headers_of(endpoint)
-        self._headers = {**_own_headers(self._base, key), **further}
+        self._headers = {**_own_headers(), **self._form.auth_headers(self._base, key), **further}
         self.veil = Veil((key, *further.values()))
         self._heads: dict[tuple[str, str], bytes] = {}
         self._proxy: Proxy | None = None
@@ -96,11 +92,13 @@ class Wire:
     ) -> ProviderReply:
         """`ref` names the request to the provider, should anyone ask about it there."""
         data = body.encode()
-        names = {name: value for name, value in ((_REF, ref), (_TRACE, traceparent)) if value}
+        named = ((self._reference_header, ref), (_TRACE, traceparent))
+        names = {name: value for name, value in named if name and value}
         if self._over_aiohttp:
             headers = {"content-type": _JSON, **names}
-            url = _joined(self._base, path)
-            return self._reply(await self._files().exchange("POST", url, timeout_seconds, headers, data))
+            return self._reply(
+                await self._files().exchange("POST", self._address(path), timeout_seconds, headers, data)
+            )
         lines = "".join(f"{name}: {value}\r\n" for name, value in names.items())
         tail = f"content-type: {_JSON}\r\n{lines}content-length: {len(data)}\r\n\r\n".encode("latin-1")
         return await self._exchange(self._head("POST", path) + tail, data, timeout_seconds)
@@ -108,26 +106,42 @@ class Wire:
     async def get(
         self, path: str, params: Mapping[str, str] | None = None, timeout_seconds: float = 60
     ) -> ProviderReply:
-        return await self._without_body("GET", _joined(self._base, path).update_query(params or {}), timeout_seconds)
+        return await self.exchange("GET", path, params=params, timeout_seconds=timeout_seconds)
 
     async def delete(self, path: str, timeout_seconds: float = 60) -> ProviderReply:
-        return await self._without_body("DELETE", _joined(self._base, path), timeout_seconds)
+        return await self.exchange("DELETE", path, timeout_seconds=timeout_seconds)
+
+    async def exchange(
+        self,
+        method: str,
+        target: str,
+        data: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+        params: Mapping[str, str] | None = None,
+        timeout_seconds: float = 60,
+    ) -> ProviderReply:
+        """Any other request. The target is a path below the base URL, or a URL that the provider named: on another
+        host, nothing secret goes along."""
+        url = self._target(target).update_query(params or {})
+        is_own = url.origin() == self._origin
+        if self._over_aiohttp or not is_own:
+            session = self._files()
+            return self._reply(await session.exchange(method, url, timeout_seconds, headers, data or None, is_own))
+        lines = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
+        length = f"content-length: {len(data)}\r\n" if data else ""
+        head = self._head_of(method, url) + f"{lines}{length}\r\n".encode("latin-1")
+        return await self._exchange(head, data, timeout_seconds)
 
     async def upload(
         self, path: str, fields: Mapping[str, str], filename: str, file: BinaryIO, timeout_seconds: float = 600
     ) -> ProviderReply:
         """Sends a file with form fields before it. The file is closed afterwards."""
-        url = _joined(self._base, path)
+        url = self._address(path)
         return self._reply(await self._files().upload(url, fields, filename, file, timeout_seconds))
 
-    async def download(self, path: str, into: BinaryIO, bytes_max: int, timeout_seconds: float = 600) -> int:
-        """Writes what is there into a file; returns how many bytes that were."""
-        return await self._files().download(_joined(self._base, path), into, bytes_max, timeout_seconds)
-
-    async def _without_body(self, method: str, url: URL, seconds: float) -> ProviderReply:
-        if self._over_aiohttp:
-            return self._reply(await self._files().exchange(method, url, seconds))
-        return await self._exchange(self._head_of(method, url) + b"\r\n", b"", seconds)
+    async def download(self, target: str, into: BinaryIO, bytes_max: int, timeout_seconds: float = 600) -> int:
+        """Writes what is at a path, or at a URL that the provider named, into a file; returns how many bytes."""
+        return await self._files().download(self._target(target), self._origin, into, bytes_max, timeout_seconds)
 
     async def _exchange(self, head: bytes, body: bytes, seconds: float) -> ProviderReply:
         if self._pool is None:
@@ -156,8 +170,17 @@ class Wire:
         if head is None:
             if len(self._heads) >= _HEADS_REMEMBERED_MAX:
                 self._heads.clear()
-            head = self._heads[method, path] = self._head_of(method, _joined(self._base, path))
+            head = self._heads[method, path] = self._head_of(method, self._address(path))
         return head
+
+    def _target(self, target: str) -> URL:
+        return URL(target) if target.startswith(("https://", "http://")) else self._address(target)
+
+    def _address(self, path: str) -> URL:
+        """A call goes to the endpoint's own host, whatever its path says."""
+        if not path.startswith("/"):
+            raise Permanent(f"the url of a request must begin with a slash, not {path[:40]!r}", ErrorCode.GW_4XX)
+        return self._form.address(self._base, path)
 
     def _head_of(self, method: str, url: URL) -> bytes:
         """The beginning of a request, up to the headers that every one has its own of."""
@@ -170,26 +193,9 @@ def _closed() -> Transient:
     return Transient("the wire is closed, so nothing was sent")
 
 
-def _joined(base: SplitResult, path: str) -> URL:
-    """A base URL stands for the /v1 of the path; one without any path leaves it there."""
-    if not path.startswith("/"):
-        raise Permanent(f"the url of a request must begin with a slash, not {path[:40]!r}", ErrorCode.GW_4XX)
-    root = base.path.rstrip("/")
-    if root and path.startswith("/v1/"):
-        path = path[3:]
-    where, _, query = path.partition("#")[0].partition("?")
-    query = "&".join(part for part in (base.query, query) if part)
-    return URL(f"{base.scheme}://{base.netloc}{root}{where}{'?' if query else ''}{query}")
-
-
-def _own_headers(base: SplitResult, key: str | None) -> dict[str, str]:
-    headers = {
+def _own_headers() -> dict[str, str]:
+    return {
         "accept": _JSON,
         "accept-encoding": "gzip, deflate",
         "user-agent": f"backstay/{version('backstay')}",
     }
-    if key:
-        headers["authorization"] = f"Bearer {key}"
-        if (base.hostname or "").endswith(".openai.azure.com"):
-            headers["api-key"] = key
-    return headers

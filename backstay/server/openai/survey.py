@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from backstay.llm.duplicates import Suspicion
-from backstay.llm.formats import CHAT, COMPLETIONS, EMBEDDINGS, ENVELOPE, BatchLines, InputOptions, ParsedRequest
-from backstay.llm.lines import LineRefused, members, text_of
+from backstay.llm.formats import ENVELOPE, BatchLines, InputOptions, ParsedRequest
+from backstay.llm.lines import LinePart, LineRefused, members, text_of
+from backstay.llm.openai.requests import CHAT, COMPLETIONS, EMBEDDINGS
 
 LINE_BYTES_MAX: Final = 32 << 20
 LONG_CHARACTERS: Final = 1 << 20
@@ -149,12 +150,12 @@ class Survey:
             text = text_of(line)
             if not text:
                 return
-            custom_id, url, _, fields, _ = self._parse(self._number, text)
+            custom_id, url, _, fields, *_ = self._parse(self._number, text)
         except TooMuch as refused:
             self._refuse(Fault("invalid_request", self._number, f"This line {refused}.", None))
             return
         except LineRefused as refused:
-            self._refuse(fault_of(text, str(refused), self._number))
+            self._refuse(fault_of(text, refused, self._number))
             return
         needed = _NEEDED.get(url)
         if needed is not None and fields.get(needed) is None:
@@ -218,7 +219,7 @@ def shown_model(model: str) -> str:
     return "".join(filter(str.isprintable, model[:NAME_CHARACTERS_MAX]))
 
 
-def fault_of(text: str, why: str, line: int) -> Fault:
+def fault_of(text: str, why: LineRefused, line: int) -> Fault:
     """What is wrong with a line that was refused; the first thing that OpenAI would name."""
     try:
         value = json.loads(text)
@@ -232,7 +233,7 @@ def fault_of(text: str, why: str, line: int) -> Fault:
     return next(_wrong(value, why, line))
 
 
-def _wrong(value: dict[str, Any], why: str, line: int) -> Iterator[Fault]:
+def _wrong(value: dict[str, Any], why: LineRefused, line: int) -> Iterator[Fault]:
     body = value["body"]
     if not isinstance(body, dict):
         yield Fault("invalid_type", line, "The body must be an object.", "body")
@@ -243,9 +244,11 @@ def _wrong(value: dict[str, Any], why: str, line: int) -> Iterator[Fault]:
         yield Fault("background_unsupported", line, message, "body.background")
     if str(value["method"]).upper() != "POST":
         yield Fault("invalid_method", line, "Only POST is supported.", "method")
-    for name, code in (("custom_id", "invalid_value"), ("url", "invalid_url")):
-        if f"the {name} " in why or f"a {name} " in why:
-            yield Fault(code, line, f"This line {why}.", name)
-    if "names no model" in why:
+    for part, code in ((LinePart.CUSTOM_ID, "invalid_value"), (LinePart.URL, "invalid_url")):
+        if why.part is part:
+            yield Fault(code, line, f"This line {why}.", part.value)
+    if why.part is LinePart.MODEL:
         yield Fault("invalid_request", line, "Model parameter is required.", "body.model")
-    yield Fault("invalid_json_line" if "JSON" in why else "invalid_request", line, f"This line {why}.", None)
+    yield Fault(
+        "invalid_json_line" if why.part is LinePart.JSON else "invalid_request", line, f"This line {why}.", None
+    )

@@ -9,11 +9,11 @@ import pytest
 
 from backstay.core.failures import ErrorCode, FailureKind
 from backstay.core.outcomes import Failed, Succeeded
-from backstay.llm.batch_api import BatchView, LineError, read_batch
+from backstay.llm.batch_results import BatchResultFile, BatchResults, LineIndex, references_by_number
 from backstay.llm.credentials import Veil
 from backstay.llm.endpoint import Endpoint
-from backstay.llm.harvest import BatchResultFile, BatchResults
-from backstay.llm.line_index import LineIndex, refs_by_number, refs_by_offset
+from backstay.llm.openai.batch_api import LineError, OpenAiBatch, read_batch
+from backstay.llm.openai.batch_results import OpenAiResultReader, reference_of
 from backstay.llm.prices import LanePrices
 
 KEY = "sk-Zm9v/YmFy"
@@ -22,8 +22,8 @@ CHAT = {"model": "m", "usage": {"prompt_tokens": 10, "completion_tokens": 5}}
 GOOD = {"status_code": 200, "request_id": "req_1", "body": CHAT}
 
 
-def view(status: str = "completed", *errors: LineError) -> BatchView:
-    return BatchView("batch_1", status, "file-in", None, None, 0, "m", 3, 3, errors, True)
+def view(status: str = "completed", *errors: LineError) -> OpenAiBatch:
+    return OpenAiBatch("batch_1", status, "file-in", None, None, 0, "m", 3, 3, errors, True)
 
 
 def line(ref: str, response: Any = None, error: Any = None) -> bytes:
@@ -32,14 +32,16 @@ def line(ref: str, response: Any = None, error: Any = None) -> bytes:
 
 def result_file(content: bytes) -> BatchResultFile:
     file = io.BytesIO(content)
-    return BatchResultFile(file, LineIndex(refs_by_offset(file)))
+    return BatchResultFile(file, reference_of)
 
 
-def harvest(
-    *contents: bytes, batch: BatchView | None = None, whole: bool = True, named: LineIndex | None = None
+def results(
+    *contents: bytes, batch: OpenAiBatch | None = None, whole: bool = True, named: LineIndex | None = None
 ) -> BatchResults:
     prices, veil = LanePrices(Endpoint("http://127.0.0.1/v1", price=(1_000_000, 2_000_000))), Veil([KEY])
-    return BatchResults(batch or view(), list(map(result_file, contents)), whole, named, prices, veil)
+    batch = batch or view()
+    reader = OpenAiResultReader(batch, whole, named, prices)
+    return BatchResults(batch, list(map(result_file, contents)), reader, veil)
 
 
 def failed(of: BatchResults, ref: str = A) -> Failed:
@@ -54,7 +56,7 @@ def test_a_result_is_the_response_of_its_line_byte_for_byte_with_what_it_cost() 
         '{"body" : {"model":"m", "n":1.00, "usage":{"prompt_tokens":10,"completion_tokens":5}}, "status_code":200}'
     )
     text = f'{{"custom_id": "{A}", "error": null, "response": {response}}}\r\n'
-    answer = harvest(line(B, GOOD) + text.encode()).answer(A, 0)
+    answer = results(line(B, GOOD) + text.encode()).answer(A, 0)
     assert isinstance(answer, Succeeded)
     body = '{"model":"m", "n":1.00, "usage":{"prompt_tokens":10,"completion_tokens":5}}'
     assert answer.result == f'{{"status_code":200,"request_id":"","body":{body}}}'
@@ -66,20 +68,20 @@ def test_a_key_that_a_file_of_results_repeats_is_in_no_answer_however_it_is_writ
     repeated = f'{{"model":"m","said":"{KEY} {spelt}"}}'
     good = f'{{"custom_id":"{A}","response":{{"status_code":200,"request_id":"{spelt}","body":{repeated}}}}}\n'
     bad = f'{{"custom_id":"{B}","response":null,"error":{{"code":"invalid_key","message":"no {spelt}"}}}}\n'
-    reaped = harvest((good + bad).encode())
-    answer = reaped.answer(A, 0)
+    ended = results((good + bad).encode())
+    answer = ended.answer(A, 0)
     assert isinstance(answer, Succeeded)
     assert answer.result == (
         '{"status_code":200,"request_id":"<secret>","body":{"model":"m","said":"<secret> <secret>"}}'
     )
-    assert failed(reaped, B).failure.message == "no <secret> (invalid_key)"
+    assert failed(ended, B).failure.message == "no <secret> (invalid_key)"
 
 
 def test_both_files_are_read_and_a_success_wins_over_all_else() -> None:
     refused = {"status_code": 400, "request_id": "", "body": {"error": {"message": "no", "code": "invalid"}}}
-    reaped = harvest(line(A, refused) + line(A, GOOD), line(B, refused) + line(A, None, {"code": "x"}))
-    assert isinstance(reaped.answer(A, 0), Succeeded)
-    assert (failed(reaped, B).failure.kind, failed(reaped, B).failure.provider_status) == (FailureKind.BUSINESS, 400)
+    ended = results(line(A, refused) + line(A, GOOD), line(B, refused) + line(A, None, {"code": "x"}))
+    assert isinstance(ended.answer(A, 0), Succeeded)
+    assert (failed(ended, B).failure.kind, failed(ended, B).failure.provider_status) == (FailureKind.BUSINESS, 400)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +104,7 @@ def test_both_files_are_read_and_a_success_wins_over_all_else() -> None:
 def test_a_line_that_is_no_success_says_what_it_stands_for(
     response: Any, error: Any, code: str, kind: FailureKind
 ) -> None:
-    failure = failed(harvest(line(A, response, error))).failure
+    failure = failed(results(line(A, response, error))).failure
     assert (failure.code, failure.kind) == (code, kind)
 
 
@@ -121,24 +123,24 @@ def test_a_line_that_is_no_success_says_what_it_stands_for(
     ],
 )
 def test_a_request_without_a_line_may_have_been_paid_for(content: bytes) -> None:
-    assert failed(harvest(content)).failure.kind is FailureKind.UNKNOWN
+    assert failed(results(content)).failure.kind is FailureKind.UNKNOWN
 
 
 @pytest.mark.parametrize("cut", [60, 90, 150])
 def test_a_line_that_breaks_off_is_an_unknown_outcome(cut: int) -> None:
-    assert failed(harvest(line(A, GOOD)[:cut])).failure.kind is FailureKind.UNKNOWN
+    assert failed(results(line(A, GOOD)[:cut])).failure.kind is FailureKind.UNKNOWN
 
 
 @pytest.mark.parametrize("status", ["expired", "cancelled"])
 def test_what_a_batch_left_undone_was_not_paid_for_unless_its_results_are_gone(status: str) -> None:
-    assert failed(harvest(batch=view(status))).failure.kind is FailureKind.INFRASTRUCTURE
-    assert failed(harvest(batch=view(status), whole=False)).failure.kind is FailureKind.UNKNOWN
+    assert failed(results(batch=view(status))).failure.kind is FailureKind.INFRASTRUCTURE
+    assert failed(results(batch=view(status), whole=False)).failure.kind is FailureKind.UNKNOWN
 
 
 def test_a_batch_that_was_cancelled_here_costs_its_requests_no_attempt() -> None:
     undone = line(A, None, {"code": "batch_cancelled", "message": "stop"}) + line(C, None, {"code": "server_error"})
-    reaped = harvest(undone, batch=view("cancelled"))
-    kinds = [reaped.answer(ref, 0, cancelled_here=True) for ref in (A, B, C)]
+    ended = results(undone, batch=view("cancelled"))
+    kinds = [ended.answer(ref, 0, cancelled_here=True) for ref in (A, B, C)]
     assert [each.failure.kind for each in kinds if isinstance(each, Failed)] == [
         FailureKind.THROTTLED, FailureKind.THROTTLED, FailureKind.INFRASTRUCTURE
     ]  # fmt: skip
@@ -149,22 +151,22 @@ INPUT = LineIndex([(A, 1), (B, 2), (C, 3)])
 
 def test_of_a_batch_that_is_not_valid_only_the_named_requests_fail() -> None:
     batch = view("failed", LineError("invalid_url", "wrong", 2), LineError("model_not_found", "none", 9))
-    reaped = harvest(batch=batch, named=INPUT)
-    assert failed(reaped, B).failure.kind is FailureKind.BUSINESS
-    assert failed(reaped, B).failure.message == "wrong (invalid_url)"
-    assert failed(reaped, A).failure.kind is FailureKind.THROTTLED
+    ended = results(batch=batch, named=INPUT)
+    assert failed(ended, B).failure.kind is FailureKind.BUSINESS
+    assert failed(ended, B).failure.message == "wrong (invalid_url)"
+    assert failed(ended, A).failure.kind is FailureKind.THROTTLED
 
 
 @pytest.mark.parametrize("errors", [(), (LineError("empty_file", "none", None),), (LineError("odd", "line", 7),)])
 def test_a_batch_refused_for_no_request_of_its_own_costs_each_an_attempt(errors: tuple[LineError, ...]) -> None:
-    reaped = harvest(batch=view("failed", *errors), named=INPUT)
-    assert {failed(reaped, ref).failure.kind for ref in (A, B, C)} == {FailureKind.INFRASTRUCTURE}
+    ended = results(batch=view("failed", *errors), named=INPUT)
+    assert {failed(ended, ref).failure.kind for ref in (A, B, C)} == {FailureKind.INFRASTRUCTURE}
 
 
 def test_a_batch_over_the_limit_of_tokens_waits() -> None:
-    reaped = harvest(batch=view("failed", LineError("token_limit_exceeded", "Enqueued token limit reached", None)))
-    failure = failed(reaped).failure
-    assert (reaped.too_many_tokens, failure.kind, failure.retry_after_ms) == (True, FailureKind.THROTTLED, 60_000)
+    ended = results(batch=view("failed", LineError("token_limit_exceeded", "Enqueued token limit reached", None)))
+    failure = failed(ended).failure
+    assert (ended.too_many_tokens, failure.kind, failure.retry_after_ms) == (True, FailureKind.THROTTLED, 60_000)
     assert failure.code is ErrorCode.GW_4XX
 
 
@@ -190,5 +192,5 @@ def test_an_index_knows_every_place_of_a_reference_and_no_other() -> None:
 
 def test_requests_are_numbered_as_the_provider_counts_their_lines() -> None:
     content = "".join(f'{{"custom_id":"{ref}","method":"POST","url":"/v1/x","body":{{}}}}\n' for ref in (A, B, C))
-    index = LineIndex(refs_by_number(io.BytesIO(content.encode())))
+    index = LineIndex(references_by_number(io.BytesIO(content.encode()), reference_of))
     assert [index.spots(ref) for ref in (A, B, C)] == [[1], [2], [3]]

@@ -1,13 +1,13 @@
-"""The provider's files and batches as far as this lane asks about them. What it answers is hostile input."""
+"""The calls for files and batches, as far as the lane `batch` needs them. What they answer is hostile input."""
 
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any, BinaryIO, Final, NamedTuple
 from urllib.parse import quote
 
 from backstay.core.errors import Permanent, Transient
-from backstay.llm.http.wire import ProviderReply, Wire
-from backstay.llm.task_lane import GONE, object_in
+from backstay.llm.channel import GONE, Channel, object_in
+from backstay.llm.provider import ProviderReply
 
 FILES: Final = "/v1/files"
 BATCHES: Final = "/v1/batches"
@@ -16,9 +16,15 @@ PAGES_MAX: Final = 1_000
 ASK_SECONDS: Final = 30.0
 DOWNLOAD_SECONDS: Final = 1_800.0
 DOWNLOAD_BYTES_MAX: Final = 8 << 30
-ENDED: Final = frozenset({"completed", "failed", "expired", "cancelled"})
+IN_PROGRESS: Final = "in_progress"
+COMPLETED: Final = "completed"
+FAILED: Final = "failed"
+EXPIRED: Final = "expired"
+CANCELLED: Final = "cancelled"
+ENDED: Final = frozenset({COMPLETED, FAILED, EXPIRED, CANCELLED})
 _OURS: Final = re.compile(rf"{MARK}-([0-9a-f]+)\.jsonl")
 PROCESSED: Final = "processed"
+UPLOADED: Final = "uploaded"
 _PENDING: Final = frozenset({"pending", "running", "notrunning"})  # as Azure says it
 _BROKEN: Final = frozenset({"error", "failed", "canceled", "cancelled", "deleting", "deleted"})
 
@@ -56,7 +62,7 @@ class OurFile(NamedTuple):
     created_at: int | None
 
 
-class BatchView(NamedTuple):
+class OpenAiBatch(NamedTuple):
     """A batch as the provider shows it."""
 
     id: str
@@ -72,6 +78,10 @@ class BatchView(NamedTuple):
     marked: bool  # it is one of ours
 
     @property
+    def running(self) -> bool:
+        return self.status == IN_PROGRESS
+
+    @property
     def ended(self) -> bool:
         return self.status in ENDED
 
@@ -80,13 +90,12 @@ class BatchView(NamedTuple):
         return min(self.done * 100 // self.total, 100) if self.total > 0 else None
 
 
-class BatchApi:
-    def __init__(self, wire: Wire, require_answer: Callable[[ProviderReply], ProviderReply]) -> None:
-        self._wire = wire
-        self._require_answer = require_answer
-        self.veil = wire.veil
+class FilesAndBatches:
+    def __init__(self, channel: Channel) -> None:
+        self._wire = channel.wire
+        self._require_answer = channel.require_answer
 
-    async def show(self, batch_id: str) -> BatchView | None:
+    async def show(self, batch_id: str) -> OpenAiBatch | None:
         """None if the provider says that there is none."""
         reply = await self._wire.get(f"{BATCHES}/{quote(batch_id, safe='')}", timeout_seconds=ASK_SECONDS)
         if reply.status in GONE:
@@ -105,9 +114,9 @@ class BatchApi:
             self._require_answer(reply)
         # Any other refusal says that there is nothing left to cancel.
 
-    async def since(self, created_at: int) -> list[BatchView]:
+    async def since(self, created_at: int) -> list[OpenAiBatch]:
         """The batches made since then. The provider gives the newest first, and has no filter."""
-        found: list[BatchView] = []
+        found: list[OpenAiBatch] = []
         async for page in self._pages(BATCHES, {"limit": "100"}):
             found += map(read_batch, page)
             if found and found[-1].created_at is not None and found[-1].created_at < created_at:
@@ -148,7 +157,7 @@ class BatchApi:
             said = _said(self._require_answer(await self._wire.get(path, params, ASK_SECONDS)))
             page = said.get("data")
             if not isinstance(page, list) or not all(isinstance(each, dict) and each.get("id") for each in page):
-                raise Transient("the provider's list is none")
+                raise Transient("the provider's list is not valid")
             ids = [str(each["id"]) for each in page]
             if seen.issuperset(ids):
                 if said.get("has_more"):
@@ -167,12 +176,12 @@ def read_file(file_id: str, said: dict[str, Any]) -> FileView:
     return FileView(file_id, status and status.lower(), _text(said.get("status_details")), _whole(said.get("bytes")))
 
 
-def read_batch(said: dict[str, Any]) -> BatchView:
+def read_batch(said: dict[str, Any]) -> OpenAiBatch:
     batch_id, status = said.get("id"), said.get("status")
     if not isinstance(batch_id, str) or not isinstance(status, str):
         raise Transient("the provider's answer about a batch has no id or no status")
     counts, metadata = _dict(said.get("request_counts")), _dict(said.get("metadata"))
-    return BatchView(
+    return OpenAiBatch(
         id=batch_id,
         status=status,
         input_file_id=_text(said.get("input_file_id")),
@@ -195,7 +204,7 @@ def _errors(data: object) -> list[LineError]:
 def _said(reply: ProviderReply) -> dict[str, Any]:
     said = object_in(reply)
     if said is None:
-        raise Transient("the provider's answer is no JSON object")
+        raise Transient("the provider's answer is not a JSON object")
     return said
 
 

@@ -7,8 +7,9 @@ from typing import BinaryIO, Final
 from backstay.clock import Clock, Tasks
 from backstay.core.errors import Transient
 from backstay.handlers.function import in_thread
-from backstay.llm.batch_api import BatchApi, BatchView, OurFile
-from backstay.llm.line_index import LineIndex, refs_by_number
+from backstay.llm.batch_results import LineIndex, references_by_number
+from backstay.llm.openai.batch_api import COMPLETED, FilesAndBatches, OpenAiBatch, OurFile
+from backstay.llm.openai.batch_results import reference_of
 from backstay.llm.temporary_files import open_temporary
 
 CLOCKS_APART_SECONDS: Final = 86_400  # the provider's and the database's, at most
@@ -17,18 +18,17 @@ WAIT_SECONDS: Final = 40.0
 FILES_REMEMBERED_MAX: Final = 200
 
 
-class Lookup:
+class BatchLookup:
     """Asked about many references at a time, it looks once for all of them, and reads each file once."""
 
-    def __init__(self, api: BatchApi, clock: Clock, tasks: Tasks, lives_seconds: float) -> None:
+    def __init__(self, api: FilesAndBatches, clock: Clock, tasks: Tasks) -> None:
         self._api = api
-        self._lives_seconds = int(lives_seconds)  # of a request, at most
         self._clock = clock
         self._tasks = tasks
         self._indexes: dict[str, LineIndex] = {}  # by file
         self._batches: dict[str, str] = {}  # by file
         self._unused: dict[str, str] = {}  # files that no batch was made of, by the digests in their names
-        self._gone: list[BatchView] = []  # those of which nobody can tell any more what was in them
+        self._gone: list[OpenAiBatch] = []  # those of which nobody can tell any more what was in them
         self._survey: asyncio.Task[None] | None = None
         self._began_at = float("-inf")  # of the survey that is under way, or was the last
         self._fresh_from = float("-inf")  # of the last survey that came to its end
@@ -54,14 +54,13 @@ class Lookup:
         """Forgets the file: a batch is about to be made of it, or it cannot be used."""
         self._unused.pop(digest, None)
 
-    async def find(self, ref: str, since: int = 0) -> str | None:
+    async def find(self, ref: str, since: int) -> str | None:
         """The batch that the request is in; None if there certainly is none. Whatever is not certain is raised.
 
-        `since`: the second before which the request was certainly not sent, so no older batch has it; 0 if nobody
-        knows.
+        `since`: the second before which the request was certainly not sent, so no older batch has it.
         """
         asked_at = self._clock.monotonic()
-        since = (since or self._clock.now_ms() // 1000 - self._lives_seconds) - CLOCKS_APART_SECONDS
+        since -= CLOCKS_APART_SECONDS
         while (found := self._known(ref)) is None and not self._surveyed(asked_at, since):
             self._wanted_from = min(self._wanted_from, since)
             await self._wait_for_survey()
@@ -106,7 +105,7 @@ class Lookup:
         self._keep_those_without_batches(files, batches, since)
         ours = {file.id for file in files}
         kept: set[str] = set()
-        gone: list[BatchView] = []
+        gone: list[OpenAiBatch] = []
         for batch in batches:
             file_id = batch.input_file_id
             if file_id is None or not (batch.marked or file_id in ours):
@@ -120,7 +119,7 @@ class Lookup:
             del self._batches[file_id], self._indexes[file_id]
         self._gone, self._fresh_from, self._covers_from = gone, began_at, since
 
-    def _keep_those_without_batches(self, files: Sequence[OurFile], batches: Sequence[BatchView], since: int) -> None:
+    def _keep_those_without_batches(self, files: Sequence[OurFile], batches: Sequence[OpenAiBatch], since: int) -> None:
         """A process that was killed between upload and batch leaves such a file. Older files may have batches that are
         not listed here."""
         used = {batch.input_file_id for batch in batches}
@@ -130,9 +129,9 @@ class Lookup:
             if file.id not in used and file.created_at is not None and file.created_at >= since:
                 self.keep_unused(file.digest, file.id)
 
-    async def _index_results(self, batch: BatchView, file_id: str) -> bool:
+    async def _index_results(self, batch: OpenAiBatch, file_id: str) -> bool:
         """Whether the results of a batch tell what was in its file: they do if there is one for each request."""
-        if batch.status != "completed":
+        if batch.status != COMPLETED:
             return False
         lines = LineIndex([*await self._lines(batch.output_file_id), *await self._lines(batch.error_file_id)])
         if not 0 < batch.total <= len(lines.keys()):
@@ -144,7 +143,7 @@ class Lookup:
         with open_temporary() as file:
             if file_id is None or not await self._api.download(file_id, file):
                 return []
-            return list(await in_thread(lambda: list(refs_by_number(file))))
+            return list(await in_thread(lambda: list(references_by_number(file, reference_of))))
 
     async def close(self) -> None:
         if self._survey is not None:
@@ -153,4 +152,4 @@ class Lookup:
 
 
 def _read(file: BinaryIO) -> LineIndex:
-    return LineIndex(refs_by_number(file))
+    return LineIndex(references_by_number(file, reference_of))

@@ -1,13 +1,11 @@
 """How many tokens a request may take, from its body alone: what is likely, and what cannot be exceeded."""
 
-import json
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
-from backstay.llm.requests import LlmRequest
+from backstay.llm.provider import OUTPUT_TOKENS_EXPECTED, TokenEstimate
 
 BYTES_PER_TOKEN = 4  # of UTF-8: right for English, and near enough for scripts with more bytes to the letter
-OUTPUT_TOKENS_EXPECTED = 300  # of a reply, where the request sets no lower bound
 MESSAGE_TOKENS = 4  # what a message costs besides its text
 PREAMBLE_TOKENS_MAX = 64  # what a chat template may put around the messages
 TOOLS_TOKENS_MAX = 1024  # what it may put before the first tool
@@ -31,17 +29,6 @@ _BOUNDS_AT = (
     ("/completions", ("max_tokens",)),
     ("/responses", ("max_output_tokens",)),
 )
-
-
-class Estimate(NamedTuple):
-    """Tokens of one request. No bound means None: the input may hang on what the provider has stored."""
-
-    input_tokens: int
-    output_tokens_expected: int
-    output_tokens_max: int | None
-    input_tokens_max: int | None
-    replies: int = 1
-    one_pass: bool = True  # the model reads its input once, so that its context window is a bound too
 
 
 class _Input:
@@ -105,15 +92,9 @@ class _Input:
         self.data_tokens_max += size // AUDIO_BYTES_PER_TOKEN_MIN + 1
 
 
-def estimate(request: LlmRequest, output_tokens_expected: int = OUTPUT_TOKENS_EXPECTED) -> Estimate:
-    fields = json.loads(request.body)
-    return estimate_fields(request.url, request.body, fields, output_tokens_expected)
-
-
-def estimate_fields(
+def estimate(
     url: str, body: str, fields: Mapping[str, Any], output_tokens_expected: int = OUTPUT_TOKENS_EXPECTED
-) -> Estimate:
-    """The same of a body that has been parsed already."""
+) -> TokenEstimate:
     read = _Input()
     for name, value in fields.items():
         if name == "messages" and isinstance(value, list):
@@ -129,13 +110,16 @@ def estimate_fields(
         # A token is a byte at least, of JSON too; and its punctuation makes up for what surrounds a message.
         most = _utf8(body) - read.data_bytes + read.data_tokens_max + PREAMBLE_TOKENS_MAX
         most += TOOLS_TOKENS_MAX if tools else 0
-    return Estimate(
+    model, tier = fields.get("model"), fields.get("service_tier")
+    return TokenEstimate(
         -(-read.bytes // BYTES_PER_TOKEN) + read.tokens,
         expected * replies,
         None if bound is None else bound * replies,
         most,
         replies,
         not hosted,
+        model if isinstance(model, str) else None,
+        tier if isinstance(tier, str) else None,
     )
 
 

@@ -2,13 +2,13 @@
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from decimal import ROUND_CEILING, Decimal
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from backstay.core.models import Usage
+from backstay.llm.provider import TOKENS_MAX, PriceOf, TokenPrice
 
-TOKENS_MAX: Final = 10**9  # of one call, many times what any model can read; a reply that claims more says nothing
 STATED_MICROS_MAX: Final = 10**10  # ten thousand dollars for one call; the same
 PARTS_MAX: Final = 64  # of a usage object, or of one inside it: a larger one is not shown to the price list
 DOLLAR_MICROS: Final = 1_000_000
@@ -34,22 +34,6 @@ _CACHE_HIT: Final = ("cache_read_input_tokens", "cacheReadInputTokens")  # besid
 _CACHE_WRITE: Final = ("cache_creation_input_tokens", "cacheWriteInputTokens")
 _AMOUNT: Final = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,20})?", re.ASCII)
 _BESIDE_WRITTEN: Final = ("thoughtsTokenCount", "reasoning_tokens", "citation_tokens")
-
-
-class TokenPrice(Protocol):
-    def cost_micros(
-        self, input_tokens: int, output_tokens: int, cached_tokens: int = 0, written_tokens: int = 0
-    ) -> int: ...
-
-
-class PriceOf(Protocol):
-    """What the replies of one lane cost."""
-
-    def __call__(self, model: str, tier: str | None, /) -> TokenPrice | None:
-        """By the model that did the work, and the tier it was done in."""
-
-    def listed(self, model: str, tier: str | None, body: Mapping[str, Any], /) -> Iterable[Usage]:
-        """What the published price list itself reads of a reply, each way with its cost."""
 
 
 class UsageReading(NamedTuple):

@@ -1,12 +1,19 @@
-"""The lanes that are open in this process: endpoints as handlers, each with its own connections."""
+"""The lanes that are open in this process: endpoints as handlers, each with its own connections.
 
-from contextlib import AsyncExitStack
+A run opens its own. A worker or a tick opens what the unfinished jobs of its database need, now and later.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from typing import Protocol
 
-from backstay.app import Backstay
-from backstay.core.errors import UsageError
+from backstay.clock import Clock, Tasks
+from backstay.core.errors import DatabaseUnreachable, UsageError
 from backstay.core.events import Trouble
+from backstay.core.limits import Limits
 from backstay.handlers.handler import Handler, Rules
+from backstay.handlers.registry import Registry
 from backstay.llm import background, batch, call
 from backstay.llm.background import BackgroundHandler
 from backstay.llm.batch import BatchHandler
@@ -14,15 +21,31 @@ from backstay.llm.call import CallHandler
 from backstay.llm.credentials import key_of
 from backstay.llm.endpoint import Endpoint, Lane, load_endpoint
 from backstay.llm.http.wire import Wire
-from backstay.llm.task_lane import POLL_SECONDS, TaskLane
+from backstay.llm.lane_handler import POLL_SECONDS, TaskLane
+from backstay.llm.shards import BATCH_REQUESTS_MAX
 from backstay.observe.bus import Bus
+from backstay.settings import Settings
 from backstay.store.store import Store
 
 POLL_SHARE = 0.8  # of the time that the engine gives a poll: what was learnt by then is told
+LOOK_SECONDS = 2.0
+
+
+class LaneHost(Protocol):
+    """What lanes need of the application that they are opened in."""
+
+    @property
+    def handlers(self) -> Registry: ...
+    @property
+    def settings(self) -> Settings: ...
+    @property
+    def limits(self) -> Limits: ...
+    @property
+    def bus(self) -> Bus: ...
 
 
 class Lanes:
-    def __init__(self, app: Backstay, calls_max: int) -> None:
+    def __init__(self, app: LaneHost, calls_max: int) -> None:
         self._app = app
         self._registry = app.handlers
         self._calls_max = calls_max
@@ -45,7 +68,7 @@ class Lanes:
         self._closing.callback(self._registry.remove, handler.name)
         return handler
 
-    async def open_all(self, store: Store, bus: Bus) -> None:
+    async def open_all(self, store: Store) -> None:
         """Opens what the unfinished jobs of a database need; one that cannot be opened here is told of once."""
         for name, spec in await store.endpoints():
             if name in self._registry or name in self._refused:
@@ -54,7 +77,7 @@ class Lanes:
                 await self.open(load_endpoint(spec))
             except (UsageError, ValueError) as error:
                 self._refused.add(name)
-                bus.emit(Trouble(f"lane {name}", str(error)))
+                self._app.bus.emit(Trouble(f"lane {name}", str(error)))
 
     async def close(self) -> None:
         await self._closing.aclose()
@@ -80,3 +103,28 @@ class Lanes:
             timeout_seconds=endpoint.timeout_seconds or settings.call_seconds() or usual.timeout_seconds,
             item_timeout_seconds=self._app.limits.llm_item_timeout_seconds,
         )
+
+
+@asynccontextmanager
+async def serve_lanes(app: LaneHost, store: Store, clock: Clock, concurrency: int) -> AsyncIterator[int]:
+    """While the block runs, the lanes of new jobs are opened as they come. Gives how many items to hold at once: where
+    there are only lanes, more than are called at once, because requests that go together in a batch are held together.
+    """
+    slots = concurrency if len(app.handlers) else max(concurrency, BATCH_REQUESTS_MAX)
+    lanes, tasks = Lanes(app, concurrency), Tasks()
+    await lanes.open_all(store)
+    looking = tasks.spawn(_look(app, lanes, store, clock))
+    try:
+        yield slots
+    finally:
+        looking.cancel()
+        await lanes.close()
+
+
+async def _look(app: LaneHost, lanes: Lanes, store: Store, clock: Clock) -> None:
+    while True:
+        await clock.sleep(LOOK_SECONDS)
+        try:
+            await lanes.open_all(store)
+        except DatabaseUnreachable as error:
+            app.bus.emit(Trouble("lanes", str(error)))

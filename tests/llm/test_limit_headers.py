@@ -4,18 +4,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backstay.llm.rate_limits import NO_HINTS, LimitHints, learn
+from backstay.llm.openai.replies import limit_hints
+from backstay.llm.provider import ProviderReply
+from backstay.llm.rate_limits import NO_HINTS, LimitHints
 
 NOW = 1_700_000_000_000  # Tue, 14 Nov 2023 22:13:20 GMT
 YEAR_MS = 366 * 86_400_000
 
 
+def hints_of(headers: dict[str, str], now_ms: int) -> LimitHints:
+    return limit_hints(ProviderReply(200, headers, ""), now_ms)
+
+
 def reset_of(text: str) -> int | None:
-    return learn({"x-ratelimit-remaining-requests": "5", "x-ratelimit-reset-requests": text}, NOW).requests_reset_ms
+    return hints_of({"x-ratelimit-remaining-requests": "5", "x-ratelimit-reset-requests": text}, NOW).requests_reset_ms
 
 
 def test_headers_without_a_word_about_limits_say_nothing():
-    assert learn({"content-type": "application/json", "x-request-id": "req_1"}, NOW) is NO_HINTS
+    assert hints_of({"content-type": "application/json", "x-request-id": "req_1"}, NOW) is NO_HINTS
 
 
 def test_openai_says_what_is_left_of_requests_and_tokens_and_when_it_is_whole_again():
@@ -27,7 +33,7 @@ def test_openai_says_what_is_left_of_requests_and_tokens_and_when_it_is_whole_ag
         "x-ratelimit-remaining-tokens": "199982",
         "x-ratelimit-reset-tokens": "5ms",
     }
-    assert learn(headers, NOW) == LimitHints(None, 9_999, 8_640, 199_982, 5)
+    assert hints_of(headers, NOW) == LimitHints(None, 9_999, 8_640, 199_982, 5)
 
 
 def test_anthropic_gives_moments_in_place_of_durations():
@@ -37,7 +43,7 @@ def test_anthropic_gives_moments_in_place_of_durations():
         "anthropic-ratelimit-tokens-remaining": "0",
         "anthropic-ratelimit-tokens-reset": "2023-11-14T23:14:20+01:00",
     }
-    assert learn(headers, NOW) == LimitHints(None, 49, 30_000, 0, 60_000)
+    assert hints_of(headers, NOW) == LimitHints(None, 49, 30_000, 0, 60_000)
 
 
 def test_azure_says_minus_one_when_it_does_not_know():
@@ -47,11 +53,11 @@ def test_azure_says_minus_one_when_it_does_not_know():
         "x-ratelimit-remaining-tokens": "-1",
         "x-ratelimit-reset-tokens": "0",
     }
-    assert learn(headers, NOW) == LimitHints(tokens_reset_ms=0)
+    assert hints_of(headers, NOW) == LimitHints(tokens_reset_ms=0)
 
 
 def test_headers_without_a_kind_are_about_requests():
-    assert learn({"x-ratelimit-remaining": "3", "x-ratelimit-reset": "2"}, NOW) == LimitHints(None, 3, 2_000)
+    assert hints_of({"x-ratelimit-remaining": "3", "x-ratelimit-reset": "2"}, NOW) == LimitHints(None, 3, 2_000)
 
 
 @pytest.mark.parametrize(
@@ -116,14 +122,14 @@ def test_a_reset_is_a_duration_seconds_or_a_moment_or_nothing(text, expected):
     ],
 )
 def test_a_wait_is_asked_for_in_milliseconds_seconds_or_as_a_date(headers, expected):
-    assert learn(headers, NOW).retry_after_ms == expected
+    assert hints_of(headers, NOW).retry_after_ms == expected
 
 
 @pytest.mark.parametrize(
     ("text", "expected"), [("12", 12), ("12.9", 12), ("-1", None), ("many", None), ("9" * 16, None), ("٣", None)]
 )
 def test_what_is_left_is_a_whole_number_or_unknown(text, expected):
-    assert learn({"x-ratelimit-remaining-tokens": text}, NOW).tokens_remaining == expected
+    assert hints_of({"x-ratelimit-remaining-tokens": text}, NOW).tokens_remaining == expected
 
 
 @pytest.mark.parametrize(
@@ -153,4 +159,4 @@ VALUES = st.text(max_size=80) | st.text("0123456789.+-eµsmhdnTZ: ,", max_size=3
 
 @given(st.dictionaries(NAMES, VALUES), st.integers(0, 4_000_000_000_000))
 def test_whatever_headers_say_nothing_is_raised_or_negative(headers, now_ms):
-    assert all(value is None or 0 <= value < 1 << 53 for value in learn(headers, now_ms))
+    assert all(value is None or 0 <= value < 1 << 53 for value in hints_of(headers, now_ms))

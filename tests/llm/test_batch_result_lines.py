@@ -146,6 +146,13 @@ def test_a_batch_that_was_cancelled_here_costs_its_requests_no_attempt() -> None
     ]  # fmt: skip
 
 
+def test_only_a_code_says_that_a_request_was_cancelled_whatever_its_message_says() -> None:
+    odd = line(A, None, {"message": "odd (batch_cancelled)"}) + line(B, None, {"code": "batch_cancelled"})
+    kinds = [results(odd, batch=view("cancelled")).answer(ref, 0, cancelled_here=True) for ref in (A, B)]
+    found = [each.failure.kind for each in kinds if isinstance(each, Failed)]
+    assert found == [FailureKind.INFRASTRUCTURE, FailureKind.THROTTLED]
+
+
 INPUT = LineIndex([(A, 1), (B, 2), (C, 3)])
 
 

@@ -20,13 +20,13 @@ from backstay.files.stored_files import ConverterFiles
 from backstay.handlers.gateway import NAME, GatewayHandler
 from backstay.handlers.handler import Rules
 from backstay.handlers.outgoing import Outgoing
+from backstay.llm.lanes import serve_lanes
 from backstay.messaging.broker import Broker
 from backstay.messaging.dispatch import broker_here, dispatching
 from backstay.messaging.outbox_relay import lag_told, relaying_work
 from backstay.observe.item_logs import ItemLogs
 from backstay.remote.tags import CallbackTags
 from backstay.remote.work import remote_here, remote_work
-from backstay.run.serving import serving
 from backstay.signing import Signer
 from backstay.store.outbox import WEBHOOKS
 from backstay.store.urls import is_postgres, shown
@@ -61,7 +61,7 @@ async def equipment(
     where no items are done. The service gives its own place for files, and what signs its remote requests."""
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
-        slots = await enter(serving(app, client, concurrency)) if works else 0
+        slots = await enter(serve_lanes(app, client.store, client.clock, concurrency)) if works else 0
         artifacts = artifacts or artifacts_of(app.url, app.settings)
         if artifacts is not None:
             await enter(ItemLogs(artifacts, client.clock, app.bus))

@@ -11,6 +11,7 @@ from backstay.cli.request_options import RequestOptions, price_option, request_o
 from backstay.cli.run_options import (
     CHEAPEST,
     LANES,
+    api_option,
     base_url_option,
     dedupe_option,
     max_output_tokens_option,
@@ -21,9 +22,9 @@ from backstay.run.figures import show_money, show_seconds
 
 if TYPE_CHECKING:
     from backstay.core.limits import Limits
-    from backstay.llm.forecast import Forecast, Pace, Share
-    from backstay.llm.intake import Source, Survey
-    from backstay.llm.prices import Price
+    from backstay.llm.forecast import Forecast, ForecastShare, PaceLimits
+    from backstay.llm.intake import FileSurvey, RequestSource
+    from backstay.llm.prices import PricePerMillion
 
 UNKNOWN = "unknown"
 UNBOUNDED = "unbounded"
@@ -40,6 +41,7 @@ UNBOUNDED = "unbounded"
 )
 @click.argument("file", metavar="FILE", type=click.Path(allow_dash=True))
 @request_options
+@api_option
 @base_url_option
 @click.option("--lane", type=LANES, default="call", show_default=True, help="How the requests will be made.")
 @price_option
@@ -52,22 +54,22 @@ UNBOUNDED = "unbounded"
 @click.option("--deadline", type=Duration(), help="When the cheapest lane has to be done: 24h.")
 @dedupe_option
 @json_option
-def plan(file: str, wanted: RequestOptions, base_url: str | None, lane: str, **given: Any) -> None:
+def plan(file: str, wanted: RequestOptions, api: str, base_url: str | None, lane: str, **given: Any) -> None:
     """Reads FILE (`-`: stdin) as a run would, and says what it will take: requests, tokens, money, time.
 
     Nothing is sent, and no database is used. Lines that cannot be sent are named; there the exit code is 2, unless
     they are to be skipped. Tokens are estimated: low is with replies of one token, worst is what no run can exceed.
     """
     from backstay import settings
-    from backstay.llm.forecast import Distinct, Pace
+    from backstay.llm.forecast import Distinct, PaceLimits
     from backstay.llm.intake import open_source, survey
 
     limits = settings.load().bounds()
-    url = service_url(base_url)
-    forecast = _forecast(url, lane, **given)
+    url = service_url(base_url, api)
+    forecast = _forecast(api, url, lane, **given)
     batched = lane in ("batch", CHEAPEST)
-    pace = Pace() if batched else Pace(given["rpm"], given["tpm"], given["concurrency"], given["latency"])
-    with open_source(file, wanted.reading(url, only_of(lane))) as source:
+    pace = PaceLimits() if batched else PaceLimits(given["rpm"], given["tpm"], given["concurrency"], given["latency"])
+    with open_source(file, wanted.reading(url, only_of(api, lane), api)) as source:
         surveyed = survey(source, Distinct(forecast) if given["dedupe"] else forecast)
         if given["as_json"]:
             output.data(output.as_json(_as_json(source, surveyed, forecast, pace, limits)))
@@ -79,13 +81,19 @@ def plan(file: str, wanted: RequestOptions, base_url: str | None, lane: str, **g
 
 
 def _forecast(
-    url: str, lane: str, price: "Price | None", output_tokens: int | None, max_output_tokens: int | None, **_: Any
+    api: str,
+    url: str,
+    lane: str,
+    price: "PricePerMillion | None",
+    output_tokens: int | None,
+    max_output_tokens: int | None,
+    **_: Any,
 ) -> "Forecast":
     """The cheapest lane expects the price of batches, and at worst everything is called in the end."""
     from backstay.llm.endpoint import Lane
     from backstay.llm.forecast import Forecast
     from backstay.llm.prices import PriceList
-    from backstay.llm.tokens import OUTPUT_TOKENS_EXPECTED
+    from backstay.llm.provider import OUTPUT_TOKENS_EXPECTED
 
     expected, dearest = (Lane.BATCH, Lane.CALL) if lane == CHEAPEST else (Lane(lane), Lane(lane))
     reply_tokens = output_tokens or min(OUTPUT_TOKENS_EXPECTED, max_output_tokens or OUTPUT_TOKENS_EXPECTED)
@@ -94,6 +102,7 @@ def _forecast(
         reply_tokens,
         dearest=PriceList(url, dearest, price, max_output_tokens),
         output_tokens_default=max_output_tokens,
+        api=api,
     )
 
 
@@ -104,7 +113,7 @@ def _window(lane: str, deadline: float | None) -> str:
 
 
 def _as_json(
-    source: "Source", surveyed: "Survey", forecast: "Forecast", pace: "Pace", limits: "Limits"
+    source: "RequestSource", surveyed: "FileSurvey", forecast: "Forecast", pace: "PaceLimits", limits: "Limits"
 ) -> dict[str, Any]:
     shares = [{"endpoint": url, "model": model, **asdict(share)} for (url, model), share in forecast.shares.items()]
     total = asdict(forecast.total)
@@ -127,7 +136,7 @@ def _as_json(
     }
 
 
-def _tell_too_long(pace: "Pace", total: "Share", limits: "Limits") -> None:
+def _tell_too_long(pace: "PaceLimits", total: "ForecastShare", limits: "Limits") -> None:
     """Warns of a run that is too long for its time limit before anyone pays for it."""
     longest = pace.longest(total)
     if longest is not None and longest[1] > limits.llm_job_timeout_seconds:
@@ -135,7 +144,7 @@ def _tell_too_long(pace: "Pace", total: "Share", limits: "Limits") -> None:
         output.note(f"the run fails after {most}; to allow more time, set BACKSTAY_LLM_JOB_TIMEOUT_SECONDS")
 
 
-def _show(source: "Source", surveyed: "Survey", forecast: "Forecast", when: str, limits: "Limits") -> None:
+def _show(source: "RequestSource", surveyed: "FileSurvey", forecast: "Forecast", when: str, limits: "Limits") -> None:
     total = forecast.total
     output.record(
         (
@@ -165,13 +174,13 @@ def _copies(number: int) -> str:
     return f", and {number:,} {'copy' if number == 1 else 'copies'} of them" if number else ""
 
 
-def _row(url: str, model: str, share: "Share") -> tuple[Any, ...]:
+def _row(url: str, model: str, share: "ForecastShare") -> tuple[Any, ...]:
     money = (share.low_micros, share.expected_micros, share.worst_micros)
     counts = (f"{number:,}" for number in (share.requests, share.input_tokens, share.output_tokens))
     return (model, url, *counts, *map(_money, money), share.price)
 
 
-def _cost(total: "Share") -> str:
+def _cost(total: "ForecastShare") -> str:
     if total.expected_micros is None:
         return UNKNOWN
     worst = UNBOUNDED if total.worst_micros is None else _money(total.worst_micros)
@@ -186,7 +195,7 @@ def _tokens(tokens: int | None) -> str:
     return UNBOUNDED if tokens is None else f"{tokens:,}"
 
 
-def _time(pace: "Pace", total: "Share") -> str:
+def _time(pace: "PaceLimits", total: "ForecastShare") -> str:
     longest = pace.longest(total)
     if longest is None:
         return f"{UNKNOWN}; give --rpm, --tpm or --latency"

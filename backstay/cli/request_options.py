@@ -11,9 +11,9 @@ from backstay.cli.output import count, note
 from backstay.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from backstay.llm.formats import Only, Reading
-    from backstay.llm.intake import Survey
-    from backstay.llm.prices import Price
+    from backstay.llm.formats import InputOptions, OnlyPath
+    from backstay.llm.intake import FileSurvey
+    from backstay.llm.prices import PricePerMillion
 
 FORMATS = ("batch", "bodies", "prompts", "rows", "csv")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -35,12 +35,14 @@ class RequestOptions(NamedTuple):
     endpoint: str | None
     skip_bad_lines: bool
 
-    def reading(self, base_url: str | None = None, only: "Only | None" = None) -> "Reading":
-        from backstay.llm.formats import RESPONSES, Format, Reading
+    def reading(self, base_url: str | None, only: "OnlyPath | None", api: str) -> "InputOptions":
+        from backstay.llm.formats import Format, InputOptions
 
         chosen = None if self.format is None else Format(self.format)
-        background = only is not None and only.path == RESPONSES  # only these can be done there
-        return Reading(chosen, self.model, _template(self.template), self.endpoint, base_url, only, background)
+        background = only is not None and only.background
+        return InputOptions(
+            chosen, self.model, _template(self.template), self.endpoint, base_url, only, background, api
+        )
 
 
 def request_options(command: F) -> F:
@@ -67,12 +69,12 @@ def price_option(command: F) -> F:
     return click.option("--price", type=PriceText(), metavar="IN/OUT", help=_PRICE)(command)
 
 
-class PriceText(click.ParamType["Price"]):
+class PriceText(click.ParamType["PricePerMillion"]):
     """Dollars per million tokens: 0.15/0.60."""
 
     name = "price"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> "Price":
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> "PricePerMillion":
         from backstay.llm.prices import parse_price
 
         try:
@@ -81,7 +83,7 @@ class PriceText(click.ParamType["Price"]):
             self.fail(f"{error.message}; {error.hint}", param, ctx)
 
 
-def tell_bad_lines(surveyed: "Survey", skip: bool) -> None:
+def tell_bad_lines(surveyed: "FileSurvey", skip: bool) -> None:
     """Names the lines that cannot be sent; without leave to go on without them, that is the end."""
     for bad in surveyed.bad:
         note(str(bad))

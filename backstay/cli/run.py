@@ -15,7 +15,7 @@ from backstay.core.errors import UsageError
 
 if TYPE_CHECKING:
     from backstay.app import Backstay
-    from backstay.llm.intake import Source, Survey
+    from backstay.llm.intake import FileSurvey, RequestSource
     from backstay.run.order import Order
     from backstay.run.summary import Summary
     from backstay.run.view import View
@@ -79,7 +79,7 @@ def run(
     )
     terms.require_key()
     app = access.open_app(db, must_exist=False)
-    with open_source(file, wanted.reading(terms.url, terms.only)) as source:
+    with open_source(file, wanted.reading(terms.url, terms.only, terms.api)) as source:
         surveyed = survey(source, Bounded(order) if order.budget_micros is not None else None)
         tell_bad_lines(surveyed, wanted.skip_bad_lines)
         summary = access.run(_go(app, order, source, surveyed, as_json))
@@ -91,7 +91,9 @@ def default_out(file: str) -> str:
     return "results.jsonl" if file == "-" else f"{Path(file).stem}.results.jsonl"
 
 
-async def _go(app: "Backstay", order: "Order", source: "Source", surveyed: "Survey", as_json: bool) -> "Summary":
+async def _go(
+    app: "Backstay", order: "Order", source: "RequestSource", surveyed: "FileSurvey", as_json: bool
+) -> "Summary":
     from backstay.cli.running import Signals
     from backstay.clock import collect_rarely
     from backstay.run.output import is_stream

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from urllib.parse import urlsplit
 
 import click
 
@@ -16,21 +17,29 @@ from backstay.core.outcomes import ANSWER_FLAWS
 
 if TYPE_CHECKING:
     from backstay.llm.endpoint import Endpoint
-    from backstay.llm.formats import Only
-    from backstay.llm.prices import Price
+    from backstay.llm.formats import OnlyPath
+    from backstay.llm.prices import PricePerMillion
+    from backstay.llm.provider import ProviderAccess
     from backstay.run.order import Order
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-OPENAI = "https://api.openai.com/v1"
-BASE_URL = "OPENAI_BASE_URL"
-API_KEY = "OPENAI_API_KEY"
+API = "openai"
 CONCURRENCY_MAX = 10_000
 CHEAPEST = "cheapest"
 FLAWS = tuple(flaw.value for flaw in ANSWER_FLAWS)
 LANES = click.Choice(["call", "background", "batch", CHEAPEST])
 
-base_url_option = click.option("--base-url", metavar="URL", help=f"The service. Without it: {BASE_URL}, or OpenAI.")
+api_option = click.option(
+    "--api",
+    metavar="NAME",
+    default=API,
+    show_default=True,
+    help="Whose API the service speaks.",
+)
+base_url_option = click.option(
+    "--base-url", metavar="URL", help="The service. Without it: OPENAI_BASE_URL or OpenAI; with another --api, its own."
+)
 max_output_tokens_option = click.option(
     "--max-output-tokens", type=click.IntRange(1), help="The longest reply, where a request sets no bound itself."
 )
@@ -81,14 +90,15 @@ class RunOptions(NamedTuple):
     """What the user said about where requests go."""
 
     base_url: str | None
+    api: str
     lane: str
-    api_key_env: str
+    api_key_env: str | None
     header: tuple[str, ...]
     concurrency: int
     rpm: int | None
     tpm: int | None
     timeout: float | None
-    price: "Price | None"
+    price: "PricePerMillion | None"
     budget: int | None
     max_output_tokens: int | None
     reconcilable: bool = False
@@ -122,47 +132,64 @@ class RunOptions(NamedTuple):
 
     def require_key(self) -> None:
         """Refuses what would only be refused by the service, where that is certain before anything is sent."""
-        if os.environ.get(self.api_key_env) or any(text.lower().startswith("authorization=") for text in self.header):
+        if os.environ.get(self.key_env) or any(text.lower().startswith("authorization=") for text in self.header):
             return
-        hint = f"set {self.api_key_env}"
-        if self.api_key_env != API_KEY:
-            raise UsageError(f"the key is to come from {self.api_key_env}, which is not set", hint=hint)
-        if self.url == OPENAI:
-            raise UsageError(f"{API_KEY} is not set, and OpenAI wants a key", hint=f"{hint}, or give a --base-url")
+        own = access_of(self.api)
+        hint = f"set {self.key_env}"
+        if self.key_env != own.key_env:
+            raise UsageError(f"the key is to come from {self.key_env}, which is not set", hint=hint)
+        if self.url == own.base_url:
+            host = urlsplit(own.base_url).hostname
+            raise UsageError(f"{own.key_env} is not set, and {host} wants a key", hint=f"{hint}, or give a --base-url")
+
+    @property
+    def key_env(self) -> str:
+        return self.api_key_env or access_of(self.api).key_env
 
     @property
     def url(self) -> str:
-        return service_url(self.base_url)
+        return service_url(self.base_url, self.api)
 
     @property
-    def only(self) -> "Only | None":
-        return only_of(self.lane, self.reconcilable)
+    def only(self) -> "OnlyPath | None":
+        return only_of(self.api, self.lane, self.reconcilable)
 
     def _endpoint(self, lane: Any) -> "Endpoint":
-        from backstay.llm.endpoint import Endpoint, Lane, parts_of
+        from backstay.llm.endpoint import Endpoint, Lane
+        from backstay.llm.registry import check_base_url
 
         if self.reconcilable and lane is not Lane.CALL:
             raise UsageError("--reconcilable is for the lane call", hint="leave one of them out")
         price = None if self.price is None else tuple(rate for rate in self.price[:3] if rate is not None)
         headers = tuple(_header(text) for text in self.header)
-        parts_of(self.url)
+        check_base_url(self.url, self.api)
         terms = (price, self.reconcilable, self.timeout, self.fail_on)
-        return Endpoint(self.url, lane, self.api_key_env, headers, *terms)
+        return Endpoint(self.url, lane, self.key_env, headers, *terms, self.api)
 
 
-def service_url(base_url: str | None) -> str:
+def access_of(api: str) -> "ProviderAccess":
+    from backstay.llm.registry import provider_named
+
+    return provider_named(api).access
+
+
+def service_url(base_url: str | None, api: str) -> str:
     if base_url is not None and not base_url.strip():
         raise UsageError("--base-url is empty", hint="name the service, or leave the option out")
-    return (base_url or os.environ.get(BASE_URL) or OPENAI).rstrip("/")
+    own = access_of(api)
+    return (base_url or os.environ.get(own.base_url_env) or own.base_url).rstrip("/")
 
 
-def only_of(lane: str, reconcilable: bool = False) -> "Only | None":
-    """What can be sent so, if it is not everything."""
-    from backstay.llm.formats import CHAT, RESPONSES, Only
+def only_of(api: str, lane: str, reconcilable: bool = False) -> "OnlyPath | None":
+    """The path of the requests that can be sent so, if not all can."""
+    from backstay.llm.endpoint import Lane
+    from backstay.llm.formats import OnlyPath
+    from backstay.llm.registry import provider_named
 
-    if lane == "background":
-        return Only(RESPONSES, "--lane background")
-    return Only(CHAT, "--reconcilable") if reconcilable else None
+    kind = Lane.BACKGROUND if lane == Lane.BACKGROUND else Lane.CALL
+    path = provider_named(api).requests.only_path(kind, reconcilable)
+    option = "--lane background" if kind is Lane.BACKGROUND else "--reconcilable"
+    return None if path is None else OnlyPath(path, option, kind is Lane.BACKGROUND)
 
 
 def _check_deadline(deadline: float | None, timeout: float | None) -> None:
@@ -205,12 +232,15 @@ def run_options(command: F) -> F:
 
 
 _OPTIONS = (
+    api_option,
     base_url_option,
     click.option(
         "--lane", type=LANES, default="call", show_default=True, help="Calls, background tasks, or half-price batches."
     ),
     click.option(
-        "--api-key-env", metavar="NAME", default=API_KEY, show_default=True, help="The variable with the key."
+        "--api-key-env",
+        metavar="NAME",
+        help="The variable with the key. Without it: OPENAI_API_KEY; with another --api, its own.",
     ),
     header_option,
     click.option(

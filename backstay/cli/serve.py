@@ -21,6 +21,7 @@ from backstay.cli.command import (
 )
 from backstay.cli.request_options import price_option
 from backstay.cli.run_options import (
+    API,
     Dollars,
     RunOptions,
     header_option,
@@ -142,7 +143,7 @@ def _options(ctx: click.Context, given: dict[str, Any], settings: "Settings") ->
                 raise UsageError(f"{option} is for the requests of batches", hint="give the --base-url they go to")
         return options
     terms = {name: given[name] for name in ("base_url", "api_key_env", "concurrency", *UPSTREAM)}
-    asked = RunOptions(lane="call", **terms)
+    asked = RunOptions(api=API, lane="call", **terms)  # it speaks OpenAI's API, and so does the service behind
     if given["works"]:
         asked.require_key()
     order = asked.order(out="-")

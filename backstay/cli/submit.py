@@ -88,7 +88,7 @@ def _queue_requests(
     from backstay.run.weights import Bounded, set_ceiling
 
     order = terms.order(out=default_out(file), label=label or Path(file).name)
-    with open_source(file, wanted.reading(terms.url, terms.only)) as source:
+    with open_source(file, wanted.reading(terms.url, terms.only, terms.api)) as source:
         surveyed = survey(source, Bounded(order) if order.budget_micros is not None else None)
         tell_bad_lines(surveyed, wanted.skip_bad_lines)
 
@@ -129,7 +129,7 @@ def _queue_items(
         given["deadline_seconds"] = given["deadline_seconds"] or found.rules.deadline_seconds
     options = Options(**given)
     options.check()
-    with lines.opened(file) as content:
+    with lines.open_lines(file) as content:
         items = check_lines(content, check)
         content.seek(0)
         known = bool(app) or force
@@ -173,10 +173,10 @@ def texts(file: IO[bytes]) -> Iterator[str]:
 def _numbered(file: IO[bytes]) -> Iterator[tuple[int, str]]:
     from backstay.client import BODY_CHARACTERS_MAX
 
-    for number, line in lines.numbered(file, BODY_CHARACTERS_MAX * CHARACTER_BYTES_MAX):
+    for number, line in lines.number_lines(file, BODY_CHARACTERS_MAX * CHARACTER_BYTES_MAX):
         try:
             text = "" if line is None else lines.text_of(line)
-        except lines.Refused as refused:
+        except lines.LineRefused as refused:
             raise UsageError(f"line {number} {refused}", hint=UNTOUCHED) from None
         if line is None or len(text) > BODY_CHARACTERS_MAX:
             raise UsageError(f"line {number} has too many characters; at most {BODY_CHARACTERS_MAX:,} are taken")
@@ -190,7 +190,7 @@ def check_lines(file: IO[bytes], check: Check | None) -> int:
     for number, text in _numbered(file):
         try:
             payload = lines.value_of(text)
-        except lines.Refused as refused:
+        except lines.LineRefused as refused:
             raise UsageError(f"line {number} {refused}", hint=UNTOUCHED) from None
         if check is not None:
             try:

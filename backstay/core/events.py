@@ -132,6 +132,7 @@ class Trouble:
 
     where: str
     message: str
+    look_up: bool = False  # a provider was asked about a lost item, and the answer was not certain
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "message", one_line(self.message))

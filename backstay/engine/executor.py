@@ -111,7 +111,7 @@ class Executor:
             answer = await ask_provider(self._parts, lambda: flight.plan.handler.ask(ref), turn, spare=1)
         except Exception as error:  # not certain, so nothing is sent
             failure = failure_of_exception(error)
-            self._parts.emit(Trouble(f"look-up at {flight.plan.handler.provider}", failure.message))
+            self._parts.emit(Trouble(f"look-up at {flight.plan.handler.provider}", failure.message, look_up=True))
             return Failed(Failure(failure.code, FailureKind.THROTTLED, f"the look-up failed: {failure.message}"))
         return None if isinstance(answer, NeverArrived | CannotAsk) else answer
 

@@ -168,7 +168,7 @@ class Sweeper:
             started, troubles = parts.clock.monotonic(), set[str]()
             await asyncio.gather(*(self._resolve(handler, item, started, troubles) for item in taken.items))
             for trouble in sorted(troubles):  # many may have met the same one
-                parts.emit(Trouble(f"look-up at {handler.provider}", trouble))
+                parts.emit(Trouble(f"look-up at {handler.provider}", trouble, look_up=True))
         return len(taken.items)
 
     async def _resolve(self, handler: Handler, item: Claimed, started: float, troubles: set[str]) -> None:

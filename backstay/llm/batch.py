@@ -6,27 +6,30 @@ from dataclasses import replace
 from typing import Any, Final
 
 from backstay.clock import Clock, Tasks
-from backstay.core.errors import ErrorCode, Permanent, Throttled
+from backstay.core.errors import ErrorCode, Permanent, Throttled, UsageError
 from backstay.core.failures import Failure, FailureKind
 from backstay.core.limits import Limits
-from backstay.core.outcomes import Failed, NeverArrived, Running, Submitted, Succeeded
+from backstay.core.outcomes import CannotAsk, Failed, NeverArrived, Running, Submitted, Succeeded
 from backstay.core.retry import RetryPolicy
 from backstay.handlers.context import Context
 from backstay.handlers.handler import Rules
 from backstay.handlers.task import Answer
-from backstay.llm.batch_api import BatchApi, BatchView
-from backstay.llm.dispatch import Dispatch
+from backstay.llm.batch_creation import BATCHES_REMEMBERED_MAX, BatchCancels, BatchCreation, remember
+from backstay.llm.batch_results import BatchResults, BatchTracker
 from backstay.llm.endpoint import Endpoint
-from backstay.llm.envelope import Request, unseal
-from backstay.llm.flaws import fail_flawed
-from backstay.llm.harvest import Harvest
-from backstay.llm.harvests import Harvests
-from backstay.llm.lookup import Lookup
-from backstay.llm.restraint import Restraint
-from backstay.llm.shards import GATHER_SECONDS, QUIET_SECONDS, Entry, Gatherer, Key, ShardBounds
-from backstay.llm.task_lane import TaskLane, ask_each, rules_for, seconds_of
-from backstay.llm.tokens import estimate_fields
-from backstay.llm.wire import Wire
+from backstay.llm.http.wire import Wire
+from backstay.llm.lane_handler import TaskLane, ask_each, fail_flawed, rules_for, seconds_of
+from backstay.llm.provider import BatchApi, BatchView, Certainty
+from backstay.llm.requests import LlmRequest, unseal
+from backstay.llm.shards import (
+    GATHER_SECONDS,
+    QUIET_SECONDS,
+    Gatherer,
+    ShardBounds,
+    ShardEntry,
+    ShardKey,
+    ShardLimits,
+)
 
 RUN_SECONDS: Final = 240.0  # to gather, upload and create; a lost request is asked about soon after
 CREATE_SECONDS_MAX: Final = 60.0
@@ -39,12 +42,11 @@ RULES: Final = Rules(retry=RETRY, timeout_seconds=RUN_SECONDS)
 LINE_BYTES: Final = 160  # what stands around a body in its line, at most
 POLLS_PER_SECOND: Final = 500  # of single requests: each poll of one is written down
 POLL_MS_MAX: Final = 600_000
-BATCHES_REMEMBERED_MAX: Final = 10_000
-LIVES_SECONDS: Final = Limits().llm_item_timeout_seconds
+LIVES_SECONDS: Final = Limits().llm_item_timeout_seconds  # of a request, at most
 
 
 class BatchHandler(TaskLane):
-    """A request is a task of the provider named by its batch and its own reference, which is its custom_id there."""
+    """A request is a task of the provider, named by its batch and its own reference, by which it is known there."""
 
     asks_at_once = ASKS_AT_ONCE
 
@@ -60,36 +62,42 @@ class BatchHandler(TaskLane):
     ) -> None:
         rules = rules or rules_for(endpoint, RULES)
         seconds = min(seconds_of(rules), RUN_SECONDS)
-        super().__init__(endpoint, wire, replace(rules, timeout_seconds=seconds), askable=True, clock=clock)
+        super().__init__(endpoint, wire, replace(rules, timeout_seconds=seconds), clock)
+        self._api = self._open_api()
+        self.askable = self._api.certainty is not Certainty.NEVER
+        self._lives_seconds = rules.item_timeout_seconds or LIVES_SECONDS
         tasks = Tasks()
-        self._api = BatchApi(wire, self.require_answer)
-        self._lookup = Lookup(self._api, self.clock, tasks, rules.item_timeout_seconds or LIVES_SECONDS)
-        self._harvests = Harvests(self._api, self._lookup, self.price_of, self.clock, tasks)
-        self._restraint = Restraint(bounds or ShardBounds(), self.clock)
+        self._tracker = BatchTracker(self._api, self.clock, tasks)
+        self._limits = ShardLimits(bounds or self._api.bounds, self.clock)
+        self._cancels = BatchCancels(self._api)
         create_seconds = min(CREATE_SECONDS_MAX, seconds / 4)
-        dispatch = Dispatch(self, self._api, self._lookup, self._restraint, create_seconds)
+        creation = BatchCreation(self._api, self._cancels, self._limits, self.clock, create_seconds)
         quiet_seconds = min(quiet_seconds, seconds / 8)
-        self._gatherer = Gatherer(dispatch.send, self.clock, tasks, quiet_seconds, min(GATHER_SECONDS, seconds / 4))
-        self._cancelled: set[str] = set()
+        self._gatherer = Gatherer(creation.send, self.clock, tasks, quiet_seconds, min(GATHER_SECONDS, seconds / 4))
         self._seen: set[str] = set()
         self._models: dict[str, str | None] = {}  # of batches made here: those that fail often do not name theirs
+
+    def _open_api(self) -> BatchApi[Any]:
+        if self.llm.batches is None:
+            raise UsageError(f"{self.llm.name} has no batches", hint="use --lane call")
+        return self.llm.batches(self.channel)
 
     async def close(self) -> None:
         """Ends what is under way here; the batches at the provider go on."""
         await self._gatherer.close()
-        await self._lookup.close()
-        await self._harvests.close()
+        await self._api.close()
+        await self._tracker.close()
 
     async def run(self, body: str, context: Context) -> Succeeded | Submitted | Failed:
         request = unseal(body)
         fields = _fields(request)
-        model = fields.get("model") if isinstance(fields.get("model"), str) else None
-        if (seconds := self._restraint.seconds_to_wait(model)) > 0:
+        model, path = self._api.group_of(request, fields)
+        if (seconds := self._limits.seconds_to_wait(model)) > 0:
             raise Throttled(f"as many tokens of {model} wait in batches as the provider allows", seconds)
-        bounds = self._restraint.bounds(model)
+        bounds = self._limits.bounds(model)
         ref = context.idempotency_key
-        entry = _entry(ref, request, fields, context, bounds)
-        batch = await self._gatherer.join(Key(context.item_id.partition("-")[0], model, request.url), entry, bounds)
+        entry = self._entry(ref, request, fields, context, bounds)
+        batch = await self._gatherer.join(ShardKey(context.item_id.partition("-")[0], model, path), entry, bounds)
         if isinstance(batch, Failed):
             return batch
         if len(self._models) >= BATCHES_REMEMBERED_MAX:
@@ -97,9 +105,28 @@ class BatchHandler(TaskLane):
         self._models[batch.batch_id] = model
         return Submitted(f"{batch.batch_id}/{ref}", self.account, _after_ms(batch.requests))
 
-    async def ask(self, client_ref: str, since_ms: int = 0) -> Succeeded | Submitted | NeverArrived:
-        batch_id = await self._lookup.find(client_ref, since_ms // 1000)
-        return NeverArrived() if batch_id is None else Submitted(f"{batch_id}/{client_ref}", self.account)
+    def _entry(
+        self, ref: str, request: LlmRequest, fields: dict[str, Any], context: Context, bounds: ShardBounds
+    ) -> ShardEntry:
+        body = request.body
+        if "\n" in body or "\r" in body:  # between its values, where a blank is as good; inside a text they are escaped
+            body = body.replace("\n", " ").replace("\r", " ")
+        try:
+            size = len(body) if body.isascii() else len(body.encode())
+        except UnicodeEncodeError:
+            raise Permanent("the body of the request is not UTF-8", ErrorCode.GW_4XX) from None
+        tokens = 0
+        if bounds.tokens_max is not None:
+            tokens = self.llm.requests.estimate(request.url, body, fields).input_tokens
+        return ShardEntry(ref, body, size + len(request.url) + LINE_BYTES, tokens, context)
+
+    async def ask(self, client_ref: str, since_ms: int = 0) -> Succeeded | Submitted | NeverArrived | CannotAsk:
+        """`since_ms`: when the request was sent at the earliest; 0 if nobody knows."""
+        since_ms = since_ms or self.clock.now_ms() - int(self._lives_seconds * 1000)
+        batch_id = await self._api.find(client_ref, since_ms)
+        if batch_id is not None:
+            return Submitted(f"{batch_id}/{client_ref}", self.account)
+        return NeverArrived() if self._api.certainty is Certainty.CERTAIN else CannotAsk()
 
     async def poll(self, task_ids: Sequence[str]) -> Mapping[str, Answer]:
         """Asks about each batch once. What cannot be learnt now is left out; an error only if nothing was learnt."""
@@ -118,22 +145,14 @@ class BatchHandler(TaskLane):
 
     async def cancel(self, task_id: str) -> None:
         """A batch has the requests of one job only: with the first of them, all are to be cancelled."""
-        batch_id = task_id.rpartition("/")[0]
-        if batch_id in self._cancelled:
-            return
-        _remember(self._cancelled, batch_id)
-        try:
-            await self._api.cancel(batch_id)
-        except BaseException:
-            self._cancelled.discard(batch_id)
-            raise
+        await self._cancels.cancel(task_id.rpartition("/")[0])
 
     async def _answer(self, batch_id: str, task_ids: Sequence[str], answers: dict[str, Answer]) -> None:
-        found = await self._harvests.look(batch_id)
-        if isinstance(found, Harvest):
+        found = await self._tracker.look(batch_id)
+        if isinstance(found, BatchResults):
             wait_ms = self._wait_ms(found, len(task_ids))
             for count, task_id in enumerate(task_ids):
-                said = found.answer(task_id.rpartition("/")[2], wait_ms, batch_id in self._cancelled)
+                said = found.answer(task_id.rpartition("/")[2], wait_ms, batch_id in self._cancels)
                 answers[task_id] = fail_flawed(said, self.fail_on)
                 if count % ANSWERS_AT_ONCE == 0:
                     await self.clock.sleep(0)  # to read an answer takes time that others want too
@@ -144,53 +163,33 @@ class BatchHandler(TaskLane):
             answer = Failed(Failure(ErrorCode.UNKNOWN, FailureKind.UNKNOWN, message), task_ended=True)
         else:
             self._see(found)
-            answer = Running(found.percent, 0 if found.ended else _after_ms(self._harvests.requests_under_way))
+            answer = Running(found.percent, 0 if found.ended else _after_ms(self._tracker.requests_under_way))
         answers.update(dict.fromkeys(task_ids, answer))
 
-    def _wait_ms(self, harvest: Harvest, asked: int) -> int:
-        if not harvest.too_many_tokens:
+    def _wait_ms(self, results: BatchResults, asked: int) -> int:
+        if not results.too_many_tokens:
             return 0
-        requests = max(asked, harvest.batch.total)
-        return int(self._restraint.too_many_tokens(self._model(harvest.batch), requests) * 1000)
+        requests = max(asked, results.batch.total)
+        return int(self._limits.too_many_tokens(self._model(results.batch), requests) * 1000)
 
     def _model(self, batch: BatchView) -> str | None:
         return self._models.get(batch.id, batch.model)
 
     def _see(self, batch: BatchView) -> None:
         """The first time that a batch is seen to run, its model has room again."""
-        if batch.status == "in_progress" and batch.id not in self._seen:
-            self._restraint.tokens_fit(self._model(batch))
-            _remember(self._seen, batch.id)
+        if batch.running and batch.id not in self._seen:
+            self._limits.tokens_fit(self._model(batch))
+            remember(self._seen, batch.id)
 
 
-def _remember(batches: set[str], batch_id: str) -> None:
-    if len(batches) >= BATCHES_REMEMBERED_MAX:
-        batches.clear()
-    batches.add(batch_id)
-
-
-def _fields(request: Request) -> dict[str, Any]:
+def _fields(request: LlmRequest) -> dict[str, Any]:
     try:
         fields = json.loads(request.body)
     except (ValueError, RecursionError):
         raise Permanent("the body of the request is not JSON", ErrorCode.GW_4XX) from None
     if not isinstance(fields, dict):
-        raise Permanent("the body of the request is no JSON object", ErrorCode.GW_4XX)
+        raise Permanent("the body of the request is not a JSON object", ErrorCode.GW_4XX)
     return fields
-
-
-def _entry(ref: str, request: Request, fields: dict[str, Any], context: Context, bounds: ShardBounds) -> Entry:
-    body = request.body
-    if "\n" in body or "\r" in body:  # between its values, where a blank is as good; inside a text they are escaped
-        body = body.replace("\n", " ").replace("\r", " ")
-    try:
-        size = len(body) if body.isascii() else len(body.encode())
-    except UnicodeEncodeError:
-        raise Permanent("the body of the request is not UTF-8", ErrorCode.GW_4XX) from None
-    tokens = 0
-    if bounds.tokens_max is not None:
-        tokens = estimate_fields(request.url, body, fields).input_tokens
-    return Entry(ref, body, size + len(request.url) + LINE_BYTES, tokens, context)
 
 
 def _after_ms(requests: int) -> int:

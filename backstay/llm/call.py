@@ -1,119 +1,68 @@
 """The lane `call`: one request, one answer, as the endpoint of the line gives it."""
 
 from typing import Any, Final
-from urllib.parse import quote
 
 from backstay.clock import Clock
-from backstay.core.errors import ErrorCode, Permanent, Transient, UsageError
-from backstay.core.failures import error_of_failure
+from backstay.core.errors import UsageError
 from backstay.core.outcomes import CannotAsk, Failed, NeverArrived, Succeeded
 from backstay.core.retry import RetryPolicy
 from backstay.handlers.context import Context
 from backstay.handlers.handler import ASKS_AT_ONCE, Rules
-from backstay.llm.described import described
 from backstay.llm.endpoint import Endpoint
-from backstay.llm.envelope import Request, require_request, unseal
-from backstay.llm.flaws import fail_flawed
-from backstay.llm.headers import learn
-from backstay.llm.marked import REF, marked
-from backstay.llm.pacer import Pacer
-from backstay.llm.prices import LanePrices
-from backstay.llm.replies import read_reply
-from backstay.llm.task_lane import object_in, rules_for, seconds_of
-from backstay.llm.wire import Reply, Wire
+from backstay.llm.http.wire import Wire
+from backstay.llm.lane_handler import LaneHandler, fail_flawed, rules_for, seconds_of
+from backstay.llm.provider import CallLookup, Certainty
+from backstay.llm.requests import require_request, unseal
 
-CHAT: Final = "/v1/chat/completions"
-LOOK_SECONDS: Final = 30.0
-NO_LIST: Final = (404, 405, 501)  # the service keeps no completions, or none that can be looked for
 # Up to 1 s, 4 s, 16 s and a minute, each time anywhere in between: the first hiccup costs little, and a provider that
 # is ill is not met by everyone at once when it comes back.
 RETRY: Final = RetryPolicy("call", attempts_max=5, base_ms=500, factor=4, cap_ms=30_000, spread=1.0)
 RULES: Final = Rules(retry=RETRY, timeout_seconds=600.0)
-_STORED: Final = {"store": "true"}
 
 
-class CallHandler:
-    """A completion that is stored at the provider under a reference can be found again after a crash."""
+class CallHandler(LaneHandler):
+    """A call can be found again after a crash, if the user wants that and the provider has a look-up for it."""
+
+    asks_at_once = ASKS_AT_ONCE
 
     def __init__(self, endpoint: Endpoint, wire: Wire, rules: Rules | None = None, clock: Clock | None = None) -> None:
-        self.name = endpoint.name
-        self.provider = endpoint.provider_of(wire.account)
-        self.pace_name = endpoint.pace_name
-        self.account: str | None = wire.account
-        self.rules = rules or rules_for(endpoint, RULES)
-        self.askable = endpoint.reconcilable
-        self.asks_at_once = ASKS_AT_ONCE
+        super().__init__(endpoint, wire, rules or rules_for(endpoint, RULES), clock)
         self._seconds = seconds_of(self.rules)
-        self._fail_on = endpoint.fail_on
-        self._base_url = endpoint.base_url
-        self._wire = wire
-        self._clock = clock or Clock()
-        self._price_of = LanePrices(endpoint)
-        self._pacer = Pacer()
-        self.answers = self._pacer.answers
+        self._lookup = self._open_lookup() if endpoint.reconcilable else None
+        self.askable = self._lookup is not None
+        # Every call passes here, so these are looked up once.
+        self._post = wire.post
+        self._answered = self.channel.pacer.answered
+        self._limit_hints = self.llm.replies.limit_hints
+        self._read_reply = self.llm.replies.read_reply
+        self._price_of = self.channel.price_of
 
     def check(self, payload: Any) -> None:
         request = require_request(payload)
-        if self.askable and request.url != CHAT:
-            raise UsageError(_only_chat(request.url))
+        if self._lookup is not None:
+            self._lookup.check(request)
 
     async def run(self, body: str, context: Context) -> Succeeded | Failed:
-        request = unseal(body)
+        request, clock = unseal(body), self.clock
         ref = context.idempotency_key
-        text = _findable(request, ref) if self.askable else request.body
+        text = request.body if self._lookup is None else self._lookup.body(request, ref)
         context.guard()
-        began = self._clock.monotonic()
-        reply = await self._wire.post(request.url, text, self._seconds, ref, context.outside_traceparent)
-        learned = learn(reply.headers, self._clock.now_ms())
-        self._pacer.answered(reply.status, self._clock.monotonic() - began, learned)
-        return fail_flawed(read_reply(reply, learned, self._price_of), self._fail_on)
-
-    def described(self, body: str) -> dict[str, str | int]:
-        return described(self._base_url, body)
+        began = clock.monotonic()
+        reply = await self._post(request.url, text, self._seconds, ref, context.outside_traceparent)
+        hints = self._limit_hints(reply, clock.now_ms())
+        self._answered(reply.status, clock.monotonic() - began, hints)
+        return fail_flawed(self._read_reply(reply, hints, self._price_of), self.fail_on)
 
     async def ask(self, client_ref: str, since_ms: int = 0) -> Succeeded | Failed | NeverArrived | CannotAsk:
-        """The stored completion that carries the reference; what is not certain raises."""
-        reply = await self._wire.get(CHAT, {f"metadata[{REF}]": client_ref}, LOOK_SECONDS)
-        if reply.status in NO_LIST:
+        """What became of a call whose reply was lost; what is not certain raises."""
+        if self._lookup is None:
             return CannotAsk()
-        self._read(reply)
-        page = object_in(reply) or {}
-        listed = page.get("data")
-        if not isinstance(listed, list) or (page.get("has_more") and not listed):
-            raise Transient("the look-up gave no list")
-        if not listed:
-            return NeverArrived()
-        found = next((each["id"] for each in listed if _carries(each, client_ref)), None)
-        if found is None:  # it does not heed the reference, so that it lists none says nothing
-            raise Transient("the look-up gave completions of other requests")
-        completion = await self._wire.get(f"{CHAT}/{quote(found, safe='')}", timeout_seconds=LOOK_SECONDS)
-        return self._read(completion)
+        found = await self._lookup.find(client_ref, since_ms)
+        if isinstance(found, NeverArrived) and self._lookup.certainty is not Certainty.CERTAIN:
+            return CannotAsk()
+        return fail_flawed(found, self.fail_on)
 
-    def _read(self, reply: Reply) -> Succeeded | Failed:
-        """The answer, even if a flaw makes a failure of it; a refusal of the look-up itself raises."""
-        read = read_reply(reply, learn(reply.headers, self._clock.now_ms()), self._price_of)
-        if isinstance(read, Failed):
-            raise error_of_failure(read.failure)
-        return fail_flawed(read, self._fail_on)
-
-
-def _only_chat(url: str) -> str:
-    return f"only chat completions can be found again after a crash, not {url[1:]}"
-
-
-def _findable(request: Request, ref: str) -> str:
-    """The body of a completion that is to be stored under the reference. One that cannot carry it is not sent at all:
-    later, that it is not found would be taken for certain that it never arrived."""
-    if request.url != CHAT:
-        raise Permanent(_only_chat(request.url), ErrorCode.GW_4XX)
-    text = marked(request.body, ref, _STORED)
-    if f'"{ref}"' not in text:
-        raise Permanent("its metadata is full or no object, so it could not be found again", ErrorCode.GW_4XX)
-    return text
-
-
-def _carries(each: Any, ref: str) -> bool:
-    if not isinstance(each, dict) or not isinstance(each.get("id"), str):
-        return False
-    metadata = each.get("metadata")
-    return isinstance(metadata, dict) and metadata.get(REF) == ref
+    def _open_lookup(self) -> CallLookup:
+        if self.llm.call_lookup is None:
+            raise UsageError(f"{self.llm.name} has no way to find a call again", hint="leave --reconcilable out")
+        return self.llm.call_lookup(self.channel)

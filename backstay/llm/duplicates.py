@@ -10,8 +10,8 @@ from contextlib import closing, contextmanager
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from backstay.llm.envelope import Request
-from backstay.llm.scratch import no_room
+from backstay.llm.requests import LlmRequest
+from backstay.llm.temporary_files import no_room_error
 
 BUCKETS = 256
 CACHE_KIBIBYTES = 8 * 1024
@@ -93,7 +93,7 @@ class Originals:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._scratch.close()
 
-    def first(self, request: Request, ordinal: int) -> int:
+    def first(self, request: LlmRequest, ordinal: int) -> int:
         """The ordinal of the first such request: the one given, if there was none before."""
         # Of 16 bytes of a cryptographic hash nobody has ever found two alike.
         kept = "" if request.metadata is None else f"\0{request.metadata}"
@@ -111,7 +111,7 @@ def _telling() -> Iterator[None]:
     try:
         yield
     except sqlite3.OperationalError as error:  # all that can go wrong with statements of our own is the disk
-        raise no_room(error) from error
+        raise no_room_error(error) from error
 
 
 def _scratch() -> sqlite3.Connection:

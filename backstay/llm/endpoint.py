@@ -10,11 +10,11 @@ from typing import Final
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from backstay.core.errors import UsageError
-from backstay.llm.lines import Refused, shown
+from backstay.llm.lines import LinePart, LineRefused, preview
 
 ACCOUNT_CHARACTERS: Final = 6
+DEFAULT_API: Final = "openai"
 _PATH: Final = re.compile(r"/(?!/)[!-~]*")
-_ENDPOINT: Final = re.compile(r"/(?:chat/completions|completions|responses|embeddings|moderations)/*$")
 _SECRET_NAME: Final = re.compile(r"key|token|secret|passw|signature", re.IGNORECASE)
 
 
@@ -39,6 +39,7 @@ class Endpoint:
     reconcilable: bool = False  # calls are stored at the provider with a reference, to be found after a crash
     timeout_seconds: float | None = None  # of one request; None: as in the settings of the process that sends it
     fail_on: tuple[str, ...] = ()  # flaws that make an answer a failure
+    api: str = DEFAULT_API  # the provider whose API it speaks, by its name in the registry
 
     @property
     def provider(self) -> str:
@@ -66,6 +67,8 @@ class Endpoint:
         values = asdict(self)
         if not self.fail_on:
             del values["fail_on"]
+        if self.api == DEFAULT_API:
+            del values["api"]
         return json.dumps(values, sort_keys=True)
 
 
@@ -92,7 +95,7 @@ def parts_of(base_url: str) -> SplitResult:
         base = urlsplit(base_url)
         _ = base.port
     except ValueError as error:
-        raise UsageError(f"the base URL is none: {error}") from None
+        raise UsageError(f"the base URL is not valid: {error}") from None
     if base.scheme not in ("http", "https") or not base.hostname:
         raise UsageError(f"the base URL must begin with http:// or https://, not {base_url[:40]!r}")
     if "@" in base.netloc:
@@ -101,12 +104,6 @@ def parts_of(base_url: str) -> SplitResult:
         )
     if any(_SECRET_NAME.search(name) for name, _ in parse_qsl(base.query, keep_blank_values=True)):
         raise UsageError("the base URL must not hold a key", hint="give it by --api-key-env or --header")
-    if (extra := _ENDPOINT.search(base.path)) is not None:
-        shorter = base._replace(path=base.path[: extra.start()]).geturl()
-        raise UsageError(
-            f"the base URL must not end in {extra[0]}: every request names its own path below it",
-            hint=f"give {shorter}",
-        )
     return base
 
 
@@ -116,12 +113,13 @@ def path_of(url: str, base_url: str | None) -> str:
     try:
         split = urlsplit(url)
     except ValueError:
-        raise Refused(f"has the url {shown(url)}, which is not valid") from None
+        raise LineRefused(f"has the url {preview(url)}, which is not valid", LinePart.URL) from None
     if split.scheme or split.netloc:
         home = urlsplit(base_url or "")
         if (split.scheme.lower(), split.netloc.lower()) != (home.scheme.lower(), home.netloc.lower()):
-            raise Refused(f"has the url {shown(url)}, which is on another host than the requests go to")
+            reason = f"has the url {preview(url)}, which is on another host than the requests go to"
+            raise LineRefused(reason, LinePart.URL)
         url = split.path + (f"?{split.query}" if split.query else "")
     if not _PATH.fullmatch(url) or any(mark in url for mark in "\\#") or ".." in url.partition("?")[0].split("/"):
-        raise Refused(f"has the url {shown(url)}; it must be a path such as /v1/chat/completions")
+        raise LineRefused(f"has the url {preview(url)}; it must be a path, which begins with a slash", LinePart.URL)
     return url

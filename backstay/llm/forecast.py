@@ -1,21 +1,21 @@
 """What a file of requests will take: tokens, money and time, before anything is sent."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from backstay.llm.duplicates import Originals
-from backstay.llm.formats import Parsed
+from backstay.llm.endpoint import DEFAULT_API
+from backstay.llm.formats import ParsedRequest
 from backstay.llm.intake import KINDS_MAX, OTHERS, Kind, Tally, kind_of
 from backstay.llm.prices import PriceList
-from backstay.llm.tokens import OUTPUT_TOKENS_EXPECTED, estimate_fields
+from backstay.llm.provider import OUTPUT_TOKENS_EXPECTED, TokenEstimate
+from backstay.llm.registry import provider_named
 
 REPLY_TOKENS_MIN = 1
 MINUTE_SECONDS = 60
 
 
 @dataclass(slots=True)
-class Share:
+class ForecastShare:
     """The requests to one endpoint and model. A sum of which one part is not known is None."""
 
     price: str = ""
@@ -28,7 +28,7 @@ class Share:
     expected_micros: int | None = 0
     worst_micros: int | None = 0
 
-    def add(self, other: "Share") -> None:
+    def add(self, other: "ForecastShare") -> None:
         self.requests += other.requests
         self.input_tokens += other.input_tokens
         self.output_tokens += other.output_tokens
@@ -50,35 +50,36 @@ class Forecast:
         *,
         dearest: PriceList | None = None,
         output_tokens_default: int | None = None,
+        api: str = DEFAULT_API,
     ) -> None:
-        self.shares: dict[Kind, Share] = {}
+        self._estimate = provider_named(api).requests.estimate
+        self.shares: dict[Kind, ForecastShare] = {}
         self._prices = prices
         self._dearest = dearest or prices
         self._output_tokens_expected = output_tokens_expected
         self._output_tokens_default = output_tokens_default
 
-    def add(self, parsed: Parsed) -> None:
+    def add(self, parsed: ParsedRequest) -> None:
         kind = kind_of(parsed)
         if kind not in self.shares and len(self.shares) >= KINDS_MAX:
             kind = OTHERS
+        estimate = self._estimate(parsed.url, parsed.body, parsed.fields, self._output_tokens_expected)
         share = self.shares.get(kind)
         if share is None:
-            share = self.shares[kind] = Share(self._price_shown(parsed.fields))
-        self._add_one(share, parsed)
+            share = self.shares[kind] = ForecastShare(self._price_shown(estimate))
+        self._add_one(share, estimate)
 
     def clear(self) -> None:
         self.shares.clear()
 
     @property
-    def total(self) -> Share:
-        total = Share()
+    def total(self) -> ForecastShare:
+        total = ForecastShare()
         for share in self.shares.values():
             total.add(share)
         return total
 
-    def _add_one(self, share: Share, parsed: Parsed) -> None:
-        _, url, body, fields, _ = parsed
-        estimate = estimate_fields(url, body, fields, self._output_tokens_expected)
+    def _add_one(self, share: ForecastShare, estimate: TokenEstimate) -> None:
         read, written = estimate.input_tokens, estimate.output_tokens_expected
         share.requests += 1
         share.input_tokens += read
@@ -88,18 +89,18 @@ class Forecast:
         if longest is None and self._output_tokens_default is not None:
             longest = self._output_tokens_default * estimate.replies
         share.output_tokens_max = _plus(share.output_tokens_max, longest)
-        price = self._prices.price(fields)
+        price = self._prices.price(estimate)
         if price is None:
             share.low_micros = share.expected_micros = share.worst_micros = None
             return
         low = price.cost_micros(read, min(REPLY_TOKENS_MIN * estimate.replies, written))
         share.low_micros = _plus(share.low_micros, low)
         share.expected_micros = _plus(share.expected_micros, price.cost_micros(read, written))
-        share.worst_micros = _plus(share.worst_micros, self._dearest.worst_of(estimate, fields))
+        share.worst_micros = _plus(share.worst_micros, self._dearest.worst_micros(estimate))
 
-    def _price_shown(self, fields: Mapping[str, Any]) -> str:
-        price = self._prices.price(fields)
-        return "unknown" if price is None else f"{price} ({self._prices.source(fields)})"
+    def _price_shown(self, estimate: TokenEstimate) -> str:
+        price = self._prices.price(estimate)
+        return "unknown" if price is None else f"{price} ({self._prices.source(estimate)})"
 
 
 class Distinct:
@@ -110,7 +111,7 @@ class Distinct:
         self._originals = Originals()
         self._seen = 0
 
-    def add(self, parsed: Parsed) -> None:
+    def add(self, parsed: ParsedRequest) -> None:
         self._seen += 1
         if self._originals.first(parsed.request, self._seen) == self._seen:
             self._tally.add(parsed)
@@ -121,7 +122,7 @@ class Distinct:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class PaceLimits:
     """The limits that a run will keep to; None is no limit, or none that is known."""
 
     requests_per_minute: int | None = None
@@ -129,7 +130,7 @@ class Pace:
     concurrency: int | None = None
     latency_seconds: float | None = None
 
-    def seconds(self, share: Share) -> dict[str, float]:
+    def seconds(self, share: ForecastShare) -> dict[str, float]:
         """How long each limit alone would make it take, by its name."""
         taken = {}
         if self.requests_per_minute is not None:
@@ -142,7 +143,7 @@ class Pace:
             taken["concurrency"] = rounds * self.latency_seconds
         return taken
 
-    def longest(self, share: Share) -> tuple[str, float] | None:
+    def longest(self, share: ForecastShare) -> tuple[str, float] | None:
         """The limit that decides, and the time it takes; None if no limit is known."""
         return max(self.seconds(share).items(), key=lambda taken: taken[1], default=None)
 

@@ -7,17 +7,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from backstay.llm.endpoint import path_of
-from backstay.llm.envelope import Request
-from backstay.llm.lines import Member, Refused, members, quoted, shown, value_at, value_of
+from backstay.llm.endpoint import DEFAULT_API, path_of
+from backstay.llm.lines import LinePart, LineRefused, Member, members, preview, quote_json, value_at, value_of
+from backstay.llm.provider import RequestForm
+from backstay.llm.registry import provider_named
+from backstay.llm.requests import LlmRequest
 from backstay.llm.templates import Template
 
 CUSTOM_ID_CHARACTERS_MAX = 512
-CHAT = "/v1/chat/completions"
-RESPONSES = "/v1/responses"
-EMBEDDINGS = "/v1/embeddings"
-COMPLETIONS = "/v1/completions"
-MODEL_NEEDED = frozenset((CHAT, RESPONSES, EMBEDDINGS, COMPLETIONS))
 IDS = ("custom_id", "id")
 METADATA = "metadata"
 METADATA_CHARACTERS_MAX = 1 << 16
@@ -45,15 +42,16 @@ class Format(StrEnum):
     CSV = "csv"
 
 
-class Only(NamedTuple):
+class OnlyPath(NamedTuple):
     """The one path whose requests can be taken, and the option that wants it so."""
 
     path: str
     option: str
+    background: bool = False  # it does them in the background
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class InputOptions:
     """What the user says about a file: the parts of a request that its lines leave out, and what may be in it."""
 
     format: Format | None = None
@@ -61,11 +59,16 @@ class Reading:
     template: str | None = None
     endpoint: str | None = None
     base_url: str | None = None
-    only: Only | None = None
+    only: OnlyPath | None = None
     background: bool = False  # whether a request may ask to be done in the background
+    api: str = DEFAULT_API  # the provider that the requests are for
+
+    @property
+    def form(self) -> RequestForm:
+        return provider_named(self.api).requests
 
 
-class Parsed(NamedTuple):
+class ParsedRequest(NamedTuple):
     """A request, and its body as a value too."""
 
     custom_id: str
@@ -73,22 +76,24 @@ class Parsed(NamedTuple):
     body: str
     fields: dict[str, Any]
     metadata: str | None = None  # JSON that is not sent and comes back with the result
+    model: str | None = None
 
     @property
-    def request(self) -> Request:
-        return Request(self.custom_id, self.url, self.body, self.metadata)
+    def request(self) -> LlmRequest:
+        return LlmRequest(self.custom_id, self.url, self.body, self.metadata)
 
 
-Parser = Callable[[int, str], Parsed]  # of a line's number and text
+Parser = Callable[[int, str], ParsedRequest]  # of a line's number and text
 
 
 class BatchLines:
     """{"custom_id": …, "method": "POST", "url": …, "body": {…}}: the body is kept byte for byte."""
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: InputOptions) -> None:
         self._reading = reading
+        self._form = reading.form
 
-    def __call__(self, number: int, text: str) -> Parsed:
+    def __call__(self, number: int, text: str) -> ParsedRequest:
         head = _HEAD.match(text)
         if head is not None:
             start = head.end()
@@ -96,10 +101,10 @@ class BatchLines:
             if text[end:] == "}":
                 custom_id, url = head.groups()
                 path = path_of(url, self._reading.base_url)
-                return _checked(self._reading, custom_id, path, text[start:end], fields)
+                return _checked(self._form, self._reading, custom_id, path, text[start:end], fields)
         return self._in_any_order(text) or self._walk(text)
 
-    def _in_any_order(self, text: str) -> Parsed | None:
+    def _in_any_order(self, text: str) -> ParsedRequest | None:
         """A line with the four members and no other, each as plain as can be."""
         before = _BEFORE.match(text)
         if before is None:
@@ -112,129 +117,147 @@ class BatchLines:
         if not 0 < len(named["custom_id"]) <= CUSTOM_ID_CHARACTERS_MAX:
             return None
         path = path_of(named["url"], self._reading.base_url)
-        return _checked(self._reading, named["custom_id"], path, text[before.end() : end], fields)
+        return _checked(self._form, self._reading, named["custom_id"], path, text[before.end() : end], fields)
 
-    def _walk(self, text: str) -> Parsed:
+    def _walk(self, text: str) -> ParsedRequest:
         named: dict[str, Member] = {}
         for member in members(text):
             if member.key in named and member.key in ENVELOPE:
-                raise Refused(f'has "{member.key}" twice')
+                raise LineRefused(f'has "{member.key}" twice', LinePart(member.key))
             named[member.key] = member
         custom_id, method, url, body = (named.get(key, _MISSING) for key in ENVELOPE)
         if method is not _MISSING and str(method.value).upper() != "POST":
-            raise Refused(f"has the method {shown(method.value)}; only POST is sent")
+            raise LineRefused(f"has the method {preview(method.value)}; only POST is sent", LinePart.METHOD)
         if body is _MISSING:
-            raise Refused("has no body")
+            raise LineRefused("has no body", LinePart.BODY)
         where = self._reading.endpoint if url is _MISSING else url.value
         if not isinstance(where, str):
-            raise Refused("has no url" if url is _MISSING else f"has the url {shown(where)}, which is not a text")
+            reason = "has no url" if url is _MISSING else f"has the url {preview(where)}, which is not a text"
+            raise LineRefused(reason, LinePart.URL)
         _check_id(custom_id)
         path = path_of(where, self._reading.base_url)
-        return _checked(self._reading, custom_id.value, path, text[body.start : body.end], body.value)
+        return _checked(self._form, self._reading, custom_id.value, path, text[body.start : body.end], body.value)
 
 
 class BodyLines:
     """{"model": …, "messages": […]}: the line is the body; only an id of its own and its metadata are taken out of it.
 
     Such files are written for OpenAI's cookbook, whose script never sends the metadata, and writes it beside the reply.
-    Only together with `"store": true` can it be meant for the provider.
+    OnlyPath together with `"store": true` can it be meant for the provider.
     """
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: InputOptions) -> None:
         self._reading = reading
+        self._form = reading.form
 
-    def __call__(self, number: int, text: str) -> Parsed:
+    def __call__(self, number: int, text: str) -> ParsedRequest:
         fields = value_of(text)
         if not isinstance(fields, dict):
-            raise Refused("is no JSON object")
-        url = self._reading.endpoint or _url_by_shape(fields)
+            raise LineRefused("is not a JSON object", LinePart.JSON)
+        url = self._reading.endpoint or self._form.url_of_body(fields, self._reading.model)
         custom_id = _named_id(fields, number)
-        taken = IDS if fields.get("store") is True else (*IDS, METADATA)
+        taken = IDS if self._form.sends_metadata(fields) else (*IDS, METADATA)
         metadata = None
-        if any(key in fields for key in taken) or _added_model(fields, self._reading):
+        if any(key in fields for key in taken) or self._form.model_members(fields, self._reading.model):
             found = members(text)
             metadata = _metadata(text, found) if METADATA in taken else None
-            text = _joined(_added_model(fields, self._reading), _others(text, found, taken))
+            text = _joined(self._form.model_members(fields, self._reading.model), _others(text, found, taken))
             fields = value_of(text)
-        checked = _checked(self._reading, custom_id, path_of(url, self._reading.base_url), text, fields, _MODEL_HINT)
+        checked = _checked(
+            self._form, self._reading, custom_id, path_of(url, self._reading.base_url), text, fields, _MODEL_HINT
+        )
         return checked if metadata is None else checked._replace(metadata=metadata)
 
 
 class PromptLines:
     """{"prompt": …}: becomes the body of a chat, with all else that the line has."""
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: InputOptions) -> None:
         self._reading = reading
+        self._form = reading.form
 
-    def __call__(self, number: int, text: str) -> Parsed:
+    def __call__(self, number: int, text: str) -> ParsedRequest:
         found = members(text)
         fields = {member.key: member.value for member in found}
         prompt = next((member for member in found if member.key == "prompt"), _MISSING)
         if not isinstance(prompt.value, str | list):
-            raise Refused("has no prompt" if prompt is _MISSING else "has a prompt that is neither text nor messages")
-        url = path_of(self._reading.endpoint or CHAT, self._reading.base_url)
-        asked = _asked(url, text[prompt.start : prompt.end], isinstance(prompt.value, str))
-        body = _joined(_added_model(fields, self._reading), [asked, *_others(text, found, (*IDS, "prompt"))])
-        return _checked(self._reading, _named_id(fields, number), url, body, value_of(body), _MODEL_HINT)
+            raise LineRefused(
+                "has no prompt" if prompt is _MISSING else "has a prompt that is neither text nor messages"
+            )
+        url = path_of(self._reading.endpoint or self._form.url_of_prompt(self._reading.model), self._reading.base_url)
+        asked = self._form.prompt_member(url, text[prompt.start : prompt.end], isinstance(prompt.value, str))
+        body = _joined(
+            self._form.model_members(fields, self._reading.model), [asked, *_others(text, found, (*IDS, "prompt"))]
+        )
+        return _checked(self._form, self._reading, _named_id(fields, number), url, body, value_of(body), _MODEL_HINT)
 
 
 class Rows:
     """Named texts, from a CSV file or from JSON objects, that fill a template: a prompt, or a whole body."""
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: InputOptions) -> None:
         self._reading = reading
+        self._form = reading.form
         self._template = Template(reading.template or "{prompt}")
 
-    def __call__(self, number: int, text: str) -> Parsed:
+    def __call__(self, number: int, text: str) -> ParsedRequest:
         row = value_of(text)
         if not isinstance(row, dict):
-            raise Refused("is no JSON object")
+            raise LineRefused("is not a JSON object", LinePart.JSON)
         texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in row.items()}
         return self.fill(number, texts)
 
-    def fill(self, number: int, row: Mapping[str, str]) -> Parsed:
+    def fill(self, number: int, row: Mapping[str, str]) -> ParsedRequest:
         filled = self._template.fill(row)
         url = self._reading.endpoint
         if self._template.is_body:
             fields = value_of(filled)
-            if _added_model(fields, self._reading):
-                filled = _joined(_added_model(fields, self._reading), _others(filled, members(filled), ()))
+            if self._form.model_members(fields, self._reading.model):
+                filled = _joined(
+                    self._form.model_members(fields, self._reading.model), _others(filled, members(filled), ())
+                )
                 fields = value_of(filled)
-            url = path_of(url or _url_by_shape(fields), self._reading.base_url)
+            url = path_of(url or self._form.url_of_body(fields, self._reading.model), self._reading.base_url)
         else:
-            url = path_of(url or CHAT, self._reading.base_url)
-            filled = _joined(_added_model({}, self._reading), [_asked(url, quoted(filled), True)])
+            url = path_of(url or self._form.url_of_prompt(self._reading.model), self._reading.base_url)
+            filled = _joined(
+                self._form.model_members({}, self._reading.model),
+                [self._form.prompt_member(url, quote_json(filled), True)],
+            )
             fields = value_of(filled)
-        return _checked(self._reading, _named_id(row, number), url, filled, fields, _MODEL_HINT)
+        return _checked(self._form, self._reading, _named_id(row, number), url, filled, fields, _MODEL_HINT)
 
     def check_columns(self, columns: Iterable[str]) -> None:
         self._template.check_columns(columns)
 
 
-def _checked(reading: Reading, custom_id: str, url: str, body: str, fields: Any, hint: str = "") -> Parsed:
+def _checked(
+    form: RequestForm, reading: InputOptions, custom_id: str, url: str, body: str, fields: Any, hint: str = ""
+) -> ParsedRequest:
     if not isinstance(fields, dict):
-        raise Refused("has a body that is no object")
-    if fields.get("stream"):
-        raise Refused("asks for a stream; requests are answered as a whole")
-    if fields.get("background") and not reading.background:
-        raise Refused("asks for a background response; use --lane background, which waits for it")
-    if url in MODEL_NEEDED:
-        model = fields.get("model")
-        if not (model and isinstance(model, str)) and not (url == RESPONSES and "prompt" in fields):
-            raise Refused(f"names no model{hint}")
-    return Parsed(custom_id, url, body, fields)
+        raise LineRefused("has a body that is not an object", LinePart.BODY)
+    try:
+        model = form.check_body(url, fields, reading.background)
+    except LineRefused as refused:
+        if refused.part is not LinePart.MODEL:
+            raise
+        raise LineRefused(f"{refused}{hint}", refused.part) from None
+    return ParsedRequest(custom_id, url, body, fields, model=model)
 
 
 def _check_id(found: Member) -> None:
     custom_id = found.value
     if found is _MISSING or custom_id is None or custom_id == "":
-        raise Refused("has no custom_id")
+        raise LineRefused("has no custom_id", LinePart.CUSTOM_ID)
     if not isinstance(custom_id, str):
-        raise Refused(f"has the custom_id {shown(custom_id)}, which is not a text")
+        raise LineRefused(f"has the custom_id {preview(custom_id)}, which is not a text", LinePart.CUSTOM_ID)
     if len(custom_id) > CUSTOM_ID_CHARACTERS_MAX:
-        raise Refused(f"has a custom_id of {len(custom_id):,} characters; at most {CUSTOM_ID_CHARACTERS_MAX} are taken")
+        reason = f"has a custom_id of {len(custom_id):,} characters; at most {CUSTOM_ID_CHARACTERS_MAX} are taken"
+        raise LineRefused(reason, LinePart.CUSTOM_ID)
     if _UNPRINTABLE.search(custom_id):
-        raise Refused(f"has the custom_id {shown(custom_id)}, with characters that cannot be printed")
+        raise LineRefused(
+            f"has the custom_id {preview(custom_id)}, with characters that cannot be printed", LinePart.CUSTOM_ID
+        )
 
 
 def _named_id(fields: Mapping[str, Any], number: int) -> str:
@@ -255,28 +278,8 @@ def _metadata(text: str, found: Sequence[Member]) -> str | None:
         return None
     if kept.end - kept.start > METADATA_CHARACTERS_MAX:
         size = f"{kept.end - kept.start:,} characters; at most {METADATA_CHARACTERS_MAX:,} are taken"
-        raise Refused(f"has metadata of {size}")
+        raise LineRefused(f"has metadata of {size}")
     return text[kept.start : kept.end]
-
-
-def _url_by_shape(fields: Mapping[str, Any]) -> str:
-    if "messages" in fields:
-        return CHAT
-    if "input" in fields:
-        return EMBEDDINGS if "embed" in str(fields.get("model")) else RESPONSES
-    return COMPLETIONS if "prompt" in fields and not isinstance(fields["prompt"], dict) else RESPONSES
-
-
-def _asked(url: str, prompt: str, is_text: bool) -> str:
-    """The member of a body that asks, in the words of its endpoint; `prompt` is JSON."""
-    path = url.partition("?")[0]
-    if path.endswith("/chat/completions"):
-        return f'"messages":[{{"role":"user","content":{prompt}}}]' if is_text else f'"messages":{prompt}'
-    return f'"prompt":{prompt}' if path.endswith("/completions") else f'"input":{prompt}'
-
-
-def _added_model(fields: Mapping[str, Any], reading: Reading) -> list[str]:
-    return [f'"model":{quoted(reading.model)}'] if reading.model is not None and "model" not in fields else []
 
 
 def _others(text: str, found: Sequence[Member], without: tuple[str, ...]) -> list[str]:
@@ -291,7 +294,7 @@ def _joined(first: list[str], rest: list[str]) -> str:
 _MODEL_HINT = "; --model gives one"  # for all but `batch` lines, which are never changed
 _MISSING = Member("", None, 0, 0, 0)
 
-PARSERS: dict[Format, Callable[[Reading], Parser]] = {
+PARSERS: dict[Format, Callable[[InputOptions], Parser]] = {
     Format.BATCH: BatchLines,
     Format.BODIES: BodyLines,
     Format.PROMPTS: PromptLines,

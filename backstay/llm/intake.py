@@ -1,4 +1,4 @@
-"""Reading a file of requests: a quick pass that checks every line, then a stream of what there is to send."""
+"""InputOptions a file of requests: a quick pass that checks every line, then a stream of what there is to send."""
 
 import hashlib
 from collections import Counter
@@ -9,12 +9,12 @@ from pathlib import PurePath
 from typing import IO, Any, NamedTuple, Protocol
 
 from backstay.core.errors import UsageError
-from backstay.llm import tables
+from backstay.llm import csv_rows
 from backstay.llm.duplicates import LineSet, Repeat, Suspicion, repeats
 from backstay.llm.endpoint import path_of
-from backstay.llm.envelope import Request
-from backstay.llm.formats import PARSERS, Format, Only, Parsed, Parser, Reading
-from backstay.llm.lines import LINE_BYTES_MAX, Refused, numbered, opened, text_of, value_of
+from backstay.llm.formats import PARSERS, Format, InputOptions, OnlyPath, ParsedRequest, Parser
+from backstay.llm.lines import LINE_BYTES_MAX, LineRefused, number_lines, open_lines, text_of, value_of
+from backstay.llm.requests import LlmRequest
 
 BAD_LINES_SHOWN_MAX = 100
 KINDS_MAX = 1000
@@ -23,7 +23,7 @@ CHECKED_BYTES = 4 << 20
 MODEL_CHARACTERS_MAX = 200
 OTHERS = ("(others)", "(others)")
 
-Entry = tuple[int, Parsed | Refused]
+LineEntry = tuple[int, ParsedRequest | LineRefused]
 Kind = tuple[str, str]  # url and model
 Seal = bytes  # a digest of all requests up to one
 
@@ -38,32 +38,32 @@ class BadLine(NamedTuple):
         return f"line {self.line} {self.reason}"
 
 
-class Numbered(NamedTuple):
+class NumberedRequest(NamedTuple):
     """A request and the line it stands on."""
 
     line: int
-    request: Request
+    request: LlmRequest
     fields: Mapping[str, Any]  # its body as a value
 
 
 class Tally(Protocol):
     """Adds up what it is shown; it may have to start afresh."""
 
-    def add(self, parsed: Parsed) -> None: ...
+    def add(self, parsed: ParsedRequest) -> None: ...
     def clear(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class RequestSource:
     """An open file of requests, of a known format; `entries` reads it from its start."""
 
     name: str
     format: Format
-    entries: Callable[[], Iterator[Entry]]
+    entries: Callable[[], Iterator[LineEntry]]
 
 
 @dataclass(slots=True)
-class Survey:
+class FileSurvey:
     """What a file holds. `digest` is of what would be sent and kept: custom_ids, urls, bodies, metadata, in order."""
 
     requests: int = 0
@@ -96,7 +96,7 @@ class Survey:
         return counted
 
 
-class Changed(UsageError):
+class FileChanged(UsageError):
     """Between the survey and the second reading."""
 
     def __init__(self, name: str, hint: str = "run it again") -> None:
@@ -112,7 +112,7 @@ class Digest:
         self._requests = 0
         self._bytes = 0
 
-    def add(self, parsed: Parsed) -> bool:
+    def add(self, parsed: ParsedRequest) -> bool:
         """Whether it is time for a seal."""
         kept = "" if parsed.metadata is None else f"\0{parsed.metadata}"
         sent = f"{parsed.custom_id}\0{parsed.url}\0{parsed.body}{kept}\n".encode()
@@ -130,27 +130,27 @@ class Digest:
 
 
 @contextmanager
-def open_source(file: str, reading: Reading) -> Iterator[Source]:
+def open_source(file: str, reading: InputOptions) -> Iterator[RequestSource]:
     """The requests of a file, `-` for stdin; what the user left open is told from its name and its first line."""
     try:
         if reading.endpoint is not None:
             path_of(reading.endpoint, reading.base_url)
-    except Refused as refused:
+    except LineRefused as refused:
         raise UsageError(f"--endpoint {refused}") from None
     name = "stdin" if file == "-" else file
-    with opened(file) as lines:
+    with open_lines(file) as lines:
         chosen = reading.format or _detect(name, lines, reading)
         if chosen is Format.CSV:
-            yield Source(name, chosen, lambda: _taken(tables.entries(lines, reading), reading.only))
+            yield RequestSource(name, chosen, lambda: _taken(csv_rows.entries(lines, reading), reading.only))
         else:
             if reading.template is not None and chosen is not Format.ROWS:
                 hint = "it fills CSV files and, with --format rows, JSON objects"
                 raise UsageError(f"--template does not go with the format {chosen}", hint=hint)
             parse = PARSERS[chosen](reading)
-            yield Source(name, chosen, lambda: _taken(_entries(lines, parse), reading.only))
+            yield RequestSource(name, chosen, lambda: _taken(_entries(lines, parse), reading.only))
 
 
-def survey(source: Source, tally: Tally | None = None) -> Survey:
+def survey(source: RequestSource, tally: Tally | None = None) -> FileSurvey:
     """Reads every line once, in memory that hardly grows with the file; a second time only if ids seem to repeat."""
     ids = Suspicion()
     found = _look(source, ids, {}, LineSet(), tally)
@@ -159,7 +159,7 @@ def survey(source: Source, tally: Tally | None = None) -> Survey:
         suspected = (
             (entry.custom_id, line)
             for line, entry in source.entries()
-            if isinstance(entry, Parsed) and entry.custom_id in ids
+            if isinstance(entry, ParsedRequest) and entry.custom_id in ids
         )
         for repeat in repeats(suspected):
             repeated.add(repeat.line)
@@ -174,41 +174,43 @@ def survey(source: Source, tally: Tally | None = None) -> Survey:
     return found
 
 
-def requests(source: Source, surveyed: Survey) -> Iterator[Numbered]:
+def requests(source: RequestSource, surveyed: FileSurvey) -> Iterator[NumberedRequest]:
     """Every request that the survey found good, in the order of lines; none that it has not seen."""
     try:
         yield from _seen_before(source, surveyed)
     except UsageError:
-        raise Changed(source.name) from None  # whatever is wrong with it now was not so before
+        raise FileChanged(source.name) from None  # whatever is wrong with it now was not so before
 
 
-def _seen_before(source: Source, surveyed: Survey) -> Iterator[Numbered]:
+def _seen_before(source: RequestSource, surveyed: FileSurvey) -> Iterator[NumberedRequest]:
     digest = Digest()
     left, seals = surveyed.requests, iter(surveyed.seals)
-    checked: list[Numbered] = []
+    checked: list[NumberedRequest] = []
     for line, entry in source.entries():
         if left == 0:
             break  # what has been written to the file since is not part of it
-        if line in surveyed.bad_lines or isinstance(entry, Refused):
+        if line in surveyed.bad_lines or isinstance(entry, LineRefused):
             continue
         left -= 1
-        checked.append(Numbered(line, entry.request, entry.fields))
+        checked.append(NumberedRequest(line, entry.request, entry.fields))
         if digest.add(entry):
             if digest.seal() != next(seals, b""):
-                raise Changed(source.name)
+                raise FileChanged(source.name)
             yield from checked
             checked.clear()
     if digest.hexdigest() != surveyed.digest:
-        raise Changed(source.name)
+        raise FileChanged(source.name)
     yield from checked
 
 
-def _look(source: Source, ids: Suspicion, named: dict[int, Repeat], repeated: LineSet, tally: Tally | None) -> Survey:
-    found = Survey()
+def _look(
+    source: RequestSource, ids: Suspicion, named: dict[int, Repeat], repeated: LineSet, tally: Tally | None
+) -> FileSurvey:
+    found = FileSurvey()
     digest = Digest()
     kinds = found.kinds
     for line, entry in source.entries():
-        if isinstance(entry, Refused):
+        if isinstance(entry, LineRefused):
             found.refuse(line, str(entry))
             continue
         if repeated and line in repeated:
@@ -229,53 +231,52 @@ def _look(source: Source, ids: Suspicion, named: dict[int, Repeat], repeated: Li
     return found
 
 
-def kind_of(parsed: Parsed) -> Kind:
-    model = parsed.fields.get("model")
-    return parsed.url, model[:MODEL_CHARACTERS_MAX] if isinstance(model, str) else ""
+def kind_of(parsed: ParsedRequest) -> Kind:
+    return parsed.url, (parsed.model or "")[:MODEL_CHARACTERS_MAX]
 
 
-def _entries(lines: IO[bytes], parse: Parser) -> Iterator[Entry]:
+def _entries(lines: IO[bytes], parse: Parser) -> Iterator[LineEntry]:
     lines.seek(0)
-    for number, line in numbered(lines):
+    for number, line in number_lines(lines):
         try:
             if line is None:
-                raise Refused(f"has more than {LINE_BYTES_MAX:,} bytes")
+                raise LineRefused(f"has more than {LINE_BYTES_MAX:,} bytes")
             if text := text_of(line):
                 yield number, parse(number, text)
-        except Refused as refused:
+        except LineRefused as refused:
             yield number, refused
 
 
-def _taken(entries: Iterator[Entry], only: Only | None) -> Iterator[Entry]:
+def _taken(entries: Iterator[LineEntry], only: OnlyPath | None) -> Iterator[LineEntry]:
     """The entries, where those that could only fail are bad lines, too."""
     return entries if only is None else (_refuse_others(line, entry, only) for line, entry in entries)
 
 
-def _refuse_others(line: int, entry: Parsed | Refused, only: Only) -> Entry:
-    if isinstance(entry, Refused) or entry.url == only.path:
+def _refuse_others(line: int, entry: ParsedRequest | LineRefused, only: OnlyPath) -> LineEntry:
+    if isinstance(entry, LineRefused) or entry.url == only.path:
         return line, entry
-    return line, Refused(f"is for {entry.url}; {only.option} takes {only.path} only")
+    return line, LineRefused(f"is for {entry.url}; {only.option} takes {only.path} only")
 
 
-def _detect(name: str, lines: IO[bytes], reading: Reading) -> Format:
+def _detect(name: str, lines: IO[bytes], reading: InputOptions) -> Format:
     if PurePath(name).suffix.lower() in (".csv", ".tsv"):
         return Format.CSV
     first: object = None
-    for _, line in numbered(lines):
+    for _, line in number_lines(lines):
         try:
             text = text_of(line or b"?")
             if text:
                 first = value_of(text)
                 break
-        except Refused:
+        except LineRefused:
             # Not JSON at all: with a template it can only be CSV; else every such line is named as a bad one.
             return Format.CSV if reading.template is not None else Format.BATCH
     if reading.template is not None:
         return Format.ROWS
-    if not isinstance(first, dict) or isinstance(first.get("body"), dict) or not first.keys() & _BODY_KEYS:
+    if not isinstance(first, dict) or isinstance(first.get("body"), dict):
         return Format.BATCH
-    asks_more = first.keys() & (_BODY_KEYS - {"prompt"})
-    return Format.BODIES if asks_more or not isinstance(first["prompt"], str | list) else Format.PROMPTS
-
-
-_BODY_KEYS = {"messages", "input", "prompt", "model"}
+    if reading.form.is_body({key: value for key, value in first.items() if key != "prompt"}):
+        return Format.BODIES
+    if "prompt" not in first:
+        return Format.BATCH
+    return Format.PROMPTS if isinstance(first["prompt"], str | list) else Format.BODIES

@@ -6,13 +6,14 @@ import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 from functools import partial
 from json.encoder import encode_basestring, encode_basestring_ascii
 from typing import IO, Any, NamedTuple, NoReturn
 
 from backstay.core.errors import UsageError
 from backstay.core.nesting import NESTING_MAX, too_deep
-from backstay.llm.scratch import scratch_file
+from backstay.llm.temporary_files import open_temporary
 
 LINE_BYTES_MAX = 60 * 1024 * 1024  # an item may have 64 Mi characters, some of them for what goes around its body
 CHUNK_BYTES = 1 << 20
@@ -26,8 +27,23 @@ _FOLLOWING = re.compile(r'[ \t\r\n]*(?:,[ \t\r\n]*(?=")|(?=\}\Z))')
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-class Refused(Exception):
-    """Why a line cannot be taken, as a phrase to stand behind its number."""
+class LinePart(StrEnum):
+    """What of a line is at fault."""
+
+    JSON = "json"
+    CUSTOM_ID = "custom_id"
+    METHOD = "method"
+    URL = "url"
+    BODY = "body"
+    MODEL = "model"
+
+
+class LineRefused(Exception):
+    """Why a line cannot be taken, as a phrase to stand behind its number, and the part that is at fault."""
+
+    def __init__(self, reason: str, part: LinePart | None = None) -> None:
+        super().__init__(reason)
+        self.part = part
 
 
 class Member(NamedTuple):
@@ -41,7 +57,7 @@ class Member(NamedTuple):
 
 
 @contextmanager
-def opened(file: str) -> Iterator[IO[bytes]]:
+def open_lines(file: str) -> Iterator[IO[bytes]]:
     """The file, to be read more than once: stdin (`-`) and pipes are put into a temporary one first."""
     if file == "-":
         with _spooled(sys.stdin.buffer) as spooled:
@@ -61,13 +77,13 @@ def opened(file: str) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def _spooled(stream: IO[bytes]) -> Iterator[IO[bytes]]:
-    with scratch_file() as spooled:
+    with open_temporary() as spooled:
         shutil.copyfileobj(stream, spooled, CHUNK_BYTES)
         spooled.seek(0)
         yield spooled
 
 
-def numbered(file: IO[bytes], bytes_max: int = LINE_BYTES_MAX) -> Iterator[tuple[int, bytes | None]]:
+def number_lines(file: IO[bytes], bytes_max: int = LINE_BYTES_MAX) -> Iterator[tuple[int, bytes | None]]:
     """Every line with its number, from 1; None in place of one that is longer than the bound."""
     for number, line in enumerate(iter(partial(file.readline, bytes_max + 1), b""), start=1):
         if len(line) > bytes_max and not line.endswith(b"\n"):
@@ -83,14 +99,14 @@ def text_of(line: bytes) -> str:
     try:
         return line.decode("utf-8").strip(_AROUND)
     except UnicodeDecodeError as error:
-        raise Refused(f"is not UTF-8: {error.reason} at byte {error.start + 1}") from None
+        raise LineRefused(f"is not UTF-8: {error.reason} at byte {error.start + 1}") from None
 
 
 def value_of(text: str) -> Any:
     """The one JSON value that the text is."""
     value, end = value_at(text, 0)
     if end != len(text):
-        raise Refused(f"is not JSON: Extra data at column {end + 1}")
+        raise LineRefused(f"is not JSON: Extra data at column {end + 1}", LinePart.JSON)
     return value
 
 
@@ -120,7 +136,7 @@ def members(text: str) -> list[Member]:
         raise _refused(error) from None
     if at is None:
         value_of(text)  # says what is wrong with it
-        raise Refused("is no JSON object")
+        raise LineRefused("is not a JSON object", LinePart.JSON)
     return found
 
 
@@ -133,12 +149,12 @@ def _key_at(text: str, start: int) -> tuple[str, int]:
     return name, colon.end()
 
 
-def quoted(text: str) -> str:
+def quote_json(text: str) -> str:
     """The text as JSON, its letters as they are; half a pair of surrogates has no UTF-8 and is written as an escape."""
     return encode_basestring_ascii(text) if _SURROGATE.search(text) else encode_basestring(text)
 
 
-def shown(value: Any) -> str:
+def preview(value: Any) -> str:
     """A value as JSON, for a person to see: its beginning, if it is long."""
     text = json.dumps(value)
     return text if len(text) <= 80 else f"{text[:79]}…"
@@ -149,17 +165,22 @@ def _check_depth(text: str, value: Any) -> None:
     if len(text) <= 2 * NESTING_MAX or text.count("[") + text.count("{") <= NESTING_MAX:
         return
     if too_deep(value):
-        raise Refused(_TOO_DEEP)
+        raise LineRefused(_TOO_DEEP)
 
 
-def _refused(error: Exception) -> Refused:
+def _refused(error: Exception) -> LineRefused:
     if isinstance(error, json.JSONDecodeError):
-        return Refused(f"is not JSON: {error.msg.removesuffix(' at')} at column {error.pos + 1}")
-    return Refused(_TOO_DEEP if isinstance(error, RecursionError) else f"is not JSON: {error}")
+        reason = f"is not JSON: {error.msg.removesuffix(' at')} at column {error.pos + 1}"
+        return LineRefused(reason, LinePart.JSON)
+    return (
+        LineRefused(_TOO_DEEP)
+        if isinstance(error, RecursionError)
+        else LineRefused(f"is not JSON: {error}", LinePart.JSON)
+    )
 
 
 def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON number")
+    raise ValueError(f"{constant} is not a JSON number")
 
 
 _TOO_DEEP = f"is nested more than {NESTING_MAX} levels deep"

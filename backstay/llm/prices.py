@@ -1,6 +1,5 @@
 """What tokens cost, in whole micro-dollars; a price that nobody knows is None and never 0."""
 
-import json
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -13,8 +12,7 @@ from backstay.clock import Clock
 from backstay.core.errors import UsageError
 from backstay.core.models import Usage
 from backstay.llm.endpoint import Endpoint, Lane
-from backstay.llm.envelope import Request
-from backstay.llm.tokens import Estimate, estimate_fields
+from backstay.llm.provider import TokenEstimate
 
 if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, ModelPrice, Provider, TieredPrices
@@ -33,7 +31,7 @@ _FORM = "write dollars per million tokens as INPUT/OUTPUT or INPUT/OUTPUT/CACHED
 _AMOUNT = re.compile(r"\$?([0-9]+(?:\.[0-9]+)?|\.[0-9]+)")
 
 
-class Price(NamedTuple):
+class PricePerMillion(NamedTuple):
     """Micro-dollars for a million tokens. Beyond some length of input, all of a request may cost more."""
 
     input_micros_per_million: int
@@ -41,7 +39,7 @@ class Price(NamedTuple):
     cached_micros_per_million: int | None = None  # of input that the provider had read before; None: as all input
     written_micros_per_million: int | None = None  # of input that it keeps for next time; None: as all input
     call_micros: int = 0
-    above: "tuple[int, Price] | None" = None  # tokens of input, and the price when there are more
+    above: "tuple[int, PricePerMillion] | None" = None  # tokens of input, and the price when there are more
     hour_micros_per_million: int | None = None  # of input that it keeps for an hour, if that costs more
 
     def cost_micros(
@@ -77,26 +75,26 @@ class Price(NamedTuple):
 class Quote(NamedTuple):
     """A price, whose it is, and how many tokens the model can hold at most, input and output together."""
 
-    price: Price
+    price: PricePerMillion
     source: str
     window_tokens: int | None
 
 
-def parse_price(text: str) -> Price:
+def parse_price(text: str) -> PricePerMillion:
     """A price as a person writes it: 0.15/0.60, $0.15/$0.60 or, with that of cached input, 0.15/0.60/0.075."""
     amounts = [_AMOUNT.fullmatch(part.strip()) for part in text.split("/")]
     rates = [_micros(Decimal(amount[1])) for amount in amounts if amount is not None]
     if len(rates) != len(amounts) or len(rates) not in (2, 3) or max(rates) > PRICE_MICROS_MAX:
         raise UsageError(f"{text!r} is no price", hint=_FORM)
-    return Price(rates[0], rates[1], rates[2] if len(rates) == 3 else None)
+    return PricePerMillion(rates[0], rates[1], rates[2] if len(rates) == 3 else None)
 
 
-def given_price(endpoint: Endpoint) -> Price | None:
+def given_price(endpoint: Endpoint) -> PricePerMillion | None:
     """The price that an endpoint's user gave for all its models."""
     if endpoint.price is None:
         return None
     read, written, *cached = endpoint.price
-    return Price(read, written, cached[0] if cached else None)
+    return PricePerMillion(read, written, cached[0] if cached else None)
 
 
 class LanePrices:
@@ -110,7 +108,7 @@ class LanePrices:
         self._base_url = endpoint.base_url
         self._lane = endpoint.lane
 
-    def __call__(self, model: str, tier: str | None) -> Price | None:
+    def __call__(self, model: str, tier: str | None) -> PricePerMillion | None:
         return self._given or price_of(model, self._base_url, self._lane, tier)
 
     def listed(self, model: str, tier: str | None, body: Mapping[str, Any]) -> Iterator[Usage]:
@@ -138,7 +136,7 @@ class PriceList:
         self,
         base_url: str,
         lane: Lane = Lane.CALL,
-        given: Price | None = None,
+        given: PricePerMillion | None = None,
         output_tokens_default: int | None = None,
     ) -> None:
         self._base_url = base_url
@@ -147,50 +145,47 @@ class PriceList:
         self._output_tokens_default = output_tokens_default
         self._quotes: dict[tuple[str, str | None], Quote | None] = {}
 
-    def price(self, fields: Mapping[str, Any]) -> Price | None:
-        """The price for a request with such a body."""
+    def price(self, estimate: TokenEstimate) -> PricePerMillion | None:
+        """The price for such a request."""
         if self._given is not None:
             return self._given
-        found = self._quote(fields)
+        found = self._quote(estimate)
         return None if found is None else found.price
 
-    def source(self, fields: Mapping[str, Any]) -> str:
+    def source(self, estimate: TokenEstimate) -> str:
         """Whose price it is."""
         if self._given is not None:
             return "as given"
-        found = self._quote(fields)
+        found = self._quote(estimate)
         return "unknown" if found is None else found.source
 
-    def worst_micros(self, request: Request) -> int | None:
+    def worst_micros(self, estimate: TokenEstimate) -> int | None:
         """The most that one call can cost; None if there is no bound, or no price."""
-        fields = json.loads(request.body)
-        return self.worst_of(estimate_fields(request.url, request.body, fields), fields)
-
-    def worst_of(self, estimate: Estimate, fields: Mapping[str, Any]) -> int | None:
-        """The same of a body that has been parsed already."""
-        price = self.price(fields)
+        price = self.price(estimate)
         if price is None:
             return None
         if estimate.input_tokens_max is not None and estimate.output_tokens_max is not None:
             return price.worst_micros(estimate.input_tokens_max, estimate.output_tokens_max)
-        found = self._quote(fields)
+        found = self._quote(estimate)
         window = None if found is None else found.window_tokens
         return worst_micros(estimate, price, self._output_tokens_default, window)
 
-    def _quote(self, fields: Mapping[str, Any]) -> Quote | None:
-        model, tier = fields.get("model"), fields.get("service_tier")
-        if not isinstance(model, str):
+    def _quote(self, estimate: TokenEstimate) -> Quote | None:
+        if estimate.model is None:
             return None
-        key = (model, tier if isinstance(tier, str) else None)
+        key = (estimate.model, estimate.tier)
         if key not in self._quotes:
             if len(self._quotes) >= MODELS_REMEMBERED_MAX:
                 self._quotes.clear()
-            self._quotes[key] = quote(model, self._base_url, self._lane, key[1])
+            self._quotes[key] = quote(estimate.model, self._base_url, self._lane, estimate.tier)
         return self._quotes[key]
 
 
 def worst_micros(
-    estimate: Estimate, price: Price, output_tokens_default: int | None = None, window_tokens: int | None = None
+    estimate: TokenEstimate,
+    price: PricePerMillion,
+    output_tokens_default: int | None = None,
+    window_tokens: int | None = None,
 ) -> int | None:
     """The most that one call can cost, to be set aside before it is made; None if nothing bounds it.
 
@@ -207,7 +202,7 @@ def worst_micros(
     return None if read is None or written is None else price.worst_micros(read, written)
 
 
-def price_of(model: str, base_url: str, lane: Lane = Lane.CALL, tier: str | None = None) -> Price | None:
+def price_of(model: str, base_url: str, lane: Lane = Lane.CALL, tier: str | None = None) -> PricePerMillion | None:
     """The published price of a model at the service behind a URL; None if it is not known."""
     found = quote(model, base_url, lane, tier)
     return None if found is None else found.price
@@ -274,14 +269,14 @@ def _rates(
     return None if tier in DEAR_TIERS else (info.get_prices(at), 1)
 
 
-def _price(rates: "ModelPrice", share: int) -> Price | None:
+def _price(rates: "ModelPrice", share: int) -> PricePerMillion | None:
     if rates.input_mtok is None:
         return None  # what is paid by the hour or by the picture is not known by the token
     starts = {tier.start for rate in vars(rates).values() if rate is not None for tier in getattr(rate, "tiers", ())}
-    price: Price | None = None
-    above: tuple[int, Price] | None = None
+    price: PricePerMillion | None = None
+    above: tuple[int, PricePerMillion] | None = None
     for start in sorted({0, *starts}, reverse=True):
-        price = Price(
+        price = PricePerMillion(
             _or(_rate(rates.input_mtok, start, share), 0),
             # Embeddings have no output, and so no price for it.
             _or(_rate(rates.output_mtok, start, share), 0),

@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from backstay.clock import Clock, Tasks, wait_for_event
@@ -12,21 +12,26 @@ from backstay.core.failures import failure_of_exception
 from backstay.core.outcomes import Failed
 from backstay.handlers.context import Context
 
+BATCH_REQUESTS_MAX: Final = 10_000  # that are put together at once
 QUIET_SECONDS: Final = 1.0  # after so long without another request, a shard is closed
 GATHER_SECONDS: Final = 10.0  # after so long it is closed at the latest
 STOP_SECONDS: Final = 10.0
+REQUESTS_MIN: Final = 100
+WAIT_SECONDS: Final = 60.0
+WAIT_SECONDS_MAX: Final = 1_800.0
+MODELS_MAX: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class ShardBounds:
-    """Well within the provider's own: 50,000 requests and 200 MB for a batch."""
+    """How large a batch may get, well within what its provider allows."""
 
-    requests_max: int = 10_000
+    requests_max: int = BATCH_REQUESTS_MAX
     bytes_max: int = 100 << 20
     tokens_max: int | None = None  # of input; the provider bounds those that wait in all batches of a model
 
 
-class Key(NamedTuple):
+class ShardKey(NamedTuple):
     """What the requests of a shard have in common. Of one job only, so that its cancelling cancels no other's."""
 
     job: str
@@ -34,14 +39,14 @@ class Key(NamedTuple):
     url: str
 
 
-class Batched(NamedTuple):
+class SentBatch(NamedTuple):
     """The batch that a shard became."""
 
     batch_id: str
     requests: int
 
 
-class Entry:
+class ShardEntry:
     """A request in a shard, and who waits for what becomes of it."""
 
     __slots__ = ("body", "bytes", "context", "outcome", "ref", "tokens")
@@ -52,21 +57,21 @@ class Entry:
         self.bytes = bytes_
         self.tokens = tokens
         self.context = context
-        self.outcome: asyncio.Future[Batched | Failed] = asyncio.get_running_loop().create_future()
+        self.outcome: asyncio.Future[SentBatch | Failed] = asyncio.get_running_loop().create_future()
 
 
 class Shard:
-    def __init__(self, key: Key, bounds: ShardBounds, now: float) -> None:
+    def __init__(self, key: ShardKey, bounds: ShardBounds, now: float) -> None:
         self.key = key
         self.bounds = bounds
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, ShardEntry] = {}
         self.bytes = 0
         self.tokens = 0
         self.opened_at = self.joined_at = now
         self.closed = asyncio.Event()
         self.broken = False  # someone left it when it was too late to do without them
 
-    def has_room(self, entry: Entry) -> bool:
+    def has_room(self, entry: ShardEntry) -> bool:
         """An empty one has room for everything: what is too large is for the provider to say."""
         bounds = self.bounds
         return not self.entries or (
@@ -75,7 +80,7 @@ class Shard:
             and (bounds.tokens_max is None or self.tokens + entry.tokens <= bounds.tokens_max)
         )
 
-    def add(self, entry: Entry, now: float) -> None:
+    def add(self, entry: ShardEntry, now: float) -> None:
         self.leave(entry.ref)
         self.entries[entry.ref] = entry
         self.bytes += entry.bytes
@@ -112,7 +117,7 @@ class Shard:
         return hashlib.sha256("".join(sorted(self.entries)).encode()).hexdigest()[:32]
 
 
-Send = Callable[[Shard], Awaitable[Batched | Failed]]
+Send = Callable[[Shard], Awaitable[SentBatch | Failed]]
 
 
 class Gatherer:
@@ -129,10 +134,10 @@ class Gatherer:
         self._tasks = tasks
         self._quiet_seconds = quiet_seconds
         self._gather_seconds = gather_seconds
-        self._open: dict[Key, Shard] = {}
+        self._open: dict[ShardKey, Shard] = {}
         self._lives: dict[asyncio.Task[None], Shard] = {}
 
-    async def join(self, key: Key, entry: Entry, bounds: ShardBounds) -> Batched | Failed:
+    async def join(self, key: ShardKey, entry: ShardEntry, bounds: ShardBounds) -> SentBatch | Failed:
         """Puts a request into the shard that is open for its like, and waits for what becomes of it."""
         now = self._clock.monotonic()
         shard = self._open.get(key)
@@ -171,7 +176,7 @@ class Gatherer:
             for entry in shard.entries.values():
                 entry.outcome.cancel()
 
-    async def _outcome(self, shard: Shard) -> Batched | Failed:
+    async def _outcome(self, shard: Shard) -> SentBatch | Failed:
         try:
             return await self._send(shard)
         except Exception as error:
@@ -187,7 +192,7 @@ class Gatherer:
         shard.closed.set()
 
 
-def settle(entries: Collection[Entry], outcome: Batched | Failed) -> None:
+def settle(entries: Collection[ShardEntry], outcome: SentBatch | Failed) -> None:
     for entry in entries:
         if not entry.outcome.done():
             entry.outcome.set_result(outcome)
@@ -204,3 +209,64 @@ def drop_late(shard: Shard, seconds: float) -> None:
 
 def too_late() -> Throttled:
     return Throttled("the claim was too old to send under; it will be taken anew", retry_after_seconds=0)
+
+
+class _ModelLimit:
+    """How a model's limit of waiting tokens was met."""
+
+    __slots__ = ("held_until", "requests_max", "wait_seconds")
+
+    def __init__(self, requests_max: int) -> None:
+        self.requests_max = requests_max
+        self.wait_seconds = WAIT_SECONDS / 2
+        self.held_until = 0.0
+
+
+class ShardLimits:
+    """How large a shard may be, as far as the provider's answers tell: bytes that are uploaded in time, and tokens that
+    may wait at once. It halves what was too much and waits longer each time; after a success it allows more again.
+    """
+
+    def __init__(self, bounds: ShardBounds, clock: Clock) -> None:
+        self._given = bounds
+        self._clock = clock
+        self._bytes_max = bounds.bytes_max
+        self._models: dict[str | None, _ModelLimit] = {}
+
+    def bounds(self, model: str | None) -> ShardBounds:
+        known = self._models.get(model)
+        requests_max = known.requests_max if known is not None else self._given.requests_max
+        return replace(self._given, bytes_max=self._bytes_max, requests_max=requests_max)
+
+    def seconds_to_wait(self, model: str | None) -> float:
+        known = self._models.get(model)
+        return max(known.held_until - self._clock.monotonic(), 0.0) if known is not None else 0.0
+
+    def too_many_tokens(self, model: str | None, requests: int) -> float:
+        """A batch of so many requests was refused for the tokens that wait already; returns the seconds to wait."""
+        now = self._clock.monotonic()
+        if len(self._models) >= MODELS_MAX:
+            self._models.clear()
+        known = self._models.setdefault(model, _ModelLimit(self._given.requests_max))
+        if now >= known.held_until:
+            known.wait_seconds = min(known.wait_seconds * 2, WAIT_SECONDS_MAX)
+            known.held_until = now + known.wait_seconds
+            least = min(REQUESTS_MIN, self._given.requests_max)
+            known.requests_max = max(min(known.requests_max, requests) // 2, least)
+        return max(known.held_until - now, 1.0)
+
+    def tokens_fit(self, model: str | None) -> None:
+        """A batch of the model is being run."""
+        known = self._models.get(model)
+        if known is not None:
+            known.wait_seconds = WAIT_SECONDS / 2
+            known.requests_max = min(known.requests_max * 2, self._given.requests_max)
+
+    def too_many_bytes(self, bytes_: int) -> None:
+        """An upload of so many bytes was refused, or took too long. One of more was made before that was learnt."""
+        if bytes_ <= self._bytes_max:
+            self._bytes_max = max(bytes_ // 2, 1)  # whatever the bound, a shard has room for one request
+
+    def bytes_fit(self, bytes_: int) -> None:
+        if bytes_ > self._bytes_max // 2:
+            self._bytes_max = min(self._bytes_max * 2, self._given.bytes_max)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from backstay.core.errors import UsageError
-from backstay.llm.lines import Refused, quoted, value_of
+from backstay.llm.lines import LineRefused, quote_json, value_of
 
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 _BREAKS = re.compile(r"[\r\n]+")
@@ -35,15 +35,15 @@ class Template:
         for at in range(1, len(filled), 2):
             value = row.get(filled[at])
             if value is None:
-                raise Refused(f"has no {filled[at]!r}, which the template names")
-            filled[at] = quoted(value)[1:-1] if self.is_body else value
+                raise LineRefused(f"has no {filled[at]!r}, which the template names")
+            filled[at] = quote_json(value)[1:-1] if self.is_body else value
         return "".join(filled)
 
 
 def _is_object(text: str) -> bool:
     try:
         return isinstance(value_of(text.strip()), dict)
-    except Refused:
+    except LineRefused:
         return False
 
 

@@ -10,7 +10,7 @@ from backstay.core.ids import item_id, job_of, position_of
 from backstay.core.models import Attempt, Settlement
 from backstay.core.outcomes import Flaw
 from backstay.core.states import TERMINAL, ItemState
-from backstay.llm.envelope import unseal
+from backstay.llm.requests import unseal
 from backstay.run.file_order import FileOrder, Place
 from backstay.run.output import ResultFiles
 from backstay.run.positions import Positions

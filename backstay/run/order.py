@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backstay.llm.endpoint import Endpoint, Lane
-
-BATCH_REQUESTS_MAX = 10_000  # that are put together at once
+from backstay.llm.shards import BATCH_REQUESTS_MAX
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from backstay.core.outcomes import ANSWER_FLAWS, Flaw
 from backstay.core.states import JobState
 from backstay.engine.trial import Trial
 from backstay.engine.worker import Worker
-from backstay.llm.intake import Source, Survey
+from backstay.llm.intake import FileSurvey, RequestSource
+from backstay.llm.lanes import Lanes
 from backstay.run.collector import Collector, verify
-from backstay.run.lanes import Lanes
 from backstay.run.meter import RunState
 from backstay.run.order import Order
 from backstay.run.output import ResultFiles
@@ -38,7 +38,12 @@ class Run:
     """One life: `go`. `stop` asks it to end; `hurry`, to end at once."""
 
     def __init__(
-        self, app: Backstay, order: Order, source: Source, surveyed: Survey, again: Again = "backstay {}".format
+        self,
+        app: Backstay,
+        order: Order,
+        source: RequestSource,
+        surveyed: FileSurvey,
+        again: Again = "backstay {}".format,
     ) -> None:
         self._app = app
         self._order = order

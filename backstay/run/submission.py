@@ -9,9 +9,10 @@ from backstay.core.ids import item_id
 from backstay.core.pace import START_PARTS
 from backstay.llm.duplicates import Originals
 from backstay.llm.endpoint import Lane
-from backstay.llm.envelope import seal
-from backstay.llm.intake import Changed, Source, Survey, requests
-from backstay.run.order import BATCH_REQUESTS_MAX, Order
+from backstay.llm.intake import FileChanged, FileSurvey, RequestSource, requests
+from backstay.llm.requests import seal
+from backstay.llm.shards import BATCH_REQUESTS_MAX
+from backstay.run.order import Order
 from backstay.run.weights import Scales
 
 COPIES_CHUNK = 1_000
@@ -22,7 +23,7 @@ CANCELLED = "job {}, of the file as it was, is cancelled; run it again with --ne
 class Submission:
     """The same file on the same terms again goes on where it was."""
 
-    def __init__(self, order: Order, source: Source, surveyed: Survey) -> None:
+    def __init__(self, order: Order, source: RequestSource, surveyed: FileSurvey) -> None:
         self._order = order
         self._source = source
         self._surveyed = surveyed
@@ -95,7 +96,7 @@ class Submission:
         try:
             seconds = client.limits.llm_job_timeout_seconds
             job = await client.submit(order.endpoint.name, items, options, str, wake, self._tell_opened, seconds)
-        except Changed as changed:
+        except FileChanged as changed:
             await self._give_up(client, changed)
             raise
         except (NotAllowed, IdempotencyConflict):
@@ -103,14 +104,14 @@ class Submission:
         await self._add_copies(client)
         return job.id
 
-    async def _give_up(self, client: Client, changed: Changed) -> None:
+    async def _give_up(self, client: Client, changed: FileChanged) -> None:
         """Ends a job that can never be whole, because nobody has the rest of it; one that is whole goes on."""
         if self._job_id.done():
             job = client.job(await self._job_id)
             seen = await job.show()
             if not seen.sealed and not seen.ended:
                 await job.cancel()
-                raise Changed(changed.name, CANCELLED.format(job.id)) from None
+                raise FileChanged(changed.name, CANCELLED.format(job.id)) from None
 
     def _tell_opened(self, job_id: int) -> None:
         if not self._job_id.done():

@@ -46,7 +46,7 @@ class Waits:
                     self._trouble = attempt.message
         elif isinstance(event, Trouble) and any(place in event.where for place in self._places):
             self._trouble = event.message
-            if event.where.startswith("look-up"):
+            if event.look_up:
                 self._unsure = event.message
 
     async def look(self, client: Client, seen: JobView, under_way: UnderWay) -> Wait | None:

@@ -6,11 +6,11 @@ from typing import Any, Self
 
 from backstay.client import Client
 from backstay.core.errors import UsageError
-from backstay.llm.envelope import Request, unseal
-from backstay.llm.formats import Parsed
+from backstay.llm.formats import ParsedRequest
 from backstay.llm.prices import PriceList, given_price
-from backstay.llm.tokens import Estimate, estimate_fields
-from backstay.llm.usage import TOKENS_MAX
+from backstay.llm.provider import TOKENS_MAX, RequestForm, TokenEstimate
+from backstay.llm.registry import provider_named
+from backstay.llm.requests import LlmRequest, unseal
 from backstay.run.order import Order
 
 
@@ -20,7 +20,7 @@ class Bounded:
     def __init__(self, order: Order) -> None:
         self._scales = Scales.of(order)
 
-    def add(self, parsed: Parsed) -> None:
+    def add(self, parsed: ParsedRequest) -> None:
         self._scales.weigh(parsed.request, parsed.fields)
 
     def clear(self) -> None:
@@ -30,7 +30,8 @@ class Bounded:
 class Scales:
     """Remembers whether any request had no known price: then what the run costs is not known either."""
 
-    def __init__(self, prices: PriceList, ceiling: bool, replies_bounded: bool) -> None:
+    def __init__(self, form: RequestForm, prices: PriceList, ceiling: bool, replies_bounded: bool) -> None:
+        self._estimate = form.estimate
         self._prices = prices
         self._ceiling = ceiling
         self._replies_bounded = replies_bounded
@@ -40,17 +41,18 @@ class Scales:
     def of(cls, order: Order) -> Self:
         endpoint = order.endpoints[-1]  # where a request may end up at last, and cost most
         prices = PriceList(endpoint.base_url, endpoint.lane, given_price(endpoint), order.output_tokens_default)
-        return cls(prices, order.budget_micros is not None, order.output_tokens_default is not None)
+        form = provider_named(endpoint.api).requests
+        return cls(form, prices, order.budget_micros is not None, order.output_tokens_default is not None)
 
-    def weigh(self, request: Request, fields: Mapping[str, Any]) -> tuple[int | None, int]:
+    def weigh(self, request: LlmRequest, fields: Mapping[str, Any]) -> tuple[int | None, int]:
         """Under a ceiling a request must have a worst case: one without could cost anything."""
-        estimate = estimate_fields(request.url, request.body, fields)
-        worst = self._prices.worst_of(estimate, fields)
-        self.priced = self.priced and self._prices.price(fields) is not None
+        estimate = self._estimate(request.url, request.body, fields)
+        worst = self._prices.worst_micros(estimate)
+        self.priced = self.priced and self._prices.price(estimate) is not None
         if worst is None and self._ceiling:
             raise UsageError(
                 f"nothing bounds what {request.custom_id!r} can cost, so no budget can be kept; nothing was sent",
-                hint=self._hint(estimate, fields),
+                hint=self._hint(estimate),
             )
         most = estimate.output_tokens_max
         tokens = estimate.input_tokens + (estimate.output_tokens_expected if most is None else most)
@@ -61,10 +63,10 @@ class Scales:
         request = unseal(body)
         return self.weigh(request, json.loads(request.body))[0]
 
-    def _hint(self, estimate: Estimate, fields: Mapping[str, Any]) -> str:
+    def _hint(self, estimate: TokenEstimate) -> str:
         """What is missing for a worst case."""
         endless = estimate.output_tokens_max is None and not self._replies_bounded
-        if self._prices.price(fields) is None:
+        if self._prices.price(estimate) is None:
             return "give --price" + (", and --max-output-tokens, for it sets no bound on its reply" if endless else "")
         if endless:
             return "give --max-output-tokens, for it sets no bound on its reply"

@@ -76,7 +76,7 @@ def _text(number: int, line: bytes) -> str:
     _check_length(number, line)
     try:
         return lines.text_of(line)
-    except lines.Refused as refused:
+    except lines.LineRefused as refused:
         raise Problem(422, f"line {number} {refused}") from None
 
 

@@ -13,7 +13,7 @@ from typing import IO, Any, Final, NamedTuple
 from backstay.core.errors import NotAllowed, NotFound, UsageError
 from backstay.core.ids import read_item, show_item
 from backstay.files.artifacts import Artifacts
-from backstay.llm.envelope import seal, unseal
+from backstay.llm.requests import seal, unseal
 from backstay.store.archives import ATTEMPT, EVENT, INBOX, MESSAGE, RESULT, Archive, Leaving, Letter
 
 LEVEL: Final = 9

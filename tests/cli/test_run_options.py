@@ -116,7 +116,8 @@ def test_the_shortest_deadline_that_leaves_time_for_a_batch_is_taken(sqlite_shel
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ([], "OPENAI_API_KEY is not set, and OpenAI wants a key"),
+        ([], "OPENAI_API_KEY is not set, and api.openai.com wants a key"),
+        ([*HERE, "--api", "nope"], "there is no provider 'nope'"),
         ([*HERE, "--api-key-env", "NOPE_KEY"], "the key is to come from NOPE_KEY, which is not set"),
     ],
 )
@@ -135,7 +136,7 @@ def test_a_key_that_is_not_there_is_missed_before_the_first_call(
     [
         (("--base-url", "http://me:SECRETWORD@127.0.0.1:9/v1"), "must not hold a user or a password"),
         (("--base-url", "http://127.0.0.1:9/v1?api_key=SECRETWORD"), "must not hold a key"),
-        (("--base-url", "http://[::1"), "the base URL is none"),
+        (("--base-url", "http://[::1"), "the base URL is not valid"),
         ((*HERE, "--header", "X-Key=sk-SECRETWORD"), "wants NAME=VARIABLE"),
     ],
     ids=["password", "key in the query", "no URL", "value in a header"],

@@ -53,7 +53,7 @@ def test_stdin_is_read_to_its_end(sqlite_shell: Shell) -> None:
     ("line", "says"),
     [
         (b"{not json}", "line 3001 is not JSON: Expecting property name"),
-        (b"NaN", "line 3001 is not JSON: NaN is no JSON number"),
+        (b"NaN", "line 3001 is not JSON: NaN is not a JSON number"),
         (b'"\xff"', "line 3001 is not UTF-8: invalid start byte at byte 2"),
         (b"[" * 100_000, "line 3001 is nested more than 128 levels deep"),
         (b'"\x00"', "line 3001 is not JSON: Invalid control character"),

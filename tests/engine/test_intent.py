@@ -191,7 +191,7 @@ async def test_a_look_up_that_fails_is_no_answer_and_nothing_is_sent(make_sqlite
     await rig.site.advance(MINUTES_10)
     await rig.tick()
     assert ((await rig.item(job)).state, provider.calls) == ("submitting", 0)
-    assert any("look-up" in trouble.where for trouble in rig.told(Trouble))
+    assert any(trouble.look_up for trouble in rig.told(Trouble))
 
 
 async def test_an_item_that_can_never_be_looked_up_does_not_escape_its_timeout(make_rig: MakeRig) -> None:

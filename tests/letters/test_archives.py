@@ -14,7 +14,7 @@ from backstay.core.errors import NotAllowed, NotFound
 from backstay.core.failures import ErrorCode, Failure, FailureKind
 from backstay.core.ids import item_id, show_item
 from backstay.core.outcomes import Failed
-from backstay.llm.envelope import Request, seal, unseal
+from backstay.llm.requests import LlmRequest, seal, unseal
 from backstay.store.archives import Archive, Archives, File, Leaving
 from backstay.store.queries import one
 from backstay.upkeep import archive_file
@@ -56,7 +56,7 @@ async def test_what_is_archived_comes_back_byte_for_byte(far_desk: Desk) -> None
 
 @pytest.mark.parametrize("metadata", [None, '{"row_id":1}'])
 def test_of_a_request_all_but_its_body_stays(metadata: str | None) -> None:
-    request = Request("mine", "/v1/embeddings", '{"model":"m"}', metadata)
+    request = LlmRequest("mine", "/v1/embeddings", '{"model":"m"}', metadata)
     assert unseal(stub_of(seal(request))) == request._replace(body=GONE)
 
 

@@ -10,8 +10,8 @@ from backstay.core.outcomes import Failed, Succeeded
 from backstay.handlers.context import Context, Surroundings
 from backstay.llm.call import CallHandler
 from backstay.llm.endpoint import Endpoint
-from backstay.llm.envelope import Request, seal
-from backstay.llm.wire import Wire
+from backstay.llm.http.wire import Wire
+from backstay.llm.requests import LlmRequest, seal
 from backstay.practice import Faults, Practice
 from tests.llm.odd_servers import OddServer
 
@@ -37,11 +37,11 @@ class Rig:
         return Context(item, JobTerms(1, "ann", "seed", None, None), self._around, clock.monotonic(), 60)
 
     async def run(self, body: str = BODY, url: str = CHAT) -> Succeeded | Failed:
-        sealed = seal(Request("r1", url, body))
+        sealed = seal(LlmRequest("r1", url, body))
         return await self.handler.run(sealed, self.context(sealed))
 
     def ref(self, body: str = BODY, url: str = CHAT) -> str:
-        return self.context(seal(Request("r1", url, body))).idempotency_key
+        return self.context(seal(LlmRequest("r1", url, body))).idempotency_key
 
 
 @asynccontextmanager

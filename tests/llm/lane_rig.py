@@ -14,8 +14,8 @@ from backstay.llm.background import BackgroundHandler
 from backstay.llm.batch import BatchHandler
 from backstay.llm.call import CallHandler
 from backstay.llm.endpoint import Endpoint, Lane
+from backstay.llm.http.wire import Wire
 from backstay.llm.shards import ShardBounds
-from backstay.llm.wire import Wire
 from backstay.practice import Faults, Practice
 from tests.engine.rig import Rig
 from tests.sites import Site

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from backstay.cli.main import run
-from backstay.run.lanes import Lanes
+from backstay.llm.lanes import Lanes
 from backstay.settings import load
 from backstay.store.views import JobView
 from tests.engine.rig import Rig
@@ -48,7 +48,7 @@ async def worker(site: Site) -> AsyncIterator[Rig]:
     """One whose clock the test moves, with the limits of the settings and a lane for what is queued."""
     rig = Rig(site, await site.open_store(), **asdict(load().bounds()))
     lanes = Lanes(rig.app, 10)
-    await lanes.open_all(rig.store, rig.app.bus)
+    await lanes.open_all(rig.store)
     try:
         yield rig
     finally:

@@ -5,12 +5,12 @@ from typing import Any
 
 from backstay.core.models import Usage
 from backstay.core.outcomes import Failed, Succeeded
-from backstay.llm.headers import NOTHING, Learned
-from backstay.llm.prices import Price
-from backstay.llm.replies import read_reply
-from backstay.llm.wire import Reply
+from backstay.llm.openai.replies import read_reply
+from backstay.llm.prices import PricePerMillion
+from backstay.llm.provider import ProviderReply
+from backstay.llm.rate_limits import NO_HINTS, LimitHints
 
-PRICE = Price(150_000, 600_000, 75_000)
+PRICE = PricePerMillion(150_000, 600_000, 75_000)
 CHAT = {
     "id": "chatcmpl-1",
     "object": "chat.completion",
@@ -20,14 +20,14 @@ CHAT = {
 }
 
 
-DEAR = Price(300_000, 1_200_000, 150_000)
+DEAR = PricePerMillion(300_000, 1_200_000, 150_000)
 MODEL = "gpt-4o-mini"
 
 
 class Priced:
     """Prices that are on no list."""
 
-    def __call__(self, model: str, tier: str | None = None) -> Price | None:
+    def __call__(self, model: str, tier: str | None = None) -> PricePerMillion | None:
         if not model.startswith(MODEL):
             return None
         return DEAR if tier == "priority" else PRICE
@@ -39,12 +39,12 @@ class Priced:
 priced = Priced()
 
 
-def read(text: str, status: int = 200, learned: Learned = NOTHING, **headers: str) -> Succeeded | Failed:
+def read(text: str, status: int = 200, learned: LimitHints = NO_HINTS, **headers: str) -> Succeeded | Failed:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return read_reply(Reply(status, named, text), learned, priced)
+    return read_reply(ProviderReply(status, named, text), learned, priced)
 
 
-def failed(text: str, status: int = 200, learned: Learned = NOTHING, **headers: str) -> Failed:
+def failed(text: str, status: int = 200, learned: LimitHints = NO_HINTS, **headers: str) -> Failed:
     outcome = read(text, status, learned, **headers)
     assert isinstance(outcome, Failed)
     return outcome

@@ -10,8 +10,8 @@ from backstay.core.states import ItemState, JobState
 from backstay.llm.background import BackgroundHandler
 from backstay.llm.batch import BatchHandler
 from backstay.llm.endpoint import Endpoint, Lane
-from backstay.llm.envelope import Request, seal
-from backstay.llm.marked import marked
+from backstay.llm.openai.requests import add_reference
+from backstay.llm.requests import LlmRequest, seal
 from tests.llm.lane_rig import CHAT, RESPONSES, LaneRig, Provider, inputs, lane
 from tests.llm.odd_servers import answer
 from tests.llm.wire_rig import wired
@@ -184,7 +184,7 @@ async def test_all_but_what_is_added_is_forwarded_byte_for_byte(sqlite_site: Sit
     body = '{ "model":"m",\t"input" : "h\\u00e9 1.0 ✓", "temperature":1.00, "store" : false }'
     async with lane(sqlite_site, Lane.BACKGROUND) as rig:
         client = await rig.app.open()
-        sealed = seal(Request("r", RESPONSES, body))
+        sealed = seal(LlmRequest("r", RESPONSES, body))
         job = await client.submit(rig.handler.name, [sealed], Options(), str, lambda: None)
         assert (await rig.done(job)).succeeded == 1
         [sent], [ref] = rig.provider.bodies, rig.provider.bill.by_ref
@@ -208,7 +208,7 @@ REF = "0" * 40
     ],
 )
 def test_a_body_is_marked_in_place(body: str, expected: str) -> None:
-    text = marked(body, "R", {"background": "true"})
+    text, _ = add_reference(body, "R", {"background": "true"})
     assert text.replace('"backstay_ref": "R"', '"backstay_ref":"R"') == expected.replace(
         '"backstay_ref": "R"', '"backstay_ref":"R"'
     )
@@ -216,4 +216,4 @@ def test_a_body_is_marked_in_place(body: str, expected: str) -> None:
 
 def test_metadata_without_room_for_a_reference_is_left_as_it_is() -> None:
     full = json.dumps({"metadata": {f"k{n}": "v" for n in range(16)}})
-    assert json.loads(marked(full, REF, {}))["metadata"] == json.loads(full)["metadata"]
+    assert json.loads(add_reference(full, REF, {})[0])["metadata"] == json.loads(full)["metadata"]

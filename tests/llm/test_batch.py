@@ -9,7 +9,7 @@ import pytest
 from backstay.client import Job, Options
 from backstay.core.states import ItemState, JobState
 from backstay.llm.endpoint import Lane
-from backstay.llm.envelope import Request, seal
+from backstay.llm.requests import LlmRequest, seal
 from backstay.llm.shards import ShardBounds
 from tests.llm.lane_rig import CHAT, HALF, MINUTES_10, LaneRig, Provider, chats, lane
 from tests.sites import Site
@@ -35,7 +35,7 @@ async def test_bodies_are_forwarded_byte_for_byte_under_a_name_of_ours(sqlite_si
     async with lane(sqlite_site, Lane.BATCH) as rig:
         rig.provider.refuse["DELETE /files/*"] = 500  # what cannot be deleted stays
         client = await rig.app.open()
-        sealed = seal(Request("r", CHAT, body))
+        sealed = seal(LlmRequest("r", CHAT, body))
         job = await client.submit(rig.handler.name, [sealed], Options(), str, lambda: None)
         assert (await rig.done(job)).succeeded == 1
         [batch] = await rig.batches()

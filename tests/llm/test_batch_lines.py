@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from backstay.core.errors import UsageError
 from backstay.llm import intake
-from backstay.llm.envelope import Request
-from backstay.llm.formats import BatchLines, Reading
+from backstay.llm.formats import BatchLines, InputOptions
 from backstay.llm.intake import open_source, requests, survey
-from backstay.llm.lines import numbered
+from backstay.llm.lines import number_lines
+from backstay.llm.requests import LlmRequest
 from tests.llm.request_files import Write, batch_line, look, reason, sent
 
 
@@ -39,7 +39,7 @@ from tests.llm.request_files import Write, batch_line, look, reason, sent
     ],
 )
 def test_a_body_is_sent_byte_for_byte(write: Write, line: str, body: str) -> None:
-    assert sent(write(line % body)) == [Request("a", "/v1/x", body)]
+    assert sent(write(line % body)) == [LlmRequest("a", "/v1/x", body)]
 
 
 def test_blank_lines_line_ends_and_marks_are_no_matter(write: Write) -> None:
@@ -48,7 +48,7 @@ def test_blank_lines_line_ends_and_marks_are_no_matter(write: Write) -> None:
     odd = write(b"\xef\xbb\xbf" + f"\r\n{one}\r\n\n  {two}  \n\ufeff{three}".encode(), "odd.jsonl")
     assert sent(odd) == sent(plain)
     assert look(odd).digest == look(plain).digest
-    with open_source(odd, Reading()) as source:
+    with open_source(odd, InputOptions()) as source:
         assert [one.line for one in requests(source, survey(source))] == [2, 4, 5]
 
 
@@ -57,8 +57,8 @@ def test_blank_lines_line_ends_and_marks_are_no_matter(write: Write) -> None:
     [
         (b"\xff", "is not UTF-8: invalid start byte at byte 1"),
         (b"{oops", "is not JSON: Expecting property name"),
-        (batch_line(body='{"model":"m","x":NaN}').encode(), "is not JSON: NaN is no JSON number"),
-        (b"[1]", "is no JSON object"),
+        (batch_line(body='{"model":"m","x":NaN}').encode(), "is not JSON: NaN is not a JSON number"),
+        (b"[1]", "is not a JSON object"),
         (b'{"url": "/v1/x", "body": {}}', "has no custom_id"),
         (batch_line(None).encode(), "has no custom_id"),
         (batch_line("").encode(), "has no custom_id"),
@@ -71,7 +71,7 @@ def test_blank_lines_line_ends_and_marks_are_no_matter(write: Write) -> None:
         (b'{"custom_id": "a", "body": {"model": "m"}}', "has no url"),
         (b'{"custom_id": "a", "url": 7, "body": {"model": "m"}}', "has the url 7, which is not a text"),
         (b'{"custom_id": "a", "method": "POST", "url": "/v1/x"}', "has no body"),
-        (batch_line(body="[]").encode(), "has a body that is no object"),
+        (batch_line(body="[]").encode(), "has a body that is not an object"),
         (batch_line(body='{"model":"m","stream":true}').encode(), "asks for a stream"),
         (batch_line(body='{"model":"m","background":true}').encode(), "asks for a background response; use --lane"),
         (batch_line(body='{"messages":[]}').encode(), "names no model"),
@@ -109,20 +109,20 @@ def test_a_bad_line_is_named_with_why(write: Write, line: bytes, says: str) -> N
     ],
 )
 def test_a_url_cannot_lead_elsewhere(write: Write, url: str) -> None:
-    assert reason(write(batch_line(url=url)), Reading(base_url="https://api.example/v1")).startswith("has the url")
+    assert reason(write(batch_line(url=url)), InputOptions(base_url="https://api.example/v1")).startswith("has the url")
 
 
 def test_a_whole_url_of_the_service_itself_is_a_path(write: Write) -> None:
     file = write(batch_line(url="https://API.example/v1/x?y=1"))
-    assert sent(file, Reading(base_url="https://api.example/v1"))[0].url == "/v1/x?y=1"
+    assert sent(file, InputOptions(base_url="https://api.example/v1"))[0].url == "/v1/x?y=1"
     assert "another host" in reason(file)
 
 
 def test_a_line_without_url_goes_to_the_endpoint_given(write: Write) -> None:
     file = write('{"custom_id": "a", "body": {"model": "m"}}')
-    assert sent(file, Reading(endpoint="/v1/responses"))[0].url == "/v1/responses"
+    assert sent(file, InputOptions(endpoint="/v1/responses"))[0].url == "/v1/responses"
     with pytest.raises(UsageError, match="--endpoint has the url"):
-        look(file, Reading(endpoint="https://elsewhere.example/v1/responses"))
+        look(file, InputOptions(endpoint="https://elsewhere.example/v1/responses"))
 
 
 def test_a_model_is_not_asked_for_where_none_is_needed(write: Write) -> None:
@@ -132,7 +132,7 @@ def test_a_model_is_not_asked_for_where_none_is_needed(write: Write) -> None:
 
 
 def test_a_line_too_long_is_named(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(intake, "numbered", partial(numbered, bytes_max=1000))
+    monkeypatch.setattr(intake, "number_lines", partial(number_lines, bytes_max=1000))
     surveyed = look(write(f"{batch_line('a')}\n{'x' * 5000}\n{batch_line('b')}"))
     assert surveyed.requests == 2
     assert [(bad.line, bad.reason) for bad in surveyed.bad] == [(2, "has more than 62,914,560 bytes")]
@@ -150,6 +150,6 @@ def test_any_order_of_members_makes_the_same_request(
 ) -> None:
     body = json.dumps({**fields, "stream": False}, ensure_ascii=ascii_only)
     values = {"custom_id": json.dumps(custom_id), "method": '"POST"', "url": '"/v1/x"', "body": body}
-    parsed = BatchLines(Reading())(1, "{" + ", ".join(f'"{name}": {values[name]}' for name in order) + "}")
-    assert parsed.request == Request(custom_id, "/v1/x", body)
+    parsed = BatchLines(InputOptions())(1, "{" + ", ".join(f'"{name}": {values[name]}' for name in order) + "}")
+    assert parsed.request == LlmRequest(custom_id, "/v1/x", body)
     assert parsed.fields == json.loads(body)

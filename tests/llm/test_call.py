@@ -13,7 +13,7 @@ from backstay.core.outcomes import Failed, Succeeded
 from backstay.handlers.handler import Handler
 from backstay.llm.call import RETRY
 from backstay.llm.endpoint import Endpoint
-from backstay.llm.envelope import Request, seal
+from backstay.llm.requests import LlmRequest, seal
 from backstay.practice import Faults
 from tests.llm.call_rig import BODY, KEY, Rig, answered, practised
 from tests.llm.odd_servers import answer, says_nothing
@@ -120,7 +120,7 @@ def test_a_failed_call_is_tried_five_times_each_after_any_part_of_a_growing_wait
 
 async def test_a_request_is_checked_before_it_is_queued() -> None:
     async with answered(answer("{}")) as (rig, _):
-        rig.handler.check(json.loads(seal(Request("a", "/v1/embeddings", BODY))))
+        rig.handler.check(json.loads(seal(LlmRequest("a", "/v1/embeddings", BODY))))
         with pytest.raises(UsageError):
             rig.handler.check({"custom_id": "a"})
 

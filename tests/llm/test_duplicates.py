@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backstay.llm.duplicates import LineSet, Originals, Suspicion, repeats
-from backstay.llm.envelope import Request
+from backstay.llm.requests import LlmRequest
 
 
 @given(st.sets(st.integers(1, 5000)))
@@ -35,5 +35,5 @@ def test_repeats_are_told_with_their_first(texts: list[str]) -> None:
 @given(st.lists(st.tuples(st.sampled_from(["/a", "/b"]), st.sampled_from(["{}", "{ }", "[]"]))))
 def test_the_first_of_identical_requests_is_told(made: list[tuple[str, str]]) -> None:
     with Originals() as originals:
-        found = [originals.first(Request(str(at), *one), at) for at, one in enumerate(made)]
+        found = [originals.first(LlmRequest(str(at), *one), at) for at, one in enumerate(made)]
     assert found == [made.index(one) for one in made]

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from backstay.core.failures import FailureKind
 from backstay.core.models import Usage
 from backstay.core.outcomes import Failed, Flaw, Succeeded
-from backstay.llm.flaws import fail_flawed, flaw_of
+from backstay.llm.lane_handler import fail_flawed
+from backstay.llm.openai.replies import flaw_of
 from tests.llm.reply_rig import CHAT, failed, read, verdict
 
 

@@ -5,17 +5,17 @@ from typing import Any
 
 import pytest
 
-from backstay.llm.forecast import Forecast, Pace, Share
-from backstay.llm.formats import Parsed
+from backstay.llm.forecast import Forecast, ForecastShare, PaceLimits
+from backstay.llm.formats import ParsedRequest
 from backstay.llm.intake import KINDS_MAX
-from backstay.llm.prices import Price, PriceList
+from backstay.llm.prices import PriceList, PricePerMillion
 
 CHAT = "/v1/chat/completions"
-DOLLAR = Price(1_000_000, 1_000_000)  # a micro-dollar a token
+DOLLAR = PricePerMillion(1_000_000, 1_000_000)  # a micro-dollar a token
 
 
-def parsed(url: str = CHAT, **fields: Any) -> Parsed:
-    return Parsed("a", url, json.dumps(fields), fields)
+def parsed(url: str = CHAT, **fields: Any) -> ParsedRequest:
+    return ParsedRequest("a", url, json.dumps(fields), fields, model=fields.get("model"))
 
 
 def test_requests_are_added_up_by_endpoint_and_model() -> None:
@@ -56,7 +56,7 @@ def test_a_forecast_can_start_afresh() -> None:
     forecast = Forecast(PriceList("", given=DOLLAR), output_tokens_expected=7)
     forecast.add(parsed(model="m", messages=[]))
     forecast.clear()
-    assert forecast.total == Share()
+    assert forecast.total == ForecastShare()
     forecast.add(parsed(model="m", messages=[]))
     assert forecast.total.output_tokens == 7
 
@@ -72,15 +72,15 @@ def test_kinds_without_end_are_added_up_together() -> None:
 @pytest.mark.parametrize(
     ("pace", "longest"),
     [
-        (Pace(), None),
-        (Pace(concurrency=100), None),
-        (Pace(latency_seconds=2.0), None),
-        (Pace(requests_per_minute=100), ("rpm", 600.0)),
-        (Pace(tokens_per_minute=6000), ("tpm", 1000.0)),
-        (Pace(concurrency=300, latency_seconds=2.0), ("concurrency", 8.0)),
-        (Pace(100, 6000, 300, 2.0), ("tpm", 1000.0)),
-        (Pace(100, 60_000, 1, 2.0), ("concurrency", 2000.0)),
+        (PaceLimits(), None),
+        (PaceLimits(concurrency=100), None),
+        (PaceLimits(latency_seconds=2.0), None),
+        (PaceLimits(requests_per_minute=100), ("rpm", 600.0)),
+        (PaceLimits(tokens_per_minute=6000), ("tpm", 1000.0)),
+        (PaceLimits(concurrency=300, latency_seconds=2.0), ("concurrency", 8.0)),
+        (PaceLimits(100, 6000, 300, 2.0), ("tpm", 1000.0)),
+        (PaceLimits(100, 60_000, 1, 2.0), ("concurrency", 2000.0)),
     ],
 )
-def test_the_slowest_limit_decides_the_time(pace: Pace, longest: tuple[str, float] | None) -> None:
-    assert pace.longest(Share(requests=1000, input_tokens=90_000, output_tokens=10_000)) == longest
+def test_the_slowest_limit_decides_the_time(pace: PaceLimits, longest: tuple[str, float] | None) -> None:
+    assert pace.longest(ForecastShare(requests=1000, input_tokens=90_000, output_tokens=10_000)) == longest

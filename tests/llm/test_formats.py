@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 
 from backstay.core.errors import UsageError
 from backstay.llm.duplicates import Originals
-from backstay.llm.envelope import Request
-from backstay.llm.formats import Format, Reading, Rows
+from backstay.llm.formats import Format, InputOptions, Rows
 from backstay.llm.intake import open_source, requests, survey
+from backstay.llm.requests import LlmRequest
 from tests.llm.request_files import CHAT, Write, batch_line, look, reason, sent
 
 
 def test_the_format_is_told_from_the_file(write: Write) -> None:
     def told(content: str, name: str = "requests.jsonl", template: str | None = None) -> Format:
-        with open_source(write(content, name), Reading(template=template)) as source:
+        with open_source(write(content, name), InputOptions(template=template)) as source:
             return source.format
 
     assert told(batch_line()) is Format.BATCH
@@ -31,13 +31,13 @@ def test_the_format_is_told_from_the_file(write: Write) -> None:
     assert told("prompt\nx", "rows.TSV") is Format.CSV
     assert told("text\nx", "-rows", "{text}") is Format.CSV
     assert told('{"text": "x"}', template="{text}") is Format.ROWS
-    with open_source(write("prompt\nx"), Reading(format=Format.CSV)) as source:
+    with open_source(write("prompt\nx"), InputOptions(format=Format.CSV)) as source:
         assert source.format is Format.CSV
 
 
 def test_a_body_of_its_own_is_the_line_itself(write: Write) -> None:
     line = '{ "model":"m", "messages" : [ ] ,"x":1.10}'
-    assert sent(write(f"\n{line}\n")) == [Request("request-2", CHAT, line)]
+    assert sent(write(f"\n{line}\n")) == [LlmRequest("request-2", CHAT, line)]
 
 
 def test_a_body_loses_its_id_and_gets_the_model_it_lacks(write: Write) -> None:
@@ -46,10 +46,10 @@ def test_a_body_loses_its_id_and_gets_the_model_it_lacks(write: Write) -> None:
         '{"custom_id":"x","model":"own","input":"é"}',
         '{"input":[]}',
     ]
-    assert sent(write("\n".join(lines)), Reading(model='the "model"')) == [
-        Request("17", CHAT, '{"model":"the \\"model\\"","messages": [ ],"a\\u0062":1.10}'),
-        Request("x", "/v1/responses", '{"model":"own","input":"é"}'),
-        Request("request-3", "/v1/responses", '{"model":"the \\"model\\"","input":[]}'),
+    assert sent(write("\n".join(lines)), InputOptions(model='the "model"')) == [
+        LlmRequest("17", CHAT, '{"model":"the \\"model\\"","messages": [ ],"a\\u0062":1.10}'),
+        LlmRequest("x", "/v1/responses", '{"model":"own","input":"é"}'),
+        LlmRequest("request-3", "/v1/responses", '{"model":"the \\"model\\"","input":[]}'),
     ]
 
 
@@ -65,7 +65,7 @@ def test_a_body_loses_its_id_and_gets_the_model_it_lacks(write: Write) -> None:
 )
 def test_a_body_goes_where_its_shape_says(write: Write, body: str, url: str) -> None:
     assert sent(write(body))[0].url == url
-    assert sent(write(body), Reading(endpoint="/v1/elsewhere"))[0].url == "/v1/elsewhere"
+    assert sent(write(body), InputOptions(endpoint="/v1/elsewhere"))[0].url == "/v1/elsewhere"
 
 
 @pytest.mark.parametrize(
@@ -98,8 +98,8 @@ def test_the_metadata_of_a_body_is_kept_and_not_sent_unless_it_is_to_be_stored(
 
 def test_the_metadata_of_batch_lines_and_prompts_is_sent(write: Write) -> None:
     body = '{"model": "m", "messages": [], "metadata": {"row_id": 1}}'
-    assert sent(write(batch_line("a", body))) == [Request("a", CHAT, body)]
-    (request,) = sent(write('{"prompt": "x", "metadata": {"a": "b"}}'), Reading(model="m"))
+    assert sent(write(batch_line("a", body))) == [LlmRequest("a", CHAT, body)]
+    (request,) = sent(write('{"prompt": "x", "metadata": {"a": "b"}}'), InputOptions(model="m"))
     assert (json.loads(request.body)["metadata"], request.metadata) == ({"a": "b"}, None)
 
 
@@ -118,13 +118,13 @@ def test_other_metadata_makes_another_run_and_another_request(write: Write) -> N
 
 def test_a_prompt_becomes_a_chat(write: Write) -> None:
     lines = ['{"prompt": "Say \\"hi\\" \\u00e9é", "temperature": 0.50}', '{"id": "b", "prompt": [{"role": "user"}]}']
-    assert sent(write("\n".join(lines)), Reading(model="m")) == [
-        Request(
+    assert sent(write("\n".join(lines)), InputOptions(model="m")) == [
+        LlmRequest(
             "request-1",
             CHAT,
             '{"model":"m","messages":[{"role":"user","content":"Say \\"hi\\" \\u00e9é"}],"temperature": 0.50}',
         ),
-        Request("b", CHAT, '{"model":"m","messages":[{"role": "user"}]}'),
+        LlmRequest("b", CHAT, '{"model":"m","messages":[{"role": "user"}]}'),
     ]
 
 
@@ -138,14 +138,14 @@ def test_a_prompt_becomes_a_chat(write: Write) -> None:
     ],
 )
 def test_a_prompt_is_asked_in_the_words_of_its_endpoint(write: Write, endpoint: str, asked: str) -> None:
-    (request,) = sent(write('{"prompt":"x"}'), Reading(model="m", endpoint=endpoint))
-    assert request == Request("request-1", endpoint, f'{{"model":"m",{asked}}}')
+    (request,) = sent(write('{"prompt":"x"}'), InputOptions(model="m", endpoint=endpoint))
+    assert request == LlmRequest("request-1", endpoint, f'{{"model":"m",{asked}}}')
 
 
 def test_prompts_need_a_model_and_a_prompt(write: Write) -> None:
     assert reason(write('{"prompt": "x"}')) == "names no model; --model gives one"
     bad = look(
-        write('{"prompt": "x"}\n{"text": "y"}\n{"prompt": 3}\n{"id": true, "prompt": "x"}'), Reading(model="m")
+        write('{"prompt": "x"}\n{"text": "y"}\n{"prompt": 3}\n{"id": true, "prompt": "x"}'), InputOptions(model="m")
     ).bad
     assert [(line, why) for line, why in bad] == [
         (2, "has no prompt"),
@@ -156,7 +156,7 @@ def test_prompts_need_a_model_and_a_prompt(write: Write) -> None:
 
 def test_an_id_of_its_own_may_stand_before_a_line_number(write: Write) -> None:
     """The two can meet, and then they are two of one name like any others."""
-    surveyed = look(write('{"id": "request-2", "prompt": "x"}\n{"prompt": "y"}'), Reading(model="m"))
+    surveyed = look(write('{"id": "request-2", "prompt": "x"}\n{"prompt": "y"}'), InputOptions(model="m"))
     assert [(bad.line, bad.reason) for bad in surveyed.bad] == [(2, "has the custom_id of line 1 again")]
 
 
@@ -165,7 +165,7 @@ def test_an_id_of_its_own_may_stand_before_a_line_number(write: Write) -> None:
 
 def test_rows_of_a_table_fill_a_prompt(write: Write) -> None:
     table = 'id,text\na,"one, ""two""\nthree"\n,plain\n\nc,{text}\n'
-    found = sent(write(table, "rows.csv"), Reading(model="m", template="Say {{it}}: { text } ({id})"))
+    found = sent(write(table, "rows.csv"), InputOptions(model="m", template="Say {{it}}: { text } ({id})"))
     assert [request.custom_id for request in found] == ["a", "request-4", "c"]
     prompts = [json.loads(request.body)["messages"][0]["content"] for request in found]
     assert prompts == ['Say {it}: one, "two"\nthree (a)', "Say {it}: plain ()", "Say {it}: {text} (c)"]
@@ -174,7 +174,7 @@ def test_rows_of_a_table_fill_a_prompt(write: Write) -> None:
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
 def test_the_delimiter_is_told_from_the_header(write: Write, delimiter: str) -> None:
     table = "\ufeff" + delimiter.join(["custom_id", "prompt", "note"]) + "\r\n" + delimiter.join(["a", "é", "x"])
-    (request,) = sent(write(table, "rows.csv"), Reading(model="m"))
+    (request,) = sent(write(table, "rows.csv"), InputOptions(model="m"))
     assert (request.custom_id, json.loads(request.body)["messages"][0]["content"]) == ("a", "é")
 
 
@@ -183,7 +183,7 @@ def test_whatever_fills_a_json_body_is_escaped(value: str) -> None:
     template = (
         '{\n "model": "m",\n "messages": [{"role": "user", "content": "Say {x}, {{really}}: \\"{x}\\""}], "n": 1.0 }'
     )
-    parsed = Rows(Reading(template=template)).fill(1, {"x": value})
+    parsed = Rows(InputOptions(template=template)).fill(1, {"x": value})
     assert parsed.fields["messages"][0]["content"] == f'Say {value}, {{really}}: "{value}"'
     assert "\n" not in parsed.body
     assert parsed.body.endswith('"n": 1.0 }')
@@ -191,7 +191,7 @@ def test_whatever_fills_a_json_body_is_escaped(value: str) -> None:
 
 
 def test_objects_fill_a_template_too(write: Write) -> None:
-    reading = Reading(model="m", template="{a} and {b}")
+    reading = InputOptions(model="m", template="{a} and {b}")
     file = write('{"a": "x", "b": [1]}\n{"a": "y"}\n[]')
     with open_source(file, reading) as source:
         surveyed = survey(source)
@@ -199,20 +199,20 @@ def test_objects_fill_a_template_too(write: Write) -> None:
     assert json.loads(one.request.body)["messages"][0]["content"] == "x and [1]"
     assert [str(bad) for bad in surveyed.bad] == [
         "line 2 has no 'b', which the template names",
-        "line 3 is no JSON object",
+        "line 3 is not a JSON object",
     ]
 
 
 def test_a_body_in_a_template_gets_the_model_it_lacks(write: Write) -> None:
-    reading = Reading(model="m", template='{"input": "{text}"}')
+    reading = InputOptions(model="m", template='{"input": "{text}"}')
     assert sent(write("text\nx", "rows.csv"), reading) == [
-        Request("request-2", "/v1/responses", '{"model":"m","input": "x"}')
+        LlmRequest("request-2", "/v1/responses", '{"model":"m","input": "x"}')
     ]
 
 
 def test_bad_rows_are_named_by_the_line_they_start_on(write: Write) -> None:
     table = b'text,b\nfine,1\n"two\nlines",1\nshort\n\xff,1\n"a"b,1\nfine,2\n"never ends,1\n'
-    surveyed = look(write(table, "rows.csv"), Reading(model="m", template="{text}"))
+    surveyed = look(write(table, "rows.csv"), InputOptions(model="m", template="{text}"))
     assert surveyed.requests == 3
     assert [(bad.line, bad.reason) for bad in surveyed.bad] == [
         (5, "has 1 fields where the header has 2"),
@@ -235,14 +235,14 @@ def test_bad_rows_are_named_by_the_line_they_start_on(write: Write) -> None:
 )
 def test_a_table_that_cannot_be_used_is_refused(write: Write, table: str, template: str | None, says: str) -> None:
     with pytest.raises(UsageError, match=says.replace("{", r"\{")):
-        look(write(table.encode("latin-1"), "rows.csv"), Reading(model="m", template=template))
+        look(write(table.encode("latin-1"), "rows.csv"), InputOptions(model="m", template=template))
 
 
 def test_a_field_may_be_longer_than_python_takes_by_itself(write: Write) -> None:
-    (request,) = sent(write(f'prompt\n"{"x" * 200_000}"', "rows.csv"), Reading(model="m"))
+    (request,) = sent(write(f'prompt\n"{"x" * 200_000}"', "rows.csv"), InputOptions(model="m"))
     assert len(request.body) > 200_000
 
 
 def test_a_template_is_for_rows(write: Write) -> None:
     with pytest.raises(UsageError, match="--template does not go with the format batch"):
-        look(write(batch_line()), Reading(format=Format.BATCH, template="{x}"))
+        look(write(batch_line()), InputOptions(format=Format.BATCH, template="{x}"))

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from backstay.client import Options, Weighed
 from backstay.llm.endpoint import Endpoint, Lane
-from backstay.llm.envelope import Request, seal
+from backstay.llm.requests import LlmRequest, seal
 from tests.llm.lane_rig import CHAT, PRICE, LaneRig, lane
 from tests.llm.test_flawed_answers import done
 from tests.sites import Site
@@ -55,7 +55,7 @@ async def submit(rig: LaneRig, asked: list[str], budget: int) -> Any:
     def weighed() -> Any:
         for n, content in enumerate(asked):
             body = f'{{"model": "m", "messages": [{{"role": "user", "content": "{content}"}}]}}'
-            yield Weighed(seal(Request(f"r{n}", CHAT, body)), SET_ASIDE, 10)
+            yield Weighed(seal(LlmRequest(f"r{n}", CHAT, body)), SET_ASIDE, 10)
 
     client = await rig.app.open()
     return await client.submit(rig.handler.name, weighed(), Options(budget_micros=budget), str, lambda: None)

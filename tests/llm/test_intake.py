@@ -7,7 +7,7 @@ import pytest
 
 from backstay.core.errors import UsageError
 from backstay.llm import duplicates, intake
-from backstay.llm.formats import Only, Parsed, Reading
+from backstay.llm.formats import InputOptions, OnlyPath, ParsedRequest
 from backstay.llm.intake import BAD_LINES_SHOWN_MAX, KINDS_MAX, open_source, requests, survey
 from tests.llm.request_files import BODY, Write, batch_line, look
 
@@ -45,15 +45,15 @@ def test_every_bad_line_counts_and_the_first_are_named(write: Write) -> None:
 
 def test_what_the_lane_cannot_send_is_a_bad_line(write: Write) -> None:
     lines = [batch_line("a", BODY, url) for url in ("/v1/chat/completions", "/v1/responses", "/v1/responses")]
-    only = Only("/v1/responses", "--lane background")
-    with open_source(write("\n".join(lines)), Reading(only=only)) as source:
+    only = OnlyPath("/v1/responses", "--lane background")
+    with open_source(write("\n".join(lines)), InputOptions(only=only)) as source:
         surveyed = survey(source)
         assert list(map(str, surveyed.bad)) == [
             "line 1 is for /v1/chat/completions; --lane background takes /v1/responses only",
             "line 3 has the custom_id of line 2 again",
         ]
         assert [found.line for found in requests(source, surveyed)] == [2]
-    with open_source(write("prompt\nx\n", "rows.csv"), Reading(model="m", only=only)) as source:
+    with open_source(write("prompt\nx\n", "rows.csv"), InputOptions(model="m", only=only)) as source:
         assert survey(source).bad_count == 1
 
 
@@ -67,13 +67,13 @@ def test_the_digest_is_of_what_would_be_sent(write: Write) -> None:
     assert look(write(f"{one}\n{batch_line('b', BODY + ' ')}")).digest == digest
     assert look(write(f"{one}\n{batch_line('b', BODY.replace(':', ': '))}")).digest != digest
     prompts = write('{"prompt": "x"}')
-    assert look(prompts, Reading(model="m")).digest != look(prompts, Reading(model="n")).digest
+    assert look(prompts, InputOptions(model="m")).digest != look(prompts, InputOptions(model="n")).digest
 
 
 def test_an_id_that_comes_again_is_named_with_where_it_was_first(write: Write) -> None:
     names = ["a", "b", "a", "c", "b", "a"]
     lines = [batch_line(name, f'{{"model":"{at}"}}', "/v1/x") for at, name in enumerate(names)]
-    with open_source(write("\n".join(lines)), Reading()) as source:
+    with open_source(write("\n".join(lines)), InputOptions()) as source:
         surveyed = survey(source)
         streamed = [(one.line, one.request.custom_id) for one in requests(source, surveyed)]
     assert streamed == [(1, "a"), (2, "b"), (4, "c")]
@@ -107,21 +107,21 @@ def test_a_tally_starts_afresh_when_ids_repeat(write: Write) -> None:
         def __init__(self) -> None:
             self.seen: list[str] = []
 
-        def add(self, parsed: Parsed) -> None:
+        def add(self, parsed: ParsedRequest) -> None:
             self.seen.append(parsed.custom_id)
 
         def clear(self) -> None:
             self.seen.clear()
 
     tally = Bodies()
-    with open_source(write("\n".join(map(batch_line, "abab"))), Reading()) as source:
+    with open_source(write("\n".join(map(batch_line, "abab"))), InputOptions()) as source:
         survey(source, tally)
     assert tally.seen == ["a", "b"]
 
 
 def test_what_is_written_to_the_file_after_the_survey_is_not_sent(write: Write) -> None:
     file = write(batch_line("a") + "\n")
-    with open_source(file, Reading()) as source:
+    with open_source(file, InputOptions()) as source:
         surveyed = survey(source)
         with open(file, "a") as more:
             more.write(batch_line("b") + "\n")
@@ -130,7 +130,7 @@ def test_what_is_written_to_the_file_after_the_survey_is_not_sent(write: Write) 
 
 def test_a_file_that_changed_under_the_reader_is_noticed(write: Write) -> None:
     file = write(batch_line("a") + "\n" + batch_line("b") + "\n")
-    with open_source(file, Reading()) as source:
+    with open_source(file, InputOptions()) as source:
         surveyed = survey(source)
         Path(file).write_text(batch_line("a") + "\n" + batch_line("c") + "\n")
         with pytest.raises(UsageError, match="has been changed while it was read"):
@@ -143,7 +143,7 @@ def test_memory_hardly_grows_with_the_file(tmp_path: Path) -> None:
         with file.open("w") as written:
             written.writelines(batch_line(f"request-{at}") + "\n" for at in range(lines))
         tracemalloc.start()
-        with open_source(str(file), Reading()) as source:
+        with open_source(str(file), InputOptions()) as source:
             surveyed = survey(source)
             assert sum(1 for _ in requests(source, surveyed)) == lines
         _, most = tracemalloc.get_traced_memory()
@@ -162,7 +162,7 @@ def test_nothing_is_taken_of_a_part_of_the_file_that_has_changed(
     monkeypatch.setattr(intake, "CHECKED_BYTES", bytes_max)
     lines = [f"{batch_line(name)}\n" for name in "abcdef"]
     file = write("".join(lines))
-    with open_source(file, Reading()) as source:
+    with open_source(file, InputOptions()) as source:
         surveyed = survey(source)
         lines[3] = f"{batch_line('z')}\n"
         Path(file).write_text("".join(lines))
@@ -174,7 +174,7 @@ def test_nothing_is_taken_of_a_part_of_the_file_that_has_changed(
 
 def test_a_table_whose_header_has_changed_under_the_reader_is_noticed(write: Write) -> None:
     file = write("prompt\nWhy?\n", "rows.csv")
-    with open_source(file, Reading(model="m")) as source:
+    with open_source(file, InputOptions(model="m")) as source:
         surveyed = survey(source)
         Path(file).write_text("words\nWhy?\n")
         with pytest.raises(UsageError, match="has been changed while it was read"):

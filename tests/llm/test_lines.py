@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from backstay.core.errors import UsageError
 from backstay.core.nesting import NESTING_MAX
 from backstay.llm import lines
-from backstay.llm.envelope import Request, seal, unseal
-from backstay.llm.lines import Refused, members, numbered, opened, text_of, value_of
+from backstay.llm.lines import LineRefused, members, number_lines, open_lines, text_of, value_of
+from backstay.llm.requests import LlmRequest, seal, unseal
 
 TEXTS = st.text(st.characters(codec="utf-8"))
 VALUES = st.recursive(
@@ -51,7 +51,7 @@ def test_every_member_is_found_with_its_own_text(made: tuple[str, list[tuple[str
 def test_a_body_comes_out_of_the_envelope_byte_for_byte(
     made: tuple[str, list[tuple[str, object, str]]], custom_id: str, url: str
 ) -> None:
-    request = Request(custom_id, url, made[0])
+    request = LlmRequest(custom_id, url, made[0])
     assert unseal(seal(request)) == request
     assert json.loads(seal(request))["body"] == json.loads(made[0])
 
@@ -73,7 +73,7 @@ def test_a_body_comes_out_of_the_envelope_byte_for_byte(
     ],
 )
 def test_what_is_no_json_has_no_members(text: str) -> None:
-    with pytest.raises(Refused, match="is not JSON"):
+    with pytest.raises(LineRefused, match="is not JSON"):
         members(text)
 
 
@@ -91,21 +91,21 @@ def test_members_and_the_parser_agree_on_what_is_json(
     if isinstance(whole, dict) and damaged.startswith("{") and damaged.endswith("}"):
         assert {member.key: member.value for member in members(damaged)} == whole
     else:
-        with pytest.raises(Refused):
+        with pytest.raises(LineRefused):
             members(damaged)
 
 
 @pytest.mark.parametrize("text", ["[1]", "1", '"a"', "null"])
 def test_only_an_object_has_members(text: str) -> None:
-    with pytest.raises(Refused, match="is no JSON object"):
+    with pytest.raises(LineRefused, match="is not a JSON object"):
         members(text)
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("NaN", "is not JSON: NaN is no JSON number"),
-        ("[-Infinity]", "is not JSON: -Infinity is no JSON number"),
+        ("NaN", "is not JSON: NaN is not a JSON number"),
+        ("[-Infinity]", "is not JSON: -Infinity is not a JSON number"),
         ("{'a': 1}", "is not JSON: Expecting property name enclosed in double quotes at column 2"),
         ("1 2", "is not JSON: Extra data at column 2"),
         ('"\x01"', "is not JSON: Invalid control character at column 2"),
@@ -115,7 +115,7 @@ def test_only_an_object_has_members(text: str) -> None:
     ],
 )
 def test_what_is_wrong_is_said(text: str, says: str) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(LineRefused) as refused:
         value_of(text)
     assert str(refused.value).startswith(says)
 
@@ -129,28 +129,28 @@ def test_odd_json_is_json(text: str) -> None:
 def test_nesting_has_the_same_bound_wherever_it_is_read_from(opening: str, closing: str) -> None:
     deepest = opening * NESTING_MAX + "1" + closing * NESTING_MAX
     value_of(deepest.replace("1", '"' + "x" * 600 + '"'))
-    with pytest.raises(Refused, match="levels deep"):
+    with pytest.raises(LineRefused, match="levels deep"):
         value_of(f"{opening}{deepest}{closing}")
     assert value_of("[" + ",".join(["[[]]"] * 1000) + "]")
 
 
 @given(TEXTS)
 def test_text_is_quoted_as_json(text: str) -> None:
-    assert json.loads(lines.quoted(text)) == text
+    assert json.loads(lines.quote_json(text)) == text
 
 
 def test_half_a_pair_of_surrogates_is_quoted_so_that_it_can_be_sent() -> None:
-    assert json.loads(lines.quoted("é\ud800").encode()) == "é\ud800"
+    assert json.loads(lines.quote_json("é\ud800").encode()) == "é\ud800"
 
 
 def test_lines_are_numbered_whatever_ends_them() -> None:
-    found = list(numbered(io.BytesIO(b"a\r\n\r\nb\n\nc")))
+    found = list(number_lines(io.BytesIO(b"a\r\n\r\nb\n\nc")))
     assert found == [(1, b"a\r\n"), (2, b"\r\n"), (3, b"b\n"), (4, b"\n"), (5, b"c")]
 
 
 def test_a_line_that_is_too_long_is_passed_over_and_the_next_is_not() -> None:
     found = list(
-        numbered(io.BytesIO(b"x" * 10 + b"\n" + b"y" * 11 + b"\n" + b"z" * 3_000_000 + b"\nlast"), bytes_max=10)
+        number_lines(io.BytesIO(b"x" * 10 + b"\n" + b"y" * 11 + b"\n" + b"z" * 3_000_000 + b"\nlast"), bytes_max=10)
     )
     assert found == [(1, b"x" * 10 + b"\n"), (2, None), (3, None), (4, b"last")]
 
@@ -158,12 +158,12 @@ def test_a_line_that_is_too_long_is_passed_over_and_the_next_is_not() -> None:
 def test_text_has_no_space_and_no_mark_around_it() -> None:
     assert text_of(b"\xef\xbb\xbf  {} \t\r\n") == "{}"
     assert text_of(b" \t\r\n") == ""
-    with pytest.raises(Refused, match="is not UTF-8: invalid start byte at byte 2"):
+    with pytest.raises(LineRefused, match="is not UTF-8: invalid start byte at byte 2"):
         text_of(b'"\xff"')
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"cannot read .*nothing: No such file"), opened(str(tmp_path / "nothing")):
+    with pytest.raises(UsageError, match=r"cannot read .*nothing: No such file"), open_lines(str(tmp_path / "nothing")):
         raise AssertionError("it was opened")
 
 
@@ -172,7 +172,7 @@ def test_a_pipe_can_be_read_twice(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     writer = threading.Thread(target=pipe.write_bytes, args=(b"1\n2\n",))
     writer.start()
-    with opened(str(pipe)) as file:
+    with open_lines(str(pipe)) as file:
         first = file.read()
         file.seek(0)
         assert first == file.read() == b"1\n2\n"
@@ -181,7 +181,7 @@ def test_a_pipe_can_be_read_twice(tmp_path: Path) -> None:
 
 def test_stdin_can_be_read_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"1\n")))
-    with opened("-") as file:
+    with open_lines("-") as file:
         first = file.read()
         file.seek(0)
         assert first == file.read() == b"1\n"

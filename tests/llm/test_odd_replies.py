@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from backstay.core.errors import HandlerError
-from backstay.llm.connection import HEAD_BYTES_MAX
+from backstay.llm.http.connection import HEAD_BYTES_MAX
 from tests.llm.odd_bodies import CORPUS
 from tests.llm.odd_replies import SAID, Odd
 from tests.llm.odd_servers import Answer, OddServer, answer

@@ -3,10 +3,15 @@
 import pytest
 
 from backstay.core.pace import Pace
-from backstay.llm.headers import learn
-from backstay.llm.pacer import Pacer
+from backstay.llm.openai.replies import limit_hints
+from backstay.llm.provider import ProviderReply
+from backstay.llm.rate_limits import LimitHints, Pacer
 
 PACE = Pace("p", None, None, concurrency=100, ceiling=80)
+
+
+def hints_of(headers: dict[str, str], now_ms: int) -> LimitHints:
+    return limit_hints(ProviderReply(200, headers, ""), now_ms)
 
 
 @pytest.mark.parametrize(
@@ -16,7 +21,7 @@ PACE = Pace("p", None, None, concurrency=100, ceiling=80)
 def test_the_calls_under_way_keep_to_what_the_headers_leave(left: str, reset: str, ceiling: int) -> None:
     pacer = Pacer()
     headers = {"x-ratelimit-remaining-requests": left, "x-ratelimit-reset-requests": reset}
-    pacer.answered(200, 0.1, learn(headers, 0))
+    pacer.answered(200, 0.1, hints_of(headers, 0))
     assert pacer.answers.verdict(PACE, 0).ceiling == ceiling
 
 
@@ -24,6 +29,6 @@ def test_tokens_that_are_left_bound_the_calls_as_well() -> None:
     pacer = Pacer()
     for left in ("1000", "900"):
         headers = {"x-ratelimit-remaining-tokens": left, "x-ratelimit-reset-tokens": "30s"}
-        pacer.answered(200, 0.1, learn(headers, 0))
+        pacer.answered(200, 0.1, hints_of(headers, 0))
         ceiling = pacer.answers.verdict(PACE, 0).ceiling
     assert ceiling == 8

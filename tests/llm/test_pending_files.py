@@ -11,9 +11,9 @@ from backstay.client import Job
 from backstay.clock import Clock, Tasks
 from backstay.core.states import ItemState
 from backstay.llm.batch import CREATE_SECONDS_MAX, RUN_SECONDS, BatchHandler
-from backstay.llm.batch_api import BatchApi
 from backstay.llm.endpoint import Lane
-from backstay.llm.lookup import Lookup
+from backstay.llm.openai.batch_api import FilesAndBatches
+from backstay.llm.openai.batch_lookup import BatchLookup
 from tests.llm.lane_rig import CHAT, MINUTES_10, LaneRig, Provider, chats, lane
 from tests.llm.test_batch_lookup import BehindClock
 from tests.sites import Site
@@ -196,7 +196,7 @@ async def test_of_the_files_at_the_provider_only_those_are_unused_that_certainly
         asked = {"input_file_id": used, "endpoint": CHAT, "completion_window": "24h"}
         await rig.wire.post("/v1/batches", json.dumps(asked), 10)
         assert isinstance(rig.handler, BatchHandler)
-        lookup = Lookup(BatchApi(rig.wire, rig.handler.require_answer), rig.site.clock, Tasks(), lives_seconds=86_400)
+        lookup = BatchLookup(FilesAndBatches(rig.handler.channel), rig.site.clock, Tasks())
         lookup.keep_unused("bb", used)
         assert await lookup.find("0" * 40, rig.site.clock.now_ms() // 1000) is None
         assert [lookup.unused(digest) for digest in ("aa", "bb", "cc")] == [None, None, unused]

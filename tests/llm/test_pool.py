@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from backstay.core.errors import ErrorCode, OutcomeUnknown, Transient
-from backstay.llm import pool as pools
-from backstay.llm.crowd import Crowd
-from backstay.llm.pool import Pool
+from backstay.llm.http import pool as pools
+from backstay.llm.http.connection import LargeReplies
+from backstay.llm.http.pool import Pool
 from tests.llm.odd_servers import OddServer, answer, says_nothing, then_closes
 from tests.llm.wire_rig import CHAT, OK, wire_to, wired
 
@@ -112,7 +112,7 @@ class Reader:
 
 
 def test_large_answers_take_turns() -> None:
-    crowd = Crowd(at_once_max=2)
+    crowd = LargeReplies(at_once_max=2)
     first, second, third, fourth = (Reader() for _ in range(4))
     assert crowd.enter(first)
     assert crowd.enter(second)

@@ -1,9 +1,11 @@
 """Prices are whole micro-dollars, rounded up; one that nobody knows is None."""
 
+import json
 import subprocess
 import sys
 from fractions import Fraction
 from math import ceil
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,14 +13,15 @@ from hypothesis import strategies as st
 
 from backstay.core.errors import UsageError
 from backstay.llm.endpoint import Lane
-from backstay.llm.envelope import Request
-from backstay.llm.prices import MICROS_MAX, Price, PriceList, parse_price, price_of, quote, worst_micros
-from backstay.llm.tokens import Estimate
+from backstay.llm.openai.tokens import estimate
+from backstay.llm.prices import MICROS_MAX, PriceList, PricePerMillion, parse_price, price_of, quote, worst_micros
+from backstay.llm.provider import TokenEstimate
+from backstay.llm.requests import LlmRequest
 
 OPENAI = "https://api.openai.com/v1"
 TOKENS = st.integers(0, 10**7)
 RATES = st.integers(0, 10**8)
-PLAIN = st.builds(Price, RATES, RATES, RATES | st.none(), RATES | st.none(), st.just(0), st.none())
+PLAIN = st.builds(PricePerMillion, RATES, RATES, RATES | st.none(), RATES | st.none(), st.just(0), st.none())
 PRICES = st.builds(
     lambda base, long, start: base._replace(call_micros=3, above=(start, long)),
     PLAIN,
@@ -27,18 +30,26 @@ PRICES = st.builds(
 )
 
 
+def of(request: LlmRequest) -> TokenEstimate:
+    return estimate(request.url, request.body, json.loads(request.body))
+
+
+def of_fields(fields: dict[str, Any]) -> TokenEstimate:
+    return estimate("/v1/chat/completions", json.dumps(fields), fields)
+
+
 @pytest.mark.parametrize(
     ("text", "price"),
     [
-        ("0.15/0.60", Price(150_000, 600_000)),
-        ("$0.15/$0.60", Price(150_000, 600_000)),
-        (" 2.5 / 10 ", Price(2_500_000, 10_000_000)),
-        ("0.15/0.60/0.075", Price(150_000, 600_000, 75_000)),
-        (".1/0", Price(100_000, 0)),
-        ("0.0000001/1", Price(1, 1_000_000)),
+        ("0.15/0.60", PricePerMillion(150_000, 600_000)),
+        ("$0.15/$0.60", PricePerMillion(150_000, 600_000)),
+        (" 2.5 / 10 ", PricePerMillion(2_500_000, 10_000_000)),
+        ("0.15/0.60/0.075", PricePerMillion(150_000, 600_000, 75_000)),
+        (".1/0", PricePerMillion(100_000, 0)),
+        ("0.0000001/1", PricePerMillion(1, 1_000_000)),
     ],
 )
-def test_a_price_is_read_as_people_write_it(text: str, price: Price) -> None:
+def test_a_price_is_read_as_people_write_it(text: str, price: PricePerMillion) -> None:
     assert parse_price(text) == price
     assert parse_price(str(price)) == price
 
@@ -52,7 +63,9 @@ def test_what_is_no_price_is_refused(text: str) -> None:
 
 
 @given(TOKENS, TOKENS, TOKENS, TOKENS, PRICES)
-def test_a_cost_is_exact_and_rounded_up(read: int, wrote: int, cached: int, written: int, price: Price) -> None:
+def test_a_cost_is_exact_and_rounded_up(
+    read: int, wrote: int, cached: int, written: int, price: PricePerMillion
+) -> None:
     plain = price if read <= price.above[0] else price.above[1]  # type: ignore[index]
     cached_here = min(cached, read)
     written_here = min(written, read - cached_here)
@@ -70,20 +83,20 @@ def test_a_cost_is_exact_and_rounded_up(read: int, wrote: int, cached: int, writ
 
 @given(TOKENS, TOKENS, st.integers(0, 100), st.integers(0, 100), TOKENS, TOKENS, PRICES)
 def test_the_worst_is_never_exceeded(
-    read: int, wrote: int, fewer_read: int, fewer_wrote: int, cached: int, written: int, price: Price
+    read: int, wrote: int, fewer_read: int, fewer_wrote: int, cached: int, written: int, price: PricePerMillion
 ) -> None:
     worst = price.worst_micros(read, wrote)
     assert price.cost_micros(max(read - fewer_read, 0), max(wrote - fewer_wrote, 0), cached, written) <= worst
 
 
 def test_a_cost_fits_the_database() -> None:
-    assert Price(10**12, 10**12).cost_micros(10**30, 0) == MICROS_MAX
+    assert PricePerMillion(10**12, 10**12).cost_micros(10**30, 0) == MICROS_MAX
 
 
 def test_published_prices_are_known_offline() -> None:
-    assert price_of("gpt-4o-mini", OPENAI) == Price(150_000, 600_000, 75_000)
-    assert price_of("gpt-4o-mini-2024-07-18", OPENAI) == Price(150_000, 600_000, 75_000)
-    assert price_of("text-embedding-3-small", OPENAI) == Price(20_000, 0)
+    assert price_of("gpt-4o-mini", OPENAI) == PricePerMillion(150_000, 600_000, 75_000)
+    assert price_of("gpt-4o-mini-2024-07-18", OPENAI) == PricePerMillion(150_000, 600_000, 75_000)
+    assert price_of("text-embedding-3-small", OPENAI) == PricePerMillion(20_000, 0)
 
 
 @pytest.mark.parametrize("model", ["no-such-model", "", "x" * 10_000, "whisper-1"])
@@ -115,7 +128,7 @@ def test_a_batch_is_half_price() -> None:
     listed = price_of("gpt-4o-mini", OPENAI, Lane.BATCH)
     assert listed is not None
     assert listed[:2] == (75_000, 300_000)
-    assert price_of("text-embedding-3-small", OPENAI, Lane.BATCH) == Price(10_000, 0)
+    assert price_of("text-embedding-3-small", OPENAI, Lane.BATCH) == PricePerMillion(10_000, 0)
     assert price_of("gpt-4o-mini", OPENAI, Lane.BACKGROUND) == price_of("gpt-4o-mini", OPENAI)
 
 
@@ -150,51 +163,51 @@ def test_a_price_that_goes_by_the_hour_is_taken_at_its_dearest() -> None:
 
 
 def test_the_worst_of_a_call_is_its_bounds_at_the_dearest_rate() -> None:
-    price = Price(1_000_000, 2_000_000, 100_000, 1_250_000)
-    assert worst_micros(Estimate(10, 20, 50, 100), price) == 125 + 100
+    price = PricePerMillion(1_000_000, 2_000_000, 100_000, 1_250_000)
+    assert worst_micros(TokenEstimate(10, 20, 50, 100), price) == 125 + 100
 
 
 @pytest.mark.parametrize(
     ("estimate", "default", "window", "worst"),
     [
-        (Estimate(1, 1, None, 100), 10, None, 100 + 10),
-        (Estimate(1, 1, None, 100), 10, 1000, 100 + 10),
-        (Estimate(1, 1, None, 100), None, 1000, 100 + 1000),
-        (Estimate(1, 1, None, 100, replies=3), 10, None, 100 + 30),
-        (Estimate(1, 1, None, 100), None, None, None),
-        (Estimate(1, 1, 10, None), None, 1000, 1000 + 10),
-        (Estimate(1, 1, 10, None), None, None, None),
-        (Estimate(1, 1, 10, None, one_pass=False), 10, 1000, None),
-        (Estimate(1, 0, 0, 100), None, None, 100),
+        (TokenEstimate(1, 1, None, 100), 10, None, 100 + 10),
+        (TokenEstimate(1, 1, None, 100), 10, 1000, 100 + 10),
+        (TokenEstimate(1, 1, None, 100), None, 1000, 100 + 1000),
+        (TokenEstimate(1, 1, None, 100, replies=3), 10, None, 100 + 30),
+        (TokenEstimate(1, 1, None, 100), None, None, None),
+        (TokenEstimate(1, 1, 10, None), None, 1000, 1000 + 10),
+        (TokenEstimate(1, 1, 10, None), None, None, None),
+        (TokenEstimate(1, 1, 10, None, one_pass=False), 10, 1000, None),
+        (TokenEstimate(1, 0, 0, 100), None, None, 100),
     ],
 )
 def test_where_a_body_sets_no_bound_a_default_or_the_window_does(
-    estimate: Estimate, default: int | None, window: int | None, worst: int | None
+    estimate: TokenEstimate, default: int | None, window: int | None, worst: int | None
 ) -> None:
-    assert worst_micros(estimate, Price(1_000_000, 1_000_000), default, window) == worst
+    assert worst_micros(estimate, PricePerMillion(1_000_000, 1_000_000), default, window) == worst
 
 
 def test_a_list_of_prices_serves_requests() -> None:
     prices = PriceList(OPENAI)
-    bounded = Request("a", "/v1/chat/completions", '{"model":"gpt-4o-mini","messages":[],"max_tokens":1000}')
+    bounded = LlmRequest("a", "/v1/chat/completions", '{"model":"gpt-4o-mini","messages":[],"max_tokens":1000}')
     open_ended = bounded._replace(body='{"model":"gpt-4o-mini","messages":[]}')
     unknown = bounded._replace(body='{"model":"mine","messages":[],"max_tokens":1000}')
-    assert 600 < (prices.worst_micros(bounded) or 0) < 650
-    assert (prices.worst_micros(open_ended) or 0) > 128_000 * 0.6  # the whole window of the model
-    assert prices.worst_micros(unknown) is None
-    assert prices.price({"model": "mine"}) is None
-    assert prices.price({"model": ["gpt-4o-mini"]}) is None
-    assert prices.source({"model": "gpt-4o-mini"}) == "openai gpt-4o-mini"
-    assert prices.source({"model": "mine"}) == "unknown"
+    assert 600 < (prices.worst_micros(of(bounded)) or 0) < 650
+    assert (prices.worst_micros(of(open_ended)) or 0) > 128_000 * 0.6  # the whole window of the model
+    assert prices.worst_micros(of(unknown)) is None
+    assert prices.price(of_fields({"model": "mine"})) is None
+    assert prices.price(of_fields({"model": ["gpt-4o-mini"]})) is None
+    assert prices.source(of_fields({"model": "gpt-4o-mini"})) == "openai gpt-4o-mini"
+    assert prices.source(of_fields({"model": "mine"})) == "unknown"
 
 
 def test_a_price_that_is_given_counts_for_every_model_and_lane() -> None:
-    given = Price(1_000_000, 2_000_000)
+    given = PricePerMillion(1_000_000, 2_000_000)
     prices = PriceList(OPENAI, Lane.BATCH, given, output_tokens_default=10)
-    request = Request("a", "/v1/chat/completions", '{"model":"mine","messages":[]}')
-    assert prices.price({"model": "mine"}) == prices.price({}) == given
-    assert prices.source({}) == "as given"
-    assert prices.worst_micros(request) == len(request.body) + 64 + 2 * 10
+    request = LlmRequest("a", "/v1/chat/completions", '{"model":"mine","messages":[]}')
+    assert prices.price(of_fields({"model": "mine"})) == prices.price(of_fields({})) == given
+    assert prices.source(of_fields({})) == "as given"
+    assert prices.worst_micros(of(request)) == len(request.body) + 64 + 2 * 10
 
 
 def test_nothing_heavy_is_loaded_before_a_price_is_asked_for() -> None:

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from backstay.llm.pool import send_probes
-from backstay.llm.wire import Wire
+from backstay.llm.http.pool import send_probes
+from backstay.llm.http.wire import Wire
 from tests.llm.odd_servers import OddServer, answer, says_nothing
 from tests.llm.wire_rig import CHAT, wire_to
 

@@ -5,7 +5,7 @@ import pytest
 
 from backstay.core.errors import ProviderHeld, Transient, UsageError
 from backstay.llm.endpoint import Endpoint
-from backstay.llm.wire import Wire
+from backstay.llm.http.wire import Wire
 from tests.llm.odd_servers import OddServer, answer
 from tests.llm.wire_rig import CHAT, KEY, OK, free_port, wire_to, wired
 

@@ -59,3 +59,21 @@ async def test_a_redirect_without_a_place_is_an_error() -> None:
     async with OddServer(answer("", 302)).serving() as server, wire_to(server.url) as wire:
         with pytest.raises(Permanent, match="302"):
             await wire.download(CONTENT, io.BytesIO(), bytes_max=100)
+
+
+async def test_a_url_that_the_provider_names_on_another_host_gets_no_key() -> None:
+    async with OddServer(answer("{}")).serving() as other, wired(answer("{}")) as (wire, server):
+        await wire.exchange("PUT", f"{other.url}/up?signed=1", b"lines", {"x-offset": "0"})
+        await wire.download(f"{other.url}/down", io.BytesIO(), bytes_max=100)
+        assert (other.targets, other.bodies[0]) == (["/up?signed=1", "/down"], b"lines")
+        assert other.header("x-offset") == "0"
+        assert not any(KEY in head for head in other.heads)
+        assert server.requests == []
+
+
+async def test_a_url_that_the_provider_names_on_its_own_host_gets_the_key() -> None:
+    async with wired(answer("{}")) as (wire, server):
+        await wire.exchange("POST", f"{server.url}/v1/up", b"lines", {"x-offset": "0"})
+        await wire.download(f"{server.url}/v1/down", io.BytesIO(), bytes_max=100)
+        assert (server.targets, server.bodies[0]) == (["/v1/up", "/v1/down"], b"lines")
+        assert [server.header("authorization", number) for number in (0, 1)] == [f"Bearer {KEY}"] * 2

@@ -6,9 +6,9 @@ import pytest
 
 from backstay.core.models import Usage
 from backstay.core.outcomes import Succeeded
-from backstay.llm.headers import NOTHING, Learned
-from backstay.llm.replies import SHOWN_CHARACTERS_MAX, failure_of_error, shown
-from backstay.llm.wire import Reply
+from backstay.llm.openai.replies import SHOWN_CHARACTERS_MAX, failure_of_error, preview_reply
+from backstay.llm.provider import ProviderReply
+from backstay.llm.rate_limits import NO_HINTS, LimitHints
 from tests.llm.reply_rig import CHAT, error, failed, read, verdict
 
 
@@ -94,11 +94,11 @@ def test_a_redirect_is_refused_with_its_target_and_what_to_do():
 @pytest.mark.parametrize(
     ("status", "learned", "expected"),
     [
-        (429, Learned(retry_after_ms=7_000), 7_000),
-        (429, Learned(requests_remaining=0, requests_reset_ms=900), 900),
-        (503, Learned(retry_after_ms=7_000), 7_000),
-        (429, NOTHING, None),
-        (400, Learned(retry_after_ms=7_000), None),
+        (429, LimitHints(retry_after_ms=7_000), 7_000),
+        (429, LimitHints(requests_remaining=0, requests_reset_ms=900), 900),
+        (503, LimitHints(retry_after_ms=7_000), 7_000),
+        (429, NO_HINTS, None),
+        (400, LimitHints(retry_after_ms=7_000), None),
     ],
 )
 def test_the_wait_that_a_refusal_asks_for_travels_with_it(status, learned, expected):
@@ -111,9 +111,9 @@ def test_a_failure_shows_the_providers_own_answer_in_the_shape_of_a_result():
 
 
 def test_what_is_no_json_is_shown_as_text_and_what_is_long_only_in_its_beginning():
-    assert json.loads(shown(Reply(502, {}, "<html>\udcff\x00")))["body"] == "<html>?\x00"
+    assert json.loads(preview_reply(ProviderReply(502, {}, "<html>\udcff\x00")))["body"] == "<html>?\x00"
     long = json.dumps({"error": "x" * SHOWN_CHARACTERS_MAX})
-    assert json.loads(shown(Reply(500, {}, long)))["body"] == long[:SHOWN_CHARACTERS_MAX]
+    assert json.loads(preview_reply(ProviderReply(500, {}, long)))["body"] == long[:SHOWN_CHARACTERS_MAX]
 
 
 def test_a_request_id_cannot_break_the_result():

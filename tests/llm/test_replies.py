@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from backstay.core.models import Usage
 from backstay.core.outcomes import Failed, Succeeded
-from backstay.llm.headers import NOTHING
-from backstay.llm.replies import read_reply
-from backstay.llm.wire import Reply
+from backstay.llm.openai.replies import read_reply
+from backstay.llm.provider import ProviderReply
+from backstay.llm.rate_limits import NO_HINTS
 from tests.llm.reply_rig import CHAT, failed, priced, read, verdict
 
 
@@ -73,7 +73,7 @@ def test_valid_json_that_the_quick_parser_will_not_take_is_a_result_all_the_same
 
 
 def test_a_reply_of_which_only_a_part_was_read_is_too_large():
-    outcome = read_reply(Reply(200, {}, '{"id": "' + "x" * 100, cut=True), NOTHING, priced)
+    outcome = read_reply(ProviderReply(200, {}, '{"id": "' + "x" * 100, cut=True), NO_HINTS, priced)
     assert isinstance(outcome, Failed)
     assert (verdict(outcome), outcome.failure.provider_status) == ("TOO_LARGE unknown", 200)
 
@@ -96,7 +96,9 @@ BODIES = (
 @given(BODIES, st.integers(100, 999), st.booleans())
 def test_whatever_comes_ends_in_an_outcome_that_every_database_takes(raw, status, cut):
     text = raw.decode("utf-8", "surrogateescape")
-    outcome = read_reply(Reply(status, {"x-request-id": text[:20], "location": text}, text, cut), NOTHING, priced)
+    outcome = read_reply(
+        ProviderReply(status, {"x-request-id": text[:20], "location": text}, text, cut), NO_HINTS, priced
+    )
     kept = outcome.result if isinstance(outcome, Succeeded) else outcome.reply
     assert kept is not None
     assert "\0" not in kept

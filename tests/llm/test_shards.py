@@ -9,20 +9,29 @@ from backstay.core.failures import FailureKind
 from backstay.core.models import Claimed, JobTerms
 from backstay.core.outcomes import Failed
 from backstay.handlers.context import Context, Surroundings
-from backstay.llm.restraint import WAIT_SECONDS_MAX, Restraint
-from backstay.llm.shards import Batched, Entry, Gatherer, Key, Shard, ShardBounds, drop_late
+from backstay.llm.shards import (
+    WAIT_SECONDS_MAX,
+    Gatherer,
+    SentBatch,
+    Shard,
+    ShardBounds,
+    ShardEntry,
+    ShardKey,
+    ShardLimits,
+    drop_late,
+)
 from tests.sites import Ticker
 
-KEY = Key("1", "m", "/v1/chat/completions")
+KEY = ShardKey("1", "m", "/v1/chat/completions")
 JOB = JobTerms(1, "ann", "seed", None, None)
-MADE = Batched("batch_1", 1)
+MADE = SentBatch("batch_1", 1)
 
 
-def entry(n: int, clock: Clock, seconds: float = 240) -> Entry:
+def entry(n: int, clock: Clock, seconds: float = 240) -> ShardEntry:
     claimed = Claimed(n, 1, "h", "submitting", 1, 0, 0, 0, 0, 0, 0, None, 0, 0, None, None, None, "{}")
     around = Surroundings(clock, 10, lambda *_: None, lambda *_: None)
     context = Context(claimed, JOB, around, clock.monotonic(), seconds)
-    return Entry(context.idempotency_key, "{}", 100, 10, context)
+    return ShardEntry(context.idempotency_key, "{}", 100, 10, context)
 
 
 class Sent:
@@ -33,7 +42,7 @@ class Sent:
         self.two = asyncio.Event()
         self.go_on = asyncio.Event()
 
-    async def __call__(self, shard: Shard) -> Batched | Failed:
+    async def __call__(self, shard: Shard) -> SentBatch | Failed:
         self.shards.append(shard)
         if len(self.shards) == 2:
             self.two.set()
@@ -45,7 +54,7 @@ class Sent:
         return [len(shard.entries) for shard in self.shards]
 
 
-async def joined(gatherer: Gatherer, count: int, bounds: ShardBounds) -> list[asyncio.Task[Batched | Failed]]:
+async def joined(gatherer: Gatherer, count: int, bounds: ShardBounds) -> list[asyncio.Task[SentBatch | Failed]]:
     clock = Clock()
     joins = [asyncio.create_task(gatherer.join(KEY, entry(n, clock), bounds)) for n in range(count)]
     await asyncio.sleep(0)
@@ -104,7 +113,7 @@ async def test_whoever_is_cut_off_later_breaks_the_shard() -> None:
 
 
 async def test_what_goes_wrong_with_a_shard_goes_wrong_for_all_of_it() -> None:
-    async def fail(_: Shard) -> Batched | Failed:
+    async def fail(_: Shard) -> SentBatch | Failed:
         raise TimeoutError("no answer")
 
     gatherer = Gatherer(fail, Clock(), Tasks(), quiet_seconds=0.01)
@@ -126,7 +135,7 @@ async def test_claims_that_will_be_too_old_are_left_behind_at_no_cost() -> None:
 
 def test_a_model_with_too_many_waiting_tokens_is_left_alone_for_longer_each_time() -> None:
     clock = Ticker()
-    restraint = Restraint(ShardBounds(requests_max=1_000), clock)
+    restraint = ShardLimits(ShardBounds(requests_max=1_000), clock)
     waits = []
     for _ in range(8):
         waits.append(restraint.too_many_tokens("m", 1_000))
@@ -138,7 +147,7 @@ def test_a_model_with_too_many_waiting_tokens_is_left_alone_for_longer_each_time
 
 
 def test_what_many_requests_of_one_batch_report_counts_once() -> None:
-    restraint = Restraint(ShardBounds(requests_max=1_000), Ticker())
+    restraint = ShardLimits(ShardBounds(requests_max=1_000), Ticker())
     assert [restraint.too_many_tokens("m", 1_000) for _ in range(3)] == [60, 60, 60]
     assert restraint.bounds("m").requests_max == 500
     restraint.tokens_fit("m")
@@ -146,7 +155,7 @@ def test_what_many_requests_of_one_batch_report_counts_once() -> None:
 
 
 def test_uploads_that_take_too_long_are_made_smaller_and_grow_again() -> None:
-    restraint = Restraint(ShardBounds(bytes_max=100 << 20), Ticker())
+    restraint = ShardLimits(ShardBounds(bytes_max=100 << 20), Ticker())
     restraint.too_many_bytes(80 << 20)
     assert restraint.bounds("m").bytes_max == 40 << 20
     restraint.bytes_fit(1 << 20)
@@ -158,7 +167,7 @@ def test_uploads_that_take_too_long_are_made_smaller_and_grow_again() -> None:
 
 
 def test_uploads_refused_at_once_make_the_next_ones_smaller_only_once() -> None:
-    restraint = Restraint(ShardBounds(bytes_max=100 << 20), Ticker())
+    restraint = ShardLimits(ShardBounds(bytes_max=100 << 20), Ticker())
     for _ in range(4):
         restraint.too_many_bytes(80 << 20)
     assert restraint.bounds("m").bytes_max == 40 << 20

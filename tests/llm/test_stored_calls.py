@@ -16,6 +16,8 @@ from backstay.core.errors import (
 )
 from backstay.core.models import Usage
 from backstay.core.outcomes import CannotAsk, NeverArrived, Succeeded
+from backstay.llm.openai.completions import StoredCompletions
+from backstay.llm.requests import LlmRequest
 from tests.llm.call_rig import BODY, CHAT, answered, practised
 from tests.llm.odd_servers import answer, hangs_up
 
@@ -44,6 +46,13 @@ async def test_what_cannot_carry_the_reference_is_not_sent(metadata: str) -> Non
         with pytest.raises(Permanent, match="could not be found again"):
             await rig.run(f'{{"metadata":{metadata}}}')
     assert server.requests == []
+
+
+async def test_a_reference_that_the_user_wrote_elsewhere_does_not_make_a_call_findable() -> None:
+    async with answered(answer("{}"), reconcilable=True) as (rig, _):
+        stored = StoredCompletions(rig.handler.channel)
+        with pytest.raises(Permanent, match="could not be found again"):
+            stored.body(LlmRequest("r1", CHAT, '{"user":"REF","metadata":[1]}'), "REF")
 
 
 async def test_what_could_not_be_found_again_is_neither_taken_nor_sent() -> None:

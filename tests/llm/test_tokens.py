@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backstay.llm.envelope import Request
-from backstay.llm.tokens import IMAGE_TOKENS_MAX, OUTPUT_TOKENS_EXPECTED, Estimate, estimate, estimate_fields
+from backstay.llm.openai import tokens
+from backstay.llm.openai.tokens import IMAGE_TOKENS_MAX
+from backstay.llm.provider import OUTPUT_TOKENS_EXPECTED, TokenEstimate
+from backstay.llm.requests import LlmRequest
 
 CHAT, RESPONSES, EMBEDDINGS, COMPLETIONS = (
     f"/v1/{name}" for name in ("chat/completions", "responses", "embeddings", "completions")
@@ -18,8 +20,12 @@ IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A
 TEXTS = st.text(st.characters(codec="utf-8"))
 
 
-def of(url: str = CHAT, **body: Any) -> Estimate:
-    return estimate(Request("a", url, json.dumps({"model": "m", **body})))
+def estimate(request: LlmRequest, output_tokens_expected: int = OUTPUT_TOKENS_EXPECTED) -> TokenEstimate:
+    return tokens.estimate(request.url, request.body, json.loads(request.body), output_tokens_expected)
+
+
+def of(url: str = CHAT, **body: Any) -> TokenEstimate:
+    return estimate(LlmRequest("a", url, json.dumps({"model": "m", **body})))
 
 
 def test_four_bytes_are_about_a_token() -> None:
@@ -34,8 +40,8 @@ def test_four_bytes_are_about_a_token() -> None:
 
 def test_scripts_with_more_bytes_have_more_tokens() -> None:
     assert of(RESPONSES, input="語" * 400).input_tokens == 300
-    escaped = Request("a", RESPONSES, json.dumps({"input": "語" * 400}, ensure_ascii=True))
-    plain = Request("a", RESPONSES, json.dumps({"input": "語" * 400}, ensure_ascii=False))
+    escaped = LlmRequest("a", RESPONSES, json.dumps({"input": "語" * 400}, ensure_ascii=True))
+    plain = LlmRequest("a", RESPONSES, json.dumps({"input": "語" * 400}, ensure_ascii=False))
     assert estimate(escaped).input_tokens == estimate(plain).input_tokens
 
 
@@ -61,7 +67,7 @@ def test_the_most_is_above_every_byte_that_is_read(texts: list[tuple[str, bool]]
         {"role": "user", "content": [{"type": "text", "text": text}] if in_parts else text} for text, in_parts in texts
     ]
     body = json.dumps({"model": "m", "messages": messages}, ensure_ascii=ascii_only)
-    found = estimate(Request("a", CHAT, body))
+    found = estimate(LlmRequest("a", CHAT, body))
     assert found.input_tokens_max is not None
     assert found.input_tokens_max >= sum(len(text.encode()) + 8 for text, _ in texts) + 8
     assert found.input_tokens_max >= found.input_tokens
@@ -144,14 +150,14 @@ def test_a_bound_under_the_name_of_another_endpoint_bounds_nothing(url: str, nam
 @pytest.mark.parametrize("bound", [None, True, 0, -1, "100", [100], float("1e999")])
 def test_a_bound_that_is_none_bounds_nothing(bound: object) -> None:
     body = json.dumps({"messages": [], "max_tokens": bound}).replace("Infinity", "1e999")
-    assert estimate(Request("a", CHAT, body)).output_tokens_max is None
+    assert estimate(LlmRequest("a", CHAT, body)).output_tokens_max is None
 
 
 def test_replies_are_as_long_as_usual_but_no_longer_than_their_bound() -> None:
     assert of(messages=[]).output_tokens_expected == OUTPUT_TOKENS_EXPECTED
     assert of(messages=[], max_tokens=100).output_tokens_expected == 100
     assert of(messages=[], max_tokens=4000).output_tokens_expected == OUTPUT_TOKENS_EXPECTED
-    request = Request("a", CHAT, '{"max_tokens": 4000}')
+    request = LlmRequest("a", CHAT, '{"max_tokens": 4000}')
     assert estimate(request, output_tokens_expected=2000).output_tokens_expected == 2000
 
 
@@ -202,7 +208,7 @@ ANYTHING = st.recursive(
 
 @given(st.dictionaries(st.sampled_from(NAMES), ANYTHING), st.sampled_from([CHAT, RESPONSES, EMBEDDINGS, COMPLETIONS]))
 def test_whatever_a_body_says_it_is_estimated(fields: dict[str, Any], url: str) -> None:
-    found = estimate_fields(url, json.dumps(fields), fields)
+    found = tokens.estimate(url, json.dumps(fields), fields)
     assert min(found.input_tokens, found.output_tokens_expected, found.output_tokens_max or 0) >= 0
     assert found.replies >= 1
 

@@ -14,9 +14,9 @@ from aiohttp import web
 
 from backstay import __version__
 from backstay.core.errors import ErrorCode, OutcomeUnknown, Permanent, Throttled, Transient, UsageError
-from backstay.llm.connection import ERROR_BYTES_MAX, unpacker
 from backstay.llm.endpoint import Endpoint
-from backstay.llm.wire import Wire
+from backstay.llm.http.connection import ERROR_BYTES_MAX, unpacker
+from backstay.llm.http.wire import Wire
 from tests.llm.odd_servers import OddServer, answer, chunked, then_closes
 from tests.llm.wire_rig import CHAT, KEY, OK, wire_to, wired
 

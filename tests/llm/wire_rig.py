@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from backstay.llm.endpoint import Endpoint
-from backstay.llm.wire import Wire
+from backstay.llm.http.wire import Wire
 from tests.llm.odd_servers import Answer, OddServer, answer
 
 CHAT = "/v1/chat/completions"

@@ -10,7 +10,7 @@ from backstay import Backstay
 from backstay.client import Client, Job, Options
 from backstay.core.errors import Permanent, UsageError
 from backstay.core.ids import item_id
-from backstay.llm.envelope import Request, seal
+from backstay.llm.requests import LlmRequest, seal
 from backstay.run.collector import Collector, verify
 from backstay.run.output import ResultFiles, errors_path
 from tests.run.results import ids_in, lines_in, standing
@@ -33,7 +33,7 @@ class Bench:
         return {"status_code": 200, "body": item["body"]}
 
     async def submit(self, *names: str) -> None:
-        items = [seal(Request(name, "/v1/x", "{}")) for name in names]
+        items = [seal(LlmRequest(name, "/v1/x", "{}")) for name in names]
         self.job = await self.client.submit("ask", items, Options(), str, lambda: None)
 
     async def work(self) -> None:

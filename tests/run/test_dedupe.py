@@ -9,7 +9,7 @@ import pytest
 
 from backstay.app import Backstay
 from backstay.llm.endpoint import Endpoint
-from backstay.llm.formats import Reading
+from backstay.llm.formats import InputOptions
 from backstay.llm.intake import open_source, survey
 from backstay.practice import Practice
 from backstay.run.order import Order
@@ -47,7 +47,7 @@ async def test_identical_requests_are_paid_for_once_if_that_is_wanted(
     practice = Practice()
     async with practice.serving() as base_url, Backstay(database_url) as app:
         order = Order(Endpoint(base_url), out, dedupe=dedupe)
-        with open_source(str(file), Reading()) as source:
+        with open_source(str(file), InputOptions()) as source:
             summary = await Run(app, order, source, survey(source)).go(show)
     assert (practice.bill.charged, summary.total, summary.copies) == (paid, paid, 7 - paid)
     said = {line["custom_id"]: content(line) for line in lines_in(out)}

@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backstay.core.ids import item_id
-from backstay.llm.envelope import Request, seal
+from backstay.llm.requests import LlmRequest, seal
 from backstay.run.result_line import HEAD, Ended, ended_of, lines_of
 from backstay.store.result_views import ResultRow
 from tests.run.results import numbered
 
 JOB = 12
-BODY = seal(Request("request-5", "/v1/chat/completions", '{"model": "m"}'))
+BODY = seal(LlmRequest("request-5", "/v1/chat/completions", '{"model": "m"}'))
 ANSWER = '{"status_code":200,"request_id":"req_1","body":{"n": 1.50, "é": "\\u00e9"}}'
 REFUSAL = '{"status_code":400,"request_id":"req_1","body":{"error":{"message":"no"}}}'
 
@@ -38,7 +38,7 @@ def test_a_success_is_spliced_in_byte_for_byte(flaw: str | None) -> None:
 
 @pytest.mark.parametrize("state", ["succeeded", "failed", "cancelled"])
 def test_the_metadata_of_a_request_stands_in_its_line_as_it_was_written(state: str) -> None:
-    body = seal(Request("request-5", "/v1/embeddings", '{"model": "m"}', '{"row_id": 1.0, "é": "\\u00e9"}'))
+    body = seal(LlmRequest("request-5", "/v1/embeddings", '{"model": "m"}', '{"row_id": 1.0, "é": "\\u00e9"}'))
     line = lines_of(JOB, ended_of(row(state, result=ANSWER)._replace(body=body)))
     assert line.endswith(',"metadata":{"row_id": 1.0, "é": "\\u00e9"}}\n'.encode())
     assert json.loads(line)["metadata"] == {"row_id": 1, "é": "é"}

@@ -11,8 +11,8 @@ from backstay.core.errors import NotAllowed, UsageError
 from backstay.core.states import JobState
 from backstay.llm import intake
 from backstay.llm.endpoint import Endpoint
-from backstay.llm.formats import Reading
-from backstay.llm.intake import Source, open_source, survey
+from backstay.llm.formats import InputOptions
+from backstay.llm.intake import RequestSource, open_source, survey
 from backstay.run.order import Order
 from backstay.run.submission import Submission
 from tests.llm.request_files import batch_line
@@ -38,9 +38,9 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def source(file: Path) -> Iterator[Source]:
+def source(file: Path) -> Iterator[RequestSource]:
     write(file, "abcdefgh")
-    with open_source(str(file), Reading()) as source:
+    with open_source(str(file), InputOptions()) as source:
         yield source
 
 
@@ -48,7 +48,7 @@ def write(file: Path, names: str) -> None:
     file.write_text("".join(f"{batch_line(name)}\n" for name in names))
 
 
-def submission(source: Source) -> Submission:
+def submission(source: RequestSource) -> Submission:
     endpoint = Endpoint("http://127.0.0.1:9/v1")
     return Submission(Order(endpoint, "out.jsonl"), source, survey(source))
 
@@ -59,7 +59,7 @@ async def send(client: Client, sending: Submission) -> int:
 
 
 async def test_a_job_whose_file_changes_while_it_is_read_is_cancelled_with_nothing_unseen_in_it(
-    opened: Client, file: Path, source: Source
+    opened: Client, file: Path, source: RequestSource
 ) -> None:
     sending = submission(source)
     write(file, "abcdefzh")
@@ -77,7 +77,7 @@ async def test_a_job_whose_file_changes_while_it_is_read_is_cancelled_with_nothi
 
 
 async def test_a_job_that_is_whole_goes_on_when_its_file_changes_later(
-    opened: Client, file: Path, source: Source
+    opened: Client, file: Path, source: RequestSource
 ) -> None:
     job_id = await send(opened, submission(source))
     again = submission(source)

@@ -99,7 +99,7 @@ def test_calls_that_cannot_be_looked_up_are_taken_up_again() -> None:
 
 def test_a_look_up_that_came_to_nothing_is_named_with_its_reason() -> None:
     asked = waits()
-    asked(Trouble(f"look-up at {ENDPOINT.provider}", "the file of batch_1 was deleted at the provider"))
+    asked(Trouble(f"at {ENDPOINT.provider}", "the file of batch_1 was deleted at the provider", look_up=True))
     told = asked.of_items(job(), UnderWay(0, 0), IDLE._replace(lost=2, ask_at=NOW + 5_000))
     assert told is not None
     assert told.why.endswith(

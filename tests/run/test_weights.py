@@ -7,9 +7,9 @@ import pytest
 
 from backstay.core.errors import UsageError
 from backstay.llm.endpoint import Endpoint, Lane
-from backstay.llm.envelope import Request
 from backstay.llm.prices import MICROS_MAX
-from backstay.llm.usage import TOKENS_MAX
+from backstay.llm.provider import TOKENS_MAX
+from backstay.llm.requests import LlmRequest
 from backstay.run.order import Order
 from backstay.run.weights import Scales
 
@@ -37,12 +37,12 @@ def test_a_request_without_a_bound_is_refused_with_what_is_missing(
     fields = {"model": "mystery", "messages": [], **body}
     scales = Scales.of(order(price, output_tokens_default=default))
     with pytest.raises(UsageError, match="nothing bounds what 'r1' can cost") as refused:
-        scales.weigh(Request("r1", "/v1/chat/completions", json.dumps(fields)), fields)
+        scales.weigh(LlmRequest("r1", "/v1/chat/completions", json.dumps(fields)), fields)
     assert refused.value.hint == hint
 
 
 @pytest.mark.parametrize("bound", [10**30, 1e300])
 def test_a_bound_beyond_all_reason_weighs_what_a_database_can_keep(bound: float) -> None:
     fields = {"model": "mystery", "messages": [], "max_tokens": bound}
-    worst, tokens = Scales.of(order((1, 2))).weigh(Request("r1", "/v1/chat/completions", json.dumps(fields)), fields)
+    worst, tokens = Scales.of(order((1, 2))).weigh(LlmRequest("r1", "/v1/chat/completions", json.dumps(fields)), fields)
     assert (worst, tokens) == (MICROS_MAX, TOKENS_MAX)

@@ -66,4 +66,4 @@ async def test_what_cannot_be_is_refused_as_openai_refuses(rig, receiver):
 async def test_an_unknown_id_is_repeated_on_one_line_whatever_it_is_made_of(rig):
     with pytest.raises(NotFoundError) as missing:
         await client_of(rig).webhooks.rotate_secret("s,\n\x07.~")
-    assert missing.value.body["message"].startswith("no webhook s,⟨U+000A⟩⟨U+0007⟩.~")
+    assert "no webhook s,⟨U+000A⟩⟨U+0007⟩.~" in str(missing.value.body)

@@ -6,6 +6,7 @@ from backstay.cli import access, output
 from backstay.cli.command import Command, broker_option, json_option, place_options
 from backstay.cli.doctor.examination import Asked, examine
 from backstay.cli.doctor.finding import Finding, Level
+from backstay.cli.run_options import api_option
 
 MARKS = {Level.OK: "ok  ", Level.WARN: "WARN", Level.FAIL: "FAIL"}
 
@@ -20,7 +21,10 @@ MARKS = {Level.OK: "ok  ", Level.WARN: "WARN", Level.FAIL: "FAIL"}
     ),
 )
 @click.option("--base-url", help="An LLM service to look at as well. It is asked for its models, which costs nothing.")
-@click.option("--api-key-env", default="OPENAI_API_KEY", show_default=True, help="The variable that holds its key.")
+@api_option
+@click.option(
+    "--api-key-env", help="The variable that holds its key. Without it: OPENAI_API_KEY; with another --api, its own."
+)
 @click.option("--data", help="Where files are kept: a folder, or s3://bucket/prefix.")
 @broker_option
 @place_options

@@ -10,6 +10,7 @@ from backstay.cli import access
 from backstay.cli.doctor import broker, database, disks, files, machine, providers, redis, settings, work
 from backstay.cli.doctor.finding import Check, Finding, Level, Setup, fail, name_of, ok, wrong
 from backstay.cli.doctor.veil import veil_of
+from backstay.cli.run_options import API
 from backstay.core.errors import BackstayError
 from backstay.core.words import visible
 
@@ -37,9 +38,10 @@ class Asked(NamedTuple):
 
     db: str | None = None
     base_url: str | None = None
-    api_key_env: str = "OPENAI_API_KEY"
+    api_key_env: str | None = None
     data: str | None = None
     broker: str | None = None
+    api: str = API
 
 
 async def examine(asked: Asked, clock: "Clock | None" = None) -> AsyncIterator[tuple[str, Finding]]:
@@ -67,12 +69,14 @@ def setup_of(asked: Asked, clock: "Clock") -> Setup:
 
 
 def _endpoint(asked: Asked) -> "Endpoint | None":
-    from backstay.llm.endpoint import Endpoint, parts_of
+    from backstay.llm.endpoint import Endpoint
+    from backstay.llm.registry import check_base_url, provider_named
 
     if asked.base_url is None:
         return None
-    parts_of(asked.base_url)
-    return Endpoint(asked.base_url, key_env=asked.api_key_env)
+    check_base_url(asked.base_url, asked.api)
+    key_env = asked.api_key_env or provider_named(asked.api).access.key_env
+    return Endpoint(asked.base_url, key_env=key_env, api=asked.api)
 
 
 async def _all(setup: Setup, stack: AsyncExitStack) -> AsyncIterator[tuple[str, Finding]]:

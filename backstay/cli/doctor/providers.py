@@ -51,16 +51,17 @@ async def _unfinished(setup: Setup) -> "list[Endpoint]":
 
 
 async def _ask(setup: Setup, endpoint: "Endpoint") -> Finding:
-    """Asks for the list of models: every OpenAI-compatible service has it, and none takes money for it."""
+    """Asks for the list of models: every provider has one, and none takes money for it."""
     from backstay.llm.credentials import key_of
-    from backstay.llm.wire import Wire
+    from backstay.llm.http.wire import Wire
+    from backstay.llm.registry import provider_named
 
     place = urlsplit(endpoint.base_url).netloc
     key = key_of(endpoint, setup.environ)
     wire = Wire(endpoint, key, 1, http=setup.settings.http)
     try:
         await wire.open()
-        reply = await wire.get("/v1/models", timeout_seconds=ASK_SECONDS)
+        reply = await wire.get(provider_named(endpoint.api).access.models_path, timeout_seconds=ASK_SECONDS)
     except BackstayError as error:
         return fail(f"{place} cannot be reached: {error.message}", "check the base URL, the network and the proxy")
     finally:

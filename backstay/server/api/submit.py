@@ -137,7 +137,7 @@ async def _payloads(request: Request, service: Service, handler: Handler | None)
             payload = lines.value_of(text)
             if handler is not None:
                 handler.check(payload)
-        except lines.Refused as refused:
+        except lines.LineRefused as refused:
             raise Problem(422, f"line {number} {refused}") from None
         except UsageError as error:
             raise Problem(422, f"line {number}: {error.message}", hint=error.hint) from None

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
 from backstay.core.outcomes import Flaw
-from backstay.llm.envelope import unseal
+from backstay.llm.requests import unseal
 from backstay.run.result_line import CANCELLED, Ended, ended_of, lines_of
 from backstay.server.service import Service
 from backstay.store.batches import EndedRow

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 
-from backstay.llm.lines import Refused
+from backstay.llm.lines import LineRefused
 from backstay.server.auth import Reader, Writer
 from backstay.server.form import Head
 from backstay.server.idempotency import EffectId
@@ -99,7 +99,7 @@ class Looking:
         try:
             self._survey.feed(piece)
             self._survey.check_bounds()
-        except Refused as refused:
+        except LineRefused as refused:
             raise _no_lines(f"a line {refused}") from None
         if self._survey.first is not None:
             raise _no_lines(self._survey.first.message)

@@ -8,7 +8,7 @@ from typing import Final
 from backstay.clock import Tasks, cancel_until_ended, wait_for_event
 from backstay.core.errors import BackstayError, NotAllowed, NotFound
 from backstay.core.events import Event, JobEnded, Trouble
-from backstay.run.lanes import Lanes
+from backstay.llm.lanes import Lanes
 from backstay.server.openai import validation
 from backstay.server.openai.results import Results
 from backstay.server.openai.sending import Sending, Stopped, announce

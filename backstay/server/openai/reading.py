@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from backstay.core.errors import NotFound
-from backstay.llm.formats import Parsed, Reading
+from backstay.llm.formats import InputOptions, ParsedRequest
 from backstay.llm.lines import text_of
 from backstay.server.openai.content import content
 from backstay.server.openai.survey import Lines, RequestLines
@@ -15,13 +15,13 @@ from backstay.store.files import File
 BREATH_LINES: Final = 200  # after so many, others have their turn
 
 
-async def requests_of(service: Service, batch: Batch) -> AsyncIterator[tuple[int, Parsed]]:
+async def requests_of(service: Service, batch: Batch) -> AsyncIterator[tuple[int, ParsedRequest]]:
     """Each with the number of its line."""
     file = await service.store.files.source(batch.input_file_id, batch.owner)
     if file is None:
         raise NotFound(f"the bytes of file {batch.input_file_id} are gone")
     # What a batch may not ask for is found when its file comes in; a batch that has begun is read to its end.
-    parse, number = RequestLines(Reading(background=True)), 0
+    parse, number = RequestLines(InputOptions(background=True)), 0
     async for line in _lines(service, file):
         number += 1
         if text := text_of(line):

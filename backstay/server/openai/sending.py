@@ -6,7 +6,7 @@ from typing import Final
 from backstay.client import Options, Weighed
 from backstay.core.errors import UsageError
 from backstay.llm.endpoint import Endpoint
-from backstay.llm.envelope import seal
+from backstay.llm.requests import seal
 from backstay.server.openai.reading import requests_of
 from backstay.server.openai.validation import Unbounded, scales_of
 from backstay.server.service import Service

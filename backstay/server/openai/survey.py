@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from backstay.llm.duplicates import Suspicion
-from backstay.llm.formats import CHAT, COMPLETIONS, EMBEDDINGS, ENVELOPE, BatchLines, Parsed, Reading
-from backstay.llm.lines import Refused, members, text_of
+from backstay.llm.formats import ENVELOPE, BatchLines, InputOptions, ParsedRequest
+from backstay.llm.lines import LinePart, LineRefused, members, text_of
+from backstay.llm.openai.requests import CHAT, COMPLETIONS, EMBEDDINGS
 
 LINE_BYTES_MAX: Final = 32 << 20
 LONG_CHARACTERS: Final = 1 << 20
@@ -31,23 +32,23 @@ class Fault(NamedTuple):
     param: str | None
 
 
-class TooMuch(Refused):
+class TooMuch(LineRefused):
     """To look at the line would take more room than anyone may have."""
 
 
 class RequestLines(BatchLines):
     """Lines of the Batch format that leave nothing out."""
 
-    def __call__(self, number: int, text: str) -> Parsed:
+    def __call__(self, number: int, text: str) -> ParsedRequest:
         if len(text) > LONG_CHARACTERS:
             brackets = text.count("[") + text.count("{")
             if text.count(",") + 4 * brackets > VALUES_MAX:  # an object or a list weighs more than a number
                 raise TooMuch("holds too many values")
         return super().__call__(number, text)
 
-    def _walk(self, text: str) -> Parsed:
+    def _walk(self, text: str) -> ParsedRequest:
         if not any(member.key == "method" for member in members(text)):
-            raise Refused("has no method")
+            raise LineRefused("has no method")
         return super()._walk(text)
 
 
@@ -77,7 +78,7 @@ class Lines:
         self._open.append(rest)
         self._open_bytes += len(rest)
         if self._open_bytes > LINE_BYTES_MAX:
-            raise Refused(f"has more than {LINE_BYTES_MAX:,} bytes")
+            raise LineRefused(f"has more than {LINE_BYTES_MAX:,} bytes")
 
 
 class Survey:
@@ -93,12 +94,12 @@ class Survey:
         self._ids = Suspicion()
         self._lines = Lines()
         self._number = 0
-        self._parse = RequestLines(Reading())
+        self._parse = RequestLines(InputOptions())
 
     def feed(self, piece: bytes) -> None:
         try:
             lines = self._lines.feed(piece)
-        except Refused as refused:
+        except LineRefused as refused:
             self._refuse(Fault("invalid_json_line", self._number + 1, f"This line {refused}.", None))
             raise
         for line in lines:
@@ -113,7 +114,7 @@ class Survey:
         """The custom_id of a line, if it seems to come twice."""
         try:
             found = self._parse(0, text_of(line)).custom_id
-        except Refused:
+        except LineRefused:
             return None
         return found if found in self._ids else None
 
@@ -138,9 +139,9 @@ class Survey:
     def check_bounds(self) -> None:
         """Whoever sends nonsense is not listened to until the end."""
         if self._number > LINES_MAX:
-            raise Refused(f"is one of more than {LINES_MAX:,}")
+            raise LineRefused(f"is one of more than {LINES_MAX:,}")
         if self.fault_count > FAULTS_COUNTED_MAX:
-            raise Refused(f"is one of more than {FAULTS_COUNTED_MAX:,} bad ones")
+            raise LineRefused(f"is one of more than {FAULTS_COUNTED_MAX:,} bad ones")
 
     def _see(self, line: bytes) -> None:
         self._number += 1
@@ -149,12 +150,12 @@ class Survey:
             text = text_of(line)
             if not text:
                 return
-            custom_id, url, _, fields, _ = self._parse(self._number, text)
+            custom_id, url, _, fields, *_ = self._parse(self._number, text)
         except TooMuch as refused:
             self._refuse(Fault("invalid_request", self._number, f"This line {refused}.", None))
             return
-        except Refused as refused:
-            self._refuse(fault_of(text, str(refused), self._number))
+        except LineRefused as refused:
+            self._refuse(fault_of(text, refused, self._number))
             return
         needed = _NEEDED.get(url)
         if needed is not None and fields.get(needed) is None:
@@ -218,7 +219,7 @@ def shown_model(model: str) -> str:
     return "".join(filter(str.isprintable, model[:NAME_CHARACTERS_MAX]))
 
 
-def fault_of(text: str, why: str, line: int) -> Fault:
+def fault_of(text: str, why: LineRefused, line: int) -> Fault:
     """What is wrong with a line that was refused; the first thing that OpenAI would name."""
     try:
         value = json.loads(text)
@@ -232,7 +233,7 @@ def fault_of(text: str, why: str, line: int) -> Fault:
     return next(_wrong(value, why, line))
 
 
-def _wrong(value: dict[str, Any], why: str, line: int) -> Iterator[Fault]:
+def _wrong(value: dict[str, Any], why: LineRefused, line: int) -> Iterator[Fault]:
     body = value["body"]
     if not isinstance(body, dict):
         yield Fault("invalid_type", line, "The body must be an object.", "body")
@@ -243,9 +244,11 @@ def _wrong(value: dict[str, Any], why: str, line: int) -> Iterator[Fault]:
         yield Fault("background_unsupported", line, message, "body.background")
     if str(value["method"]).upper() != "POST":
         yield Fault("invalid_method", line, "Only POST is supported.", "method")
-    for name, code in (("custom_id", "invalid_value"), ("url", "invalid_url")):
-        if f"the {name} " in why or f"a {name} " in why:
-            yield Fault(code, line, f"This line {why}.", name)
-    if "names no model" in why:
+    for part, code in ((LinePart.CUSTOM_ID, "invalid_value"), (LinePart.URL, "invalid_url")):
+        if why.part is part:
+            yield Fault(code, line, f"This line {why}.", part.value)
+    if why.part is LinePart.MODEL:
         yield Fault("invalid_request", line, "Model parameter is required.", "body.model")
-    yield Fault("invalid_json_line" if "JSON" in why else "invalid_request", line, f"This line {why}.", None)
+    yield Fault(
+        "invalid_json_line" if why.part is LinePart.JSON else "invalid_request", line, f"This line {why}.", None
+    )

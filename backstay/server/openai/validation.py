@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from backstay.core.errors import UsageError
-from backstay.llm.lines import Refused
+from backstay.llm.lines import LineRefused
 from backstay.run.order import Order
 from backstay.run.weights import Scales
 from backstay.server.openai.content import content
@@ -72,7 +72,7 @@ async def surveyed(service: Service, file: File) -> dict[str, Any]:
         known: dict[str, Any] = json.loads(file.survey)
         return known
     survey = Survey()
-    with suppress(Refused):  # a line without end: it is among the faults
+    with suppress(LineRefused):  # a line without end: it is among the faults
         async for piece in content(service, file):
             survey.feed(piece)
         survey.end()

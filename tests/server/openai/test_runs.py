@@ -10,7 +10,7 @@ from openai import NotFoundError
 
 from backstay.app import Backstay
 from backstay.llm.endpoint import Endpoint
-from backstay.llm.formats import Reading
+from backstay.llm.formats import InputOptions
 from backstay.llm.intake import open_source, survey
 from backstay.run.order import Order
 from backstay.run.run import Run
@@ -32,7 +32,7 @@ async def run_of(url: str, base_url: str, content: bytes, folder: Path, owner: s
     file.write_bytes(content)
     order = Order(Endpoint(base_url), out, folder / "errors.jsonl", dedupe=dedupe)
     async with Backstay(url, owner=owner) as app:
-        with open_source(str(file), Reading()) as source:
+        with open_source(str(file), InputOptions()) as source:
             await Run(app, order, source, survey(source)).go(_show)
     return out.read_text(encoding="utf-8").splitlines()
 

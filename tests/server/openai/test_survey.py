@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from backstay.llm.lines import Refused
+from backstay.llm.lines import LinePart, LineRefused
 from backstay.server.openai import survey as module
-from backstay.server.openai.survey import Lines, Repeats, Survey
+from backstay.server.openai.survey import Lines, Repeats, Survey, fault_of
 from tests.server.openai.desk import CHAT, line, requests
 
 
@@ -47,7 +47,7 @@ def test_a_line_without_end_is_refused_before_it_is_held(monkeypatch: pytest.Mon
     monkeypatch.setattr(module, "LINE_BYTES_MAX", 1_000)
     lines = Lines()
     lines.feed(b"x" * 999)
-    with pytest.raises(Refused, match="more than 1,000 bytes"):
+    with pytest.raises(LineRefused, match="more than 1,000 bytes"):
         lines.feed(b"x" * 2)
 
 
@@ -64,3 +64,21 @@ def test_memory_hardly_grows_with_the_kinds_in_a_file() -> None:
 def test_a_models_name_is_one_that_every_database_takes() -> None:
     told = seen(line("a", model="x\x00\ud800/models/y").encode(), 100).told("")
     assert list(told["models"]) == ["x/models/y"]
+
+
+@pytest.mark.parametrize(
+    ("part", "code", "param"),
+    [
+        (LinePart.MODEL, "invalid_request", "body.model"),
+        (LinePart.URL, "invalid_url", "url"),
+        (LinePart.CUSTOM_ID, "invalid_value", "custom_id"),
+        (LinePart.JSON, "invalid_json_line", None),
+        (None, "invalid_request", None),
+    ],
+)
+def test_a_fault_is_told_by_the_part_that_was_refused_and_not_by_its_words(
+    part: LinePart | None, code: str, param: str | None
+) -> None:
+    whole = '{"custom_id":"a","method":"POST","url":"/v1/chat/completions","body":{"model":"m"}}'
+    fault = fault_of(whole, LineRefused("is wrong in any words", part), 7)
+    assert (fault.code, fault.line, fault.param) == (code, 7, param)

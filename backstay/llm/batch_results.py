@@ -1,0 +1,234 @@
+"""The batches under way and the results of those that have ended: each is asked for once for many requests.
+
+Results are files of lines in any order. They are read by the references of their requests, whatever they leave out.
+"""
+
+import asyncio
+import re
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Any, BinaryIO, Final, NamedTuple, Protocol
+
+from backstay.clock import Clock, Tasks
+from backstay.core.errors import ErrorCode
+from backstay.core.failures import Failure, FailureKind
+from backstay.core.outcomes import Failed, Succeeded
+from backstay.handlers.task import Answer
+from backstay.llm.channel import GONE_SECONDS
+from backstay.llm.credentials import Veil
+from backstay.llm.lines import LineRefused, number_lines, text_of
+from backstay.llm.provider import BatchApi, BatchView
+
+LINE_BYTES_MAX: Final = 64 << 20
+RESULTS_KEPT_MAX: Final = 16  # on disk, the longest unused goes first
+VIEWS_MAX: Final = 1_000
+VIEW_SECONDS: Final = 2.0  # a batch is polled in chunks of its requests, and changes slowly
+DOWNLOAD_SECONDS: Final = 20.0  # to wait for a download; it goes on, and is there for a later poll
+_REFERENCE: Final = re.compile(r"[0-9a-f]{40}")
+_KEY_DIGITS: Final = 16  # 64 bits of a reference tell any two that will ever meet apart
+_SPOT_BITS: Final = 64
+
+ReferenceOf = Callable[[bytes], str | None]  # of a line; None if nobody can tell whose it is
+
+
+class LineIndex:
+    """Where lines stand, by their references: sixteen bytes for a line, so a hundred full batches fit in memory."""
+
+    def __init__(self, lines: Iterable[tuple[str, int]]) -> None:
+        entries = sorted(_key(ref) << _SPOT_BITS | spot for ref, spot in lines)
+        self._keys = array("Q", (entry >> _SPOT_BITS for entry in entries))
+        self._spots = array("Q", (entry & ((1 << _SPOT_BITS) - 1) for entry in entries))
+
+    def spots(self, ref: str) -> list[int]:
+        """Where its lines stand: none, one, or more if the provider gave it more than once."""
+        key = _key(ref)
+        at = bisect_left(self._keys, key)
+        found: list[int] = []
+        while at < len(self._keys) and self._keys[at] == key:
+            found.append(self._spots[at])
+            at += 1
+        return found
+
+    def keys(self) -> set[int]:
+        """One for each reference."""
+        return set(self._keys)
+
+    def __contains__(self, ref: str) -> bool:
+        return bool(self.spots(ref))
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+
+def is_reference(text: object) -> bool:
+    return isinstance(text, str) and _REFERENCE.fullmatch(text) is not None
+
+
+def references_by_number(file: BinaryIO, reference_of: ReferenceOf) -> Iterator[tuple[str, int]]:
+    """The references in a file of requests, each with the number of its line."""
+    file.seek(0)
+    for number, line in number_lines(file, LINE_BYTES_MAX):
+        if line is not None and (ref := reference_of(line)) is not None:
+            yield ref, number
+
+
+def references_by_offset(file: BinaryIO, reference_of: ReferenceOf) -> Iterator[tuple[str, int]]:
+    """The references in a file of results, each with the byte where its line begins."""
+    file.seek(0)
+    at = 0
+    for _, line in number_lines(file, LINE_BYTES_MAX):
+        if line is not None and (ref := reference_of(line)) is not None:
+            yield ref, at
+        at = file.tell()
+
+
+def _key(ref: str) -> int:
+    return int(ref[:_KEY_DIGITS], 16)
+
+
+class BatchResultFile:
+    """One downloaded file of results, and where its lines are. It has no name, so it ends with whoever holds it."""
+
+    def __init__(self, file: BinaryIO, reference_of: ReferenceOf) -> None:
+        self._file = file
+        self._index = LineIndex(references_by_offset(file, reference_of))
+
+    def lines(self, ref: str) -> Iterator[bytes]:
+        for offset in self._index.spots(ref):
+            self._file.seek(offset)
+            yield self._file.readline(LINE_BYTES_MAX)
+
+    def keys(self) -> set[int]:
+        return self._index.keys()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class LineResult(NamedTuple):
+    """What is said of one request of a batch."""
+
+    answer: Answer
+    cancelled: bool = False  # it was not done, because the batch was cancelled
+
+
+class ResultReader(Protocol):
+    """What the results of one ended batch mean."""
+
+    @property
+    def too_many_tokens(self) -> bool:
+        """Nothing of it was done, because too many tokens of its model wait already."""
+
+    def read_line(self, text: str) -> LineResult | None:
+        """None if the line says nothing. May raise LineRefused. A Failed says that the provider's task has ended."""
+
+    def read_missing(self, ref: str, wait_ms: int) -> LineResult:
+        """Of a request without a line. `wait_ms`: until a batch that was refused is tried again."""
+
+
+class BatchResults:
+    """The answers of one ended batch."""
+
+    def __init__(self, batch: BatchView, files: list[BatchResultFile], reader: ResultReader, veil: Veil) -> None:
+        self.batch = batch
+        self._files = files
+        self._reader = reader
+        self._veil = veil  # a file is written to disk as it came, and may repeat a secret
+
+    @property
+    def too_many_tokens(self) -> bool:
+        return self._reader.too_many_tokens
+
+    def answer(self, ref: str, wait_ms: int, cancelled_here: bool = False) -> Answer:
+        """A success wins over all else that is said.
+
+        A batch that someone else cancelled costs an attempt, or it would be made and cancelled for ever.
+        """
+        first: LineResult | None = None
+        for file in self._files:
+            for line in file.lines(ref):
+                read = self._read(line)
+                if read is not None and isinstance(read.answer, Succeeded):
+                    return read.answer
+                first = first or read
+        answer, cancelled = first or self._reader.read_missing(ref, wait_ms)
+        if cancelled and cancelled_here and isinstance(answer, Failed):
+            return replace(answer, failure=replace(answer.failure, kind=FailureKind.THROTTLED))
+        return answer
+
+    def close(self) -> None:
+        for file in self._files:
+            file.close()
+
+    def _read(self, line: bytes) -> LineResult | None:
+        try:
+            return self._reader.read_line(self._veil.over(text_of(line)))
+        except LineRefused as refused:
+            message = f"its line in the results {refused}"
+            return LineResult(Failed(Failure(ErrorCode.GW_5XX, FailureKind.UNKNOWN, message), task_ended=True))
+
+
+class BatchTracker:
+    """Looks at each batch now and then, and keeps the results of some that have ended."""
+
+    def __init__(self, api: BatchApi[Any], clock: Clock, tasks: Tasks) -> None:
+        self._api = api
+        self._clock = clock
+        self._tasks = tasks
+        self._views: dict[str, tuple[float, BatchView]] = {}
+        self._downloads: dict[str, asyncio.Task[BatchResults]] = {}
+        self._kept: dict[str, BatchResults] = {}
+
+    async def look(self, batch_id: str) -> BatchResults | BatchView | None:
+        """The batch as far as it is: its results if it has ended and they are downloaded; None if it is gone."""
+        if (kept := self._kept.pop(batch_id, None)) is not None:
+            self._kept[batch_id] = kept  # the latest used stands last
+            return kept
+        view = await self._view(batch_id)
+        if view is None or not view.ended:
+            return view
+        task = self._downloads.get(batch_id)
+        if task is None:
+            task = self._downloads[batch_id] = self._tasks.spawn(self._api.read_results(view))
+        await asyncio.wait((task,), timeout=DOWNLOAD_SECONDS)
+        if not task.done():
+            return view
+        del self._downloads[batch_id]
+        return self._keep(task.result())
+
+    @property
+    def requests_under_way(self) -> int:
+        """In all batches that were looked at and had not ended."""
+        return sum(view.total for _, view in self._views.values() if not view.ended)
+
+    async def close(self) -> None:
+        for task in self._downloads.values():
+            task.cancel()
+        await asyncio.gather(*self._downloads.values(), return_exceptions=True)
+        self._downloads.clear()
+        while self._kept:
+            self._kept.popitem()[1].close()
+
+    async def _view(self, batch_id: str) -> BatchView | None:
+        now = self._clock.monotonic()
+        seen_at, view = self._views.get(batch_id, (float("-inf"), None))
+        if view is not None and (now < seen_at + VIEW_SECONDS or view.ended):
+            return view
+        found: BatchView | None = await self._api.show(batch_id)
+        if found is None:
+            await self._clock.sleep(GONE_SECONDS)
+            found = await self._api.show(batch_id)
+        if len(self._views) >= VIEWS_MAX:
+            self._views.clear()
+        self._views.pop(batch_id, None)
+        if found is not None:
+            self._views[batch_id] = (now, found)
+        return found
+
+    def _keep(self, results: BatchResults) -> BatchResults:
+        self._kept[results.batch.id] = results
+        while len(self._kept) > RESULTS_KEPT_MAX:
+            self._kept.pop(next(iter(self._kept))).close()
+        return results

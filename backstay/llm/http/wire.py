@@ -1,0 +1,201 @@
+"""The HTTP client of one endpoint: one request, one reply, and errors that say whether the request can have arrived."""
+
+from collections.abc import Mapping
+from importlib.metadata import version
+from typing import TYPE_CHECKING, BinaryIO, Final
+
+from yarl import URL
+
+from backstay.core.errors import ErrorCode, Permanent, Transient
+from backstay.llm.credentials import Veil, account_of, headers_of
+from backstay.llm.endpoint import Endpoint, parts_of
+from backstay.llm.http.connection import HttpAnswer, decode
+from backstay.llm.http.pool import Pool
+from backstay.llm.http.proxies import Proxy, proxy_of
+from backstay.llm.provider import ProviderReply
+from backstay.llm.registry import provider_named
+
+if TYPE_CHECKING:
+    from backstay.llm.http.aiohttp_session import AiohttpSession
+
+OWN: Final = "own"
+AIOHTTP: Final = "aiohttp"
+CONNECT_SECONDS: Final = 10.0
+REPLY_BYTES_MAX: Final = 64 << 20
+_HEADS_REMEMBERED_MAX: Final = 1_000
+_JSON: Final = "application/json"
+_TRACE: Final = "traceparent"
+
+
+class Wire:
+    """Sends each request once: whether it may be sent again is not for a client to decide.
+
+    Calls go over connections of its own kind, which cost a fifth of aiohttp's time; what is rare, files and proxies, is
+    left to aiohttp. So is everything, if the setting `http` says so.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        key: str | None,
+        connections_max: int,
+        reply_bytes_max: int = REPLY_BYTES_MAX,
+        http: str = OWN,
+    ) -> None:
+        provider = provider_named(endpoint.api)
+        self._form = provider.requests
+        self._reference_header = provider.access.reference_header or ""
+        self._base = parts_of(endpoint.base_url)
+        self._form.check_base(self._base)
+        self._origin = URL(self._base.geturl()).origin()
+        self._connections_max = connections_max
+        self._reply_bytes_max = reply_bytes_max
+        self._http = http
+        self._over_aiohttp = False
+        further = headers_of(endpoint)
+        self._headers = {**_own_headers(), **self._form.auth_headers(self._base, key), **further}
+        self.veil = Veil((key, *further.values()))
+        self._heads: dict[tuple[str, str], bytes] = {}
+        self._proxy: Proxy | None = None
+        self._pool: Pool | None = None
+        self._session: AiohttpSession | None = None
+        self.account = account_of(key)
+
+    def __repr__(self) -> str:
+        return f"<Wire to {self._base.netloc}>"
+
+    async def open(self) -> None:
+        if self._pool is not None:
+            return
+        self._proxy = proxy_of(self._base)
+        self._over_aiohttp = self._proxy is not None or self._http == AIOHTTP
+        base = URL(self._base.geturl())
+        secure = base.scheme == "https"
+        self._pool = Pool(
+            base.raw_host or "",
+            base.port or (443 if secure else 80),
+            secure,
+            self._connections_max,
+            self._reply_bytes_max,
+        )
+
+    async def close(self) -> None:
+        pool, self._pool = self._pool, None
+        session, self._session = self._session, None
+        if pool is not None:
+            pool.close()
+        if session is not None:
+            await session.close()
+
+    async def post(
+        self, path: str, body: str, timeout_seconds: float, ref: str | None = None, traceparent: str | None = None
+    ) -> ProviderReply:
+        """`ref` names the request to the provider, should anyone ask about it there."""
+        data = body.encode()
+        named = ((self._reference_header, ref), (_TRACE, traceparent))
+        names = {name: value for name, value in named if name and value}
+        if self._over_aiohttp:
+            headers = {"content-type": _JSON, **names}
+            return self._reply(
+                await self._files().exchange("POST", self._address(path), timeout_seconds, headers, data)
+            )
+        lines = "".join(f"{name}: {value}\r\n" for name, value in names.items())
+        tail = f"content-type: {_JSON}\r\n{lines}content-length: {len(data)}\r\n\r\n".encode("latin-1")
+        return await self._exchange(self._head("POST", path) + tail, data, timeout_seconds)
+
+    async def get(
+        self, path: str, params: Mapping[str, str] | None = None, timeout_seconds: float = 60
+    ) -> ProviderReply:
+        return await self.exchange("GET", path, params=params, timeout_seconds=timeout_seconds)
+
+    async def delete(self, path: str, timeout_seconds: float = 60) -> ProviderReply:
+        return await self.exchange("DELETE", path, timeout_seconds=timeout_seconds)
+
+    async def exchange(
+        self,
+        method: str,
+        target: str,
+        data: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+        params: Mapping[str, str] | None = None,
+        timeout_seconds: float = 60,
+    ) -> ProviderReply:
+        """Any other request. The target is a path below the base URL, or a URL that the provider named: on another
+        host, nothing secret goes along."""
+        url = self._target(target).update_query(params or {})
+        is_own = url.origin() == self._origin
+        if self._over_aiohttp or not is_own:
+            session = self._files()
+            return self._reply(await session.exchange(method, url, timeout_seconds, headers, data or None, is_own))
+        lines = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
+        length = f"content-length: {len(data)}\r\n" if data else ""
+        head = self._head_of(method, url) + f"{lines}{length}\r\n".encode("latin-1")
+        return await self._exchange(head, data, timeout_seconds)
+
+    async def upload(
+        self, path: str, fields: Mapping[str, str], filename: str, file: BinaryIO, timeout_seconds: float = 600
+    ) -> ProviderReply:
+        """Sends a file with form fields before it. The file is closed afterwards."""
+        url = self._address(path)
+        return self._reply(await self._files().upload(url, fields, filename, file, timeout_seconds))
+
+    async def download(self, target: str, into: BinaryIO, bytes_max: int, timeout_seconds: float = 600) -> int:
+        """Writes what is at a path, or at a URL that the provider named, into a file; returns how many bytes."""
+        return await self._files().download(self._target(target), self._origin, into, bytes_max, timeout_seconds)
+
+    async def _exchange(self, head: bytes, body: bytes, seconds: float) -> ProviderReply:
+        if self._pool is None:
+            raise _closed()
+        # Half of it at most, so that what never was connected is told from what was sent and not answered.
+        return self._reply(await self._pool.exchange(head, body, seconds, min(CONNECT_SECONDS, seconds / 2)))
+
+    def _reply(self, answer: HttpAnswer) -> ProviderReply:
+        status, headers, raw, cut = answer
+        return ProviderReply(status, self.veil.over_headers(headers), self.veil.over(decode(raw)), cut)
+
+    def _files(self) -> "AiohttpSession":
+        if self._pool is None:
+            raise _closed()
+        if self._session is None:
+            from backstay.llm.http.aiohttp_session import (
+                AiohttpSession,  # it takes a while to import, and most runs need none
+            )
+
+            limits = (self._connections_max, CONNECT_SECONDS, self._reply_bytes_max)
+            self._session = AiohttpSession(self._headers, self._proxy, self.veil, *limits)
+        return self._session
+
+    def _head(self, method: str, path: str) -> bytes:
+        head = self._heads.get((method, path))
+        if head is None:
+            if len(self._heads) >= _HEADS_REMEMBERED_MAX:
+                self._heads.clear()
+            head = self._heads[method, path] = self._head_of(method, self._address(path))
+        return head
+
+    def _target(self, target: str) -> URL:
+        return URL(target) if target.startswith(("https://", "http://")) else self._address(target)
+
+    def _address(self, path: str) -> URL:
+        """A call goes to the endpoint's own host, whatever its path says."""
+        if not path.startswith("/"):
+            raise Permanent(f"the url of a request must begin with a slash, not {path[:40]!r}", ErrorCode.GW_4XX)
+        return self._form.address(self._base, path)
+
+    def _head_of(self, method: str, url: URL) -> bytes:
+        """The beginning of a request, up to the headers that every one has its own of."""
+        lines = [f"{method} {url.raw_path_qs} HTTP/1.1", f"host: {url.host_port_subcomponent}"]
+        lines += (f"{name}: {value}" for name, value in self._headers.items())
+        return "".join(f"{line}\r\n" for line in lines).encode("latin-1")
+
+
+def _closed() -> Transient:
+    return Transient("the wire is closed, so nothing was sent")
+
+
+def _own_headers() -> dict[str, str]:
+    return {
+        "accept": _JSON,
+        "accept-encoding": "gzip, deflate",
+        "user-agent": f"backstay/{version('backstay')}",
+    }

@@ -1,0 +1,218 @@
+"""Batches made of uploaded files: a file alone costs nothing, and a batch is found again by the file it was made of."""
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, BinaryIO, Final
+
+from backstay.clock import Tasks
+from backstay.core.errors import HandlerError, OutcomeUnknown, Throttled, Transient
+from backstay.core.failures import ErrorCode, Failure, FailureKind
+from backstay.core.outcomes import Failed
+from backstay.handlers.function import in_thread
+from backstay.llm.batch_results import BatchResultFile, BatchResults, LineIndex
+from backstay.llm.channel import Channel, id_in, object_in
+from backstay.llm.openai.batch_api import (
+    BATCHES,
+    COMPLETED,
+    FILES,
+    MARK,
+    PROCESSED,
+    UPLOADED,
+    FilesAndBatches,
+    FileView,
+    OpenAiBatch,
+    read_file,
+)
+from backstay.llm.openai.batch_lookup import BatchLookup
+from backstay.llm.openai.batch_results import OpenAiResultReader, reference_of
+from backstay.llm.provider import Certainty, ProviderReply
+from backstay.llm.requests import LlmRequest
+from backstay.llm.shards import BATCH_REQUESTS_MAX, Shard, ShardBounds, ShardEntry
+from backstay.llm.temporary_files import open_temporary
+
+WINDOW: Final = "24h"
+LOOK_SECONDS: Final = 0.5  # until the next look at a file that is still being processed; longer each time
+LOOK_SECONDS_MAX: Final = 5.0
+
+
+class OpenAiBatches:
+    bounds = ShardBounds(BATCH_REQUESTS_MAX, bytes_max=100 << 20)  # OpenAI takes 50,000 requests and 200 MB
+    certainty = Certainty.CERTAIN
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._api = FilesAndBatches(channel)
+        self._lookup = BatchLookup(self._api, channel.clock, Tasks())
+
+    async def close(self) -> None:
+        await self._lookup.close()
+
+    def group_of(self, request: LlmRequest, fields: Mapping[str, Any]) -> tuple[str | None, str]:
+        """A batch has one model and one path."""
+        model = fields.get("model")
+        return model if isinstance(model, str) else None, request.url
+
+    async def find(self, ref: str, since_ms: int) -> str | None:
+        return await self._lookup.find(ref, since_ms // 1000)
+
+    async def show(self, batch_id: str) -> OpenAiBatch | None:
+        return await self._api.show(batch_id)
+
+    async def cancel(self, batch_id: str) -> None:
+        await self._api.cancel(batch_id)
+
+    async def stage(self, shard: Shard, seconds: float) -> "UploadedShard | Failed":
+        """The file of the shard: the one that is there, also from a process that crashed; or else it is uploaded."""
+        lines = open_temporary()
+        try:
+            entries = list(shard.entries.values())
+            size = await in_thread(lambda: write_lines(lines, shard.key.url, entries))
+            if (known := await self._known(shard, size)) is not None:
+                return self._uploaded(known, shard)
+            name = f"{MARK}-{shard.digest}.jsonl"
+            reply = await self._channel.wire.upload(FILES, {"purpose": "batch"}, name, lines, seconds)
+        finally:
+            lines.close()
+        if not 200 <= reply.status <= 299:
+            self._channel.count_answer(reply, len(shard.entries))
+            return self._channel.refusal(reply)
+        said = object_in(reply)
+        if said is None or (file_id := id_in(said)) is None:
+            raise Transient("the provider took a file and gave no id for it")
+        self._lookup.remember(file_id, list(shard.entries))
+        self._lookup.keep_unused(shard.digest, file_id)
+        return self._uploaded(read_file(file_id, said), shard)
+
+    async def read_results(self, batch: OpenAiBatch) -> BatchResults:
+        """Both files of an ended batch. What is in neither is told from what can no longer be read."""
+        if not batch.ended:
+            raise Transient(f"{batch.id} has not ended")
+        named: LineIndex | None = None
+        if any(error.line is not None for error in batch.errors) and batch.input_file_id is not None:
+            named = await self._lookup.index(batch.input_file_id)
+        files: list[BatchResultFile] = []
+        ids = [file_id for file_id in (batch.output_file_id, batch.error_file_id) if file_id is not None]
+        try:
+            for file_id in ids:
+                if (file := await self._download(file_id)) is not None:
+                    files.append(file)
+        except BaseException:
+            for file in files:
+                file.close()
+            raise
+        whole = len(files) == len(ids)
+        if batch.marked and batch.input_file_id is not None and whole and tells_all(batch, files):
+            with suppress(HandlerError):  # what is not deleted here goes when its time at the provider is over
+                await self._api.delete(batch.input_file_id)
+        reader = OpenAiResultReader(batch, whole, named, self._channel.price_of)
+        return BatchResults(batch, files, reader, self._channel.wire.veil)
+
+    async def _known(self, shard: Shard, size: int) -> FileView | None:
+        file_id = self._lookup.unused(shard.digest)
+        found = await self._api.show_file(file_id) if file_id is not None else None
+        if found is None or found.broken or found.bytes != size:
+            self._lookup.use(shard.digest)
+            return None
+        return found
+
+    def _uploaded(self, file: FileView, shard: Shard) -> "UploadedShard":
+        return UploadedShard(file, shard, self._channel, self._api, self._lookup)
+
+    async def _download(self, file_id: str) -> BatchResultFile | None:
+        """The file, to be read line by line; None if it is gone."""
+        file = open_temporary()
+        try:
+            if await self._api.download(file_id, file):
+                read: BatchResultFile = await in_thread(lambda: BatchResultFile(file, reference_of))
+                return read
+        except BaseException:
+            file.close()
+            raise
+        file.close()
+        return None
+
+
+class UploadedShard:
+    """A shard whose lines are in a file at the provider. A file of which no batch was made is used again for the same
+    requests, also by the process that comes after a crash."""
+
+    def __init__(
+        self, file: FileView, shard: Shard, channel: Channel, api: FilesAndBatches, lookup: BatchLookup
+    ) -> None:
+        self._file = file
+        self._shard = shard
+        self._channel = channel
+        self._api = api
+        self._lookup = lookup
+
+    async def wait_ready(self, create_seconds: float) -> Failed | None:
+        """Most providers process a file at once. Claims that grow too old meanwhile come back to the same file."""
+        shard, seconds = self._shard, LOOK_SECONDS
+        while self._file.pending:
+            left = shard.seconds_left - create_seconds
+            if shard.broken or shard.is_stopped() or left <= 0:
+                raise Throttled("the provider is still processing the file of the batch", LOOK_SECONDS_MAX)
+            await self._channel.clock.sleep(min(seconds, left))
+            seconds = min(2 * seconds, LOOK_SECONDS_MAX)
+            self._file = await self._look()
+        if not self._file.broken:
+            return None
+        self._lookup.use(shard.digest)
+        message = f"the provider could not process the file of the batch: {self._file.details or self._file.status}"
+        return Failed(Failure(ErrorCode.GW_5XX, FailureKind.INFRASTRUCTURE, message))
+
+    async def create(self, seconds: float) -> str | Failed:
+        shard = self._shard
+        asked = {
+            "input_file_id": self._file.id,
+            "endpoint": shard.key.url,
+            "completion_window": WINDOW,
+            "metadata": {MARK: shard.digest},
+        }
+        self._lookup.use(shard.digest)
+        reply = await self._channel.wire.post(BATCHES, json.dumps(asked), seconds)
+        if reply.status >= 500 or reply.status == 408:
+            # Often it is a gateway that answers so, while the batch is made behind it: it can be looked for.
+            raise OutcomeUnknown(f"the provider answered {reply.status} to the creation of a batch")
+        self._channel.count_answer(reply, len(shard.entries))
+        if not 200 <= reply.status <= 299:
+            self._lookup.keep_unused(shard.digest, self._file.id)
+            return await self._refusal(reply)
+        if (batch_id := id_in(object_in(reply))) is None:
+            raise OutcomeUnknown("the provider took a batch and gave no id for it")
+        return batch_id
+
+    async def _refusal(self, reply: ProviderReply) -> Failed:
+        """That the file was not ready after all is no fault of the requests."""
+        refused = self._channel.refusal(reply)
+        if self._file.status != PROCESSED and refused.failure.kind is FailureKind.BUSINESS:
+            found = await self._look()
+            if found.pending or found.status == UPLOADED:
+                raise Transient(f"{refused.failure.message} (its file is {found.status})")
+        return refused
+
+    async def _look(self) -> FileView:
+        try:
+            found = await self._api.show_file(self._file.id)
+        except (Transient, Throttled, OutcomeUnknown):
+            return self._file  # it is looked at again
+        if found is None:
+            raise Transient("the provider no longer has the file of the batch")
+        return found
+
+
+def tells_all(batch: OpenAiBatch, files: Sequence[BatchResultFile]) -> bool:
+    """Whether there is a result for every request, so that the input need not be kept."""
+    told = set[int]().union(*(file.keys() for file in files))
+    return batch.status == COMPLETED and 0 < batch.total <= len(told)
+
+
+def write_lines(file: BinaryIO, url: str, entries: Sequence[ShardEntry]) -> int:
+    """Returns how many bytes they are."""
+    middle = f'","method":"POST","url":{json.dumps(url)},"body":'
+    for entry in entries:
+        file.write(f'{{"custom_id":"{entry.ref}{middle}{entry.body}}}\n'.encode())
+    size = file.tell()
+    file.seek(0)
+    return size

@@ -1,0 +1,251 @@
+"""What the lanes need of a provider: how it is asked, what its replies mean, and which of its services it has.
+
+The lanes know no path, no header and no field name of any provider. Everything of that kind is behind `LlmProvider`:
+one folder for each provider, and one line in `backstay.llm.registry`. ARCHITECTURE.md lists what a new one writes.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
+from urllib.parse import SplitResult
+
+from yarl import URL
+
+from backstay.core.models import Usage
+from backstay.core.outcomes import CannotAsk, Failed, NeverArrived, Succeeded
+from backstay.handlers.task import Answer
+from backstay.llm.endpoint import Lane
+from backstay.llm.rate_limits import LimitHints
+from backstay.llm.requests import LlmRequest
+from backstay.llm.shards import Shard, ShardBounds
+
+if TYPE_CHECKING:
+    from backstay.llm.batch_results import BatchResults
+    from backstay.llm.channel import Channel
+
+TOKENS_MAX: Final = 10**9  # of one call, many times what any model can read; a reply that claims more says nothing
+OUTPUT_TOKENS_EXPECTED: Final = 300  # of a reply, where the request sets no lower bound
+
+
+class ProviderReply(NamedTuple):
+    """What a provider answered. Bytes that are not UTF-8 stand in the text as lone surrogates."""
+
+    status: int
+    headers: Mapping[str, str]  # names in lower case
+    text: str
+    cut: bool = False  # there was more than is ever read
+
+
+class TokenEstimate(NamedTuple):
+    """Tokens of one request, and what its price depends on. No bound means None: the input may depend on what the
+    provider has stored."""
+
+    input_tokens: int
+    output_tokens_expected: int
+    output_tokens_max: int | None
+    input_tokens_max: int | None
+    replies: int = 1
+    one_pass: bool = True  # the model reads its input once, so that its context window is a bound too
+    model: str | None = None
+    tier: str | None = None
+
+
+class TokenPrice(Protocol):
+    def cost_micros(
+        self, input_tokens: int, output_tokens: int, cached_tokens: int = 0, written_tokens: int = 0
+    ) -> int: ...
+
+
+class PriceOf(Protocol):
+    """What the replies of one lane cost."""
+
+    def __call__(self, model: str, tier: str | None, /) -> TokenPrice | None:
+        """By the model that did the work, and the tier it was done in."""
+
+    def listed(self, model: str, tier: str | None, body: Mapping[str, Any], /) -> Iterable[Usage]:
+        """What the published price list itself reads of a reply, each way with its cost."""
+
+
+class Certainty(StrEnum):
+    """What a look-up after a crash can tell."""
+
+    CERTAIN = "certain"  # what is not found never arrived
+    IF_FOUND = "if found"  # what is found is certain; what is not found may still be there
+    NEVER = "never"  # there is no look-up
+
+
+class ProviderAccess(NamedTuple):
+    """How the provider's own service is reached, unless the user says otherwise."""
+
+    base_url: str
+    base_url_env: str  # the variable that may name another one
+    key_env: str  # the variable that holds the key
+    models_path: str  # a list that costs nothing: to see whether the service answers and takes the key
+    reference_header: str | None = None  # names a request to the provider, should anyone ask about it there
+
+
+class RequestForm(Protocol):
+    """How a request to the provider is addressed, authorised and written."""
+
+    def check_base(self, base: SplitResult) -> None:
+        """Raises UsageError for a base URL that can only be a mistake."""
+
+    def address(self, base: SplitResult, path: str) -> URL: ...
+
+    def auth_headers(self, base: SplitResult, key: str | None) -> dict[str, str]: ...
+
+    def only_path(self, lane: Lane, reconcilable: bool) -> str | None:
+        """The one path whose requests such a lane takes; None: any."""
+
+    def check_body(self, url: str, fields: Mapping[str, Any], may_be_background: bool) -> str | None:
+        """The model that a request names. Raises LineRefused, with the part at fault, for what can only fail."""
+
+    def is_body(self, fields: Mapping[str, Any]) -> bool:
+        """Whether an object looks like the body of a request."""
+
+    def sends_metadata(self, fields: Mapping[str, Any]) -> bool:
+        """Whether the metadata in a body is for the provider; else it is kept here and comes back with the result."""
+
+    def url_of_body(self, fields: Mapping[str, Any], model: str | None) -> str:
+        """Where a body goes that comes without a url."""
+
+    def url_of_prompt(self, model: str | None) -> str:
+        """Where a prompt goes that comes without a url."""
+
+    def prompt_member(self, url: str, prompt: str, is_text: bool) -> str:
+        """The member of a body that asks; `prompt` is JSON, a text or messages."""
+
+    def model_members(self, fields: Mapping[str, Any], model: str | None) -> list[str]:
+        """What a body needs besides, so that it names the user's model."""
+
+    def estimate(
+        self, url: str, body: str, fields: Mapping[str, Any], output_tokens_expected: int = OUTPUT_TOKENS_EXPECTED
+    ) -> TokenEstimate: ...
+
+    def trace_attributes(self, base_url: str, url: str, fields: Mapping[str, Any]) -> dict[str, str | int]:
+        """What a trace says of a request, in OpenTelemetry's words: nothing of what it asks."""
+
+
+class ReplyForm(Protocol):
+    """What the provider's replies mean. A reply is hostile input: whatever it holds, these return something."""
+
+    def limit_hints(self, reply: ProviderReply, now_ms: int) -> LimitHints: ...
+
+    def read_reply(self, reply: ProviderReply, hints: LimitHints, price_of: PriceOf) -> Succeeded | Failed:
+        """What became of the request: result, usage, flaw, or the kind of failure and when to try again.
+
+        A result is the text of a `response` object: status_code, request_id, body.
+        """
+
+
+class CallLookup(Protocol):
+    """Finds a single call again whose reply was lost."""
+
+    @property
+    def certainty(self) -> Certainty: ...
+
+    def check(self, request: LlmRequest) -> None:
+        """Raises UsageError for a request that could not be found again."""
+
+    def body(self, request: LlmRequest, ref: str) -> str:
+        """The body that is sent, so that the request can be found by its reference; Permanent if that cannot be."""
+
+    async def find(self, ref: str, since_ms: int) -> Succeeded | Failed | NeverArrived | CannotAsk:
+        """Raises what is not certain."""
+
+
+class TaskApi(Protocol):
+    """Requests that the provider does in its own time and is asked about."""
+
+    def body(self, request: LlmRequest, ref: str) -> str:
+        """The body that starts a task; Permanent if there is no such task."""
+
+    def task_id(self, reply: ProviderReply) -> str | None:
+        """The id of the task that a reply of success names."""
+
+    async def look(self, task_id: str) -> Answer:
+        """How the task is doing. Raises what cannot be learnt now; a Failed says that the task has ended."""
+
+    async def cancel(self, task_id: str) -> None: ...
+
+
+class BatchView(Protocol):
+    """A batch as the provider shows it."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def running(self) -> bool:
+        """Requests of it are being done."""
+
+    @property
+    def ended(self) -> bool: ...
+    @property
+    def total(self) -> int:
+        """Its requests; 0 if the provider does not say."""
+
+    @property
+    def percent(self) -> int | None: ...
+    @property
+    def model(self) -> str | None:
+        """The model whose limit of waiting tokens it counts against."""
+
+
+class StagedShard(Protocol):
+    """A shard that lies ready at the provider, or here. Nothing of it is paid yet."""
+
+    async def wait_ready(self, create_seconds: float) -> Failed | None:
+        """Waits while the provider processes it, and no longer than leaves its claims the time to create a batch."""
+
+    async def create(self, seconds: float) -> str | Failed:
+        """The id of the batch. A refusal says what became of every request; OutcomeUnknown if the provider may have
+        made it all the same. The request goes out before anything else is awaited."""
+
+
+ViewT = TypeVar("ViewT", bound=BatchView)
+
+
+class BatchApi(Protocol[ViewT]):
+    """The provider's own batches. Every request is known there by its reference."""
+
+    @property
+    def bounds(self) -> ShardBounds:
+        """Of one batch, well within the provider's own."""
+
+    @property
+    def certainty(self) -> Certainty:
+        """Of `find`."""
+
+    def group_of(self, request: LlmRequest, fields: Mapping[str, Any]) -> tuple[str | None, str]:
+        """Requests of one group may share a batch: the model whose limits they share, and their path."""
+
+    async def stage(self, shard: Shard, seconds: float) -> StagedShard | Failed:
+        """Writes the shard's requests and brings them to the provider, if it wants them before the batch."""
+
+    async def find(self, ref: str, since_ms: int) -> str | None:
+        """The batch that has the request, which was sent at `since_ms` at the earliest. Raises what is not certain;
+        `certainty` tells what None means."""
+
+    async def show(self, batch_id: str) -> ViewT | None:
+        """None if the provider says that there is none."""
+
+    async def read_results(self, batch: ViewT) -> "BatchResults":
+        """Of a batch that has ended."""
+
+    async def cancel(self, batch_id: str) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LlmProvider:
+    """One provider. A service that it does not have is None."""
+
+    name: str
+    access: ProviderAccess
+    requests: RequestForm
+    replies: ReplyForm
+    call_lookup: "Callable[[Channel], CallLookup] | None" = None
+    tasks: "Callable[[Channel], TaskApi] | None" = None
+    batches: "Callable[[Channel], BatchApi[Any]] | None" = None

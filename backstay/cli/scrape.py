@@ -118,7 +118,7 @@ async def look(store: "Store", metrics: "Metrics", gauges: "Gauges", app: "Backs
     backlog = await views.backlog()
     since = {depth.handler: await views.waiting_since(depth.handler) for depth in backlog}
     gauges.show_queues(backlog, {handler: at for handler, at in since.items() if at is not None}, holds.now)
-    lease_ms = int(app.limits.lease_seconds * 1000)
+    lease_ms = app.limits.lease_ms
     alive = sum(worker.alive(lease_ms) for worker in await views.workers())
     gauges.show_workers(alive, sum((await views.stuck()).values()))
     metrics.show_breakers(holds.providers)

@@ -145,7 +145,7 @@ class Run:
 
     async def _lay_aside(self, client: Client, job: Job) -> None:
         """Pauses a run that only this command was at: workers that come later must not go on with it unasked."""
-        lease_ms = int(self._app.limits.lease_seconds * 1000)
+        lease_ms = self._app.limits.lease_ms
         others = [worker for worker in await client.store.views.workers() if worker.alive(lease_ms)]
         view = await job.show()
         if not others and not view.ended and view.stop_reason is None:

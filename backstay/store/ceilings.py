@@ -6,6 +6,7 @@ from typing import NamedTuple
 from backstay.core.errors import NotAllowed, NotFound, UsageError
 from backstay.core.ids import item_range
 from backstay.store.queries import Ask, Script
+from backstay.store.rows import record
 
 PAGE_ITEMS = 1_000
 
@@ -29,7 +30,7 @@ def settle_unknown(job_id: int, owner: str, verdict: Verdict) -> Script[int]:
     rows = yield Ask("unknown_money", {"job_id": job_id, "owner": owner})
     if not rows:
         raise NotFound(f"no job {job_id}")
-    seen: int = rows[0][0]
+    seen: int = rows[0]["unknown_micros"]
     if verdict.expected not in (None, seen):
         raise _other_sum(job_id, seen)
     micros = seen if verdict.micros is None else verdict.micros
@@ -56,10 +57,19 @@ def _dollars(micros: int) -> str:
     return f"${dollars:,}.{rest:06}"
 
 
-def unsent(job_id: int, anew: bool, cursor: int) -> Script[list[tuple[int, int | None, str]]]:
+@record
+class UnsentItem(NamedTuple):
+    """An item that may be sent yet, and the worst that its call may cost, if that is known."""
+
+    id: int
+    cost_micros: int | None
+    body: str
+
+
+def unsent(job_id: int, anew: bool, cursor: int) -> Script[list[UnsentItem]]:
     first, after = item_range(job_id)
     values = {"cursor": max(cursor, first - 1), "after": after, "anew": int(anew), "n": PAGE_ITEMS}
-    return [(row[0], row[1], row[2]) for row in (yield Ask("unsent_page", values))]
+    return (yield Ask("unsent_page", values))
 
 
 def weigh_items(weights: Sequence[tuple[int, int | None]]) -> Script[None]:
@@ -69,4 +79,4 @@ def weigh_items(weights: Sequence[tuple[int, int | None]]) -> Script[None]:
 def next_cost(job_id: int) -> Script[int | None]:
     first, after = item_range(job_id)
     rows = yield Ask("next_cost", {"first": first, "after": after})
-    return rows[0][0] if rows else None
+    return rows[0]["cost_micros"] if rows else None

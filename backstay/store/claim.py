@@ -10,6 +10,7 @@ from backstay.core.money import fit
 from backstay.core.order import level_of
 from backstay.core.pace import Pace
 from backstay.store.queries import Ask, Script
+from backstay.store.rows import read_row, record
 from backstay.store.settle import Move, count
 
 PROMOTE_ITEMS_MAX = 5_000
@@ -35,10 +36,26 @@ class Taken(NamedTuple):
     again_ms: int | None = None  # when a provider's pace allows the next call
 
 
+@record
+class Picked(NamedTuple):
+    """An item that may be claimed next, and what its call may cost."""
+
+    id: int
+    job_id: int
+    cost_micros: int | None
+    tokens: int
+    calls: int
+
+
+record(Claimed)
+record(JobTerms)
+record(Pace)
+
+
 class Paced(NamedTuple):
     """What was claimed of how many that the pace allowed, and how long until it allows more."""
 
-    rows: list[Any]
+    items: list[Claimed]
     allowed: int
     again_ms: int
 
@@ -64,18 +81,18 @@ def claim(
         values = {"reconcile_ms": want.reconcile_ms, "worker": worker, "lease_ms": lease_ms}
         if want.paced is None and want.probes:
             picked = yield from _pick_probes(want, share)
-            rows = yield Ask("claim_named", {"handler": want.handler, **values}, [(row[0],) for row in picked])
+            rows = yield Ask("claim_named", {"handler": want.handler, **values}, [(item.id,) for item in picked])
         elif want.paced is None:
             rows = yield Ask("claim", {"handler": want.handler, "n": share, "from_key": want.from_key, **values})
             if want.from_key and len(rows) < share:
                 more_values = {"handler": want.handler, "n": share - len(rows), "from_key": 0, **values}
                 rows = [*rows, *(yield Ask("claim", more_values))]
         else:
-            rows, allowed, wait_ms = yield from _claim_paced(want, want.paced, share, values)
-            share = min(share, allowed)
-            if wait_ms > 0:
-                again_ms = wait_ms if again_ms is None else min(again_ms, wait_ms)
-        items += map(Claimed._make, rows)
+            paced = yield from _claim_paced(want, want.paced, share, values)
+            rows, share = paced.items, min(share, paced.allowed)
+            if paced.again_ms > 0:
+                again_ms = paced.again_ms if again_ms is None else min(again_ms, paced.again_ms)
+        items += rows
         more = more or len(rows) == share
     items.sort(key=_by_id)
     return Taken(items, (yield from _meet_jobs(items, met)), more, again_ms)
@@ -90,8 +107,7 @@ def claim_named(
     items: list[Claimed] = []
     for want, ids in named:
         values = {"handler": want.handler, "reconcile_ms": want.reconcile_ms, "worker": worker, "lease_ms": lease_ms}
-        rows = yield Ask("claim_named", values, [(item,) for item in sorted(set(ids))])
-        items += map(Claimed._make, rows)
+        items += yield Ask("claim_named", values, [(item,) for item in sorted(set(ids))])
     items.sort(key=_by_id)
     return Taken(items, (yield from _meet_jobs(items, met)))
 
@@ -107,39 +123,38 @@ def together(parts: Sequence[Taken]) -> Taken:
 def _claim_paced(want: Want, provider: str, share: int, values: dict[str, Any]) -> Script[Paced]:
     """Takes no more than the provider's pace and the jobs' budgets allow, and sets the money aside, all in one."""
     pace, now = yield from locked_pace(provider)
-    [(in_flight,)] = yield Ask("in_flight", {"handler": want.handler})
-    share = min(share, paces.requests_allowed(pace, in_flight, now))
+    [in_flight] = yield Ask("in_flight", {"handler": want.handler})
+    share = min(share, paces.requests_allowed(pace, in_flight["items"], now))
     picked = (yield from _pick(want, share)) if share > 0 else []
-    fitting = paces.tokens_fit(pace, [row[3] for row in picked], now)
+    fitting = paces.tokens_fit(pace, [item.tokens for item in picked], now)
     picked = picked[:fitting]
     if not picked:
         return Paced([], share, paces.waits_ms(pace, now))
-    jobs = sorted({row[1] for row in picked})
+    jobs = sorted({item.job_id for item in picked})
     purses = yield Ask("purses", batch=[(job_id,) for job_id in jobs])
-    found = fit(
-        [(row[0], row[1], row[2]) for row in picked], {job_id: left for job_id, left in purses if left is not None}
-    )
-    rows = (yield Ask("claim_picked", values, found.items)) if found.items else []
+    left = {purse["id"]: purse["left_micros"] for purse in purses if purse["left_micros"] is not None}
+    found = fit([(item.id, item.job_id, item.cost_micros) for item in picked], left)
+    items = (yield Ask("claim_picked", values, found.items)) if found.items else []
     marks = [
         (job_id, found.reserved.get(job_id, 0), int(job_id in found.short), int(job_id in found.reserved))
         for job_id in jobs
     ]
     yield Ask("reserve", batch=marks)
-    tokens = {row[0]: row[3] for row in picked}
-    after = paces.taken(pace, len(rows), sum(tokens[row[0]] for row in rows), now)
+    tokens = {item.id: item.tokens for item in picked}
+    after = paces.taken(pace, len(items), sum(tokens[item.id] for item in items), now)
     yield from save_pace(after)
-    return Paced(rows, share, paces.waits_ms(after, now))
+    return Paced(items, share, paces.waits_ms(after, now))
 
 
-def _pick(want: Want, share: int) -> Script[list[Any]]:
-    """The next ready items as (id, job, cost, tokens, calls)."""
+def _pick(want: Want, share: int) -> Script[list[Picked]]:
+    """The next ready items."""
     if want.probes:
         return (yield from _pick_probes(want, share))
-    rows = yield _ask_pick(want, share, want.from_key)
-    if want.from_key and len(rows) < share:
-        known = {row[0] for row in rows}
-        rows = rows + [row for row in (yield _ask_pick(want, share, 0)) if row[0] not in known]
-    return rows[:share]
+    items: list[Picked] = yield _ask_pick(want, share, want.from_key)
+    if want.from_key and len(items) < share:
+        known = {item.id for item in items}
+        items += [item for item in (yield _ask_pick(want, share, 0)) if item.id not in known]
+    return items[:share]
 
 
 def _ask_pick(want: Want, n: int, from_key: int) -> Ask:
@@ -150,28 +165,27 @@ def _ask_pick(want: Want, n: int, from_key: int) -> Ask:
     return Ask("pick_of_job", {**values, "job_id": want.only_job, "first": first, "after": after})
 
 
-def _pick_probes(want: Want, share: int) -> Script[list[Any]]:
+def _pick_probes(want: Want, share: int) -> Script[list[Picked]]:
     """Items from all over the queue, at each place the one that was called least: what failed just now is not tried
     again at once, and one bad job at the head of the queue does not speak for all."""
     if want.only_job is None:
-        edges = yield Ask("queue_edges", {"handler": want.handler})
+        [edges] = yield Ask("queue_edges", {"handler": want.handler})
     else:
-        edges = yield Ask("job_edges", {"job_id": want.only_job})
-    low, high = edges[0]
-    chosen: dict[int, Any] = {}
+        [edges] = yield Ask("job_edges", {"job_id": want.only_job})
+    low, high = edges["low"], edges["high"]
+    chosen: dict[int, Picked] = {}
     for share_of_queue in want.probes[:share] if low is not None else ():
-        rows = yield _ask_pick(want, PROBE_CHOICE, low + int(share_of_queue * (high - low)))
-        left = [row for row in rows if row[0] not in chosen]
+        items: list[Picked] = yield _ask_pick(want, PROBE_CHOICE, low + int(share_of_queue * (high - low)))
+        left = [item for item in items if item.id not in chosen]
         if left:
-            row = min(left, key=lambda row: row[4])
-            chosen[row[0]] = row
+            least = min(left, key=lambda item: item.calls)
+            chosen[least.id] = least
     return list(chosen.values())
 
 
 def locked_pace(provider: str) -> Script[tuple[Pace, int]]:
-    rows = yield Ask("lock_pace", {"provider": provider})
-    *fields, now = rows[0]
-    return Pace(*fields), now
+    [found] = yield Ask("lock_pace", {"provider": provider})
+    return read_row(Pace, found), found["now"]
 
 
 def save_pace(pace: Pace) -> Script[None]:
@@ -187,8 +201,7 @@ def _meet_jobs(items: Sequence[Claimed], met: Collection[int]) -> Script[list[Jo
     new = sorted({item.job_id for item in items}.difference(met))
     if not new:
         return []
-    rows = yield Ask("start_jobs", batch=[(job_id,) for job_id in new])
-    return [JobTerms(*row) for row in rows]
+    return (yield Ask("start_jobs", batch=[(job_id,) for job_id in new]))
 
 
 def advance_turns(served: Mapping[str, Sequence[int]]) -> Script[None]:
@@ -206,33 +219,31 @@ def poll(
     handler: str, account: str | None, items: int, worker: str, lease_ms: int, met: Collection[int], grace_ms: int
 ) -> Script[Taken]:
     values = {"handler": handler, "account": account or "", "n": items, "worker": worker, "lease_ms": lease_ms}
-    rows = yield Ask("poll", {**values, "grace_ms": grace_ms})
-    taken = sorted(map(Claimed._make, rows), key=_by_id)
+    taken = sorted((yield Ask("poll", {**values, "grace_ms": grace_ms})), key=_by_id)
     return Taken(taken, (yield from _meet_jobs(taken, met)))
 
 
 def poll_late(handler: str, account: str | None, items: int, lease_ms: int, late_ms: int) -> Script[list[Claimed]]:
     values = {"handler": handler, "account": account or "", "n": items, "lease_ms": lease_ms, "late_ms": late_ms}
     yield Ask("forget_late", values)
-    rows = yield Ask("poll_late", values)
-    return sorted(map(Claimed._make, rows), key=_by_id)
+    return sorted((yield Ask("poll_late", values)), key=_by_id)
 
 
 def rescue(handler: str, askable: bool, items: int, worker: str, lease_ms: int, met: Collection[int]) -> Script[Taken]:
     values = {"handler": handler, "askable": int(askable), "n": items, "worker": worker, "lease_ms": lease_ms}
-    rows = yield Ask("rescue", values)
-    taken = sorted(map(Claimed._make, rows), key=_by_id)
+    taken = sorted((yield Ask("rescue", values)), key=_by_id)
     return Taken(taken, (yield from _meet_jobs(taken, met)))
 
 
 def disown(claimed_as: str) -> Script[None]:
     rows = yield Ask("disown", {"worker": claimed_as})
-    yield from count(Move(job_id, None, None, freed=reserved) for job_id, reserved in rows if reserved)
+    freed = ((row["job_id"], row["reserved_micros"]) for row in rows)
+    yield from count(Move(job_id, None, None, freed=reserved) for job_id, reserved in freed if reserved)
 
 
 def bury(worker: str, place: str, lives: Callable[[int], bool]) -> Script[int]:
     neighbours = yield Ask("neighbours", {"place": place, "id": worker})
-    dead = [name for name, pid in neighbours if not lives(pid)]
+    dead = [row["id"] for row in neighbours if not lives(row["pid"])]
     for name in dead:
         yield Ask("bury", {"claims": f"{name}:%"})
         yield Ask("leave_worker", {"id": name})
@@ -244,18 +255,15 @@ def extend(held: Sequence[tuple[int, int]], lease_ms: int, worker: str) -> Scrip
     yield Ask("see_worker", {"id": worker})
     if not held:
         return set()
-    rows = yield Ask("extend", {"lease_ms": lease_ms}, held)
-    missing = set(held) - {(row[0], row[1]) for row in rows}
+    missing = set(held) - set((yield Ask("extend", {"lease_ms": lease_ms}, held)))
     if missing:
-        rows = yield Ask("held_still", batch=sorted(missing))
-        missing -= {(row[0], row[1]) for row in rows}
+        missing -= set((yield Ask("held_still", batch=sorted(missing))))
     if missing:
-        rows = yield Ask("out_of_time", batch=sorted(missing))
-        missing -= {(row[0], row[1]) for row in rows}
+        missing -= set((yield Ask("out_of_time", batch=sorted(missing))))
     return missing
 
 
 def report_progress(progress: Sequence[tuple[int, int, int]]) -> Script[set[int]]:
     """Writes how far items are, given as (item, fence, percent); returns the items it was written for."""
     rows = yield Ask("report_progress", batch=progress)
-    return {row[0] for row in rows}
+    return {row["id"] for row in rows}

@@ -17,7 +17,7 @@ def add_copies(copies: Sequence[tuple[int, int, str]]) -> Script[None]:
 
 def endpoints(open_only: bool) -> Script[list[tuple[str, str]]]:
     rows = yield Ask("open_endpoints" if open_only else "all_endpoints")
-    return [(row[0], row[1]) for row in rows]
+    return [(row["name"], row["spec"]) for row in rows]
 
 
 def set_pace(

@@ -22,24 +22,26 @@ def park(job_id: int, cursor: int | None) -> Script[int | None]:
     first, after = item_range(job_id)
     span = {"cursor": first - 1 if cursor is None else cursor, "after": after, "n": CHUNK_ITEMS}
     rows = yield Ask("park", {"job_id": job_id, "parked_at": parked_at(job_id), **span})
-    return max(row[0] for row in rows) if rows else None
+    return max(row["id"] for row in rows) if rows else None
 
 
 def unpark(job_id: int, turns: int) -> Script[int]:
     """Makes a chunk of a job's parked items ready again, unless it is paused; chunks before it have taken `turns`."""
     values = {"job_id": job_id, "parked_at": parked_at(job_id), "turns": turns, "n": CHUNK_ITEMS}
     rows = yield Ask("unpark", values)
-    yield from widen_keys(job_id, [row[1] for row in rows])
+    yield from widen_keys(job_id, [row["order_key"] for row in rows])
     return len(rows)
 
 
 def paused_jobs() -> Script[list[int]]:
-    return [row[0] for row in (yield Ask("paused_jobs"))]
+    return [row["id"] for row in (yield Ask("paused_jobs"))]
 
 
 def parked_jobs() -> Script[list[int]]:
     """The jobs that have parked items, found by one probe of the index for each."""
     jobs: list[int] = []
-    while (row := (yield Ask("next_parked", {"after": parked_at(jobs[-1] if jobs else 0)}))[0])[0] is not None:
-        jobs.append(row[0] - NEVER_MS)
-    return jobs
+    while True:
+        [found] = yield Ask("next_parked", {"after": parked_at(jobs[-1] if jobs else 0)})
+        if found["parked_at"] is None:
+            return jobs
+        jobs.append(found["parked_at"] - NEVER_MS)

@@ -1,12 +1,23 @@
 """Scripts for what all workers share about providers: the breaker's window, holds, and who may probe."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from backstay.core import breaker as breakers
-from backstay.core.breaker import Breaker, BreakerPolicy, BreakerState, Call
+from backstay.core.breaker import Breaker, BreakerPolicy, Call
 from backstay.core.states import StopReason
 from backstay.store.queries import Ask, Script
+from backstay.store.rows import read_row, record
+
+record(Breaker)
+
+
+@record
+class HeldJob(NamedTuple):
+    """A job that takes no work now."""
+
+    id: int
+    stop_reason: StopReason | None  # None: paused
 
 
 class Holds(NamedTuple):
@@ -23,19 +34,11 @@ class Change(NamedTuple):
 
 
 def holds() -> Script[Holds]:
-    providers = yield Ask("providers")
-    jobs = yield Ask("held_jobs")
-    now = yield Ask("now")
-    return Holds(
-        {row[0]: _breaker(row) for row in providers},
-        {row[0]: StopReason(row[1]) if row[1] is not None else None for row in jobs},
-        now[0][0],
-    )
-
-
-def _breaker(row: Sequence[Any]) -> Breaker:
-    name, state, since_at, until_at, reason, calls, opened = row[:7]
-    return Breaker(name, BreakerState(state), since_at, until_at, reason, breakers.load_calls(calls), opened)
+    providers: list[Breaker] = yield Ask("providers")
+    jobs: list[HeldJob] = yield Ask("held_jobs")
+    [now] = yield Ask("now")
+    by_name = {breaker.provider: breaker for breaker in providers}
+    return Holds(by_name, {job.id: job.stop_reason for job in jobs}, now["now"])
 
 
 def observe(name: str, calls: Sequence[Call], policy: BreakerPolicy) -> Script[Change]:
@@ -78,8 +81,8 @@ def give_probe(name: str) -> Script[None]:
 
 def _locked(name: str) -> Script[tuple[Breaker, int]]:
     yield Ask("ensure_provider", {"name": name})
-    rows = yield Ask("lock_provider", {"name": name})
-    return _breaker(rows[0]), rows[0][7]
+    [found] = yield Ask("lock_provider", {"name": name})
+    return read_row(Breaker, found), found["now"]
 
 
 def _saved(before: Breaker, after: Breaker) -> Script[Change]:

@@ -5,9 +5,10 @@ Every read names an owner, and none has an empty name; so a job that gets it is 
 
 from typing import Final
 
-from backstay.core.errors import NotAllowed, NotFound
+from backstay.core.errors import NotAllowed
 from backstay.core.ids import item_range
 from backstay.core.states import JOB_ENDED
+from backstay.store.control import standing
 from backstay.store.database import Database
 from backstay.store.queries import Ask, Script, one
 
@@ -26,7 +27,7 @@ class Purge:
 
     async def left(self) -> list[int]:
         """Jobs that nobody owns any more and that are not all deleted."""
-        return [row[0] for row in await self._db.read(one("disowned_jobs", {"n": LEFT_MAX}))]
+        return [row["id"] for row in await self._db.read(one("disowned_jobs", {"n": LEFT_MAX}))]
 
     async def drop_file(self, file_id: str) -> None:
         """A file that a job made is gone for its owner."""
@@ -42,14 +43,12 @@ def _disown(job_id: int, owner: str) -> Script[int]:
     rows = yield Ask("disown_job", {"job_id": job_id, "owner": owner})
     if rows:
         for files in (yield Ask("purge_batch", {"job_id": job_id})):
-            yield Ask("purge_files", batch=[(file,) for file in files if file is not None])
-        return int(rows[0][0])
-    found = yield Ask("job_state", {"job_id": job_id, "owner": owner})
-    if not found:
-        raise NotFound(f"no job {job_id}")
-    if found[0][0] in JOB_ENDED:
+            yield Ask("purge_files", batch=[(file,) for file in tuple(files) if file is not None])
+        return int(rows[0]["total"])
+    job = yield from standing(job_id, owner)
+    if job.state in JOB_ENDED:
         raise NotAllowed(f"the results of job {job_id} are being written out", hint="try again when its batch is over")
-    raise NotAllowed(f"job {job_id} is {found[0][0]}: only a job that has ended can be deleted", hint="cancel it first")
+    raise NotAllowed(f"job {job_id} is {job.state}: only a job that has ended can be deleted", hint="cancel it first")
 
 
 def _purge(job_id: int) -> Script[bool]:
@@ -57,7 +56,8 @@ def _purge(job_id: int) -> Script[bool]:
     if not (yield Ask("disowned_job", {"job_id": job_id})):
         return False
     first, after = item_range(job_id)
-    found = (yield Ask("first_item", {"first": first, "after": after}))[0][0]
+    [left] = yield Ask("first_item", {"first": first, "after": after})
+    found = left["first"]
     if found is None:
         yield Ask("purge_events", batch=[(f"job:{job_id}",)])
         yield Ask("purge_job", {"job_id": job_id})

@@ -4,7 +4,8 @@ from typing import Final, NamedTuple
 
 from backstay.clock import new_id
 from backstay.store.database import Database
-from backstay.store.queries import Ask, Row, Script, one
+from backstay.store.queries import Ask, Script, one
+from backstay.store.rows import record
 
 AGE_MS: Final = 24 * 3_600_000
 LEASE_MS: Final = 30_000  # without a sign of life for so long, whoever was answering is gone
@@ -19,6 +20,7 @@ class Claim(NamedTuple):
     token: str
 
 
+@record
 class Reply(NamedTuple):
     """What was answered; without a status it is being answered now, without a body it was not kept."""
 
@@ -53,5 +55,5 @@ def _take(claim: Claim) -> Script[Claim | Reply]:
     values = {**claim._asdict(), "lease_ms": LEASE_MS, "age_ms": AGE_MS}
     if (yield Ask("take_reply", values)):
         return claim
-    rows: list[Row] = yield Ask("reply", {"owner": claim.owner, "key": claim.key})
-    return Reply(*rows[0]) if rows else Reply("", None, None, None)  # given back in this moment: try again
+    rows: list[Reply] = yield Ask("reply", {"owner": claim.owner, "key": claim.key})
+    return rows[0] if rows else Reply("", None, None, None)  # given back in this moment: try again

@@ -11,7 +11,7 @@ from backstay.store import ceilings, claim, control, endpoints, park, providers,
 from backstay.store.alarms import Alarms
 from backstay.store.archives import Archives
 from backstay.store.batches import Batches
-from backstay.store.ceilings import Verdict
+from backstay.store.ceilings import UnsentItem, Verdict
 from backstay.store.claim import Taken, Want
 from backstay.store.database import Database
 from backstay.store.dead_letters import DeadLetters
@@ -258,8 +258,8 @@ class Store:
         """Settles money of unknown outcome: it counts as spent, or goes back to the budget."""
         return await self._db.write(lambda: ceilings.settle_unknown(job_id, owner, verdict))
 
-    async def unsent(self, job_id: int, anew: bool, cursor: int) -> list[tuple[int, int | None, str]]:
-        """A page of what may be sent yet: (item, the worst it may cost, body). Without a worst case, or all `anew`."""
+    async def unsent(self, job_id: int, anew: bool, cursor: int) -> list[UnsentItem]:
+        """A page of what may be sent yet. Without a worst case, or all `anew`."""
         return await self._db.read(lambda: ceilings.unsent(job_id, anew, cursor))
 
     async def weigh_items(self, weights: Sequence[tuple[int, int | None]]) -> None:

@@ -9,6 +9,7 @@ from backstay.core.ids import POSITION_BITS, POSITIONS_MAX, item_id
 from backstay.core.order import level_key
 from backstay.store.outbox import hint_few, hint_new
 from backstay.store.queries import Ask, Load, Script
+from backstay.store.rows import record
 
 ITEM_COLUMNS = ("id", "job_id", "handler", "state", "order_key", "created_at", "queued_at", "deadline_at")
 CHUNK_ITEMS = 2_000
@@ -33,6 +34,7 @@ class NewJob:
     move_ms: int | None = None
 
 
+@record
 class OpenJob(NamedTuple):
     """A job that items are being added to."""
 
@@ -45,6 +47,7 @@ class OpenJob(NamedTuple):
     deadline_at: int | None
     first_key: int  # the order key of its first item
     new: bool
+    hinted: bool = False  # somebody takes messages about its items
 
 
 class Chunk(NamedTuple):
@@ -64,10 +67,9 @@ def open_job(job: NewJob, chunk: Chunk) -> Script[OpenJob]:
     created = yield Ask("create_job", {**values, **first, "level_key": level_key(job.priority)})
     if not created:
         return (yield from job_of_key(job))
-    *fields, hinted = created[0]
-    opened = OpenJob._make((*fields, True))
+    opened: OpenJob = created[0]
     yield from _load(job.handler, opened, chunk, opened.created_at)
-    if hinted:
+    if opened.hinted:
         yield from _hint(job.owner, job.handler, opened, chunk, opened.created_at)
     return opened
 
@@ -82,13 +84,13 @@ def open_small_job(job: NewJob, chunk: Chunk) -> Script[OpenJob]:
     created = yield Ask("submit_few", {**values, **whole, "level_key": level_key(job.priority)}, rows)
     if not created:
         return (yield from job_of_key(job))
-    return OpenJob._make((*created[0], True))
+    return created[0]  # type: ignore[no-any-return]
 
 
 def job_of_key(job: NewJob) -> Script[OpenJob]:
     """The job that its idempotency key stands for."""
-    found = yield Ask("job_of_key", {"owner": job.owner, "idempotency_key": job.idempotency_key})
-    return OpenJob._make((*found[0], False))
+    [found] = yield Ask("job_of_key", {"owner": job.owner, "idempotency_key": job.idempotency_key})
+    return found  # type: ignore[no-any-return]
 
 
 def add_items(handler: str, job: OpenJob, chunk: Chunk) -> Script[None]:
@@ -104,10 +106,10 @@ def add_items(handler: str, job: OpenJob, chunk: Chunk) -> Script[None]:
             raise NotAllowed(
                 f"job {job.id} takes no more items here", hint="it was stopped, or another submitter adds to it"
             )
-        _, now, owner, hinted = grown[0]
-        yield from _load(handler, job, chunk, now)
-        if hinted:
-            yield from _hint(owner, handler, job, chunk, now)
+        [found] = grown
+        yield from _load(handler, job, chunk, found["now"])
+        if found["hinted"]:
+            yield from _hint(found["owner"], handler, job, chunk, found["now"])
     if chunk.last:
         yield Ask("seal_job", {"job_id": job.id})
 

@@ -1,7 +1,7 @@
 """Scripts by which time and people end things."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from backstay.core.callbacks import Kind
 from backstay.core.decide import LATE_POLL_MS
@@ -12,11 +12,41 @@ from backstay.core.outcomes import ANSWER_FLAWS
 from backstay.core.states import ItemState, JobState, StopReason
 from backstay.store.claim import widen_keys
 from backstay.store.queries import Ask, Script
-from backstay.store.settle import Move, count, ended_attempt, flaw_counts, flaw_late, write_attempts
+from backstay.store.rows import record
+from backstay.store.settle import Held, Move, count, flaw_late, write_attempts
 
 CHUNK_ITEMS = 1_000
 JOBS_MAX = 100
-STATE_AT, FLAW_AT = 7, 8  # their places in the rows of all statements here that end items
+
+
+@record
+class EndedItem(NamedTuple):
+    """An item that time or a person ended."""
+
+    id: int
+    job_id: int
+    fence: int
+    last_attempt_at: int | None
+    calls: int
+    now: int
+    reserved_micros: int
+    state: str
+    flaw: str | None
+
+    def attempt(self, code: str | None, message: str) -> Attempt:
+        """The attempt that tells why it was not a worker who ended it."""
+        started_at = self.last_attempt_at or self.now
+        told = (ItemState.FAILED, started_at, self.now, code, message)
+        return Attempt(self.id, self.fence, self.calls, *told, None, None, None, None, None)
+
+
+@record
+class LateJob(NamedTuple):
+    """A job whose handler has had its time."""
+
+    id: int
+    handler: str
+    handler_then: str
 
 
 class Swept(NamedTuple):
@@ -42,18 +72,20 @@ def stop_overdue() -> Script[list[int]]:
     rows = yield Ask("stop_overdue_jobs", {"n": JOBS_MAX})
     if rows:
         detail = "the job exceeded its maximum runtime"
-        yield Ask("write_events", batch=[(f"job:{row[0]}", "timed_out", detail) for row in rows])
-    return [row[0] for row in rows]
+        yield Ask("write_events", batch=[(f"job:{row['id']}", "timed_out", detail) for row in rows])
+    return [row["id"] for row in rows]
 
 
 def move_late(poll_ms: int) -> Script[int]:
     """Hands over a chunk of each job whose handler has had its time; returns how many items changed hands."""
     moved = 0
-    for job_id, handler, handler_then in (yield Ask("late_jobs", {"n": JOBS_MAX})):
-        first, after = item_range(job_id)
-        values = {"first": first, "after": after, "handler": handler, "handler_then": handler_then, "n": CHUNK_ITEMS}
+    jobs: list[LateJob] = yield Ask("late_jobs", {"n": JOBS_MAX})
+    for job in jobs:
+        first, after = item_range(job.id)
+        hands = {"handler": job.handler, "handler_then": job.handler_then}
+        values = {"first": first, "after": after, **hands, "n": CHUNK_ITEMS}
         rows = yield Ask("move_items", values)
-        yield from widen_keys(job_id, [row[1] for row in rows])
+        yield from widen_keys(job.id, [row["order_key"] for row in rows])
         moved += len(rows)
         yield Ask("poll_soon", {**values, "poll_ms": poll_ms})  # its tasks at the provider are to be cancelled there
     return moved
@@ -61,7 +93,7 @@ def move_late(poll_ms: int) -> Script[int]:
 
 def stopping(after: int) -> Script[list[tuple[int, StopReason]]]:
     rows = yield Ask("stopping_jobs", {"n": JOBS_MAX, "after": after})
-    return [(row[0], StopReason(row[1])) for row in rows]
+    return [(row["id"], StopReason(row["stop_reason"])) for row in rows]
 
 
 def end_stopped(job_id: int, reason: StopReason, poll_ms: int) -> Script[Swept]:
@@ -72,8 +104,8 @@ def end_stopped(job_id: int, reason: StopReason, poll_ms: int) -> Script[Swept]:
     if reason is StopReason.CANCEL:
         rows = yield Ask("end_queued", {**span, "state": "cancelled", "error_code": None})
         yield Ask("poll_soon", {**span, "poll_ms": poll_ms})
-        kept = [row for row in rows if row[STATE_AT] == ItemState.FAILED]
-        yield from write_attempts([_kept_attempt(row) for row in kept])
+        kept = [item for item in rows if item.state == ItemState.FAILED]
+        yield from write_attempts([_kept_attempt(item) for item in kept])
         yield from _show_answers(kept)
         moves = _moves(rows, None)
     else:
@@ -85,31 +117,35 @@ def end_stopped(job_id: int, reason: StopReason, poll_ms: int) -> Script[Swept]:
     ended = yield from count(moves)
     if not moves:
         over = yield Ask("end_if_over", {"job_id": job_id})
-        ended = [(row[0], JobState(row[1])) for row in over]
+        ended = [(row["id"], JobState(row["state"])) for row in over]
     return Swept(len(moves), ended, more=bool(moves) and not ended)
 
 
-def _moves(rows: Sequence[Any], old: ItemState | None) -> list[Move]:
+def _moves(items: Sequence[EndedItem], old: ItemState | None) -> list[Move]:
     """What was set aside for a call that nobody waits for any more may have been paid."""
-    return [Move(row[1], old, row[STATE_AT], 0, row[6], 0, row[6], 0, 0, *flaw_counts(row[FLAW_AT])) for row in rows]
+    return [
+        Move(item.job_id, old, item.state, freed=item.reserved_micros, unknown=item.reserved_micros, flaw=item.flaw)
+        for item in items
+    ]
 
 
-def _kept_attempt(row: Any) -> Attempt:
+def _kept_attempt(item: EndedItem) -> Attempt:
     """Of an item that a cancel does not end as cancelled: a call may have been done, or was answered."""
-    if row[FLAW_AT] in ANSWER_FLAWS:
-        return ended_attempt(row, ItemState.FAILED, ErrorCode.GW_4XX, "the job was cancelled before it was tried again")
-    message = "outcome unknown: the job was cancelled, and a call may have been done before"
-    return ended_attempt(row, ItemState.FAILED, ErrorCode.UNKNOWN, message)
+    if item.flaw in ANSWER_FLAWS:
+        return item.attempt(ErrorCode.GW_4XX, "the job was cancelled before it was tried again")
+    return item.attempt(
+        ErrorCode.UNKNOWN, "outcome unknown: the job was cancelled, and a call may have been done before"
+    )
 
 
-def _show_answers(rows: Sequence[Any]) -> Script[None]:
-    if answered := [(row[0], row[2]) for row in rows if row[FLAW_AT] in ANSWER_FLAWS]:
+def _show_answers(items: Sequence[EndedItem]) -> Script[None]:
+    if answered := [Held(item.id, item.fence) for item in items if item.flaw in ANSWER_FLAWS]:
         yield Ask("show_answers", batch=answered)
 
 
-def _tell(rows: Sequence[Any], message: str) -> Script[None]:
-    if rows:
-        yield from write_attempts([ended_attempt(row, ItemState.FAILED, "GW_TIMEOUT", message) for row in rows])
-        yield from _show_answers(rows)
-        had_come = yield Ask("mark_late", batch=[(row[0],) for row in rows])
-        yield from flaw_late([item for item, kind in had_come if kind == Kind.SUCCEEDED])
+def _tell(items: Sequence[EndedItem], message: str) -> Script[None]:
+    if items:
+        yield from write_attempts([item.attempt(ErrorCode.GW_TIMEOUT, message) for item in items])
+        yield from _show_answers(items)
+        had_come = yield Ask("mark_late", batch=[(item.id,) for item in items])
+        yield from flaw_late([row["item_id"] for row in had_come if row["kind"] == Kind.SUCCEEDED])

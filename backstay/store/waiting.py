@@ -4,10 +4,12 @@ from typing import NamedTuple
 
 from backstay.core.ids import item_range
 from backstay.store.queries import Ask, Script
+from backstay.store.rows import record
 
 STRANGERS_MAX = 1_000
 
 
+@record
 class Waiting(NamedTuple):
     """Times are the database's."""
 
@@ -22,5 +24,6 @@ class Waiting(NamedTuple):
 def waiting(job_id: int, handler: str, account: str, paces: tuple[str, str]) -> Script[Waiting]:
     first, after = item_range(job_id)
     values = {"first": first, "after": after, "handler": handler, "account": account, "n": STRANGERS_MAX}
-    rows = yield Ask("waiting", {**values, "paced": paces[0], "paced_then": paces[1]})
-    return Waiting(*rows[0])
+    paced, paced_then = paces
+    [found] = yield Ask("waiting", {**values, "paced": paced, "paced_then": paced_then})
+    return found  # type: ignore[no-any-return]

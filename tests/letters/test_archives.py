@@ -120,7 +120,7 @@ async def test_a_file_that_an_older_version_wrote_can_be_read(desk: Desk) -> Non
     old = Archive(1, "ann", "archives/old.jsonl.zst", 40, len(packed), digest, 0, 0, 0, None)
     letters = [letter async for page in archive_file.read(desk.artifacts, old) for letter in page]
     assert [letter.id for letter in letters] == [item_id(7, n) for n in range(40)]
-    assert letters[39].body == '{"text": "ünïcödé 39"}' + "x" * 50
+    assert letters[39].head.body == '{"text": "ünïcödé 39"}' + "x" * 50
 
 
 async def test_two_who_archive_at_once_archive_each_item_once(far_desk: Desk) -> None:

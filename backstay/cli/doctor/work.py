@@ -16,7 +16,7 @@ LAG_MS_MAX: Final = 60_000
 
 
 async def _alive(setup: Setup) -> "list[WorkerView]":
-    lease_ms = int(setup.app.limits.lease_seconds * 1000)
+    lease_ms = setup.app.limits.lease_ms
     return [worker for worker in await setup.store.views.workers() if worker.alive(lease_ms)]
 
 

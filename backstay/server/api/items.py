@@ -148,5 +148,5 @@ async def retry_item(request: Request, who: Writer, service: Serving, item_id: I
 
 
 async def _looked(service: Service, who: Principal, item_id: str) -> Shown:
-    lease_ms, words = int(service.backstay.limits.lease_seconds * 1000), operates(who, service)
+    lease_ms, words = service.backstay.limits.lease_ms, operates(who, service)
     return await look(service.store, item_number(item_id), who.owner, lease_ms, shows_words=words)

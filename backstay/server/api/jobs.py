@@ -76,7 +76,7 @@ async def show_job(request: Request, job_id: JobId) -> Response:
 @router.get("/{job_id}/why", response_model=JobWhyShape)
 async def explain_job(who: Reader, service: Serving, job_id: JobId) -> Response:
     """Why it does not move: each reason says what to do or until when to wait. None: nothing is in its way."""
-    lease_ms = int(service.backstay.limits.lease_seconds * 1000)
+    lease_ms = service.backstay.limits.lease_ms
     number, words = job_number(job_id), operates(who, service)
     view, reasons = await look_at_job(service.store, number, who.owner, lease_ms, shows_words=words)
     said = {"id": str(view.id), "state": view.state, "reasons": [reason._asdict() for reason in reasons]}

@@ -5,6 +5,7 @@ from typing import Final
 
 from backstay.client import Options, Weighed
 from backstay.core.errors import UsageError
+from backstay.core.states import BatchStatus
 from backstay.llm.endpoint import Endpoint
 from backstay.llm.envelope import seal
 from backstay.server.openai.reading import requests_of
@@ -66,7 +67,7 @@ class Sending:
         if self._attached or self._job_id is None:
             return
         self._attached = True
-        if await self._service.store.batches.attach(self._batch.id, self._job_id) != "in_progress":
+        if await self._service.store.batches.attach(self._batch.id, self._job_id) is not BatchStatus.IN_PROGRESS:
             raise Stopped
 
     async def _items(self) -> AsyncIterator[Weighed]:

@@ -43,7 +43,7 @@ async def attention(visit: Visit, jobs: Sequence[JobView], backlog: Sequence[Bac
     """The worst first."""
     store, owner = visit.service.store, visit.owner
     alarm = visit.service.backstay.settings.dead_letter_alarm
-    lease_ms = int(visit.service.backstay.limits.lease_seconds * 1000)
+    lease_ms = visit.service.backstay.limits.lease_ms
     workers = await store.views.workers()
     breakers, _ = await shown_breakers(visit.service, visit.principal)
     found = [

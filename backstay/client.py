@@ -18,7 +18,7 @@ from backstay.core.outcomes import Flaw
 from backstay.core.retry import policy_named
 from backstay.core.states import ItemState, StopReason
 from backstay.observe.bus import Bus
-from backstay.store.ceilings import Verdict
+from backstay.store.jobs import Verdict
 from backstay.store.result_views import ResultRow
 from backstay.store.store import Store
 from backstay.store.submit import CHUNK_ITEMS, Chunk, NewJob, OpenJob, check_same
@@ -271,29 +271,29 @@ class Job:
             yield _result(row)
 
     async def pause(self) -> None:
-        await self._client.store.pause(self.id, self._client.owner)
+        await self._client.store.jobs.pause(self.id, self._client.owner)
 
     async def resume(self) -> None:
-        await self._client.store.resume(self.id, self._client.owner)
+        await self._client.store.jobs.resume(self.id, self._client.owner)
         await self._client.store.notify()
 
     async def settle_unknown(self, paid: bool, micros: int | None = None, expected_micros: int | None = None) -> int:
         """Settles money of unknown outcome: if it was paid it counts as spent, if not it goes back to the budget. All
         of it, or `micros` of it. With `expected_micros` it raises if the sum is another. Returns how much it was."""
         verdict = Verdict(paid, self._client.owner, micros, expected_micros)
-        settled = await self._client.store.settle_unknown(self.id, self._client.owner, verdict)
+        settled = await self._client.store.jobs.settle_unknown(self.id, self._client.owner, verdict)
         await self._client.store.notify()
         return settled
 
     async def cancel(self) -> None:
         """Waiting items end now; calls under way may finish within `cancel_grace_seconds`."""
-        await self._client.store.cancel(self.id, self._client.owner)
+        await self._client.store.jobs.cancel(self.id, self._client.owner)
         while await end_some(self._client, self.id):
             pass
 
     async def retry(self) -> int:
         """Queues every failed item afresh; returns how many."""
-        retried = await self._client.store.retry(self.id, self._client.owner)
+        retried = await self._client.store.jobs.retry(self.id, self._client.owner)
         await self._client.store.notify()
         return retried
 

@@ -105,7 +105,7 @@ def retry(item_id: str, db: str | None, as_json: bool) -> None:
     number = read_item(item_id)
 
     async def act(client: "Client") -> None:
-        await client.store.retry(job_of(number), client.owner, number)
+        await client.store.jobs.retry(job_of(number), client.owner, number)
         await client.store.notify()
 
     access.with_client(access.open_app(db), act)

@@ -101,12 +101,12 @@ class Sweeper:
     async def park(self) -> None:
         """Keeps paused jobs out of the claim's way, each once per pause; mends a resume that broke off."""
         store = self._parts.store
-        paused = await store.paused_jobs()
+        paused = await store.jobs.paused()
         for job_id in set(paused).difference(self._parked):
-            await store.park(job_id)
+            await store.jobs.park(job_id)
         self._parked = set(paused)
-        for job_id in set(await store.parked_jobs()).difference(paused):
-            await store.unpark(job_id)
+        for job_id in set(await store.jobs.parked()).difference(paused):
+            await store.jobs.unpark(job_id)
 
     async def prune(self) -> None:
         """Drops hints that have left or that nobody took: they may be written although there is no relay any more."""

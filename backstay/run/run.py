@@ -247,7 +247,7 @@ class Run:
             unknown_micros=seen.unknown_micros,
             budget_micros=seen.budget_micros,
             refusal=self._trial.refusal if self._trial is not None and ending is Ending.REFUSED else None,
-            next_micros=await client.store.next_cost(job.id) if ending is Ending.BUDGET else None,
+            next_micros=await client.store.jobs.next_cost(job.id) if ending is Ending.BUDGET else None,
             repeats=seen.repeats,
             **{name: getattr(seen, name) for name in ANSWER_FLAWS},
             unknown=sum(group.items for group in groups if group.flaw == Flaw.UNKNOWN),

@@ -10,8 +10,8 @@ from backstay.core.errors import ErrorCode
 from backstay.core.ids import job_of, position_of, show_item
 from backstay.core.outcomes import Flaw
 from backstay.core.states import ItemState, JobState
+from backstay.store.jobs import NEVER_MS
 from backstay.store.listing import ItemRow
-from backstay.store.park import NEVER_MS
 from backstay.store.views import JobView
 
 MOMENT: Final = "milliseconds since 1970, UTC"

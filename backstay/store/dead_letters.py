@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from backstay.core.ids import item_id, job_of
-from backstay.store.control import FailedItem
 from backstay.store.database import Database
+from backstay.store.jobs import FailedItem
 from backstay.store.listing import ItemRow, told
 from backstay.store.queries import Ask, Script
 from backstay.store.rows import record

@@ -107,6 +107,10 @@ class Files:
         if not may_be_id(file_id) or not await self._db.write(one("delete_file", values)):
             raise _missing(file_id)
 
+    async def drop(self, file_id: str) -> None:
+        """A file that a job made is gone for its owner."""
+        await self._db.write(one("purge_files", batch=[(file_id,)]))
+
     async def idle_blobs(self) -> list[tuple[str, str]]:
         """Files whose bytes nobody may read any more: (id, name among the artifacts)."""
         return [(row["id"], row["blob"]) for row in await self._db.read(one("idle_blobs", {"n": BLOBS_MAX}))]

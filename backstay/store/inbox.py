@@ -8,8 +8,8 @@ from backstay.core.errors import NotAllowed, NotFound
 from backstay.core.ids import job_of, show_item
 from backstay.core.models import Attempt
 from backstay.core.states import TERMINAL, ItemState
-from backstay.store.control import archived
 from backstay.store.database import Database
+from backstay.store.jobs import archived
 from backstay.store.queries import Ask, Script, one
 from backstay.store.rows import record
 from backstay.store.settle import add_late, flaw_late, write_attempts

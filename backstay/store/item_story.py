@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from backstay.core.breaker import Breaker, without_words
 from backstay.core.reasons import Reason, Standing, why_not_running
 from backstay.core.states import ItemState
-from backstay.store.park import NEVER_MS
+from backstay.store.jobs import NEVER_MS
 from backstay.store.providers import Holds
 from backstay.store.views import AttemptView, EventView, ItemView, WorkerView
 

@@ -8,9 +8,9 @@ from typing import Final, NamedTuple
 from backstay.core.ids import job_of, show_item
 from backstay.core.states import ItemState
 from backstay.store.claim import widen_keys
-from backstay.store.control import FailedItem
 from backstay.store.database import Database
 from backstay.store.dead_letters import CHUNK_ITEMS, Wanted, chosen_items, letters_page
+from backstay.store.jobs import FailedItem
 from backstay.store.outbox import hint_queued
 from backstay.store.queries import Ask, Script, one
 from backstay.store.rows import record

@@ -7,11 +7,10 @@ from backstay.core.breaker import BreakerPolicy, Call
 from backstay.core.models import Claimed, Settlement
 from backstay.core.pace import Answers, Pace
 from backstay.core.states import StopReason
-from backstay.store import ceilings, claim, control, endpoints, park, providers, settle, submit, sweep, waiting
+from backstay.store import claim, endpoints, providers, settle, submit, sweep, waiting
 from backstay.store.alarms import Alarms
 from backstay.store.archives import Archives
 from backstay.store.batches import Batches
-from backstay.store.ceilings import UnsentItem, Verdict
 from backstay.store.claim import Taken, Want
 from backstay.store.database import Database
 from backstay.store.dead_letters import DeadLetters
@@ -19,13 +18,13 @@ from backstay.store.duties import Duties
 from backstay.store.files import Files
 from backstay.store.inbox import Inbox
 from backstay.store.invocations import Invocations
+from backstay.store.jobs import Jobs
 from backstay.store.keys import Keys
 from backstay.store.listing import Listing
 from backstay.store.measures import Measures
 from backstay.store.outbox import Outbox
 from backstay.store.overview import Overview
 from backstay.store.providers import Change, Holds
-from backstay.store.purge import Purge
 from backstay.store.queries import FEW_ROWS_MAX, Ask, Script, one
 from backstay.store.replays import Replays
 from backstay.store.replies import Replies
@@ -51,7 +50,7 @@ class Store:
         self.listing = Listing(database)
         self.dead_letters = DeadLetters(database)
         self.replays, self.archives, self.duties = Replays(database), Archives(database), Duties(database)
-        self.purge = Purge(database)
+        self.jobs = Jobs(database)
         self.files = Files(database)
         self.sources = Sources(database)
         self.batches = Batches(database)
@@ -187,51 +186,7 @@ class Store:
         """Tasks that are not polled within `poll_ms` are polled now."""
         return await self._db.write(lambda: sweep.end_stopped(job_id, reason, poll_ms))
 
-    async def paused_jobs(self) -> list[int]:
-        return await self._db.read(park.paused_jobs)
-
-    async def parked_jobs(self) -> list[int]:
-        return await self._db.read(park.parked_jobs)
-
-    async def park(self, job_id: int) -> None:
-        """Moves a paused job's ready items out of the claim's way."""
-        cursor: int | None = None
-        while (cursor := await self._db.write(partial(park.park, job_id, cursor))) is not None:
-            pass
-
-    async def unpark(self, job_id: int) -> None:
-        """Moves back what was parked, unless the job is paused."""
-        turns = 0
-        while moved := await self._db.write(partial(park.unpark, job_id, turns)):
-            turns += moved
-
-    # pause, resume, cancel, retry
-
-    async def pause(self, job_id: int, owner: str) -> None:
-        await self._db.write(lambda: control.pause(job_id, owner))
-
-    async def resume(self, job_id: int, owner: str) -> None:
-        await self._db.write(lambda: control.resume(job_id, owner))
-        await self.unpark(job_id)
-
-    async def cancel(self, job_id: int, owner: str) -> None:
-        await self._db.write(lambda: control.cancel(job_id, owner))
-
-    async def retry(self, job_id: int, owner: str, item: int | None = None, items_max: int | None = None) -> int:
-        """Queues failed items afresh, chunk by chunk, each once; says why when there is nothing to retry.
-
-        With `items_max` it stops at the chunk that reaches it.
-        """
-        retried = 0
-        last: int | None = -1
-        while last is not None and (items_max is None or retried < items_max):
-            n, last = await self._db.write(partial(control.retry_items, job_id, owner, item, last, retried))
-            retried += n
-        if retried == 0:
-            await self._db.read(lambda: control.why_no_retry(job_id, owner, item))
-        return retried
-
-    # endpoints, paces, ceilings
+    # endpoints, paces
 
     async def save_endpoint(self, name: str, spec: str) -> None:
         await self._db.write(lambda: endpoints.save_endpoint(name, spec))
@@ -250,25 +205,6 @@ class Store:
 
     async def judge_pace(self, provider: str, answers: Answers) -> tuple[Pace, int]:
         return await self._db.write(lambda: endpoints.judge_pace(provider, answers))
-
-    async def change_budget(self, job_id: int, owner: str, budget_micros: int | None) -> None:
-        await self._db.write(lambda: ceilings.change_budget(job_id, owner, budget_micros))
-
-    async def settle_unknown(self, job_id: int, owner: str, verdict: Verdict) -> int:
-        """Settles money of unknown outcome: it counts as spent, or goes back to the budget."""
-        return await self._db.write(lambda: ceilings.settle_unknown(job_id, owner, verdict))
-
-    async def unsent(self, job_id: int, anew: bool, cursor: int) -> list[UnsentItem]:
-        """A page of what may be sent yet. Without a worst case, or all `anew`."""
-        return await self._db.read(lambda: ceilings.unsent(job_id, anew, cursor))
-
-    async def weigh_items(self, weights: Sequence[tuple[int, int | None]]) -> None:
-        """The worst that a call of each item may cost: (item, micro-dollars)."""
-        await self._db.write(lambda: ceilings.weigh_items(weights))
-
-    async def next_cost(self, job_id: int) -> int | None:
-        """The worst that the job's next item may cost, if there is one and that is known."""
-        return await self._db.read(lambda: ceilings.next_cost(job_id))
 
     async def waiting(self, job_id: int, handler: str, account: str, paces: tuple[str, str]) -> Waiting:
         return await self._db.read(lambda: waiting.waiting(job_id, handler, account, paces))

@@ -80,13 +80,13 @@ async def test_an_archived_item_is_not_retried_before_it_is_restored(desk: Desk)
     await desk.archive()
     before = await desk.scene.everything()
     with pytest.raises(NotAllowed, match=f"item {show_item(item_id(job, 1))} is in archive 1") as refused:
-        await desk.store.retry(job, "ann", item_id(job, 1))
+        await desk.store.jobs.retry(job, "ann", item_id(job, 1))
     assert refused.value.hint == "restore it first: `backstay deadletters restore 1`"
     with pytest.raises(NotAllowed, match="are archived"):
-        await desk.store.retry(job, "ann")
+        await desk.store.jobs.retry(job, "ann")
     assert await desk.scene.everything() == before
     await desk.restore()
-    assert await desk.store.retry(job, "ann") == 2
+    assert await desk.store.jobs.retry(job, "ann") == 2
 
 
 async def test_a_retry_that_had_chosen_an_item_misses_it_once_it_is_archived(desk: Desk) -> None:
@@ -183,7 +183,7 @@ async def test_an_item_that_is_retried_while_its_file_is_written_is_not_archived
     plain = Archives.add
 
     async def late(self: Archives, file: File, leaving: Sequence[Leaving]) -> int:
-        await desk.store.retry(job, "ann", item_id(job, 1))
+        await desk.store.jobs.retry(job, "ann", item_id(job, 1))
         return await plain(self, file, leaving)
 
     with monkeypatch.context() as patched:
@@ -294,7 +294,7 @@ async def test_an_archived_item_that_failed_again_after_a_restore_is_archived_ag
     job = await desk.fail()
     await desk.archive()
     await desk.restore()
-    await desk.store.retry(job, "ann")
+    await desk.store.jobs.retry(job, "ann")
     for item in await desk.scene.claim():
         await desk.scene.settle(item, WRONG)
     assert await desk.archive() == 1

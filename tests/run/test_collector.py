@@ -109,7 +109,7 @@ async def test_failures_that_are_under_way_again_stand_nowhere(bench: Bench) -> 
     with bench.files() as files:
         collector = bench.collector(files)
         await collector.write()
-        await bench.client.store.retry(bench.job.id, bench.client.owner, item_id(bench.job.id, 2))
+        await bench.client.store.jobs.retry(bench.job.id, bench.client.owner, item_id(bench.job.id, 2))
         await collector.finish()
     assert standing(bench.out) == (["a"], ["b"])
     await bench.job.retry()

@@ -71,7 +71,7 @@ class Scene:
     async def end(self, job_id: int, by: str) -> None:
         """Ends what waits of a job: by a deadline of ten minutes that it has, by its own time limit, or by a cancel."""
         if by == "cancel":
-            await self.store.cancel(job_id, "ann")
+            await self.store.jobs.cancel(job_id, "ann")
             await self.store.end_stopped(job_id, StopReason.CANCEL)
             return
         await self.site.advance(601 if by == "deadline" else HOURS_48_MS / 1000)

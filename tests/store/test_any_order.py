@@ -171,8 +171,8 @@ class AnyOrder(RuleBasedStateMachine):
         self.run(store.expire())
         for job_id, reason in self.run(store.stopping()):
             self.run(store.end_stopped(job_id, reason))
-        for job_id in self.run(store.paused_jobs()):
-            self.run(store.park(job_id))
+        for job_id in self.run(store.jobs.paused()):
+            self.run(store.jobs.park(job_id))
 
     @rule(pick=PICK, verb=st.sampled_from(["pause", "resume", "cancel", "retry"]))
     def act(self, pick: int, verb: str) -> None:

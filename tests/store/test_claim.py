@@ -137,11 +137,11 @@ async def test_a_job_that_rested_does_not_make_the_others_wait_until_it_has_caug
     queue = Queue(scene.store)
     rested = await scene.submit(1_000)
     await queue.serve(10)
-    await scene.store.pause(rested, "ann")
-    await scene.store.park(rested)
+    await scene.store.jobs.pause(rested, "ann")
+    await scene.store.jobs.park(rested)
     other = await scene.submit(2_000)
     await queue.serve(1_000)
-    await scene.store.resume(rested, "ann")
+    await scene.store.jobs.resume(rested, "ann")
     before = Counter(queue.done)
     await queue.serve(200)
     assert 90 <= queue.done[other] - before[other] <= 110
@@ -157,7 +157,7 @@ async def test_what_is_retried_does_not_make_the_others_wait(scene: Scene) -> No
     queue = Queue(scene.store)
     await scene.submit(1_000)
     await queue.serve(500)
-    assert await scene.store.retry(failed, "ann") == 300
+    assert await scene.store.jobs.retry(failed, "ann") == 300
     new = await scene.submit(10)
     await queue.serve(40)
     assert queue.done[new] == 10
@@ -188,14 +188,14 @@ async def test_a_paused_job_is_passed_over_and_blocks_nobody(scene: Scene) -> No
     held = await scene.submit(3)
     await scene.site.advance(1)
     free = await scene.submit(1)
-    await scene.store.pause(held, "ann")
+    await scene.store.jobs.pause(held, "ann")
     assert [item.job_id for item in await scene.claim(1)] == [free]
     assert await scene.claim() == []
 
 
 async def test_a_stopped_job_is_passed_over(scene: Scene) -> None:
     job_id = await scene.submit(3)
-    await scene.store.cancel(job_id, "ann")
+    await scene.store.jobs.cancel(job_id, "ann")
     assert await scene.claim() == []
 
 

@@ -86,9 +86,9 @@ async def test_a_retry_takes_what_it_queues_afresh_out_of_the_counts(scene: Scen
         await scene.settle(item, failed(flaw), retry="none")
     assert await counts(scene, job_id) == (2, 2, 1)
     if by == "retry":
-        await scene.store.retry(job_id, "ann", claimed[0].id)
+        await scene.store.jobs.retry(job_id, "ann", claimed[0].id)
         assert await counts(scene, job_id) == (1, 2, 1)
-        await scene.store.retry(job_id, "ann")
+        await scene.store.jobs.retry(job_id, "ann")
     elif by == "replay":
         assert (await scene.store.replays.replay("ann", Wanted(job_id), By("ann"))).items == 6
     else:

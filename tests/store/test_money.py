@@ -121,7 +121,7 @@ async def test_a_higher_ceiling_lets_a_job_go_on(scene: Scene) -> None:
     await scene.settle(first, success(100))
     assert await paced(scene) == []
     assert (await scene.job(job)).short
-    await scene.store.change_budget(job, "ann", 200)
+    await scene.store.jobs.change_budget(job, "ann", 200)
     assert len(await paced(scene)) == 1
 
 
@@ -134,12 +134,15 @@ async def test_an_item_that_is_weighed_later_can_be_claimed_under_a_ceiling(scen
     job = await priced_job(scene, [None, 700, None, None], budget=None)
     first = (await paced(scene, 1))[0]
     await scene.settle(first, success(1))
-    assert [row[:2] for row in await scene.store.unsent(job, False, -1)] == [(first.id + 2, None), (first.id + 3, None)]
-    unsent = await scene.store.unsent(job, True, -1)
+    assert [row[:2] for row in await scene.store.jobs.unsent(job, False, -1)] == [
+        (first.id + 2, None),
+        (first.id + 3, None),
+    ]
+    unsent = await scene.store.jobs.unsent(job, True, -1)
     assert unsent == [(first.id + 1, 700, "1"), (first.id + 2, None, "2"), (first.id + 3, None, "3")]
-    assert await scene.store.unsent(job, True, first.id + 3) == []
-    await scene.store.weigh_items([(item, 100) for item, _, _ in unsent])
-    await scene.store.change_budget(job, "ann", 250)
+    assert await scene.store.jobs.unsent(job, True, first.id + 3) == []
+    await scene.store.jobs.weigh_items([(item, 100) for item, _, _ in unsent])
+    await scene.store.jobs.change_budget(job, "ann", 250)
     assert [item.reserved for item in await paced(scene)] == [100, 100]
 
 
@@ -149,12 +152,12 @@ async def test_what_a_ceiling_holds_back_is_not_pending_and_says_what_it_may_cos
     await scene.settle(first, success(100))
     assert await paced(scene) == []
     assert not await scene.store.views.unfinished("echo")
-    assert await scene.store.next_cost(job) == 300
+    assert await scene.store.jobs.next_cost(job) == 300
     assert (await scene.item(job, 1)).job_short
-    await scene.store.change_budget(job, "ann", 400)
+    await scene.store.jobs.change_budget(job, "ann", 400)
     assert await scene.store.views.unfinished("echo")
     await paced(scene)
-    assert await scene.store.next_cost(job) is None
+    assert await scene.store.jobs.next_cost(job) is None
 
 
 async def test_two_workers_at_once_never_set_aside_more_than_the_ceiling(scene: Scene) -> None:
@@ -274,7 +277,7 @@ async def test_what_a_deadline_ended_has_no_money_set_aside_when_it_is_tried_aga
     await paced(scene)
     await scene.site.advance(2)
     await scene.store.expire()
-    await scene.store.retry(job, "ann")
-    await scene.store.cancel(job, "ann")
+    await scene.store.jobs.retry(job, "ann")
+    await scene.store.jobs.cancel(job, "ann")
     await scene.store.end_stopped(job, StopReason.CANCEL)
     assert await money(scene, job) == (0, 0, 100, False), "it was not given back twice"

@@ -49,7 +49,7 @@ async def test_without_a_sink_not_one_hint_is_written(scene: Scene) -> None:
     first, *others = await scene.claim(3)
     await scene.settle(first, BROKEN)
     await scene.settle(others[0], WRONG, retry="none")
-    await scene.store.retry(job, "ann")
+    await scene.store.jobs.retry(job, "ann")
     assert await scene.store.outbox.republish() == 0
     assert await rows(scene) == 0
 
@@ -120,7 +120,7 @@ async def test_what_a_person_retries_or_replays_is_hinted_at(scene: Scene) -> No
     await scene.store.outbox.open_sink()
     retried, replayed = await scene.ended(WRONG, 2), await scene.ended(WRONG, 60)
     await hints(scene)
-    await scene.store.retry(retried, "ann")
+    await scene.store.jobs.retry(retried, "ann")
     (message,) = await hints(scene)
     assert said(message) == {"handler": "echo", "priority": 0, "items": [item_id(retried, 0), item_id(retried, 1)]}
     await scene.store.replays.replay("ann", Wanted(job_id=replayed), By("ann"))
@@ -239,7 +239,7 @@ async def test_every_ready_item_is_published_again_page_by_page(scene: Scene, mo
     await scene.store.outbox.open_sink()
     ended, first, other = await scene.ended(OK, 2), await scene.submit(20, priority=5), await scene.submit(7)
     paused, waiting = await scene.submit(2), await scene.submit(1, handler="other")
-    await scene.store.pause(paused, "ann")
+    await scene.store.jobs.pause(paused, "ann")
     (waits,) = await scene.claim(1, handler="other")
     await scene.settle(waits, BROKEN)
     taken = await scene.claim(3)

@@ -77,7 +77,7 @@ async def test_a_poller_that_lost_its_task_extends_nothing(scene: Scene) -> None
 
 async def test_a_poll_says_that_the_job_was_cancelled(scene: Scene) -> None:
     (item,) = await scene.processing()
-    await scene.store.cancel(item.job_id, "ann")
+    await scene.store.jobs.cancel(item.job_id, "ann")
     await scene.store.end_stopped(item.job_id, StopReason.CANCEL)
     (taken,) = (await scene.store.poll("echo", "account-1", 1, "w1", LEASE_MS, grace_ms=60_000)).items
     assert (taken.stop_reason, taken.provider_task_id) == ("cancel", "task-0")
@@ -85,7 +85,7 @@ async def test_a_poll_says_that_the_job_was_cancelled(scene: Scene) -> None:
 
 async def test_a_poll_says_that_a_cancelled_job_has_had_its_grace(scene: Scene) -> None:
     (item,) = await scene.processing()
-    await scene.store.cancel(item.job_id, "ann")
+    await scene.store.jobs.cancel(item.job_id, "ann")
     await scene.store.end_stopped(item.job_id, StopReason.CANCEL)
     await scene.site.advance(60)
     (taken,) = (await scene.store.poll("echo", "account-1", 1, "w1", LEASE_MS, grace_ms=60_000)).items
@@ -96,14 +96,14 @@ async def test_cancelling_does_not_take_a_task_away_from_who_polls_it(scene: Sce
     (item,) = await scene.processing()
     await scene.site.advance(5)
     assert await polled(scene, worker="w1") == [item.id]
-    await scene.store.cancel(item.job_id, "ann")
+    await scene.store.jobs.cancel(item.job_id, "ann")
     await scene.store.end_stopped(item.job_id, StopReason.CANCEL)
     assert await polled(scene, worker="w2") == []
 
 
 async def test_a_paused_jobs_tasks_are_polled_on(scene: Scene) -> None:
     (item,) = await scene.processing()
-    await scene.store.pause(item.job_id, "ann")
+    await scene.store.jobs.pause(item.job_id, "ann")
     await scene.site.advance(5)
     assert await polled(scene) == [item.id]
 

@@ -52,7 +52,7 @@ async def push(scene: Scene, item: Claimed, new: ItemState) -> None:
         await scene.claim(handler=item.handler)
         await scene.store.rescue(item.handler, False, 10, "w2", LEASE_MS)
     if new is ItemState.QUEUED and item.state is ItemState.FAILED:
-        await scene.store.retry(item.job_id, "ann")
+        await scene.store.jobs.retry(item.job_id, "ann")
     if new is ItemState.SUCCEEDED:
         said = read_callback(b'{"status":"succeeded","result":1}')
         received = await scene.store.inbox.receive(item.id, item.fence, said)
@@ -61,11 +61,11 @@ async def push(scene: Scene, item: Claimed, new: ItemState) -> None:
                 await scene.store.inbox.accept(late.number, "ann", "a test")
     if new is ItemState.PROCESSING and item.state is ItemState.FAILED:
         await scene.site.rows(f"UPDATE items SET flaw = 'unknown', provider_task_id = 'task' WHERE id = {item.id}")
-        await scene.store.retry(item.job_id, "ann")
+        await scene.store.jobs.retry(item.job_id, "ann")
     elif new is ItemState.PROCESSING:
         await scene.store.poll(item.handler, None, 10, "w2", LEASE_MS)
     if new is ItemState.CANCELLED and item.state is ItemState.QUEUED:
-        await scene.store.cancel(item.job_id, "ann")
+        await scene.store.jobs.cancel(item.job_id, "ann")
         await scene.store.end_stopped(item.job_id, StopReason.CANCEL)
     if new is ItemState.FAILED and item.state is ItemState.QUEUED:
         await scene.site.advance(200_000)
@@ -188,7 +188,7 @@ async def test_a_job_that_still_takes_items_does_not_end(scene: Scene) -> None:
 async def test_a_paused_job_ends_with_its_last_running_item(scene: Scene) -> None:
     job_id = await scene.submit()
     (item,) = await scene.claim()
-    await scene.store.pause(job_id, "ann")
+    await scene.store.jobs.pause(job_id, "ann")
     await scene.settle(item, OK)
     assert (await scene.job(job_id)).state is JobState.COMPLETED
 

@@ -37,7 +37,7 @@ async def test_a_sealed_job_takes_no_more_items(scene: Scene) -> None:
 
 async def test_a_stopped_job_takes_no_more_items(scene: Scene) -> None:
     job = await scene.open_job(1, last=False)
-    await scene.store.cancel(job.id, "ann")
+    await scene.store.jobs.cancel(job.id, "ann")
     with pytest.raises(NotAllowed):
         await scene.store.add_items("echo", job, chunk(1, 1, last=True))
 
@@ -118,7 +118,7 @@ async def test_a_job_whose_items_ended_before_it_was_sealed_ends_when_it_is(scen
 async def test_a_paused_job_that_is_sealed_after_its_last_item_ended_is_held_no_more(scene: Scene) -> None:
     job = await scene.open_job(1, last=False)
     await scene.settle((await scene.claim())[0], OK)
-    await scene.store.pause(job.id, "ann")
+    await scene.store.jobs.pause(job.id, "ann")
     await scene.store.add_items("echo", job, Chunk(1, (), "", last=True))
     assert (await scene.job(job.id)).state is JobState.COMPLETED
     assert (await scene.store.holds()).jobs == {}
@@ -127,7 +127,7 @@ async def test_a_paused_job_that_is_sealed_after_its_last_item_ended_is_held_no_
 async def test_a_cancelled_job_that_is_sealed_after_its_last_item_ended_is_cancelled(scene: Scene) -> None:
     job = await scene.open_job(1, last=False)
     await scene.settle((await scene.claim())[0], OK)
-    await scene.store.cancel(job.id, "ann")
+    await scene.store.jobs.cancel(job.id, "ann")
     await scene.store.add_items("echo", job, Chunk(1, (), "", last=True))
     for job_id, reason in await scene.store.stopping():
         await scene.store.end_stopped(job_id, reason)

@@ -63,8 +63,8 @@ async def test_what_a_person_has_looked_up_again_is_not_cancelled(scene: Scene) 
     job_id = await scene.submit()
     (item,) = await scene.claim()
     await scene.settle(item, CannotAsk(), delivery=Delivery.AT_MOST_ONCE)
-    await scene.store.retry(job_id, "ann")
-    await scene.store.cancel(job_id, "ann")
+    await scene.store.jobs.retry(job_id, "ann")
+    await scene.store.jobs.cancel(job_id, "ann")
     await scene.store.end_stopped(job_id, StopReason.CANCEL)
     ended = await scene.item(job_id)
     assert (ended.state, ended.error_code, ended.flaw) == ("failed", "UNKNOWN", "unknown")
@@ -156,10 +156,10 @@ async def test_many_stopped_jobs_are_each_ended(scene: Scene) -> None:
 async def test_a_paused_job_does_not_run_into_its_limit(scene: Scene) -> None:
     job_id = await scene.submit(job_timeout_ms=10_000)
     await scene.site.advance(6)
-    await scene.store.pause(job_id, "ann")
+    await scene.store.jobs.pause(job_id, "ann")
     await scene.site.advance(1_000)
     assert await scene.store.stop_overdue() == []
-    await scene.store.resume(job_id, "ann")
+    await scene.store.jobs.resume(job_id, "ann")
     await scene.site.advance(3.999)
     assert await scene.store.stop_overdue() == []
     await scene.site.advance(0.001)
@@ -168,25 +168,25 @@ async def test_a_paused_job_does_not_run_into_its_limit(scene: Scene) -> None:
 
 async def test_a_paused_jobs_items_step_aside_and_come_back(scene: Scene) -> None:
     job_id = await scene.submit(3)
-    await scene.store.pause(job_id, "ann")
-    assert await scene.store.paused_jobs() == [job_id]
-    await scene.store.park(job_id)
-    assert await scene.store.parked_jobs() == [job_id]
-    await scene.store.unpark(job_id)
-    assert await scene.store.parked_jobs() == [job_id], "a paused job stays parked"
-    await scene.store.resume(job_id, "ann")
-    assert await scene.store.parked_jobs() == []
+    await scene.store.jobs.pause(job_id, "ann")
+    assert await scene.store.jobs.paused() == [job_id]
+    await scene.store.jobs.park(job_id)
+    assert await scene.store.jobs.parked() == [job_id]
+    await scene.store.jobs.unpark(job_id)
+    assert await scene.store.jobs.parked() == [job_id], "a paused job stays parked"
+    await scene.store.jobs.resume(job_id, "ann")
+    assert await scene.store.jobs.parked() == []
     assert len(await scene.claim()) == 3
 
 
 async def test_parked_items_still_meet_their_deadline_and_their_cancel(scene: Scene) -> None:
     dated, cancelled = await scene.submit(deadline_ms=1_000), await scene.submit()
     for job_id in (dated, cancelled):
-        await scene.store.pause(job_id, "ann")
-        await scene.store.park(job_id)
+        await scene.store.jobs.pause(job_id, "ann")
+        await scene.store.jobs.park(job_id)
     await scene.site.advance(2)
     await scene.store.expire()
-    await scene.store.cancel(cancelled, "ann")
+    await scene.store.jobs.cancel(cancelled, "ann")
     await scene.store.end_stopped(cancelled, StopReason.CANCEL)
     assert await scene.states(dated) == ["failed"]
     assert await scene.states(cancelled) == ["cancelled"]

@@ -141,7 +141,7 @@ async def retry_item(request: Request, who: Writer, service: Serving, item_id: I
     number = item_number(item_id)
     if "if-match" in request.headers:
         etags.require_match(request, item_bytes(await service.store.listing.item(number, who.owner)))
-    await service.store.retry(job_of(number), who.owner, number)
+    await service.store.jobs.retry(job_of(number), who.owner, number)
     await service.store.notify()
     service.wake()
     return etags.answer(request, item_bytes(await service.store.listing.item(number, who.owner)))

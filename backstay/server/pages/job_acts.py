@@ -27,8 +27,8 @@ from backstay.server.pages.shell import Field
 from backstay.server.pages.visit import Visit, acted, code_named, flaw_named, seen, whole_number
 from backstay.server.problems import Problem
 from backstay.server.stopping import cancel_job
-from backstay.store.ceilings import Verdict
 from backstay.store.dead_letters import Wanted
+from backstay.store.jobs import Verdict
 from backstay.store.keys import Role
 
 router = APIRouter(include_in_schema=False)
@@ -150,7 +150,7 @@ async def settle_unknown(request: Request, job_id: str) -> Response:
     paid = _is_paid(visit.form)
     verdict = Verdict(paid, visit.name, _micros(visit.form.get("amount", "")), expected)
     try:
-        micros = await visit.service.store.settle_unknown(job, visit.owner, verdict)
+        micros = await visit.service.store.jobs.settle_unknown(job, visit.owner, verdict)
     except (NotAllowed, UsageError) as refused:
         return _refused(visit, job, refused)
     await wake(visit)
@@ -183,7 +183,7 @@ async def retry_item(request: Request, item_id: str) -> Response:
     path = f"/items/{show_item(item)}"
     await visit.service.store.listing.item(item, visit.owner)
     try:
-        await visit.service.store.retry(job_of(item), visit.owner, item)
+        await visit.service.store.jobs.retry(job_of(item), visit.owner, item)
     except NotAllowed as refused:
         return redirected(visit, path, refused.message, "refused")
     await wake(visit)

@@ -8,7 +8,7 @@ from backstay.clock import Clock
 from backstay.run.archivist import ARCHIVE_ITEMS_MAX, Archivist
 from backstay.settings import Settings
 from backstay.store.archives import AFTER_ALL, BEFORE_ALL, DAY_MS, Archives, Candidate, Place
-from backstay.store.dead_letters import Wanted
+from backstay.store.dead_letters import LetterFilter
 
 PAGE_ITEMS: Final = 500
 WALK_ITEMS_MAX: Final = 1_000_000  # that one pass looks at
@@ -64,7 +64,7 @@ class Retention:
         last = max(cutoffs.values(), default=BEFORE_ALL)
         return await self._archive(goes, lambda one: age_ms is None or one.age_ms < age_ms, last, QUIET_MS)
 
-    async def archive(self, owner: str, wanted: Wanted) -> int:
+    async def archive(self, owner: str, wanted: LetterFilter) -> int:
         """One bounded pass over what a person chooses."""
 
         def goes(one: Candidate) -> bool:

@@ -89,9 +89,9 @@ class Run:
     async def _release(self, client: Client, again: bool) -> None:
         """A person starts the run, so a hold that has an end is released now; if they run it again, any hold is."""
         provider = self._waits.provider
-        known = (await client.store.holds()).providers.get(provider)
+        known = (await client.store.providers.holds()).providers.get(provider)
         if known is not None and known.state is BreakerState.HELD and (again or known.until_at is not None):
-            await client.store.release(provider)
+            await client.store.providers.release(provider)
 
     async def _revive(self, client: Client, job_id: int) -> None:
         """A person runs it again: what held it back is tried anew, under the ceiling given now, or that of before."""

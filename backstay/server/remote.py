@@ -18,7 +18,7 @@ from backstay.server.remote_messages import over_messages
 from backstay.server.seals import Seals
 from backstay.server.signing import KEY_NAME, Signer
 from backstay.settings import Settings
-from backstay.store.inbox import Inbox
+from backstay.store.inbox import InboxMessages
 from backstay.store.urls import is_postgres
 
 _KIND_LENGTH_MAX: Final = 50
@@ -32,7 +32,9 @@ def over_http(outgoing: Outgoing, seals: Seals, public_url: str | None) -> OverH
 
 
 @contextmanager
-def remote_handlers(registry: Registry, ways: Mapping[str, Way], inbox: Inbox, settings: Settings) -> Iterator[None]:
+def remote_handlers(
+    registry: Registry, ways: Mapping[str, Way], inbox: InboxMessages, settings: Settings
+) -> Iterator[None]:
     """While the block runs: `remote`, and `remote.KIND` for each kind that has a deadline of its own."""
     handlers = [RemoteHandler(ways, inbox)]
     for kind, seconds in read_kinds(settings.remote_kinds).items():

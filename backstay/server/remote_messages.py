@@ -13,13 +13,13 @@ from backstay.messaging.messages import Poison
 from backstay.observe.bus import Bus
 from backstay.server.seals import Seals
 from backstay.settings import Settings
-from backstay.store.inbox import Inbox
+from backstay.store.inbox import InboxMessages
 
 
 class Desk:
     """Where callbacks are taken in: only for what was sent from here, and written down before anything else."""
 
-    def __init__(self, inbox: Inbox, seals: Seals) -> None:
+    def __init__(self, inbox: InboxMessages, seals: Seals) -> None:
         self._inbox = inbox
         self._seals = seals
 
@@ -36,7 +36,7 @@ class Desk:
 
 @asynccontextmanager
 async def over_messages(
-    broker: Broker, settings: Settings, inbox: Inbox, seals: Seals, clock: Clock, bus: Bus
+    broker: Broker, settings: Settings, inbox: InboxMessages, seals: Seals, clock: Clock, bus: Bus
 ) -> AsyncIterator[OverMessages]:
     """The way out while the block runs, and the reader of what comes back."""
     from backstay.messaging.requests import Requests  # needs the extra, which a process without a broker need not have

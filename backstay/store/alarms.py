@@ -22,7 +22,7 @@ class AlarmRow(NamedTuple):
     cleared_at: int | None
 
 
-class Standing(NamedTuple):
+class AlarmStanding(NamedTuple):
     """An alarm that was raised at some time; it is over when it has been cleared."""
 
     reading: Reading
@@ -31,7 +31,7 @@ class Standing(NamedTuple):
 
 
 @record
-class Failures(NamedTuple):
+class RecentFailures(NamedTuple):
     """Of the newest within a day."""
 
     letters: int
@@ -44,7 +44,7 @@ class Alarms:
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    async def failures(self) -> Failures:
+    async def failures(self) -> RecentFailures:
         [found] = await self._db.read(one("lately_failed", {"span_ms": DAY_MS, "n": LOOKED_MAX}))
         return found  # type: ignore[no-any-return]
 
@@ -52,15 +52,16 @@ class Alarms:
         """Whether that is news. If it is, it is told to the owner's webhooks, in the same transaction."""
         return await self._db.write(lambda: _keep(reading, owner))
 
-    async def known(self) -> list[Standing]:
+    async def known(self) -> list[AlarmStanding]:
         """Those that are raised, then those that were, the newest first; without what only a newer version knows."""
         found: list[AlarmRow] = await self._db.read(one("alarms"))
         known = [row for row in found if row.name in set(Alarm)]
         return [
-            Standing(Reading(Alarm(row.name), row.value, row.bound), row.raised_at, row.cleared_at) for row in known
+            AlarmStanding(Reading(Alarm(row.name), row.value, row.bound), row.raised_at, row.cleared_at)
+            for row in known
         ]
 
-    async def raised(self) -> list[Standing]:
+    async def raised(self) -> list[AlarmStanding]:
         return [standing for standing in await self.known() if standing.cleared_at is None]
 
 

@@ -97,7 +97,7 @@ class Leaving(NamedTuple):
     events: list[int]
 
 
-class File(NamedTuple):
+class ArchiveFile(NamedTuple):
     owner: str
     blob: str
     bytes: int
@@ -120,7 +120,7 @@ class Archive(NamedTuple):
     restored_at: int | None
 
 
-class Lost(Exception):
+class ItemsLost(Exception):
     """Not all of the items could be had: some were retried, archived or deleted by someone else."""
 
 
@@ -153,7 +153,7 @@ class Archives:
 
     # there and back
 
-    async def add(self, file: File, leaving: Sequence[Leaving]) -> int:
+    async def add(self, file: ArchiveFile, leaving: Sequence[Leaving]) -> int:
         """The items' bodies leave the database, all of them or none; returns the archive's number."""
         return await self._db.write(lambda: _add(file, leaving))
 
@@ -186,7 +186,7 @@ class Archives:
         """The archives that hold any of a job's items."""
         return sorted(row["archive_id"] for row in await self._db.read(one("archives_of_job", {"job_id": job_id})))
 
-    async def replace(self, archive: Archive, file: File, items: int) -> bool:
+    async def replace(self, archive: Archive, file: ArchiveFile, items: int) -> bool:
         """The archive is another file from now on. False: somebody else has replaced it."""
         values = {"blob": file.blob, "digest": file.digest, "bytes": file.bytes, "items": items}
         return bool(
@@ -218,13 +218,13 @@ def _letters(items: Sequence[int]) -> Script[list[Letter]]:
     return list(found.values())
 
 
-def _add(file: File, leaving: Sequence[Leaving]) -> Script[int]:
+def _add(file: ArchiveFile, leaving: Sequence[Leaving]) -> Script[int]:
     [added] = yield Ask("add_archive", {**file._asdict(), "items": len(leaving)})
     number: int = added["id"]
     won = yield Ask("archive_items", {"archive_id": number}, [(letter.id, letter.fence) for letter in leaving])
     jobs = sorted(Counter(job_of(letter.id) for letter in leaving).items())
     if len(won) < len(leaving) or len((yield Ask("archive_in_jobs", {"owner": file.owner}, jobs))) < len(jobs):
-        raise Lost
+        raise ItemsLost
     yield Ask("write_bodies", batch=[(letter.id, letter.body) for letter in leaving])
     last = f"in archive {number}: backstay deadletters restore {number}"
     texts = [

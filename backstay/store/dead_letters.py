@@ -18,7 +18,7 @@ CHUNK_ITEMS: Final = 2_000
 LAST_JOB: Final = (1 << 35) - 1
 
 
-class Wanted(NamedTuple):
+class LetterFilter(NamedTuple):
     """Which failed items: of one job, with one error code, failed at least so long ago, with one flaw."""
 
     job_id: int | None = None
@@ -28,7 +28,7 @@ class Wanted(NamedTuple):
 
 
 @record
-class Group(NamedTuple):
+class LetterGroup(NamedTuple):
     error_code: str
     items: int
     oldest: int
@@ -49,7 +49,7 @@ class FailingJob(NamedTuple):
 class Groups(NamedTuple):
     """`items` are all failed ones of the jobs looked at that are not archived; the groups are of the first of them."""
 
-    groups: list[Group]
+    groups: list[LetterGroup]
     jobs: int
     items: int
     complete: bool
@@ -63,7 +63,9 @@ class DeadLetters:
         found, _ = await self._db.read(lambda: groups_of(owner, job_id, GROUPED_MAX))
         return found
 
-    async def page(self, owner: str, wanted: Wanted, before: int | None, n: int) -> tuple[list[ItemRow], int | None]:
+    async def page(
+        self, owner: str, wanted: LetterFilter, before: int | None, n: int
+    ) -> tuple[list[ItemRow], int | None]:
         """The newest jobs' last items first, and before which id the next page begins."""
         rows, end = await self._db.read(lambda: letters_page(owner, wanted, before, n, replayable=False))
         return await self._db.read(lambda: told(rows)), end
@@ -84,7 +86,7 @@ def groups_of(owner: str, job_id: int | None, n: int) -> Script[tuple[Groups, li
 
 
 def letters_page(
-    owner: str, wanted: Wanted, before: int | None, n: int, replayable: bool
+    owner: str, wanted: LetterFilter, before: int | None, n: int, replayable: bool
 ) -> Script[tuple[list[ItemRow], int | None]]:
     """Job by job, until the page is full or enough was looked at."""
     upto = LAST_JOB if before is None else job_of(before - 1)
@@ -109,7 +111,7 @@ def letters_page(
     return items, item_id(jobs[-1].id, 0) if len(jobs) == JOBS_MAX else None
 
 
-def chosen_items(owner: str, wanted: Wanted, ids: Sequence[int]) -> Script[list[FailedItem]]:
+def chosen_items(owner: str, wanted: LetterFilter, ids: Sequence[int]) -> Script[list[FailedItem]]:
     """Those of some items that the owner may have done again."""
     items: list[FailedItem] = yield Ask(
         "failed_items_of", {"owner": owner, **wanted._asdict()}, [(one,) for one in ids]

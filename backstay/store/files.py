@@ -22,7 +22,7 @@ ERRORS: Final = "errors"
 
 @record
 @dataclass(frozen=True, slots=True)
-class File:
+class StoredFile:
     """`blob` names its bytes among the artifacts; without one it is a part of a job: input, output or errors."""
 
     id: str
@@ -71,26 +71,26 @@ class Files:
     async def forget_expected(self, blob: str) -> None:
         await self._db.write(one("forget_expected", {"blob": blob}))
 
-    async def find(self, file_id: str, owner: str) -> File | None:
+    async def find(self, file_id: str, owner: str) -> StoredFile | None:
         if not may_be_id(file_id):
             return None
-        rows: list[File] = await self._db.read(one("file", {"id": file_id, "owner": owner}))
+        rows: list[StoredFile] = await self._db.read(one("file", {"id": file_id, "owner": owner}))
         return rows[0] if rows else None
 
-    async def get(self, file_id: str, owner: str) -> File:
+    async def get(self, file_id: str, owner: str) -> StoredFile:
         found = await self.find(file_id, owner)
         if found is None:
             raise _missing(file_id)
         return found
 
-    async def source(self, file_id: str, owner: str) -> File | None:
+    async def source(self, file_id: str, owner: str) -> StoredFile | None:
         """What a batch reads, as long as the bytes are there."""
         if not may_be_id(file_id):
             return None
-        rows: list[File] = await self._db.read(one("file_source", {"id": file_id, "owner": owner}))
+        rows: list[StoredFile] = await self._db.read(one("file_source", {"id": file_id, "owner": owner}))
         return rows[0] if rows else None
 
-    async def page(self, owner: str, after: str | None, n: int, oldest: bool, purpose: str | None) -> list[File]:
+    async def page(self, owner: str, after: str | None, n: int, oldest: bool, purpose: str | None) -> list[StoredFile]:
         created_at, last = EARLIEST if oldest else LATEST
         if after is not None:
             if not may_be_id(after):

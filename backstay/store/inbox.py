@@ -19,7 +19,7 @@ BODY_MAX: Final = 64 << 20  # characters read at once
 LAST_ID: Final = (1 << 63) - 1
 
 
-class Received(NamedTuple):
+class ReceivedMessage(NamedTuple):
     late: bool  # the item had ended, or its deadline had passed
     repeated: bool  # it was said before, word for word
 
@@ -68,7 +68,7 @@ class LateResult(NamedTuple):
     body: str | None  # of one alone; lists go without
 
 
-class Inbox:
+class InboxMessages:
     def __init__(self, database: Database) -> None:
         self._db = database
 
@@ -76,7 +76,7 @@ class Inbox:
         rows: list[Sender] = await self._db.read(one("callback_job", {"job_id": job_id}))
         return rows[0] if rows else None
 
-    async def receive(self, item_id: int, fence: int, callback: Callback) -> Received:
+    async def receive(self, item_id: int, fence: int, callback: Callback) -> ReceivedMessage:
         return await self._db.write(lambda: _receive(item_id, fence, callback))
 
     async def finals(self, items: Sequence[int]) -> list[Said]:
@@ -163,7 +163,7 @@ def _costs(results: Sequence[LateSuccess]) -> list[LateCost]:
     return [sums[job_id] for job_id in sorted(sums)]
 
 
-def _receive(item_id: int, fence: int, callback: Callback) -> Script[Received]:
+def _receive(item_id: int, fence: int, callback: Callback) -> Script[ReceivedMessage]:
     found = yield Ask("callback_item", {"item_id": item_id})
     if not found:
         raise NotFound(f"no item {show_item(item_id)}")
@@ -188,7 +188,7 @@ def _receive(item_id: int, fence: int, callback: Callback) -> Script[Received]:
             yield Ask("show_progress", {"item_id": item_id, "progress": callback.progress, "task": task})
         if callback.kind is not Kind.PROGRESS:
             yield Ask("hurry_item", {"item_id": item_id})
-    return Received(late, not added)
+    return ReceivedMessage(late, not added)
 
 
 def _accept(number: int, owner: str, by: str) -> Script[None]:

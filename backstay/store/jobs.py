@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 from backstay.core.errors import NotAllowed, NotFound, UsageError
 from backstay.core.ids import item_range, job_of, show_item
 from backstay.core.states import JOB_ENDED, ItemState, JobState, StopReason
-from backstay.store.claim import widen_keys
 from backstay.store.database import Database, reads, writes
+from backstay.store.items import widen_keys
 from backstay.store.outbox import hint_queued
 from backstay.store.queries import Ask, Script, one
 from backstay.store.rows import record
@@ -53,7 +53,7 @@ class UnsentItem(NamedTuple):
     body: str
 
 
-class Verdict(NamedTuple):
+class MoneyVerdict(NamedTuple):
     """What a person decides about money of unknown outcome: it was paid, or it was not. `micros`: only this much of it.
     `expected`: the sum that they saw; if it is another by now, nothing changes."""
 
@@ -133,7 +133,7 @@ class Jobs:
         yield Ask("change_budget", {"job_id": job_id, "owner": owner, "budget_micros": budget_micros})
 
     @writes
-    def settle_unknown(self, job_id: int, owner: str, verdict: Verdict) -> Script[int]:
+    def settle_unknown(self, job_id: int, owner: str, verdict: MoneyVerdict) -> Script[int]:
         """Books money of unknown outcome as spent, or gives it back to the budget; returns how much it was."""
         rows = yield Ask("unknown_money", {"job_id": job_id, "owner": owner})
         if not rows:

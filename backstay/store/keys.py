@@ -32,7 +32,7 @@ _ORDER: Final = {role: rank for rank, role in enumerate(Role)}
 
 
 @record
-class Key(NamedTuple):
+class ApiKey(NamedTuple):
     id: str
     owner: str
     name: str
@@ -67,7 +67,7 @@ class Keys:
         [added] = await self._db.write(one("add_key", {**values, "lives_ms": lives_ms}))
         return NewKey(key_id, f"bks_{key_id}_{secret}", added["created_at"], added["expires_at"])
 
-    async def verify(self, text: str) -> Key | None:
+    async def verify(self, text: str) -> ApiKey | None:
         """The key that a text is, if it counts."""
         form = _FORM.fullmatch(text)
         found = None if form is None else await self.find(form[1])
@@ -75,12 +75,12 @@ class Keys:
             return None
         return found
 
-    async def find(self, key_id: str) -> Key | None:
+    async def find(self, key_id: str) -> ApiKey | None:
         """The key of an id, if it counts. Whoever asks has seen its secret before."""
-        rows: list[Key] = await self._db.read(one("key", {"id": key_id}))
+        rows: list[ApiKey] = await self._db.read(one("key", {"id": key_id}))
         return rows[0] if rows else None
 
-    async def list(self, owner: str) -> "list[Key]":
+    async def list(self, owner: str) -> "list[ApiKey]":
         return await self._db.read(one("keys", {"owner": owner, "n": KEYS_SHOWN_MAX}))
 
     async def revoke(self, key_id: str, owner: str) -> None:

@@ -33,7 +33,7 @@ class Step(NamedTuple):
 
 
 @record
-class Spending(NamedTuple):
+class ProviderSpending(NamedTuple):
     """What calls to a provider cost, and how many were made again although the first may have been paid."""
 
     provider: str
@@ -63,7 +63,7 @@ class Measures:
             found.setdefault(minute, []).append(measure)
         return [Step(minute, sum_of(measures)) for minute, measures in found.items()]
 
-    async def spending(self, minutes: int) -> list[Spending]:
+    async def spending(self, minutes: int) -> list[ProviderSpending]:
         """Of all owners, in the last minutes."""
         return await self._db.read(one("spending", {"minutes": minutes}))
 

@@ -8,8 +8,8 @@ from typing import Any, Final, NamedTuple
 from backstay.core.failures import one_line
 from backstay.core.ids import item_range, job_of
 from backstay.store.database import Database
-from backstay.store.queries import Ask, Load, Row, Script, one
-from backstay.store.rows import record
+from backstay.store.queries import Ask, Load, Script, one
+from backstay.store.rows import fields_of, record
 
 WORK: Final = "work"  # the sink of hints about items that are ready
 WEBHOOKS: Final = "webhooks"  # the sink of what happened to jobs and batches
@@ -22,9 +22,6 @@ HINT_AGE_MS: Final = 3_600_000  # what has not left by then was served by the da
 PUBLISHED_AGE_MS: Final = 600_000
 ERROR_CHARACTERS_MAX: Final = 200
 WAIT_STEP_MS: Final = 1_000
-HINT_COLUMNS: Final = (
-    *("owner", "aggregate_type", "aggregate_id", "message_type", "payload", "created_at", "due_at", "sink"),
-)
 REPUBLISH_ITEMS: Final = 5_000  # looked at in one transaction
 
 
@@ -139,6 +136,19 @@ class HintedItem(NamedTuple):
     now: int
 
 
+class Hint(NamedTuple):
+    """A message about items that are ready, as it is written."""
+
+    owner: str
+    aggregate_type: str
+    aggregate_id: str
+    message_type: str
+    payload: str
+    created_at: int
+    due_at: int
+    sink: str
+
+
 class _Alike(NamedTuple):
     """What the items of one hint have in common."""
 
@@ -168,7 +178,7 @@ def hint_queued(items: Sequence[int]) -> Script[None]:
         yield from _write(_rows(alike, found[0].now))
 
 
-def _rows(found: Iterable[tuple[_Alike, int]], now: int) -> list[Row]:
+def _rows(found: Iterable[tuple[_Alike, int]], now: int) -> list[Hint]:
     """Items whose waits end within the same second share a hint, which comes when the last of them is due."""
     groups: dict[_Alike, list[int]] = {}
     for alike, item in found:
@@ -182,16 +192,16 @@ def _rows(found: Iterable[tuple[_Alike, int]], now: int) -> list[Row]:
     ]
 
 
-def _row(alike: _Alike, first: int, named: dict[str, Any], now: int) -> Row:
+def _row(alike: _Alike, first: int, named: dict[str, Any], now: int) -> Hint:
     said = {"handler": alike.handler, "priority": alike.priority, **named}
     if alike.wait_ms is not None:
         said["wait_ms"] = alike.wait_ms
-    return (alike.owner, "items", str(first), WORK_READY, json.dumps(said), now, now, WORK)
+    return Hint(alike.owner, "items", str(first), WORK_READY, json.dumps(said), now, now, WORK)
 
 
-def _write(rows: Sequence[Row]) -> Script[None]:
+def _write(rows: Sequence[Hint]) -> Script[None]:
     if rows:
-        yield Load("outbox", HINT_COLUMNS, rows)
+        yield Load("outbox", fields_of(Hint), rows)
 
 
 def _republish(start: int) -> Script[tuple[int, int | None]]:

@@ -34,7 +34,7 @@ class Lease(NamedTuple):
 
 
 @record
-class Tasks(NamedTuple):
+class ProviderTasks(NamedTuple):
     account: str
     items: int
     example: int
@@ -92,7 +92,7 @@ class Overview:
     async def leases(self) -> list[Lease]:
         return await self._db.read(one("leases", {"n": LEASES_LOOKED_MAX}))
 
-    async def tasks(self, owner: str, handler: str) -> list[Tasks]:
+    async def tasks(self, owner: str, handler: str) -> list[ProviderTasks]:
         values = {"owner": owner, "handler": handler, "n": TASKS_LOOKED_MAX}
         return await self._db.read(one("tasks_of", values))
 

@@ -7,9 +7,9 @@ from typing import Final, NamedTuple
 
 from backstay.core.ids import job_of, show_item
 from backstay.core.states import ItemState
-from backstay.store.claim import widen_keys
 from backstay.store.database import Database
-from backstay.store.dead_letters import CHUNK_ITEMS, Wanted, chosen_items, letters_page
+from backstay.store.dead_letters import CHUNK_ITEMS, LetterFilter, chosen_items, letters_page
+from backstay.store.items import widen_keys
 from backstay.store.jobs import FailedItem
 from backstay.store.outbox import hint_queued
 from backstay.store.queries import Ask, Script, one
@@ -58,7 +58,7 @@ class ReplayRow(NamedTuple):
 
 class _Order(NamedTuple):
     owner: str
-    wanted: Wanted
+    wanted: LetterFilter
     by: By
     filter: str
 
@@ -72,7 +72,7 @@ class Replays:
         values = {"owner": owner, "before": LAST_ID if before is None else before, "n": n}
         return await self._db.read(one("replays_page", values))
 
-    async def replay(self, owner: str, wanted: Wanted, by: By | None) -> Replayed:
+    async def replay(self, owner: str, wanted: LetterFilter, by: By | None) -> Replayed:
         """Queues what the filter chooses afresh, chunk by chunk, each item once; or only counts it, for nobody."""
         order = None if by is None else _Order(owner, wanted, by, filter_text(wanted))
         done = await self._replay(owner, wanted, order)
@@ -80,7 +80,7 @@ class Replays:
             await self._db.write(one("end_replay", {"replay_id": done.number}))
         return done
 
-    async def _replay(self, owner: str, wanted: Wanted, order: "_Order | None") -> Replayed:
+    async def _replay(self, owner: str, wanted: LetterFilter, order: "_Order | None") -> Replayed:
         so_far, before = Replayed(0, more=False), None
         while so_far.items < REPLAY_ITEMS_MAX:
             page = partial(letters_page, owner, wanted, before, CHUNK_ITEMS, replayable=True)
@@ -90,7 +90,7 @@ class Replays:
                 return so_far
         return so_far._replace(more=True)
 
-    async def replay_some(self, owner: str, wanted: Wanted, ids: Sequence[int], by: By | None) -> Replayed:
+    async def replay_some(self, owner: str, wanted: LetterFilter, ids: Sequence[int], by: By | None) -> Replayed:
         """The same for some named items; those that are another's, or did not fail, are passed over."""
         named = sorted(set(ids))
         order = None if by is None else _Order(owner, wanted, by, filter_text(wanted, named))
@@ -102,7 +102,7 @@ class Replays:
         return so_far
 
     async def _chunk(
-        self, owner: str, wanted: Wanted, ids: Sequence[int], order: _Order | None, so_far: Replayed
+        self, owner: str, wanted: LetterFilter, ids: Sequence[int], order: _Order | None, so_far: Replayed
     ) -> Replayed:
         if not ids:
             return so_far
@@ -112,7 +112,7 @@ class Replays:
         return await self._db.write(lambda: _replay(order, ids, so_far))
 
 
-def filter_text(wanted: Wanted, named: Sequence[int] | None = None) -> str:
+def filter_text(wanted: LetterFilter, named: Sequence[int] | None = None) -> str:
     """What was asked for; of many items that were named, the first and how many there were."""
     said: dict[str, object] = {}
     if wanted.job_id is not None:

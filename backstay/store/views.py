@@ -9,7 +9,7 @@ from backstay.core.ids import item_range, show_item
 from backstay.core.states import JOB_ENDED, ItemState, JobState
 from backstay.store.result_views import ResultRow, ResultViews
 from backstay.store.rows import record
-from backstay.store.submit import OpenJob
+from backstay.store.submissions import OpenJob
 
 LAST_ID = (1 << 63) - 1
 SHORT_JOBS_MAX = 20

@@ -11,9 +11,15 @@ from backstay.store.queries import Ask, Script, one
 from backstay.store.rows import record
 
 EVENTS: Final = (
-    *("batch.completed", "batch.failed", "batch.expired", "batch.cancelled"),
-    *("job.completed", "job.failed", "job.cancelled"),
-    *("alarm.raised", "alarm.cleared"),
+    "batch.completed",
+    "batch.failed",
+    "batch.expired",
+    "batch.cancelled",
+    "job.completed",
+    "job.failed",
+    "job.cancelled",
+    "alarm.raised",
+    "alarm.cleared",
 )
 TEST_EVENT: Final = "webhook.test"
 WEBHOOKS_MAX: Final = 50  # of one owner
@@ -45,7 +51,7 @@ class Webhook(NamedTuple):
 
 
 @record
-class Delivery(NamedTuple):
+class WebhookDelivery(NamedTuple):
     """One telling of one event to one webhook, as its owner sees it."""
 
     id: int
@@ -93,7 +99,7 @@ class Happening(NamedTuple):
     created_at: int
 
 
-class Told(NamedTuple):
+class DeliveryResult(NamedTuple):
     """What came of one try. Neither heard nor with a delay, it is given up."""
 
     heard: bool
@@ -103,7 +109,7 @@ class Told(NamedTuple):
     gone: bool = False  # the webhook says that it wants nothing more, ever
 
 
-class Change(NamedTuple):
+class WebhookChange(NamedTuple):
     """What a person changes of a webhook; None leaves a field as it is."""
 
     name: str | None = None
@@ -134,7 +140,7 @@ class Webhooks:
     async def of(self, owner: str) -> list[Webhook]:
         return await self._db.read(one("webhooks", {"owner": owner, "n": WEBHOOKS_MAX}))
 
-    async def change(self, webhook_id: str, owner: str, change: Change) -> Webhook:
+    async def change(self, webhook_id: str, owner: str, change: WebhookChange) -> Webhook:
         values = {
             "name": change.name,
             "url": change.url,
@@ -164,25 +170,27 @@ class Webhooks:
 
     # what is told
 
-    async def announce(self, webhook: Webhook, event_type: str, data: dict[str, str], at_ms: int) -> Delivery:
+    async def announce(self, webhook: Webhook, event_type: str, data: dict[str, str], at_ms: int) -> WebhookDelivery:
         """Tells one webhook alone, whatever it wants to know."""
         row = telling(webhook.id, webhook.owner, f"evt_{new_id()}", event_type, data, at_ms)
         [added] = await self._db.write(one("add_deliveries", batch=[row]))
         return await self.delivery(webhook.id, webhook.owner, added["id"])
 
-    async def deliveries(self, webhook_id: str, owner: str, before: int | None = None, n: int = 50) -> list[Delivery]:
+    async def deliveries(
+        self, webhook_id: str, owner: str, before: int | None = None, n: int = 50
+    ) -> list[WebhookDelivery]:
         """Newest first, from a place on."""
         values = {"id": webhook_id, "owner": owner, "before": LAST_ID if before is None else before, "n": n}
         return await self._db.read(one("deliveries_page", values))
 
-    async def delivery(self, webhook_id: str, owner: str, delivery: int) -> Delivery:
+    async def delivery(self, webhook_id: str, owner: str, delivery: int) -> WebhookDelivery:
         values = {"id": webhook_id, "owner": owner, "delivery": delivery}
-        rows: list[Delivery] = await self._db.read(one("delivery", values))
+        rows: list[WebhookDelivery] = await self._db.read(one("delivery", values))
         if not rows:
             raise NotFound(f"no delivery {delivery}")
         return rows[0]
 
-    async def resend(self, webhook_id: str, owner: str, delivery: int) -> Delivery:
+    async def resend(self, webhook_id: str, owner: str, delivery: int) -> WebhookDelivery:
         """Tells it again under its old name, so that who heard it before knows it."""
         values = {"id": webhook_id, "owner": owner, "delivery": delivery}
         await self._db.write(one("resend_delivery", values))
@@ -205,7 +213,7 @@ class Webhooks:
         """
         return await self._db.write(lambda: _claim(n, frozenset(busy), past))
 
-    async def settle(self, due: Due, told: Told) -> bool:
+    async def settle(self, due: Due, told: DeliveryResult) -> bool:
         """Writes down what came of a try; returns whether the webhook was disabled by it."""
         return await self._db.write(lambda: _settle(due, told))
 
@@ -251,7 +259,7 @@ def _ready(busy: frozenset[str], past: str) -> Script[tuple[list[str], str]]:
     return ready, waiting[-1]["id"] if len(waiting) == LOOKED_MAX else ""
 
 
-def _settle(due: Due, told: Told) -> Script[bool]:
+def _settle(due: Due, told: DeliveryResult) -> Script[bool]:
     values = {"told": int(told.heard), "delay_ms": told.delay_ms, "answered": told.status, "error": told.error}
     if not (yield Ask("settle_delivery", {"delivery": due.id, "tries": due.tries, **values})):
         return False  # someone else has it by now

@@ -10,14 +10,14 @@ from backstay import wiring
 from backstay.artifacts import artifacts_at
 from backstay.clock import Clock
 from backstay.run.retention import Bounds, Retention
-from backstay.store.archives import Archives, File, Leaving
+from backstay.store.archives import ArchiveFile, Archives, Leaving
 
 
 async def main(url: str, place: str, moment: str) -> None:
     store = await wiring.open_store(url)
     plain = Archives.add
 
-    async def add(self: Archives, file: File, leaving: Sequence[Leaving]) -> int:
+    async def add(self: Archives, file: ArchiveFile, leaving: Sequence[Leaving]) -> int:
         if moment == "after":
             await plain(self, file, leaving)
         os.kill(os.getpid(), signal.SIGKILL)

@@ -17,7 +17,7 @@ from backstay.core.outcomes import Failed
 from backstay.llm.envelope import Request, seal, unseal
 from backstay.run import archive_file
 from backstay.run.archive_file import GONE, stub_of
-from backstay.store.archives import Archive, Archives, File, Leaving
+from backstay.store.archives import Archive, ArchiveFile, Archives, Leaving
 from backstay.store.queries import one
 from tests.letters.desk import DAY_MS, Desk, ids
 from tests.store.scene import WRONG
@@ -143,7 +143,7 @@ async def test_a_file_without_its_transaction_changes_nothing_and_is_swept_after
     await far_desk.fail(2)
     before = await far_desk.scene.everything(), await far_desk.bodies()
 
-    async def die(self: Archives, file: File, leaving: Sequence[Leaving]) -> int:
+    async def die(self: Archives, file: ArchiveFile, leaving: Sequence[Leaving]) -> int:
         raise ConnectionResetError
 
     with monkeypatch.context() as patched:
@@ -182,7 +182,7 @@ async def test_an_item_that_is_retried_while_its_file_is_written_is_not_archived
     job = await desk.fail(3)
     plain = Archives.add
 
-    async def late(self: Archives, file: File, leaving: Sequence[Leaving]) -> int:
+    async def late(self: Archives, file: ArchiveFile, leaving: Sequence[Leaving]) -> int:
         await desk.store.jobs.retry(job, "ann", item_id(job, 1))
         return await plain(self, file, leaving)
 
@@ -201,7 +201,7 @@ async def test_a_message_that_comes_while_the_file_is_written_is_not_lost(
     job = await desk.fail()
     plain = Archives.add
 
-    async def late(self: Archives, file: File, leaving: Sequence[Leaving]) -> int:
+    async def late(self: Archives, file: ArchiveFile, leaving: Sequence[Leaving]) -> int:
         await desk.store.inbox.receive(item_id(job, 0), 1, Callback(Kind.SUCCEEDED, '{"result": 7}'))
         return await plain(self, file, leaving)
 

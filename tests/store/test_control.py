@@ -56,7 +56,7 @@ async def test_cancelling_ends_what_waits_and_leaves_what_runs_to_its_holder(sce
     job_id = await scene.submit(3)
     (item,) = await scene.claim(1)
     await scene.store.jobs.cancel(job_id, "ann")
-    swept = await scene.store.end_stopped(job_id, StopReason.CANCEL)
+    swept = await scene.store.sweeps.end_stopped(job_id, StopReason.CANCEL)
     assert (swept.items, swept.ended_jobs) == (2, [])
     assert await scene.states(job_id) == ["submitting", "cancelled", "cancelled"]
     settled = await scene.settle(item, OK)
@@ -68,7 +68,7 @@ async def test_a_paused_job_can_be_cancelled(scene: Scene) -> None:
     job_id = await scene.submit()
     await scene.store.jobs.pause(job_id, "ann")
     await scene.store.jobs.cancel(job_id, "ann")
-    await scene.store.end_stopped(job_id, StopReason.CANCEL)
+    await scene.store.sweeps.end_stopped(job_id, StopReason.CANCEL)
     assert (await scene.job(job_id)).state is JobState.CANCELLED
 
 

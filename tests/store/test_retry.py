@@ -12,7 +12,7 @@ from backstay.core.ids import item_id
 from backstay.core.outcomes import Failed
 from backstay.core.states import ItemState, JobState, StopReason
 from backstay.store import jobs
-from backstay.store.claim import Want, claim
+from backstay.store.items import Want, claim_items
 from backstay.store.queries import Script
 from backstay.store.settle import settle
 from tests.store.scene import LEASE_MS, OK, RECONCILE_MS, WRONG, Scene, decided
@@ -24,7 +24,7 @@ TIMED_OUT = Failed(Failure(ErrorCode.GW_TIMEOUT, FailureKind.INFRASTRUCTURE, "no
 async def cancelled(scene: Scene, items: int = 1) -> int:
     job_id = await scene.submit(items)
     await scene.store.jobs.cancel(job_id, "ann")
-    await scene.store.end_stopped(job_id, StopReason.CANCEL)
+    await scene.store.sweeps.end_stopped(job_id, StopReason.CANCEL)
     return job_id
 
 
@@ -77,7 +77,7 @@ async def test_a_retry_meets_each_item_once_even_if_it_fails_again_meanwhile(
 
     async def write_while_all_fail_again(make: Callable[[], Script[Any]]) -> Any:
         answer = await plain(make)
-        taken = await plain(lambda: claim([Want("echo", 10, 1)], "w1", LEASE_MS, (), True))
+        taken = await plain(lambda: claim_items([Want("echo", 10, 1)], "w1", LEASE_MS, (), True))
         await plain(lambda: settle([decided(item, WRONG, scene.site.clock.ms) for item in taken.items]))
         return answer
 
@@ -89,7 +89,7 @@ async def test_a_retry_goes_on_with_a_task_of_which_nobody_knows_and_sends_nothi
     (known,) = await scene.processing(deadline_ms=60_000)
     job_id = known.job_id
     await scene.site.advance(61)
-    await scene.store.expire()
+    await scene.store.sweeps.expire()
     item = await scene.item(job_id)
     assert (item.state, item.flaw) == (ItemState.FAILED, "unknown")
     assert await scene.store.jobs.retry(job_id, "ann") == 1
@@ -97,7 +97,7 @@ async def test_a_retry_goes_on_with_a_task_of_which_nobody_knows_and_sends_nothi
     assert (item.state, item.provider_task_id, item.repeats) == (ItemState.PROCESSING, "task-0", 0)
     assert (job.state, job.processing, job.failed, job.repeats) == (JobState.RUNNING, 1, 0, 0)
     assert await scene.claim() == []
-    (polled,) = (await scene.store.poll("echo", "account-1", 10, "w1", LEASE_MS)).items
+    (polled,) = (await scene.store.items.poll("echo", "account-1", 10, "w1", LEASE_MS)).items
     await scene.settle(polled, OK)
     assert (await scene.job(job_id)).state is JobState.COMPLETED
 
@@ -135,8 +135,8 @@ async def test_cancelled_items_stay_cancelled(scene: Scene) -> None:
 async def test_a_job_that_timed_out_lives_again_with_a_new_limit(scene: Scene) -> None:
     job_id = await scene.submit(job_timeout_ms=1_000)
     await scene.site.advance(5)
-    await scene.store.stop_overdue()
-    await scene.store.end_stopped(job_id, StopReason.TIMEOUT)
+    await scene.store.sweeps.stop_overdue()
+    await scene.store.sweeps.end_stopped(job_id, StopReason.TIMEOUT)
     assert await scene.store.jobs.retry(job_id, "ann") == 1
     job = await scene.job(job_id)
     assert (job.stop_reason, job.timeout_at) == (None, scene.site.clock.ms + 1_000)
@@ -146,7 +146,7 @@ async def test_a_job_that_timed_out_lives_again_with_a_new_limit(scene: Scene) -
 async def test_a_retried_item_gets_its_deadline_anew(scene: Scene) -> None:
     job_id = await scene.submit(deadline_ms=10_000)
     await scene.site.advance(11)
-    await scene.store.expire()
+    await scene.store.sweeps.expire()
     await scene.store.jobs.retry(job_id, "ann")
     item = await scene.item(job_id)
     assert (item.deadline_at, item.timed_out_at) == (scene.site.clock.ms + 10_000, None)
@@ -188,7 +188,7 @@ async def test_an_item_that_met_its_deadline_while_it_was_sent_keeps_its_referen
     job_id = await scene.submit(deadline_ms=1_000)
     await scene.claim()
     await scene.site.advance(2)
-    await scene.store.expire()
+    await scene.store.sweeps.expire()
     await scene.store.jobs.retry(job_id, "ann")
     await scene.site.advance(RECONCILE_MS / 1000 - 2)
     assert [item.round for item in await scene.claim()] == [0]
@@ -203,7 +203,7 @@ async def test_a_retry_of_what_may_have_been_paid_and_cannot_be_looked_up_is_cou
     scene: Scene, outcome: Failed, reconcile_ms: int, repeats: int
 ) -> None:
     job_id = await scene.submit(2)
-    for item in (await scene.store.claim([Want("echo", 2, reconcile_ms)], "w1", LEASE_MS)).items:
+    for item in (await scene.store.items.claim([Want("echo", 2, reconcile_ms)], "w1", LEASE_MS)).items:
         await scene.settle(item, outcome, retry="none")
     assert await scene.store.jobs.retry(job_id, "ann") == 2
     assert ((await scene.item(job_id)).repeats, (await scene.job(job_id)).repeats) == (repeats, 2 * repeats)
@@ -214,6 +214,6 @@ async def test_a_retry_of_what_may_have_been_paid_and_cannot_be_looked_up_is_cou
 async def test_a_retry_of_what_was_never_sent_is_no_repeat(scene: Scene) -> None:
     job_id = await scene.submit(deadline_ms=1_000)
     await scene.site.advance(2)
-    await scene.store.expire()
+    await scene.store.sweeps.expire()
     await scene.store.jobs.retry(job_id, "ann")
     assert (await scene.job(job_id)).repeats == 0

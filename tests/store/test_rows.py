@@ -12,7 +12,9 @@ import backstay.store
 import backstay.store.store
 from backstay.core.states import JobState
 from backstay.store.queries import POSTGRES, SQLITE, queries_for, render
-from backstay.store.rows import maker_of, read_row, record
+from backstay.store.rows import fields_of, maker_of, read_row, record
+from backstay.store.views import JobView
+from tests.sites import Site
 
 STORE = Path(backstay.store.__file__).parent
 POSITIONAL = re.compile(r"\brow\[-?\d|\]\[-?\d|[A-Za-z]\(\*row\b|\b_make\(")
@@ -90,3 +92,26 @@ def test_no_column_of_a_row_is_read_by_its_place() -> None:
         if "migrations" not in file.parts and (places := POSITIONAL.findall(file.read_text(encoding="utf-8")))
     }
     assert {name: len(places) for name, places in found.items()} == DEFENDED, found
+
+
+# Columns of jobs that are for the engine alone. Any other stands in JobView, from where types and tests lead on.
+FOR_THE_ENGINE = {
+    "archived",
+    "digest",
+    "first_key",
+    "handler_then",
+    "held",
+    "last_key",
+    "level_key",
+    "move_at",
+    "old_tags",
+    "paused_at",
+    "ref_seed",
+    "stopped_at",
+    "timeout_ms",
+}
+
+
+async def test_a_view_of_a_job_has_every_column_that_is_not_for_the_engine_alone(sqlite_site: Site) -> None:
+    columns = {name for (name,) in await sqlite_site.rows("SELECT name FROM pragma_table_info('jobs')")}
+    assert columns - set(fields_of(JobView)) == FOR_THE_ENGINE

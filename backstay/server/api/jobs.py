@@ -15,7 +15,7 @@ from backstay.server.service import Service, Serving, service_of
 from backstay.server.shapes import CHANGES, PROBLEMS, JobPage, JobShape, ReasonShape, Strict, job_bytes, job_object
 from backstay.server.stopping import cancel_job
 from backstay.store.job_story import look_at_job
-from backstay.store.jobs import Verdict
+from backstay.store.jobs import MoneyVerdict
 from backstay.store.keys import Role
 from backstay.store.listing import JobFilter
 from backstay.store.replays import REPLAY_ITEMS_MAX
@@ -125,7 +125,7 @@ async def settle_unknown(
 ) -> Response:
     """Settles money that may have been spent: `book` counts it as spent, `release` gives it back to the budget."""
     job = await _unchanged(request, service, who, job_id)
-    verdict = Verdict(given.act == "book", who.name, given.micros, given.expected_micros)
+    verdict = MoneyVerdict(given.act == "book", who.name, given.micros, given.expected_micros)
     await service.store.jobs.settle_unknown(job, who.owner, verdict)
     await service.store.notify()
     service.wake()

@@ -8,7 +8,7 @@ from backstay.core.outcomes import Flaw
 from backstay.llm.envelope import unseal
 from backstay.run.result_line import CANCELLED, Ended, ended_of, lines_of
 from backstay.server.service import Service
-from backstay.store.files import INPUT, OUTPUT, File
+from backstay.store.files import INPUT, OUTPUT, StoredFile
 from backstay.store.result_views import Copy, ResultRow
 from backstay.store.store import Store
 
@@ -18,7 +18,7 @@ EXPIRED_WORDS: Final = "This request could not be executed before the completion
 BUDGET_WORDS: Final = "This request did not fit under the budget of the batch."
 
 
-async def content(service: Service, file: File, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
+async def content(service: Service, file: StoredFile, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
     """All of a file, or of one among the artifacts the bytes from `start` up to `end`."""
     if file.blob is not None:
         async for chunk in service.artifacts.get(file.blob, start, end):

@@ -143,7 +143,7 @@ class Mover:
                 await self._fail_begun(batch, unbounded.fault)
             return None
         if batch.now >= batch.expires_at and not batch.adopted:
-            while (await self._service.store.expire()).more:
+            while (await self._service.store.sweeps.expire()).more:
                 pass
             return LATER_MS
         if not batch.adopted and await self._out_of_money(batch):

@@ -24,9 +24,9 @@ class Stopped(Exception):
 async def announce(service: Service, upstream: Endpoint) -> None:
     """Tells all workers of the database where the requests go, and how fast they may."""
     options = service.options
-    await service.store.save_endpoint(upstream.name, upstream.dump())
+    await service.store.providers.save_endpoint(upstream.name, upstream.dump())
     per_minute = (options.requests_per_minute, options.tokens_per_minute)
-    await service.store.set_pace(upstream.pace_name, per_minute, options.concurrency)
+    await service.store.providers.set_pace(upstream.pace_name, per_minute, options.concurrency)
 
 
 class Sending:

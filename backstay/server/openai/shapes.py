@@ -6,12 +6,12 @@ from typing import Any
 
 from backstay.core.states import BatchStatus
 from backstay.store.batches import Batch
-from backstay.store.files import File
+from backstay.store.files import StoredFile
 
 MOMENTS = ("in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled")
 
 
-def file_object(file: File) -> dict[str, Any]:
+def file_object(file: StoredFile) -> dict[str, Any]:
     shape: dict[str, Any] = {
         "id": file.id,
         "object": "file",

@@ -1,7 +1,7 @@
 -- Alarms, and what they are judged by. All is bounded: only the newest rows of an index are looked at.
 
 -- name: lately_failed
-SELECT {columns Failures, letters.items AS letters, letters.timeouts AS timeouts, ended.jobs AS jobs, ended.failed AS jobs_failed}
+SELECT {columns RecentFailures, letters.items AS letters, letters.timeouts AS timeouts, ended.jobs AS jobs, ended.failed AS jobs_failed}
 FROM (SELECT count(*) AS items, count(timed_out_at) AS timeouts
       FROM (SELECT timed_out_at FROM items
             WHERE state = 'failed' AND archive_id IS NULL AND finished_at > {now} - CAST(:span_ms AS bigint)

@@ -25,7 +25,7 @@ FROM (SELECT id FROM items WHERE job_id = :job_id AND state = 'failed' AND archi
 
 -- name: failure_groups
 -- Why items of some jobs failed. Bounded: who asks knows from the jobs' counters whether these were all.
-SELECT {columns Group, coalesce(error_code, 'UNKNOWN') AS error_code, count(*) AS items, min(id) AS oldest, max(id) AS newest,
+SELECT {columns LetterGroup, coalesce(error_code, 'UNKNOWN') AS error_code, count(*) AS items, min(id) AS oldest, max(id) AS newest,
     min(finished_at) AS first_at, max(finished_at) AS last_at}
 FROM (SELECT items.id, items.error_code, items.finished_at FROM {batch(job_id bigint)}
       JOIN items ON items.job_id = batch.job_id AND items.state = 'failed'

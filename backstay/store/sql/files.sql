@@ -22,12 +22,12 @@ RETURNING id;
 
 -- name: file
 -- One that is there: neither deleted nor expired.
-SELECT {columns File}
+SELECT {columns StoredFile}
 FROM files WHERE id = :id AND owner = :owner AND deleted_at IS NULL AND (expires_at IS NULL OR expires_at > {now});
 
 -- name: file_source
 -- What a batch reads, even if its owner has deleted it meanwhile.
-SELECT {columns File, NULL AS survey}
+SELECT {columns StoredFile, NULL AS survey}
 FROM files WHERE id = :id AND owner = :owner AND (blob IS NOT NULL OR job_id IS NOT NULL);
 
 -- name: file_place
@@ -35,14 +35,14 @@ FROM files WHERE id = :id AND owner = :owner AND (blob IS NOT NULL OR job_id IS 
 SELECT created_at, id FROM files WHERE id = :id AND owner = :owner;
 
 -- name: files_newest
-SELECT {columns File, NULL AS survey}
+SELECT {columns StoredFile, NULL AS survey}
 FROM files WHERE owner = :owner AND (created_at, id) < (:created_at, :id)
   AND (CAST(:purpose AS text) IS NULL OR purpose = :purpose)
   AND deleted_at IS NULL AND (expires_at IS NULL OR expires_at > {now})
 ORDER BY created_at DESC, id DESC LIMIT :n;
 
 -- name: files_oldest
-SELECT {columns File, NULL AS survey}
+SELECT {columns StoredFile, NULL AS survey}
 FROM files WHERE owner = :owner AND (created_at, id) > (:created_at, :id)
   AND (CAST(:purpose AS text) IS NULL OR purpose = :purpose)
   AND deleted_at IS NULL AND (expires_at IS NULL OR expires_at > {now})

@@ -20,5 +20,5 @@ FROM measures WHERE owner = :owner AND minute >= :since GROUP BY 1, 2 ORDER BY 1
 -- name: spending
 -- What all owners' work has cost since a minute, and how many calls were sent again though they may have been paid, by
 -- provider.
-SELECT {columns Spending, CAST(sum(cost_micros) AS bigint) AS cost_micros, CAST(sum(repeats) AS bigint) AS repeats}
+SELECT {columns ProviderSpending, CAST(sum(cost_micros) AS bigint) AS cost_micros, CAST(sum(repeats) AS bigint) AS repeats}
 FROM measures WHERE minute >= {now} / 60000 - CAST(:minutes AS bigint) GROUP BY provider ORDER BY provider;

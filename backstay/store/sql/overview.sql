@@ -50,7 +50,7 @@ GROUP BY handler, leased_by;
 
 -- name: tasks_of
 -- An owner's items that are at a provider, by account, of those that are polled next.
-SELECT {columns Tasks of due, count(*) AS items, min(due.id) AS example, min(due.provider_task_id) AS task} FROM (
+SELECT {columns ProviderTasks of due, count(*) AS items, min(due.id) AS example, min(due.provider_task_id) AS task} FROM (
     SELECT id, job_id, coalesce(account, '') AS account, provider_task_id FROM items
     WHERE state = 'processing' AND handler = :handler ORDER BY due_at LIMIT :n) AS due
 WHERE (SELECT owner FROM jobs WHERE jobs.id = due.job_id) = :owner GROUP BY due.account ORDER BY due.account;

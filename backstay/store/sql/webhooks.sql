@@ -120,12 +120,12 @@ RETURNING id;
 UPDATE deliveries SET due_at = NULL, given_up_at = {now} WHERE webhook_id = :id AND due_at IS NOT NULL;
 
 -- name: deliveries_page
-SELECT {columns Delivery}
+SELECT {columns WebhookDelivery}
 FROM deliveries WHERE webhook_id = :id AND owner = :owner
   AND id < :before ORDER BY id DESC LIMIT :n;
 
 -- name: delivery
-SELECT {columns Delivery}
+SELECT {columns WebhookDelivery}
 FROM deliveries WHERE id = :delivery AND webhook_id = :id AND owner = :owner;
 
 -- name: resend_delivery

@@ -1,19 +1,23 @@
-"""Scripts by which workers take items and keep them."""
+"""Items: how workers take them, keep them and settle them."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from backstay.core import pace as paces
 from backstay.core.ids import item_range
-from backstay.core.models import Claimed, JobTerms
+from backstay.core.models import Claimed, JobTerms, Settlement
 from backstay.core.money import fit
 from backstay.core.order import level_of
 from backstay.core.pace import Pace
-from backstay.store.queries import Ask, Script
+from backstay.store.database import Database, reads, writes
+from backstay.store.queries import Ask, Script, one
 from backstay.store.rows import read_row, record
-from backstay.store.settle import Move, count
+from backstay.store.settle import Move, Settled, are_few, count, settle_few
+from backstay.store.settle import settle as settle_all
 
 PROMOTE_ITEMS_MAX = 5_000
+STRANGERS_MAX = 1_000
 PROBE_CHOICE = 20  # items of which one is taken to try an ill provider
 
 
@@ -29,7 +33,7 @@ class Want(NamedTuple):
     probes: tuple[float, ...] = ()  # where in the queue, from 0 to 1, to look for items that try an ill provider
 
 
-class Taken(NamedTuple):
+class ClaimedItems(NamedTuple):
     items: list[Claimed]
     jobs: list[JobTerms]  # the terms of the jobs that the worker had not met
     more: bool = False  # a limit was reached: there may be more where these came from
@@ -60,17 +64,146 @@ class Paced(NamedTuple):
     again_ms: int
 
 
-def promote() -> Script[int]:
+@record
+class Waiting(NamedTuple):
+    """Times are the database's."""
+
+    now: int
+    resume_at: int | None  # the end of a pause that the provider asked for
+    due_at: int | None  # the next try of an item
+    lost: int  # items whose sender is gone, and that are looked up
+    ask_at: int | None  # when the first of those is
+    strangers: int  # tasks that are due and belong to another account; no more than so many are looked at
+
+
+class Items:
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    async def claim(
+        self,
+        wants: Sequence[Want],
+        worker: str,
+        lease_ms: int,
+        met: Collection[int] = (),
+        promoting: bool = True,
+        room: int | None = None,
+    ) -> ClaimedItems:
+        if not any(want.paced for want in wants):
+            return await self._db.single(lambda: claim_items(wants, worker, lease_ms, met, promoting, room))
+        # In a transaction each: two workers that go by the same paces in another order would wait for each other.
+        parts: list[ClaimedItems] = []
+        for index, want in enumerate(wants):
+            left = None if room is None else room - sum(len(part.items) for part in parts)
+            share = None if left is None else -(-left // (len(wants) - index))
+            claiming = partial(claim_items, [want], worker, lease_ms, met, promoting and index == 0, share)
+            parts.append(await self._db.write(claiming))
+        return _together(parts)
+
+    async def claim_named(
+        self, named: Sequence[tuple[Want, Collection[int]]], worker: str, lease_ms: int, met: Collection[int] = ()
+    ) -> ClaimedItems:
+        """Those of the named items, by handler, that can be claimed now; the rest is done, held, or in other hands."""
+        return await self._db.single(lambda: _claim_named(named, worker, lease_ms, met))
+
+    @writes
+    def poll(
+        self,
+        handler: str,
+        account: str | None,
+        items: int,
+        worker: str,
+        lease_ms: int,
+        met: Collection[int] = (),
+        grace_ms: int = 0,
+    ) -> Script[ClaimedItems]:
+        values = {"handler": handler, "account": account or "", "n": items, "worker": worker, "lease_ms": lease_ms}
+        taken = sorted((yield Ask("poll", {**values, "grace_ms": grace_ms})), key=_by_id)
+        return ClaimedItems(taken, (yield from _meet_jobs(taken, met)))
+
+    @writes
+    def poll_late(
+        self, handler: str, account: str | None, items: int, lease_ms: int, late_ms: int
+    ) -> Script[list[Claimed]]:
+        """Tasks whose items have run out of time, for as long as `late_ms` after that."""
+        values = {"handler": handler, "account": account or "", "n": items, "lease_ms": lease_ms, "late_ms": late_ms}
+        yield Ask("forget_late", values)
+        return sorted((yield Ask("poll_late", values)), key=_by_id)
+
+    async def put_off_late(self, looks: Sequence[tuple[int, int, int | None]]) -> None:
+        """When to look at such tasks again: (item, fence, in how many milliseconds; None: never)."""
+        await self._db.write(one("put_off_late", batch=looks))
+
+    @writes
+    def rescue(
+        self, handler: str, askable: bool, items: int, worker: str, lease_ms: int, met: Collection[int] = ()
+    ) -> Script[ClaimedItems]:
+        values = {"handler": handler, "askable": int(askable), "n": items, "worker": worker, "lease_ms": lease_ms}
+        taken = sorted((yield Ask("rescue", values)), key=_by_id)
+        return ClaimedItems(taken, (yield from _meet_jobs(taken, met)))
+
+    @writes
+    def disown(self, claimed_as: str) -> Script[None]:
+        """Gives back what one claim won without the worker's knowing: it was committed, its answer never came."""
+        rows = yield Ask("disown", {"worker": claimed_as})
+        freed = ((row["job_id"], row["reserved_micros"]) for row in rows)
+        yield from count(Move(job_id, None, None, freed=reserved) for job_id, reserved in freed if reserved)
+
+    @writes
+    def extend(self, held: Sequence[tuple[int, int]], lease_ms: int, worker: str) -> Script[set[tuple[int, int]]]:
+        """Extends the leases given as (item, fence); returns those that someone else has now."""
+        yield Ask("see_worker", {"id": worker})
+        if not held:
+            return set()
+        missing = set(held) - set((yield Ask("extend", {"lease_ms": lease_ms}, held)))
+        if missing:
+            missing -= set((yield Ask("held_still", batch=sorted(missing))))
+        if missing:
+            missing -= set((yield Ask("out_of_time", batch=sorted(missing))))
+        return missing
+
+    async def extend_polls(self, polled: Sequence[tuple[int, int]], lease_ms: int) -> None:
+        """Holds on to tasks, given as (item, fence), that their provider is being asked about."""
+        await self._db.write(one("extend_polls", {"lease_ms": lease_ms}, polled))
+
+    @writes
+    def report_progress(self, progress: Sequence[tuple[int, int, int]]) -> Script[set[int]]:
+        """Writes how far items are, given as (item, fence, percent); returns the items it was written for."""
+        rows = yield Ask("report_progress", batch=progress)
+        return {row["id"] for row in rows}
+
+    async def settle(self, settlements: Sequence[Settlement]) -> Settled:
+        if self._db.dialect.chained and are_few(settlements):
+            return await self._db.single(lambda: settle_few(settlements))
+        return await self._db.write(lambda: settle_all(settlements))
+
+    @writes
+    def advance_turns(self, served: Mapping[str, Sequence[int]]) -> Script[None]:
+        """Tells how far queues have been served: the last key of each priority, by handler."""
+        rows = sorted((handler, level_of(key), key) for handler, keys in served.items() for key in keys)
+        yield Ask("advance_turns", batch=rows)
+
+    @reads
+    def waiting(self, job_id: int, handler: str, account: str, paces: tuple[str, str]) -> Script[Waiting]:
+        """What the items of a job wait for while none of them is being sent."""
+        first, after = item_range(job_id)
+        values = {"first": first, "after": after, "handler": handler, "account": account, "n": STRANGERS_MAX}
+        paced, paced_then = paces
+        [found] = yield Ask("waiting", {**values, "paced": paced, "paced_then": paced_then})
+        return found  # type: ignore[no-any-return]
+
+
+def _promote() -> Script[int]:
     rows = yield Ask("promote", {"n": PROMOTE_ITEMS_MAX})
     return len(rows)
 
 
-def claim(
+def claim_items(
     wants: Sequence[Want], worker: str, lease_ms: int, met: Collection[int], promoting: bool, room: int | None = None
-) -> Script[Taken]:
+) -> Script[ClaimedItems]:
     """Takes what each handler wants; within `room` for all of them, what one has no items for goes to the next."""
     if promoting:
-        yield from promote()
+        yield from _promote()
     items: list[Claimed] = []
     more = False
     again_ms: int | None = None
@@ -95,12 +228,12 @@ def claim(
         items += rows
         more = more or len(rows) == share
     items.sort(key=_by_id)
-    return Taken(items, (yield from _meet_jobs(items, met)), more, again_ms)
+    return ClaimedItems(items, (yield from _meet_jobs(items, met)), more, again_ms)
 
 
-def claim_named(
+def _claim_named(
     named: Sequence[tuple[Want, Collection[int]]], worker: str, lease_ms: int, met: Collection[int]
-) -> Script[Taken]:
+) -> Script[ClaimedItems]:
     """Takes those of the named items that can be claimed now, whatever comes before them in the database's order.
 
     Not of paced handlers: what those may take is decided in order."""
@@ -109,15 +242,15 @@ def claim_named(
         values = {"handler": want.handler, "reconcile_ms": want.reconcile_ms, "worker": worker, "lease_ms": lease_ms}
         items += yield Ask("claim_named", values, [(item,) for item in sorted(set(ids))])
     items.sort(key=_by_id)
-    return Taken(items, (yield from _meet_jobs(items, met)))
+    return ClaimedItems(items, (yield from _meet_jobs(items, met)))
 
 
-def together(parts: Sequence[Taken]) -> Taken:
+def _together(parts: Sequence[ClaimedItems]) -> ClaimedItems:
     """Several claims as one."""
     items = sorted((item for part in parts for item in part.items), key=_by_id)
     waits = [part.again_ms for part in parts if part.again_ms is not None]
     jobs = [job for part in parts for job in part.jobs]
-    return Taken(items, jobs, any(part.more for part in parts), min(waits, default=None))
+    return ClaimedItems(items, jobs, any(part.more for part in parts), min(waits, default=None))
 
 
 def _claim_paced(want: Want, provider: str, share: int, values: dict[str, Any]) -> Script[Paced]:
@@ -204,66 +337,6 @@ def _meet_jobs(items: Sequence[Claimed], met: Collection[int]) -> Script[list[Jo
     return (yield Ask("start_jobs", batch=[(job_id,) for job_id in new]))
 
 
-def advance_turns(served: Mapping[str, Sequence[int]]) -> Script[None]:
-    """Tells how far queues have been served: the last key of each priority, by handler."""
-    rows = sorted((handler, level_of(key), key) for handler, keys in served.items() for key in keys)
-    yield Ask("advance_turns", batch=rows)
-
-
 def widen_keys(job_id: int, keys: Sequence[int]) -> Script[None]:
     if keys:
         yield Ask("widen_keys", {"job_id": job_id, "low": min(keys), "high": max(keys)})
-
-
-def poll(
-    handler: str, account: str | None, items: int, worker: str, lease_ms: int, met: Collection[int], grace_ms: int
-) -> Script[Taken]:
-    values = {"handler": handler, "account": account or "", "n": items, "worker": worker, "lease_ms": lease_ms}
-    taken = sorted((yield Ask("poll", {**values, "grace_ms": grace_ms})), key=_by_id)
-    return Taken(taken, (yield from _meet_jobs(taken, met)))
-
-
-def poll_late(handler: str, account: str | None, items: int, lease_ms: int, late_ms: int) -> Script[list[Claimed]]:
-    values = {"handler": handler, "account": account or "", "n": items, "lease_ms": lease_ms, "late_ms": late_ms}
-    yield Ask("forget_late", values)
-    return sorted((yield Ask("poll_late", values)), key=_by_id)
-
-
-def rescue(handler: str, askable: bool, items: int, worker: str, lease_ms: int, met: Collection[int]) -> Script[Taken]:
-    values = {"handler": handler, "askable": int(askable), "n": items, "worker": worker, "lease_ms": lease_ms}
-    taken = sorted((yield Ask("rescue", values)), key=_by_id)
-    return Taken(taken, (yield from _meet_jobs(taken, met)))
-
-
-def disown(claimed_as: str) -> Script[None]:
-    rows = yield Ask("disown", {"worker": claimed_as})
-    freed = ((row["job_id"], row["reserved_micros"]) for row in rows)
-    yield from count(Move(job_id, None, None, freed=reserved) for job_id, reserved in freed if reserved)
-
-
-def bury(worker: str, place: str, lives: Callable[[int], bool]) -> Script[int]:
-    neighbours = yield Ask("neighbours", {"place": place, "id": worker})
-    dead = [row["id"] for row in neighbours if not lives(row["pid"])]
-    for name in dead:
-        yield Ask("bury", {"claims": f"{name}:%"})
-        yield Ask("leave_worker", {"id": name})
-    return len(dead)
-
-
-def extend(held: Sequence[tuple[int, int]], lease_ms: int, worker: str) -> Script[set[tuple[int, int]]]:
-    """Extends the leases given as (item, fence); returns those that someone else has now."""
-    yield Ask("see_worker", {"id": worker})
-    if not held:
-        return set()
-    missing = set(held) - set((yield Ask("extend", {"lease_ms": lease_ms}, held)))
-    if missing:
-        missing -= set((yield Ask("held_still", batch=sorted(missing))))
-    if missing:
-        missing -= set((yield Ask("out_of_time", batch=sorted(missing))))
-    return missing
-
-
-def report_progress(progress: Sequence[tuple[int, int, int]]) -> Script[set[int]]:
-    """Writes how far items are, given as (item, fence, percent); returns the items it was written for."""
-    rows = yield Ask("report_progress", batch=progress)
-    return {row["id"] for row in rows}

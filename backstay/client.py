@@ -18,10 +18,10 @@ from backstay.core.outcomes import Flaw
 from backstay.core.retry import policy_named
 from backstay.core.states import ItemState, StopReason
 from backstay.observe.bus import Bus
-from backstay.store.ceilings import Verdict
+from backstay.store.jobs import MoneyVerdict
 from backstay.store.result_views import ResultRow
 from backstay.store.store import Store
-from backstay.store.submit import CHUNK_ITEMS, Chunk, NewJob, OpenJob, check_same
+from backstay.store.submissions import CHUNK_ITEMS, Chunk, NewJob, OpenJob, check_same
 from backstay.store.views import JobView
 
 DEADLINE_SECONDS_MAX = 366 * 86_400
@@ -129,7 +129,7 @@ class Client:
             async for chunk in _chunks(handler, items, encode, budget):
                 total = chunk.position + len(chunk.bodies)
                 if opened is None:
-                    opened = await self.store.open_job(new, chunk)
+                    opened = await self.store.submissions.open(new, chunk)
                     opened_as(opened.id)
                 if chunk.position > 0 or not opened.new:
                     opened = await self._continue(new, opened, chunk)
@@ -152,16 +152,16 @@ class Client:
         end = chunk.position + len(chunk.bodies)
         if opened.new or (chunk.position >= opened.total and not opened.sealed):
             try:
-                await self.store.add_items(new.handler, opened, chunk)
+                await self.store.submissions.add_items(new.handler, opened, chunk)
             except NotAllowed:
-                opened = await self.store.reopen_job(new, opened)
+                opened = await self.store.submissions.reopen(new, opened)
                 if opened.total <= chunk.position:
                     raise
                 return await self._continue(new, opened, chunk)
         elif end == opened.total and (chunk.last or not opened.sealed):
             check_same(opened, chunk.digest)
             if chunk.last and not opened.sealed:
-                await self.store.add_items(new.handler, opened, chunk._replace(position=end, bodies=()))
+                await self.store.submissions.add_items(new.handler, opened, chunk._replace(position=end, bodies=()))
         elif end >= opened.total or chunk.last:
             check_same(opened, "")
         return opened
@@ -271,29 +271,29 @@ class Job:
             yield _result(row)
 
     async def pause(self) -> None:
-        await self._client.store.pause(self.id, self._client.owner)
+        await self._client.store.jobs.pause(self.id, self._client.owner)
 
     async def resume(self) -> None:
-        await self._client.store.resume(self.id, self._client.owner)
+        await self._client.store.jobs.resume(self.id, self._client.owner)
         await self._client.store.notify()
 
     async def settle_unknown(self, paid: bool, micros: int | None = None, expected_micros: int | None = None) -> int:
         """Settles money of unknown outcome: if it was paid it counts as spent, if not it goes back to the budget. All
         of it, or `micros` of it. With `expected_micros` it raises if the sum is another. Returns how much it was."""
-        verdict = Verdict(paid, self._client.owner, micros, expected_micros)
-        settled = await self._client.store.settle_unknown(self.id, self._client.owner, verdict)
+        verdict = MoneyVerdict(paid, self._client.owner, micros, expected_micros)
+        settled = await self._client.store.jobs.settle_unknown(self.id, self._client.owner, verdict)
         await self._client.store.notify()
         return settled
 
     async def cancel(self) -> None:
         """Waiting items end now; calls under way may finish within `cancel_grace_seconds`."""
-        await self._client.store.cancel(self.id, self._client.owner)
+        await self._client.store.jobs.cancel(self.id, self._client.owner)
         while await end_some(self._client, self.id):
             pass
 
     async def retry(self) -> int:
         """Queues every failed item afresh; returns how many."""
-        retried = await self._client.store.retry(self.id, self._client.owner)
+        retried = await self._client.store.jobs.retry(self.id, self._client.owner)
         await self._client.store.notify()
         return retried
 
@@ -323,7 +323,7 @@ class Job:
 
 async def end_some(client: Client, job_id: int) -> bool:
     """Ends some waiting items of a job that was cancelled; whether there may be more."""
-    items, ended_jobs, more = await client.store.end_stopped(job_id, StopReason.CANCEL)
+    items, ended_jobs, more = await client.store.sweeps.end_stopped(job_id, StopReason.CANCEL)
     stopped: list[Event] = [ItemsStopped(job_id, items, ItemState.CANCELLED)] if items else []
     for event in (*stopped, *(JobEnded(*ended) for ended in ended_jobs)):
         client.bus.emit(event)

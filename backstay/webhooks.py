@@ -14,7 +14,7 @@ from backstay.core.failures import one_line, parse_retry_after
 from backstay.handlers.outgoing import Answer, Outgoing
 from backstay.observe.bus import Bus
 from backstay.signing import Signer, sealed
-from backstay.store.webhooks import Due, Told, Webhook, Webhooks, telling
+from backstay.store.webhooks import DeliveryResult, Due, Webhook, Webhooks, telling
 
 # After the first try: 5 s, 5 and 30 minutes, then hours; together a little more than three days.
 LADDER_SECONDS: Final = (5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400)
@@ -108,13 +108,13 @@ class Relay:
             # Its lease runs out, and it is told again: who has heard it knows it by its name.
             self._bus.emit(Trouble("webhooks", f"{type(error).__name__}: {error}"))
 
-    async def _try(self, due: Due) -> Told:
+    async def _try(self, due: Due) -> DeliveryResult:
         if due.url is None:
-            return Told(False, error="the webhook is disabled")
+            return DeliveryResult(False, error="the webhook is disabled")
         try:
             answer = await self._outgoing.post(due.url, due.body, self._headers(due), TIMEOUT_SECONDS)
         except HandlerError as error:
-            return Told(False, error=one_line(error.message), delay_ms=next_try_ms(due.tries, self._rng))
+            return DeliveryResult(False, error=one_line(error.message), delay_ms=next_try_ms(due.tries, self._rng))
         return told_by(answer, due.tries, self._rng, self._clock.now_ms())
 
     async def knock(self, webhook: Webhook, event_type: str) -> Answer:
@@ -135,16 +135,16 @@ class Relay:
             await self._webhooks.forget()
 
 
-def told_by(answer: Answer, tries: int, rng: Random, now_ms: int) -> Told:
+def told_by(answer: Answer, tries: int, rng: Random, now_ms: int) -> DeliveryResult:
     """2xx is heard, and nothing else is: a redirect might lead anywhere."""
     if 200 <= answer.status <= 299:
-        return Told(True, answer.status)
+        return DeliveryResult(True, answer.status)
     words = f": {answer.text}" if answer.text else ""
     error = one_line(f"it answered {answer.status}{words}")
     if answer.status == GONE:
-        return Told(False, GONE, error, gone=True)
+        return DeliveryResult(False, GONE, error, gone=True)
     asked_ms = parse_retry_after(answer.retry_after, now_ms) if answer.retry_after else None
-    return Told(False, answer.status, error, next_try_ms(tries, rng, asked_ms))
+    return DeliveryResult(False, answer.status, error, next_try_ms(tries, rng, asked_ms))
 
 
 def next_try_ms(tries: int, rng: Random, asked_ms: int | None = None) -> int | None:

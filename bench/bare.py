@@ -17,7 +17,7 @@ from backstay.core.ids import item_id
 from backstay.core.models import Attempt, Claimed
 from backstay.store.queries import POSTGRES, SQLITE, queries_for
 from backstay.store.sqlite import connect
-from backstay.store.submit import CHUNK_ITEMS, ITEM_COLUMNS
+from backstay.store.submissions import CHUNK_ITEMS, ITEM_COLUMNS
 from backstay.wiring import migrate
 
 BATCH = 500

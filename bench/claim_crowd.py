@@ -29,7 +29,7 @@ from backstay import Backstay
 from backstay.clock import Clock
 from backstay.core.models import Attempt, Claimed, Settlement
 from backstay.core.states import ItemState
-from backstay.store.claim import Want
+from backstay.store.items import Want
 from backstay.store.postgres import PostgresDatabase
 from backstay.store.store import Store
 from backstay.wiring import migrate
@@ -69,12 +69,12 @@ async def work(store: Store, name: str, handler: str, end: float, tally: Tally) 
     want = [Want(handler, BATCH, 90_000)]
     while time.perf_counter() < end:
         began = time.perf_counter()
-        taken = await store.claim(want, name, 90_000, met, promoting=False)
+        taken = await store.items.claim(want, name, 90_000, met, promoting=False)
         claimed = time.perf_counter()
         if not taken.items:
             break
         met.update(item.job_id for item in taken.items)
-        settled = await store.settle([settlement(item) for item in taken.items])
+        settled = await store.items.settle([settlement(item) for item in taken.items])
         tally.claims.append(claimed - began)
         tally.settlements.append(time.perf_counter() - claimed)
         tally.items += len(settled.applied)
@@ -162,10 +162,10 @@ async def split(url: str, claims: int) -> dict[str, float]:
     pids.remove(await looker.fetchval("SELECT pg_backend_pid()"))
     used, taken = {"claim": cpu_seconds(pids)}, []
     for _ in range(claims):
-        taken.append((await store.claim([Want("noop0", BATCH, 90_000)], "w", 90_000, {1}, promoting=False)).items)
+        taken.append((await store.items.claim([Want("noop0", BATCH, 90_000)], "w", 90_000, {1}, promoting=False)).items)
     used["settle"] = cpu_seconds(pids)
     for items in taken:
-        await store.settle([settlement(item) for item in items])
+        await store.items.settle([settlement(item) for item in items])
     used["end"] = cpu_seconds(pids)
     await store.close()
     await looker.execute("TRUNCATE items, requests, attempts, jobs, events CASCADE")

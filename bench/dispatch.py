@@ -58,14 +58,14 @@ def finish(n: int) -> float:
 def _count_named() -> list[int]:
     """How many items each claim by message has won from now on."""
     store = run(_at["app"].open()).store
-    claim_named, won = store.claim_named, []
+    claim_named, won = store.items.claim_named, []
 
     async def counted(*arguments: Any) -> Any:
         taken = await claim_named(*arguments)
         won.append(len(taken.items))
         return taken
 
-    store.claim_named = counted
+    store.items.claim_named = counted
     return won
 
 

@@ -25,7 +25,7 @@ from backstay import wiring
 from backstay.core.errors import DatabaseUnreachable
 from backstay.files.artifacts import artifacts_at
 from backstay.store import silence
-from backstay.store.archives import Archive, Letter
+from backstay.store.archives import Archive, Letter, LetterHead
 from backstay.upkeep import archive_file
 from tests.servers.fault_proxy import FaultProxy
 from tests.servers.postgres import PrivatePostgres
@@ -199,7 +199,8 @@ async def notice_silence(db: str) -> None:
 
 
 async def archive(folder: Path) -> None:
-    letters = [Letter(number, 1, "echo", "GW_4XX", 0, f'"body {number}"', [], [], []) for number in range(1, 300)]
+    heads = [LetterHead(number, 1, "echo", "GW_4XX", 0, f'"body {number}"') for number in range(1, 300)]
+    letters = [Letter(head, [], {}, {}) for head in heads]
 
     async def pages() -> AsyncIterator[list[Letter]]:
         yield letters

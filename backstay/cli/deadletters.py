@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from backstay.client import Client
-    from backstay.store.dead_letters import Groups, Wanted
+    from backstay.store.dead_letters import Groups, LetterFilter
     from backstay.store.listing import ItemRow
     from backstay.store.replays import Replayed, ReplayRow
 
@@ -56,10 +56,10 @@ def filter_options(command: "Callable[..., None]") -> "Callable[..., None]":
     return click.option("--job", type=JOB, metavar="JOB", help="Only items of this job.")(command)
 
 
-def wanted_of(job: int | None, code: str | None, older_than: float | None) -> "Wanted":
-    from backstay.store.dead_letters import Wanted
+def wanted_of(job: int | None, code: str | None, older_than: float | None) -> "LetterFilter":
+    from backstay.store.dead_letters import LetterFilter
 
-    return Wanted(job, code, int((older_than or 0) * 1000))
+    return LetterFilter(job, code, int((older_than or 0) * 1000))
 
 
 @click.command(
@@ -94,7 +94,7 @@ def list_letters(
     _print_groups(access.with_client(app, lambda client: client.store.dead_letters.groups(client.owner, job)), as_json)
 
 
-async def _first(client: "Client", wanted: "Wanted", n: int) -> "list[ItemRow]":
+async def _first(client: "Client", wanted: "LetterFilter", n: int) -> "list[ItemRow]":
     """As many as are wanted, over as many pages as that takes."""
     found: list[ItemRow] = []
     before: int | None = None

@@ -42,7 +42,7 @@ def show(item_id: str, body: bool, db: str | None, as_json: bool) -> None:
     number = read_item(item_id)
     item_id = show_item(number)
     app = access.open_app(db)
-    lease_ms = int(app.limits.lease_seconds * 1000)
+    lease_ms = app.limits.lease_ms
     shown = access.with_client(app, lambda client: look(client.store, number, client.owner, lease_ms, shows_words=True))
     moments = timeline(shown.view, shown.attempts, shown.events)
     if as_json:
@@ -105,7 +105,7 @@ def retry(item_id: str, db: str | None, as_json: bool) -> None:
     number = read_item(item_id)
 
     async def act(client: "Client") -> None:
-        await client.store.retry(job_of(number), client.owner, number)
+        await client.store.jobs.retry(job_of(number), client.owner, number)
         await client.store.notify()
 
     access.with_client(access.open_app(db), act)

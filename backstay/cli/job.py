@@ -69,7 +69,7 @@ def show(job_id: int, db: str | None, as_json: bool) -> None:
     from backstay.store.job_story import look_at_job
 
     app = access.open_app(db)
-    lease_ms = int(app.limits.lease_seconds * 1000)
+    lease_ms = app.limits.lease_ms
 
     async def read(client: "Client") -> "tuple[JobView, list[Reason], list[Failures], list[EventView]]":
         views = client.store.views

@@ -10,7 +10,7 @@ from backstay.cli.jobs import show_moment
 
 if TYPE_CHECKING:
     from backstay.client import Client
-    from backstay.store.keys import Key, NewKey
+    from backstay.store.keys import ApiKey, NewKey
 
 COMMANDS = {
     "create": ("backstay.cli.key:create", "Make a key; it is shown once."),
@@ -66,7 +66,7 @@ def create(role: str, name: str, owner: str | None, expires: float | None, db: s
 def list_keys(owner: str | None, db: str | None, as_json: bool) -> None:
     """Lists the keys of an owner, the newest first; never their secrets."""
 
-    async def read(client: "Client") -> "list[Key]":
+    async def read(client: "Client") -> "list[ApiKey]":
         return await client.store.keys.list(owner or client.owner)
 
     keys = access.with_client(access.open_app(db), read)

@@ -38,7 +38,7 @@ def list_(db: str | None, as_json: bool) -> None:
     from backstay.core.breaker import Breaker
 
     async def read(client: "Client") -> "tuple[list[Breaker], int]":
-        holds = await client.store.holds()
+        holds = await client.store.providers.holds()
         names = holds.providers.keys() | await known_providers(client)
         return [holds.providers.get(name, Breaker(name)) for name in sorted(names)], holds.now
 
@@ -86,7 +86,7 @@ def hold(name: str, reason: str, seconds: float | None, db: str | None, as_json:
     from backstay.core.failures import one_line
 
     async def act(client: "Client") -> "tuple[Breaker, bool]":
-        change = await client.store.hold(name, one_line(reason), seconds)
+        change = await client.store.providers.hold(name, one_line(reason), seconds)
         return change.after, name in await known_providers(client)
 
     after, known = access.with_client(access.open_app(db), act)
@@ -104,10 +104,10 @@ def release(name: str, db: str | None, as_json: bool) -> None:
     from backstay.core.errors import NotFound
 
     async def act(client: "Client") -> "Breaker":
-        holds = await client.store.holds()
+        holds = await client.store.providers.holds()
         if name not in holds.providers:
             raise NotFound(f"no provider {name!r} is held or open", hint="`backstay provider list` shows them all")
-        change = await client.store.release(name)
+        change = await client.store.providers.release(name)
         await client.store.notify()
         return change.after
 

@@ -114,11 +114,11 @@ async def refresh(store: "Store", clock: "Clock", metrics: "Metrics", app: "Back
 
 async def look(store: "Store", metrics: "Metrics", gauges: "Gauges", app: "Backstay") -> None:
     """Shows how things stand. Each read is of counters, or of a bounded number of rows."""
-    views, holds = store.views, await store.holds()
+    views, holds = store.views, await store.providers.holds()
     backlog = await views.backlog()
     since = {depth.handler: await views.waiting_since(depth.handler) for depth in backlog}
     gauges.show_queues(backlog, {handler: at for handler, at in since.items() if at is not None}, holds.now)
-    lease_ms = int(app.limits.lease_seconds * 1000)
+    lease_ms = app.limits.lease_ms
     alive = sum(worker.alive(lease_ms) for worker in await views.workers())
     gauges.show_workers(alive, sum((await views.stuck()).values()))
     metrics.show_breakers(holds.providers)

@@ -149,7 +149,7 @@ def _tell(job_id: int, items: int, handler: str, there: str, as_json: bool) -> N
 async def _send(client: "Client", handler: str, file: IO[bytes], options: Any, known: bool) -> "tuple[Job, bool]":
     if not known:
         await _require_registered(client, handler)
-    before = (await client.store.holds()).now  # the clock that stamps a new job
+    before = (await client.store.providers.holds()).now  # the clock that stamps a new job
     job = await client.submit(handler, texts(file), options, encode=str, wake=lambda: None)
     return job, options.idempotency_key is None or (await job.show()).created_at >= before
 

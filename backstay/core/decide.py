@@ -6,7 +6,7 @@ from typing import assert_never
 
 from backstay.core.deadlines import past_deadline, timed_out
 from backstay.core.failures import ErrorCode, Failure, FailureKind
-from backstay.core.models import Attempt, Claimed, Delivery, Settlement
+from backstay.core.models import Act, Attempt, Claimed, Delivery, Settlement
 from backstay.core.money import account
 from backstay.core.outcomes import (
     CannotAsk,
@@ -48,7 +48,7 @@ def _next(item: Claimed, outcome: Outcome, terms: Terms, now_ms: int, rng: Rando
         case Stopped():
             return _stopped(item, outcome, terms, now_ms)
         case HandedBack():
-            return _back(item, act="handed_back", detail=outcome.reason)
+            return _back(item, act=Act.HANDED_BACK, detail=outcome.reason)
         case Submitted():
             return _poll_next(item, terms, outcome, outcome.provider_task_id, outcome.account)
         case Running():
@@ -223,7 +223,7 @@ def _retry(item: Claimed, outcome: Failed, terms: Terms, now_ms: int, rng: Rando
         error_code=failure.code,
         flaw=outcome.flaw,
         attempt=_attempt(item, "retry", now_ms, outcome),
-        act="repeat" if repeat else None,
+        act=Act.REPEAT if repeat else None,
         detail="the call may have been done and paid; it is sent again" if repeat else None,
     )
 
@@ -253,7 +253,7 @@ def _interrupted(item: Claimed, terms: Terms, now_ms: int) -> Settlement:
     if terms.delivery is Delivery.AT_MOST_ONCE:
         message = "outcome unknown: the worker was stopped during the call"
         return _end(item, ItemState.FAILED, now_ms, outcome=Failed(_unknown(message)))
-    back = _back(item, act="repeat", detail="the worker was stopped during the call; it is sent again", repeats=1)
+    back = _back(item, act=Act.REPEAT, detail="the worker was stopped during the call; it is sent again", repeats=1)
     return back._replace(calls=_calls(item))
 
 
@@ -264,7 +264,7 @@ def _never_arrived(item: Claimed, terms: Terms, now_ms: int) -> Settlement:
     if (limit is not None and item.attempt_count >= limit) or item.rescues >= terms.limits.rescues_max:
         failure = Failure(ErrorCode.GW_TIMEOUT, FailureKind.INFRASTRUCTURE, "the call never reached the provider")
         return _end(item, ItemState.FAILED, now_ms, outcome=Failed(failure))
-    return _back(item, act="rescued", detail="asked: the provider never had it", rescues=1)
+    return _back(item, act=Act.RESCUED, detail="asked: the provider never had it", rescues=1)
 
 
 def _cannot_ask(item: Claimed, terms: Terms, now_ms: int, rng: Random) -> Settlement:
@@ -278,7 +278,7 @@ def _cannot_ask(item: Claimed, terms: Terms, now_ms: int, rng: Random) -> Settle
         message = f"outcome unknown: the worker was lost during {item.rescues + 1} calls"
         return _end(item, ItemState.FAILED, now_ms, outcome=Failed(_unknown(message)))
     back = _back(
-        item, act="repeat", detail="the worker was lost during the call; it is sent again", rescues=1, repeats=1
+        item, act=Act.REPEAT, detail="the worker was lost during the call; it is sent again", rescues=1, repeats=1
     )._replace(calls=_calls(item))
     # One item among them may be what kills the workers: from the second time on they are spread out in time.
     return back if item.rescues == 0 else back._replace(delay_ms=int(rng.uniform(0, APART_MS << item.rescues)))
@@ -309,7 +309,7 @@ def _poll_next(
     )
 
 
-def _back(item: Claimed, act: str | None, detail: str | None, rescues: int = 0, repeats: int = 0) -> Settlement:
+def _back(item: Claimed, act: Act | None, detail: str | None, rescues: int = 0, repeats: int = 0) -> Settlement:
     """Back to the queue at no cost: this try is not counted."""
     return Settlement(
         item.id,

@@ -41,6 +41,9 @@ class ErrorCode(StrEnum):
     UNKNOWN = "UNKNOWN"
 
 
+MAYBE_DONE = frozenset({ErrorCode.GW_TIMEOUT, ErrorCode.UNKNOWN})  # a call may have been done and paid all the same
+
+
 class BackstayError(Exception):
     """Backstay could not do what was asked."""
 

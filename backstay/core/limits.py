@@ -58,6 +58,10 @@ class Limits:
                 raise UsageError(f"{name} must be below lease_seconds ({self.lease_seconds:g}), not {value:g}")
 
     @property
+    def lease_ms(self) -> int:
+        return int(self.lease_seconds * 1000)
+
+    @property
     def around_seconds(self) -> float:
         """What comes on top of a run's own time before a lost request is certain to have landed."""
         return self.send_guard_seconds + self.visibility_lag_seconds + self.reconcile_margin_seconds

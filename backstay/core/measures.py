@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Final, NamedTuple
 
-from backstay.core.models import Settlement
+from backstay.core.models import Act, Settlement
 from backstay.core.states import ItemState
 
 MINUTE_MS: Final = 60_000
@@ -76,7 +76,7 @@ class Measure:
             self.succeeded += 1
         elif settlement.state is ItemState.FAILED:
             self.failed += 1
-        if settlement.act == "repeat":
+        if settlement.act is Act.REPEAT:
             self.repeats += 1
         attempt = settlement.attempt
         if attempt is None:

@@ -21,6 +21,14 @@ def delivery_named(name: str) -> Delivery:
         raise UsageError(f"delivery must be at_least_once or at_most_once, not {name!r}") from None
 
 
+class Act(StrEnum):
+    """What is rare enough in the life of an item to stand on its timeline."""
+
+    HANDED_BACK = "handed_back"  # nothing was sent
+    REPEAT = "repeat"  # it is sent again, although the first call may have been done and paid
+    RESCUED = "rescued"  # its worker was lost, and the provider never had it
+
+
 class Claimed(NamedTuple):
     """An item as its lease holder sees it. A tuple, because the hot path makes one per item."""
 
@@ -106,7 +114,7 @@ class Settlement(NamedTuple):
     progress: int | None = None
     flaw: str | None = None  # what is wrong with its end, beyond the state
     attempt: Attempt | None = None
-    act: str | None = None  # a rare act for the timeline: handed back, repeat, rescue
+    act: Act | None = None
     detail: str | None = None
     freed: int = 0  # of the money set aside: what is no longer
     unknown: int = 0  # of what is freed: what may have been paid, for all anyone knows

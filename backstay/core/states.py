@@ -24,6 +24,19 @@ class JobState(StrEnum):
     CANCELLED = "cancelled"
 
 
+class BatchStatus(StrEnum):
+    """How far a batch is, in the words of OpenAI's clients."""
+
+    VALIDATING = "validating"
+    IN_PROGRESS = "in_progress"
+    FINALIZING = "finalizing"
+    CANCELLING = "cancelling"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    EXPIRED = "expired"
+    CANCELLED = "cancelled"
+
+
 class StopReason(StrEnum):
     """Why a job takes no more work although items are left."""
 
@@ -56,7 +69,11 @@ TRANSITIONS: Mapping[ItemState, frozenset[ItemState]] = MappingProxyType(
 
 TERMINAL = _ENDS
 UNFINISHED = frozenset(ItemState) - TERMINAL
+LEASED = frozenset({ItemState.SUBMITTING, ItemState.PROCESSING})  # the states in which somebody may hold an item
 JOB_ENDED = frozenset({JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED})
+JOB_OPEN = frozenset(JobState) - JOB_ENDED
+BATCH_ENDED = frozenset({BatchStatus.COMPLETED, BatchStatus.FAILED, BatchStatus.EXPIRED, BatchStatus.CANCELLED})
+BATCH_OPEN = frozenset(BatchStatus) - BATCH_ENDED
 
 
 def may_follow(old: ItemState, new: ItemState) -> bool:

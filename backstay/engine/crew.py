@@ -21,7 +21,7 @@ from backstay.engine.parts import Parts
 from backstay.engine.poller import Poller
 from backstay.engine.settler import Ready, Settler
 from backstay.engine.sweeper import Sweeper
-from backstay.store.claim import Taken, Want
+from backstay.store.items import ClaimedItems, Want
 
 PROMOTE_SECONDS = 0.2
 CLAIM_PARTS = 2
@@ -61,7 +61,7 @@ class Crew:
         parts = self.parts
         names = tuple(handler.name for handler in parts.registry)
         told = json.dumps({handler.name: handler.provider for handler in parts.registry})
-        await parts.store.greet(parts.worker, socket.gethostname(), os.getpid(), parts.place, told)
+        await parts.store.workers.greet(parts.worker, socket.gethostname(), os.getpid(), parts.place, told)
         self._loops = [parts.tasks.spawn(self.settler.run()), parts.tasks.spawn(self._time_out())]
         if self._heart is not None:
             self._heart.start()
@@ -100,7 +100,7 @@ class Crew:
             parts.emit(ItemsClaimed(parts.worker, len(taken.items), named))
         return len(taken.items)
 
-    async def _claim_in_turn(self, wants: Sequence[Want], room: int, now: float) -> tuple[Taken, bool]:
+    async def _claim_in_turn(self, wants: Sequence[Want], room: int, now: float) -> tuple[ClaimedItems, bool]:
         """Claims what is in hand, or by the database's order when that has its turn; says whether it was in hand."""
         turns = self.turns
         if turns is None:
@@ -112,7 +112,7 @@ class Crew:
                 return await self._claim_named(turns, wants, named), True
             if not turns.database_more:
                 self.wanting = turns.more(wants)
-                return Taken([], []), False
+                return ClaimedItems([], []), False
         if turns.hints.alive and turns.named(wants, room):  # what matters most is hinted at, and needs no turn here
             wants = [want._replace(from_key=draw_low_start(self.parts.rng)) for want in wants]
         taken = await self._claim_in_order(wants, room, now)
@@ -121,9 +121,11 @@ class Crew:
         self.wanting = turns.more(wants)
         return taken, False
 
-    async def _claim_named(self, turns: Turns, wants: Sequence[Want], named: Named) -> Taken:
+    async def _claim_named(self, turns: Turns, wants: Sequence[Want], named: Named) -> ClaimedItems:
         parts = self.parts
-        taken = await self._under_a_name(lambda name: parts.store.claim_named(named, name, parts.lease_ms, parts.met()))
+        taken = await self._under_a_name(
+            lambda name: parts.store.items.claim_named(named, name, parts.lease_ms, parts.met())
+        )
         won = {item.id for item in taken.items}
         for _, ids in named:
             turns.hints.done(ids, missed=set(ids) - won)
@@ -132,11 +134,11 @@ class Crew:
             self.wake.set()  # though nothing may have been won this time
         return taken
 
-    async def _claim_in_order(self, wants: Sequence[Want], room: int, now: float) -> Taken:
+    async def _claim_in_order(self, wants: Sequence[Want], room: int, now: float) -> ClaimedItems:
         parts = self.parts
         promoting = now >= self.promote_at
         taken = await self._under_a_name(
-            lambda name: parts.store.claim(wants, name, parts.lease_ms, parts.met(), promoting, room)
+            lambda name: parts.store.items.claim(wants, name, parts.lease_ms, parts.met(), promoting, room)
         )
         self.wanting = taken.more
         self.again_at = float("inf") if taken.again_ms is None else now + taken.again_ms / 1000
@@ -144,7 +146,7 @@ class Crew:
             self.promote_at = now + PROMOTE_SECONDS
         return taken
 
-    async def _under_a_name(self, claim: Callable[[str], Awaitable[Taken]]) -> Taken:
+    async def _under_a_name(self, claim: Callable[[str], Awaitable[ClaimedItems]]) -> ClaimedItems:
         """Makes a claim under a name of its own, by which it can be given back when its answer never comes."""
         self._claims += 1
         name = f"{self.parts.worker}:{self._claims}"
@@ -157,7 +159,7 @@ class Crew:
     async def disown(self) -> None:
         """Gives back what a claim that broke off may have won: it never came here, so it was never sent."""
         if self._broken_off is not None:
-            await self.parts.store.disown(self._broken_off)
+            await self.parts.store.items.disown(self._broken_off)
             self._broken_off = None
 
     def _served(self, items: Sequence[Claimed]) -> None:
@@ -174,7 +176,7 @@ class Crew:
             served: dict[str, list[int]] = {}
             for (handler, _), key in turns.items():
                 served.setdefault(handler, []).append(key)
-            await self.parts.store.advance_turns(served)
+            await self.parts.store.items.advance_turns(served)
 
     async def write_measures(self) -> None:
         """Writes down what was measured since the last time; what cannot be written waits for the next."""
@@ -220,7 +222,7 @@ class Crew:
                 await self.disown()
                 await self.write_turns()
                 await self.write_measures()
-                await self.parts.store.leave(self.parts.worker)
+                await self.parts.store.workers.leave(self.parts.worker)
         except (TimeoutError, DatabaseUnreachable) as error:
             why = str(error) or f"it did not answer within {LAST_WORDS_SECONDS:g} s"
             self.parts.emit(Trouble("stop", f"the database did not take the worker's last changes: {why}"))

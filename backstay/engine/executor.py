@@ -152,7 +152,7 @@ class Executor:
         said, self._progress = self._progress, {}
         if said:
             rows = [(item_id, fence, percent) for item_id, (fence, percent) in said.items()]
-            stored = await self._parts.store.report_progress(rows)
+            stored = await self._parts.store.items.report_progress(rows)
             for item_id, (fence, percent) in said.items():
                 if item_id not in stored and self._flights.holds(item_id, fence):  # its row was in other hands just now
                     self._progress.setdefault(item_id, (fence, percent))

@@ -16,8 +16,8 @@ from backstay.engine.flight import Flights
 from backstay.engine.parts import Parts
 from backstay.engine.settler import Ready
 from backstay.handlers.handler import Handler
-from backstay.store.claim import Want
-from backstay.store.providers import Change, Holds
+from backstay.store.items import Want
+from backstay.store.providers import BreakerChange, HeldWork
 
 REFRESH_SECONDS = 0.5
 CALLS_REMEMBERED_MAX = 100
@@ -29,7 +29,7 @@ class Gate:
     def __init__(self, parts: Parts, flights: Flights) -> None:
         self._parts = parts
         self._flights = flights
-        self._holds = Holds({}, {}, 0)
+        self._holds = HeldWork({}, {}, 0)
         self._read_at = 0.0  # on the steady clock: when the holds were read
         self._stale = True
         # The providers that this worker alone may try now, and the half-open time for which it has that right.
@@ -52,7 +52,7 @@ class Gate:
         if not self._stale and now < self._read_at + max_age_seconds:
             return
         self._stale = False
-        self._holds = await self._parts.store.holds()
+        self._holds = await self._parts.store.providers.holds()
         self._read_at = now
         self.states.update((name, breaker.state.value) for name, breaker in self._holds.providers.items())
         stopped = {job_id for job_id, reason in self._holds.jobs.items() if reason is StopReason.CANCEL}
@@ -121,13 +121,13 @@ class Gate:
         each call that is begun is refused."""
         for handler in self._parts.registry:
             if handler.answers is not None and handler.answers.pause_ms:
-                await self._parts.store.judge_pace(handler.pace_name, handler.answers)
+                await self._parts.store.providers.judge_pace(handler.pace_name, handler.answers)
 
     async def keep_pace(self) -> None:
         """Tells all workers what this one saw of the providers' pace, where it saw anything."""
         for handler in self._parts.registry:
             if handler.answers is not None and handler.answers.any:
-                await self._parts.store.judge_pace(handler.pace_name, handler.answers)
+                await self._parts.store.providers.judge_pace(handler.pace_name, handler.answers)
 
     def _running_by_handler(self) -> dict[str, int]:
         running: dict[str, int] = defaultdict(int)
@@ -159,9 +159,9 @@ class Gate:
             # One of ours may hang: a success beside it is enough to send the next.
             alive = any(call.ok for call in breaker.calls)
             return probes - self._under_way(handler.provider) if alive else 0
-        change = await self._parts.store.cool(handler.provider, handler.rules.breaker)
+        change = await self._parts.store.providers.cool(handler.provider, handler.rules.breaker)
         self._tell(change)
-        taken = await self._parts.store.take_probe(handler.provider, self._parts.run_seconds(handler))
+        taken = await self._parts.store.providers.take_probe(handler.provider, self._parts.run_seconds(handler))
         if taken:
             self._probing[handler.provider] = change.after.since_at
         return probes if taken else 0
@@ -180,7 +180,7 @@ class Gate:
         flying = {flight.plan.handler.provider for flight in self._flights.all()}
         for provider in self._probing.keys() - flying:
             del self._probing[provider]
-            await self._parts.store.give_probe(provider)
+            await self._parts.store.providers.give_probe(provider)
 
     def _now_ms(self) -> int:
         """The database's time, by this worker's steady clock."""
@@ -230,7 +230,7 @@ class Gate:
         self._told_at[handler.provider] = now
         told = tuple(recent)
         recent.clear()
-        self._tell(await self._parts.store.observe(handler.provider, told, handler.rules.breaker))
+        self._tell(await self._parts.store.providers.observe(handler.provider, told, handler.rules.breaker))
         self._stale = True
 
     async def _hold_refused(self, handler: Handler) -> None:
@@ -242,7 +242,7 @@ class Gate:
             return
         reason = self._refusal_words.get(provider, "it refuses the account")
         try:
-            self._tell(await self._parts.store.refuse(provider, reason, rules.breaker, rules.hold_seconds))
+            self._tell(await self._parts.store.providers.refuse(provider, reason, rules.breaker, rules.hold_seconds))
         finally:
             self._stale = True
             self._refused_at.pop(provider, None)
@@ -256,7 +256,7 @@ class Gate:
             if self._now_ms() < breaker.since_at + handler.rules.breaker.open_ms:
                 continue
             if await self._healthy(handler):
-                self._tell(await self._parts.store.release(handler.provider))
+                self._tell(await self._parts.store.providers.release(handler.provider))
                 self._stale = True
 
     async def _healthy(self, handler: Handler) -> bool:
@@ -270,7 +270,7 @@ class Gate:
             return False
         return True
 
-    def _tell(self, change: Change) -> None:
+    def _tell(self, change: BreakerChange) -> None:
         self.states[change.after.provider] = change.after.state.value
         if change.before.state is not change.after.state:
             self._parts.emit(BreakerChanged(change.before, change.after))

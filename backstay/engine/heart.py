@@ -18,8 +18,8 @@ async def beat(store: Store, flights: Flights, parts: Parts) -> set[tuple[int, i
     """One beat: extends every lease held and returns those that are someone else's now, as (item, fence). An item whose
     time is over is nobody's: its run goes on, because a result that comes late is kept."""
     if polled := flights.polled():
-        await store.extend_polls(polled, parts.lease_ms)
-    return await store.extend(flights.leases(parts.clock.monotonic()), parts.lease_ms, parts.worker)
+        await store.items.extend_polls(polled, parts.lease_ms)
+    return await store.items.extend(flights.leases(parts.clock.monotonic()), parts.lease_ms, parts.worker)
 
 
 def let_go(lost: set[tuple[int, int]], flights: Flights, parts: Parts) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final, Protocol
 
-from backstay.store.claim import Want
+from backstay.store.items import Want
 
 DATABASE_SECONDS: Final = 1.0
 WOKEN_ITEMS_MAX: Final = 10_000  # hints for one paced handler that one claim answers

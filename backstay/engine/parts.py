@@ -115,7 +115,7 @@ class Parts:
 
     @property
     def lease_ms(self) -> int:
-        return int(self.limits.lease_seconds * 1000)
+        return self.limits.lease_ms
 
     def run_seconds(self, handler: Handler) -> float:
         """How long one run of a handler may take. A task's run is one call; a function's is all it does.

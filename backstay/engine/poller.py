@@ -84,7 +84,7 @@ class Poller:
     ) -> int:
         parts = self._parts
         grace_ms = int(parts.limits.cancel_grace_seconds * 1000)
-        taken = await parts.store.poll(
+        taken = await parts.store.items.poll(
             handler.name, handler.account, items_max, parts.worker, parts.lease_ms, parts.met(), grace_ms
         )
         parts.remember(taken.jobs)
@@ -106,7 +106,9 @@ class Poller:
         """Looks at tasks whose items have run out of time: a result is kept as a late one."""
         parts = self._parts
         late_ms = int(parts.limits.late_result_seconds * 1000)
-        items = await parts.store.poll_late(handler.name, handler.account, LATE_ITEMS_MAX, parts.lease_ms, late_ms)
+        items = await parts.store.items.poll_late(
+            handler.name, handler.account, LATE_ITEMS_MAX, parts.lease_ms, late_ms
+        )
         if not items:
             return
         answers = (await self._ask(handler, items, new_turn(parts.limits))).answers
@@ -114,7 +116,7 @@ class Poller:
         results = [_late_success(item, outcome) for item, outcome in found if isinstance(outcome, Succeeded)]
         await keep_late(parts, results)
         looks = [(item.id, item.fence, _next_look_ms(outcome)) for item, outcome in found]
-        await parts.store.put_off_late(looks)
+        await parts.store.items.put_off_late(looks)
 
     async def _ask(self, handler: TaskHandler, items: list[Claimed], turn: Turn) -> Said:
         """What the provider says. A poll that fails is no verdict on the tasks: they are still running."""

@@ -92,7 +92,7 @@ class Settler:
         """Tries until the database answers: the leases are extended meanwhile, and a lost one settles nothing."""
         while True:
             try:
-                settled = await self._parts.store.settle([ready.settlement for ready in group])
+                settled = await self._parts.store.items.settle([ready.settlement for ready in group])
                 self._parts.accepted(SETTLE)
                 break
             except DatabaseUnreachable as error:

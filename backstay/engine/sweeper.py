@@ -55,7 +55,7 @@ class Sweeper:
             self._parts.emit(Trouble(f"sweep: {step.__name__}", failure_of_exception(error).message))
 
     async def stop_overdue(self) -> None:
-        while jobs := await self._parts.store.stop_overdue():
+        while jobs := await self._parts.store.sweeps.stop_overdue():
             self._parts.emit(JobsTimedOut(tuple(jobs)))
 
     @property
@@ -65,7 +65,7 @@ class Sweeper:
 
     async def expire(self) -> None:
         for _ in range(PASSES_MAX):
-            swept = await self._parts.store.expire()
+            swept = await self._parts.store.sweeps.expire()
             if swept.items:
                 self._parts.emit(ItemsExpired(swept.items))
             self._tell_ended(swept.ended_jobs)
@@ -75,7 +75,7 @@ class Sweeper:
     async def end_stopped(self) -> None:
         """Ends the items of cancelled and overdue jobs, a chunk at a time, each job in its turn."""
         cursor, self.ends_more = 0, False
-        while jobs := await self._parts.store.stopping(cursor):
+        while jobs := await self._parts.store.sweeps.stopping(cursor):
             cursor = jobs[-1][0]
             for job_id, reason in jobs:
                 self.ends_more = await self._end(job_id, reason) or self.ends_more
@@ -84,7 +84,7 @@ class Sweeper:
         """Whether there is more to end of this job."""
         state = ItemState.CANCELLED if reason is StopReason.CANCEL else ItemState.FAILED
         for _ in range(PASSES_MAX):
-            swept = await self._parts.store.end_stopped(job_id, reason, self._poll_ms)
+            swept = await self._parts.store.sweeps.end_stopped(job_id, reason, self._poll_ms)
             if swept.items:
                 self._parts.emit(ItemsStopped(job_id, swept.items, state))
             self._tell_ended(swept.ended_jobs)
@@ -95,18 +95,18 @@ class Sweeper:
     async def move_late(self) -> None:
         """What a handler has not done by the time it was given goes to the next."""
         for _ in range(PASSES_MAX):
-            if not await self._parts.store.move_late(self._poll_ms):
+            if not await self._parts.store.sweeps.move_late(self._poll_ms):
                 break
 
     async def park(self) -> None:
         """Keeps paused jobs out of the claim's way, each once per pause; mends a resume that broke off."""
         store = self._parts.store
-        paused = await store.paused_jobs()
+        paused = await store.jobs.paused()
         for job_id in set(paused).difference(self._parked):
-            await store.park(job_id)
+            await store.jobs.park(job_id)
         self._parked = set(paused)
-        for job_id in set(await store.parked_jobs()).difference(paused):
-            await store.unpark(job_id)
+        for job_id in set(await store.jobs.parked()).difference(paused):
+            await store.jobs.unpark(job_id)
 
     async def prune(self) -> None:
         """Drops hints that have left or that nobody took: they may be written although there is no relay any more."""
@@ -139,7 +139,7 @@ class Sweeper:
     async def _rescuable(self) -> list[Handler]:
         if self._parts.clock.monotonic() < self._patient_until:
             return []
-        await self._parts.store.bury(self._parts.worker, self._parts.place, lives)
+        await self._parts.store.workers.bury(self._parts.worker, self._parts.place, lives)
         await self._gate.refresh()
         return [each for each in self._parts.registry if not each.askable or self._gate.may_call(each)]
 
@@ -160,7 +160,9 @@ class Sweeper:
     async def _rescue(self, handler: Handler, items_max: int, look_at: Callable[[int], None]) -> int:
         parts = self._parts
         rescuer = f"{parts.worker}:rescue"
-        taken = await parts.store.rescue(handler.name, handler.askable, items_max, rescuer, parts.lease_ms, parts.met())
+        taken = await parts.store.items.rescue(
+            handler.name, handler.askable, items_max, rescuer, parts.lease_ms, parts.met()
+        )
         parts.remember(taken.jobs)
         look_at(len(taken.items))
         if taken.items:

@@ -70,7 +70,7 @@ class Lanes:
 
     async def open_all(self, store: Store) -> None:
         """Opens what the unfinished jobs of a database need; one that cannot be opened here is told of once."""
-        for name, spec in await store.endpoints():
+        for name, spec in await store.providers.endpoints():
             if name in self._registry or name in self._refused:
                 continue
             try:

@@ -21,7 +21,7 @@ from backstay.messaging.messages import (
     send_work,
 )
 from backstay.messaging.topology import Topology
-from backstay.store.dead_letters import Wanted
+from backstay.store.dead_letters import LetterFilter
 from backstay.store.replays import By
 from backstay.store.store import Store
 from backstay.store.views import NamedItem
@@ -101,7 +101,7 @@ class DeadMessages:
                 failed.setdefault(standing.owner, []).append(item)
         by = None if self._who is None else By(self._who)
         for owner, items in sorted(failed.items()):
-            self.counts["replayed"] += (await self._store.replays.replay_some(owner, Wanted(), items, by)).items
+            self.counts["replayed"] += (await self._store.replays.replay_some(owner, LetterFilter(), items, by)).items
         if by is None or not failed:
             return {}
         await self._store.notify()

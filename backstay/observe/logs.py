@@ -39,7 +39,7 @@ from backstay.core.events import (
 )
 from backstay.core.failures import one_line
 from backstay.core.ids import job_of, show_item
-from backstay.core.models import Settlement
+from backstay.core.models import Act, Settlement
 from backstay.core.states import ItemState, JobState
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
@@ -196,18 +196,26 @@ class Logs:
             case ItemState.SUBMITTING:
                 return self._log.info, "item to be asked about"
             case ItemState.QUEUED:
-                return self._log.info, _QUEUED_WORDS.get(settlement.act or "", "item to be retried")
+                return self._log.info, _queued_words(settlement.act)
             case _:
                 assert_never(settlement.state)
 
 
 _CALM = frozenset({ItemState.SUCCEEDED, ItemState.SKIPPED, ItemState.CANCELLED, ItemState.PROCESSING})
-_QUEUED_WORDS = {
-    "handed_back": "item handed back",
-    "held": "item waits for its provider",
-    "rescued": "item rescued",
-    "repeat": "item to be sent again",
-}
+
+
+def _queued_words(act: Act | None) -> str:
+    match act:
+        case Act.HANDED_BACK:
+            return "item handed back"
+        case Act.RESCUED:
+            return "item rescued"
+        case Act.REPEAT:
+            return "item to be sent again"
+        case None:
+            return "item to be retried"
+        case _:
+            assert_never(act)
 
 
 def show_breakers(breakers: dict[str, str]) -> str:

@@ -35,6 +35,7 @@ from backstay.core.events import (
     WorkerStopped,
     WorkerStopping,
 )
+from backstay.core.models import Act
 from backstay.core.states import JOB_ENDED, TERMINAL, ItemState
 from backstay.observe.gauges import gauge
 
@@ -156,7 +157,7 @@ class Metrics:
         attempts = [settlement.attempt for settlement in settlements if settlement.attempt is not None]
         self.attempt_seconds.observe_all(attempt.ended_at - attempt.started_at for attempt in attempts)
         self.retries.inc([attempt.outcome for attempt in attempts].count("retry"))
-        self.repeats.inc([settlement.act for settlement in settlements].count("repeat"))
+        self.repeats.inc([settlement.act for settlement in settlements].count(Act.REPEAT))
 
     def _outbox(self, event: MessagesPublished | OutboxLag) -> None:
         if isinstance(event, OutboxLag):

@@ -8,7 +8,7 @@ from backstay.core.errors import UsageError
 from backstay.core.ids import job_of, read_item
 from backstay.handlers.context import Context
 from backstay.signing import Signer, sealed
-from backstay.store.inbox import Inbox
+from backstay.store.inbox import InboxMessages
 
 PURPOSE: Final = "callback"
 
@@ -22,7 +22,7 @@ class CallbackTags:
     """Makes and checks tags. A tag covers the item, the try and the job's random seed: an id may belong to another job
     one day, as in a database that was restored, and a seed never does."""
 
-    def __init__(self, signer: Signer, inbox: Inbox, clock: Clock) -> None:
+    def __init__(self, signer: Signer, inbox: InboxMessages, clock: Clock) -> None:
         self._signer = signer
         self._inbox = inbox
         self._clock = clock

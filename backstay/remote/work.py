@@ -23,7 +23,7 @@ from backstay.remote.over_messages import OverMessages
 from backstay.remote.tags import CallbackTags
 from backstay.settings import Settings
 from backstay.signing import KEY_NAME, Signer
-from backstay.store.inbox import Inbox
+from backstay.store.inbox import InboxMessages
 from backstay.store.urls import is_postgres
 
 _KIND_LENGTH_MAX: Final = 50
@@ -37,7 +37,9 @@ def over_http(outgoing: Outgoing, seals: CallbackTags, public_url: str | None) -
 
 
 @contextmanager
-def remote_handlers(registry: Registry, ways: Mapping[str, Way], inbox: Inbox, settings: Settings) -> Iterator[None]:
+def remote_handlers(
+    registry: Registry, ways: Mapping[str, Way], inbox: InboxMessages, settings: Settings
+) -> Iterator[None]:
     """While the block runs: `remote`, and `remote.KIND` for each kind that has a deadline of its own."""
     handlers = [RemoteHandler(ways, inbox)]
     for kind, seconds in read_kinds(settings.remote_kinds).items():
@@ -106,7 +108,7 @@ def key_known_here(app: Backstay) -> str | None:
 class CallbackDesk:
     """Where callbacks are taken in: only for what was sent from here, and written down before anything else."""
 
-    def __init__(self, inbox: Inbox, seals: CallbackTags) -> None:
+    def __init__(self, inbox: InboxMessages, seals: CallbackTags) -> None:
         self._inbox = inbox
         self._seals = seals
 
@@ -123,7 +125,7 @@ class CallbackDesk:
 
 @asynccontextmanager
 async def over_messages(
-    broker: Broker, settings: Settings, inbox: Inbox, seals: CallbackTags, clock: Clock, bus: Bus
+    broker: Broker, settings: Settings, inbox: InboxMessages, seals: CallbackTags, clock: Clock, bus: Bus
 ) -> AsyncIterator[OverMessages]:
     """The way out while the block runs, and the reader of what comes back."""
     from backstay.remote.requests import Requests  # needs the extra, which a process without a broker need not have

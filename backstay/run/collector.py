@@ -150,8 +150,8 @@ async def verify(views: Views, files: ResultFiles, job_id: int) -> None:
     """Refuses files that are not this job's."""
     items = [item_id(job_id, witness.position) for witness in files.witnesses]
     known = {
-        position_of(item): (unseal(body).custom_id, state == ItemState.SUCCEEDED)
-        for item, state, body in await views.requests_of(items)
+        position_of(item.id): (unseal(item.body).custom_id, item.state == ItemState.SUCCEEDED)
+        for item in await views.requests_of(items)
     }
     files.verify(known)
 

@@ -94,9 +94,9 @@ class Run:
     async def _release(self, client: Client, again: bool) -> None:
         """A person starts the run, so a hold that has an end is released now; if they run it again, any hold is."""
         provider = self._waits.provider
-        known = (await client.store.holds()).providers.get(provider)
+        known = (await client.store.providers.holds()).providers.get(provider)
         if known is not None and known.state is BreakerState.HELD and (again or known.until_at is not None):
-            await client.store.release(provider)
+            await client.store.providers.release(provider)
 
     async def _revive(self, client: Client, job_id: int) -> None:
         """A person runs it again: what held it back is tried anew, under the ceiling given now, or that of before."""
@@ -150,7 +150,7 @@ class Run:
 
     async def _lay_aside(self, client: Client, job: Job) -> None:
         """Pauses a run that only this command was at: workers that come later must not go on with it unasked."""
-        lease_ms = int(self._app.limits.lease_seconds * 1000)
+        lease_ms = self._app.limits.lease_ms
         others = [worker for worker in await client.store.views.workers() if worker.alive(lease_ms)]
         view = await job.show()
         if not others and not view.ended and view.stop_reason is None:
@@ -252,7 +252,7 @@ class Run:
             unknown_micros=seen.unknown_micros,
             budget_micros=seen.budget_micros,
             refusal=self._trial.refusal if self._trial is not None and ending is Ending.REFUSED else None,
-            next_micros=await client.store.next_cost(job.id) if ending is Ending.BUDGET else None,
+            next_micros=await client.store.jobs.next_cost(job.id) if ending is Ending.BUDGET else None,
             repeats=seen.repeats,
             **{name: getattr(seen, name) for name in ANSWER_FLAWS},
             unknown=sum(group.items for group in groups if group.flaw == Flaw.UNKNOWN),

@@ -65,13 +65,13 @@ class Submission:
         """Tells all workers of the database where the requests go, and how fast they may."""
         order, store = self._order, client.store
         for endpoint in order.endpoints:
-            await store.save_endpoint(endpoint.name, endpoint.dump())
+            await store.providers.save_endpoint(endpoint.name, endpoint.dump())
             if endpoint.lane is Lane.BATCH:
                 # A pace begins with a part of what it allows, and the first batch is to be a whole one.
-                await store.set_pace(endpoint.pace_name, (None, None), BATCH_REQUESTS_MAX * START_PARTS)
+                await store.providers.set_pace(endpoint.pace_name, (None, None), BATCH_REQUESTS_MAX * START_PARTS)
             else:
                 per_minute = (order.requests_per_minute, order.tokens_per_minute)
-                await store.set_pace(endpoint.pace_name, per_minute, order.concurrency)
+                await store.providers.set_pace(endpoint.pace_name, per_minute, order.concurrency)
 
     async def opened(self, submitting: "asyncio.Task[int]") -> int:
         """The job's id, as soon as there is one; what kept it from being made is raised."""
@@ -136,4 +136,6 @@ class Submission:
         copies, self._copies = self._copies, []
         if copies:
             job_id = await self._job_id
-            await client.store.add_copies([(item_id(job_id, first), number, name) for first, number, name in copies])
+            await client.store.submissions.add_copies(
+                [(item_id(job_id, first), number, name) for first, number, name in copies]
+            )

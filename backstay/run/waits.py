@@ -12,8 +12,8 @@ from backstay.llm.credentials import account_of, key_of
 from backstay.llm.endpoint import Lane
 from backstay.run.figures import show_count
 from backstay.run.order import Order
+from backstay.store.items import STRANGERS_MAX, Waiting
 from backstay.store.views import JobView, UnderWay
-from backstay.store.waiting import STRANGERS_MAX, Waiting
 
 SHORT_MS: Final = 2_000  # what is over sooner is not worth a word
 MESSAGE_CHARACTERS_MAX: Final = 160
@@ -55,7 +55,7 @@ class Waits:
             return None
         if seen.state is JobState.PAUSED:
             return Wait(f"it is paused; to go on: {self._again(f'job resume {seen.id}')}")
-        holds = await client.store.holds()
+        holds = await client.store.providers.holds()
         breaker = holds.providers.get(self.provider)
         if breaker is not None and breaker.state is not BreakerState.CLOSED:
             return self._of_breaker(breaker, holds.now)
@@ -65,7 +65,7 @@ class Waits:
             return None
         first, last = self._order.endpoints[0], self._order.endpoints[-1]
         paces = (first.pace_name, last.pace_name)
-        waiting = await client.store.waiting(seen.id, first.name, account_of(key_of(first)), paces)
+        waiting = await client.store.items.waiting(seen.id, first.name, account_of(key_of(first)), paces)
         return self.of_items(seen, under_way, waiting)
 
     def _of_breaker(self, breaker: Breaker, now: int) -> Wait:

@@ -82,10 +82,10 @@ async def set_ceiling(client: Client, job_id: int, order: Order) -> None:
     if order.budget_micros is None:
         return
     scales, anew, cursor = Scales.of(order), order.output_tokens_default is not None, -1
-    while page := await client.store.unsent(job_id, anew, cursor):
-        weights = [(item, scales.weigh_stored(body)) for item, _, body in page]
-        changed = [weight for weight, (_, before, _) in zip(weights, page, strict=True) if weight[1] != before]
+    while page := await client.store.jobs.unsent(job_id, anew, cursor):
+        weights = [(item, scales.weigh_stored(item.body)) for item in page]
+        changed = [(item.id, cost) for item, cost in weights if cost != item.cost_micros]
         if changed:
-            await client.store.weigh_items(changed)
-        cursor = page[-1][0]
-    await client.store.change_budget(job_id, client.owner, order.budget_micros)
+            await client.store.jobs.weigh_items(changed)
+        cursor = page[-1].id
+    await client.store.jobs.change_budget(job_id, client.owner, order.budget_micros)

@@ -10,7 +10,7 @@ from fastapi import Depends, Request
 from backstay.clock import Clock
 from backstay.server.problems import Problem
 from backstay.server.service import Service, service_of
-from backstay.store.keys import Key, Keys, Role, is_key
+from backstay.store.keys import ApiKey, Keys, Role, is_key
 
 REMEMBERED_SECONDS: Final = 2.0  # a key that was revoked works that much longer
 REMEMBERED_MAX: Final = 10_000
@@ -45,10 +45,10 @@ class KeyRing:
     def __init__(self, keys: Keys, clock: Clock) -> None:
         self._keys = keys
         self._clock = clock
-        self._seen: OrderedDict[bytes, tuple[float, Key | None]] = OrderedDict()
+        self._seen: OrderedDict[bytes, tuple[float, ApiKey | None]] = OrderedDict()
         self._used: dict[str, float] = {}
 
-    async def find(self, text: str) -> Key | None:
+    async def find(self, text: str) -> ApiKey | None:
         digest = hashlib.sha256(text.encode()).digest()  # not the key itself: memory ends up in dumps
         now = self._clock.monotonic()
         known = self._seen.get(digest)
@@ -60,13 +60,13 @@ class KeyRing:
             await self._tell_used(known[1], now)
         return known[1]
 
-    async def by_id(self, key_id: str) -> Key | None:
+    async def by_id(self, key_id: str) -> ApiKey | None:
         """The key whose holder came in before, if it still counts."""
         key = await self._keys.find(key_id)
         await self._tell_used(key, self._clock.monotonic())
         return key
 
-    async def _tell_used(self, key: Key | None, now: float) -> None:
+    async def _tell_used(self, key: ApiKey | None, now: float) -> None:
         if key is not None and now >= self._used.get(key.id, float("-inf")) + USED_SECONDS:
             self._used[key.id] = now
             await self._keys.touch(key.id)

@@ -34,7 +34,7 @@ from backstay.server.digests import BodyDigest
 from backstay.server.problems import OPENAI_PATHS, Problem, said
 from backstay.server.service import Service, service_of
 from backstay.store.keys import Role
-from backstay.store.replies import LEASE_MS, Claim, Replies, Reply
+from backstay.store.replies import LEASE_MS, KeptReply, KeyClaim, Replies
 
 KEY_HEADER: Final = "idempotency-key"
 KEY_CHARACTERS_MAX: Final = 255
@@ -91,7 +91,7 @@ class Idempotent:
         bytes_max = service.backstay.settings.upload_max_bytes + OVERHEAD_BYTES
         body = BodyDigest(receive, _start_of(request, found), request.headers.get("content-type", ""), bytes_max)
         taken = await service.store.replies.take(found.owner, key)
-        if isinstance(taken, Reply):
+        if isinstance(taken, KeptReply):
             await (await _again(taken, body, request))(request.scope, receive, send)
         else:
             await _First(service, taken, body, send).run(self._app, request.scope)
@@ -103,7 +103,7 @@ def _start_of(request: Request, found: Principal) -> bytes:
     return "\0".join(parts).encode()
 
 
-async def _again(reply: Reply, body: BodyDigest, request: Request) -> Response:
+async def _again(reply: KeptReply, body: BodyDigest, request: Request) -> Response:
     """The answer to a key that was used before."""
     if reply.status is None:
         headers = {"retry-after": "1", "x-should-retry": "true"}
@@ -121,7 +121,7 @@ async def _again(reply: Reply, body: BodyDigest, request: Request) -> Response:
 class _First:
     """The first request with a key: runs, and its answer is kept before it is sent."""
 
-    def __init__(self, service: Service, claim: Claim, body: BodyDigest, send: Send) -> None:
+    def __init__(self, service: Service, claim: KeyClaim, body: BodyDigest, send: Send) -> None:
         self._replies: Replies = service.store.replies
         self._clock: Clock = service.main.clock
         self._claim = claim
@@ -176,7 +176,7 @@ class _First:
         start = self._held[0]
         headers = Headers(raw=start["headers"])
         kept = json.dumps({name: headers[name] for name in KEPT_HEADERS if name in headers})
-        reply = Reply(self._body.hexdigest(), start["status"], kept, self._text(headers))
+        reply = KeptReply(self._body.hexdigest(), start["status"], kept, self._text(headers))
         self._over = True  # or at least done: a key given back would do it again
         with contextlib.suppress(BackstayError):
             await self._replies.keep(self._claim, reply)

@@ -12,7 +12,7 @@ ITEMS_AT_ONCE: Final = 10_000
 
 
 async def remove(service: Service, job_id: int, owner: str) -> None:
-    items = await service.store.purge.disown(job_id, owner)
+    items = await service.store.jobs.disown(job_id, owner)
     if items <= ITEMS_AT_ONCE:
         await _finish(service, job_id)
     else:
@@ -22,7 +22,7 @@ async def remove(service: Service, job_id: int, owner: str) -> None:
 async def remove_rest(service: Service) -> None:
     """Goes on with what a process that is gone had begun."""
     try:
-        while left := await service.store.purge.left():
+        while left := await service.store.jobs.disowned():
             for job_id in left:
                 await _finish(service, job_id)
     except BackstayError as error:
@@ -34,10 +34,10 @@ async def _finish(service: Service, job_id: int) -> None:
     async for name in service.artifacts.names(f"logs/{job_id}"):
         await service.artifacts.delete(name)
     async for name in service.artifacts.names(f"results/{job_id}"):
-        await service.store.purge.drop_file(file_of(name))  # before its bytes, which tell of it
+        await service.store.files.drop(file_of(name))  # before its bytes, which tell of it
         await service.artifacts.delete(name)
     await Archivist(service.store.archives, service.artifacts, service.main.clock).forget(job_id)
-    await service.store.purge.finish(job_id)
+    await service.store.jobs.purge(job_id)
 
 
 async def drop_blobs(service: Service) -> int:

@@ -1,5 +1,6 @@
 """What the API says, as OpenAPI describes it; the JSON itself is made without a detour through models."""
 
+from operator import attrgetter
 from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -10,8 +11,8 @@ from backstay.core.errors import ErrorCode
 from backstay.core.ids import job_of, position_of, show_item
 from backstay.core.outcomes import Flaw
 from backstay.core.states import ItemState, JobState
+from backstay.store.jobs import NEVER_MS
 from backstay.store.listing import ItemRow
-from backstay.store.park import NEVER_MS
 from backstay.store.views import JobView
 
 MOMENT: Final = "milliseconds since 1970, UTC"
@@ -151,48 +152,12 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+_JOB_FIELDS: Final = tuple(JobShape.model_fields)  # of the same names as those of the view
+_job_values = attrgetter(*_JOB_FIELDS)
+
+
 def job_object(view: JobView) -> dict[str, Any]:
-    return {
-        "id": str(view.id),
-        "handler": view.handler,
-        "state": view.state,
-        "stop_reason": view.stop_reason,
-        "label": view.label,
-        "priority": view.priority,
-        "retry": view.retry,
-        "delivery": view.delivery,
-        "idempotency_key": view.idempotency_key,
-        "sealed": view.sealed,
-        "total": view.total,
-        "done": view.done,
-        "processing": view.processing,
-        "succeeded": view.succeeded,
-        "failed": view.failed,
-        "skipped": view.skipped,
-        "cancelled": view.cancelled,
-        "repeats": view.repeats,
-        **_moments_and_money(view),
-    }
-
-
-def _moments_and_money(view: JobView) -> dict[str, Any]:
-    return {
-        "created_at": view.created_at,
-        "started_at": view.started_at,
-        "finished_at": view.finished_at,
-        "timeout_at": view.timeout_at,
-        "deadline_at": view.deadline_at,
-        "budget_micros": view.budget_micros,
-        "spent_micros": view.spent_micros,
-        "reserved_micros": view.reserved_micros,
-        "unknown_micros": view.unknown_micros,
-        "short": view.short,
-        "input_tokens": view.input_tokens,
-        "output_tokens": view.output_tokens,
-        "truncated": view.truncated,
-        "refused": view.refused,
-        "filtered": view.filtered,
-    }
+    return {**dict(zip(_JOB_FIELDS, _job_values(view), strict=True)), "id": str(view.id)}
 
 
 def item_object(row: ItemRow) -> dict[str, Any]:

@@ -13,7 +13,7 @@ CHUNKS_AT_ONCE: Final = 5
 
 async def cancel_job(service: Service, job_id: int, owner: str) -> None:
     """Marks the job, which stops it for good, and ends its waiting items."""
-    await service.store.cancel(job_id, owner)
+    await service.store.jobs.cancel(job_id, owner)
     for _ in range(CHUNKS_AT_ONCE):
         if not await end_some(service.main, job_id):
             return
@@ -29,7 +29,7 @@ async def end_waiting(service: Service, job_id: int) -> None:
 async def stop_job(service: Service, job_id: int, owner: str) -> None:
     """Only marks the job, if it is not over by now; its items end by and by."""
     with suppress(NotAllowed, NotFound):  # it was cancelled before, or has just ended by itself
-        await service.store.cancel(job_id, owner)
+        await service.store.jobs.cancel(job_id, owner)
 
 
 async def _end_rest(service: Service, job_id: int) -> None:

@@ -28,7 +28,7 @@ from backstay.files.stored_files import Deposit
 from backstay.server.form import FILE_FIELD, Form, Head, broken_off
 from backstay.server.problems import Problem
 from backstay.server.service import Service
-from backstay.store.files import File, NewFile
+from backstay.store.files import NewFile, StoredFile
 
 FORM_BYTES_MAX: Final = 1 << 20  # all that is not the file: fields, headers, and what stands before and behind
 PIECE_BYTES: Final = 256 << 10
@@ -92,7 +92,7 @@ def deposit(service: Service, owner: str) -> Deposit:
     return Deposit(service.store.files, service.artifacts, owner)
 
 
-async def keep(service: Service, made: NewFile) -> File:
+async def keep(service: Service, made: NewFile) -> StoredFile:
     """Writes down whose the bytes are. Sent again by someone who did not hear the answer, it is the file of before."""
     assert made.blob is not None
     try:

@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 from backstay.core.alarms import Alarm, Reading
 from backstay.store.database import Database
 from backstay.store.queries import Ask, Script, one
+from backstay.store.rows import record
 
 DAY_MS: Final = 86_400_000
 LOOKED_MAX: Final = 100_001  # rows of a kind, the newest: one more than any bound
@@ -12,7 +13,16 @@ RAISED: Final = "alarm.raised"
 CLEARED: Final = "alarm.cleared"
 
 
-class Standing(NamedTuple):
+@record
+class AlarmRow(NamedTuple):
+    name: str
+    value: int
+    bound: int
+    raised_at: int
+    cleared_at: int | None
+
+
+class AlarmStanding(NamedTuple):
     """An alarm that was raised at some time; it is over when it has been cleared."""
 
     reading: Reading
@@ -20,7 +30,8 @@ class Standing(NamedTuple):
     cleared_at: int | None
 
 
-class Failures(NamedTuple):
+@record
+class RecentFailures(NamedTuple):
     """Of the newest within a day."""
 
     letters: int
@@ -33,20 +44,24 @@ class Alarms:
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    async def failures(self) -> Failures:
-        rows = await self._db.read(one("lately_failed", {"span_ms": DAY_MS, "n": LOOKED_MAX}))
-        return Failures(*rows[0])
+    async def failures(self) -> RecentFailures:
+        [found] = await self._db.read(one("lately_failed", {"span_ms": DAY_MS, "n": LOOKED_MAX}))
+        return found  # type: ignore[no-any-return]
 
     async def keep(self, reading: Reading, owner: str) -> bool:
         """Whether that is news. If it is, it is told to the owner's webhooks, in the same transaction."""
         return await self._db.write(lambda: _keep(reading, owner))
 
-    async def known(self) -> list[Standing]:
+    async def known(self) -> list[AlarmStanding]:
         """Those that are raised, then those that were, the newest first; without what only a newer version knows."""
-        rows = [row for row in await self._db.read(one("alarms")) if row[0] in set(Alarm)]
-        return [Standing(Reading(Alarm(name), value, bound), at, over) for name, value, bound, at, over in rows]
+        found: list[AlarmRow] = await self._db.read(one("alarms"))
+        known = [row for row in found if row.name in set(Alarm)]
+        return [
+            AlarmStanding(Reading(Alarm(row.name), row.value, row.bound), row.raised_at, row.cleared_at)
+            for row in known
+        ]
 
-    async def raised(self) -> list[Standing]:
+    async def raised(self) -> list[AlarmStanding]:
         return [standing for standing in await self.known() if standing.cleared_at is None]
 
 

@@ -1,33 +1,25 @@
 """Archives of dead letters: what leaves the database for a file in one transaction, and what comes back."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from backstay.core.errors import NotFound
 from backstay.core.ids import job_of
+from backstay.core.models import Attempt
 from backstay.store.database import Database
-from backstay.store.queries import Ask, Row, Script, one
+from backstay.store.queries import Ask, Script, one
+from backstay.store.rows import read_row, record
 
 DAY_MS: Final = 86_400_000
 LAST_ID: Final = (1 << 63) - 1
-
-# The columns of a letter's rows, in their order: as the statements give them, and as a file names them.
-ATTEMPT: Final = (
-    *("fence", "number", "outcome", "started_at", "ended_at", "error_code", "message", "provider_status", "result"),
-    *("input_tokens", "output_tokens", "cost_micros"),
-)
-INBOX: Final = (
-    *("id", "owner", "fence", "kind", "received_at", "body", "is_late", "digest", "accepted_at", "accepted_by"),
-)
-EVENT: Final = ("id", "at", "act", "detail")
-MESSAGE, RESULT = ATTEMPT.index("message"), ATTEMPT.index("result")
 
 Place = tuple[int, int]  # when an item failed, and its id: the order in which they go
 BEFORE_ALL: Final[Place] = (-1, -1)
 AFTER_ALL: Final[Place] = (LAST_ID, LAST_ID)
 
 
+@record
 class Candidate(NamedTuple):
     id: int
     fence: int
@@ -43,8 +35,9 @@ class Candidate(NamedTuple):
         return self.finished_at, self.id
 
 
-class Letter(NamedTuple):
-    """All that there is of a failed item besides its own row: rows of other tables, each without the item's id."""
+@record
+class LetterHead(NamedTuple):
+    """A failed item and what it asks."""
 
     id: int
     fence: int
@@ -52,9 +45,45 @@ class Letter(NamedTuple):
     error_code: str | None
     finished_at: int
     body: str | None
-    attempts: list[Row]
-    inbox: list[Row]
-    events: list[Row]
+
+
+@record
+class LetterMessage(NamedTuple):
+    """What was said about an item from outside."""
+
+    item_id: int
+    owner: str
+    fence: int
+    kind: str
+    received_at: int
+    body: str
+    is_late: int
+    digest: str
+    accepted_at: int | None
+    accepted_by: str | None
+
+
+@record
+class LetterEvent(NamedTuple):
+    """An act on an item's timeline."""
+
+    subject: str
+    at: int
+    act: str
+    detail: str | None
+
+
+class Letter(NamedTuple):
+    """All that there is of a failed item. Its messages and events stand under the numbers that they have here."""
+
+    head: LetterHead
+    attempts: list[Attempt]
+    inbox: dict[int, LetterMessage]
+    events: dict[int, LetterEvent]
+
+    @property
+    def id(self) -> int:
+        return self.head.id
 
 
 class Leaving(NamedTuple):
@@ -68,7 +97,7 @@ class Leaving(NamedTuple):
     events: list[int]
 
 
-class File(NamedTuple):
+class ArchiveFile(NamedTuple):
     owner: str
     blob: str
     bytes: int
@@ -77,6 +106,7 @@ class File(NamedTuple):
     last_at: int
 
 
+@record
 class Archive(NamedTuple):
     id: int
     owner: str
@@ -90,7 +120,7 @@ class Archive(NamedTuple):
     restored_at: int | None
 
 
-class Lost(Exception):
+class ItemsLost(Exception):
     """Not all of the items could be had: some were retried, archived or deleted by someone else."""
 
 
@@ -102,17 +132,20 @@ class Archives:
 
     async def oldest(self, after: Place, n: int, quiet_ms: int) -> list[Candidate]:
         """Failed items that are in no archive, of all owners, those that failed first."""
-        values = {"finished_at": after[0], "item_id": after[1], "n": n, "quiet_ms": quiet_ms}
-        return [Candidate(*row) for row in await self._db.read(one("letters_oldest", values))]
+        finished_at, item = after
+        values = {"finished_at": finished_at, "item_id": item, "n": n, "quiet_ms": quiet_ms}
+        return await self._db.read(one("letters_oldest", values))
 
     async def newest(self, before: Place, n: int) -> list[tuple[Place, str]]:
         """The same, those that failed last first: where each stands, and whose it is."""
-        rows = await self._db.read(one("letters_newest", {"finished_at": before[0], "item_id": before[1], "n": n}))
-        return [((finished_at, item), owner) for item, finished_at, owner in rows]
+        finished_at, item = before
+        rows = await self._db.read(one("letters_newest", {"finished_at": finished_at, "item_id": item, "n": n}))
+        return [((row["finished_at"], row["id"]), row["owner"]) for row in rows]
 
     async def sizes(self, items: Sequence[int]) -> dict[int, int]:
         """How many bytes the texts of some items take."""
-        return dict(map(tuple, await self._db.read(one("letters_measured", batch=[(item,) for item in items]))))
+        rows = await self._db.read(one("letters_measured", batch=[(item,) for item in items]))
+        return {row["id"]: row["bytes"] for row in rows}
 
     async def letters(self, items: Sequence[int]) -> list[Letter]:
         """Those of some items that are failed and in no archive, with everything that belongs to them."""
@@ -120,7 +153,7 @@ class Archives:
 
     # there and back
 
-    async def add(self, file: File, leaving: Sequence[Leaving]) -> int:
+    async def add(self, file: ArchiveFile, leaving: Sequence[Leaving]) -> int:
         """The items' bodies leave the database, all of them or none; returns the archive's number."""
         return await self._db.write(lambda: _add(file, leaving))
 
@@ -136,7 +169,7 @@ class Archives:
     async def page(self, owner: str, before: int | None, n: int) -> list[Archive]:
         """An owner's archives, the newest first."""
         values = {"owner": owner, "before": LAST_ID if before is None else before, "n": n}
-        return [Archive(*row) for row in await self._db.read(one("archives_page", values))]
+        return await self._db.read(one("archives_page", values))
 
     async def archive(self, archive_id: int, owner: str) -> Archive:
         found = await self.find(archive_id)
@@ -146,14 +179,14 @@ class Archives:
 
     async def find(self, archive_id: int) -> Archive | None:
         """Whosesoever it is."""
-        rows = await self._db.read(one("archive", {"archive_id": archive_id}))
-        return Archive(*rows[0]) if rows else None
+        rows: list[Archive] = await self._db.read(one("archive", {"archive_id": archive_id}))
+        return rows[0] if rows else None
 
     async def of_job(self, job_id: int) -> list[int]:
         """The archives that hold any of a job's items."""
-        return sorted(row[0] for row in await self._db.read(one("archives_of_job", {"job_id": job_id})))
+        return sorted(row["archive_id"] for row in await self._db.read(one("archives_of_job", {"job_id": job_id})))
 
-    async def replace(self, archive: Archive, file: File, items: int) -> bool:
+    async def replace(self, archive: Archive, file: ArchiveFile, items: int) -> bool:
         """The archive is another file from now on. False: somebody else has replaced it."""
         values = {"blob": file.blob, "digest": file.digest, "bytes": file.bytes, "items": items}
         return bool(
@@ -165,33 +198,33 @@ class Archives:
 
     async def kept(self, blobs: Sequence[str]) -> set[str]:
         """Those of some files that hold what is nowhere else."""
-        return {row[0] for row in await self._db.read(one("blobs_kept", batch=[(blob,) for blob in blobs]))}
+        return {row["blob"] for row in await self._db.read(one("blobs_kept", batch=[(blob,) for blob in blobs]))}
 
 
 def _letters(items: Sequence[int]) -> Script[list[Letter]]:
     ids = [(item,) for item in items]
-    found = yield Ask("letters_of", batch=ids)
-    attempts = _by_item((yield Ask("attempts_of", batch=ids)))
-    inbox = _by_item((yield Ask("inbox_of", batch=ids)))
-    said = yield Ask("events_of", batch=[(f"item:{item}",) for item in items])
-    events = _by_item([(int(row[0].removeprefix("item:")), *tuple(row)[1:]) for row in said])
-    parts = (attempts, inbox, events)
-    return [Letter._make((*row, *(part.get(row[0], []) for part in parts))) for row in found]
+    heads = yield Ask("letters_of", batch=ids)
+    found = {head.id: Letter(head, [], {}, {}) for head in heads}
+    subjects = {f"item:{item}": item for item in found}
+    attempts: list[Attempt] = yield Ask("attempts_of", batch=ids)
+    for attempt in attempts:
+        if attempt.item_id in found:
+            found[attempt.item_id].attempts.append(attempt)
+    for message in (yield Ask("inbox_of", batch=ids)):
+        if message["item_id"] in found:
+            found[message["item_id"]].inbox[message["id"]] = read_row(LetterMessage, message)
+    for event in (yield Ask("events_of", batch=[(subject,) for subject in subjects])):
+        found[subjects[event["subject"]]].events[event["id"]] = read_row(LetterEvent, event)
+    return list(found.values())
 
 
-def _by_item(rows: Sequence[Row]) -> dict[int, list[Row]]:
-    found: dict[int, list[Row]] = {}
-    for row in rows:
-        found.setdefault(row[0], []).append(tuple(row)[1:])
-    return found
-
-
-def _add(file: File, leaving: Sequence[Leaving]) -> Script[int]:
-    number: int = (yield Ask("add_archive", {**file._asdict(), "items": len(leaving)}))[0][0]
+def _add(file: ArchiveFile, leaving: Sequence[Leaving]) -> Script[int]:
+    [added] = yield Ask("add_archive", {**file._asdict(), "items": len(leaving)})
+    number: int = added["id"]
     won = yield Ask("archive_items", {"archive_id": number}, [(letter.id, letter.fence) for letter in leaving])
     jobs = sorted(Counter(job_of(letter.id) for letter in leaving).items())
     if len(won) < len(leaving) or len((yield Ask("archive_in_jobs", {"owner": file.owner}, jobs))) < len(jobs):
-        raise Lost
+        raise ItemsLost
     yield Ask("write_bodies", batch=[(letter.id, letter.body) for letter in leaving])
     last = f"in archive {number}: backstay deadletters restore {number}"
     texts = [
@@ -208,25 +241,20 @@ def _add(file: File, leaving: Sequence[Leaving]) -> Script[int]:
 
 def _restore(archive: Archive, letters: Sequence[Letter], keep_ms: int) -> Script[int]:
     values = {"archive_id": archive.id, "owner": archive.owner, "keep_ms": keep_ms}
-    won = {row[0] for row in (yield Ask("restore_items", values, [(letter.id,) for letter in letters]))}
+    won = {row["id"] for row in (yield Ask("restore_items", values, [(letter.id,) for letter in letters]))}
     back = [letter for letter in letters if letter.id in won]
     if not back:
         return 0
     jobs = sorted(Counter(job_of(letter.id) for letter in back).items())
     yield Ask("archive_in_jobs", {"owner": archive.owner}, [(job_id, -items) for job_id, items in jobs])
-    yield Ask("write_bodies", batch=[(letter.id, letter.body) for letter in back if letter.body is not None])
-    texts = _each(back, lambda letter: [(letter.id, row[0], row[MESSAGE], row[RESULT]) for row in letter.attempts])
-    yield from _some("write_texts", texts)
-    yield from _some("restore_inbox", _each(back, lambda letter: [(letter.id, *row[1:]) for row in letter.inbox]))
-    told = _each(back, lambda letter: [(f"item:{letter.id}", *row[1:]) for row in letter.events])
-    yield from _some("restore_events", told)
+    yield Ask("write_bodies", batch=[(letter.id, letter.head.body) for letter in back if letter.head.body is not None])
+    tries = [attempt for letter in back for attempt in letter.attempts]
+    yield from _some("write_texts", [(one.item_id, one.fence, one.message, one.result) for one in tries])
+    yield from _some("restore_inbox", [message for letter in back for message in letter.inbox.values()])
+    yield from _some("restore_events", [event for letter in back for event in letter.events.values()])
     said = f"from archive {archive.id}"
     yield Ask("write_events", batch=[(f"item:{letter.id}", "restored", said) for letter in back])
     return len(back)
-
-
-def _each(letters: Sequence[Letter], rows: Callable[[Letter], list[Row]]) -> list[Row]:
-    return [row for letter in letters for row in rows(letter)]
 
 
 def _some(name: str, rows: Sequence[Any]) -> Script[None]:

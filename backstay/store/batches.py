@@ -6,11 +6,12 @@ from typing import Any, Final, NamedTuple
 
 from backstay.core.errors import NotFound
 from backstay.core.ids import POSITIONS_MAX, item_range
-from backstay.core.states import JOB_ENDED, JobState
+from backstay.core.states import JOB_ENDED, BatchStatus, JobState
 from backstay.store.database import Database
 from backstay.store.files import INPUT, LATEST, NewFile, add_file, may_be_id
 from backstay.store.queries import Ask, Row, Script, one
 from backstay.store.result_views import ROWS_FIRST, ResultRow, rows_next
+from backstay.store.rows import record
 
 JOBS_MAX: Final = 1_000  # of an owner, looked at for runs at once
 SETTLED_MS: Final = 3_600_000  # no transaction takes so long
@@ -30,6 +31,7 @@ class NewBatch:
     output_seconds: int | None
 
 
+@record
 @dataclass(frozen=True, slots=True)
 class Batch:
     """A batch and what its job has come to; the job's part is None as long as there is no job."""
@@ -37,7 +39,7 @@ class Batch:
     id: str
     owner: str
     job_id: int | None
-    status: str
+    status: BatchStatus
     endpoint: str
     input_file_id: str
     completion_window: str
@@ -59,7 +61,7 @@ class Batch:
     requests: int
     adopted: int
     now: int
-    job_state: str | None
+    job_state: JobState | None
     sealed: int | None
     total: int | None
     succeeded: int | None
@@ -71,16 +73,18 @@ class Batch:
     @property
     def job_ended(self) -> bool:
         """A job that was deleted has ended, too."""
-        return self.job_id is not None and (self.job_state is None or JobState(self.job_state) in JOB_ENDED)
+        return self.job_id is not None and (self.job_state is None or self.job_state in JOB_ENDED)
 
 
+@record
 class Adoptable(NamedTuple):
-    """A run that is no batch yet, with its first request as it is stored."""
+    """A job that may be a run and no batch yet; only then does it have a first request, as it is stored."""
 
     job_id: int
     created_at: int
     ends_at: int
     label: str | None
+    now: int
     first: str
     adopted: int  # 2 if it had ended by then
 
@@ -113,11 +117,6 @@ class Adopted(NamedTuple):
         return (*named, self.run.created_at, self.run.ends_at, self.run.adopted)
 
 
-class EndedRow(NamedTuple):
-    row: ResultRow
-    expired: bool  # by the deadline
-
-
 class Batches:
     def __init__(self, database: Database) -> None:
         self._db = database
@@ -127,20 +126,22 @@ class Batches:
         return await self._db.write(lambda: _create(new, replay_ms))
 
     async def get(self, batch_id: str, owner: str) -> Batch:
-        rows = await self._db.read(one("batches_seen", batch=[(batch_id, owner)])) if may_be_id(batch_id) else []
+        found = batch_id, owner
+        rows: list[Batch] = await self._db.read(one("batches_seen", batch=[found])) if may_be_id(batch_id) else []
         if not rows:
             raise missing(batch_id)
-        return Batch(*rows[0])
+        return rows[0]
 
     async def page(self, owner: str, after: str | None, n: int) -> list[Batch]:
-        place = LATEST
+        created_at, last = LATEST
         if after is not None:
-            rows = await self._db.read(one("batch_place", {"id": after, "owner": owner})) if may_be_id(after) else []
+            place = {"id": after, "owner": owner}
+            rows = await self._db.read(one("batch_place", place)) if may_be_id(after) else []
             if not rows:
                 raise missing(after)
-            place = (rows[0][0], rows[0][1])
-        values = {"owner": owner, "created_at": place[0], "id": place[1], "n": n}
-        return [Batch(*row) for row in await self._db.read(one("batches_page", values))]
+            created_at, last = rows[0]["created_at"], rows[0]["id"]
+        values = {"owner": owner, "created_at": created_at, "id": last, "n": n}
+        return await self._db.read(one("batches_page", values))
 
     async def cancel(self, batch_id: str, owner: str) -> bool:
         return bool(await self._db.write(one("cancel_batch", {"id": batch_id, "owner": owner})))
@@ -150,7 +151,7 @@ class Batches:
     async def claim(self, lease_ms: int) -> tuple[str, str] | None:
         """One that can be moved on, and its owner; it is nobody else's until the lease is over."""
         rows = await self._db.write(one("claim_batch", {"lease_ms": lease_ms}))
-        return (rows[0][0], rows[0][1]) if rows else None
+        return (rows[0]["id"], rows[0]["owner"]) if rows else None
 
     async def extend(self, batch_id: str, lease_ms: int) -> None:
         await self._db.write(one("extend_batch", {"id": batch_id, "lease_ms": lease_ms}))
@@ -169,15 +170,15 @@ class Batches:
     async def fail(self, batch_id: str, errors: str) -> bool:
         return bool(await self._db.write(one("fail_batch", {"id": batch_id, "errors": errors})))
 
-    async def attach(self, batch_id: str, job_id: int) -> str:
+    async def attach(self, batch_id: str, job_id: int) -> BatchStatus:
         """Tells which job it is; the status that it has by now."""
         rows = await self._db.write(one("attach_job", {"id": batch_id, "job_id": job_id}))
-        return str(rows[0][0])
+        return BatchStatus(rows[0]["status"])
 
     async def finalize(self, batch_id: str) -> bool:
         return bool(await self._db.write(one("finalize_batch", {"id": batch_id})))
 
-    async def end(self, batch: Batch, status: str, output: NewFile | None, errors: NewFile | None) -> bool:
+    async def end(self, batch: Batch, status: BatchStatus, output: NewFile | None, errors: NewFile | None) -> bool:
         """The last step, with its files. False: somebody else has taken it."""
         return await self._db.write(lambda: _end(batch, status, output, errors))
 
@@ -186,38 +187,37 @@ class Batches:
 
     # what is in it
 
-    async def results(self, job_id: int, ok: bool) -> AsyncIterator[list[EndedRow]]:
+    async def results(self, job_id: int, ok: bool) -> AsyncIterator[list[ResultRow]]:
         """The items of a job that succeeded, or those that ended otherwise, in order, a page at a time. The caller
         knows that the job is his."""
         first, after = item_range(job_id)
         cursor, n = first - 1, ROWS_FIRST
         name = "batch_output" if ok else "batch_errors"
         while rows := await self._db.read(one(name, {"cursor": cursor, "after": after, "n": n})):
-            found = [EndedRow(ResultRow(*row[:-1]), bool(row[-1])) for row in rows]
-            yield found
-            cursor, n = found[-1].row.id, rows_next(n, [ended.row.characters for ended in found])
+            yield rows
+            cursor, n = rows[-1].id, rows_next(n, [row.characters for row in rows])
 
     async def requests(self, job_id: int) -> AsyncIterator[list[str]]:
         """What the items of a job ask, as it is stored, a page at a time."""
         first, after = item_range(job_id)
         cursor, n = first - 1, ROWS_FIRST
         while rows := await self._db.read(one("batch_requests", {"cursor": cursor, "after": after, "n": n})):
-            bodies = [row[1] for row in rows]
+            bodies = [row["body"] for row in rows]
             yield bodies
-            cursor, n = rows[-1][0], rows_next(n, list(map(len, bodies)))
+            cursor, n = rows[-1]["item_id"], rows_next(n, list(map(len, bodies)))
 
     async def models(self, owner: str) -> list[str]:
         most = {"n": MODELS_MAX, "looked": MODELS_LOOKED_MAX}
-        return [row[0] for row in await self._db.read(one("models_seen", {"owner": owner, **most}))]
+        return [row["model"] for row in await self._db.read(one("models_seen", {"owner": owner, **most}))]
 
     # runs that were started elsewhere
 
     async def adoptable(self, owner: str, after: int) -> JobsPage:
         values = {"owner": owner, "after": after, "n": JOBS_MAX, "items_max": POSITIONS_MAX}
-        rows = await self._db.read(one("jobs_to_adopt", values))
-        settled = max((row[0] for row in rows if row[1] < row[4] - SETTLED_MS), default=0)
-        runs = [Adoptable(*row[:4], *row[5:]) for row in rows if row[5] is not None]
-        return JobsPage(runs, settled, rows[-1][0] if rows else after, len(rows) == JOBS_MAX)
+        jobs: list[Adoptable] = await self._db.read(one("jobs_to_adopt", values))
+        settled = max((job.job_id for job in jobs if job.created_at < job.now - SETTLED_MS), default=0)
+        runs = [job for job in jobs if job.first]
+        return JobsPage(runs, settled, jobs[-1].job_id if jobs else after, len(jobs) == JOBS_MAX)
 
     async def adopt(self, owner: str, runs: Sequence[Adopted]) -> None:
         if runs:
@@ -230,12 +230,12 @@ def _create(new: NewBatch, replay_ms: int | None) -> Script[tuple[str, bool]]:
         yield Ask("lock_input", values)
         same = yield Ask("same_batch", {**values, "age_ms": replay_ms})
         if same:
-            return str(same[0][0]), False
+            return str(same[0]["id"]), False
     added = yield Ask("add_batch", values)
     return new.id, bool(added)
 
 
-def _end(batch: Batch, status: str, output: NewFile | None, errors: NewFile | None) -> Script[bool]:
+def _end(batch: Batch, status: BatchStatus, output: NewFile | None, errors: NewFile | None) -> Script[bool]:
     values: dict[str, Any] = {
         "id": batch.id,
         "status": status,
@@ -252,7 +252,7 @@ def _end(batch: Batch, status: str, output: NewFile | None, errors: NewFile | No
 
 
 def _adopt(owner: str, runs: Sequence[Adopted]) -> Script[None]:
-    taken = {row[0] for row in (yield Ask("adopt", {"owner": owner}, [adopted.row() for adopted in runs]))}
+    taken = {row["job_id"] for row in (yield Ask("adopt", {"owner": owner}, [adopted.row() for adopted in runs]))}
     for adopted in runs:
         job_id = adopted.run.job_id
         if job_id in taken:  # else another process has adopted it in this moment

@@ -1,11 +1,14 @@
 """What the store needs of a database: the one seam between SQLite and PostgreSQL."""
 
-from collections.abc import Callable
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from backstay.store.queries import Dialect, Script
 
 T = TypeVar("T")
+P = ParamSpec("P")
+_Verb = Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]
 
 
 class Database(Protocol):
@@ -23,3 +26,25 @@ class Database(Protocol):
     async def read(self, make: Callable[[], Script[T]]) -> T: ...
     async def notify(self) -> None: ...
     async def listen(self, wake: Callable[[], None]) -> None: ...
+
+
+def writes(script: Callable[Concatenate[Any, P], Script[T]]) -> _Verb[P, T]:
+    """Makes a method of a noun that is a script a verb: it runs whole, in one transaction of the noun's database."""
+
+    @wraps(script)
+    async def verb(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        database: Database = self._db
+        return await database.write(lambda: script(self, *args, **kwargs))
+
+    return verb
+
+
+def reads(script: Callable[Concatenate[Any, P], Script[T]]) -> _Verb[P, T]:
+    """The same for a script that changes nothing."""
+
+    @wraps(script)
+    async def verb(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        database: Database = self._db
+        return await database.read(lambda: script(self, *args, **kwargs))
+
+    return verb

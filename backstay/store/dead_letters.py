@@ -1,12 +1,14 @@
 """Failed items over all jobs of an owner, but for archived ones: groups by error, pages, and what a filter chooses."""
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from backstay.core.ids import item_range, job_of
+from backstay.core.ids import item_id, job_of
 from backstay.store.database import Database
+from backstay.store.jobs import FailedItem
 from backstay.store.listing import ItemRow, told
 from backstay.store.queries import Ask, Script
+from backstay.store.rows import record
 from backstay.store.sources import with_sources
 
 JOBS_MAX: Final = 100  # that one page visits
@@ -16,7 +18,7 @@ CHUNK_ITEMS: Final = 2_000
 LAST_JOB: Final = (1 << 35) - 1
 
 
-class Wanted(NamedTuple):
+class LetterFilter(NamedTuple):
     """Which failed items: of one job, with one error code, failed at least so long ago, with one flaw."""
 
     job_id: int | None = None
@@ -25,7 +27,8 @@ class Wanted(NamedTuple):
     flaw: str | None = None
 
 
-class Group(NamedTuple):
+@record
+class LetterGroup(NamedTuple):
     error_code: str
     items: int
     oldest: int
@@ -34,10 +37,19 @@ class Group(NamedTuple):
     last_at: int
 
 
+@record
+class FailingJob(NamedTuple):
+    """A job that has failed items, and how many of them are not in an archive."""
+
+    id: int
+    total: int
+    letters: int
+
+
 class Groups(NamedTuple):
     """`items` are all failed ones of the jobs looked at that are not archived; the groups are of the first of them."""
 
-    groups: list[Group]
+    groups: list[LetterGroup]
     jobs: int
     items: int
     complete: bool
@@ -51,13 +63,15 @@ class DeadLetters:
         found, _ = await self._db.read(lambda: groups_of(owner, job_id, GROUPED_MAX))
         return found
 
-    async def page(self, owner: str, wanted: Wanted, before: int | None, n: int) -> tuple[list[ItemRow], int | None]:
+    async def page(
+        self, owner: str, wanted: LetterFilter, before: int | None, n: int
+    ) -> tuple[list[ItemRow], int | None]:
         """The newest jobs' last items first, and before which id the next page begins."""
         rows, end = await self._db.read(lambda: letters_page(owner, wanted, before, n, replayable=False))
         return await self._db.read(lambda: told(rows)), end
 
 
-def _failing_jobs(owner: str, job_id: int | None, upto: int, replayable: bool) -> Script[list[Any]]:
+def _failing_jobs(owner: str, job_id: int | None, upto: int, replayable: bool) -> Script[list[FailingJob]]:
     span = {"upto": upto if job_id is None else min(job_id, upto), "downto": job_id or 0}
     return (yield Ask("failing_jobs", {"owner": owner, **span, "replayable": int(replayable), "n": JOBS_MAX}))
 
@@ -65,39 +79,42 @@ def _failing_jobs(owner: str, job_id: int | None, upto: int, replayable: bool) -
 def groups_of(owner: str, job_id: int | None, n: int) -> Script[tuple[Groups, list[tuple[int]]]]:
     """Of the first so many, and the jobs that were looked at."""
     jobs = yield from _failing_jobs(owner, job_id, LAST_JOB, False)
-    items, batch = sum(row[2] for row in jobs), [(row[0],) for row in jobs]
-    rows = (yield Ask("failure_groups", {"n": n}, batch)) if jobs else []
+    items, batch = sum(job.letters for job in jobs), [(job.id,) for job in jobs]
+    groups = (yield Ask("failure_groups", {"n": n}, batch)) if jobs else []
     complete = items <= n and len(jobs) < JOBS_MAX
-    return Groups([Group(*row) for row in rows], len(jobs), items, complete), batch
+    return Groups(groups, len(jobs), items, complete), batch
 
 
 def letters_page(
-    owner: str, wanted: Wanted, before: int | None, n: int, replayable: bool
-) -> Script[tuple[list[Any], int | None]]:
+    owner: str, wanted: LetterFilter, before: int | None, n: int, replayable: bool
+) -> Script[tuple[list[ItemRow], int | None]]:
     """Job by job, until the page is full or enough was looked at."""
     upto = LAST_JOB if before is None else job_of(before - 1)
     jobs = yield from _failing_jobs(owner, wanted.job_id, upto, replayable)
-    rows: list[Any] = []
+    items: list[ItemRow] = []
     left = LOOKED_MAX
-    for job_id, total, failed in jobs:
-        end = item_range(job_id)[0] + total
+    for job in jobs:
+        end = item_id(job.id, 0) + job.total
         end = end if before is None else min(end, before)
         if left <= 0:
-            return rows, end
-        place = {"job_id": job_id, "before": end, "looked": left}
+            return items, end
+        place = {"job_id": job.id, "before": end, "looked": left}
         chosen = {"error_code": wanted.error_code, "age_ms": wanted.age_ms, "flaw": wanted.flaw}
-        rows += yield Ask("failed_window", {**place, **chosen, "n": n - len(rows)})
-        if len(rows) == n:
-            return rows, rows[-1][0]
-        if failed > left:
-            last, looked = (yield Ask("failed_looked", place))[0]
-            if looked == left:
-                return rows, last
-        left -= failed
-    return rows, item_range(jobs[-1][0])[0] if len(jobs) == JOBS_MAX else None
+        items += yield Ask("failed_window", {**place, **chosen, "owner": owner, "n": n - len(items)})
+        if len(items) == n:
+            return items, items[-1].id
+        if job.letters > left:
+            [seen] = yield Ask("failed_looked", place)
+            if seen["looked"] == left:
+                return items, seen["last"]
+        left -= job.letters
+    return items, item_id(jobs[-1].id, 0) if len(jobs) == JOBS_MAX else None
 
 
-def chosen_items(owner: str, wanted: Wanted, ids: Sequence[int]) -> Script[list[Any]]:
-    """Those of some items that the owner may have done again, with their fences and whether that may be paid twice."""
-    rows = yield Ask("failed_items_of", {"owner": owner, **wanted._asdict()}, [(one,) for one in ids])
-    return (yield from with_sources(owner, rows)) if rows else []
+def chosen_items(owner: str, wanted: LetterFilter, ids: Sequence[int]) -> Script[list[FailedItem]]:
+    """Those of some items that the owner may have done again."""
+    items: list[FailedItem] = yield Ask(
+        "failed_items_of", {"owner": owner, **wanted._asdict()}, [(one,) for one in ids]
+    )
+    there = (yield from with_sources(owner, [item.id for item in items])) if items else set()
+    return [item for item in items if item.id in there]

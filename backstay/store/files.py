@@ -7,6 +7,7 @@ from typing import Any, Final
 from backstay.core.errors import NotAllowed, NotFound
 from backstay.store.database import Database
 from backstay.store.queries import Ask, Script, one
+from backstay.store.rows import record
 
 LATEST: Final = ((1 << 62), "~")  # behind every file there is
 EARLIEST: Final = (-1, "")
@@ -19,8 +20,9 @@ OUTPUT: Final = "output"
 ERRORS: Final = "errors"
 
 
+@record
 @dataclass(frozen=True, slots=True)
-class File:
+class StoredFile:
     """`blob` names its bytes among the artifacts; without one it is a part of a job: input, output or errors."""
 
     id: str
@@ -69,44 +71,49 @@ class Files:
     async def forget_expected(self, blob: str) -> None:
         await self._db.write(one("forget_expected", {"blob": blob}))
 
-    async def find(self, file_id: str, owner: str) -> File | None:
+    async def find(self, file_id: str, owner: str) -> StoredFile | None:
         if not may_be_id(file_id):
             return None
-        rows = await self._db.read(one("file", {"id": file_id, "owner": owner}))
-        return File(*rows[0]) if rows else None
+        rows: list[StoredFile] = await self._db.read(one("file", {"id": file_id, "owner": owner}))
+        return rows[0] if rows else None
 
-    async def get(self, file_id: str, owner: str) -> File:
+    async def get(self, file_id: str, owner: str) -> StoredFile:
         found = await self.find(file_id, owner)
         if found is None:
             raise _missing(file_id)
         return found
 
-    async def source(self, file_id: str, owner: str) -> File | None:
+    async def source(self, file_id: str, owner: str) -> StoredFile | None:
         """What a batch reads, as long as the bytes are there."""
-        rows = await self._db.read(one("file_source", {"id": file_id, "owner": owner})) if may_be_id(file_id) else []
-        return File(*rows[0]) if rows else None
+        if not may_be_id(file_id):
+            return None
+        rows: list[StoredFile] = await self._db.read(one("file_source", {"id": file_id, "owner": owner}))
+        return rows[0] if rows else None
 
-    async def page(self, owner: str, after: str | None, n: int, oldest: bool, purpose: str | None) -> list[File]:
-        place = EARLIEST if oldest else LATEST
+    async def page(self, owner: str, after: str | None, n: int, oldest: bool, purpose: str | None) -> list[StoredFile]:
+        created_at, last = EARLIEST if oldest else LATEST
         if after is not None:
             if not may_be_id(after):
                 raise _missing(after)
             rows = await self._db.read(one("file_place", {"id": after, "owner": owner}))
             if not rows:
                 raise _missing(after)
-            place = (rows[0][0], rows[0][1])
-        values = {"owner": owner, "created_at": place[0], "id": place[1], "purpose": purpose, "n": n}
-        rows = await self._db.read(one("files_oldest" if oldest else "files_newest", values))
-        return [File(*row) for row in rows]
+            created_at, last = rows[0]["created_at"], rows[0]["id"]
+        values = {"owner": owner, "created_at": created_at, "id": last, "purpose": purpose, "n": n}
+        return await self._db.read(one("files_oldest" if oldest else "files_newest", values))
 
     async def delete(self, file_id: str, owner: str) -> None:
         values = {"id": file_id, "owner": owner}
         if not may_be_id(file_id) or not await self._db.write(one("delete_file", values)):
             raise _missing(file_id)
 
+    async def drop(self, file_id: str) -> None:
+        """A file that a job made is gone for its owner."""
+        await self._db.write(one("purge_files", batch=[(file_id,)]))
+
     async def idle_blobs(self) -> list[tuple[str, str]]:
         """Files whose bytes nobody may read any more: (id, name among the artifacts)."""
-        return [(row[0], row[1]) for row in await self._db.read(one("idle_blobs", {"n": BLOBS_MAX}))]
+        return [(row["id"], row["blob"]) for row in await self._db.read(one("idle_blobs", {"n": BLOBS_MAX}))]
 
     async def forget_blob(self, file_id: str) -> None:
         if file_id.startswith(_EXPECTED):

@@ -8,9 +8,10 @@ from backstay.core.errors import NotAllowed, NotFound
 from backstay.core.ids import job_of, show_item
 from backstay.core.models import Attempt
 from backstay.core.states import TERMINAL, ItemState
-from backstay.store.control import archived
 from backstay.store.database import Database
+from backstay.store.jobs import archived
 from backstay.store.queries import Ask, Script, one
+from backstay.store.rows import record
 from backstay.store.settle import add_late, flaw_late, write_attempts
 
 MESSAGES_MAX: Final = 100  # about one item
@@ -18,11 +19,12 @@ BODY_MAX: Final = 64 << 20  # characters read at once
 LAST_ID: Final = (1 << 63) - 1
 
 
-class Received(NamedTuple):
+class ReceivedMessage(NamedTuple):
     late: bool  # the item had ended, or its deadline had passed
     repeated: bool  # it was said before, word for word
 
 
+@record
 class Sender(NamedTuple):
     """The job whose items were sent out."""
 
@@ -30,6 +32,31 @@ class Sender(NamedTuple):
     old_tags: bool  # it was there before tags were made of seeds, and its id was never another job's
 
 
+@record
+class CalledBack(NamedTuple):
+    """The item that a message is about."""
+
+    state: ItemState
+    too_late: bool  # its deadline has passed
+    owner: str
+
+
+@record
+class AcceptedItem(NamedTuple):
+    """An item whose late result counts from now on."""
+
+    id: int
+    job_id: int
+    fence: int
+    attempt_count: int
+    last_attempt_at: int | None
+    now: int
+
+
+record(Said)
+
+
+@record
 class LateResult(NamedTuple):
     number: int
     item_id: int
@@ -41,20 +68,20 @@ class LateResult(NamedTuple):
     body: str | None  # of one alone; lists go without
 
 
-class Inbox:
+class InboxMessages:
     def __init__(self, database: Database) -> None:
         self._db = database
 
     async def sender(self, job_id: int) -> Sender | None:
-        rows = await self._db.read(one("callback_job", {"job_id": job_id}))
-        return Sender(rows[0][0], bool(rows[0][1])) if rows else None
+        rows: list[Sender] = await self._db.read(one("callback_job", {"job_id": job_id}))
+        return rows[0] if rows else None
 
-    async def receive(self, item_id: int, fence: int, callback: Callback) -> Received:
+    async def receive(self, item_id: int, fence: int, callback: Callback) -> ReceivedMessage:
         return await self._db.write(lambda: _receive(item_id, fence, callback))
 
     async def finals(self, items: Sequence[int]) -> list[Said]:
         """What was said in time about the end of these items, in the order it came."""
-        return [Said(*row) for row in await self._db.read(one("finals", batch=[(item,) for item in items]))]
+        return await self._db.read(one("finals", batch=[(item,) for item in items]))
 
     async def bodies(self, said: Sequence[Said]) -> dict[int, str]:
         """The texts of some messages, by their numbers: as many as can be held at once."""
@@ -65,7 +92,8 @@ class Inbox:
             if wanted and characters > BODY_MAX:
                 break
             wanted.append((each.number,))
-        return {row[0]: row[1] for row in await self._db.read(one("inbox_bodies", batch=wanted))} if wanted else {}
+        rows = await self._db.read(one("inbox_bodies", batch=wanted)) if wanted else []
+        return {row["id"]: row["body"] for row in rows}
 
     async def keep_late(self, results: Sequence["LateSuccess"]) -> int:
         """Keeps results that came after time had ended their items, and books what they cost. Returns how many."""
@@ -73,13 +101,13 @@ class Inbox:
 
     async def late(self, owner: str, before: int | None, n: int) -> list[LateResult]:
         values = {"owner": owner, "before": LAST_ID if before is None else before, "n": n}
-        return [LateResult(*row) for row in await self._db.read(one("late_page", values))]
+        return await self._db.read(one("late_page", values))
 
     async def late_result(self, number: int, owner: str) -> LateResult:
         rows = await self._db.read(one("late_result", {"number": number, "owner": owner}))
         if not rows:
             raise _none(number)
-        return LateResult(*rows[0])
+        return rows[0]  # type: ignore[no-any-return]
 
     async def accept(self, number: int, owner: str, by: str) -> LateResult:
         """A person lets a late result count. Twice has the effect of once."""
@@ -103,34 +131,53 @@ def keep_late(results: Sequence[LateSuccess]) -> Script[list[int]]:
     if known:
         yield Ask("show_late", batch=[(one.attempt.item_id, one.result) for one in known])
     yield from write_attempts([one.attempt._replace(outcome="late", result=None) for one in known])
-    if costs := [_cost(one) for one in known]:
-        yield Ask("know_cost", batch=_by_job(costs))
+    if known:
+        yield Ask("know_cost", batch=_costs(known))
     return kept
 
 
-def _cost(late: LateSuccess) -> tuple[int, int, int, int, int]:
-    attempt = late.attempt
-    spent = late.reserved if attempt.cost_micros is None else attempt.cost_micros
-    return job_of(attempt.item_id), late.reserved, spent, attempt.input_tokens or 0, attempt.output_tokens or 0
+@record
+class LateCost(NamedTuple):
+    """What calls of a job turned out to have cost; so much of it is known that was unknown."""
+
+    job_id: int
+    known: int
+    spent: int
+    input_tokens: int
+    output_tokens: int
 
 
-def _by_job(costs: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    sums: dict[int, list[int]] = {}
-    for job_id, *amounts in costs:
-        row = sums.setdefault(job_id, [0] * len(amounts))
-        sums[job_id] = [old + new for old, new in zip(row, amounts, strict=True)]
-    return sorted((job_id, *row) for job_id, row in sums.items())
+def _costs(results: Sequence[LateSuccess]) -> list[LateCost]:
+    """A sum for each job, in order."""
+    sums: dict[int, LateCost] = {}
+    for late in results:
+        attempt, job_id = late.attempt, job_of(late.attempt.item_id)
+        so_far = sums.get(job_id, LateCost(job_id, 0, 0, 0, 0))
+        sums[job_id] = LateCost(
+            job_id,
+            so_far.known + late.reserved,
+            so_far.spent + (late.reserved if attempt.cost_micros is None else attempt.cost_micros),
+            so_far.input_tokens + (attempt.input_tokens or 0),
+            so_far.output_tokens + (attempt.output_tokens or 0),
+        )
+    return [sums[job_id] for job_id in sorted(sums)]
 
 
-def _receive(item_id: int, fence: int, callback: Callback) -> Script[Received]:
+def _receive(item_id: int, fence: int, callback: Callback) -> Script[ReceivedMessage]:
     found = yield Ask("callback_item", {"item_id": item_id})
     if not found:
         raise NotFound(f"no item {show_item(item_id)}")
-    state, too_late, owner = found[0]
-    late = state in TERMINAL or bool(too_late)
-    [(messages,)] = yield Ask("count_inbox", {"item_id": item_id})
-    values = {"owner": owner, "item_id": item_id, "fence": fence, "kind": callback.kind.value, "is_late": int(late)}
-    if messages >= MESSAGES_MAX:
+    item: CalledBack = found[0]
+    late = item.state in TERMINAL or item.too_late
+    [counted] = yield Ask("count_inbox", {"item_id": item_id})
+    values = {
+        "owner": item.owner,
+        "item_id": item_id,
+        "fence": fence,
+        "kind": callback.kind.value,
+        "is_late": int(late),
+    }
+    if counted["messages"] >= MESSAGES_MAX:
         raise NotAllowed(f"there were {MESSAGES_MAX} messages about item {show_item(item_id)} already")
     added = yield Ask("add_inbox", {**values, "body": callback.body, "digest": digest_of(callback, fence)})
     if added and late and callback.kind is Kind.SUCCEEDED:
@@ -141,29 +188,30 @@ def _receive(item_id: int, fence: int, callback: Callback) -> Script[Received]:
             yield Ask("show_progress", {"item_id": item_id, "progress": callback.progress, "task": task})
         if callback.kind is not Kind.PROGRESS:
             yield Ask("hurry_item", {"item_id": item_id})
-    return Received(late, not added)
+    return ReceivedMessage(late, not added)
 
 
 def _accept(number: int, owner: str, by: str) -> Script[None]:
     found = yield Ask("late_result", {"number": number, "owner": owner})
     if not found:
         raise _none(number)
-    late = LateResult(*found[0])
+    late: LateResult = found[0]
     if late.accepted_at is not None:
         return
     rows = yield Ask("accept_item", {"item_id": late.item_id})
     if not rows:
         item = show_item(late.item_id)
-        [(_, archive)] = yield Ask("item_state", {"item_id": late.item_id})
-        if archive is not None:
-            raise archived(late.item_id, archive)
+        [stands] = yield Ask("item_state", {"item_id": late.item_id})
+        if stands["archive_id"] is not None:
+            raise archived(late.item_id, stands["archive_id"])
         raise NotAllowed(f"item {item} is {late.item_state}: only a failed item takes a late result")
-    item_id, job_id, fence, number_of_try, started_at, now = rows[0]
+    accepted: AcceptedItem = rows[0]
     told = (None, None, None, result_of(late.body or ""), None, None, None)
-    attempt = Attempt(item_id, fence, number_of_try, ItemState.SUCCEEDED, started_at or now, now, *told)
+    times = (accepted.last_attempt_at or accepted.now, accepted.now)
+    attempt = Attempt(accepted.id, accepted.fence, accepted.attempt_count, ItemState.SUCCEEDED, *times, *told)
     yield from write_attempts([attempt])
-    yield Ask("accept_in_job", {"job_id": job_id})
-    yield Ask("write_events", batch=[(f"item:{item_id}", "late_accepted", f"its late result counts, says {by}")])
+    yield Ask("accept_in_job", {"job_id": accepted.job_id})
+    yield Ask("write_events", batch=[(f"item:{accepted.id}", "late_accepted", f"its late result counts, says {by}")])
     yield Ask("accept_inbox", {"number": number, "accepted_by": by})
 
 

@@ -4,11 +4,13 @@ from typing import Final, NamedTuple
 
 from backstay.store.database import Database
 from backstay.store.queries import Ask, Script, one
+from backstay.store.rows import record
 
 KEPT_MS: Final = 14 * 86_400_000
 GRACE_MS: Final = 60_000  # what a tick may need beyond its time before it counts as killed
 
 
+@record
 class Lately(NamedTuple):
     """Ticks of the last while, the chains that they make, chains that were at their longest and left work, failures."""
 
@@ -34,7 +36,8 @@ class Invocations:
         await self._db.write(one("fail_invocation", {"id": invocation, "error": error}))
 
     async def lately(self, age_ms: int) -> Lately:
-        return Lately(*(await self._db.read(one("invocations_lately", {"age_ms": age_ms})))[0])
+        [found] = await self._db.read(one("invocations_lately", {"age_ms": age_ms}))
+        return found  # type: ignore[no-any-return]
 
 
 def _begin(invocation: str, depth: int, span_ms: int) -> Script[None]:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from backstay.core.breaker import Breaker, without_words
 from backstay.core.reasons import Reason, Standing, why_not_running
 from backstay.core.states import ItemState
-from backstay.store.park import NEVER_MS
-from backstay.store.providers import Holds
+from backstay.store.jobs import NEVER_MS
+from backstay.store.providers import HeldWork
 from backstay.store.views import AttemptView, EventView, ItemView, WorkerView
 
 if TYPE_CHECKING:
@@ -36,9 +36,9 @@ async def look(store: "Store", item_id: int, owner: str, lease_ms: int, *, shows
     attempts = await views.attempts(item_id)
     workers = await views.workers()
     live = sum(view.handler in worker.handlers and worker.alive(lease_ms) for worker in workers)
-    breaker = breaker_of(await store.holds(), view.handler, workers, shows_words)
+    breaker = breaker_of(await store.providers.holds(), view.handler, workers, shows_words)
     ahead = await views.ahead(item_id) if view.state == "queued" else 0
-    is_request = view.handler in dict(await store.endpoints(open_only=False))
+    is_request = view.handler in dict(await store.providers.endpoints(open_only=False))
     standing = _standing(view, attempts, breaker=breaker, live_workers=live, ahead=ahead, is_request=is_request)
     return Shown(view, attempts, await views.events(f"item:{item_id}"), why_not_running(standing))
 
@@ -54,7 +54,7 @@ def provider_of(handler: str, workers: list[WorkerView]) -> str:
     return next(told, handler)
 
 
-def breaker_of(holds: Holds, handler: str, workers: list[WorkerView], shows_words: bool) -> Breaker | None:
+def breaker_of(holds: HeldWork, handler: str, workers: list[WorkerView], shows_words: bool) -> Breaker | None:
     found = holds.providers.get(provider_of(handler, workers))
     return found if found is None or shows_words else without_words(found)
 

@@ -18,7 +18,7 @@ async def look_at_job(
     view = await store.views.job(job_id, owner)
     if view.ended or view.done + view.processing >= view.total:
         return view, []
-    workers, holds = await store.views.workers(), await store.holds()
+    workers, holds = await store.views.workers(), await store.providers.holds()
     standing = Standing(
         now=holds.now,
         job_id=view.id,
@@ -29,6 +29,6 @@ async def look_at_job(
         breaker=breaker_of(holds, view.handler, workers, shows_words),
         job_short=view.held_by_budget,
         live_workers=sum(view.handler in worker.handlers and worker.alive(lease_ms) for worker in workers),
-        is_request=view.handler in dict(await store.endpoints(open_only=False)),
+        is_request=view.handler in dict(await store.providers.endpoints(open_only=False)),
     )
     return view, why_job_waits(standing)

@@ -9,7 +9,8 @@ from typing import Final, NamedTuple
 from backstay.clock import new_id, new_secret
 from backstay.core.errors import NotFound, UsageError
 from backstay.store.database import Database
-from backstay.store.queries import Row, one
+from backstay.store.queries import one
+from backstay.store.rows import record
 
 KEYS_SHOWN_MAX: Final = 1_000
 _ID: Final = re.compile("[0-9a-f]{12}")
@@ -30,7 +31,8 @@ class Role(StrEnum):
 _ORDER: Final = {role: rank for rank, role in enumerate(Role)}
 
 
-class Key(NamedTuple):
+@record
+class ApiKey(NamedTuple):
     id: str
     owner: str
     name: str
@@ -62,10 +64,10 @@ class Keys:
         key_id, secret = new_id()[:12], new_secret()
         lives_ms = None if lives_seconds is None else int(lives_seconds * 1000)
         values = {"id": key_id, "owner": owner, "name": name[:100], "role": role.value, "digest": _digest(secret)}
-        [(created_at, expires_at)] = await self._db.write(one("add_key", {**values, "lives_ms": lives_ms}))
-        return NewKey(key_id, f"bks_{key_id}_{secret}", created_at, expires_at)
+        [added] = await self._db.write(one("add_key", {**values, "lives_ms": lives_ms}))
+        return NewKey(key_id, f"bks_{key_id}_{secret}", added["created_at"], added["expires_at"])
 
-    async def verify(self, text: str) -> Key | None:
+    async def verify(self, text: str) -> ApiKey | None:
         """The key that a text is, if it counts."""
         form = _FORM.fullmatch(text)
         found = None if form is None else await self.find(form[1])
@@ -73,13 +75,13 @@ class Keys:
             return None
         return found
 
-    async def find(self, key_id: str) -> Key | None:
+    async def find(self, key_id: str) -> ApiKey | None:
         """The key of an id, if it counts. Whoever asks has seen its secret before."""
-        rows = await self._db.read(one("key", {"id": key_id}))
-        return _key(rows[0]) if rows else None
+        rows: list[ApiKey] = await self._db.read(one("key", {"id": key_id}))
+        return rows[0] if rows else None
 
-    async def list(self, owner: str) -> "list[Key]":
-        return [_key(row) for row in await self._db.read(one("keys", {"owner": owner, "n": KEYS_SHOWN_MAX}))]
+    async def list(self, owner: str) -> "list[ApiKey]":
+        return await self._db.read(one("keys", {"owner": owner, "n": KEYS_SHOWN_MAX}))
 
     async def revoke(self, key_id: str, owner: str) -> None:
         await self._end(key_id, owner, 0)
@@ -101,16 +103,12 @@ class Keys:
         rows = await self._db.write(one("revoke_key", values)) if _ID.fullmatch(key_id) else ()
         if not rows:
             raise NotFound(f"no key {key_id}", hint="`backstay key list` shows the keys there are")
-        return rows[0][0], rows[0][1]
+        return rows[0]["name"], rows[0]["role"]
 
 
 def is_key(text: str) -> bool:
     """Whether a text means to be one of our keys, however wrong it is."""
     return text.startswith("bks_")
-
-
-def _key(row: Row) -> Key:
-    return Key(*row)._replace(role=Role(row[3]))
 
 
 def _digest(secret: str) -> str:

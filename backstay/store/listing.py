@@ -1,27 +1,27 @@
 """Pages of jobs and items for the API: filters, cursors, and a bound on the rows that one page looks at."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from backstay.core.errors import NotFound
 from backstay.core.ids import POSITIONS_MAX, item_range, show_item
 from backstay.core.states import ItemState
 from backstay.store.database import Database
-from backstay.store.queries import Ask, Row, Script, one
-from backstay.store.views import LAST_ID, Backlog, JobView, job_view
+from backstay.store.queries import Ask, Script, one
+from backstay.store.rows import record
+from backstay.store.views import LAST_ID, Backlog, JobView
 
 JOBS_LOOKED_MAX: Final = 2_000  # by one page
 ITEMS_LOOKED_MAX: Final = 10_000
 RECENT_JOBS: Final = 100
 
-# Which of a job's counters tells that there is none of a state.
-_COUNTERS: Final = (None, "processing", "succeeded", "failed", "skipped", "cancelled")
 
-
+@record
 class ItemRow(NamedTuple):
     """An item as lists show it, without its bodies."""
 
     id: int
+    owner: str
     fence: int
     handler: str
     state: str
@@ -58,6 +58,7 @@ class ItemFilter(NamedTuple):
     position_to: int = POSITIONS_MAX - 1
 
 
+@record
 class Recent(NamedTuple):
     """What became of the items of the last jobs."""
 
@@ -72,6 +73,7 @@ class Recent(NamedTuple):
     unknown_micros: int
 
 
+@record
 class Bodies(NamedTuple):
     payload: str | None
     result: str | None
@@ -98,34 +100,34 @@ class Listing:
         rows = await self._db.read(one("item_shown", {"item_id": item_id, "owner": owner}))
         if not rows:
             raise NotFound(f"no item {show_item(item_id)}")
-        return ItemRow._make(rows[0])
+        return rows[0]  # type: ignore[no-any-return]
 
     async def bodies(self, item_id: int, owner: str) -> Bodies:
         rows = await self._db.read(one("item_bodies", {"item_id": item_id, "owner": owner}))
         if not rows:
             raise NotFound(f"no item {show_item(item_id)}")
-        return Bodies(*rows[0])
+        return rows[0]  # type: ignore[no-any-return]
 
     async def backlog(self, owner: str) -> list[Backlog]:
-        return [Backlog(*row) for row in await self._db.read(one("backlog_of", {"owner": owner}))]
+        return await self._db.read(one("backlog_of", {"owner": owner}))
 
     async def recent(self, owner: str) -> Recent:
         values = {"owner": owner, "before": LAST_ID, "n": RECENT_JOBS}
-        return Recent(*(await self._db.read(one("recent_jobs_of", values)))[0])
+        [found] = await self._db.read(one("recent_jobs_of", values))
+        return found  # type: ignore[no-any-return]
 
 
 def _jobs(owner: str, wanted: JobFilter, before: int, n: int) -> Script[tuple[list[JobView], int | None]]:
     place = {"owner": owner, "before": before}
     if wanted == JobFilter():
-        rows = yield Ask("jobs_page", {**place, "n": n + 1})
-        return [job_view(row) for row in rows[:n]], rows[n - 1][0] if len(rows) > n else None
+        jobs: list[JobView] = yield Ask("jobs_page", {**place, "n": n + 1})
+        return jobs[:n], jobs[n - 1].id if len(jobs) > n else None
     chosen = {"state": wanted.state, "handler": wanted.handler, "pattern": _pattern(wanted.text)}
-    rows = yield Ask("jobs_chosen", {**place, **chosen, "looked": JOBS_LOOKED_MAX, "n": n})
-    found = [job_view(row) for row in rows]
+    found: list[JobView] = yield Ask("jobs_chosen", {**place, **chosen, "looked": JOBS_LOOKED_MAX, "n": n})
     if len(found) == n:
         return found, found[-1].id
-    last, looked = (yield Ask("jobs_looked", {**place, "looked": JOBS_LOOKED_MAX}))[0]
-    return found, last if looked == JOBS_LOOKED_MAX else None
+    [seen] = yield Ask("jobs_looked", {**place, "looked": JOBS_LOOKED_MAX})
+    return found, seen["last"] if seen["looked"] == JOBS_LOOKED_MAX else None
 
 
 def _pattern(text: str | None) -> str | None:
@@ -143,27 +145,28 @@ def _items(
     if not counted:
         raise NotFound(f"no job {job_id}")
     first = item_range(job_id)[0]
-    last = first + min(counted[0][0] - 1, wanted.position_to)
+    last = first + min(counted[0]["total"] - 1, wanted.position_to)
     cursor = max(first + wanted.position_from - 1, -1 if after is None else after)
     if cursor >= last or _has_none(counted[0], wanted.state):
         return [], None
     if wanted.state == ItemState.FAILED and wanted.error_code is None:
-        rows = yield Ask("failed_page", {"job_id": job_id, "cursor": cursor, "n": n})
-        rows, upto = [row for row in rows if row[0] <= last], last if len(rows) < n else rows[-1][0]
+        failed: list[ItemRow] = yield Ask("failed_page", {"job_id": job_id, "owner": owner, "cursor": cursor, "n": n})
+        rows, upto = [item for item in failed if item.id <= last], last if len(failed) < n else failed[-1].id
     else:
         upto = min(cursor + (ITEMS_LOOKED_MAX if wanted.state or wanted.error_code else n), last)
         span = {"cursor": cursor, "upto": upto, "state": wanted.state, "error_code": wanted.error_code}
-        rows = yield Ask("items_page", {**span, "n": n})
-        upto = rows[-1][0] if len(rows) == n else upto
+        rows = yield Ask("items_page", {**span, "owner": owner, "n": n})
+        upto = rows[-1].id if len(rows) == n else upto
     return (yield from told(rows)), upto if upto < last else None
 
 
-def _has_none(counters: Row, state: str | None) -> bool:
-    return state in _COUNTERS[1:] and counters[_COUNTERS.index(state)] == 0
+def _has_none(counters: Mapping[str, int], state: str | None) -> bool:
+    """Whether a counter of the job tells that there is no item of a state."""
+    return state is not None and state in tuple(counters.keys()) and counters[state] == 0
 
 
-def told(rows: Sequence[Row]) -> Script[list[ItemRow]]:
+def told(items: Sequence[ItemRow]) -> Script[list[ItemRow]]:
     """The items with what their last attempts said."""
-    ended = [(row[0], row[1]) for row in rows if row[10] is not None]
-    messages = dict((yield Ask("messages_of", batch=ended))) if ended else {}
-    return [ItemRow._make((*row, messages.get(row[0]))) for row in rows]
+    rows = (yield Ask("messages_of", batch=[(item.id, item.fence) for item in items])) if items else []
+    messages = {row["item_id"]: row["message"] for row in rows}
+    return [item._replace(message=messages.get(item.id)) for item in items]

@@ -3,12 +3,26 @@
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from backstay.core.measures import Measure, Place, together
+from backstay.core.measures import Measure, Place
+from backstay.core.measures import together as sum_of
 from backstay.store.database import Database
 from backstay.store.queries import Ask, Script, one
+from backstay.store.rows import read_row, record, together
 
 KEPT_MINUTES: Final = 14 * 24 * 60
 ALL_MINUTES: Final = 1 << 40  # one step that holds every minute there is
+
+
+@record
+class MeasuredPlace(NamedTuple):
+    owner: str
+    minute: int
+    handler: str
+    provider: str
+
+
+record(Measure)
+together("MeasureRow", ("", MeasuredPlace), ("", Measure))
 
 
 class Step(NamedTuple):
@@ -18,7 +32,8 @@ class Step(NamedTuple):
     measure: Measure
 
 
-class Spending(NamedTuple):
+@record
+class ProviderSpending(NamedTuple):
     """What calls to a provider cost, and how many were made again although the first may have been paid."""
 
     provider: str
@@ -46,11 +61,11 @@ class Measures:
         found: dict[int, list[Measure]] = {}
         for minute, _, measure in await self._measured(owner, since_minute, step_minutes):
             found.setdefault(minute, []).append(measure)
-        return [Step(minute, together(measures)) for minute, measures in found.items()]
+        return [Step(minute, sum_of(measures)) for minute, measures in found.items()]
 
-    async def spending(self, minutes: int) -> list[Spending]:
+    async def spending(self, minutes: int) -> list[ProviderSpending]:
         """Of all owners, in the last minutes."""
-        return [Spending(*row) for row in await self._db.read(one("spending", {"minutes": minutes}))]
+        return await self._db.read(one("spending", {"minutes": minutes}))
 
     async def by_provider(self, owner: str, since_minute: int) -> dict[str, Measure]:
         return {provider: measure for _, provider, measure in await self._measured(owner, since_minute, ALL_MINUTES)}
@@ -58,7 +73,7 @@ class Measures:
     async def _measured(self, owner: str, since_minute: int, step_minutes: int) -> list[tuple[int, str, Measure]]:
         values = {"owner": owner, "since": since_minute, "step": step_minutes}
         rows = await self._db.read(one("measures_of", values))
-        return [(minute, provider, Measure(*sums)) for minute, provider, *sums in rows]
+        return [(row["since"], row["provider"], read_row(Measure, row)) for row in rows]
 
 
 def _add(worker: str, rows: list[tuple[object, ...]]) -> Script[None]:
@@ -72,5 +87,5 @@ def _by_key(sums: Mapping[Place, Measure]) -> dict[Place, Measure]:
     for place, measure in sums.items():
         key = (place.source.owner, place.minute, place.source.handler)
         first = found.setdefault(key, place)
-        made[first] = measure if first not in made else together([made[first], measure])
+        made[first] = measure if first not in made else sum_of([made[first], measure])
     return made

@@ -8,7 +8,8 @@ from typing import Any, Final, NamedTuple
 from backstay.core.failures import one_line
 from backstay.core.ids import item_range, job_of
 from backstay.store.database import Database
-from backstay.store.queries import Ask, Load, Row, Script, one
+from backstay.store.queries import Ask, Load, Script, one
+from backstay.store.rows import fields_of, record
 
 WORK: Final = "work"  # the sink of hints about items that are ready
 WEBHOOKS: Final = "webhooks"  # the sink of what happened to jobs and batches
@@ -21,12 +22,10 @@ HINT_AGE_MS: Final = 3_600_000  # what has not left by then was served by the da
 PUBLISHED_AGE_MS: Final = 600_000
 ERROR_CHARACTERS_MAX: Final = 200
 WAIT_STEP_MS: Final = 1_000
-HINT_COLUMNS: Final = (
-    *("owner", "aggregate_type", "aggregate_id", "message_type", "payload", "created_at", "due_at", "sink"),
-)
 REPUBLISH_ITEMS: Final = 5_000  # looked at in one transaction
 
 
+@record
 class Message(NamedTuple):
     """One row that a relay has claimed: nobody else gets it before the lease is over.
 
@@ -44,6 +43,7 @@ class Message(NamedTuple):
     age_ms: int = 0  # since it was written, on the database's clock
 
 
+@record
 class Lag(NamedTuple):
     rows: int  # pending, counted up to LAG_ROWS_MAX
     age_ms: int  # of the oldest of them
@@ -58,7 +58,7 @@ class Outbox:
     async def claim(self, sink: str, n: int, lease_ms: int) -> list[Message]:
         """The oldest pending messages that are due, for one relay until its lease is over."""
         rows = await self._db.single(one("claim_messages", {"sink": sink, "n": n, "lease_ms": lease_ms}))
-        return sorted(map(Message._make, rows), key=_age)
+        return sorted(rows, key=_age)
 
     async def published(self, ids: Sequence[int]) -> None:
         """The broker has confirmed them. Told twice, it is the same."""
@@ -72,8 +72,8 @@ class Outbox:
             await self._db.single(one("messages_failed", values, [(message,) for message in sorted(ids)]))
 
     async def lag(self, sink: str) -> Lag:
-        rows = await self._db.read(one("outbox_lag", {"sink": sink, "n": LAG_ROWS_MAX}))
-        return Lag(*rows[0])
+        [found] = await self._db.read(one("outbox_lag", {"sink": sink, "n": LAG_ROWS_MAX}))
+        return found  # type: ignore[no-any-return]
 
     async def prune(self) -> int:
         """Drops a bounded number of hints that left, or that nobody needs any more; returns how many."""
@@ -124,6 +124,31 @@ def _age(message: Message) -> tuple[int, int]:
 # hints
 
 
+@record
+class HintedItem(NamedTuple):
+    """An item that went back to the queue, as a hint tells of it."""
+
+    id: int
+    owner: str
+    handler: str
+    priority: int
+    wait_ms: int | None
+    now: int
+
+
+class Hint(NamedTuple):
+    """A message about items that are ready, as it is written."""
+
+    owner: str
+    aggregate_type: str
+    aggregate_id: str
+    message_type: str
+    payload: str
+    created_at: int
+    due_at: int
+    sink: str
+
+
 class _Alike(NamedTuple):
     """What the items of one hint have in common."""
 
@@ -147,12 +172,13 @@ def hint_few(handler: str, priority: int, count: int) -> str:
 
 def hint_queued(items: Sequence[int]) -> Script[None]:
     """Hints for items that were just queued again, some to wait before they are ready."""
-    rows = (yield Ask("hinted_items", batch=[(item,) for item in items])) if items else []
-    if rows:
-        yield from _write(_rows([(_Alike(*row[:4]), row[4]) for row in rows], rows[0][5]))
+    found: list[HintedItem] = (yield Ask("hinted_items", batch=[(item,) for item in items])) if items else []
+    if found:
+        alike = [(_Alike(one.owner, one.handler, one.priority, one.wait_ms), one.id) for one in found]
+        yield from _write(_rows(alike, found[0].now))
 
 
-def _rows(found: Iterable[tuple[_Alike, int]], now: int) -> list[Row]:
+def _rows(found: Iterable[tuple[_Alike, int]], now: int) -> list[Hint]:
     """Items whose waits end within the same second share a hint, which comes when the last of them is due."""
     groups: dict[_Alike, list[int]] = {}
     for alike, item in found:
@@ -166,16 +192,16 @@ def _rows(found: Iterable[tuple[_Alike, int]], now: int) -> list[Row]:
     ]
 
 
-def _row(alike: _Alike, first: int, named: dict[str, Any], now: int) -> Row:
+def _row(alike: _Alike, first: int, named: dict[str, Any], now: int) -> Hint:
     said = {"handler": alike.handler, "priority": alike.priority, **named}
     if alike.wait_ms is not None:
         said["wait_ms"] = alike.wait_ms
-    return (alike.owner, "items", str(first), WORK_READY, json.dumps(said), now, now, WORK)
+    return Hint(alike.owner, "items", str(first), WORK_READY, json.dumps(said), now, now, WORK)
 
 
-def _write(rows: Sequence[Row]) -> Script[None]:
+def _write(rows: Sequence[Hint]) -> Script[None]:
     if rows:
-        yield Load("outbox", HINT_COLUMNS, rows)
+        yield Load("outbox", fields_of(Hint), rows)
 
 
 def _republish(start: int) -> Script[tuple[int, int | None]]:
@@ -183,9 +209,10 @@ def _republish(start: int) -> Script[tuple[int, int | None]]:
     jobs = yield Ask("next_open_job", {"job_id": job_of(start)})
     if not jobs:
         return 0, None
-    job_id, owner, priority = jobs[0]
-    first, after = item_range(job_id)
+    [job] = jobs
+    first, after = item_range(job["id"])
     found = yield Ask("ready_items", {"first": max(start, first), "after": after, "n": REPUBLISH_ITEMS})
     if found:
-        yield from _write(_rows([(_Alike(owner, row[1], priority), row[0]) for row in found], found[0][2]))
-    return len(found), found[-1][0] + 1 if len(found) == REPUBLISH_ITEMS else after
+        alike = [(_Alike(job["owner"], row["handler"], job["priority"]), row["id"]) for row in found]
+        yield from _write(_rows(alike, found[0]["now"]))
+    return len(found), found[-1]["id"] + 1 if len(found) == REPUBLISH_ITEMS else after

@@ -281,7 +281,8 @@ class PostgresDatabase:
                 **values,
                 **{f"batch_{name}": list(column) for name, column in zip(query.columns, columns, strict=True)},
             }
-        return await connection.fetch(query.sql, *[values[name] for name in query.names])  # type: ignore[no-any-return]
+        rows: list[Any] = await connection.fetch(query.sql, *[values[name] for name in query.names])
+        return rows if query.make is None else list(map(query.make, rows))
 
     async def _load(self, connection: Any, load: Load) -> list[Any]:
         if len(load.rows) > FEW_ROWS_MAX:

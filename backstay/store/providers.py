@@ -1,15 +1,29 @@
-"""Scripts for what all workers share about providers: the breaker's window, holds, and who may probe."""
+"""Providers: what all workers share about them. Where requests go, how fast, the breaker's window, holds, probes."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from backstay.core import breaker as breakers
-from backstay.core.breaker import Breaker, BreakerPolicy, BreakerState, Call
+from backstay.core.breaker import Breaker, BreakerPolicy, Call
+from backstay.core.pace import Answers, Pace, start_ceiling
 from backstay.core.states import StopReason
+from backstay.store.database import Database, reads, writes
+from backstay.store.items import locked_pace, save_pace
 from backstay.store.queries import Ask, Script
+from backstay.store.rows import read_row, record
+
+record(Breaker)
 
 
-class Holds(NamedTuple):
+@record
+class HeldJob(NamedTuple):
+    """A job that takes no work now."""
+
+    id: int
+    stop_reason: StopReason | None  # None: paused
+
+
+class HeldWork(NamedTuple):
     """Why due items may not be claimed now."""
 
     providers: dict[str, Breaker]
@@ -17,72 +31,100 @@ class Holds(NamedTuple):
     now: int
 
 
-class Change(NamedTuple):
+class BreakerChange(NamedTuple):
     before: Breaker
     after: Breaker
 
 
-def holds() -> Script[Holds]:
-    providers = yield Ask("providers")
-    jobs = yield Ask("held_jobs")
-    now = yield Ask("now")
-    return Holds(
-        {row[0]: _breaker(row) for row in providers},
-        {row[0]: StopReason(row[1]) if row[1] is not None else None for row in jobs},
-        now[0][0],
-    )
+class Providers:
+    def __init__(self, database: Database) -> None:
+        self._db = database
 
+    @reads
+    def holds(self) -> Script[HeldWork]:
+        providers: list[Breaker] = yield Ask("providers")
+        jobs: list[HeldJob] = yield Ask("held_jobs")
+        [now] = yield Ask("now")
+        by_name = {breaker.provider: breaker for breaker in providers}
+        return HeldWork(by_name, {job.id: job.stop_reason for job in jobs}, now["now"])
 
-def _breaker(row: Sequence[Any]) -> Breaker:
-    name, state, since_at, until_at, reason, calls, opened = row[:7]
-    return Breaker(name, BreakerState(state), since_at, until_at, reason, breakers.load_calls(calls), opened)
+    @writes
+    def observe(self, name: str, calls: Sequence[Call], policy: BreakerPolicy) -> Script[BreakerChange]:
+        """Adds calls to the shared window; one worker at a time, so that none is forgotten."""
+        before, now = yield from _locked(name)
+        after = breakers.observe(breakers.cool(before, policy, now), calls, policy, now)
+        return (yield from _saved(before, after))
 
+    @writes
+    def cool(self, name: str, policy: BreakerPolicy) -> Script[BreakerChange]:
+        before, now = yield from _locked(name)
+        return (yield from _saved(before, breakers.cool(before, policy, now)))
 
-def observe(name: str, calls: Sequence[Call], policy: BreakerPolicy) -> Script[Change]:
-    """Adds calls to the shared window; one worker at a time, so that none is forgotten."""
-    before, now = yield from _locked(name)
-    after = breakers.observe(breakers.cool(before, policy, now), calls, policy, now)
-    return (yield from _saved(before, after))
+    @writes
+    def hold(self, name: str, reason: str, seconds: float | None = None) -> Script[BreakerChange]:
+        before, now = yield from _locked(name)
+        until = None if seconds is None else now + int(seconds * 1000)
+        return (yield from _saved(before, breakers.hold(before, reason, now, until)))
 
+    @writes
+    def refuse(
+        self, name: str, reason: str, policy: BreakerPolicy, hold_seconds: float | None
+    ) -> Script[BreakerChange]:
+        """Holds a provider that refuses the account: for longer each time, up to `hold_seconds`; None: no end."""
+        before, now = yield from _locked(name)
+        hold_ms = None if hold_seconds is None else int(hold_seconds * 1000)
+        return (yield from _saved(before, breakers.refuse(before, reason, policy, now, hold_ms)))
 
-def cool(name: str, policy: BreakerPolicy) -> Script[Change]:
-    before, now = yield from _locked(name)
-    return (yield from _saved(before, breakers.cool(before, policy, now)))
+    @writes
+    def release(self, name: str) -> Script[BreakerChange]:
+        before, now = yield from _locked(name)
+        return (yield from _saved(before, breakers.release(before, now)))
 
+    @writes
+    def take_probe(self, name: str, probe_seconds: float) -> Script[bool]:
+        rows = yield Ask("take_probe", {"name": name, "probe_ms": int(probe_seconds * 1000)})
+        return bool(rows)
 
-def hold(name: str, reason: str, seconds: float | None) -> Script[Change]:
-    before, now = yield from _locked(name)
-    until = None if seconds is None else now + int(seconds * 1000)
-    return (yield from _saved(before, breakers.hold(before, reason, now, until)))
+    @writes
+    def give_probe(self, name: str) -> Script[None]:
+        yield Ask("give_probe", {"name": name})
 
+    # where requests go, and how fast
 
-def refuse(name: str, reason: str, policy: BreakerPolicy, hold_seconds: float | None) -> Script[Change]:
-    before, now = yield from _locked(name)
-    hold_ms = None if hold_seconds is None else int(hold_seconds * 1000)
-    return (yield from _saved(before, breakers.refuse(before, reason, policy, now, hold_ms)))
+    @writes
+    def save_endpoint(self, name: str, spec: str) -> Script[None]:
+        yield Ask("save_endpoint", {"name": name, "spec": spec})
 
+    @reads
+    def endpoints(self, open_only: bool = True) -> Script[list[tuple[str, str]]]:
+        """Where requests go, by handler: of unfinished jobs only, or all there ever were."""
+        rows = yield Ask("open_endpoints" if open_only else "all_endpoints")
+        return [(row["name"], row["spec"]) for row in rows]
 
-def release(name: str) -> Script[Change]:
-    before, now = yield from _locked(name)
-    return (yield from _saved(before, breakers.release(before, now)))
+    @writes
+    def set_pace(self, provider: str, per_minute: tuple[int | None, int | None], concurrency: int) -> Script[None]:
+        """The limits that a person gave: requests and tokens a minute, and calls at once."""
+        requests, tokens = per_minute
+        limits = {"requests_per_minute": requests, "tokens_per_minute": tokens, "concurrency": concurrency}
+        yield Ask("set_pace", {"provider": provider, **limits, "ceiling": start_ceiling(concurrency)})
 
-
-def take_probe(name: str, probe_seconds: float) -> Script[bool]:
-    rows = yield Ask("take_probe", {"name": name, "probe_ms": int(probe_seconds * 1000)})
-    return bool(rows)
-
-
-def give_probe(name: str) -> Script[None]:
-    yield Ask("give_probe", {"name": name})
+    @writes
+    def judge_pace(self, provider: str, answers: Answers) -> Script[tuple[Pace, int]]:
+        """What a worker saw becomes what all workers keep to; returns it with the database's time."""
+        pace, now = yield from locked_pace(provider)
+        after = answers.verdict(pace, now)
+        if after != pace:
+            yield from save_pace(after)
+        return after, now
 
 
 def _locked(name: str) -> Script[tuple[Breaker, int]]:
     yield Ask("ensure_provider", {"name": name})
-    rows = yield Ask("lock_provider", {"name": name})
-    return _breaker(rows[0]), rows[0][7]
+    [found] = yield Ask("lock_provider", {"name": name})
+    return read_row(Breaker, found), found["now"]
 
 
-def _saved(before: Breaker, after: Breaker) -> Script[Change]:
+def _saved(before: Breaker, after: Breaker) -> Script[BreakerChange]:
     if after != before:
         values = {
             "name": after.provider,
@@ -97,4 +139,4 @@ def _saved(before: Breaker, after: Breaker) -> Script[Change]:
     if after.state is not before.state:
         detail = f"{before.state} -> {after.state}" + (f": {after.reason}" if after.reason else "")
         yield Ask("write_events", batch=[(f"provider:{after.provider}", "breaker", detail)])
-    return Change(before, after)
+    return BreakerChange(before, after)

@@ -1,11 +1,30 @@
-"""Loads the named statements of `sql/` and renders each for a database."""
+"""Loads the named statements of `sql/` and renders each for a database.
+
+In a statement stand, in braces:
+    {columns JobView}          the fields of a record; the rows of the statement become such records
+    {columns JobView of jobs}  the same, each with its table's name; `of few.attempt_` puts that before each
+    {columns JobView, 1 AS n}  the same, with an expression for a field that is not a column
+    {fields Pace}              the same list, for a statement with more columns; its rows are read by name
+    {each Measure: sum($)}     an expression for each of a record's fields
+    {batch JobCounts}          the rows that come with the statement, as a table whose columns are a record's fields
+    {batch(id bigint)}         the same with columns of its own
+    {now}, {skip_locked}, {for_update}, {in picked}   what the two databases spell differently
+    {JOB_OPEN}                 a closed set of words, as a list in parentheses
+    {follows :was :state}      whether the table of transitions lets a state follow that of an item that somebody holds
+    {job_end}                  a piece that several statements share; they stand in `sql/shared.sql`
+"""
 
 import re
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple, TypeVar
+
+from backstay.core.errors import MAYBE_DONE
+from backstay.core.states import BATCH_OPEN, JOB_ENDED, JOB_OPEN, LEASED, TERMINAL, TRANSITIONS, UNFINISHED, ItemState
+from backstay.store.rows import Make, fields_of, maker_of, record_named, types_of
 
 T = TypeVar("T")
 
@@ -15,7 +34,10 @@ FEW_ROWS_MAX = 20  # so few are quicker inside one statement than on a way of th
 
 
 class Ask(NamedTuple):
-    """One named statement with its values; `batch` fills the statement's `{batch(...)}`, a row each."""
+    """One named statement with its values; `batch` fills the statement's `{batch ...}`, a row each.
+
+    The answer is a list of the records whose `{columns ...}` the statement has, or of rows that are read by name.
+    """
 
     name: str
     values: Mapping[str, Any] = {}
@@ -51,6 +73,7 @@ class Query:
     sql: str
     names: tuple[str, ...]  # the values it takes, in the order of a numbered dialect
     columns: tuple[str, ...]  # the columns of its batch
+    make: Make | None = None  # what makes its rows records
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +102,40 @@ POSTGRES = Dialect(
     chained=True,
 )
 
-_BATCH = re.compile(r"\{batch\(([^)]*)\)\}")
+# In the order of their enums: a partial index is used only if its condition stands in a statement word for word.
+_SETS: Mapping[str, Collection[StrEnum]] = {
+    "ITEM_ENDED": TERMINAL,
+    "ITEM_OPEN": UNFINISHED,
+    "JOB_ENDED": JOB_ENDED,
+    "JOB_OPEN": JOB_OPEN,
+    "BATCH_OPEN": BATCH_OPEN,
+    "MAYBE_DONE": MAYBE_DONE,
+}
+
+_SET = re.compile(r"\{([A-Z_]+)\}")
+_FOLLOWS = re.compile(r"\{follows (:\w+) (:\w+)\}")
+_SHARED = re.compile(r"\{([a-z_]+)\}")
+_BATCH = re.compile(r"\{batch(?:\(([^)]*)\)| (\w+))\}")
+_COLUMNS = re.compile(r"\{(columns|fields) (\w+)(?: of ([\w.]+))?(?:,([^{}]*))?\}")
+_EACH = re.compile(r"\{each (\w+): ([^{}]*)\}")
 _IN_CTE = re.compile(r"\{in (\w+)\}")
 _VALUE = re.compile(r"(?<![:\w]):([a-z_]+)")
 
 
 def statements() -> Iterator[tuple[str, str]]:
     """Every statement as (name, text); `claim.postgres` is an override for that database."""
+    return _parts("-- name: ")
+
+
+@cache
+def shared_pieces() -> Mapping[str, str]:
+    """What several statements share, by name."""
+    return {name: _without_comments(text) for name, text in _parts("-- shared: ")}
+
+
+def _parts(mark: str) -> Iterator[tuple[str, str]]:
     for file in sorted(files("backstay.store").joinpath("sql").iterdir(), key=lambda file: file.name):
-        for part in file.read_text(encoding="utf-8").split("-- name: ")[1:]:
+        for part in file.read_text(encoding="utf-8").split(mark)[1:]:
             name, _, text = part.partition("\n")
             yield name.strip(), text.strip().rstrip(";")
 
@@ -107,23 +155,82 @@ def queries_for(dialect: Dialect) -> Mapping[str, Query]:
 
 
 def render(text: str, dialect: Dialect) -> Query:
-    columns: tuple[str, ...] = ()
-    found = _BATCH.search(text)
-    if found:
-        typed = [column.split() for column in found.group(1).split(",")]
-        columns = tuple(name for name, _ in typed)
-        text = _BATCH.sub(lambda _: _batch_source(typed, dialect), text)
-    lines = (line for line in text.splitlines() if not line.lstrip().startswith("--"))
-    text = "\n".join(lines).replace("{now}", dialect.now)
+    text = _with_shared(_without_comments(text)).replace("{now}", dialect.now)
+    text = _SET.sub(lambda match: _word_list(_SETS[match.group(1)]), text)
+    text = _FOLLOWS.sub(lambda match: _follows(*match.groups()), text)
     text = text.replace("{skip_locked}", dialect.skip_locked).replace("{for_update}", dialect.for_update)
     text = _IN_CTE.sub(lambda match: dialect.in_cte.format(match.group(1)), text)
+    makes = {maker_of(record_named(name)) for kind, name, *_ in _COLUMNS.findall(text) if kind == "columns"}
+    text = _COLUMNS.sub(lambda match: _column_list(*match.group(2, 3, 4)), text)
+    text = _EACH.sub(lambda match: _each_field(*match.groups()), text)
+    found = _BATCH.search(text)
+    typed = _batch_columns(*found.groups()) if found else []
+    text = _BATCH.sub(lambda _: _batch_source(typed, dialect), text)
     names = tuple(dict.fromkeys(_VALUE.findall(text)))
     if dialect.numbered:
         text = _VALUE.sub(lambda match: f"${names.index(match.group(1)) + 1}", text)
-    return Query(text, names, columns)
+    [make] = makes or [None]
+    return Query(text, names, tuple(name for name, _ in typed), make)
 
 
-def _batch_source(typed: list[list[str]], dialect: Dialect) -> str:
+def _without_comments(text: str) -> str:
+    return "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("--"))
+
+
+def _with_shared(text: str) -> str:
+    """With the shared pieces in their places; a piece may have others in it."""
+    pieces = shared_pieces()
+    while any(name in pieces for name in _SHARED.findall(text)):
+        text = _SHARED.sub(lambda match: pieces.get(match.group(1), match.group()), text)
+    return text
+
+
+def _word_list(words: Collection[StrEnum]) -> str:
+    [kind] = {type(word) for word in words}
+    quoted = [f"'{word.value}'" for word in kind if word in words]
+    return f"({', '.join(quoted)})"
+
+
+def _follows(old: str, new: str) -> str:
+    """The guard of a settlement: what `core.states` allows, and nothing else."""
+    held = [state for state in ItemState if state in LEASED]
+    return " OR ".join(f"({old} = '{state}' AND {new} IN {_word_list(TRANSITIONS[state])})" for state in held)
+
+
+def _column_list(record: str, table: str | None, computed: str | None) -> str:
+    """A record's fields in their order, each as a column or as the expression that is given for it."""
+    given = {part.rpartition(" AS ")[-1].strip('"'): part for part in _split(computed or "")}
+    fields = fields_of(record_named(record))
+    if strangers := sorted(given.keys() - set(fields)):
+        raise ValueError(f"{record} has no field {', '.join(strangers)}")
+    before = table if not table or table.endswith("_") else f"{table}."
+    return ", ".join(given.get(field, f"{before or ''}{field}") for field in fields)
+
+
+def _each_field(record: str, expression: str) -> str:
+    return ", ".join(expression.replace("$", field) for field in fields_of(record_named(record)))
+
+
+def _split(text: str) -> list[str]:
+    """At its commas, but not within parentheses."""
+    parts, depth = [""], 0
+    for letter in text:
+        depth += (letter == "(") - (letter == ")")
+        if letter == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return [part.strip() for part in parts if part.strip()]
+
+
+def _batch_columns(listed: str | None, record: str | None) -> list[tuple[str, str]]:
+    """Of each column its name and its type."""
+    if record is not None:
+        return types_of(record_named(record))
+    return [(name, kind) for name, kind in (column.split() for column in _split(listed or ""))]
+
+
+def _batch_source(typed: list[tuple[str, str]], dialect: Dialect) -> str:
     """A batch as a table: arrays, one per column, on PostgreSQL; one JSON text on SQLite."""
     if dialect.numbered:
         arrays = ", ".join(f"CAST(:batch_{name} AS {kind}[])" for name, kind in typed)

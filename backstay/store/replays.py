@@ -2,15 +2,18 @@
 
 import json
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from backstay.core.ids import job_of, show_item
 from backstay.core.states import ItemState
-from backstay.store.claim import widen_keys
 from backstay.store.database import Database
-from backstay.store.dead_letters import CHUNK_ITEMS, Wanted, chosen_items, letters_page
+from backstay.store.dead_letters import CHUNK_ITEMS, LetterFilter, chosen_items, letters_page
+from backstay.store.items import widen_keys
+from backstay.store.jobs import FailedItem
 from backstay.store.outbox import hint_queued
 from backstay.store.queries import Ask, Script, one
+from backstay.store.rows import record
 from backstay.store.settle import count_flaws
 
 REPLAY_ITEMS_MAX: Final = 100_000  # by one call; whoever has more calls again
@@ -41,6 +44,7 @@ class Replayed(NamedTuple):
     number: int | None = None
 
 
+@record
 class ReplayRow(NamedTuple):
     id: int
     by: str
@@ -54,7 +58,7 @@ class ReplayRow(NamedTuple):
 
 class _Order(NamedTuple):
     owner: str
-    wanted: Wanted
+    wanted: LetterFilter
     by: By
     filter: str
 
@@ -66,9 +70,9 @@ class Replays:
     async def page(self, owner: str, before: int | None, n: int) -> list[ReplayRow]:
         """An owner's replays, the newest first."""
         values = {"owner": owner, "before": LAST_ID if before is None else before, "n": n}
-        return [ReplayRow(*row) for row in await self._db.read(one("replays_page", values))]
+        return await self._db.read(one("replays_page", values))
 
-    async def replay(self, owner: str, wanted: Wanted, by: By | None) -> Replayed:
+    async def replay(self, owner: str, wanted: LetterFilter, by: By | None) -> Replayed:
         """Queues what the filter chooses afresh, chunk by chunk, each item once; or only counts it, for nobody."""
         order = None if by is None else _Order(owner, wanted, by, filter_text(wanted))
         done = await self._replay(owner, wanted, order)
@@ -76,17 +80,17 @@ class Replays:
             await self._db.write(one("end_replay", {"replay_id": done.number}))
         return done
 
-    async def _replay(self, owner: str, wanted: Wanted, order: "_Order | None") -> Replayed:
+    async def _replay(self, owner: str, wanted: LetterFilter, order: "_Order | None") -> Replayed:
         so_far, before = Replayed(0, more=False), None
         while so_far.items < REPLAY_ITEMS_MAX:
-            page = await self._db.read(lambda at=before: letters_page(owner, wanted, at, CHUNK_ITEMS, True))  # type: ignore[misc]
-            so_far = await self._chunk(owner, wanted, [row[0] for row in page[0]], order, so_far)
-            before = page[1]
+            page = partial(letters_page, owner, wanted, before, CHUNK_ITEMS, replayable=True)
+            items, before = await self._db.read(page)
+            so_far = await self._chunk(owner, wanted, [item.id for item in items], order, so_far)
             if before is None or so_far.more:
                 return so_far
         return so_far._replace(more=True)
 
-    async def replay_some(self, owner: str, wanted: Wanted, ids: Sequence[int], by: By | None) -> Replayed:
+    async def replay_some(self, owner: str, wanted: LetterFilter, ids: Sequence[int], by: By | None) -> Replayed:
         """The same for some named items; those that are another's, or did not fail, are passed over."""
         named = sorted(set(ids))
         order = None if by is None else _Order(owner, wanted, by, filter_text(wanted, named))
@@ -98,7 +102,7 @@ class Replays:
         return so_far
 
     async def _chunk(
-        self, owner: str, wanted: Wanted, ids: Sequence[int], order: _Order | None, so_far: Replayed
+        self, owner: str, wanted: LetterFilter, ids: Sequence[int], order: _Order | None, so_far: Replayed
     ) -> Replayed:
         if not ids:
             return so_far
@@ -108,7 +112,7 @@ class Replays:
         return await self._db.write(lambda: _replay(order, ids, so_far))
 
 
-def filter_text(wanted: Wanted, named: Sequence[int] | None = None) -> str:
+def filter_text(wanted: LetterFilter, named: Sequence[int] | None = None) -> str:
     """What was asked for; of many items that were named, the first and how many there were."""
     said: dict[str, object] = {}
     if wanted.job_id is not None:
@@ -130,22 +134,23 @@ def _replay(order: _Order, ids: Sequence[int], so_far: Replayed) -> Script[Repla
     chosen = yield from chosen_items(order.owner, order.wanted, ids)
     start, step = yield from _pace(order)
     room = len(chosen) if not step else max(int((SPREAD_MS_MAX - start) / step), 0)
-    waits = {row[0]: start + int(n * step) for n, row in enumerate(chosen[:room])}
-    batch = [(*row[:3], waits[row[0]], so_far.items + n) for n, row in enumerate(chosen[:room])]
-    again = {row[0]: row[2] for row in batch}
-    flaws = {row[0]: row[3] for row in chosen[:room]}
+    going = {item.id: item for item in chosen[:room]}
+    waits = {item: start + int(n * step) for n, item in enumerate(going)}
+    batch = [
+        (item.id, item.fence, item.repeat, waits[item.id], so_far.items + n) for n, item in enumerate(going.values())
+    ]
     rows = (yield Ask("retry_items", batch=batch)) if batch else []
-    keys = {row[0]: row[1] for row in rows}
-    polled = {row[0] for row in rows if row[2] == ItemState.PROCESSING}
+    keys = {row["id"]: row["order_key"] for row in rows}
+    polled = {row["id"] for row in rows if row["state"] == ItemState.PROCESSING}
     if not keys:
         return so_far._replace(more=len(chosen) > room)
     retried = sorted(keys)
-    yield from _reopen(keys, again, waits, flaws, polled)
-    number = so_far.number or (yield Ask("add_replay", _row(order)))[0][0]
+    yield from _reopen(keys, going, waits, polled)
+    number = so_far.number or (yield Ask("add_replay", _row(order)))[0]["id"]
     tail = start + int(len(batch) * step)
     yield Ask("count_replay", {"replay_id": number, "items": len(retried), "tail_ms": tail})
     said = f"replay {number} by {order.by.who}"
-    told = [(f"item:{item}", "replayed", said + (_PAID if again[item] else "")) for item in retried]
+    told = [(f"item:{item}", "replayed", said + (_PAID if going[item].repeat else "")) for item in retried]
     yield Ask("write_events", batch=told)
     yield from hint_queued(retried)
     return Replayed(so_far.items + len(retried), len(chosen) > room, number)
@@ -156,8 +161,8 @@ def _pace(order: _Order) -> Script[tuple[int, float]]:
     if order.by.rate is None:
         return 0, 0.0
     values = {"owner": order.owner, "filter": order.filter, "looked": LOOKED_MAX}
-    rows = yield Ask("replay_tail", values)
-    return max(int(rows[0][0] or 0), 0), 1000 / order.by.rate
+    [found] = yield Ask("replay_tail", values)
+    return max(int(found["tail_ms"] or 0), 0), 1000 / order.by.rate
 
 
 def _row(order: _Order) -> dict[str, object]:
@@ -171,11 +176,7 @@ def _row(order: _Order) -> dict[str, object]:
 
 
 def _reopen(
-    keys: Mapping[int, int],
-    again: Mapping[int, int],
-    waits: Mapping[int, int],
-    flaws: Mapping[int, str | None],
-    polled: Collection[int],
+    keys: Mapping[int, int], going: Mapping[int, FailedItem], waits: Mapping[int, int], polled: Collection[int]
 ) -> Script[None]:
     """The jobs live again, with time for the last of their items. `keys` are the places of the items in the queue;
     those that are `polled` are not in it, because their tasks at the provider go on."""
@@ -183,8 +184,8 @@ def _reopen(
     for item in keys:
         jobs.setdefault(job_of(item), []).append(item)
     for job_id, mine in sorted(jobs.items()):
-        counts = {"retried": len(mine), "repeated": sum(again[item] for item in mine)}
+        counts = {"retried": len(mine), "repeated": sum(going[item].repeat for item in mine)}
         counts["polled"] = sum(item in polled for item in mine)
-        counts |= count_flaws(flaws[item] for item in mine)
+        counts |= count_flaws(going[item].flaw for item in mine)
         yield Ask("reopen_job", {"job_id": job_id, **counts, "wait_ms": max(waits[item] for item in mine)})
         yield from widen_keys(job_id, [keys[item] for item in mine])

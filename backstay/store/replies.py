@@ -4,14 +4,15 @@ from typing import Final, NamedTuple
 
 from backstay.clock import new_id
 from backstay.store.database import Database
-from backstay.store.queries import Ask, Row, Script, one
+from backstay.store.queries import Ask, Script, one
+from backstay.store.rows import record
 
 AGE_MS: Final = 24 * 3_600_000
 LEASE_MS: Final = 30_000  # without a sign of life for so long, whoever was answering is gone
 FORGOTTEN_MAX: Final = 20
 
 
-class Claim(NamedTuple):
+class KeyClaim(NamedTuple):
     """The right to answer a key, for whoever holds its token."""
 
     owner: str
@@ -19,7 +20,8 @@ class Claim(NamedTuple):
     token: str
 
 
-class Reply(NamedTuple):
+@record
+class KeptReply(NamedTuple):
     """What was answered; without a status it is being answered now, without a body it was not kept."""
 
     digest: str
@@ -32,26 +34,26 @@ class Replies:
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    async def take(self, owner: str, key: str) -> Claim | Reply:
+    async def take(self, owner: str, key: str) -> KeyClaim | KeptReply:
         """Wins the key for its first request, or finds what that one was answered."""
-        claim = Claim(owner, key, new_id())
+        claim = KeyClaim(owner, key, new_id())
         return await self._db.write(lambda: _take(claim))
 
-    async def hold(self, claim: Claim) -> None:
+    async def hold(self, claim: KeyClaim) -> None:
         await self._db.write(one("hold_reply", {**claim._asdict(), "lease_ms": LEASE_MS}))
 
-    async def keep(self, claim: Claim, reply: Reply) -> None:
+    async def keep(self, claim: KeyClaim, reply: KeptReply) -> None:
         values = {"digest": reply.digest, "answered": reply.status, "headers": reply.headers, "body": reply.body}
         await self._db.write(one("keep_reply", {**claim._asdict(), **values}))
 
-    async def give(self, claim: Claim) -> None:
+    async def give(self, claim: KeyClaim) -> None:
         await self._db.write(one("give_reply", claim._asdict()))
 
 
-def _take(claim: Claim) -> Script[Claim | Reply]:
+def _take(claim: KeyClaim) -> Script[KeyClaim | KeptReply]:
     yield Ask("forget_replies", {"age_ms": AGE_MS, "n": FORGOTTEN_MAX})
     values = {**claim._asdict(), "lease_ms": LEASE_MS, "age_ms": AGE_MS}
     if (yield Ask("take_reply", values)):
         return claim
-    rows: list[Row] = yield Ask("reply", {"owner": claim.owner, "key": claim.key})
-    return Reply(*rows[0]) if rows else Reply("", None, None, None)  # given back in this moment: try again
+    rows: list[KeptReply] = yield Ask("reply", {"owner": claim.owner, "key": claim.key})
+    return rows[0] if rows else KeptReply("", None, None, None)  # given back in this moment: try again

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from backstay.core.ids import item_range
 from backstay.store.queries import Ask, Row, Script
+from backstay.store.rows import record
 
 ENDED_ROWS = 10_000
 ROWS_FIRST = 100
@@ -14,6 +15,7 @@ READ_CHARACTERS = 4 << 20  # about so much of the bodies is held at once
 Read = Callable[[Callable[[], Script[Any]]], Awaitable[Any]]
 
 
+@record
 class ResultRow(NamedTuple):
     """An ended item: its result as JSON text, or why there is none."""
 
@@ -26,17 +28,29 @@ class ResultRow(NamedTuple):
     result: str | None
     body: str
     flaw: str | None = None
+    expired: bool = False  # its deadline ended it; told to those who write a batch's errors
 
     @property
     def characters(self) -> int:
         return len(self.body) + len(self.result or "")
 
 
+@record
 class Copy(NamedTuple):
     """A further name that an item answers for; `number` is its place among all requests of the file, from 1."""
 
+    item_id: int
     number: int
     custom_id: str
+
+
+@record
+class ItemRequest(NamedTuple):
+    """What an item asks, whatever became of it."""
+
+    id: int
+    state: str
+    body: str
 
 
 def rows_next(n: int, lengths: Sequence[int]) -> int:
@@ -62,41 +76,43 @@ class ResultViews:
         first, after = item_range(job_id)
         cursor = first - 1
         while rows := await self._rows("ended_page", cursor=cursor, after=after, n=ENDED_ROWS):
-            yield [(row[0], row[1]) for row in rows]
-            cursor = rows[-1][0]
+            yield [(row["id"], row["state"]) for row in rows]
+            cursor = rows[-1]["id"]
 
     async def result_pages(self, job_id: int, cursor: int | None = None) -> AsyncIterator[list[ResultRow]]:
         """The ended items of a job behind a cursor, in the order they were submitted, a page at a time."""
         first, after = item_range(job_id)
         cursor, n = first - 1 if cursor is None else cursor, ROWS_FIRST
         while rows := await self._rows("results_page", cursor=cursor, after=after, n=n):
-            found = [ResultRow(*row) for row in rows]
-            yield found
-            cursor, n = found[-1].id, rows_next(n, [row.characters for row in found])
+            yield rows
+            cursor, n = rows[-1].id, rows_next(n, [row.characters for row in rows])
 
     async def results_of(self, items: Sequence[int]) -> list[ResultRow]:
         """The named items, as far as they have ended."""
-        return [ResultRow(*row) for row in await self._rows("results_of", [(item,) for item in items])]
+        return await self._rows("results_of", [(item,) for item in items])
 
-    async def requests_of(self, items: Sequence[int]) -> list[tuple[int, str, str]]:
+    async def requests_of(self, items: Sequence[int]) -> list[ItemRequest]:
         """The named items with their states and bodies, whatever became of them."""
-        return [tuple(row) for row in await self._rows("requests_of", [(item,) for item in items])]
+        return await self._rows("requests_of", [(item,) for item in items])
 
     async def copies_of(self, items: Sequence[int]) -> dict[int, list[Copy]]:
         """The further names that the named items answer for."""
         found: dict[int, list[Copy]] = {}
-        for item_id, number, custom_id in await self._rows("copies_of", [(item,) for item in items]):
-            found.setdefault(item_id, []).append(Copy(number, custom_id))
+        copies: list[Copy] = await self._rows("copies_of", [(item,) for item in items])
+        for copy in copies:
+            found.setdefault(copy.item_id, []).append(copy)
         return found
 
     async def copies(self, job_id: int) -> AsyncIterator[tuple[int, int]]:
         """Every copy in a job: its item and its number."""
         first, after = item_range(job_id)
-        row = (first, 0)
-        while rows := await self._rows("copies_page", item_id=row[0], number=row[1], after=after, n=ENDED_ROWS):
+        item, number = first, 0
+        while rows := await self._rows("copies_page", item_id=item, number=number, after=after, n=ENDED_ROWS):
             for row in rows:
-                yield row[0], row[1]
+                item, number = row["item_id"], row["number"]
+                yield item, number
 
     async def copies_named(self, copies: Sequence[tuple[int, int]]) -> dict[tuple[int, int], str]:
         """The custom_ids of the copies with these items and numbers."""
-        return {(item, number): name for item, number, name in await self._rows("copies_named", copies)}
+        found: list[Copy] = await self._rows("copies_named", copies)
+        return {(copy.item_id, copy.number): copy.custom_id for copy in found}

@@ -13,19 +13,9 @@ from backstay.store.urls import postgres_url
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-KNOWN = (
-    "0001",
-    "0002",
-    "0003",
-    "0004",
-    "0005",
-    "0006",
-    "0007",
-    "0008",
-    "0009",
-    "0010",
-    "0011",
-)  # every revision this code knows, oldest first; a test holds it against Alembic's own list
+# Every revision this code knows, oldest first: their files are named by it. A test holds it against Alembic's own list.
+_VERSIONS = files("backstay.store").joinpath("migrations", "versions")
+KNOWN = tuple(sorted(file.name[1:5] for file in _VERSIONS.iterdir() if file.name.startswith("v")))
 HEAD = KNOWN[-1]
 ANSWER_SECONDS = 10.0
 SQLITE_SCHEMA = "head.sqlite.sql"

@@ -2,28 +2,50 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
 from typing import NamedTuple
 
 from backstay.core.callbacks import Callback, Kind, digest_of
 from backstay.core.ids import job_of
-from backstay.core.models import Attempt, Settlement
-from backstay.core.outcomes import ANSWER_FLAWS, Flaw
+from backstay.core.models import Act, Attempt, Settlement
+from backstay.core.outcomes import ANSWER_FLAWS
 from backstay.core.states import JOB_ENDED, TERMINAL, ItemState, JobState
 from backstay.store.outbox import hint_queued
-from backstay.store.queries import FEW_ROWS_MAX, Ask, Load, Row, Script
+from backstay.store.queries import FEW_ROWS_MAX, Ask, Load, Script
+from backstay.store.rows import fields_of, record, together
 
-_SHARED_FROM = Settlement._fields.index("was")
-_SHARED_TO = Settlement._fields.index("flaw") + 1
-_SHARED = Settlement._fields[_SHARED_FROM:_SHARED_TO]
-_NO_FLAW = (0, 0, 0)
-_FLAW_COUNTS: dict[str, tuple[int, int, int]] = {
-    Flaw.TRUNCATED: (1, 0, 0),
-    Flaw.REFUSED: (0, 1, 0),
-    Flaw.FILTERED: (0, 0, 1),
-}
-_NO_ATTEMPT = (None,) * len(Attempt._fields)
 SUM_MAX = 10**16  # of a job, in micro-dollars or tokens: ten billion dollars; hundreds of such sums can be added up
-_COUNTED = ("processing", "succeeded", "failed", "skipped", "cancelled")
+_COUNTED = frozenset({ItemState.PROCESSING, *TERMINAL})  # the states of which a job counts its items
+
+
+@record
+class Held(NamedTuple):
+    """An item, and the fence under which somebody holds it."""
+
+    id: int
+    fence: int
+
+
+@record
+class SettledItem(NamedTuple):
+    """What a settlement says of its item alone."""
+
+    id: int
+    fence: int
+    delay_ms: int | None
+    provider_task_id: str | None
+
+
+record(Attempt)
+together("SettledAttempt", ("", SettledItem), ("attempt_", Attempt))
+_NO_ATTEMPT = (None,) * len(Attempt._fields)
+
+# What a settlement has in common with others that are settled together: all but its own part and what is written apart.
+_APART = ("attempt", "act", "detail", "freed", "unknown", "late_result")
+_FATE = tuple(name for name in Settlement._fields if name not in (*SettledItem._fields, *_APART))
+_fate = attrgetter(*_FATE)
+_own = attrgetter(*SettledItem._fields)
 
 
 class Settled(NamedTuple):
@@ -33,15 +55,10 @@ class Settled(NamedTuple):
 
 
 def settle(settlements: Sequence[Settlement]) -> Script[Settled]:
-    won: list[Row] = []
-    for shared, rows in _alike(settlements).items():
-        won += yield Ask("settle_items", dict(zip(_SHARED, shared, strict=True)), rows)
-    if len(won) == len(settlements):
-        applied, lost = list(settlements), []
-    else:
-        kept = {(row[0], row[1]) for row in won}  # by fence too: an item's old and new holder may settle together
-        applied = [s for s in settlements if s[:2] in kept]
-        lost = [s for s in settlements if s[:2] not in kept]
+    won: list[Held] = []
+    for fate, rows in _alike(settlements).items():
+        won += yield Ask("settle_items", dict(zip(_FATE, fate, strict=True)), rows)
+    applied, lost = _won_and_lost(settlements, won)
     yield from write_attempts([s.attempt for s in applied if s.attempt is not None])
     acts = [(f"item:{s.id}", s.act, s.detail) for s in applied if s.act is not None]
     if acts:
@@ -56,24 +73,25 @@ def settle(settlements: Sequence[Settlement]) -> Script[Settled]:
 
 def settle_few(settlements: Sequence[Settlement]) -> Script[Settled]:
     """The same for a few items of one fate, in one statement, where the database can do that."""
-    [(shared, _)] = _alike(settlements).items()
-    rows = yield Ask(
-        "settle_few",
-        dict(zip(_SHARED, shared, strict=True)),
-        [(*s[:_SHARED_FROM], *(s.attempt or _NO_ATTEMPT)) for s in settlements],
-    )
-    kept = {(row[0], row[1]) for row in rows}
-    ended = {row[2]: JobState(row[3]) for row in rows if row[3] in JOB_ENDED}
-    return Settled(
-        [s for s in settlements if s[:2] in kept],
-        [s for s in settlements if s[:2] not in kept],
-        list(ended.items()),
-    )
+    [fate] = _alike(settlements)
+    values = dict(zip(_FATE, fate, strict=True))
+    rows = yield Ask("settle_few", values, [(*_own(s), *(s.attempt or _NO_ATTEMPT)) for s in settlements])
+    applied, lost = _won_and_lost(settlements, [Held(row["id"], row["fence"]) for row in rows])
+    ended = {row["job_id"]: JobState(row["state"]) for row in rows if row["state"] in JOB_ENDED}
+    return Settled(applied, lost, list(ended.items()))
+
+
+def _won_and_lost(settlements: Sequence[Settlement], won: Sequence[Held]) -> tuple[list[Settlement], list[Settlement]]:
+    if len(won) == len(settlements):
+        return list(settlements), []
+    kept = set(won)  # by fence too: an item's old and new holder may settle together
+    mine = [(s, Held(s.id, s.fence) in kept) for s in settlements]
+    return [s for s, is_kept in mine if is_kept], [s for s, is_kept in mine if not is_kept]
 
 
 def are_few(settlements: Sequence[Settlement]) -> bool:
     """Whether one statement can settle them: few, alike, and with nothing more to be told."""
-    fates = {s[_SHARED_FROM:_SHARED_TO] for s in settlements}
+    fates = set(map(_fate, settlements))
     return len(fates) == 1 and len(settlements) <= FEW_ROWS_MAX and not any(map(_tells_more, settlements))
 
 
@@ -89,7 +107,7 @@ def _alike(settlements: Sequence[Settlement]) -> dict[tuple[object, ...], list[t
     """Settlements grouped by what they have in common, so that a group is one short statement."""
     groups: dict[tuple[object, ...], list[tuple[object, ...]]] = {}
     for s in settlements:
-        groups.setdefault(s[_SHARED_FROM:_SHARED_TO], []).append(s[:_SHARED_FROM])
+        groups.setdefault(_fate(s), []).append(_own(s))
     return groups
 
 
@@ -105,7 +123,7 @@ def add_late(results: Sequence[tuple[int, int, str]]) -> Script[list[int]]:
         callback = Callback(Kind.SUCCEEDED, f'{{"status":"succeeded","result":{result}}}')
         rows.append((item_id, fence, callback.body, digest_of(callback, fence)))
     found = (yield Ask("add_late", batch=rows)) if rows else []
-    return [row[0] for row in found]
+    return [row["item_id"] for row in found]
 
 
 def flaw_late(items: Sequence[int]) -> Script[None]:
@@ -126,25 +144,57 @@ class Move(NamedTuple):
     unknown: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
+    flaw: str | None = None
+
+
+@record
+@dataclass(slots=True)
+class JobCounts:
+    """What many items together change in their job's counters."""
+
+    job_id: int
+    processing: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    skipped: int = 0
+    cancelled: int = 0
+    repeats: int = 0
+    freed: int = 0
+    spent: int = 0
+    unknown: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
     truncated: int = 0
     refused: int = 0
     filtered: int = 0
 
+    def add(self, move: Move, times: int) -> None:
+        if move.old == ItemState.PROCESSING:
+            self.processing -= times
+        if move.new in _COUNTED:
+            self._raise(move.new, times)
+        for name in _AMOUNTS:
+            if amount := getattr(move, name):
+                self._raise(name, amount * times)
+        if move.flaw in ANSWER_FLAWS and move.new in TERMINAL:
+            self._raise(move.flaw, times)
+
+    def _raise(self, name: str, amount: int) -> None:
+        setattr(self, name, min(getattr(self, name) + amount, SUM_MAX))
+
+
+_AMOUNTS = tuple(name for name in Move._fields if name in fields_of(JobCounts) and name != "job_id")
+_count_row = attrgetter(*fields_of(JobCounts))
+
 
 def _moves(settlements: Iterable[Settlement]) -> Iterable[Move]:
     for s in settlements:
-        attempt = s.attempt
-        flaws = _NO_FLAW if s.flaw is None or s.state not in TERMINAL else flaw_counts(s.flaw)
+        attempt, repeats = s.attempt, int(s.act is Act.REPEAT)
         if attempt is not None and (attempt.input_tokens is not None or attempt.cost_micros is not None):
             used = (attempt.cost_micros or 0, s.unknown, attempt.input_tokens or 0, attempt.output_tokens or 0)
-            yield Move(job_of(s.id), s.was, s.state, int(s.act == "repeat"), s.freed, *used, *flaws)
-        elif s.state != s.was or s.act == "repeat":
-            yield Move(job_of(s.id), s.was, s.state, int(s.act == "repeat"), s.freed, 0, s.unknown, 0, 0, *flaws)
-
-
-def flaw_counts(flaw: str | None) -> tuple[int, int, int]:
-    """How many truncated, refused and filtered answers an item with such a flaw is."""
-    return _NO_FLAW if flaw is None else _FLAW_COUNTS.get(flaw, _NO_FLAW)
+            yield Move(job_of(s.id), s.was, s.state, repeats, s.freed, *used, s.flaw)
+        elif s.state != s.was or repeats:
+            yield Move(job_of(s.id), s.was, s.state, repeats, s.freed, 0, s.unknown, 0, 0, s.flaw)
 
 
 def count_flaws(flaws: Iterable[str | None]) -> dict[str, int]:
@@ -155,29 +205,11 @@ def count_flaws(flaws: Iterable[str | None]) -> dict[str, int]:
 
 def count(moves: Iterable[Move]) -> Script[list[tuple[int, JobState]]]:
     """Moves the counters of all jobs concerned; returns the jobs that ended by it."""
-    sums: dict[int, list[int]] = {}
-    for job_id, old, new, *amounts in moves:
-        row = sums.get(job_id)
-        if row is None:
-            row = sums[job_id] = [0] * (len(_COUNTED) + len(amounts))
-        if old == ItemState.PROCESSING:
-            row[0] -= 1
-        if new in _COUNTED:
-            row[_COUNTED.index(new)] += 1
-        if any(amounts):
-            for place, amount in enumerate(amounts, start=len(_COUNTED)):
-                row[place] = min(row[place] + amount, SUM_MAX)
-    changed = sorted((job_id, *row) for job_id, row in sums.items() if any(row))
+    sums: dict[int, JobCounts] = {}
+    for move, times in Counter(moves).items():
+        sums.setdefault(move.job_id, JobCounts(move.job_id)).add(move, times)
+    changed = [_count_row(sums[job_id]) for job_id in sorted(sums) if sums[job_id] != JobCounts(job_id)]
     if not changed:
         return []
     rows = yield Ask("count_items", {"sum_max": SUM_MAX}, changed)
-    return [(row[0], JobState(row[1])) for row in rows if row[1] in JOB_ENDED]
-
-
-def ended_attempt(row: Sequence[int], state: str, code: str | None, message: str) -> Attempt:
-    """The attempt that tells why time, not a worker, ended an item, from a row of the sweep."""
-    item, _, fence, last_attempt_at, calls, now, *_ = row
-    return Attempt(item, fence, calls, state, last_attempt_at or now, now, code, message, *[None] * 5)
-
-
-assert set(_COUNTED) == {ItemState.PROCESSING, *TERMINAL}
+    return [(row["id"], JobState(row["state"])) for row in rows if row["state"] in JOB_ENDED]

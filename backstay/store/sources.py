@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from backstay.store.database import Database
 from backstay.store.files import may_be_id
-from backstay.store.queries import Ask, Row, Script, one
+from backstay.store.queries import Ask, Script, one
 
 
 class Sources:
@@ -19,7 +19,7 @@ class Sources:
 
     async def there(self, item_id: int, owner: str) -> bool:
         """Whether an item still has the file that it is made from, or needs none."""
-        return bool(await self._db.read(lambda: with_sources(owner, [(item_id,)])))
+        return bool(await self._db.read(lambda: with_sources(owner, [item_id])))
 
 
 def source_of(body: str) -> str | None:
@@ -32,12 +32,12 @@ def source_of(body: str) -> str | None:
     return file if isinstance(file, str) else None
 
 
-def with_sources(owner: str, rows: Sequence[Row]) -> Script[list[Row]]:
-    """Of rows that begin with an item's id, those whose items need no source, or still have theirs."""
-    bodies = yield Ask("bodies_with_sources", batch=[(row[0],) for row in rows])
+def with_sources(owner: str, items: Sequence[int]) -> Script[set[int]]:
+    """Those of some items that need no source, or still have theirs."""
+    bodies = yield Ask("bodies_with_sources", batch=[(item,) for item in items])
     if not bodies:
-        return list(rows)
-    sources = {row[0]: source_of(row[1]) for row in bodies}
+        return set(items)
+    sources = {row["id"]: source_of(row["body"]) for row in bodies}
     named = sorted({file for file in sources.values() if file is not None and may_be_id(file)})
-    there = {row[0] for row in (yield Ask("files_there", {"owner": owner}, [(file,) for file in named]))}
-    return [row for row in rows if row[0] not in sources or sources[row[0]] in there]
+    there = {row["id"] for row in (yield Ask("files_there", {"owner": owner}, [(file,) for file in named]))}
+    return {item for item in items if item not in sources or sources[item] in there}

@@ -67,7 +67,11 @@ def _ask(connection: sqlite3.Connection, asked: Ask, now_ms: int) -> list[Any]:
     values = {"now": now_ms, **asked.values}
     if asked.batch is not None:
         values["batch"] = json.dumps(asked.batch)
-    return connection.execute(query.sql, values).fetchall()
+    cursor = connection.execute(query.sql, values)
+    if query.make is not None:
+        return list(map(query.make, cursor.fetchall()))
+    cursor.row_factory = sqlite3.Row  # which is read by name, as the rows of PostgreSQL are
+    return cursor.fetchall()
 
 
 def _load(connection: sqlite3.Connection, load: Load) -> list[Any]:

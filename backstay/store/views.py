@@ -1,14 +1,15 @@
 """The one read side: what commands, pages, metrics and the API see."""
 
-import json
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from backstay.core.errors import NotFound
 from backstay.core.ids import item_range, show_item
 from backstay.core.states import JOB_ENDED, ItemState, JobState
 from backstay.store.result_views import ResultRow, ResultViews
+from backstay.store.rows import record
+from backstay.store.submissions import OpenJob
 
 LAST_ID = (1 << 63) - 1
 SHORT_JOBS_MAX = 20
@@ -16,6 +17,7 @@ FAILURES_COUNTED_MAX = 1_000  # of a job, by error
 NAMED_ITEMS = 2_000  # that are looked up by one statement
 
 
+@record
 @dataclass(frozen=True, slots=True)
 class JobView:
     id: int
@@ -71,6 +73,7 @@ class JobView:
         return self.short and self.reserved_micros == 0 and not self.ended
 
 
+@record
 @dataclass(frozen=True, slots=True)
 class ItemView:
     id: int
@@ -105,6 +108,7 @@ class ItemView:
     flaw: str | None  # what is wrong with its end, beyond the state
 
 
+@record
 @dataclass(frozen=True, slots=True)
 class AttemptView:
     number: int
@@ -120,12 +124,14 @@ class AttemptView:
     cost_micros: int | None
 
 
+@record
 class EventView(NamedTuple):
     at: int
     act: str
     detail: str | None
 
 
+@record
 class Backlog(NamedTuple):
     handler: str
     jobs: int
@@ -134,6 +140,7 @@ class Backlog(NamedTuple):
     oldest_at: int
 
 
+@record
 class Ceilings(NamedTuple):
     """The largest share of a budget that an unfinished job has used, and how many jobs stand still by their budgets."""
 
@@ -141,14 +148,17 @@ class Ceilings(NamedTuple):
     held: int
 
 
+@record
 class NamedItem(NamedTuple):
     """How it stands with an item that a message names: it may name any, whoever owns them."""
 
+    id: int
     state: ItemState
     handler: str
     owner: str
 
 
+@record
 class UnderWay(NamedTuple):
     """Of one job's items: those being sent, and those that wait for another try."""
 
@@ -156,6 +166,7 @@ class UnderWay(NamedTuple):
     waiting: int
 
 
+@record
 class FailureGroup(NamedTuple):
     error_code: str | None
     items: int
@@ -163,6 +174,7 @@ class FailureGroup(NamedTuple):
     flaw: str | None = None
 
 
+@record
 @dataclass(frozen=True, slots=True)
 class WorkerView:
     id: str
@@ -179,6 +191,7 @@ class WorkerView:
         return self.stopped_at is None and self.seen_at + lease_ms > self.now
 
 
+@record
 class HeldLeases(NamedTuple):
     """What one worker holds now. A worker that nobody knows any more counts as stopped."""
 
@@ -196,30 +209,27 @@ class Views(ResultViews):
     """Reads, each bounded; where an owner is given, a job or item of another is not found."""
 
     async def jobs(self, owner: str, before: int = LAST_ID, n: int = 50) -> list[JobView]:
-        return [job_view(row) for row in await self._rows("jobs_page", owner=owner, before=before, n=n)]
+        return await self._rows("jobs_page", owner=owner, before=before, n=n)
 
     async def job(self, job_id: int, owner: str) -> JobView:
-        rows = await self._rows("job", job_id=job_id, owner=owner)
+        rows: list[JobView] = await self._rows("job", job_id=job_id, owner=owner)
         if not rows:
             raise NotFound(f"no job {job_id}", hint="backstay jobs lists what there is")
-        return job_view(rows[0])
+        return rows[0]
 
     async def job_of_key(self, owner: str, key: str) -> int | None:
         """The job that an owner's idempotency key stands for."""
-        rows = await self._rows("job_of_key", owner=owner, idempotency_key=key)
-        return rows[0][0] if rows else None
+        rows: list[OpenJob] = await self._rows("job_of_key", owner=owner, idempotency_key=key)
+        return rows[0].id if rows else None
 
     async def job_failures(self, job_id: int) -> list[FailureGroup]:
-        rows = await self._rows("job_failures", job_id=job_id, n=FAILURES_COUNTED_MAX)
-        return [FailureGroup(*row) for row in rows]
+        return await self._rows("job_failures", job_id=job_id, n=FAILURES_COUNTED_MAX)
 
     async def item(self, item_id: int, owner: str) -> ItemView:
-        rows = await self._rows("item", item_id=item_id, owner=owner)
+        rows: list[ItemView] = await self._rows("item", item_id=item_id, owner=owner)
         if not rows:
             raise NotFound(f"no item {show_item(item_id)}")
-        row = list(rows[0])
-        row[3], row[22], row[24] = ItemState(row[3]), JobState(row[22]), bool(row[24])
-        return ItemView(*row)
+        return rows[0]
 
     async def named_items(self, ids: Iterable[int]) -> dict[int, NamedItem]:
         """Those of the items that there are, of all owners."""
@@ -227,15 +237,15 @@ class Views(ResultViews):
         found: dict[int, NamedItem] = {}
         for start in range(0, len(named), NAMED_ITEMS):
             batch = [(item,) for item in named[start : start + NAMED_ITEMS]]
-            for item, state, handler, owner in await self._rows("named_items", batch):
-                found[item] = NamedItem(ItemState(state), handler, owner)
+            page: list[NamedItem] = await self._rows("named_items", batch)
+            found |= {item.id: item for item in page}
         return found
 
     async def attempts(self, item_id: int) -> list[AttemptView]:
-        return [AttemptView(*row) for row in await self._rows("attempts", item_id=item_id)]
+        return await self._rows("attempts", item_id=item_id)
 
     async def events(self, subject: str, n: int = 500) -> list[EventView]:
-        return [EventView(*row) for row in await self._rows("events", subject=subject, n=n)]
+        return await self._rows("events", subject=subject, n=n)
 
     async def results(self, job_id: int, owner: str, cursor: int | None = None) -> AsyncIterator[ResultRow]:
         """All ended items of a job, in the order they were submitted, a page at a time."""
@@ -246,18 +256,20 @@ class Views(ResultViews):
 
     async def under_way(self, job_id: int) -> UnderWay:
         first, after = item_range(job_id)
-        return UnderWay(*(await self._rows("under_way", first=first, after=after))[0])
+        [found] = await self._rows("under_way", first=first, after=after)
+        return found  # type: ignore[no-any-return]
 
     async def backlog(self) -> list[Backlog]:
-        return [Backlog(*row) for row in await self._rows("backlog")]
+        return await self._rows("backlog")
 
     async def waiting_since(self, handler: str) -> int | None:
         """When the oldest of the items that could be started now was queued."""
-        queued_at: int | None = (await self._rows("waiting_since", handler=handler))[0][0]
-        return queued_at
+        [found] = await self._rows("waiting_since", handler=handler)
+        return found["queued_at"]  # type: ignore[no-any-return]
 
     async def ceilings(self) -> Ceilings:
-        return Ceilings(*(await self._rows("ceilings"))[0])
+        [found] = await self._rows("ceilings")
+        return found  # type: ignore[no-any-return]
 
     async def unfinished(self, handler: str) -> bool:
         """Whether anything of a handler could be worked on now or soon."""
@@ -265,41 +277,29 @@ class Views(ResultViews):
 
     async def stuck(self) -> dict[str, int]:
         """How many items wait in vain to be taken up after their worker was lost, by handler."""
-        return {handler: items for handler, items in await self._rows("stuck")}
+        return {row["handler"]: row["items"] for row in await self._rows("stuck")}
 
     async def leases(self) -> list[HeldLeases]:
         """Who holds leases that are not over."""
-        return [HeldLeases(*row) for row in await self._rows("leases_held")]
+        return await self._rows("leases_held")
 
     async def unsealed(self, age_ms: int) -> list[tuple[int, int]]:
         """Jobs that have been taking items for longer than this, and their ages."""
-        return [(job_id, age) for job_id, age in await self._rows("unsealed_jobs", age_ms=age_ms, n=SHORT_JOBS_MAX)]
+        rows = await self._rows("unsealed_jobs", age_ms=age_ms, n=SHORT_JOBS_MAX)
+        return [(row["id"], row["age_ms"]) for row in rows]
 
     async def short_jobs(self) -> list[int]:
         """Jobs that their budgets hold."""
-        return [row[0] for row in await self._rows("short_jobs", n=SHORT_JOBS_MAX)]
+        return [row["id"] for row in await self._rows("short_jobs", n=SHORT_JOBS_MAX)]
 
     async def due_in_ms(self) -> int | None:
         """How long until the first waiting item is due."""
-        due_at, now = (await self._rows("next_due"))[0]
-        return None if due_at is None else max(due_at - now, 0)
+        [found] = await self._rows("next_due")
+        return None if found["due_at"] is None else max(found["due_at"] - found["now"], 0)
 
     async def ahead(self, item_id: int) -> int:
-        return int((await self._rows("ahead", item_id=item_id))[0][0])
+        [found] = await self._rows("ahead", item_id=item_id)
+        return int(found["items"])
 
     async def workers(self, n: int = 100) -> list[WorkerView]:
-        rows = await self._rows("workers", n=n)
-        return [_worker(list(row)) for row in rows]
-
-
-def _worker(row: list[Any]) -> WorkerView:
-    told = json.loads(row[3])
-    row[3] = tuple(told)
-    row.append(told if isinstance(told, dict) else {})
-    return WorkerView(*row)
-
-
-def job_view(row: Any) -> JobView:
-    values = list(row)
-    values[3], values[10], values[27] = JobState(values[3]), bool(values[10]), bool(values[27])
-    return JobView(*values)
+        return await self._rows("workers", n=n)

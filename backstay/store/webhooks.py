@@ -7,12 +7,19 @@ from typing import Final, NamedTuple
 from backstay.clock import new_id
 from backstay.core.errors import NotAllowed, NotFound
 from backstay.store.database import Database
-from backstay.store.queries import Ask, Row, Script, one
+from backstay.store.queries import Ask, Script, one
+from backstay.store.rows import record
 
 EVENTS: Final = (
-    *("batch.completed", "batch.failed", "batch.expired", "batch.cancelled"),
-    *("job.completed", "job.failed", "job.cancelled"),
-    *("alarm.raised", "alarm.cleared"),
+    "batch.completed",
+    "batch.failed",
+    "batch.expired",
+    "batch.cancelled",
+    "job.completed",
+    "job.failed",
+    "job.cancelled",
+    "alarm.raised",
+    "alarm.cleared",
 )
 TEST_EVENT: Final = "webhook.test"
 WEBHOOKS_MAX: Final = 50  # of one owner
@@ -27,6 +34,7 @@ RESENT_MAX: Final = 1_000
 LAST_ID: Final = (1 << 63) - 1
 
 
+@record
 class Webhook(NamedTuple):
     id: str
     owner: str
@@ -42,7 +50,8 @@ class Webhook(NamedTuple):
     disabled_why: str | None
 
 
-class Delivery(NamedTuple):
+@record
+class WebhookDelivery(NamedTuple):
     """One telling of one event to one webhook, as its owner sees it."""
 
     id: int
@@ -63,6 +72,7 @@ class Delivery(NamedTuple):
         return "delivered" if self.delivered_at is not None else "failed"
 
 
+@record
 class Due(NamedTuple):
     """A delivery to be made now, by whoever claimed it; without a URL its webhook takes no more."""
 
@@ -78,7 +88,18 @@ class Due(NamedTuple):
     two_secrets: int
 
 
-class Told(NamedTuple):
+@record
+class Happening(NamedTuple):
+    """A message of the outbox that says what happened to whose job, batch or alarm."""
+
+    id: int
+    owner: str
+    aggregate_id: str
+    message_type: str
+    created_at: int
+
+
+class DeliveryResult(NamedTuple):
     """What came of one try. Neither heard nor with a delay, it is given up."""
 
     heard: bool
@@ -88,7 +109,7 @@ class Told(NamedTuple):
     gone: bool = False  # the webhook says that it wants nothing more, ever
 
 
-class Change(NamedTuple):
+class WebhookChange(NamedTuple):
     """What a person changes of a webhook; None leaves a field as it is."""
 
     name: str | None = None
@@ -111,15 +132,15 @@ class Webhooks:
             raise NotAllowed(f"there are {WEBHOOKS_MAX} webhooks already", hint=hint) from None
 
     async def show(self, webhook_id: str, owner: str) -> Webhook:
-        rows = await self._db.read(one("webhook", {"id": webhook_id, "owner": owner}))
+        rows: list[Webhook] = await self._db.read(one("webhook", {"id": webhook_id, "owner": owner}))
         if not rows:
             raise _none(webhook_id)
-        return _webhook(rows[0])
+        return rows[0]
 
     async def of(self, owner: str) -> list[Webhook]:
-        return [_webhook(row) for row in await self._db.read(one("webhooks", {"owner": owner, "n": WEBHOOKS_MAX}))]
+        return await self._db.read(one("webhooks", {"owner": owner, "n": WEBHOOKS_MAX}))
 
-    async def change(self, webhook_id: str, owner: str, change: Change) -> Webhook:
+    async def change(self, webhook_id: str, owner: str, change: WebhookChange) -> Webhook:
         values = {
             "name": change.name,
             "url": change.url,
@@ -149,25 +170,27 @@ class Webhooks:
 
     # what is told
 
-    async def announce(self, webhook: Webhook, event_type: str, data: dict[str, str], at_ms: int) -> Delivery:
+    async def announce(self, webhook: Webhook, event_type: str, data: dict[str, str], at_ms: int) -> WebhookDelivery:
         """Tells one webhook alone, whatever it wants to know."""
         row = telling(webhook.id, webhook.owner, f"evt_{new_id()}", event_type, data, at_ms)
-        [(delivery,)] = await self._db.write(one("add_deliveries", batch=[row]))
-        return await self.delivery(webhook.id, webhook.owner, delivery)
+        [added] = await self._db.write(one("add_deliveries", batch=[row]))
+        return await self.delivery(webhook.id, webhook.owner, added["id"])
 
-    async def deliveries(self, webhook_id: str, owner: str, before: int | None = None, n: int = 50) -> list[Delivery]:
+    async def deliveries(
+        self, webhook_id: str, owner: str, before: int | None = None, n: int = 50
+    ) -> list[WebhookDelivery]:
         """Newest first, from a place on."""
         values = {"id": webhook_id, "owner": owner, "before": LAST_ID if before is None else before, "n": n}
-        return [Delivery(*row) for row in await self._db.read(one("deliveries_page", values))]
+        return await self._db.read(one("deliveries_page", values))
 
-    async def delivery(self, webhook_id: str, owner: str, delivery: int) -> Delivery:
+    async def delivery(self, webhook_id: str, owner: str, delivery: int) -> WebhookDelivery:
         values = {"id": webhook_id, "owner": owner, "delivery": delivery}
-        rows = await self._db.read(one("delivery", values))
+        rows: list[WebhookDelivery] = await self._db.read(one("delivery", values))
         if not rows:
             raise NotFound(f"no delivery {delivery}")
-        return Delivery(*rows[0])
+        return rows[0]
 
-    async def resend(self, webhook_id: str, owner: str, delivery: int) -> Delivery:
+    async def resend(self, webhook_id: str, owner: str, delivery: int) -> WebhookDelivery:
         """Tells it again under its old name, so that who heard it before knows it."""
         values = {"id": webhook_id, "owner": owner, "delivery": delivery}
         await self._db.write(one("resend_delivery", values))
@@ -190,7 +213,7 @@ class Webhooks:
         """
         return await self._db.write(lambda: _claim(n, frozenset(busy), past))
 
-    async def settle(self, due: Due, told: Told) -> bool:
+    async def settle(self, due: Due, told: DeliveryResult) -> bool:
         """Writes down what came of a try; returns whether the webhook was disabled by it."""
         return await self._db.write(lambda: _settle(due, told))
 
@@ -201,20 +224,21 @@ class Webhooks:
 
 
 def _spread() -> Script[int]:
-    messages = yield Ask("pending_messages", {"n": MESSAGES_MAX})
+    messages: list[Happening] = yield Ask("pending_messages", {"n": MESSAGES_MAX})
     if not messages:
         return 0
-    owners = sorted({row[1] for row in messages})
-    wanted = yield Ask("webhooks_of", batch=[(owner,) for owner in owners])
+    owners = sorted({message.owner for message in messages})
+    wanted: list[Webhook] = yield Ask("webhooks_of", batch=[(owner,) for owner in owners])
     rows = []
-    for _, owner, subject, event_type, at_ms in messages:
-        event_id = f"evt_{new_id()}"
-        for webhook_id, whose, events in wanted:
-            if whose == owner and event_type in json.loads(events):
-                rows.append(telling(webhook_id, owner, event_id, event_type, {"id": subject}, at_ms))
+    for message in messages:
+        event_id, data = f"evt_{new_id()}", {"id": message.aggregate_id}
+        for webhook in wanted:
+            if webhook.owner == message.owner and message.message_type in webhook.events:
+                told = (message.owner, event_id, message.message_type, data, message.created_at)
+                rows.append(telling(webhook.id, *told))
     if rows:
         yield Ask("add_deliveries", batch=rows)
-    yield Ask("publish_messages", batch=[(row[0],) for row in messages])
+    yield Ask("publish_messages", batch=[(message.id,) for message in messages])
     return len(messages)
 
 
@@ -225,17 +249,17 @@ def _claim(n: int, busy: frozenset[str], past: str) -> Script[tuple[list[Due], s
     if not ready:
         return [], end
     rows = yield Ask("claim_deliveries", {"lease_ms": LEASE_MS}, [(webhook,) for webhook in ready[:n]])
-    return [Due(*row) for row in rows], ready[n - 1] if len(ready) > n else end
+    return rows, ready[n - 1] if len(ready) > n else end
 
 
 def _ready(busy: frozenset[str], past: str) -> Script[tuple[list[str], str]]:
     """Webhooks that can be told something now, and up to which one was looked; none: up to the last there is."""
     waiting = yield Ask("waiting_webhooks", {"past": past, "n": LOOKED_MAX})
-    ready = [webhook for webhook, due_at, now in waiting if due_at <= now and webhook not in busy]
-    return ready, waiting[-1][0] if len(waiting) == LOOKED_MAX else ""
+    ready = [row["id"] for row in waiting if row["due_at"] <= row["now"] and row["id"] not in busy]
+    return ready, waiting[-1]["id"] if len(waiting) == LOOKED_MAX else ""
 
 
-def _settle(due: Due, told: Told) -> Script[bool]:
+def _settle(due: Due, told: DeliveryResult) -> Script[bool]:
     values = {"told": int(told.heard), "delay_ms": told.delay_ms, "answered": told.status, "error": told.error}
     if not (yield Ask("settle_delivery", {"delivery": due.id, "tries": due.tries, **values})):
         return False  # someone else has it by now
@@ -256,10 +280,6 @@ def telling(
     """A delivery's row; its body is thin: who wants more asks for it."""
     said = {"id": event_id, "object": "event", "created_at": at_ms // 1000, "type": event_type, "data": data}
     return webhook_id, owner, event_id, event_type, json.dumps(said, separators=(",", ":"))
-
-
-def _webhook(row: Row) -> Webhook:
-    return Webhook(*row)._replace(events=tuple(json.loads(row[4])))
 
 
 def _none(webhook_id: str) -> NotFound:

@@ -12,9 +12,10 @@ from typing import IO, Any, Final, NamedTuple
 
 from backstay.core.errors import NotAllowed, NotFound, UsageError
 from backstay.core.ids import read_item, show_item
+from backstay.core.models import Attempt
 from backstay.files.artifacts import Artifacts
 from backstay.llm.requests import seal, unseal
-from backstay.store.archives import ATTEMPT, EVENT, INBOX, MESSAGE, RESULT, Archive, Leaving, Letter
+from backstay.store.archives import Archive, Leaving, Letter, LetterEvent, LetterHead, LetterMessage
 
 LEVEL: Final = 9
 READ_BYTES: Final = 1 << 20
@@ -37,36 +38,43 @@ def line_of(letter: Letter) -> bytes:
     """Texts stand in it as texts, even where they are JSON: so they come back byte for byte."""
     said = {
         "item": show_item(letter.id),
-        "fence": letter.fence,
-        "handler": letter.handler,
-        "error_code": letter.error_code,
-        "finished_at": letter.finished_at,
-        "request": letter.body,
-        "attempts": [dict(zip(ATTEMPT, row, strict=True)) for row in letter.attempts],
-        "inbox": [dict(zip(INBOX, row, strict=True)) for row in letter.inbox],
-        "events": [dict(zip(EVENT, row, strict=True)) for row in letter.events],
+        "fence": letter.head.fence,
+        "handler": letter.head.handler,
+        "error_code": letter.head.error_code,
+        "finished_at": letter.head.finished_at,
+        "request": letter.head.body,
+        "attempts": [_without_item(attempt._asdict()) for attempt in letter.attempts],
+        "inbox": [{"id": number, **_without_item(one._asdict())} for number, one in letter.inbox.items()],
+        "events": [{"id": number, **_without_item(one._asdict())} for number, one in letter.events.items()],
     }
     return json.dumps(said, separators=(",", ":")).encode() + b"\n"
 
 
 def letter_of(line: bytes) -> Letter:
     said = json.loads(line)
-    rows = [
-        [tuple(one[name] for name in names) for one in said[part]]
-        for part, names in (("attempts", ATTEMPT), ("inbox", INBOX), ("events", EVENT))
-    ]
-    named = (said[name] for name in ("fence", "handler", "error_code", "finished_at", "request"))
-    return Letter(read_item(said["item"]), *named, *rows)
+    item = read_item(said["item"])
+    told = {name: said[name] for name in ("fence", "handler", "error_code", "finished_at")}
+    return Letter(
+        LetterHead(item, **told, body=said["request"]),
+        [Attempt(item, **one) for one in said["attempts"]],
+        {one.pop("id"): LetterMessage(item, **one) for one in said["inbox"]},
+        {one.pop("id"): LetterEvent(f"item:{item}", **one) for one in said["events"]},
+    )
+
+
+def _without_item(said: dict[str, Any]) -> dict[str, Any]:
+    """The line says once which item it is about."""
+    return {name: value for name, value in said.items() if name not in ("item_id", "subject")}
 
 
 def leaving(letter: Letter) -> Leaving:
+    head = letter.head
     texts = [
-        (row[0], None if row[MESSAGE] is None else row[MESSAGE][:MESSAGE_CHARACTERS_MAX])
-        for row in letter.attempts
-        if row[0] == letter.fence or row[RESULT] is not None or len(row[MESSAGE] or "") > MESSAGE_CHARACTERS_MAX
+        (one.fence, None if one.message is None else one.message[:MESSAGE_CHARACTERS_MAX])
+        for one in letter.attempts
+        if one.fence == head.fence or one.result is not None or len(one.message or "") > MESSAGE_CHARACTERS_MAX
     ]
-    inbox, events = [row[0] for row in letter.inbox], [row[0] for row in letter.events]
-    return Leaving(letter.id, letter.fence, stub_of(letter.body or ""), texts, inbox, events)
+    return Leaving(head.id, head.fence, stub_of(head.body or ""), texts, list(letter.inbox), list(letter.events))
 
 
 def stub_of(body: str) -> str:

@@ -7,7 +7,7 @@ from backstay.clock import Clock, new_id
 from backstay.core.errors import NotAllowed
 from backstay.core.ids import job_of
 from backstay.files.artifacts import Artifacts
-from backstay.store.archives import Archive, Archives, Candidate, File, Leaving, Letter, Lost
+from backstay.store.archives import Archive, ArchiveFile, Archives, Candidate, ItemsLost, Leaving, Letter
 from backstay.upkeep import archive_file
 
 FOLDER: Final = "archives"
@@ -49,9 +49,9 @@ class Archivist:
         times = [one.finished_at for one in chosen]
         try:
             if left:
-                await self._archives.add(File(owner, blob, *sealed, min(times), max(times)), left)
+                await self._archives.add(ArchiveFile(owner, blob, *sealed, min(times), max(times)), left)
                 return len(left)
-        except Lost:
+        except ItemsLost:
             left.clear()  # somebody else was at them; what is still to go is found by the next look
         await self._artifacts.delete(blob)
         return 0
@@ -89,7 +89,7 @@ class Archivist:
         except NotAllowed:  # it is damaged or lost, and can never be restored: there is nothing to take from it
             return
         if kept:
-            file = File(archive.owner, blob, *sealed, archive.first_at, archive.last_at)
+            file = ArchiveFile(archive.owner, blob, *sealed, archive.first_at, archive.last_at)
             done = await self._archives.replace(archive, file, kept)
         else:
             done = await self._archives.drop(archive)

@@ -7,7 +7,7 @@ from backstay.clock import Clock
 from backstay.files.artifacts import Artifacts
 from backstay.settings import Settings
 from backstay.store.archives import AFTER_ALL, BEFORE_ALL, DAY_MS, Archives, Candidate, Place
-from backstay.store.dead_letters import Wanted
+from backstay.store.dead_letters import LetterFilter
 from backstay.upkeep.archivist import ARCHIVE_ITEMS_MAX, Archivist
 
 PAGE_ITEMS: Final = 500
@@ -64,7 +64,7 @@ class Retention:
         last = max(cutoffs.values(), default=BEFORE_ALL)
         return await self._archive(goes, lambda one: age_ms is None or one.age_ms < age_ms, last, QUIET_MS)
 
-    async def archive(self, owner: str, wanted: Wanted) -> int:
+    async def archive(self, owner: str, wanted: LetterFilter) -> int:
         """One bounded pass over what a person chooses."""
 
         def goes(one: Candidate) -> bool:

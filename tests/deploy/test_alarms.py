@@ -17,7 +17,7 @@ from backstay.core.alarms import Alarm
 from backstay.observe.gauges import Gauges
 from backstay.observe.metrics import Metrics
 from backstay.store.invocations import Lately
-from backstay.store.measures import Spending
+from backstay.store.measures import ProviderSpending
 from backstay.store.views import Backlog
 from tests.cli.conftest import folder, sqlite_shell
 from tests.cli.shell import Shell, eventually
@@ -110,7 +110,7 @@ def labels_of() -> dict[str, set[str]]:
     for event in EVERY_KIND:
         metrics(event)
     gauges.show_queues([Backlog("ocr", 1, 1, 1, 1)], {}, 1)
-    gauges.show_money([Spending("acme", 1, 1)], 0, 0)
+    gauges.show_money([ProviderSpending("acme", 1, 1)], 0, 0)
     gauges.show_ticks(Lately(1, 1, 1, 1))
     gauges.show_alarms(0, ())
     return {sample.name: set(sample.labels) for family in metrics.registry.collect() for sample in family.samples}

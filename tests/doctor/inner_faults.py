@@ -7,9 +7,9 @@ import sys
 
 from backstay.cli.doctor import disks
 from backstay.clock import new_incarnation, this_place
-from backstay.store.claim import Want
+from backstay.store.items import Want
 from backstay.store.store import Store
-from backstay.store.submit import Chunk, NewJob
+from backstay.store.submissions import Chunk, NewJob
 from tests.doctor.ward import Ward
 
 LEASE_MS = 90_000
@@ -62,12 +62,12 @@ async def there_is_no_common_key(ward: Ward) -> None:
 
 async def _submitted(store: Store, last: bool = True) -> int:
     job = NewJob("echo", "local", new_incarnation(), HOUR_MS)
-    return (await store.open_job(job, Chunk(0, ["1", "2"], hashlib.sha256(b"12").hexdigest(), last))).id
+    return (await store.submissions.open(job, Chunk(0, ["1", "2"], hashlib.sha256(b"12").hexdigest(), last))).id
 
 
 async def _greeted(store: Store, pid: int) -> str:
     worker = new_incarnation()
-    await store.greet(worker, "here", pid, this_place(), '{"echo": "echo"}')
+    await store.workers.greet(worker, "here", pid, this_place(), '{"echo": "echo"}')
     return worker
 
 
@@ -85,14 +85,14 @@ async def a_worker_died_with_its_leases(ward: Ward) -> None:
     store = await ward.store()
     await _submitted(store)
     worker = await _greeted(store, _ended_process())
-    await store.claim([Want("echo", 10, LEASE_MS)], f"{worker}:1", LEASE_MS)
+    await store.items.claim([Want("echo", 10, LEASE_MS)], f"{worker}:1", LEASE_MS)
 
 
 async def items_are_stuck(ward: Ward) -> None:
     store = await ward.store()
     await _submitted(store)
     worker = await _greeted(store, 1)
-    await store.claim([Want("echo", 10, 0)], f"{worker}:1", LEASE_MS)
+    await store.items.claim([Want("echo", 10, 0)], f"{worker}:1", LEASE_MS)
     ward.sql("UPDATE items SET lease_expires_at = 1, reconcile_after = 1")
 
 

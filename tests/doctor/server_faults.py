@@ -217,4 +217,4 @@ async def the_gateway_is_down(ward: Ward) -> None:
 
 
 async def a_provider_is_held(ward: Ward) -> None:
-    await (await ward.store()).hold("openai", "the balance is used up")
+    await (await ward.store()).providers.hold("openai", "the balance is used up")

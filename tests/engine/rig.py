@@ -92,7 +92,7 @@ class Rig:
         """Claims items as a worker that is then killed: nobody extends, settles or hands back."""
         crew = self.crew()
         wants = [want._replace(items=items) for want in await crew.gate.wants(items) if want.handler == handler]
-        taken = await self.store.claim(wants, crew.parts.worker, crew.parts.lease_ms)
+        taken = await self.store.items.claim(wants, crew.parts.worker, crew.parts.lease_ms)
         return [item.id for item in taken.items]
 
     def told(self, kind: type[E]) -> list[E]:

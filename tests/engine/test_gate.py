@@ -105,7 +105,7 @@ async def test_a_breaker_half_open_with_nothing_to_try_waits_for_nobody(make_rig
 async def test_a_tick_without_items_leaves_the_probe_to_the_next(make_rig: MakeRig) -> None:
     rig = await make_rig()
     rig.serves(Provider(), breaker=POLICY)
-    await rig.store.hold("call", "why", seconds=1)
+    await rig.store.providers.hold("call", "why", seconds=1)
     await rig.site.advance(2)
     await rig.tick()
     job = await rig.submit()
@@ -116,7 +116,7 @@ async def test_a_tick_without_items_leaves_the_probe_to_the_next(make_rig: MakeR
 async def test_one_probe_at_a_time_closes_the_breaker_too(make_rig: MakeRig) -> None:
     rig = await make_rig()
     rig.serves(Provider(), breaker=POLICY)
-    await rig.store.hold("call", "why", seconds=1)
+    await rig.store.providers.hold("call", "why", seconds=1)
     await rig.site.advance(2)
     async with rig.working():
         for _ in range(3):
@@ -150,7 +150,7 @@ async def test_without_credit_the_provider_is_held_and_no_item_fails(make_rig: M
     assert provider.calls == called
     assert {(await rig.item(job, n)).attempt_count for n in range(20)} == {0}
     provider.script = []
-    await rig.store.release("call")
+    await rig.store.providers.release("call")
     await rig.site.advance(60)  # the first that was refused might have been refused alone, and waits before it is tried
     await rig.tick()
     assert (await job.show()).succeeded == 20
@@ -160,7 +160,7 @@ async def test_a_held_provider_does_not_block_another(make_rig: MakeRig) -> None
     rig = await make_rig()
     rig.serves(Provider(), "sick")
     rig.serves(Provider(), "well")
-    await rig.store.hold("sick", "why")
+    await rig.store.providers.hold("sick", "why")
     await rig.submit(range(50), "sick")
     job = await rig.submit(range(5), "well")
     async with rig.working(concurrency=2):
@@ -174,7 +174,7 @@ async def test_a_provider_that_is_held_is_not_polled(make_sqlite_rig: MakeRig) -
     rig.takes_tasks(provider)
     await rig.submit(["a"], "task")
     await rig.tick()
-    await rig.store.hold("task", "why")
+    await rig.store.providers.hold("task", "why")
     await rig.site.advance(60)
     await rig.tick()
     assert provider.polls == 0

@@ -87,7 +87,7 @@ async def test_progress_whose_row_was_in_other_hands_is_stored_the_next_time(mak
         await provider.call(item, context)
 
     job = await rig.submit(["a"], "reports")
-    store_all = rig.store.report_progress
+    store_all = rig.store.items.report_progress
 
     async def store_none(rows: object) -> set[int]:
         return set()
@@ -96,9 +96,9 @@ async def test_progress_whose_row_was_in_other_hands_is_stored_the_next_time(mak
     await crew.start()
     await crew.claim_once(1)
     await rig.until(lambda: provider.now == 1)
-    rig.store.report_progress = store_none
+    rig.store.items.report_progress = store_none
     await crew.executor.store_progress()
-    rig.store.report_progress = store_all
+    rig.store.items.report_progress = store_all
     await crew.executor.store_progress()
     assert (await rig.item(job)).progress == 40
     provider.gate.set()

@@ -157,17 +157,17 @@ async def test_a_claim_that_failed_leaves_its_messages_in_hand(make_rig: MakeRig
     crew = await started(rig, hints)
     job = await rig.submit()
     hints.send_job("call", job.id, 1)
-    claim_named = rig.store.claim_named
+    claim_named = rig.store.items.claim_named
 
     async def cut(*_: Any) -> Any:
         await claim_named(*_)
         raise DatabaseUnreachable("the answer was lost")
 
-    rig.store.claim_named = cut
+    rig.store.items.claim_named = cut
     with pytest.raises(DatabaseUnreachable):
         await crew.claim_once(1000)
     assert (hints.acked, hints.in_hand) == ([], 1)
-    rig.store.claim_named = claim_named
+    rig.store.items.claim_named = claim_named
     assert await crew.claim_once(1000) == 1  # what the lost answer had won was given back first
     assert hints.in_hand == 0
     await crew.stop(1)
@@ -198,7 +198,7 @@ async def test_hints_for_a_paced_handler_only_wake_the_claim_in_order(make_rig: 
     rig.serves(Provider())
     handler = rig.app.handlers["call"]
     handler.answers, handler.pace_name = Answers(), "paced"
-    await rig.store.set_pace("paced", (None, None), 100)
+    await rig.store.providers.set_pace("paced", (None, None), 100)
     hints = carrier_of(rig)
     crew = await started(rig, hints)
     first, named = await rig.submit(range(2), priority=9), await rig.submit(range(2))
@@ -236,7 +236,7 @@ async def test_a_worker_whose_provider_is_ill_does_not_spin_on_what_is_in_hand()
         provider = rig.takes_tasks(SlowProvider("task"))
         hints = Carrier(rig.clock.monotonic)
         job = await rig.submit(provider, 5)
-        await rig.client.store.hold("task", "by hand")
+        await rig.client.store.providers.hold("task", "by hand")
         looks: list[float] = []
         async with rig.working(hints=hints) as worker:
             claim_once = worker.crew.claim_once
@@ -251,6 +251,6 @@ async def test_a_worker_whose_provider_is_ill_does_not_spin_on_what_is_in_hand()
             await rig.clock.sleep(60)
             assert 20 <= len(looks) <= 150, "now and then, and at every sweep"
             assert provider.calls() == 0
-            await rig.client.store.release("task")
+            await rig.client.store.providers.release("task")
             await rig.clock.sleep(10)
             assert provider.calls("submit") == 5

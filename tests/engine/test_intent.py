@@ -17,17 +17,17 @@ MINUTES_10 = 600
 
 async def killed_after_sending(rig: Rig, provider: Provider, handler: str = "call") -> None:
     """A worker that sent its call and died before it wrote down what came of it."""
-    settle = rig.store.settle
+    settle = rig.store.items.settle
 
     async def never(_: object) -> None:
         await asyncio.Event().wait()
 
-    rig.store.settle = never  # type: ignore[assignment, method-assign]
+    rig.store.items.settle = never  # type: ignore[assignment, method-assign]
     worker = rig.crew(heart=False)
     await worker.start()
     await worker.claim_once(10)
     await rig.until(lambda: provider.calls > 0 and provider.now == 0)
-    rig.store.settle = settle  # type: ignore[method-assign]
+    rig.store.items.settle = settle  # type: ignore[method-assign]
 
 
 async def test_a_call_that_can_be_asked_about_is_found_and_not_paid_again(make_rig: MakeRig) -> None:

@@ -12,7 +12,7 @@ from backstay.app import Backstay
 from backstay.client import Options, Weighed
 from backstay.core.errors import IdempotencyConflict, NotFound, UsageError, WaitTimeout
 from backstay.core.states import JobState
-from backstay.store.submit import CHUNK_ITEMS
+from backstay.store.submissions import CHUNK_ITEMS
 from backstay.store.views import JobView
 from backstay.sync import SyncBackstay
 from tests.engine.conftest import MakeRig

@@ -95,14 +95,14 @@ async def test_5_a_chain_of_ticks_ends_at_its_depth_although_work_is_left(make_r
 async def test_6_a_result_that_could_not_be_written_is_written_later(make_rig: MakeRig, monkeypatch: object) -> None:
     rig = await make_rig()
     provider = rig.serves(Provider())
-    settle, refusals = rig.store.settle, [DatabaseUnreachable("full"), DatabaseUnreachable("full")]
+    settle, refusals = rig.store.items.settle, [DatabaseUnreachable("full"), DatabaseUnreachable("full")]
 
     async def settle_badly(settlements: object) -> object:
         if refusals:
             raise refusals.pop()
         return await settle(settlements)
 
-    rig.store.settle = settle_badly
+    rig.store.items.settle = settle_badly
     job = await rig.submit(["a"])
     async with rig.working():
         view = await job.wait(timeout_seconds=20)

@@ -17,14 +17,14 @@ from tests.engine.provider import HttpError, Provider, TaskProvider
 
 async def test_a_result_the_database_refuses_fails_its_item_and_no_other(make_rig: MakeRig) -> None:
     rig = await make_rig()
-    settle = rig.store.settle
+    settle = rig.store.items.settle
 
     async def refuse_one(settlements: list) -> object:
         if any(s.attempt is not None and s.attempt.result == '"bad"' for s in settlements):
             raise ValueError("cannot be stored")
         return await settle(settlements)
 
-    rig.store.settle = refuse_one
+    rig.store.items.settle = refuse_one
     rig.serves(Provider())
     job = await rig.submit(["a", "bad", "b"])
     async with rig.working():
@@ -36,14 +36,14 @@ async def test_a_result_the_database_refuses_fails_its_item_and_no_other(make_ri
 
 async def test_an_item_about_which_nothing_can_be_stored_does_not_stop_the_settler(make_rig: MakeRig) -> None:
     rig = await make_rig()
-    settle = rig.store.settle
+    settle = rig.store.items.settle
 
     async def refuse_first_item(settlements: list) -> object:
         if any(s.id & 1 == 0 for s in settlements):
             raise ValueError("cannot be stored")
         return await settle(settlements)
 
-    rig.store.settle = refuse_first_item
+    rig.store.items.settle = refuse_first_item
     provider = rig.serves(Provider())
     provider.script = [KeyError("bug")] * 2
     await rig.submit(["bad", "a"])
@@ -116,7 +116,7 @@ async def test_a_worker_whose_connections_are_cut_goes_on_and_loses_no_result(ma
 
 async def test_nothing_more_is_claimed_while_what_was_done_cannot_be_stored(make_rig: MakeRig) -> None:
     rig = await make_rig()
-    provider, settle, full = rig.serves(Provider()), rig.store.settle, asyncio.Event()
+    provider, settle, full = rig.serves(Provider()), rig.store.items.settle, asyncio.Event()
     full.set()
 
     async def refuse(settlements: list) -> object:
@@ -124,7 +124,7 @@ async def test_nothing_more_is_claimed_while_what_was_done_cannot_be_stored(make
             raise DatabaseUnreachable("the disk is full")
         return await settle(settlements)
 
-    rig.store.settle = refuse
+    rig.store.items.settle = refuse
     await rig.submit(["a"])
     async with rig.working() as worker:
         await rig.until(lambda: rig.told(Trouble))
@@ -145,8 +145,8 @@ async def test_a_step_of_the_sweep_that_fails_does_not_keep_the_next_from_its_wo
     async def broken() -> None:
         raise DatabaseUnreachable("no")
 
-    rig.store.stop_overdue = broken
-    rig.store.stopping = broken
+    rig.store.sweeps.stop_overdue = broken
+    rig.store.sweeps.stopping = broken
     job = await rig.submit(deadline_seconds=10)
     await rig.site.advance(11)
     await rig.sweep()

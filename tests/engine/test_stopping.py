@@ -75,14 +75,14 @@ async def test_a_worker_told_to_stop_while_it_claims_runs_nothing_unseen(
     provider = rig.serves(Provider())
     if not open_gate:
         provider.gate.clear()
-    claim, asked, answer = rig.store.claim, asyncio.Event(), asyncio.Event()
+    claim, asked, answer = rig.store.items.claim, asyncio.Event(), asyncio.Event()
 
     async def slow_claim(*args: object) -> object:
         asked.set()
         await answer.wait()
         return await claim(*args)
 
-    rig.store.claim = slow_claim
+    rig.store.items.claim = slow_claim
     job = await rig.submit(range(3))
     worker = Worker(rig.crew(), 0.05)
     await worker.start()
@@ -147,7 +147,7 @@ async def test_a_handler_that_blocks_the_event_loop_keeps_its_items(make_rig: Ma
     async def steal() -> None:
         store = await rig.site.lend_store()
         while not ended.is_set():
-            stolen.extend((await store.rescue("blocks", False, 10, "thief", 90_000)).items)
+            stolen.extend((await store.items.rescue("blocks", False, 10, "thief", 90_000)).items)
             await asyncio.sleep(0.05)
         await store.close()
 

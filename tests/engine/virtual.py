@@ -134,7 +134,7 @@ class VirtualRig:
         job = await self.submit(provider, items, **options)
         crew = self.crew()
         wants = [want for want in await crew.gate.wants(items) if want.handler == provider.name]
-        taken = await self.client.store.claim(wants, crew.parts.worker, crew.parts.lease_ms)
+        taken = await self.client.store.items.claim(wants, crew.parts.worker, crew.parts.lease_ms)
         assert len(taken.items) == items
         return job
 

@@ -5,7 +5,7 @@ from typing import Any
 from backstay.core.ids import item_id
 from backstay.files.artifacts import Artifacts
 from backstay.store.archives import Archive
-from backstay.store.dead_letters import Wanted
+from backstay.store.dead_letters import LetterFilter
 from backstay.store.store import Store
 from backstay.upkeep.archivist import Archivist
 from backstay.upkeep.retention import Bounds, Retention
@@ -28,7 +28,7 @@ class Desk:
         job = await self.scene.submit(items, owner=owner, **options)
         for outcome in (BROKEN, WRONG):
             claimed = await self.scene.claim(items)
-            await self.store.settle([decided(item, outcome, self.site.clock.ms) for item in claimed])
+            await self.store.items.settle([decided(item, outcome, self.site.clock.ms) for item in claimed])
             await self.site.advance(MINUTE * 10)
         return job
 
@@ -40,7 +40,7 @@ class Desk:
         return Archivist(self.store.archives, self.artifacts, self.site.clock)
 
     async def archive(self, job: int | None = None, owner: str = "ann") -> int:
-        return await self.retention().archive(owner, Wanted(job))
+        return await self.retention().archive(owner, LetterFilter(job))
 
     async def restore(self, number: int = 1, owner: str = "ann", keep_ms: int = DAY_MS) -> int:
         return await self.archivist.restore(await self.store.archives.archive(number, owner), keep_ms)
@@ -53,7 +53,7 @@ class Desk:
 
     async def here(self, owner: str = "ann") -> list[int]:
         """The dead letters that a list shows, the newest job's last first."""
-        return [row.id for row in (await self.store.dead_letters.page(owner, Wanted(), None, 1_000))[0]]
+        return [row.id for row in (await self.store.dead_letters.page(owner, LetterFilter(), None, 1_000))[0]]
 
     async def rows(self, table: str, order: str) -> list[tuple[Any, ...]]:
         return await self.site.rows(f"SELECT * FROM {table} ORDER BY {order}")

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from backstay import wiring
 from backstay.clock import Clock
 from backstay.files.artifacts import artifacts_at
-from backstay.store.archives import Archives, File, Leaving
+from backstay.store.archives import ArchiveFile, Archives, Leaving
 from backstay.upkeep.retention import Bounds, Retention
 
 
@@ -17,7 +17,7 @@ async def main(url: str, place: str, moment: str) -> None:
     store = await wiring.open_store(url)
     plain = Archives.add
 
-    async def add(self: Archives, file: File, leaving: Sequence[Leaving]) -> int:
+    async def add(self: Archives, file: ArchiveFile, leaving: Sequence[Leaving]) -> int:
         if moment == "after":
             await plain(self, file, leaving)
         os.kill(os.getpid(), signal.SIGKILL)

@@ -15,7 +15,7 @@ from backstay.core.failures import ErrorCode, Failure, FailureKind
 from backstay.core.ids import item_id, show_item
 from backstay.core.outcomes import Failed
 from backstay.llm.requests import LlmRequest, seal, unseal
-from backstay.store.archives import Archive, Archives, File, Leaving
+from backstay.store.archives import Archive, ArchiveFile, Archives, Leaving
 from backstay.store.queries import one
 from backstay.upkeep import archive_file
 from backstay.upkeep.archive_file import GONE, stub_of
@@ -80,13 +80,13 @@ async def test_an_archived_item_is_not_retried_before_it_is_restored(desk: Desk)
     await desk.archive()
     before = await desk.scene.everything()
     with pytest.raises(NotAllowed, match=f"item {show_item(item_id(job, 1))} is in archive 1") as refused:
-        await desk.store.retry(job, "ann", item_id(job, 1))
+        await desk.store.jobs.retry(job, "ann", item_id(job, 1))
     assert refused.value.hint == "restore it first: `backstay deadletters restore 1`"
     with pytest.raises(NotAllowed, match="are archived"):
-        await desk.store.retry(job, "ann")
+        await desk.store.jobs.retry(job, "ann")
     assert await desk.scene.everything() == before
     await desk.restore()
-    assert await desk.store.retry(job, "ann") == 2
+    assert await desk.store.jobs.retry(job, "ann") == 2
 
 
 async def test_a_retry_that_had_chosen_an_item_misses_it_once_it_is_archived(desk: Desk) -> None:
@@ -120,7 +120,7 @@ async def test_a_file_that_an_older_version_wrote_can_be_read(desk: Desk) -> Non
     old = Archive(1, "ann", "archives/old.jsonl.zst", 40, len(packed), digest, 0, 0, 0, None)
     letters = [letter async for page in archive_file.read(desk.artifacts, old) for letter in page]
     assert [letter.id for letter in letters] == [item_id(7, n) for n in range(40)]
-    assert letters[39].body == '{"text": "ünïcödé 39"}' + "x" * 50
+    assert letters[39].head.body == '{"text": "ünïcödé 39"}' + "x" * 50
 
 
 async def test_two_who_archive_at_once_archive_each_item_once(far_desk: Desk) -> None:
@@ -143,7 +143,7 @@ async def test_a_file_without_its_transaction_changes_nothing_and_is_swept_after
     await far_desk.fail(2)
     before = await far_desk.scene.everything(), await far_desk.bodies()
 
-    async def die(self: Archives, file: File, leaving: Sequence[Leaving]) -> int:
+    async def die(self: Archives, file: ArchiveFile, leaving: Sequence[Leaving]) -> int:
         raise ConnectionResetError
 
     with monkeypatch.context() as patched:
@@ -182,8 +182,8 @@ async def test_an_item_that_is_retried_while_its_file_is_written_is_not_archived
     job = await desk.fail(3)
     plain = Archives.add
 
-    async def late(self: Archives, file: File, leaving: Sequence[Leaving]) -> int:
-        await desk.store.retry(job, "ann", item_id(job, 1))
+    async def late(self: Archives, file: ArchiveFile, leaving: Sequence[Leaving]) -> int:
+        await desk.store.jobs.retry(job, "ann", item_id(job, 1))
         return await plain(self, file, leaving)
 
     with monkeypatch.context() as patched:
@@ -201,7 +201,7 @@ async def test_a_message_that_comes_while_the_file_is_written_is_not_lost(
     job = await desk.fail()
     plain = Archives.add
 
-    async def late(self: Archives, file: File, leaving: Sequence[Leaving]) -> int:
+    async def late(self: Archives, file: ArchiveFile, leaving: Sequence[Leaving]) -> int:
         await desk.store.inbox.receive(item_id(job, 0), 1, Callback(Kind.SUCCEEDED, '{"result": 7}'))
         return await plain(self, file, leaving)
 
@@ -294,7 +294,7 @@ async def test_an_archived_item_that_failed_again_after_a_restore_is_archived_ag
     job = await desk.fail()
     await desk.archive()
     await desk.restore()
-    await desk.store.retry(job, "ann")
+    await desk.store.jobs.retry(job, "ann")
     for item in await desk.scene.claim():
         await desk.scene.settle(item, WRONG)
     assert await desk.archive() == 1

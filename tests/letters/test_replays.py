@@ -6,12 +6,12 @@ import json
 import pytest
 
 from backstay.core.ids import item_id
-from backstay.store.dead_letters import Wanted
+from backstay.store.dead_letters import LetterFilter
 from backstay.store.replays import By
 from tests.letters.desk import DAY_MS, Desk, ids
 from tests.store.scene import WRONG
 
-ALL = Wanted()
+ALL = LetterFilter()
 EVE = By("eve")
 
 
@@ -88,7 +88,7 @@ async def test_a_dry_run_changes_nothing(desk: Desk) -> None:
 
 async def test_who_had_it_done_and_when_is_kept_and_told_by_each_item(desk: Desk) -> None:
     job = await desk.fail(2)
-    await desk.store.replays.replay("ann", Wanted(job, "GW_4XX", 1_000), By("eve", 2))
+    await desk.store.replays.replay("ann", LetterFilter(job, "GW_4XX", 1_000), By("eve", 2))
     [kept] = await desk.store.replays.page("ann", None, 10)
     assert (kept.id, kept.by, kept.at, kept.items, kept.rate) == (1, "eve", desk.site.clock.ms, 2, 2.0)
     assert json.loads(kept.filter) == {"job": str(job), "code": "GW_4XX", "older_than_seconds": 1.0}

@@ -125,7 +125,7 @@ class LaneRig(Rig):
         self.endpoint, self.wire = endpoint, Wire(endpoint, KEY, connections_max=50)
         await self.wire.open()
         self.restart()
-        await self.store.set_pace(self.handler.pace_name, (None, None), 80_000)
+        await self.store.providers.set_pace(self.handler.pace_name, (None, None), 80_000)
 
     async def request(self, bodies: list[dict[str, Any]], url: str = CHAT, **options: Any) -> Job:
         items = [{"custom_id": f"r{n}", "url": url, "body": body} for n, body in enumerate(bodies)]
@@ -171,7 +171,7 @@ async def lane(
         rig.wire = Wire(rig.endpoint, KEY, connections_max=50)
         await rig.wire.open()
         rig.restart()
-        await rig.store.set_pace(rig.handler.pace_name, (None, None), 80_000)
+        await rig.store.providers.set_pace(rig.handler.pace_name, (None, None), 80_000)
         try:
             yield rig
         finally:

@@ -143,7 +143,7 @@ async def test_a_refused_poll_holds_new_requests_back_as_long_as_it_must_wait(sq
         assert isinstance(rig.handler, BackgroundHandler)
         with pytest.raises(Throttled):
             await rig.handler.poll(["resp_1", "resp_2"])
-        pace, now = await rig.store.judge_pace(rig.handler.pace_name, rig.handler.answers)
+        pace, now = await rig.store.providers.judge_pace(rig.handler.pace_name, rig.handler.answers)
         assert 25_000 < pace.resume_at - now <= 30_000
 
 

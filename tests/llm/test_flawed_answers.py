@@ -65,7 +65,7 @@ async def test_who_wants_no_answer_that_is_cut_off_has_it_asked_for_anew(
         assert json.loads(tries[-1].result or "")["status_code"] == 200, "the last answer is kept"
         item = await rig.item(job, 14)
         assert (item.attempt_count, item.flaw, item.error_code) == (TRIES, "truncated", "GW_4XX")
-        known = (await rig.store.holds()).providers.get(rig.handler.provider)
+        known = (await rig.store.providers.holds()).providers.get(rig.handler.provider)
         assert known is None or known.state is BreakerState.CLOSED, "the provider is not ill for it"
 
 
@@ -77,7 +77,7 @@ async def test_an_answer_with_a_flaw_to_a_probe_costs_an_attempt_and_shows_that_
         job = await rig.request(requests(CHAT, 0, 12))
 
         async def is_open() -> bool:
-            known = (await rig.store.holds()).providers.get(rig.handler.provider)
+            known = (await rig.store.providers.holds()).providers.get(rig.handler.provider)
             return known is not None and known.state is BreakerState.OPEN
 
         async with rig.working():

@@ -61,7 +61,7 @@ async def lane(site: Site, kind: Lane) -> AsyncIterator[TwoRig]:
         else:
             rig.handler = BatchHandler(endpoint, wire, clock=site.clock, quiet_seconds=0.1)
         rig.app.handlers.add(rig.handler)
-        await rig.store.set_pace(rig.handler.pace_name, (None, None), 80_000)
+        await rig.store.providers.set_pace(rig.handler.pace_name, (None, None), 80_000)
         try:
             yield rig
         finally:

@@ -32,7 +32,7 @@ from backstay.core.events import (
     WorkerStopping,
 )
 from backstay.core.ids import item_id
-from backstay.core.models import Attempt, Settlement
+from backstay.core.models import Act, Attempt, Settlement
 from backstay.core.states import ItemState, JobState
 
 SECRET = "the patient's name"
@@ -56,7 +56,7 @@ def settled(*settlements: Settlement, breakers: dict[str, str] | None = None) ->
 SUCCEEDED = settlement(ItemState.SUCCEEDED, 0, "succeeded")
 FAILED = settlement(ItemState.FAILED, 1, "failed", error_code="GW_4XX")
 RETRIED = settlement(ItemState.QUEUED, 2, "retry", error_code="GW_5XX", delay_ms=2_000)
-REPEATED = settlement(ItemState.QUEUED, 3, act="repeat", detail="it is sent again")
+REPEATED = settlement(ItemState.QUEUED, 3, act=Act.REPEAT, detail="it is sent again")
 ASKED = settlement(ItemState.SUBMITTING, 4, "unknown", error_code="GW_TIMEOUT")
 AT_PROVIDER = settlement(ItemState.PROCESSING, 5, delay_ms=5_000, provider_task_id="t-1")
 

@@ -5,7 +5,7 @@ from prometheus_client import CollectorRegistry
 from backstay.core.alarms import Alarm
 from backstay.observe.gauges import Gauges
 from backstay.store.invocations import Lately
-from backstay.store.measures import Spending
+from backstay.store.measures import ProviderSpending
 from backstay.store.views import Backlog
 
 
@@ -41,7 +41,7 @@ def test_a_queue_that_has_emptied_stands_at_nought() -> None:
 
 def test_money_is_in_dollars_by_provider_and_a_provider_that_rests_stands_at_nought() -> None:
     shown = Shown()
-    shown.gauges.show_money([Spending("acme", 2_500_000, 3)], used=0.93, held=1)
+    shown.gauges.show_money([ProviderSpending("acme", 2_500_000, 3)], used=0.93, held=1)
     assert (shown("cost_hour_dollars", provider="acme"), shown("repeats_hour", provider="acme")) == (2.5, 3)
     assert (shown("budget_used_ratio"), shown("jobs_held_by_budget")) == (0.93, 1)
     shown.gauges.show_money([], used=0, held=0)

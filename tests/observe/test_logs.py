@@ -10,7 +10,7 @@ import pytest
 
 from backstay.core.breaker import Breaker, BreakerState
 from backstay.core.events import BreakerChanged, Event, ItemsSettled, JobEnded
-from backstay.core.models import Settlement
+from backstay.core.models import Act, Settlement
 from backstay.core.states import ItemState, JobState
 from backstay.observe.logs import LibraryLog, Logs, Sink
 from tests.observe.events import (
@@ -95,9 +95,8 @@ def test_an_item_is_told_with_all_that_a_search_needs() -> None:
         (REPEATED, "item to be sent again", "info"),
         (ASKED, "item to be asked about", "info"),
         (AT_PROVIDER, "item at the provider", "debug"),
-        (settlement(ItemState.QUEUED, 0, act="handed_back"), "item handed back", "info"),
-        (settlement(ItemState.QUEUED, 0, act="held"), "item waits for its provider", "info"),
-        (settlement(ItemState.QUEUED, 0, act="rescued"), "item rescued", "info"),
+        (settlement(ItemState.QUEUED, 0, act=Act.HANDED_BACK), "item handed back", "info"),
+        (settlement(ItemState.QUEUED, 0, act=Act.RESCUED), "item rescued", "info"),
     ],
 )
 def test_each_turn_of_an_item_has_its_words(item: Settlement, words: str, level: str) -> None:

@@ -28,7 +28,7 @@ def bad(position: int, *copies: str, message: str = "it was down") -> Ended:
 
 def numbered(names: Sequence[str], position: int = 0) -> tuple[Copy, ...]:
     """Each with a place of its own among all requests."""
-    return tuple(Copy(number, name) for number, name in enumerate(names, 10 * position + 2))
+    return tuple(Copy(position, number, name) for number, name in enumerate(names, 10 * position + 2))
 
 
 def apart(ended: Ended) -> list[Ended]:

@@ -109,7 +109,7 @@ async def test_failures_that_are_under_way_again_stand_nowhere(bench: Bench) -> 
     with bench.files() as files:
         collector = bench.collector(files)
         await collector.write()
-        await bench.client.store.retry(bench.job.id, bench.client.owner, item_id(bench.job.id, 2))
+        await bench.client.store.jobs.retry(bench.job.id, bench.client.owner, item_id(bench.job.id, 2))
         await collector.finish()
     assert standing(bench.out) == (["a"], ["b"])
     await bench.job.retry()
@@ -137,7 +137,9 @@ async def test_copies_that_somebody_cut_out_of_the_results_are_written_again(ben
     await bench.submit("a", "b")  # the file: a, b, a2, b2, a3
     await bench.work()
     copies = [(0, 3, "a2"), (1, 4, "b2"), (0, 5, "a3")]
-    await bench.client.store.add_copies([(item_id(bench.job.id, at), number, name) for at, number, name in copies])
+    await bench.client.store.submissions.add_copies(
+        [(item_id(bench.job.id, at), number, name) for at, number, name in copies]
+    )
     with bench.files() as files:
         collector = bench.collector(files, copies=True)
         await (collector.finish_ordered() if ordered else collector.finish())
@@ -157,7 +159,9 @@ async def test_files_in_order_have_copies_where_their_requests_stand(bench: Benc
     await bench.submit("a", "b", "c")  # the file: a, a2, b, a3, c, b2, c2
     await bench.work()
     copies = [(0, 2, "a2"), (0, 4, "a3"), (1, 6, "b2"), (2, 7, "c2")]
-    await bench.client.store.add_copies([(item_id(bench.job.id, at), number, name) for at, number, name in copies])
+    await bench.client.store.submissions.add_copies(
+        [(item_id(bench.job.id, at), number, name) for at, number, name in copies]
+    )
     with bench.files() as files:
         await bench.collector(files, copies=True).finish_ordered()
     if failing:

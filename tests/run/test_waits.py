@@ -12,8 +12,8 @@ from backstay.core.states import JobState
 from backstay.llm.endpoint import Endpoint, Lane
 from backstay.run.order import Order
 from backstay.run.waits import Wait, Waits
+from backstay.store.items import Waiting
 from backstay.store.views import JobView, UnderWay
-from backstay.store.waiting import Waiting
 
 NOW = 1_000_000
 ENDPOINT = Endpoint("http://localhost/v1", Lane.BATCH, key_env="MY_KEY")

@@ -117,7 +117,7 @@ async def test_items_of_a_job_that_is_being_cancelled_are_left(rig: Rig) -> None
     job = await rig.submit("fail_as_told", [{"code": "GW_4XX"}, {"code": "GW_4XX"}])
     await rig.work()
     await rig.ada.post(f"/api/items/{job}-1/retry")
-    await rig.service.store.cancel(int(job), "ada")
+    await rig.service.store.jobs.cancel(int(job), "ada")
     assert await replayed(rig, job=job, dry_run=True) == (0, False)
     assert await replayed(rig, ids=[f"{job}-0"]) == (0, False)
 

@@ -19,7 +19,7 @@ from backstay.server.idempotency import EffectId, EffectKey
 from backstay.server.problems import Problem
 from backstay.server.service import Options
 from backstay.store.keys import Role
-from backstay.store.replies import Claim, Reply
+from backstay.store.replies import KeptReply, KeyClaim
 from tests.server.rig import Rig, Visitor, served
 from tests.sites import Site
 
@@ -180,7 +180,7 @@ async def test_an_answer_with_a_secret_is_shown_once_and_not_kept(rig: Rig, coun
     again = await rig.ada.post("/api/secret", **keyed())
     assert (again.status, len(counter.runs)) == (409, 1)
     kept = await rig.service.store.replies.take("ada", "k1")
-    assert isinstance(kept, Reply)
+    assert isinstance(kept, KeptReply)
     assert (kept.status, kept.body) == (200, None)
 
 
@@ -200,30 +200,30 @@ async def test_without_a_key_every_request_is_new(rig: Rig, counter: Counter) ->
 async def test_a_key_whose_holder_is_gone_is_free_after_its_lease_and_the_holder_cannot_answer_it(site: Site) -> None:
     store = await site.open_store()
     dead = await store.replies.take("ada", "k")
-    assert isinstance(dead, Claim)
+    assert isinstance(dead, KeyClaim)
     await site.advance(29)
-    assert isinstance(await store.replies.take("ada", "k"), Reply)
+    assert isinstance(await store.replies.take("ada", "k"), KeptReply)
     await store.replies.hold(dead)
     await site.advance(29)
-    assert isinstance(await store.replies.take("ada", "k"), Reply)
+    assert isinstance(await store.replies.take("ada", "k"), KeptReply)
     await site.advance(2)
     heir = await store.replies.take("ada", "k")
-    assert isinstance(heir, Claim)
-    await store.replies.keep(dead, Reply("d", 200, "{}", "from the dead"))
-    await store.replies.keep(heir, Reply("d", 200, "{}", "from the heir"))
+    assert isinstance(heir, KeyClaim)
+    await store.replies.keep(dead, KeptReply("d", 200, "{}", "from the dead"))
+    await store.replies.keep(heir, KeptReply("d", 200, "{}", "from the heir"))
     await store.replies.give(dead)
-    assert await store.replies.take("ada", "k") == Reply("d", 200, "{}", "from the heir")
+    assert await store.replies.take("ada", "k") == KeptReply("d", 200, "{}", "from the heir")
 
 
 async def test_a_reply_counts_for_a_day_and_is_then_forgotten(site: Site) -> None:
     store = await site.open_store()
     for n in range(30):
         claim = await store.replies.take("ada", f"k{n}")
-        assert isinstance(claim, Claim)
-        await store.replies.keep(claim, Reply("d", 200, "{}", "body"))
+        assert isinstance(claim, KeyClaim)
+        await store.replies.keep(claim, KeptReply("d", 200, "{}", "body"))
     await site.advance(86_399)
-    assert isinstance(await store.replies.take("ada", "k0"), Reply)
+    assert isinstance(await store.replies.take("ada", "k0"), KeptReply)
     await site.advance(2)
     for n in range(3):
-        assert isinstance(await store.replies.take("bob", f"other{n}"), Claim)
+        assert isinstance(await store.replies.take("bob", f"other{n}"), KeyClaim)
     assert await site.one("SELECT count(*) FROM replies") == 3

@@ -186,7 +186,7 @@ async def test_one_call_retries_a_bounded_number_and_says_that_there_are_more(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("backstay.server.api.jobs.REPLAY_ITEMS_MAX", 4)
-    monkeypatch.setattr("backstay.store.control.CHUNK_ITEMS", 2)
+    monkeypatch.setattr("backstay.store.jobs.RETRY_ITEMS", 2)
     job = await rig.submit("refuse", [{"n": n} for n in range(7)])
     await rig.work()
     calls = [(await rig.ada.post(f"/api/jobs/{job}/retry")).json for _ in range(2)]
@@ -219,7 +219,7 @@ async def test_a_job_that_has_ended_is_deleted_with_all_that_was_its(rig: Rig) -
     assert json.loads(gone.body) == {**(await rig.ada.get("/api/jobs/999")).json, "detail": f"no job {job}"}
     assert (await rig.ada.get(f"/api/items/{job}-0")).status == 404
     assert [one async for one in rig.service.artifacts.names(f"logs/{job}/")] == []
-    assert await rig.service.store.purge.left() == []
+    assert await rig.service.store.jobs.disowned() == []
     assert await rig.service.store.views.events(f"job:{job}") == []
     assert await rig.service.store.views.attempts(int(job) << 28) == []
     assert (await rig.ada.get(f"/api/items/{kept}-1")).status == 200
@@ -234,9 +234,9 @@ async def test_a_deletion_that_was_cut_short_is_finished_when_the_service_starts
     async with rigged(sqlite_file_url, tmp_path / "data") as rig:
         job = await rig.submit(items=[1, 2, 3])
         await rig.work()
-        await rig.service.store.purge.disown(int(job), "ada")
+        await rig.service.store.jobs.disown(int(job), "ada")
     async with rigged(sqlite_file_url, tmp_path / "data") as rig, asyncio.timeout(20):
-        while await rig.service.store.purge.left():  # noqa: ASYNC110 - nobody is told
+        while await rig.service.store.jobs.disowned():  # noqa: ASYNC110 - nobody is told
             await asyncio.sleep(0.01)
         assert [page async for page in rig.service.store.views.result_pages(int(job))] == []
 

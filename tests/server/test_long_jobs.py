@@ -86,14 +86,14 @@ async def test_a_long_job_is_cancelled_and_deleted_in_pieces_behind_the_answer(
 ) -> None:
     monkeypatch.setattr("backstay.server.stopping.CHUNKS_AT_ONCE", 0)
     monkeypatch.setattr("backstay.server.removal.ITEMS_AT_ONCE", 0)
-    monkeypatch.setattr("backstay.store.purge.CHUNK_ITEMS", 7)
+    monkeypatch.setattr("backstay.store.jobs.PURGE_ITEMS", 7)
     kept, job = await rig.submit(items=[1]), await rig.submit(items=list(range(50)))
     assert (await rig.ada.post(f"/api/jobs/{job}/cancel")).json["stop_reason"] == "cancel"
     assert (await wait_for_state(rig, job, "cancelled"))["cancelled"] == 50
     assert (await rig.ada.delete(f"/api/jobs/{job}")).status == 204
     problem(await rig.ada.get(f"/api/jobs/{job}"), 404)
     async with asyncio.timeout(WAIT_SECONDS):
-        while await rig.service.store.purge.left():  # noqa: ASYNC110 - nobody is told
+        while await rig.service.store.jobs.disowned():  # noqa: ASYNC110 - nobody is told
             await asyncio.sleep(0.01)
     first = int(job) << 28
     assert await rig.service.store.views.requests_of([first, first + 49]) == []

@@ -59,7 +59,7 @@ async def work_of(rig: Rig, owner: str) -> Own:
         found = await rig.service.store.batches.get(batch, owner)
         return None if found.job_id is None else (await rig.service.store.views.job(found.job_id, owner)).handler
 
-    await rig.service.store.hold(await until(handler, "the batch has a job"), WORDS, None)
+    await rig.service.store.providers.hold(await until(handler, "the batch has a job"), WORDS, None)
     return Own(job, batch)
 
 
@@ -72,15 +72,15 @@ async def everything(rig: Rig, owner: str, role: Role, own: Own) -> dict[str, st
 async def breaker_of(rig: Rig, state: BreakerState) -> Breaker:
     store = rig.service.store
     if state is BreakerState.OPEN:
-        started = (await store.holds()).now
+        started = (await store.providers.holds()).now
         calls = [Call(started, started, ok=False)] * 20
-        return (await store.observe("echo", calls, BreakerPolicy())).after
-    held = await store.hold("echo", WORDS, 0.001)
+        return (await store.providers.observe("echo", calls, BreakerPolicy())).after
+    held = await store.providers.hold("echo", WORDS, 0.001)
     if state is BreakerState.HELD:
         return held.after
 
     async def cooled() -> Breaker | None:
-        after = (await store.cool("echo", BreakerPolicy())).after
+        after = (await store.providers.cool("echo", BreakerPolicy())).after
         return after if after.state is state else None
 
     found: Breaker = await until(cooled, f"it is {state}")
@@ -133,10 +133,10 @@ async def test_what_happened_to_a_provider_before_is_told_without_its_words(rig:
     job = (await rig.bob.post("/api/jobs", json={"handler": "echo", "items": [1]})).json["id"]
     mine = await rig.submit("echo")
     store = rig.service.store
-    await store.hold("echo", WORDS, None)
-    await store.release("echo")
-    await store.hold("echo", "quiet words", None)
-    await store.release("echo")
+    await store.providers.hold("echo", WORDS, None)
+    await store.providers.release("echo")
+    await store.providers.hold("echo", "quiet words", None)
+    await store.providers.release("echo")
     await age(rig)
     await rig.work()
     browser, operator = await reader(rig, "bob"), await reader(rig)
@@ -160,7 +160,7 @@ async def age(rig: Rig) -> None:
 async def test_no_operation_shows_another_owner_the_words(rig: Rig, receiver: Receiver) -> None:
     """Whatever there is to read, also what is yet to be thought of."""
     things: Things = await made_by_ada(rig, receiver)
-    await rig.service.store.hold("echo", WORDS, None)
+    await rig.service.store.providers.hold("echo", WORDS, None)
     for operation in sorted(ROLES, key=in_order_of_harm):
         if operation.startswith("GET"):
             assert b"canary" not in (await ask(rig.bob, operation, things)).body, operation

@@ -12,7 +12,7 @@ from backstay.core.events import Trouble
 from backstay.handlers.outgoing import Outgoing
 from backstay.observe.bus import Bus
 from backstay.signing import Signer
-from backstay.store.webhooks import EVENTS, LASTING_MS, Change, Webhook, Webhooks
+from backstay.store.webhooks import EVENTS, LASTING_MS, Webhook, WebhookChange, Webhooks
 from backstay.webhooks import LADDER_SECONDS, Relay, next_try_ms
 from tests.server.receiver import Receiver, Visit
 from tests.sites import START_MS, Site
@@ -215,7 +215,7 @@ async def test_lasting_failure_disables_and_enabling_again_starts_clean(scene):
     await scene.site.advance(20)
     await scene.relay.run_once()
     assert (await scene.show()).disabled_why == "it failed for 72 hours"
-    await scene.webhooks.change("wh_adaa", "ada", Change(enabled=True))
+    await scene.webhooks.change("wh_adaa", "ada", WebhookChange(enabled=True))
     scene.receiver.says(200)
     assert (await scene.show()).failing_since is None
     assert await scene.webhooks.resend_failed("wh_adaa", "ada") == 2

@@ -10,7 +10,7 @@ from backstay.core.states import ItemState
 from backstay.engine.crew import Crew
 from backstay.engine.flight import Cut
 from backstay.engine.parts import Parts
-from backstay.store.claim import Want
+from backstay.store.items import Want
 from backstay.testing import ScriptedProvider, rehearsal, virtual_time
 
 
@@ -69,10 +69,10 @@ async def test_a_settlement_sent_again_because_its_answer_was_lost_changes_nothi
         await app.submit("work", ["x"])
         crew = await a_crew(app)
         store = crew.parts.store
-        taken = await store.claim([Want("work", 1, 10_000)], "w", 90_000)
+        taken = await store.items.claim([Want("work", 1, 10_000)], "w", 90_000)
         crew.parts.remember(taken.jobs)
         (item,) = taken.items
         settlement = decide(item, Interrupted(), crew.parts.plan(item).terms, item.claimed_at, crew.parts.rng)
-        settled = [await store.settle([settlement]) for _ in range(2)]
+        settled = [await store.items.settle([settlement]) for _ in range(2)]
         assert [len(answer.applied) for answer in settled] == [1, 0]
         await crew.stop(0)

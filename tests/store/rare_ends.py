@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from backstay.core.failures import ErrorCode, Failure, FailureKind
 from backstay.core.models import Delivery, Usage
 from backstay.core.outcomes import CannotAsk, Failed, Flaw, Outcome, Succeeded
-from backstay.store.claim import Want
+from backstay.store.items import Want
 from backstay.store.store import Store
-from backstay.store.submit import Chunk, NewJob
+from backstay.store.submissions import Chunk, NewJob
 from tests.store.scene import decided
 
 LANE = "call@provider.example#1"
@@ -29,14 +29,14 @@ async def ended_as(
     bodies = [f'{{"custom_id":"r{n}","url":"/v1/x","body":{{}}}}' for n in range(len(outcomes))]
     weights = [(cost, 1) for cost in costs or [0] * len(outcomes)]
     job = NewJob(LANE, owner, "seed", 86_400_000, budget_micros=sum(costs) if costs else None)
-    opened = await store.open_job(job, Chunk(0, bodies, "digest", True, weights))
-    await store.set_pace(LANE, (None, None), 100_000)
-    claimed = (await store.claim([Want(LANE, len(outcomes), 0, LANE)], "w:1", 90_000)).items
+    opened = await store.submissions.open(job, Chunk(0, bodies, "digest", True, weights))
+    await store.providers.set_pace(LANE, (None, None), 100_000)
+    claimed = (await store.items.claim([Want(LANE, len(outcomes), 0, LANE)], "w:1", 90_000)).items
     settlements = [
         decided(item, outcome, now, retry="none", delivery=Delivery.AT_MOST_ONCE)
         for item, outcome in zip(claimed, outcomes, strict=True)
     ]
-    await store.settle(settlements)
+    await store.items.settle(settlements)
     return str(opened.id)
 
 

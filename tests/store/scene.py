@@ -13,10 +13,10 @@ from backstay.core.models import Claimed, Delivery, Settlement
 from backstay.core.outcomes import Failed, Outcome, Submitted, Succeeded, Terms
 from backstay.core.retry import policy_named
 from backstay.core.states import StopReason
-from backstay.store.claim import Want
+from backstay.store.items import Want
 from backstay.store.settle import Settled
 from backstay.store.store import Store
-from backstay.store.submit import Chunk, NewJob, OpenJob
+from backstay.store.submissions import Chunk, NewJob, OpenJob
 from backstay.store.views import ItemView, JobView
 from tests.sites import Site
 from tests.store.audit import AuditedDatabase, Auditor
@@ -42,16 +42,16 @@ class Scene:
         return (await self.open_job(items, last, **options)).id
 
     async def open_job(self, items: int = 1, last: bool = True, **options: Any) -> OpenJob:
-        return await self.store.open_job(new_job(**options), chunk(0, items, last))
+        return await self.store.submissions.open(new_job(**options), chunk(0, items, last))
 
     async def claim(
         self, items: int = 100, worker: str = "w1", handler: str = "echo", lease_ms: int = LEASE_MS
     ) -> list[Claimed]:
         want = Want(handler, items, RECONCILE_MS)
-        return (await self.store.claim([want], worker, lease_ms)).items
+        return (await self.store.items.claim([want], worker, lease_ms)).items
 
     async def settle(self, item: Claimed, outcome: Outcome, **terms: Any) -> Settled:
-        return await self.store.settle([decided(item, outcome, self.site.clock.ms, **terms)])
+        return await self.store.items.settle([decided(item, outcome, self.site.clock.ms, **terms)])
 
     async def ended(self, outcome: Outcome = OK, items: int = 1, **options: Any) -> int:
         """A job all of whose items came to this."""
@@ -71,14 +71,14 @@ class Scene:
     async def end(self, job_id: int, by: str) -> None:
         """Ends what waits of a job: by a deadline of ten minutes that it has, by its own time limit, or by a cancel."""
         if by == "cancel":
-            await self.store.cancel(job_id, "ann")
-            await self.store.end_stopped(job_id, StopReason.CANCEL)
+            await self.store.jobs.cancel(job_id, "ann")
+            await self.store.sweeps.end_stopped(job_id, StopReason.CANCEL)
             return
         await self.site.advance(601 if by == "deadline" else HOURS_48_MS / 1000)
-        await self.store.expire()
-        await self.store.stop_overdue()
+        await self.store.sweeps.expire()
+        await self.store.sweeps.stop_overdue()
         if by == "timeout":
-            await self.store.end_stopped(job_id, StopReason.TIMEOUT)
+            await self.store.sweeps.end_stopped(job_id, StopReason.TIMEOUT)
 
     async def job(self, job_id: int, owner: str = "ann") -> JobView:
         return await self.store.views.job(job_id, owner)

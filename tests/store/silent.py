@@ -55,7 +55,7 @@ async def looks(proxy: FaultProxy, number: int) -> None:
 
 
 async def write(store: Store) -> object:
-    return await store.open_job(new_job(), chunk(0, 1, True))
+    return await store.submissions.open(new_job(), chunk(0, 1, True))
 
 
 async def expect_silence(call: Awaitable[object], words: str = "was silent for") -> None:

@@ -2,8 +2,9 @@
 
 from typing import Any
 
+import backstay.store.store  # noqa: F401  (defines the records that statements name)
 from backstay.core.ids import item_id, item_range
-from backstay.store.park import parked_at
+from backstay.store.jobs import parked_at
 from backstay.store.queries import Query, queries_for
 from tests.store.crowd import FUTURE_MS, NOW_MS, PAUSED_JOB, READY_ITEMS, READY_JOB
 

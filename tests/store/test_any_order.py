@@ -28,7 +28,7 @@ from backstay.core.outcomes import (
     Submitted,
     Succeeded,
 )
-from backstay.store.submit import Chunk, OpenJob
+from backstay.store.submissions import Chunk, OpenJob
 from tests.sites import Site, Ticker, sqlite_url
 from tests.store.scene import LEASE_MS, Scene, chunk, decided
 
@@ -110,7 +110,7 @@ class AnyOrder(RuleBasedStateMachine):
         if self.growing:
             job = self.growing.pop(pick % len(self.growing))
             more = chunk(job.total, items, last=True) if items else Chunk(job.total, (), "", last=True)
-            self.allowed(self.scene.store.add_items("echo", job, more))
+            self.allowed(self.scene.store.submissions.add_items("echo", job, more))
 
     @rule(items=st.integers(1, 4), worker=WORKERS)
     def claim(self, items: int, worker: str) -> None:
@@ -118,11 +118,11 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(worker=WORKERS)
     def poll(self, worker: str) -> None:
-        self.held += self.run(self.scene.store.poll("echo", "account-1", 3, worker, LEASE_MS)).items
+        self.held += self.run(self.scene.store.items.poll("echo", "account-1", 3, worker, LEASE_MS)).items
 
     @rule(worker=WORKERS, askable=st.booleans())
     def rescue(self, worker: str, askable: bool) -> None:
-        self.held += self.run(self.scene.store.rescue("echo", askable, 3, worker, LEASE_MS)).items
+        self.held += self.run(self.scene.store.items.rescue("echo", askable, 3, worker, LEASE_MS)).items
 
     @rule(pick=PICK, outcome=OUTCOMES, polled=POLLED, askable=st.booleans(), once=st.booleans(), keep=st.booleans())
     def settle(self, pick: int, outcome: Any, polled: Any, askable: bool, once: bool, keep: bool) -> None:
@@ -151,14 +151,14 @@ class AnyOrder(RuleBasedStateMachine):
         for index, (outcome, polled) in chosen.items():
             item = self.held[index]
             group.append(decided(item, polled if item.state == "processing" else outcome, self.site.clock.ms))
-        self.run(self.scene.store.settle(group))
+        self.run(self.scene.store.items.settle(group))
 
     @rule(worker=WORKERS)
     def extend(self, worker: str) -> None:
         leases = [(item.id, item.fence) for item in self.held]
-        self.run(self.scene.store.extend(leases, LEASE_MS, worker))
-        self.run(self.scene.store.extend_polls(leases, LEASE_MS))
-        self.run(self.scene.store.report_progress([(*lease, 50) for lease in leases]))
+        self.run(self.scene.store.items.extend(leases, LEASE_MS, worker))
+        self.run(self.scene.store.items.extend_polls(leases, LEASE_MS))
+        self.run(self.scene.store.items.report_progress([(*lease, 50) for lease in leases]))
 
     @rule(seconds=st.sampled_from([0.5, 3, 30, 100, 250]))
     def advance(self, seconds: float) -> None:
@@ -167,17 +167,17 @@ class AnyOrder(RuleBasedStateMachine):
     @rule()
     def sweep(self) -> None:
         store = self.scene.store
-        self.run(store.stop_overdue())
-        self.run(store.expire())
-        for job_id, reason in self.run(store.stopping()):
-            self.run(store.end_stopped(job_id, reason))
-        for job_id in self.run(store.paused_jobs()):
-            self.run(store.park(job_id))
+        self.run(store.sweeps.stop_overdue())
+        self.run(store.sweeps.expire())
+        for job_id, reason in self.run(store.sweeps.stopping()):
+            self.run(store.sweeps.end_stopped(job_id, reason))
+        for job_id in self.run(store.jobs.paused()):
+            self.run(store.jobs.park(job_id))
 
     @rule(pick=PICK, verb=st.sampled_from(["pause", "resume", "cancel", "retry"]))
     def act(self, pick: int, verb: str) -> None:
         if self.jobs:
-            self.allowed(getattr(self.scene.store, verb)(self.jobs[pick % len(self.jobs)], "ann"))
+            self.allowed(getattr(self.scene.store.jobs, verb)(self.jobs[pick % len(self.jobs)], "ann"))
 
 
 def play(make_site: Callable[[], Site], examples: int, steps: int) -> None:

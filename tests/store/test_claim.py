@@ -8,7 +8,7 @@ import pytest
 
 from backstay.core.order import level_key
 from backstay.core.states import JobState
-from backstay.store.claim import Want
+from backstay.store.items import Want
 from backstay.store.store import Store
 from tests.sites import START_MS, Site
 from tests.store.scene import BROKEN, LEASE_MS, OK, RECONCILE_MS, WRONG, Scene, chunk, new_job
@@ -33,12 +33,12 @@ async def test_a_claim_gives_a_lease_a_fence_and_the_body(scene: Scene) -> None:
 async def test_the_first_claim_makes_the_job_running_and_tells_its_terms_once(scene: Scene) -> None:
     job_id = await scene.submit(2, retry="gateway", delivery="at_most_once")
     want = [Want("echo", 1, RECONCILE_MS)]
-    first = await scene.store.claim(want, "w1", LEASE_MS)
+    first = await scene.store.items.claim(want, "w1", LEASE_MS)
     assert [(job.id, job.owner, job.retry, job.delivery) for job in first.jobs] == [
         (job_id, "ann", "gateway", "at_most_once")
     ]
     assert ((await scene.job(job_id)).state, (await scene.job(job_id)).started_at) == (JobState.RUNNING, START_MS)
-    assert (await scene.store.claim(want, "w1", LEASE_MS, met={job_id})).jobs == []
+    assert (await scene.store.items.claim(want, "w1", LEASE_MS, met={job_id})).jobs == []
 
 
 async def test_what_one_worker_got_no_other_gets(scene: Scene) -> None:
@@ -66,7 +66,7 @@ async def test_one_claim_serves_several_handlers(scene: Scene) -> None:
     await scene.submit(2, handler="a")
     await scene.submit(2, handler="b")
     wants = [Want("a", 1, 1), Want("b", 2, 1), Want("none", 5, 1)]
-    taken = await scene.store.claim(wants, "w1", LEASE_MS)
+    taken = await scene.store.items.claim(wants, "w1", LEASE_MS)
     assert Counter(item.handler for item in taken.items) == {"a": 1, "b": 2}
 
 
@@ -87,7 +87,10 @@ async def test_a_high_priority_overtakes_what_is_older(scene: Scene) -> None:
 async def test_a_claim_that_starts_at_a_low_priority_takes_the_rest_from_the_head(scene: Scene) -> None:
     low, high = await scene.submit(2, priority=0), await scene.submit(5, priority=9)
     want = Want("echo", 4, 1, from_key=level_key(3))
-    assert Counter(item.job_id for item in (await scene.store.claim([want], "w1", LEASE_MS)).items) == {low: 2, high: 2}
+    assert Counter(item.job_id for item in (await scene.store.items.claim([want], "w1", LEASE_MS)).items) == {
+        low: 2,
+        high: 2,
+    }
 
 
 class Queue:
@@ -99,9 +102,9 @@ class Queue:
 
     async def serve(self, items: int) -> None:
         while items > 0:
-            taken = (await self.store.claim([Want("echo", min(items, 1_000), 1)], "w1", LEASE_MS)).items
+            taken = (await self.store.items.claim([Want("echo", min(items, 1_000), 1)], "w1", LEASE_MS)).items
             self.done.update(item.job_id for item in taken)
-            await self.store.advance_turns({"echo": [max(item.order_key for item in taken)]})
+            await self.store.items.advance_turns({"echo": [max(item.order_key for item in taken)]})
             items -= len(taken)
 
 
@@ -111,10 +114,10 @@ async def test_ten_items_do_not_wait_behind_a_big_job_at_any_rate_and_after_any_
     site: Site, items_a_second: float, gap_seconds: int
 ) -> None:
     queue = Queue(await site.open_store())
-    big = await queue.store.open_job(new_job(), chunk(0, 20_000, last=True))
+    big = await queue.store.submissions.open(new_job(), chunk(0, 20_000, last=True))
     await queue.serve(min(int(items_a_second * gap_seconds), 15_000))
     await site.advance(gap_seconds)
-    small = await queue.store.open_job(new_job(), chunk(0, 10, last=True))
+    small = await queue.store.submissions.open(new_job(), chunk(0, 10, last=True))
     before = queue.done[big.id]
     await queue.serve(20)
     assert queue.done[small.id] == 10
@@ -137,11 +140,11 @@ async def test_a_job_that_rested_does_not_make_the_others_wait_until_it_has_caug
     queue = Queue(scene.store)
     rested = await scene.submit(1_000)
     await queue.serve(10)
-    await scene.store.pause(rested, "ann")
-    await scene.store.park(rested)
+    await scene.store.jobs.pause(rested, "ann")
+    await scene.store.jobs.park(rested)
     other = await scene.submit(2_000)
     await queue.serve(1_000)
-    await scene.store.resume(rested, "ann")
+    await scene.store.jobs.resume(rested, "ann")
     before = Counter(queue.done)
     await queue.serve(200)
     assert 90 <= queue.done[other] - before[other] <= 110
@@ -157,7 +160,7 @@ async def test_what_is_retried_does_not_make_the_others_wait(scene: Scene) -> No
     queue = Queue(scene.store)
     await scene.submit(1_000)
     await queue.serve(500)
-    assert await scene.store.retry(failed, "ann") == 300
+    assert await scene.store.jobs.retry(failed, "ann") == 300
     new = await scene.submit(10)
     await queue.serve(40)
     assert queue.done[new] == 10
@@ -180,29 +183,29 @@ async def test_without_promoting_a_due_item_still_waits(scene: Scene) -> None:
     await scene.settle((await scene.claim())[0], BROKEN)
     await scene.site.advance(3_600)
     want = [Want("echo", 1, 1)]
-    assert (await scene.store.claim(want, "w1", LEASE_MS, promoting=False)).items == []
-    assert len((await scene.store.claim(want, "w1", LEASE_MS, promoting=True)).items) == 1
+    assert (await scene.store.items.claim(want, "w1", LEASE_MS, promoting=False)).items == []
+    assert len((await scene.store.items.claim(want, "w1", LEASE_MS, promoting=True)).items) == 1
 
 
 async def test_a_paused_job_is_passed_over_and_blocks_nobody(scene: Scene) -> None:
     held = await scene.submit(3)
     await scene.site.advance(1)
     free = await scene.submit(1)
-    await scene.store.pause(held, "ann")
+    await scene.store.jobs.pause(held, "ann")
     assert [item.job_id for item in await scene.claim(1)] == [free]
     assert await scene.claim() == []
 
 
 async def test_a_stopped_job_is_passed_over(scene: Scene) -> None:
     job_id = await scene.submit(3)
-    await scene.store.cancel(job_id, "ann")
+    await scene.store.jobs.cancel(job_id, "ann")
     assert await scene.claim() == []
 
 
 async def test_a_job_past_its_limit_is_passed_over(scene: Scene) -> None:
     await scene.submit(job_timeout_ms=1_000)
     await scene.site.advance(1)
-    assert await scene.store.stop_overdue() != []
+    assert await scene.store.sweeps.stop_overdue() != []
     assert await scene.claim() == []
 
 
@@ -221,9 +224,9 @@ async def test_a_finished_item_is_never_claimed_again(scene: Scene) -> None:
 
 async def test_claimers_of_one_loop_get_disjoint_sets(scene: Scene) -> None:
     store = await scene.site.open_store()
-    await store.open_job(new_job(), chunk(0, 400, last=True))
+    await store.submissions.open(new_job(), chunk(0, 400, last=True))
     want = [Want("echo", 30, 1)]
-    takes = await asyncio.gather(*(store.claim(want, f"w{n}", LEASE_MS) for n in range(20)))
+    takes = await asyncio.gather(*(store.items.claim(want, f"w{n}", LEASE_MS) for n in range(20)))
     ids = [item.id for taken in takes for item in taken.items]
     assert len(ids) == len(set(ids)) == 400
 
@@ -231,7 +234,7 @@ async def test_claimers_of_one_loop_get_disjoint_sets(scene: Scene) -> None:
 async def _claim_all(site: Site, worker: str) -> list[int]:
     store = await site.lend_store()
     ids: list[int] = []
-    while taken := (await store.claim([Want("echo", 7, 1)], worker, LEASE_MS)).items:
+    while taken := (await store.items.claim([Want("echo", 7, 1)], worker, LEASE_MS)).items:
         ids += [item.id for item in taken]
     await store.close()
     return ids
@@ -239,7 +242,7 @@ async def _claim_all(site: Site, worker: str) -> list[int]:
 
 async def test_claimers_of_other_threads_and_connections_get_disjoint_sets(scene: Scene) -> None:
     store = await scene.site.open_store()
-    await store.open_job(new_job(), chunk(0, 300, last=True))
+    await store.submissions.open(new_job(), chunk(0, 300, last=True))
     loop = asyncio.get_running_loop()
     with ThreadPoolExecutor(3) as pool:
         runs = [loop.run_in_executor(pool, asyncio.run, _claim_all(scene.site, f"w{n}")) for n in range(3)]

@@ -8,7 +8,7 @@ import pytest
 
 from backstay.core.ids import item_id
 from backstay.core.models import Claimed
-from backstay.store.claim import Taken, Want
+from backstay.store.items import ClaimedItems, Want
 from backstay.store.queries import SQLITE, queries_for
 from tests.store.scene import BROKEN, LEASE_MS, OK, RECONCILE_MS, Scene
 
@@ -17,11 +17,11 @@ STRANGER = 1 << 60
 
 async def claim_named(
     scene: Scene, ids: list[int], handler: str = "echo", worker: str = "w1", met: tuple[int, ...] = ()
-) -> Taken:
-    return await scene.store.claim_named([(Want(handler, len(ids), RECONCILE_MS), ids)], worker, LEASE_MS, met)
+) -> ClaimedItems:
+    return await scene.store.items.claim_named([(Want(handler, len(ids), RECONCILE_MS), ids)], worker, LEASE_MS, met)
 
 
-def ids_of(taken: Taken) -> list[int]:
+def ids_of(taken: ClaimedItems) -> list[int]:
     return [item.id for item in taken.items]
 
 
@@ -60,8 +60,8 @@ async def test_what_is_done_held_moved_or_unknown_is_passed_over(scene: Scene) -
     other, taken = await scene.submit(handler="other"), await scene.submit()
     late, ready = await scene.submit(deadline_ms=1_000), await scene.submit()
     await claim_named(scene, [item_id(taken, 0)])
-    await scene.store.pause(paused, "ann")
-    await scene.store.cancel(cancelled, "ann")
+    await scene.store.jobs.pause(paused, "ann")
+    await scene.store.jobs.cancel(cancelled, "ann")
     await scene.site.advance(2)
     jobs = (done, paused, cancelled, other, taken, late, ready)
     found = await claim_named(scene, [STRANGER, *(item_id(job, 0) for job in jobs)])
@@ -90,7 +90,7 @@ async def test_items_of_several_handlers_are_claimed_together(scene: Scene) -> N
         (Want("echo", 2, RECONCILE_MS), [item_id(one, 0)]),
         (Want("other", 2, 0), [item_id(other, 1), item_id(one, 1)]),
     ]
-    taken = await scene.store.claim_named(wants, "w1", LEASE_MS)
+    taken = await scene.store.items.claim_named(wants, "w1", LEASE_MS)
     assert ids_of(taken) == [item_id(one, 0), item_id(other, 1)]
     assert {terms.id for terms in taken.jobs} == {one, other}
 
@@ -101,8 +101,8 @@ async def test_of_many_who_name_the_same_items_each_item_has_one_holder(scene: S
     stores = [await scene.site.open_store() for _ in range(4)]
     wants = [(Want("echo", 40, RECONCILE_MS), ids)]
     parts = await asyncio.gather(
-        *[store.claim_named(wants, f"w{n}", LEASE_MS) for n, store in enumerate(stores)],
-        *[store.claim([Want("echo", 10, RECONCILE_MS)], f"v{n}", LEASE_MS) for n, store in enumerate(stores)],
+        *[store.items.claim_named(wants, f"w{n}", LEASE_MS) for n, store in enumerate(stores)],
+        *[store.items.claim([Want("echo", 10, RECONCILE_MS)], f"v{n}", LEASE_MS) for n, store in enumerate(stores)],
     )
     won = [item for part in parts for item in ids_of(part)]
     assert sorted(won) == ids
@@ -112,7 +112,7 @@ async def test_of_many_who_name_the_same_items_each_item_has_one_holder(scene: S
 async def test_a_named_claim_whose_answer_was_lost_can_be_disowned(scene: Scene) -> None:
     job = await scene.submit()
     await claim_named(scene, [item_id(job, 0)], worker="w1:7")
-    await scene.store.disown("w1:7")
+    await scene.store.items.disown("w1:7")
     assert ids_of(await claim_named(scene, [item_id(job, 0)], worker="w1:8")) == [item_id(job, 0)]
 
 

@@ -7,11 +7,11 @@ import pytest
 from backstay.core.errors import NotAllowed, NotFound
 from backstay.core.ids import item_id
 from backstay.core.states import JobState, StopReason
-from backstay.store.store import Store
+from backstay.store.jobs import Jobs
 from tests.store.scene import OK, WRONG, Scene
 
-Verb = Callable[[Store, int, str], Awaitable[object]]
-VERBS: dict[str, Verb] = {"pause": Store.pause, "resume": Store.resume, "cancel": Store.cancel, "retry": Store.retry}
+Verb = Callable[[Jobs, int, str], Awaitable[object]]
+VERBS: dict[str, Verb] = {"pause": Jobs.pause, "resume": Jobs.resume, "cancel": Jobs.cancel, "retry": Jobs.retry}
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -19,14 +19,14 @@ async def test_another_owners_job_does_not_exist(scene: Scene, verb: str) -> Non
     job_id = await scene.ended(WRONG)
     before = await scene.everything()
     with pytest.raises(NotFound):
-        await VERBS[verb](scene.store, job_id, "bob")
+        await VERBS[verb](scene.store.jobs, job_id, "bob")
     assert await scene.everything() == before
 
 
 @pytest.mark.parametrize("verb", VERBS)
 async def test_a_job_that_never_was_does_not_exist(scene: Scene, verb: str) -> None:
     with pytest.raises(NotFound):
-        await VERBS[verb](scene.store, 99, "ann")
+        await VERBS[verb](scene.store.jobs, 99, "ann")
 
 
 @pytest.mark.parametrize("verb", ["pause", "resume", "cancel"])
@@ -34,7 +34,7 @@ async def test_an_ended_job_is_past_pausing_and_cancelling(scene: Scene, verb: s
     job_id = await scene.ended(OK)
     before = await scene.everything()
     with pytest.raises(NotAllowed, match="completed"):
-        await VERBS[verb](scene.store, job_id, "ann")
+        await VERBS[verb](scene.store.jobs, job_id, "ann")
     assert await scene.everything() == before
 
 
@@ -42,11 +42,11 @@ async def test_pausing_and_resuming_bring_a_job_back_to_where_it_was(scene: Scen
     waiting, running = await scene.submit(handler="other"), await scene.submit(2)
     await scene.claim(1)
     for job_id in (waiting, running):
-        await scene.store.pause(job_id, "ann")
+        await scene.store.jobs.pause(job_id, "ann")
         assert (await scene.job(job_id)).state is JobState.PAUSED
         with pytest.raises(NotAllowed):
-            await scene.store.pause(job_id, "ann")
-        await scene.store.resume(job_id, "ann")
+            await scene.store.jobs.pause(job_id, "ann")
+        await scene.store.jobs.resume(job_id, "ann")
     assert (await scene.job(waiting)).state is JobState.QUEUED
     assert (await scene.job(running)).state is JobState.RUNNING
     assert len(await scene.claim()) == 1
@@ -55,8 +55,8 @@ async def test_pausing_and_resuming_bring_a_job_back_to_where_it_was(scene: Scen
 async def test_cancelling_ends_what_waits_and_leaves_what_runs_to_its_holder(scene: Scene) -> None:
     job_id = await scene.submit(3)
     (item,) = await scene.claim(1)
-    await scene.store.cancel(job_id, "ann")
-    swept = await scene.store.end_stopped(job_id, StopReason.CANCEL)
+    await scene.store.jobs.cancel(job_id, "ann")
+    swept = await scene.store.sweeps.end_stopped(job_id, StopReason.CANCEL)
     assert (swept.items, swept.ended_jobs) == (2, [])
     assert await scene.states(job_id) == ["submitting", "cancelled", "cancelled"]
     settled = await scene.settle(item, OK)
@@ -66,26 +66,26 @@ async def test_cancelling_ends_what_waits_and_leaves_what_runs_to_its_holder(sce
 
 async def test_a_paused_job_can_be_cancelled(scene: Scene) -> None:
     job_id = await scene.submit()
-    await scene.store.pause(job_id, "ann")
-    await scene.store.cancel(job_id, "ann")
-    await scene.store.end_stopped(job_id, StopReason.CANCEL)
+    await scene.store.jobs.pause(job_id, "ann")
+    await scene.store.jobs.cancel(job_id, "ann")
+    await scene.store.sweeps.end_stopped(job_id, StopReason.CANCEL)
     assert (await scene.job(job_id)).state is JobState.CANCELLED
 
 
 async def test_a_job_is_cancelled_once(scene: Scene) -> None:
     job_id = await scene.submit()
-    await scene.store.cancel(job_id, "ann")
+    await scene.store.jobs.cancel(job_id, "ann")
     with pytest.raises(NotAllowed, match="being cancelled already"):
-        await scene.store.cancel(job_id, "ann")
+        await scene.store.jobs.cancel(job_id, "ann")
     with pytest.raises(NotAllowed):
-        await scene.store.pause(job_id, "ann")
+        await scene.store.jobs.pause(job_id, "ann")
 
 
 async def test_what_a_person_did_is_told_in_the_timelines(scene: Scene) -> None:
     job_id = await scene.ended(WRONG)
-    await scene.store.retry(job_id, "ann")
-    await scene.store.pause(job_id, "ann")
-    await scene.store.resume(job_id, "ann")
-    await scene.store.cancel(job_id, "ann")
+    await scene.store.jobs.retry(job_id, "ann")
+    await scene.store.jobs.pause(job_id, "ann")
+    await scene.store.jobs.resume(job_id, "ann")
+    await scene.store.jobs.cancel(job_id, "ann")
     assert [e.act for e in await scene.store.views.events(f"job:{job_id}")] == ["paused", "resumed", "cancel_asked"]
     assert [e.act for e in await scene.store.views.events(f"item:{item_id(job_id, 0)}")] == ["retried"]

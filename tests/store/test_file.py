@@ -27,13 +27,13 @@ async def site(sqlite_file_url: str) -> AsyncIterator[Site]:
 
 async def refuses_everything(store: Store) -> None:
     with pytest.raises(DatabaseUnreachable, match="removed or replaced"):
-        await store.open_job(new_job(), chunk(0, 1, last=True))
+        await store.submissions.open(new_job(), chunk(0, 1, last=True))
     with pytest.raises(DatabaseUnreachable, match="removed or replaced"):
         await store.views.jobs("ann", 1_000, 10)
 
 
 async def test_a_removed_file_takes_no_more(site: Site, store: Store) -> None:
-    await store.open_job(new_job(), chunk(0, 1, last=True))
+    await store.submissions.open(new_job(), chunk(0, 1, last=True))
     os.unlink(site.path)
     await refuses_everything(store)
 
@@ -45,11 +45,11 @@ async def test_a_replaced_file_takes_no_more(site: Site, store: Store, sqlite_te
 
 
 async def test_a_file_that_comes_back_takes_all(site: Site, store: Store) -> None:
-    first = await store.open_job(new_job(), chunk(0, 1, last=True))
+    first = await store.submissions.open(new_job(), chunk(0, 1, last=True))
     os.rename(site.path, f"{site.path}.away")
     await refuses_everything(store)
     os.rename(f"{site.path}.away", site.path)
-    second = await store.open_job(new_job(), chunk(0, 1, last=True))
+    second = await store.submissions.open(new_job(), chunk(0, 1, last=True))
     assert [view.id for view in await store.views.jobs("ann", 1_000, 10)] == [second.id, first.id]
 
 
@@ -60,7 +60,7 @@ async def test_a_process_that_goes_to_another_folder_keeps_its_file(
     store = await wiring.open_store(f"sqlite:///{Path(site.path).name}")
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    await store.open_job(new_job(), chunk(0, 1, last=True))
+    await store.submissions.open(new_job(), chunk(0, 1, last=True))
     await store.close()
 
 
@@ -90,7 +90,7 @@ def modes(path: Path) -> dict[str, str]:
 @pytest.mark.usefixtures("usual_umask")
 async def test_a_new_file_is_for_its_user_alone_and_so_are_the_files_beside_it(tmp_path: Path) -> None:
     store = await wiring.open_store(sqlite_url(tmp_path / "new.db"))
-    await store.open_job(new_job(), chunk(0, 1, last=True))
+    await store.submissions.open(new_job(), chunk(0, 1, last=True))
     assert modes(tmp_path / "new.db") == {"new.db": "0o600", "new.db-shm": "0o600", "new.db-wal": "0o600"}
     await store.close()
 
@@ -107,7 +107,7 @@ async def test_a_file_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
     path = tmp_path / "shared.db"
     path.touch(0o640)
     store = await wiring.open_store(sqlite_url(path))
-    await store.open_job(new_job(), chunk(0, 1, last=True))
+    await store.submissions.open(new_job(), chunk(0, 1, last=True))
     assert modes(path) == {"shared.db": "0o640", "shared.db-shm": "0o640", "shared.db-wal": "0o640"}
     await store.close()
 

@@ -5,7 +5,7 @@ import pytest
 from backstay.core.failures import ErrorCode, Failure, FailureKind
 from backstay.core.models import Usage
 from backstay.core.outcomes import Failed, Flaw, Succeeded
-from backstay.store.dead_letters import Wanted
+from backstay.store.dead_letters import LetterFilter
 from backstay.store.replays import By
 from tests.store.scene import BROKEN, OK, Scene, decided
 
@@ -36,7 +36,7 @@ async def test_answers_are_counted_by_their_flaws(scene: Scene, usage: Usage | N
     assert await counts(scene, job_id) == (1, 1, 1)
     now = scene.site.clock.ms
     group = zip(claimed[4:], flaws[4:], strict=True)
-    await scene.store.settle([decided(item, answer(flaw, usage), now) for item, flaw in group])
+    await scene.store.items.settle([decided(item, answer(flaw, usage), now) for item, flaw in group])
     assert await counts(scene, job_id) == (2, 2, 1)
     job = await scene.job(job_id)
     assert (job.state, job.succeeded) == ("completed", 8)
@@ -86,14 +86,14 @@ async def test_a_retry_takes_what_it_queues_afresh_out_of_the_counts(scene: Scen
         await scene.settle(item, failed(flaw), retry="none")
     assert await counts(scene, job_id) == (2, 2, 1)
     if by == "retry":
-        await scene.store.retry(job_id, "ann", claimed[0].id)
+        await scene.store.jobs.retry(job_id, "ann", claimed[0].id)
         assert await counts(scene, job_id) == (1, 2, 1)
-        await scene.store.retry(job_id, "ann")
+        await scene.store.jobs.retry(job_id, "ann")
     elif by == "replay":
-        assert (await scene.store.replays.replay("ann", Wanted(job_id), By("ann"))).items == 6
+        assert (await scene.store.replays.replay("ann", LetterFilter(job_id), By("ann"))).items == 6
     else:
         ids = [item.id for item in claimed]
-        assert (await scene.store.replays.replay_some("ann", Wanted(), ids, By("ann"))).items == 6
+        assert (await scene.store.replays.replay_some("ann", LetterFilter(), ids, By("ann"))).items == 6
     assert await counts(scene, job_id) == (0, 1, 0), "what succeeded stays as it is"
     await scene.site.advance(3_600)
     for item in await scene.claim():
@@ -106,7 +106,7 @@ async def test_a_lost_lease_counts_nothing(scene: Scene) -> None:
     job_id = await scene.submit()
     [old] = await scene.claim(lease_ms=1_000)
     await scene.site.advance(600)
-    [new] = (await scene.store.rescue("echo", False, 10, "w2", 90_000)).items
+    [new] = (await scene.store.items.rescue("echo", False, 10, "w2", 90_000)).items
     await scene.settle(old, answer(Flaw.TRUNCATED))
     assert await counts(scene, job_id) == (0, 0, 0)
     await scene.settle(new, answer(Flaw.FILTERED))

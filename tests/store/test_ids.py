@@ -28,8 +28,8 @@ async def test_a_number_is_not_given_out_again_when_the_newest_row_is_deleted(si
 
 async def test_the_ids_of_a_deleted_job_and_its_items_never_return(scene: Scene, store: Store) -> None:
     first = await scene.ended(OK, items=3)
-    assert await store.purge.disown(first, "ann") == 3
-    await store.purge.finish(first)
+    assert await store.jobs.disown(first, "ann") == 3
+    await store.jobs.purge(first)
     assert await scene.site.rows(f"SELECT id FROM jobs WHERE id = {first}") == []
     second = await scene.submit(items=3)
     assert second > first

@@ -11,7 +11,7 @@ async def lost_to_another(scene: Scene) -> tuple[Claimed, Claimed]:
     await scene.submit()
     (old,) = await scene.claim(worker="w1")
     await scene.site.advance(RECONCILE_MS / 1000)
-    (new,) = (await scene.store.rescue("echo", True, 10, "w2", LEASE_MS)).items
+    (new,) = (await scene.store.items.rescue("echo", True, 10, "w2", LEASE_MS)).items
     return old, new
 
 
@@ -27,9 +27,9 @@ async def test_a_lost_holder_writes_no_outcome_at_all(scene: Scene) -> None:
 
 async def test_a_lost_holder_reports_no_progress(scene: Scene) -> None:
     old, new = await lost_to_another(scene)
-    await scene.store.report_progress([(old.id, old.fence, 50)])
+    await scene.store.items.report_progress([(old.id, old.fence, 50)])
     assert (await scene.item(old.job_id)).progress == 0
-    await scene.store.report_progress([(new.id, new.fence, 50)])
+    await scene.store.items.report_progress([(new.id, new.fence, 50)])
     assert (await scene.item(old.job_id)).progress == 50
 
 
@@ -37,15 +37,15 @@ async def test_a_lost_holder_extends_nothing_and_is_told_so(scene: Scene) -> Non
     old, new = await lost_to_another(scene)
     await scene.site.advance(1)
     expires_at = (await scene.item(old.job_id)).lease_expires_at
-    assert await scene.store.extend([(old.id, old.fence)], LEASE_MS, "w1") == {(old.id, old.fence)}
+    assert await scene.store.items.extend([(old.id, old.fence)], LEASE_MS, "w1") == {(old.id, old.fence)}
     assert (await scene.item(old.job_id)).lease_expires_at == expires_at
-    assert await scene.store.extend([(new.id, new.fence)], LEASE_MS, "w2") == set()
+    assert await scene.store.items.extend([(new.id, new.fence)], LEASE_MS, "w2") == set()
 
 
 async def test_the_new_holder_is_not_disturbed_by_the_old_ones_answer_in_the_same_group(scene: Scene) -> None:
     old, new = await lost_to_another(scene)
     now = scene.site.clock.ms
-    settled = await scene.store.settle([decided(old, OK, now), decided(new, WRONG, now)])
+    settled = await scene.store.items.settle([decided(old, OK, now), decided(new, WRONG, now)])
     assert [s.fence for s in settled.applied] == [new.fence]
     assert [s.fence for s in settled.lost] == [old.fence]
     assert await scene.states(old.job_id) == ["failed"]
@@ -73,7 +73,7 @@ async def test_extending_moves_the_end_of_the_lease_from_now(scene: Scene) -> No
     job_id = await scene.submit()
     (item,) = await scene.claim()
     await scene.site.advance(30)
-    assert await scene.store.extend([(item.id, item.fence)], LEASE_MS, "w1") == set()
+    assert await scene.store.items.extend([(item.id, item.fence)], LEASE_MS, "w1") == set()
     assert (await scene.item(job_id)).lease_expires_at == START_MS + 30_000 + LEASE_MS
 
 
@@ -81,24 +81,24 @@ async def test_an_extended_item_is_not_rescued_at_its_first_lease_end(scene: Sce
     await scene.submit()
     (item,) = await scene.claim()
     await scene.site.advance(60)
-    await scene.store.extend([(item.id, item.fence)], LEASE_MS, "w1")
+    await scene.store.items.extend([(item.id, item.fence)], LEASE_MS, "w1")
     await scene.site.advance(60)
-    assert (await scene.store.rescue("echo", False, 10, "w2", LEASE_MS)).items == []
+    assert (await scene.store.items.rescue("echo", False, 10, "w2", LEASE_MS)).items == []
 
 
 async def test_a_settled_item_cannot_be_extended(scene: Scene) -> None:
     await scene.submit()
     (item,) = await scene.claim()
     await scene.settle(item, OK)
-    assert await scene.store.extend([(item.id, item.fence)], LEASE_MS, "w1") == {(item.id, item.fence)}
+    assert await scene.store.items.extend([(item.id, item.fence)], LEASE_MS, "w1") == {(item.id, item.fence)}
 
 
 async def test_a_polled_task_is_fenced_as_well(scene: Scene) -> None:
     await scene.processing()
     await scene.site.advance(10)
-    (old,) = (await scene.store.poll("echo", "account-1", 10, "w1", LEASE_MS)).items
+    (old,) = (await scene.store.items.poll("echo", "account-1", 10, "w1", LEASE_MS)).items
     await scene.site.advance(LEASE_MS / 1000)
-    (new,) = (await scene.store.poll("echo", "account-1", 10, "w2", LEASE_MS)).items
+    (new,) = (await scene.store.items.poll("echo", "account-1", 10, "w2", LEASE_MS)).items
     assert (await scene.settle(old, OK)).applied == []
     assert len((await scene.settle(new, WRONG)).applied) == 1
     assert await scene.states(old.job_id) == ["failed"]

@@ -9,7 +9,7 @@ import pytest
 
 from backstay.core.models import Claimed
 from backstay.core.outcomes import Outcome
-from backstay.store.claim import Want
+from backstay.store.items import Want
 from backstay.store.store import Store
 from tests.sites import START_MS, Site, Ticker
 from tests.store.scene import LEASE_MS, OK, WRONG, chunk, decided, new_job
@@ -48,8 +48,8 @@ async def somebody_waits(site: Site) -> None:
 
 async def claimed(store: Store, jobs: int, items: int = 1, handler: str = "echo") -> list[Claimed]:
     for _ in range(jobs):
-        await store.open_job(new_job(handler=handler), chunk(0, items, last=True))
-    return (await store.claim([Want(handler, jobs * items, 1)], "w1", LEASE_MS)).items
+        await store.submissions.open(new_job(handler=handler), chunk(0, items, last=True))
+    return (await store.items.claim([Want(handler, jobs * items, 1)], "w1", LEASE_MS)).items
 
 
 async def test_a_beat_passes_by_what_is_being_settled_and_does_not_call_it_lost(site: Site, store: Store) -> None:
@@ -58,11 +58,11 @@ async def test_a_beat_passes_by_what_is_being_settled_and_does_not_call_it_lost(
     await site.advance(10)
     async with holding(site, f"SELECT FROM items WHERE id = {items[1].id} FOR UPDATE"):
         async with asyncio.timeout(PATIENCE_SECONDS):
-            assert await store.extend(leases, LEASE_MS, "w1") == set()
+            assert await store.items.extend(leases, LEASE_MS, "w1") == set()
     old, new = START_MS + LEASE_MS, START_MS + LEASE_MS + 10_000
     asked = "SELECT lease_expires_at FROM items ORDER BY id"
     assert await site.rows(asked) == [(new,), (old,), (new,)]
-    assert await store.extend(leases, LEASE_MS, "w1") == set()
+    assert await store.items.extend(leases, LEASE_MS, "w1") == set()
     assert await site.rows(asked) == [(new,)] * 3
 
 
@@ -71,7 +71,7 @@ async def test_progress_of_what_is_in_other_hands_is_said_to_be_unwritten(site: 
     async with holding(site, f"SELECT FROM items WHERE id = {first.id} FOR UPDATE"):
         async with asyncio.timeout(PATIENCE_SECONDS):
             said = [(first.id, first.fence, 40), (second.id, second.fence, 60)]
-            assert await store.report_progress(said) == {second.id}
+            assert await store.items.report_progress(said) == {second.id}
     assert await site.rows("SELECT progress FROM items ORDER BY id") == [(0,), (60,)]
 
 
@@ -82,7 +82,7 @@ async def test_a_settlement_takes_its_jobs_in_order(site: Site, store: Store, ou
     fates = [outcomes[n % len(outcomes)] for n in range(len(items))]
     settlements = [decided(item, fate, START_MS) for item, fate in zip(items, fates, strict=True)]
     async with holding(site, f"SELECT FROM jobs WHERE id = {first} FOR UPDATE"):
-        settling = asyncio.create_task(store.settle(settlements[::-1]))
+        settling = asyncio.create_task(store.items.settle(settlements[::-1]))
         await somebody_waits(site)
         free = await site.rows("SELECT id FROM jobs ORDER BY id FOR UPDATE SKIP LOCKED")
     assert [job_id for (job_id,) in free] == others, "who waits for the first holds none of the others"
@@ -92,22 +92,22 @@ async def test_a_settlement_takes_its_jobs_in_order(site: Site, store: Store, ou
 async def test_a_claim_holds_one_providers_pace_at_a_time(site: Site, store: Store) -> None:
     wants = [Want(name, 5, 0, name) for name in ("one", "two")]
     for want in wants:
-        await store.set_pace(want.handler, (None, None), concurrency=10)
-        await store.open_job(new_job(handler=want.handler), chunk(0, 3, last=True))
+        await store.providers.set_pace(want.handler, (None, None), concurrency=10)
+        await store.submissions.open(new_job(handler=want.handler), chunk(0, 3, last=True))
     async with holding(site, "SELECT FROM paces WHERE provider = 'two' FOR UPDATE"):
-        claiming = asyncio.create_task(store.claim(wants, "w1:1", LEASE_MS, room=4))
+        claiming = asyncio.create_task(store.items.claim(wants, "w1:1", LEASE_MS, room=4))
         await somebody_waits(site)
         assert await site.rows("SELECT provider FROM paces FOR UPDATE SKIP LOCKED") == [("one",)]
     assert [item.handler for item in (await claiming).items] == ["one", "one", "two", "two"]
 
 
 async def test_a_claim_takes_all_its_jobs_in_order_with_and_without_a_ceiling(site: Site, store: Store) -> None:
-    await store.set_pace("echo", (None, None), concurrency=10)
+    await store.providers.set_pace("echo", (None, None), concurrency=10)
     for budget in (None, 1_000):
         weighed = chunk(0, 1, last=True)._replace(weights=[(10, 1)])
-        await store.open_job(new_job(budget_micros=budget), weighed)
+        await store.submissions.open(new_job(budget_micros=budget), weighed)
     async with holding(site, "SELECT FROM jobs WHERE id = 1 FOR UPDATE"):
-        claiming = asyncio.create_task(store.claim([Want("echo", 5, 0, "echo")], "w1:1", LEASE_MS))
+        claiming = asyncio.create_task(store.items.claim([Want("echo", 5, 0, "echo")], "w1:1", LEASE_MS))
         await somebody_waits(site)
         assert await site.rows("SELECT id FROM jobs FOR UPDATE SKIP LOCKED") == [(2,)]
     assert [item.reserved for item in (await claiming).items] == [10, 10]
@@ -122,15 +122,15 @@ async def test_a_statement_that_stands_alone_is_tried_again_by_itself(postgres_u
     await site.rows(f"ALTER DATABASE {database} SET default_transaction_isolation = 'repeatable read'")
     store = await site.open_store()
     for handler in ("one", "two"):
-        await store.open_job(new_job(handler=handler), chunk(0, 2, last=True))
+        await store.submissions.open(new_job(handler=handler), chunk(0, 2, last=True))
     async with holding(site, "UPDATE jobs SET label = 'touched' WHERE handler = 'two'"):
-        claiming = asyncio.create_task(store.claim([Want("one", 1, 1), Want("two", 2, 1)], "w1", LEASE_MS))
+        claiming = asyncio.create_task(store.items.claim([Want("one", 1, 1), Want("two", 2, 1)], "w1", LEASE_MS))
         await somebody_waits(site)
     taken = (await claiming).items
     assert [item.handler for item in taken] == ["one", "two", "two"]
     assert await site.one("SELECT count(*) FROM items WHERE state = 'submitting'") == 3
     async with holding(site, "UPDATE jobs SET label = 'touched again' WHERE handler = 'two'"):
-        settling = asyncio.create_task(store.settle([decided(item, OK, START_MS) for item in taken]))
+        settling = asyncio.create_task(store.items.settle([decided(item, OK, START_MS) for item in taken]))
         await somebody_waits(site)
     assert len((await settling).applied) == 3
     await site.close()

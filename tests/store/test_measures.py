@@ -1,7 +1,7 @@
 """What workers measured adds up, is read in steps by its owner alone, and is forgotten after its time."""
 
 from backstay.core.measures import MINUTE_MS, Measure, Place, Source
-from backstay.store.measures import KEPT_MINUTES, Spending
+from backstay.store.measures import KEPT_MINUTES, ProviderSpending
 from backstay.store.store import Store
 from tests.sites import START_MS, Site
 
@@ -66,4 +66,4 @@ async def test_spending_is_that_of_all_owners_in_the_last_minutes(store: Store) 
     await store.measures.add("w1", measured(NOW - 60, cost_micros=20, repeats=1))
     await store.measures.add("w1", measured(NOW, Source("bob", "echo", "up"), cost_micros=300))
     await store.measures.add("w1", measured(NOW, Source("bob", "draw", "down"), succeeded=1))
-    assert await store.measures.spending(60) == [Spending("down", 0, 0), Spending("up", 320, 1)]
+    assert await store.measures.spending(60) == [ProviderSpending("down", 0, 0), ProviderSpending("up", 320, 1)]

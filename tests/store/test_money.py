@@ -9,10 +9,10 @@ from backstay.core.models import Claimed, Usage
 from backstay.core.outcomes import CannotAsk, Failed, HandedBack, Outcome, Submitted, Succeeded
 from backstay.core.pace import Answers
 from backstay.core.states import StopReason
-from backstay.store.claim import Want
+from backstay.store.items import Want
 from backstay.store.settle import SUM_MAX
 from backstay.store.store import Store
-from backstay.store.submit import Chunk
+from backstay.store.submissions import Chunk
 from tests.store.scene import LEASE_MS, Scene, decided, new_job
 
 PROVIDER = "api#1"
@@ -21,12 +21,12 @@ PROVIDER = "api#1"
 async def priced_job(scene: Scene, costs: list[int | None], budget: int | None, tokens: int = 10) -> int:
     bodies = [f"{n}" for n in range(len(costs))]
     chunk = Chunk(0, bodies, "digest", True, [(cost, tokens) for cost in costs])
-    return (await scene.store.open_job(new_job(budget_micros=budget), chunk)).id
+    return (await scene.store.submissions.open(new_job(budget_micros=budget), chunk)).id
 
 
 async def paced(scene: Scene, items: int = 100, store: Store | None = None) -> list[Claimed]:
     want = Want("echo", items, 0, PROVIDER)
-    return (await (store or scene.store).claim([want], "w1:1", LEASE_MS)).items
+    return (await (store or scene.store).items.claim([want], "w1:1", LEASE_MS)).items
 
 
 async def money(scene: Scene, job_id: int) -> tuple[int, int, int, bool]:
@@ -44,7 +44,7 @@ def failed(kind: FailureKind, status: int | None = None) -> Failed:
 
 @pytest.fixture(autouse=True)
 async def pace(scene: Scene) -> None:
-    await scene.store.set_pace(PROVIDER, (None, None), concurrency=10)
+    await scene.store.providers.set_pace(PROVIDER, (None, None), concurrency=10)
 
 
 async def test_the_worst_case_is_set_aside_with_the_claim(scene: Scene) -> None:
@@ -92,7 +92,7 @@ async def test_a_task_at_the_provider_keeps_its_money_set_aside_until_it_ends(sc
     await scene.settle(item, Submitted("task-1", ""))
     assert await money(scene, job) == (0, 100, 0, False)
     await scene.site.advance(60)
-    [polled] = (await scene.store.poll("echo", "", 10, "w2:1", LEASE_MS)).items
+    [polled] = (await scene.store.items.poll("echo", "", 10, "w2:1", LEASE_MS)).items
     assert polled.reserved == 100
     await scene.settle(polled, success(30))
     assert await money(scene, job) == (30, 0, 0, False)
@@ -101,17 +101,17 @@ async def test_a_task_at_the_provider_keeps_its_money_set_aside_until_it_ends(sc
 async def test_a_claim_that_broke_off_gives_back_what_it_set_aside(scene: Scene) -> None:
     job = await priced_job(scene, [100, 100], budget=150)
     await paced(scene)
-    await scene.store.disown("w1:1")
+    await scene.store.items.disown("w1:1")
     assert await money(scene, job) == (0, 0, 0, False)
     assert len(await paced(scene)) == 1
 
 
 async def test_what_a_deadline_ends_under_way_is_kept_as_unknown(scene: Scene) -> None:
     chunk = Chunk(0, ["1"], "d", True, [(100, 1)])
-    job = (await scene.store.open_job(new_job(budget_micros=100, deadline_ms=1_000), chunk)).id
+    job = (await scene.store.submissions.open(new_job(budget_micros=100, deadline_ms=1_000), chunk)).id
     await paced(scene)
     await scene.site.advance(2)
-    await scene.store.expire()
+    await scene.store.sweeps.expire()
     assert await money(scene, job) == (0, 0, 100, False)
 
 
@@ -121,7 +121,7 @@ async def test_a_higher_ceiling_lets_a_job_go_on(scene: Scene) -> None:
     await scene.settle(first, success(100))
     assert await paced(scene) == []
     assert (await scene.job(job)).short
-    await scene.store.change_budget(job, "ann", 200)
+    await scene.store.jobs.change_budget(job, "ann", 200)
     assert len(await paced(scene)) == 1
 
 
@@ -134,12 +134,15 @@ async def test_an_item_that_is_weighed_later_can_be_claimed_under_a_ceiling(scen
     job = await priced_job(scene, [None, 700, None, None], budget=None)
     first = (await paced(scene, 1))[0]
     await scene.settle(first, success(1))
-    assert [row[:2] for row in await scene.store.unsent(job, False, -1)] == [(first.id + 2, None), (first.id + 3, None)]
-    unsent = await scene.store.unsent(job, True, -1)
+    assert [row[:2] for row in await scene.store.jobs.unsent(job, False, -1)] == [
+        (first.id + 2, None),
+        (first.id + 3, None),
+    ]
+    unsent = await scene.store.jobs.unsent(job, True, -1)
     assert unsent == [(first.id + 1, 700, "1"), (first.id + 2, None, "2"), (first.id + 3, None, "3")]
-    assert await scene.store.unsent(job, True, first.id + 3) == []
-    await scene.store.weigh_items([(item, 100) for item, _, _ in unsent])
-    await scene.store.change_budget(job, "ann", 250)
+    assert await scene.store.jobs.unsent(job, True, first.id + 3) == []
+    await scene.store.jobs.weigh_items([(item, 100) for item, _, _ in unsent])
+    await scene.store.jobs.change_budget(job, "ann", 250)
     assert [item.reserved for item in await paced(scene)] == [100, 100]
 
 
@@ -149,24 +152,24 @@ async def test_what_a_ceiling_holds_back_is_not_pending_and_says_what_it_may_cos
     await scene.settle(first, success(100))
     assert await paced(scene) == []
     assert not await scene.store.views.unfinished("echo")
-    assert await scene.store.next_cost(job) == 300
+    assert await scene.store.jobs.next_cost(job) == 300
     assert (await scene.item(job, 1)).job_short
-    await scene.store.change_budget(job, "ann", 400)
+    await scene.store.jobs.change_budget(job, "ann", 400)
     assert await scene.store.views.unfinished("echo")
     await paced(scene)
-    assert await scene.store.next_cost(job) is None
+    assert await scene.store.jobs.next_cost(job) is None
 
 
 async def test_two_workers_at_once_never_set_aside_more_than_the_ceiling(scene: Scene) -> None:
     job = await priced_job(scene, [100] * 200, budget=5_050)
-    await scene.store.set_pace(PROVIDER, (None, None), concurrency=1_000)
-    await scene.store.judge_pace(PROVIDER, Answers())
+    await scene.store.providers.set_pace(PROVIDER, (None, None), concurrency=1_000)
+    await scene.store.providers.judge_pace(PROVIDER, Answers())
     stores = [await scene.site.open_store() for _ in range(4)]
     spent = 0
     for _ in range(30):
         won = await asyncio.gather(*(paced(scene, 7, store) for store in stores))
         for item in [item for claimed in won for item in claimed]:
-            await stores[0].settle([decided(item, success(80), scene.site.clock.ms)])
+            await stores[0].items.settle([decided(item, success(80), scene.site.clock.ms)])
             spent += 80
         now = await money(scene, job)
         assert sum(now[:3]) <= 5_050
@@ -180,12 +183,12 @@ async def test_calls_at_once_are_counted_over_all_workers(scene: Scene) -> None:
     other = await scene.site.open_store()
     assert len(await paced(scene, 8, other)) == 2
     assert await paced(scene, 8) == []
-    await scene.store.settle([decided(item, success(1), scene.site.clock.ms) for item in first[:3]])
+    await scene.store.items.settle([decided(item, success(1), scene.site.clock.ms) for item in first[:3]])
     assert len(await paced(scene, 8)) == 3, "a call makes room when its answer is committed, and not before"
 
 
 async def test_requests_a_minute_are_shared_by_all_workers(scene: Scene) -> None:
-    await scene.store.set_pace(PROVIDER, (60, None), concurrency=100)
+    await scene.store.providers.set_pace(PROVIDER, (60, None), concurrency=100)
     await priced_job(scene, [1] * 30, budget=None)
     other = await scene.site.open_store()
     assert len(await paced(scene)) + len(await paced(scene, store=other)) == 1
@@ -194,16 +197,16 @@ async def test_requests_a_minute_are_shared_by_all_workers(scene: Scene) -> None
 
 
 async def test_a_worker_is_told_when_the_pace_allows_more(scene: Scene) -> None:
-    await scene.store.set_pace(PROVIDER, (60, None), concurrency=100)
+    await scene.store.providers.set_pace(PROVIDER, (60, None), concurrency=100)
     await priced_job(scene, [1] * 3, budget=None)
-    taken = await scene.store.claim([Want("echo", 5, 0, PROVIDER)], "w1:1", LEASE_MS)
+    taken = await scene.store.items.claim([Want("echo", 5, 0, PROVIDER)], "w1:1", LEASE_MS)
     assert taken.again_ms is not None
     await scene.site.advance(taken.again_ms / 1000)
     assert len(await paced(scene)) == 1
 
 
 async def test_tokens_a_minute_hold_back_what_is_too_much(scene: Scene) -> None:
-    await scene.store.set_pace(PROVIDER, (None, 6_000), concurrency=100)
+    await scene.store.providers.set_pace(PROVIDER, (None, 6_000), concurrency=100)
     await priced_job(scene, [1] * 10, budget=None, tokens=40)
     assert len(await paced(scene)) == 2
     await scene.site.advance(0.9)
@@ -215,7 +218,7 @@ async def test_what_one_worker_saw_is_what_all_keep_to(scene: Scene) -> None:
     seen = Answers()
     for _ in range(10):
         seen.add(0.1, throttled=True, pause_ms=5_000)
-    await scene.store.judge_pace(PROVIDER, seen)
+    await scene.store.providers.judge_pace(PROVIDER, seen)
     assert await paced(scene) == []
     await scene.site.advance(5)
     assert len(await paced(scene)) == 7
@@ -224,7 +227,7 @@ async def test_what_one_worker_saw_is_what_all_keep_to(scene: Scene) -> None:
 async def test_tokens_and_money_add_up_in_the_job(scene: Scene) -> None:
     job = await priced_job(scene, [100, 100], budget=None)
     settlements = [decided(item, success(25), scene.site.clock.ms) for item in await paced(scene)]
-    await scene.store.settle(settlements)
+    await scene.store.items.settle(settlements)
     seen = await scene.job(job)
     assert (seen.input_tokens, seen.output_tokens, seen.spent_micros, seen.reserved_micros) == (14, 6, 50, 0)
     assert seen.state == "completed"
@@ -233,9 +236,9 @@ async def test_tokens_and_money_add_up_in_the_job(scene: Scene) -> None:
 async def test_a_worker_of_one_job_takes_no_item_of_another(scene: Scene) -> None:
     before, own, after = [await priced_job(scene, [1] * 3, budget=100) for _ in range(3)]
     want = Want("echo", 100, 0, PROVIDER, only_job=own)
-    taken = (await scene.store.claim([want], "w1:1", LEASE_MS)).items
+    taken = (await scene.store.items.claim([want], "w1:1", LEASE_MS)).items
     assert [item.job_id for item in taken] == [own] * 3
-    assert (await scene.store.claim([want], "w1:1", LEASE_MS)).items == []
+    assert (await scene.store.items.claim([want], "w1:1", LEASE_MS)).items == []
     assert [await money(scene, job) for job in (before, own, after)] == [(0, n, 0, False) for n in (0, 3, 0)]
 
 
@@ -260,7 +263,7 @@ async def test_absurd_costs_stop_at_a_bound_and_keep_nobody_from_being_settled(s
     now = scene.site.clock.ms
     settlements = [decided(item, told[item.job_id], now) for item in claimed]
     for group in (settlements[:1], settlements[1:2], settlements[2:]):  # by the database's sums, and before them
-        assert len((await scene.store.settle(group)).applied) == len(group)
+        assert len((await scene.store.items.settle(group)).applied) == len(group)
     seen = await scene.job(absurd)
     assert seen.spent_micros == seen.input_tokens == seen.output_tokens == SUM_MAX
     assert type(seen.spent_micros) is int, "SQLite makes a floating number of a sum that is too large for it"
@@ -270,11 +273,11 @@ async def test_absurd_costs_stop_at_a_bound_and_keep_nobody_from_being_settled(s
 
 async def test_what_a_deadline_ended_has_no_money_set_aside_when_it_is_tried_again(scene: Scene) -> None:
     chunk = Chunk(0, ["1"], "d", True, [(100, 1)])
-    job = (await scene.store.open_job(new_job(budget_micros=300, deadline_ms=1_000), chunk)).id
+    job = (await scene.store.submissions.open(new_job(budget_micros=300, deadline_ms=1_000), chunk)).id
     await paced(scene)
     await scene.site.advance(2)
-    await scene.store.expire()
-    await scene.store.retry(job, "ann")
-    await scene.store.cancel(job, "ann")
-    await scene.store.end_stopped(job, StopReason.CANCEL)
+    await scene.store.sweeps.expire()
+    await scene.store.jobs.retry(job, "ann")
+    await scene.store.jobs.cancel(job, "ann")
+    await scene.store.sweeps.end_stopped(job, StopReason.CANCEL)
     assert await money(scene, job) == (0, 0, 100, False), "it was not given back twice"

@@ -23,7 +23,7 @@ OF_ITEMS = (
 async def planner(postgres: RunningPostgres, postgres_template: str) -> AsyncIterator[Crowded]:
     url = postgres.create_database(postgres_template)
     store = await open_store(url)
-    await store.open_job(new_job(), chunk(0, ITEMS, last=True))
+    await store.submissions.open(new_job(), chunk(0, ITEMS, last=True))
     await store.close()
     made = Crowded(postgres, url)
     made.run("ANALYZE items")

@@ -9,7 +9,7 @@ import pytest
 from backstay.core.errors import NotAllowed
 from backstay.core.ids import item_id
 from backstay.store import outbox
-from backstay.store.dead_letters import Wanted
+from backstay.store.dead_letters import LetterFilter
 from backstay.store.outbox import HINT_AGE_MS, HINT_ITEMS_MAX, PUBLISHED_AGE_MS, WORK, Lag, Message
 from backstay.store.replays import By
 from tests.store.scene import BROKEN, OK, WRONG, Scene, chunk, decided, new_job
@@ -45,11 +45,11 @@ async def rows(scene: Scene) -> int:
 async def test_without_a_sink_not_one_hint_is_written(scene: Scene) -> None:
     job = await scene.submit(3)
     opened = await scene.open_job(100, last=False)
-    await scene.store.add_items("echo", opened, chunk(100, 100, last=True))
+    await scene.store.submissions.add_items("echo", opened, chunk(100, 100, last=True))
     first, *others = await scene.claim(3)
     await scene.settle(first, BROKEN)
     await scene.settle(others[0], WRONG, retry="none")
-    await scene.store.retry(job, "ann")
+    await scene.store.jobs.retry(job, "ann")
     assert await scene.store.outbox.republish() == 0
     assert await rows(scene) == 0
 
@@ -66,7 +66,7 @@ async def test_a_small_job_is_one_hint_in_a_row(scene: Scene) -> None:
 async def test_the_items_of_a_large_job_are_hinted_at_once_each(scene: Scene) -> None:
     await scene.store.outbox.open_sink()
     opened = await scene.open_job(120, last=False, priority=2)
-    await scene.store.add_items("echo", opened, chunk(120, 60, last=True))
+    await scene.store.submissions.add_items("echo", opened, chunk(120, 60, last=True))
     found = await hints(scene)
     assert [item for message in found for item in items_of(message)] == [item_id(opened.id, n) for n in range(180)]
     assert max(len(items_of(message)) for message in found) == HINT_ITEMS_MAX
@@ -91,9 +91,9 @@ async def test_an_item_that_goes_back_is_hinted_at_with_its_wait_by_either_way_o
     claimed = await scene.claim(4)
     now = scene.site.clock.ms
     few = [decided(item, BROKEN, now) for item in claimed[:2]]
-    await scene.store.settle(few)  # few and alike, as one statement could settle them if they ended
+    await scene.store.items.settle(few)  # few and alike, as one statement could settle them if they ended
     mixed = [decided(claimed[2], BROKEN, now), decided(claimed[3], OK, now)]
-    await scene.store.settle(mixed)
+    await scene.store.items.settle(mixed)
     found = await hints(scene)
     assert sorted(item for message in found for item in items_of(message)) == [item_id(job, n) for n in range(3)]
     dues = dict(await scene.site.rows("SELECT id, due_at FROM items WHERE due_at IS NOT NULL"))
@@ -111,8 +111,8 @@ async def test_a_settlement_that_lost_its_lease_hints_at_nothing(scene: Scene) -
     one, other = await scene.claim(2)
     now = scene.site.clock.ms
     stale = [decided(item._replace(fence=item.fence - 1), BROKEN, now) for item in (one, other)]
-    await scene.store.settle(stale[:1])
-    await scene.store.settle([stale[1], decided(one, OK, now)])
+    await scene.store.items.settle(stale[:1])
+    await scene.store.items.settle([stale[1], decided(one, OK, now)])
     assert await hints(scene) == []
 
 
@@ -120,10 +120,10 @@ async def test_what_a_person_retries_or_replays_is_hinted_at(scene: Scene) -> No
     await scene.store.outbox.open_sink()
     retried, replayed = await scene.ended(WRONG, 2), await scene.ended(WRONG, 60)
     await hints(scene)
-    await scene.store.retry(retried, "ann")
+    await scene.store.jobs.retry(retried, "ann")
     (message,) = await hints(scene)
     assert said(message) == {"handler": "echo", "priority": 0, "items": [item_id(retried, 0), item_id(retried, 1)]}
-    await scene.store.replays.replay("ann", Wanted(job_id=replayed), By("ann"))
+    await scene.store.replays.replay("ann", LetterFilter(job_id=replayed), By("ann"))
     found = await hints(scene)
     assert sorted(item for message in found for item in items_of(message)) == [item_id(replayed, n) for n in range(60)]
     assert {len(items_of(message)) for message in found} == {HINT_ITEMS_MAX, 60 - HINT_ITEMS_MAX}
@@ -134,7 +134,9 @@ async def test_what_could_not_be_written_leaves_no_hint(scene: Scene) -> None:
     opened = await scene.open_job(30, last=False)
     await hints(scene)
     with pytest.raises(NotAllowed, match="takes no more items here"):
-        await scene.store.add_items("echo", opened, chunk(31, 30, last=True))  # not right behind what is there
+        await scene.store.submissions.add_items(
+            "echo", opened, chunk(31, 30, last=True)
+        )  # not right behind what is there
     assert await hints(scene) == []
 
 
@@ -239,7 +241,7 @@ async def test_every_ready_item_is_published_again_page_by_page(scene: Scene, mo
     await scene.store.outbox.open_sink()
     ended, first, other = await scene.ended(OK, 2), await scene.submit(20, priority=5), await scene.submit(7)
     paused, waiting = await scene.submit(2), await scene.submit(1, handler="other")
-    await scene.store.pause(paused, "ann")
+    await scene.store.jobs.pause(paused, "ann")
     (waits,) = await scene.claim(1, handler="other")
     await scene.settle(waits, BROKEN)
     taken = await scene.claim(3)
@@ -255,5 +257,5 @@ async def test_every_ready_item_is_published_again_page_by_page(scene: Scene, mo
 
 async def test_a_job_of_no_size_can_be_submitted_while_hints_are_taken(scene: Scene) -> None:
     await scene.store.outbox.open_sink()
-    job = await scene.store.open_job(new_job(), chunk(0, 0, last=True))
+    job = await scene.store.submissions.open(new_job(), chunk(0, 0, last=True))
     assert (await scene.job(job.id)).total == 0

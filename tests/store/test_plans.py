@@ -133,7 +133,14 @@ PLANNED_ANEW_MAX = 5  # after so many PostgreSQL judges whether planning is wort
 def test_a_page_of_a_large_table_is_not_planned_anew_each_time(crowded: Crowded) -> None:
     crowded.change(Weather(True, "auto"))
     query, first = queries_for(POSTGRES)["items_page"], READY_JOB << POSITION_BITS
-    values = {"cursor": first + 50, "upto": first + 9_000, "state": "queued", "error_code": None, "n": 50}
+    values = {
+        "cursor": first + 50,
+        "upto": first + 9_000,
+        "state": "queued",
+        "error_code": None,
+        "n": 50,
+        "owner": "ann",
+    }
     arguments = ", ".join(_literal(values[name]) for name in query.names)
     said = crowded.run(
         f"PREPARE asked AS {query.sql}",

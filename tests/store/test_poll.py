@@ -6,11 +6,11 @@ from tests.store.scene import BROKEN, LEASE_MS, OK, RECONCILE_MS, WRONG, Scene
 
 
 async def polled(scene: Scene, account: str | None = "account-1", items: int = 10, worker: str = "w1") -> list[int]:
-    return [item.id for item in (await scene.store.poll("echo", account, items, worker, LEASE_MS)).items]
+    return [item.id for item in (await scene.store.items.poll("echo", account, items, worker, LEASE_MS)).items]
 
 
 async def rescued(scene: Scene, askable: bool) -> list[int]:
-    return [item.id for item in (await scene.store.rescue("echo", askable, 10, "w2", LEASE_MS)).items]
+    return [item.id for item in (await scene.store.items.rescue("echo", askable, 10, "w2", LEASE_MS)).items]
 
 
 async def test_a_task_is_polled_when_it_is_due_and_by_one_worker(scene: Scene) -> None:
@@ -50,9 +50,9 @@ async def test_a_poller_that_died_is_replaced_when_its_lease_ends(scene: Scene) 
 async def test_a_poll_that_is_extended_is_nobody_elses(scene: Scene) -> None:
     await scene.processing(2)
     await scene.site.advance(5)
-    (kept, given_up) = (await scene.store.poll("echo", "account-1", 2, "w1", LEASE_MS)).items
+    (kept, given_up) = (await scene.store.items.poll("echo", "account-1", 2, "w1", LEASE_MS)).items
     await scene.site.advance(LEASE_MS / 1000 - 1)
-    await scene.store.extend_polls([(kept.id, kept.fence)], LEASE_MS)
+    await scene.store.items.extend_polls([(kept.id, kept.fence)], LEASE_MS)
     await scene.site.advance(1)
     assert await polled(scene, worker="w2") == [given_up.id]
     await scene.site.advance(LEASE_MS / 1000 - 1)
@@ -62,33 +62,33 @@ async def test_a_poll_that_is_extended_is_nobody_elses(scene: Scene) -> None:
 async def test_a_poller_that_lost_its_task_extends_nothing(scene: Scene) -> None:
     await scene.processing()
     await scene.site.advance(5)
-    (old,) = (await scene.store.poll("echo", "account-1", 1, "w1", LEASE_MS)).items
+    (old,) = (await scene.store.items.poll("echo", "account-1", 1, "w1", LEASE_MS)).items
     await scene.site.advance(LEASE_MS / 1000)
-    (new,) = (await scene.store.poll("echo", "account-1", 1, "w2", LEASE_MS)).items
+    (new,) = (await scene.store.items.poll("echo", "account-1", 1, "w2", LEASE_MS)).items
     before = await scene.everything()
     await scene.site.advance(1)
-    await scene.store.extend_polls([(old.id, old.fence)], LEASE_MS)
+    await scene.store.items.extend_polls([(old.id, old.fence)], LEASE_MS)
     assert await scene.everything() == before
     await scene.settle(new, Running())
     before = await scene.everything()
-    await scene.store.extend_polls([(new.id, new.fence)], LEASE_MS)
+    await scene.store.items.extend_polls([(new.id, new.fence)], LEASE_MS)
     assert await scene.everything() == before, "it was settled, and is polled in its own time"
 
 
 async def test_a_poll_says_that_the_job_was_cancelled(scene: Scene) -> None:
     (item,) = await scene.processing()
-    await scene.store.cancel(item.job_id, "ann")
-    await scene.store.end_stopped(item.job_id, StopReason.CANCEL)
-    (taken,) = (await scene.store.poll("echo", "account-1", 1, "w1", LEASE_MS, grace_ms=60_000)).items
+    await scene.store.jobs.cancel(item.job_id, "ann")
+    await scene.store.sweeps.end_stopped(item.job_id, StopReason.CANCEL)
+    (taken,) = (await scene.store.items.poll("echo", "account-1", 1, "w1", LEASE_MS, grace_ms=60_000)).items
     assert (taken.stop_reason, taken.provider_task_id) == ("cancel", "task-0")
 
 
 async def test_a_poll_says_that_a_cancelled_job_has_had_its_grace(scene: Scene) -> None:
     (item,) = await scene.processing()
-    await scene.store.cancel(item.job_id, "ann")
-    await scene.store.end_stopped(item.job_id, StopReason.CANCEL)
+    await scene.store.jobs.cancel(item.job_id, "ann")
+    await scene.store.sweeps.end_stopped(item.job_id, StopReason.CANCEL)
     await scene.site.advance(60)
-    (taken,) = (await scene.store.poll("echo", "account-1", 1, "w1", LEASE_MS, grace_ms=60_000)).items
+    (taken,) = (await scene.store.items.poll("echo", "account-1", 1, "w1", LEASE_MS, grace_ms=60_000)).items
     assert taken.stop_reason == "cancel_over"
 
 
@@ -96,14 +96,14 @@ async def test_cancelling_does_not_take_a_task_away_from_who_polls_it(scene: Sce
     (item,) = await scene.processing()
     await scene.site.advance(5)
     assert await polled(scene, worker="w1") == [item.id]
-    await scene.store.cancel(item.job_id, "ann")
-    await scene.store.end_stopped(item.job_id, StopReason.CANCEL)
+    await scene.store.jobs.cancel(item.job_id, "ann")
+    await scene.store.sweeps.end_stopped(item.job_id, StopReason.CANCEL)
     assert await polled(scene, worker="w2") == []
 
 
 async def test_a_paused_jobs_tasks_are_polled_on(scene: Scene) -> None:
     (item,) = await scene.processing()
-    await scene.store.pause(item.job_id, "ann")
+    await scene.store.jobs.pause(item.job_id, "ann")
     await scene.site.advance(5)
     assert await polled(scene) == [item.id]
 
@@ -111,7 +111,7 @@ async def test_a_paused_jobs_tasks_are_polled_on(scene: Scene) -> None:
 async def test_a_failed_task_goes_back_to_the_queue_and_is_asked_for_anew(scene: Scene) -> None:
     (item,) = await scene.processing()
     await scene.site.advance(5)
-    (taken,) = (await scene.store.poll("echo", "account-1", 1, "w1", LEASE_MS)).items
+    (taken,) = (await scene.store.items.poll("echo", "account-1", 1, "w1", LEASE_MS)).items
     await scene.settle(taken, Failed(BROKEN.failure, task_ended=True))
     back = await scene.item(item.job_id)
     assert (back.state, back.provider_task_id, back.account) == (ItemState.QUEUED, None, None)
@@ -142,7 +142,7 @@ async def test_a_rescued_item_is_leased_anew_with_its_body(scene: Scene) -> None
     await scene.submit()
     (old,) = await scene.claim()
     await scene.site.advance(LEASE_MS / 1000)
-    (item,) = (await scene.store.rescue("echo", False, 10, "w2", LEASE_MS)).items
+    (item,) = (await scene.store.items.rescue("echo", False, 10, "w2", LEASE_MS)).items
     assert (item.fence, item.body, item.started_at) == (old.fence + 1, old.body, old.started_at)
     assert await rescued(scene, askable=False) == []
 
@@ -151,7 +151,7 @@ async def test_an_item_the_provider_never_had_goes_back_at_no_cost(scene: Scene)
     await scene.submit()
     await scene.claim()
     await scene.site.advance(RECONCILE_MS / 1000)
-    (item,) = (await scene.store.rescue("echo", True, 1, "w2", LEASE_MS)).items
+    (item,) = (await scene.store.items.rescue("echo", True, 1, "w2", LEASE_MS)).items
     await scene.settle(item, NeverArrived(), askable=True)
     (again,) = await scene.claim()
     assert (again.attempt_count, again.rescues, again.round) == (0, 1, 0)
@@ -161,7 +161,7 @@ async def test_what_was_rescued_is_told_in_its_timeline(scene: Scene) -> None:
     await scene.submit()
     await scene.claim()
     await scene.site.advance(RECONCILE_MS / 1000)
-    (item,) = (await scene.store.rescue("echo", True, 1, "w2", LEASE_MS)).items
+    (item,) = (await scene.store.items.rescue("echo", True, 1, "w2", LEASE_MS)).items
     await scene.settle(item, NeverArrived(), askable=True)
     assert [event.act for event in await scene.store.views.events(f"item:{item.id}")] == ["rescued"]
 
@@ -173,7 +173,7 @@ async def test_items_are_stuck_from_when_they_could_be_rescued_until_they_are(sc
     assert await scene.store.views.stuck() == {}, "a request of the lost holder may yet arrive"
     await scene.site.advance((RECONCILE_MS - LEASE_MS) / 1000)
     assert await scene.store.views.stuck() == {"echo": 3}
-    await scene.store.rescue("echo", False, 10, "w2", LEASE_MS)
+    await scene.store.items.rescue("echo", False, 10, "w2", LEASE_MS)
     assert await scene.store.views.stuck() == {}
 
 

@@ -1,13 +1,13 @@
 """A worker's room is shared by its handlers, and none of it is kept for a handler that has nothing to do."""
 
-from backstay.store.claim import Want
+from backstay.store.items import Want
 from tests.store.scene import Scene
 
 LEASE_MS = 60_000
 
 
 async def claimed(scene: Scene, wants: list[Want], room: int) -> dict[str, int]:
-    taken = await scene.store.claim(wants, "w1", LEASE_MS, room=room)
+    taken = await scene.store.items.claim(wants, "w1", LEASE_MS, room=room)
     handlers = [item.handler for item in taken.items]
     return {want.handler: handlers.count(want.handler) for want in wants}
 

@@ -26,10 +26,10 @@ async def item_in(scene: Scene, state: ItemState, handler: str = "echo") -> Clai
         case ItemState.QUEUED:
             await scene.settle(item, BROKEN)
         case ItemState.PROCESSING:
-            await scene.store.settle([Settlement(item.id, item.fence, 0, "task-1", "submitting", state)])
-            (item,) = (await scene.store.poll(handler, None, 1, "w1", LEASE_MS)).items
+            await scene.store.items.settle([Settlement(item.id, item.fence, 0, "task-1", "submitting", state)])
+            (item,) = (await scene.store.items.poll(handler, None, 1, "w1", LEASE_MS)).items
         case _:
-            await scene.store.settle([ending(item, item.fence, state)])
+            await scene.store.items.settle([ending(item, item.fence, state)])
     assert (await scene.item(item.job_id)).state is state
     return item._replace(state=state)
 
@@ -46,13 +46,13 @@ async def push(scene: Scene, item: Claimed, new: ItemState) -> None:
     """Tries every verb that could bring an item to a state."""
     fences = await scene.site.rows(f"SELECT fence FROM items WHERE id = {item.id}")
     if item.state in (ItemState.SUBMITTING, ItemState.PROCESSING) or new is not ItemState.QUEUED:
-        await scene.store.settle([ending(item, fences[0][0], new)])
+        await scene.store.items.settle([ending(item, fences[0][0], new)])
     await scene.site.advance(1_000)
     if new is ItemState.SUBMITTING:
         await scene.claim(handler=item.handler)
-        await scene.store.rescue(item.handler, False, 10, "w2", LEASE_MS)
+        await scene.store.items.rescue(item.handler, False, 10, "w2", LEASE_MS)
     if new is ItemState.QUEUED and item.state is ItemState.FAILED:
-        await scene.store.retry(item.job_id, "ann")
+        await scene.store.jobs.retry(item.job_id, "ann")
     if new is ItemState.SUCCEEDED:
         said = read_callback(b'{"status":"succeeded","result":1}')
         received = await scene.store.inbox.receive(item.id, item.fence, said)
@@ -61,16 +61,16 @@ async def push(scene: Scene, item: Claimed, new: ItemState) -> None:
                 await scene.store.inbox.accept(late.number, "ann", "a test")
     if new is ItemState.PROCESSING and item.state is ItemState.FAILED:
         await scene.site.rows(f"UPDATE items SET flaw = 'unknown', provider_task_id = 'task' WHERE id = {item.id}")
-        await scene.store.retry(item.job_id, "ann")
+        await scene.store.jobs.retry(item.job_id, "ann")
     elif new is ItemState.PROCESSING:
-        await scene.store.poll(item.handler, None, 10, "w2", LEASE_MS)
+        await scene.store.items.poll(item.handler, None, 10, "w2", LEASE_MS)
     if new is ItemState.CANCELLED and item.state is ItemState.QUEUED:
-        await scene.store.cancel(item.job_id, "ann")
-        await scene.store.end_stopped(item.job_id, StopReason.CANCEL)
+        await scene.store.jobs.cancel(item.job_id, "ann")
+        await scene.store.sweeps.end_stopped(item.job_id, StopReason.CANCEL)
     if new is ItemState.FAILED and item.state is ItemState.QUEUED:
         await scene.site.advance(200_000)
-        await scene.store.stop_overdue()
-        await scene.store.end_stopped(item.job_id, StopReason.TIMEOUT)
+        await scene.store.sweeps.stop_overdue()
+        await scene.store.sweeps.end_stopped(item.job_id, StopReason.TIMEOUT)
 
 
 @pytest.mark.parametrize("old", ItemState)
@@ -91,7 +91,7 @@ async def test_an_end_takes_no_settlement_whatever_fence_it_carries(scene: Scene
     item = await item_in(scene, end)
     before = await scene.everything()
     for state, fence, was in itertools.product(ItemState, (item.fence, item.fence + 1), (end, "submitting")):
-        settled = await scene.store.settle([Settlement(item.id, fence, was=was, state=state)])
+        settled = await scene.store.items.settle([Settlement(item.id, fence, was=was, state=state)])
         assert settled.applied == []
     assert await scene.everything() == before
 
@@ -142,7 +142,7 @@ async def test_a_group_of_different_fates_is_one_transaction(scene: Scene) -> No
     items = await scene.claim()
     outcomes: list[Outcome] = [OK, WRONG, BROKEN, TASK, Skipped("no need"), Stopped()]
     now = scene.site.clock.ms
-    settled = await scene.store.settle([decided(i, o, now) for i, o in zip(items, outcomes, strict=True)])
+    settled = await scene.store.items.settle([decided(i, o, now) for i, o in zip(items, outcomes, strict=True)])
     assert len(settled.applied) == 6
     assert await scene.states(job_id) == ["succeeded", "failed", "queued", "processing", "skipped", "cancelled"]
     assert (await scene.job(job_id)).state is JobState.RUNNING
@@ -151,12 +151,12 @@ async def test_a_group_of_different_fates_is_one_transaction(scene: Scene) -> No
 async def test_a_group_over_several_jobs_moves_each_ones_counters(scene: Scene) -> None:
     jobs = [await scene.submit(2) for _ in range(3)]
     items = await scene.claim()
-    settled = await scene.store.settle([decided(item, OK, scene.site.clock.ms) for item in items])
+    settled = await scene.store.items.settle([decided(item, OK, scene.site.clock.ms) for item in items])
     assert sorted(settled.ended_jobs) == [(job, JobState.COMPLETED) for job in jobs]
 
 
 async def test_settling_nothing_is_fine(scene: Scene) -> None:
-    assert (await scene.store.settle([])).applied == []
+    assert (await scene.store.items.settle([])).applied == []
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ async def test_a_job_that_still_takes_items_does_not_end(scene: Scene) -> None:
 async def test_a_paused_job_ends_with_its_last_running_item(scene: Scene) -> None:
     job_id = await scene.submit()
     (item,) = await scene.claim()
-    await scene.store.pause(job_id, "ann")
+    await scene.store.jobs.pause(job_id, "ann")
     await scene.settle(item, OK)
     assert (await scene.job(job_id)).state is JobState.COMPLETED
 
@@ -196,7 +196,7 @@ async def test_a_paused_job_ends_with_its_last_running_item(scene: Scene) -> Non
 async def test_a_task_still_running_is_polled_later(scene: Scene) -> None:
     (item,) = await scene.processing()
     await scene.site.advance(10)
-    (polled,) = (await scene.store.poll("echo", "account-1", 1, "w1", LEASE_MS)).items
+    (polled,) = (await scene.store.items.poll("echo", "account-1", 1, "w1", LEASE_MS)).items
     await scene.settle(polled, Running(40))
     view = await scene.item(item.job_id)
     assert (view.state, view.progress, view.provider_task_id) == (ItemState.PROCESSING, 40, "task-0")

@@ -8,7 +8,7 @@ import pytest
 
 from backstay.clock import Clock
 from backstay.core.errors import DatabaseUnreachable
-from backstay.store.claim import Want
+from backstay.store.items import Want
 from backstay.store.postgres import WAKE_CHANNEL, PostgresDatabase
 from backstay.store.store import Store
 from tests.messaging.rig import until
@@ -58,11 +58,11 @@ async def read(store: Store) -> object:
 
 
 async def write_much(store: Store) -> object:
-    return await store.open_job(new_job(), chunk(0, BIG_ITEMS, True, "x" * BIG_CHARACTERS))
+    return await store.submissions.open(new_job(), chunk(0, BIG_ITEMS, True, "x" * BIG_CHARACTERS))
 
 
 async def read_much(store: Store) -> int:
-    taken = await store.claim([Want("echo", BIG_ITEMS, RECONCILE_MS)], "w1", LEASE_MS)
+    taken = await store.items.claim([Want("echo", BIG_ITEMS, RECONCILE_MS)], "w1", LEASE_MS)
     return len(taken.items)
 
 
@@ -121,7 +121,7 @@ async def test_silence_in_the_middle_of_a_copy_is_noticed_and_its_locks_go(
     monkeypatch.setattr("backstay.store.silence.SLOW_BYTES_PER_SECOND", 1 << 30)
     async with table_locked(postgres_url, "requests") as other:
         much = chunk(0, 4 * BIG_ITEMS, True, "x" * BIG_CHARACTERS)  # more than all buffers on its way hold
-        writing = asyncio.create_task(watched.open_job(new_job(), much))
+        writing = asyncio.create_task(watched.submissions.open(new_job(), much))
         await wait_for_the_lock(other, "requests")
         fault(proxy)
     await expect_silence(writing)
@@ -134,12 +134,12 @@ async def test_a_transaction_left_open_by_silence_is_ended_so_that_nobody_waits_
 ):
     await write(watched)
     async with table_locked(postgres_url, "requests") as other:
-        adding = asyncio.create_task(watched.open_job(new_job(idempotency_key="one"), chunk(0, 30, True)))
+        adding = asyncio.create_task(watched.submissions.open(new_job(idempotency_key="one"), chunk(0, 30, True)))
         await wait_for_the_lock(other, "requests")
         proxy.forget()
     await expect_silence(adding)
     async with opened(postgres_url) as direct:  # waits for the other's row with the same key
-        again = direct.open_job(new_job(idempotency_key="one"), chunk(0, 30, True))
+        again = direct.submissions.open(new_job(idempotency_key="one"), chunk(0, 30, True))
         assert (await asyncio.wait_for(again, SOON_SECONDS)).new
 
 

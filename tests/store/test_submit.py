@@ -7,7 +7,7 @@ import pytest
 from backstay.core.errors import IdempotencyConflict, NotAllowed, UsageError
 from backstay.core.ids import POSITIONS_MAX, item_id
 from backstay.core.states import JobState
-from backstay.store.submit import Chunk, check_same
+from backstay.store.submissions import Chunk, check_same
 from tests.sites import START_MS
 from tests.store.scene import OK, Scene, chunk, new_job
 
@@ -23,7 +23,7 @@ async def test_a_job_and_its_first_items_come_in_together(scene: Scene) -> None:
 async def test_a_job_grows_by_chunks_until_its_last(scene: Scene) -> None:
     job = await scene.open_job(2, last=False)
     assert not (await scene.job(job.id)).sealed
-    await scene.store.add_items("echo", job, chunk(2, 3, last=True))
+    await scene.store.submissions.add_items("echo", job, chunk(2, 3, last=True))
     assert ((await scene.job(job.id)).total, (await scene.job(job.id)).sealed) == (5, True)
     assert [(await scene.item(job.id, n)).body for n in range(5)] == [f'"body-{n}"' for n in range(5)]
 
@@ -31,35 +31,35 @@ async def test_a_job_grows_by_chunks_until_its_last(scene: Scene) -> None:
 async def test_a_sealed_job_takes_no_more_items(scene: Scene) -> None:
     job = await scene.open_job(2)
     with pytest.raises(NotAllowed):
-        await scene.store.add_items("echo", job, chunk(2, 1, last=True))
+        await scene.store.submissions.add_items("echo", job, chunk(2, 1, last=True))
     assert (await scene.job(job.id)).total == 2
 
 
 async def test_a_stopped_job_takes_no_more_items(scene: Scene) -> None:
     job = await scene.open_job(1, last=False)
-    await scene.store.cancel(job.id, "ann")
+    await scene.store.jobs.cancel(job.id, "ann")
     with pytest.raises(NotAllowed):
-        await scene.store.add_items("echo", job, chunk(1, 1, last=True))
+        await scene.store.submissions.add_items("echo", job, chunk(1, 1, last=True))
 
 
 async def test_of_two_submitters_of_the_same_chunk_one_is_refused(scene: Scene) -> None:
     job = await scene.open_job(2, last=False)
-    await scene.store.add_items("echo", job, chunk(2, 2, last=False))
+    await scene.store.submissions.add_items("echo", job, chunk(2, 2, last=False))
     with pytest.raises(NotAllowed):
-        await scene.store.add_items("echo", job, chunk(2, 2, last=False))
+        await scene.store.submissions.add_items("echo", job, chunk(2, 2, last=False))
     assert (await scene.job(job.id)).total == 4
 
 
 async def test_a_chunk_that_leaves_a_gap_is_refused(scene: Scene) -> None:
     job = await scene.open_job(2, last=False)
     with pytest.raises(NotAllowed):
-        await scene.store.add_items("echo", job, chunk(3, 1, last=True))
+        await scene.store.submissions.add_items("echo", job, chunk(3, 1, last=True))
 
 
 async def test_a_job_has_an_end_to_its_size(scene: Scene) -> None:
     job = await scene.open_job(1, last=False)
     with pytest.raises(UsageError, match="at most"):
-        await scene.store.add_items("echo", job, Chunk(POSITIONS_MAX, ["1"], "", last=True))
+        await scene.store.submissions.add_items("echo", job, Chunk(POSITIONS_MAX, ["1"], "", last=True))
 
 
 async def test_the_same_key_finds_the_same_job(scene: Scene) -> None:
@@ -86,14 +86,14 @@ async def test_a_submitter_that_died_half_way_is_resumed_where_it_stopped(scene:
     found = await scene.open_job(2, last=False, idempotency_key="k")
     assert (found.new, found.total, found.sealed) == (False, 2, 0)
     check_same(found, chunk(0, 2, last=False).digest)
-    await scene.store.add_items("echo", found, chunk(2, 1, last=True))
+    await scene.store.submissions.add_items("echo", found, chunk(2, 1, last=True))
     assert ((await scene.job(found.id)).total, (await scene.job(found.id)).sealed) == (3, True)
 
 
 async def test_one_key_used_by_two_at_once_makes_one_job(scene: Scene) -> None:
     stores = [await scene.site.open_store() for _ in range(2)]
     job = new_job(idempotency_key="k")
-    opened = await asyncio.gather(*(store.open_job(job, chunk(0, 50, last=True)) for store in stores * 4))
+    opened = await asyncio.gather(*(store.submissions.open(job, chunk(0, 50, last=True)) for store in stores * 4))
     assert len({one.id for one in opened}) == 1
     assert [one.new for one in opened].count(True) == 1
     assert await scene.site.one("SELECT count(*) FROM items") == 50
@@ -102,7 +102,7 @@ async def test_one_key_used_by_two_at_once_makes_one_job(scene: Scene) -> None:
 async def test_an_item_is_timed_from_when_it_came_in_and_dated_from_its_job(scene: Scene) -> None:
     job = await scene.open_job(1, last=False, deadline_ms=60_000)
     await scene.site.advance(10)
-    await scene.store.add_items("echo", job, chunk(1, 1, last=True))
+    await scene.store.submissions.add_items("echo", job, chunk(1, 1, last=True))
     late = await scene.item(job.id, 1)
     assert (late.created_at, late.deadline_at) == (START_MS + 10_000, START_MS + 60_000)
 
@@ -111,32 +111,32 @@ async def test_a_job_whose_items_ended_before_it_was_sealed_ends_when_it_is(scen
     job = await scene.open_job(1, last=False)
     await scene.settle((await scene.claim())[0], OK)
     assert (await scene.job(job.id)).state is JobState.RUNNING
-    await scene.store.add_items("echo", job, Chunk(1, (), "", last=True))
+    await scene.store.submissions.add_items("echo", job, Chunk(1, (), "", last=True))
     assert (await scene.job(job.id)).state is JobState.COMPLETED
 
 
 async def test_a_paused_job_that_is_sealed_after_its_last_item_ended_is_held_no_more(scene: Scene) -> None:
     job = await scene.open_job(1, last=False)
     await scene.settle((await scene.claim())[0], OK)
-    await scene.store.pause(job.id, "ann")
-    await scene.store.add_items("echo", job, Chunk(1, (), "", last=True))
+    await scene.store.jobs.pause(job.id, "ann")
+    await scene.store.submissions.add_items("echo", job, Chunk(1, (), "", last=True))
     assert (await scene.job(job.id)).state is JobState.COMPLETED
-    assert (await scene.store.holds()).jobs == {}
+    assert (await scene.store.providers.holds()).jobs == {}
 
 
 async def test_a_cancelled_job_that_is_sealed_after_its_last_item_ended_is_cancelled(scene: Scene) -> None:
     job = await scene.open_job(1, last=False)
     await scene.settle((await scene.claim())[0], OK)
-    await scene.store.cancel(job.id, "ann")
-    await scene.store.add_items("echo", job, Chunk(1, (), "", last=True))
-    for job_id, reason in await scene.store.stopping():
-        await scene.store.end_stopped(job_id, reason)
+    await scene.store.jobs.cancel(job.id, "ann")
+    await scene.store.submissions.add_items("echo", job, Chunk(1, (), "", last=True))
+    for job_id, reason in await scene.store.sweeps.stopping():
+        await scene.store.sweeps.end_stopped(job_id, reason)
     assert (await scene.job(job.id)).state is JobState.CANCELLED
-    assert await scene.store.stopping() == []
+    assert await scene.store.sweeps.stopping() == []
 
 
 @pytest.mark.parametrize("body", ['"a\\u0000b"', '"\\ud800"', '"é ☃ 𝄞"'])
 async def test_any_json_text_comes_back_as_it_went_in(scene: Scene, body: str) -> None:
-    job = await scene.store.open_job(new_job(), Chunk(0, [body], "", last=True))
+    job = await scene.store.submissions.open(new_job(), Chunk(0, [body], "", last=True))
     assert (await scene.claim())[0].body == body
     assert (await scene.store.views.item(item_id(job.id, 0), "ann")).body == body

@@ -7,14 +7,14 @@ import pytest
 from backstay.core.errors import NotAllowed, NotFound, UsageError
 from backstay.core.models import Delivery
 from backstay.core.outcomes import CannotAsk
-from backstay.store.ceilings import Verdict
+from backstay.store.jobs import MoneyVerdict
 from tests.store.scene import Scene
 from tests.store.test_money import PROVIDER, money, paced, priced_job, success
 
 
 @pytest.fixture(autouse=True)
 async def pace(scene: Scene) -> None:
-    await scene.store.set_pace(PROVIDER, (None, None), concurrency=10)
+    await scene.store.providers.set_pace(PROVIDER, (None, None), concurrency=10)
 
 
 async def lost(scene: Scene, budget: int = 350) -> int:
@@ -30,7 +30,7 @@ async def lost(scene: Scene, budget: int = 350) -> int:
 async def test_what_was_paid_is_booked_as_spent(scene: Scene) -> None:
     job = await lost(scene)
     assert await money(scene, job) == (100, 0, 200, False)
-    assert await scene.store.settle_unknown(job, "ann", Verdict(True, "key 7")) == 200
+    assert await scene.store.jobs.settle_unknown(job, "ann", MoneyVerdict(True, "key 7")) == 200
     assert (await money(scene, job))[:3] == (300, 0, 0)
     [event] = await scene.store.views.events(f"job:{job}")
     assert (event.act, event.detail, event.at) == ("unknown_booked", "$0.000200 by key 7", scene.site.clock.ms)
@@ -40,7 +40,7 @@ async def test_what_was_not_paid_makes_room_under_the_ceiling(scene: Scene) -> N
     job = await lost(scene)
     assert await paced(scene) == []
     assert (await scene.job(job)).short
-    assert await scene.store.settle_unknown(job, "ann", Verdict(False, "ann")) == 200
+    assert await scene.store.jobs.settle_unknown(job, "ann", MoneyVerdict(False, "ann")) == 200
     assert await money(scene, job) == (100, 0, 0, False)
     assert len(await paced(scene)) == 1
     [event] = await scene.store.views.events(f"job:{job}")
@@ -49,28 +49,28 @@ async def test_what_was_not_paid_makes_room_under_the_ceiling(scene: Scene) -> N
 
 async def test_a_part_is_settled_and_the_rest_stays(scene: Scene) -> None:
     job = await lost(scene)
-    assert await scene.store.settle_unknown(job, "ann", Verdict(True, "ann", 50, 200)) == 50
-    assert await scene.store.settle_unknown(job, "ann", Verdict(False, "ann", 30, 150)) == 30
+    assert await scene.store.jobs.settle_unknown(job, "ann", MoneyVerdict(True, "ann", 50, 200)) == 50
+    assert await scene.store.jobs.settle_unknown(job, "ann", MoneyVerdict(False, "ann", 30, 150)) == 30
     assert (await money(scene, job))[:3] == (150, 0, 120)
 
 
 async def test_the_same_verdict_twice_is_one(scene: Scene) -> None:
     job = await lost(scene)
     for micros in (50, None):
-        verdict = Verdict(True, "ann", micros, (await scene.job(job)).unknown_micros)
-        await scene.store.settle_unknown(job, "ann", verdict)
+        verdict = MoneyVerdict(True, "ann", micros, (await scene.job(job)).unknown_micros)
+        await scene.store.jobs.settle_unknown(job, "ann", verdict)
         before = await scene.everything()
         with pytest.raises(NotAllowed, match="unknown sum of job"):
-            await scene.store.settle_unknown(job, "ann", verdict)
+            await scene.store.jobs.settle_unknown(job, "ann", verdict)
         assert await scene.everything() == before
 
 
 async def test_of_two_at_once_one_decides(scene: Scene) -> None:
     job = await lost(scene)
     stores = [await scene.site.open_store() for _ in range(4)]
-    verdicts = [Verdict(paid, "ann", 150, 200) for paid in (True, False, True, False)]
+    verdicts = [MoneyVerdict(paid, "ann", 150, 200) for paid in (True, False, True, False)]
     told = await asyncio.gather(
-        *(store.settle_unknown(job, "ann", one) for store, one in zip(stores, verdicts, strict=True)),
+        *(store.jobs.settle_unknown(job, "ann", one) for store, one in zip(stores, verdicts, strict=True)),
         return_exceptions=True,
     )
     assert told.count(150) == 1
@@ -85,7 +85,7 @@ async def test_no_more_than_there_is_can_be_settled(scene: Scene, micros: int) -
     job = await lost(scene)
     before = await scene.everything()
     with pytest.raises(UsageError, match="at most"):
-        await scene.store.settle_unknown(job, "ann", Verdict(True, "ann", micros))
+        await scene.store.jobs.settle_unknown(job, "ann", MoneyVerdict(True, "ann", micros))
     assert await scene.everything() == before
 
 
@@ -93,11 +93,11 @@ async def test_another_owners_job_does_not_exist_and_one_without_such_money_is_s
     job = await lost(scene)
     before = await scene.everything()
     with pytest.raises(NotFound):
-        await scene.store.settle_unknown(job, "bob", Verdict(True, "bob", None, 200))
+        await scene.store.jobs.settle_unknown(job, "bob", MoneyVerdict(True, "bob", None, 200))
     assert await scene.everything() == before
     other = await priced_job(scene, [100], budget=None)
     with pytest.raises(NotAllowed, match="no money of unknown outcome"):
-        await scene.store.settle_unknown(other, "ann", Verdict(True, "ann"))
+        await scene.store.jobs.settle_unknown(other, "ann", MoneyVerdict(True, "ann"))
 
 
 async def test_a_job_that_has_ended_can_be_settled_too(scene: Scene) -> None:
@@ -105,5 +105,5 @@ async def test_a_job_that_has_ended_can_be_settled_too(scene: Scene) -> None:
     [item] = await paced(scene)
     await scene.settle(item, CannotAsk(), delivery=Delivery.AT_MOST_ONCE)
     assert (await scene.job(job)).state == "failed"
-    await scene.store.settle_unknown(job, "ann", Verdict(False, "ann"))
+    await scene.store.jobs.settle_unknown(job, "ann", MoneyVerdict(False, "ann"))
     assert (await money(scene, job))[:3] == (0, 0, 0)

@@ -86,7 +86,7 @@ async def test_an_unknown_outcome_is_told_from_a_bug_of_a_handler_by_a_field(sce
     assert groups == {None: ("UNKNOWN", 1, bug.id), "unknown": ("UNKNOWN", 2, lost[0].id)}
     assert await scene.store.overview.unknown("ann") == 2
     assert [(await scene.item(job_id, n)).flaw for n in range(3)] == [None, "unknown", "unknown"]
-    await scene.store.retry(job_id, "ann")
+    await scene.store.jobs.retry(job_id, "ann")
     assert await scene.store.overview.unknown("ann") == 0
 
 
@@ -102,9 +102,9 @@ async def test_only_what_can_be_worked_on_makes_a_handler_unfinished(scene: Scen
     assert not await unfinished("echo")
     job_id = await scene.submit()
     assert await unfinished("echo")
-    await scene.store.pause(job_id, "ann")
+    await scene.store.jobs.pause(job_id, "ann")
     assert not await unfinished("echo")
-    await scene.store.resume(job_id, "ann")
+    await scene.store.jobs.resume(job_id, "ann")
     (item,) = await scene.claim()
     assert not await unfinished("echo")
     await scene.settle(item, TASK)

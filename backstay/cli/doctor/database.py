@@ -99,7 +99,7 @@ async def clock(setup: Setup) -> AsyncIterator[Finding]:
         yield ok("a file goes by this machine's clock")
         return
     before = setup.clock.now_ms()
-    there = (await setup.store.holds()).now
+    there = (await setup.store.providers.holds()).now
     yield skew(there, (before + setup.clock.now_ms()) // 2)
 
 

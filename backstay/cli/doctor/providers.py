@@ -21,7 +21,7 @@ async def breakers(setup: Setup) -> AsyncIterator[Finding]:
     """Which providers are sent nothing now, and why."""
     from backstay.core.breaker import BreakerState
 
-    found = (await setup.store.holds()).providers
+    found = (await setup.store.providers.holds()).providers
     held = [one for one in found.values() if one.state in (BreakerState.OPEN, BreakerState.HELD)]
     for one in held:
         advice = f"mend what it says; then it goes on by itself, or: {again(f'provider release {one.provider}')}"
@@ -46,7 +46,7 @@ async def providers(setup: Setup) -> AsyncIterator[Finding]:
 async def _unfinished(setup: Setup) -> "list[Endpoint]":
     from backstay.llm.endpoint import load_endpoint
 
-    loaded = [load_endpoint(spec) for _, spec in await setup.store.endpoints()]
+    loaded = [load_endpoint(spec) for _, spec in await setup.store.providers.endpoints()]
     return list({endpoint.provider: endpoint for endpoint in loaded}.values())
 
 

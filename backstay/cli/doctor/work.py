@@ -16,7 +16,7 @@ LAG_MS_MAX: Final = 60_000
 
 
 async def _alive(setup: Setup) -> "list[WorkerView]":
-    lease_ms = int(setup.app.limits.lease_seconds * 1000)
+    lease_ms = setup.app.limits.lease_ms
     return [worker for worker in await setup.store.views.workers() if worker.alive(lease_ms)]
 
 
@@ -27,7 +27,7 @@ async def workers(setup: Setup) -> AsyncIterator[Finding]:
 
 async def backlog(setup: Setup) -> AsyncIterator[Finding]:
     """Whether a live worker runs each handler that has unfinished items."""
-    requests = dict(await setup.store.endpoints())
+    requests = dict(await setup.store.providers.endpoints())
     for finding in crewed(await setup.store.views.backlog(), await _alive(setup), requests):
         yield finding
 
@@ -48,7 +48,7 @@ def crewed(backlog: "list[Backlog]", alive: "list[WorkerView]", requests: Contai
 
 async def stuck_items(setup: Setup) -> AsyncIterator[Finding]:
     """Whether what lost its worker is taken up by another."""
-    requests = dict(await setup.store.endpoints())
+    requests = dict(await setup.store.providers.endpoints())
     yield stuck(await setup.store.views.stuck(), await _alive(setup), requests)
 
 

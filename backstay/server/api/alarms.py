@@ -9,7 +9,7 @@ from backstay.server import etags
 from backstay.server.auth import Operator
 from backstay.server.service import Serving
 from backstay.server.shapes import PROBLEMS
-from backstay.store.alarms import Standing
+from backstay.store.alarms import AlarmStanding
 
 router = APIRouter(prefix="/api/alarms", tags=["alarms"], responses=PROBLEMS)
 
@@ -36,7 +36,7 @@ async def list_alarms(who: Operator, service: Serving) -> Response:
     return Response(to_json({"data": data}), media_type=etags.JSON)
 
 
-def _alarm_object(standing: Standing) -> dict[str, object]:
+def _alarm_object(standing: AlarmStanding) -> dict[str, object]:
     reading = standing.reading
     return {
         "id": reading.alarm,

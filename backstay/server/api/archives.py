@@ -14,7 +14,7 @@ from backstay.server.auth import Admin, Reader
 from backstay.server.service import Serving
 from backstay.server.shapes import CHANGES, PROBLEMS, PageShape, Strict
 from backstay.store.archives import Archive
-from backstay.store.dead_letters import Wanted
+from backstay.store.dead_letters import LetterFilter
 from backstay.store.replays import ReplayRow
 from backstay.upkeep.archivist import Archivist
 from backstay.upkeep.retention import Retention, bounds_of
@@ -108,7 +108,7 @@ async def archive_dead_letters(who: Admin, service: Serving, given: ArchiveFilte
         items = await retention.run_once(exact=True, owner=who.owner)
     else:
         job = None if given.job is None else job_number(given.job)
-        wanted = Wanted(job, given.code, int((given.older_than_seconds or 0) * 1000))
+        wanted = LetterFilter(job, given.code, int((given.older_than_seconds or 0) * 1000))
         items = await retention.archive(who.owner, wanted)
     return Response(to_json({"items": items}), media_type=etags.JSON)
 

@@ -15,7 +15,7 @@ from backstay.server.api.pages import PAGE_DEFAULT, Cursor, ItemId, Limit, item_
 from backstay.server.auth import Reader, Writer
 from backstay.server.service import Serving
 from backstay.server.shapes import PROBLEMS, ItemPage, Strict, item_bytes, item_object
-from backstay.store.dead_letters import Wanted
+from backstay.store.dead_letters import LetterFilter
 from backstay.store.replays import RATE_MAX, RATE_MIN, REPLAY_ITEMS_MAX, By
 
 router = APIRouter(prefix="/api/dead-letters", tags=["dead letters"], responses=PROBLEMS)
@@ -126,5 +126,5 @@ async def replay_dead_letters(who: Writer, service: Serving, given: ReplayShape)
     return Response(to_json(said), media_type=etags.JSON)
 
 
-def _wanted(job: str | None, code: ErrorCode | None, seconds: float) -> Wanted:
-    return Wanted(None if job is None else job_number(job), code, int(seconds * 1000))
+def _wanted(job: str | None, code: ErrorCode | None, seconds: float) -> LetterFilter:
+    return LetterFilter(None if job is None else job_number(job), code, int(seconds * 1000))

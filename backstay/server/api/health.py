@@ -22,7 +22,7 @@ async def readyz(request: Request, service: Serving) -> JSONResponse:
     checks: dict[str, str] = {}
     verbose = request.query_params.get("verbose", "0").lower() not in ("0", "false")  # the bare word is a yes
     try:
-        await service.store.holds()
+        await service.store.providers.holds()
         checks["database"] = "ok"
     except BackstayError as error:
         checks["database"] = type(error).__name__

@@ -141,12 +141,12 @@ async def retry_item(request: Request, who: Writer, service: Serving, item_id: I
     number = item_number(item_id)
     if "if-match" in request.headers:
         etags.require_match(request, item_bytes(await service.store.listing.item(number, who.owner)))
-    await service.store.retry(job_of(number), who.owner, number)
+    await service.store.jobs.retry(job_of(number), who.owner, number)
     await service.store.notify()
     service.wake()
     return etags.answer(request, item_bytes(await service.store.listing.item(number, who.owner)))
 
 
 async def _looked(service: Service, who: Principal, item_id: str) -> Shown:
-    lease_ms, words = int(service.backstay.limits.lease_seconds * 1000), operates(who, service)
+    lease_ms, words = service.backstay.limits.lease_ms, operates(who, service)
     return await look(service.store, item_number(item_id), who.owner, lease_ms, shows_words=words)

@@ -14,8 +14,8 @@ from backstay.server.removal import remove
 from backstay.server.service import Service, Serving, service_of
 from backstay.server.shapes import CHANGES, PROBLEMS, JobPage, JobShape, ReasonShape, Strict, job_bytes, job_object
 from backstay.server.stopping import cancel_job
-from backstay.store.ceilings import Verdict
 from backstay.store.job_story import look_at_job
+from backstay.store.jobs import MoneyVerdict
 from backstay.store.keys import Role
 from backstay.store.listing import JobFilter
 from backstay.store.replays import REPLAY_ITEMS_MAX
@@ -76,7 +76,7 @@ async def show_job(request: Request, job_id: JobId) -> Response:
 @router.get("/{job_id}/why", response_model=JobWhyShape)
 async def explain_job(who: Reader, service: Serving, job_id: JobId) -> Response:
     """Why it does not move: each reason says what to do or until when to wait. None: nothing is in its way."""
-    lease_ms = int(service.backstay.limits.lease_seconds * 1000)
+    lease_ms = service.backstay.limits.lease_ms
     number, words = job_number(job_id), operates(who, service)
     view, reasons = await look_at_job(service.store, number, who.owner, lease_ms, shows_words=words)
     said = {"id": str(view.id), "state": view.state, "reasons": [reason._asdict() for reason in reasons]}
@@ -111,7 +111,7 @@ async def cancel(request: Request, who: Writer, service: Serving, job_id: JobId)
 async def retry_job(request: Request, who: Writer, service: Serving, job_id: JobId) -> Response:
     """Queues its failed items afresh, with all their attempts before them; as many as one call takes."""
     job = await _unchanged(request, service, who, job_id)
-    retried = await service.store.retry(job, who.owner, items_max=REPLAY_ITEMS_MAX)
+    retried = await service.store.jobs.retry(job, who.owner, items_max=REPLAY_ITEMS_MAX)
     await service.store.notify()
     service.wake()
     view = await service.store.views.job(job, who.owner)
@@ -125,8 +125,8 @@ async def settle_unknown(
 ) -> Response:
     """Settles money that may have been spent: `book` counts it as spent, `release` gives it back to the budget."""
     job = await _unchanged(request, service, who, job_id)
-    verdict = Verdict(given.act == "book", who.name, given.micros, given.expected_micros)
-    await service.store.settle_unknown(job, who.owner, verdict)
+    verdict = MoneyVerdict(given.act == "book", who.name, given.micros, given.expected_micros)
+    await service.store.jobs.settle_unknown(job, who.owner, verdict)
     await service.store.notify()
     service.wake()
     return etags.answer(request, await _shown(service, who, job))

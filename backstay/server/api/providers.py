@@ -50,7 +50,7 @@ async def hold_provider(who: Operator, service: Serving, provider: Name, given: 
     """Sends it nothing more for now: its items stay queued and lose no attempt."""
     given = given or HoldShape()
     await known_provider(service, who, provider)
-    change = await service.store.hold(provider, one_line(given.reason), given.seconds)
+    change = await service.store.providers.hold(provider, one_line(given.reason), given.seconds)
     return _answer(change.after)
 
 
@@ -58,7 +58,7 @@ async def hold_provider(who: Operator, service: Serving, provider: Name, given: 
 async def release_provider(who: Operator, service: Serving, provider: Name) -> Response:
     """Closes its breaker or ends its hold: its items flow again at once."""
     await known_provider(service, who, provider)
-    change = await service.store.release(provider)
+    change = await service.store.providers.release(provider)
     await service.store.notify()
     service.wake()
     return _answer(change.after)
@@ -66,7 +66,7 @@ async def release_provider(who: Operator, service: Serving, provider: Name) -> R
 
 async def shown_breakers(service: Service, who: Principal) -> tuple[dict[str, Breaker], int]:
     """What was observed of providers, as far as it is for this visitor, and the time now."""
-    holds = await service.store.holds()
+    holds = await service.store.providers.holds()
     if operates(who, service):
         return holds.providers, holds.now
     return {name: without_words(breaker) for name, breaker in holds.providers.items()}, holds.now

@@ -71,7 +71,7 @@ async def show_stats(who: Reader, service: Serving) -> Response:
     """All from counters: it costs the same however many items there are."""
     store, listing = service.store, service.store.listing
     breakers, now = await shown_breakers(service, who)
-    lease_ms, alarm = int(service.backstay.limits.lease_seconds * 1000), service.backstay.settings.dead_letter_alarm
+    lease_ms, alarm = service.backstay.limits.lease_ms, service.backstay.settings.dead_letter_alarm
     said = {
         "now": now,
         "backlog": [one._asdict() for one in await listing.backlog(who.owner)],
@@ -86,7 +86,7 @@ async def show_stats(who: Reader, service: Serving) -> Response:
 @router.get("/workers", response_model=WorkersShape)
 async def list_workers(who: Admin, service: Serving) -> Response:
     """Those seen last, of all owners' work."""
-    lease_ms = int(service.backstay.limits.lease_seconds * 1000)
+    lease_ms = service.backstay.limits.lease_ms
     shown = [name for name in WorkerShape.model_fields if name != "alive"]
     workers = await service.store.views.workers()
     data = [{**{n: getattr(one, n) for n in shown}, "alive": one.alive(lease_ms)} for one in workers]

@@ -20,7 +20,7 @@ from backstay.server.removal import drop_blobs
 from backstay.server.service import Service, Serving
 from backstay.server.shapes import MOMENT, PROBLEMS, PageShape
 from backstay.server.uploads import Head, Watch, deposit, keep, receive
-from backstay.store.files import File, NewFile
+from backstay.store.files import NewFile, StoredFile
 
 router = APIRouter(prefix="/api/uploads", tags=["uploads"], responses=PROBLEMS)
 
@@ -135,7 +135,7 @@ async def delete_upload(who: Writer, service: Serving, file_id: FileId) -> Respo
     return Response(status_code=204)
 
 
-async def there(service: Service, file_id: str, owner: str) -> File:
+async def there(service: Service, file_id: str, owner: str) -> StoredFile:
     """The owner's file, as long as its bytes can be read."""
     found = await _found(service, file_id, owner)
     if found is not None:
@@ -145,7 +145,7 @@ async def there(service: Service, file_id: str, owner: str) -> File:
     raise _missing(file_id)
 
 
-async def _found(service: Service, file_id: str, owner: str) -> File | None:
+async def _found(service: Service, file_id: str, owner: str) -> StoredFile | None:
     found = await service.store.files.find(file_id, owner)
     return found if found is not None and found.blob is not None else None
 
@@ -154,7 +154,7 @@ def _missing(file_id: str) -> NotFound:
     return NotFound(f"no upload {file_id[:40]}")
 
 
-async def streamed(service: Service, file: File, media_type: str) -> StreamingResponse:
+async def streamed(service: Service, file: StoredFile, media_type: str) -> StreamingResponse:
     size = await service.artifacts.size(file.blob) if file.blob else None
     if file.blob is None or size is None:
         raise Problem(410, f"the bytes of {file.id} are gone", hint="upload it again, or do it again")
@@ -166,5 +166,5 @@ async def streamed(service: Service, file: File, media_type: str) -> StreamingRe
     return StreamingResponse(service.artifacts.get(file.blob), headers=headers, media_type=media_type)
 
 
-def _object(file: File) -> dict[str, Any]:
+def _object(file: StoredFile) -> dict[str, Any]:
     return {name: getattr(file, name) for name in ("id", "filename", "bytes", "created_at", "expires_at")}

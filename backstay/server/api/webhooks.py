@@ -13,7 +13,7 @@ from backstay.server.auth import Reader, Writer
 from backstay.server.idempotency import EffectId
 from backstay.server.service import Serving
 from backstay.server.shapes import CHANGES, PROBLEMS, PageShape, Strict
-from backstay.store.webhooks import EVENTS, TEST_EVENT, Change, Delivery, Webhook
+from backstay.store.webhooks import EVENTS, TEST_EVENT, Webhook, WebhookChange, WebhookDelivery
 
 router = APIRouter(prefix="/api/webhooks", tags=["webhooks"], responses=PROBLEMS)
 
@@ -131,7 +131,7 @@ async def change_webhook(given: ChangedWebhook, who: Writer, service: Serving, w
     if given.url is not None:
         await service.outgoing.check_name(given.url)
     events = None if given.events is None else tuple(dict.fromkeys(given.events))
-    change = Change(given.name, given.url, events, given.enabled)
+    change = WebhookChange(given.name, given.url, events, given.enabled)
     return JSONResponse(webhook_object(await service.store.webhooks.change(webhook_id, who.owner, change)))
 
 
@@ -219,7 +219,7 @@ def webhook_object(webhook: Webhook) -> dict[str, Any]:
     }
 
 
-def delivery_object(told: Delivery) -> dict[str, Any]:
+def delivery_object(told: WebhookDelivery) -> dict[str, Any]:
     return {
         "id": str(told.id),
         "event_id": told.event_id,

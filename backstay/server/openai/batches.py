@@ -7,6 +7,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 
 from backstay.core.reasons import Reason
+from backstay.core.states import BatchStatus
 from backstay.server.auth import Reader, Writer, allowed, operates
 from backstay.server.idempotency import EffectId
 from backstay.server.openai.adoption import adopt
@@ -25,7 +26,7 @@ router = APIRouter(tags=["OpenAI batches"])
 LIST_MAX: Final = 100
 REPLAY_MS: Final = 120_000
 NDJSON: Final = "application/x-ndjson"
-OVER: Final = ("completed", "failed", "expired")
+OVER: Final = (BatchStatus.COMPLETED, BatchStatus.FAILED, BatchStatus.EXPIRED)
 _BODY: Final = {"requestBody": {"content": {"application/json": {"schema": BatchOrder.model_json_schema()}}}}
 
 
@@ -112,7 +113,7 @@ async def explain(batch_id: str, service: Serving, who: Reader) -> Response:
     batch = await service.store.batches.get(batch_id, who.owner)
     reasons: list[Reason] = []
     if batch.job_id is not None and not batch.job_ended:
-        lease_ms = int(service.backstay.limits.lease_seconds * 1000)
+        lease_ms = service.backstay.limits.lease_ms
         words = operates(who, service)
         _, reasons = await look_at_job(service.store, batch.job_id, who.owner, lease_ms, shows_words=words)
     said = {"id": batch.id, "status": batch.status, "reasons": [reason._asdict() for reason in reasons]}

@@ -8,9 +8,8 @@ from backstay.core.outcomes import Flaw
 from backstay.llm.requests import unseal
 from backstay.run.result_line import CANCELLED, Ended, ended_of, lines_of
 from backstay.server.service import Service
-from backstay.store.batches import EndedRow
-from backstay.store.files import INPUT, OUTPUT, File
-from backstay.store.result_views import Copy
+from backstay.store.files import INPUT, OUTPUT, StoredFile
+from backstay.store.result_views import Copy, ResultRow
 from backstay.store.store import Store
 
 BATCH_EXPIRED: Final = "batch_expired"
@@ -19,7 +18,7 @@ EXPIRED_WORDS: Final = "This request could not be executed before the completion
 BUDGET_WORDS: Final = "This request did not fit under the budget of the batch."
 
 
-async def content(service: Service, file: File, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
+async def content(service: Service, file: StoredFile, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
     """All of a file, or of one among the artifacts the bytes from `start` up to `end`."""
     if file.blob is not None:
         async for chunk in service.artifacts.get(file.blob, start, end):
@@ -38,16 +37,16 @@ async def result_lines(
     """What has ended so far, in the Batch output format: what succeeded, or what did not. A run's items may answer for
     `copies` under other names as well; what was cancelled may have been so because it was `out_of_money`."""
     async for rows in store.batches.results(job_id, ok):
-        names = await store.views.copies_of([ended.row.id for ended in rows]) if copies else {}
-        lines = (_ended(ended, names.get(ended.row.id, ()), out_of_money) for ended in rows)
+        names = await store.views.copies_of([row.id for row in rows]) if copies else {}
+        lines = (_ended(row, names.get(row.id, ()), out_of_money) for row in rows)
         yield b"".join(lines_of(job_id, line) for line in lines)
 
 
-def _ended(ended: EndedRow, copies: Sequence[Copy], out_of_money: bool) -> Ended:
-    line = ended_of(ended.row, copies)
+def _ended(row: ResultRow, copies: Sequence[Copy], out_of_money: bool) -> Ended:
+    line = ended_of(row, copies)
     if out_of_money and line.code == CANCELLED:
         return line._replace(code=BUDGET_EXCEEDED, message=BUDGET_WORDS)
-    if ended.expired and ended.row.flaw not in (Flaw.UNKNOWN, Flaw.LATE):  # those may be paid, or are
+    if row.expired and row.flaw not in (Flaw.UNKNOWN, Flaw.LATE):  # those may be paid, or are
         return line._replace(response=None, code=BATCH_EXPIRED, message=EXPIRED_WORDS)
     return line
 

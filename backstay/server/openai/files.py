@@ -18,7 +18,7 @@ from backstay.server.problems import Problem
 from backstay.server.removal import drop_blobs
 from backstay.server.service import Service, Serving
 from backstay.server.uploads import Received, Watch, deposit, keep, receive
-from backstay.store.files import File, NewFile
+from backstay.store.files import NewFile, StoredFile
 
 router = APIRouter(tags=["OpenAI files"])
 
@@ -209,7 +209,7 @@ async def download(file_id: str, request: Request, service: Serving, who: Reader
     return _streamed(content(service, file, start, end), 206, headers)
 
 
-def _span(said: str | None, file: File) -> tuple[int, int] | None:
+def _span(said: str | None, file: StoredFile) -> tuple[int, int] | None:
     """The bytes asked for; None for all of them. What is no single range is passed over, as it may be."""
     form = _RANGE.fullmatch(said.strip()) if said else None
     if form is None or not (form[1] or form[2]):

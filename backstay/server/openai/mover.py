@@ -3,11 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, assert_never
 
 from backstay.clock import Tasks, cancel_until_ended, wait_for_event
 from backstay.core.errors import BackstayError, NotAllowed, NotFound
 from backstay.core.events import Event, JobEnded, Trouble
+from backstay.core.states import BatchStatus
 from backstay.llm.lanes import Lanes
 from backstay.server.openai import validation
 from backstay.server.openai.results import Results
@@ -105,16 +106,18 @@ class Mover:
     async def _step(self, batch: Batch) -> int | None:
         """One step on; None to look again at once, else how many milliseconds nobody need look."""
         match batch.status:
-            case "validating":
+            case BatchStatus.VALIDATING:
                 return await self._validate(batch)
-            case "in_progress":
+            case BatchStatus.IN_PROGRESS:
                 return await self._further(batch)
-            case "finalizing":
+            case BatchStatus.FINALIZING:
                 return await self._finish(batch)
-            case "cancelling":
+            case BatchStatus.CANCELLING:
                 return await self._cancel(batch)
-            case _:
+            case BatchStatus.COMPLETED | BatchStatus.FAILED | BatchStatus.EXPIRED | BatchStatus.CANCELLED:
                 return 0
+            case _:
+                assert_never(batch.status)
 
     async def _validate(self, batch: Batch) -> int | None:
         faults, survey = await validation.looked(self._service, batch)
@@ -140,7 +143,7 @@ class Mover:
                 await self._fail_begun(batch, unbounded.fault)
             return None
         if batch.now >= batch.expires_at and not batch.adopted:
-            while (await self._service.store.expire()).more:
+            while (await self._service.store.sweeps.expire()).more:
                 pass
             return LATER_MS
         if not batch.adopted and await self._out_of_money(batch):

@@ -10,7 +10,7 @@ from backstay.server.openai.content import content
 from backstay.server.openai.survey import Lines, RequestLines
 from backstay.server.service import Service
 from backstay.store.batches import Batch
-from backstay.store.files import File
+from backstay.store.files import StoredFile
 
 BREATH_LINES: Final = 200  # after so many, others have their turn
 
@@ -30,7 +30,7 @@ async def requests_of(service: Service, batch: Batch) -> AsyncIterator[tuple[int
             await service.main.clock.sleep(0)
 
 
-async def _lines(service: Service, file: File) -> AsyncIterator[bytes]:
+async def _lines(service: Service, file: StoredFile) -> AsyncIterator[bytes]:
     lines = Lines()
     async for piece in content(service, file):
         for line in lines.feed(piece):

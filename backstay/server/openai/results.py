@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 
 from backstay.clock import new_id
-from backstay.core.states import JobState
+from backstay.core.states import BatchStatus, JobState
 from backstay.files.stored_files import Deposit
 from backstay.run.result_line import CANCELLED, Ended, lines_of
 from backstay.server.openai.content import BATCH_EXPIRED, EXPIRED_WORDS, result_lines
@@ -39,14 +39,14 @@ class Results:
     async def _is_out_of_money(self) -> bool:
         """Whether it was stopped because what was left did not fit under its ceiling, and not by a person."""
         batch = self._batch
-        if batch.job_id is None or batch.job_state != JobState.CANCELLED or batch.status == "cancelling":
+        if batch.job_id is None or batch.job_state != JobState.CANCELLED or batch.status is BatchStatus.CANCELLING:
             return False
         return (await self._service.store.views.job(batch.job_id, batch.owner)).short
 
     async def _unsent(self) -> int:
         """How many requests never became items, because the batch was stopped before they were in."""
         batch = self._batch
-        deleted = batch.job_state is None and (batch.job_id is not None or batch.status != "cancelling")
+        deleted = batch.job_state is None and (batch.job_id is not None or batch.status is not BatchStatus.CANCELLING)
         if batch.adopted or deleted or batch.requests <= (batch.total or 0):
             return 0
         source = await self._service.store.files.source(batch.input_file_id, batch.owner)
@@ -69,13 +69,13 @@ class Results:
                 yield lines_of(batch.job_id or batch.id.removeprefix("batch_"), ended)
             position += 1
 
-    async def _status(self) -> str:
+    async def _status(self) -> BatchStatus:
         batch = self._batch
         if batch.job_state == JobState.CANCELLED and not self._out_of_money:
-            return "cancelled"
+            return BatchStatus.CANCELLED
         if batch.job_id is not None and batch.failed and await self._service.store.batches.any_expired(batch.job_id):
-            return "expired"
-        return "completed"
+            return BatchStatus.EXPIRED
+        return BatchStatus.COMPLETED
 
     async def _file(self, part: str) -> NewFile:
         """Of a run it is not written: it is read from its job, which its owner may go on with."""

@@ -5,6 +5,7 @@ from typing import Final
 
 from backstay.client import Options, Weighed
 from backstay.core.errors import UsageError
+from backstay.core.states import BatchStatus
 from backstay.llm.endpoint import Endpoint
 from backstay.llm.requests import seal
 from backstay.server.openai.reading import requests_of
@@ -23,9 +24,9 @@ class Stopped(Exception):
 async def announce(service: Service, upstream: Endpoint) -> None:
     """Tells all workers of the database where the requests go, and how fast they may."""
     options = service.options
-    await service.store.save_endpoint(upstream.name, upstream.dump())
+    await service.store.providers.save_endpoint(upstream.name, upstream.dump())
     per_minute = (options.requests_per_minute, options.tokens_per_minute)
-    await service.store.set_pace(upstream.pace_name, per_minute, options.concurrency)
+    await service.store.providers.set_pace(upstream.pace_name, per_minute, options.concurrency)
 
 
 class Sending:
@@ -66,7 +67,7 @@ class Sending:
         if self._attached or self._job_id is None:
             return
         self._attached = True
-        if await self._service.store.batches.attach(self._batch.id, self._job_id) != "in_progress":
+        if await self._service.store.batches.attach(self._batch.id, self._job_id) is not BatchStatus.IN_PROGRESS:
             raise Stopped
 
     async def _items(self) -> AsyncIterator[Weighed]:

@@ -4,13 +4,14 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from backstay.core.states import BatchStatus
 from backstay.store.batches import Batch
-from backstay.store.files import File
+from backstay.store.files import StoredFile
 
 MOMENTS = ("in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled")
 
 
-def file_object(file: File) -> dict[str, Any]:
+def file_object(file: StoredFile) -> dict[str, Any]:
     shape: dict[str, Any] = {
         "id": file.id,
         "object": "file",
@@ -59,8 +60,8 @@ def page(objects: Sequence[dict[str, Any]], has_more: bool) -> dict[str, Any]:
 
 def _counts(batch: Batch) -> dict[str, int]:
     """While the requests are still coming in, the job has fewer than the batch will."""
-    total = 0 if batch.status == "validating" else max(batch.requests, batch.total or 0)
-    left = (batch.cancelled or 0) if batch.status == "completed" else 0  # there was no money for them
+    total = 0 if batch.status is BatchStatus.VALIDATING else max(batch.requests, batch.total or 0)
+    left = (batch.cancelled or 0) if batch.status is BatchStatus.COMPLETED else 0  # there was no money for them
     return {"total": total, "completed": batch.succeeded or 0, "failed": (batch.failed or 0) + left}
 
 

@@ -15,7 +15,7 @@ from backstay.server.openai.reading import requests_of
 from backstay.server.openai.survey import FAULTS_MAX, Fault, Survey
 from backstay.server.service import Options, Service
 from backstay.store.batches import Batch
-from backstay.store.files import File
+from backstay.store.files import StoredFile
 
 STRICT_LINES_MAX: Final = 50_000
 UNBOUNDED_WORDS: Final = (
@@ -66,7 +66,7 @@ async def _unbounded(service: Service, batch: Batch) -> list[Fault]:
     return _shown(found, count)
 
 
-async def surveyed(service: Service, file: File) -> dict[str, Any]:
+async def surveyed(service: Service, file: StoredFile) -> dict[str, Any]:
     """What is in the file: known from its upload, unless it is the requests of a run."""
     if file.survey is not None:
         known: dict[str, Any] = json.loads(file.survey)
@@ -98,7 +98,7 @@ def missing_file(file_id: str) -> list[Fault]:
     return [Fault("invalid_request", None, f"Cannot find file {file_id}.", "file_id")]
 
 
-def wrong_purpose(file: File) -> list[Fault]:
+def wrong_purpose(file: StoredFile) -> list[Fault]:
     message = f"The purpose of file {file.id} is {file.purpose}; it must be batch."
     return [Fault("invalid_request", None, message, "file_id")]
 

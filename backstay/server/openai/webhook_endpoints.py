@@ -12,7 +12,7 @@ from backstay.server.idempotency import EffectId
 from backstay.server.openai.shapes import page
 from backstay.server.problems import Problem
 from backstay.server.service import Service, Serving
-from backstay.store.webhooks import EVENTS, Change, Webhook
+from backstay.store.webhooks import EVENTS, Webhook, WebhookChange
 
 router = APIRouter(tags=["OpenAI webhooks"])
 
@@ -81,7 +81,7 @@ async def change_endpoint(given: ChangedEndpoint, who: Writer, service: Serving,
     if given.url is not None:
         await _check_url(service, given.url)
     events = None if given.event_types is None else _known(given.event_types)
-    changed = await service.store.webhooks.change(endpoint_id, who.owner, Change(given.name, given.url, events))
+    changed = await service.store.webhooks.change(endpoint_id, who.owner, WebhookChange(given.name, given.url, events))
     return JSONResponse(endpoint_object(service, changed))
 
 

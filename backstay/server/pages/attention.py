@@ -12,7 +12,7 @@ from backstay.server.pages.figures import counted, share
 from backstay.server.pages.outlook import is_near_budget
 from backstay.server.pages.shell import query
 from backstay.server.pages.visit import Visit
-from backstay.store.alarms import Standing
+from backstay.store.alarms import AlarmStanding
 from backstay.store.overview import UNKNOWN_COUNTED_MAX
 from backstay.store.views import Backlog, JobView, WorkerView
 
@@ -43,7 +43,7 @@ async def attention(visit: Visit, jobs: Sequence[JobView], backlog: Sequence[Bac
     """The worst first."""
     store, owner = visit.service.store, visit.owner
     alarm = visit.service.backstay.settings.dead_letter_alarm
-    lease_ms = int(visit.service.backstay.limits.lease_seconds * 1000)
+    lease_ms = visit.service.backstay.limits.lease_ms
     workers = await store.views.workers()
     breakers, _ = await shown_breakers(visit.service, visit.principal)
     found = [
@@ -100,7 +100,7 @@ def _up_to(items: int, counted_max: int) -> str:
     return f"{items:,} or more items" if items >= counted_max else counted(items, "item")
 
 
-def _alarms(raised: Iterable[Standing]) -> Iterator[Notice]:
+def _alarms(raised: Iterable[AlarmStanding]) -> Iterator[Notice]:
     """Of the whole database. Of dead letters everyone sees his own, and sees them at once."""
     for reading in (standing.reading for standing in raised if standing.reading.alarm is not Alarm.DEAD_LETTERS):
         text = f"{reading.words}: {WORDING[reading.alarm].advice}."

@@ -47,9 +47,9 @@ class Wanted(NamedTuple):
     flaw: str = ""
 
     @property
-    def chosen(self) -> letters.Wanted:
+    def chosen(self) -> letters.LetterFilter:
         job = job_number(self.job) if self.job else None
-        return letters.Wanted(job, self.code or None, int(self.hours or 0) * HOUR_MS, self.flaw or None)
+        return letters.LetterFilter(job, self.code or None, int(self.hours or 0) * HOUR_MS, self.flaw or None)
 
     @property
     def link(self) -> dict[str, str]:

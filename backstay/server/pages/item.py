@@ -43,7 +43,7 @@ class Log(NamedTuple):
 async def show(request: Request, item_id: str) -> Response:
     visit = await seen(request)
     service, number = visit.service, item_number(item_id)
-    lease_ms, words = int(service.backstay.limits.lease_seconds * 1000), operates(visit.principal, service)
+    lease_ms, words = service.backstay.limits.lease_ms, operates(visit.principal, service)
     shown = await look(service.store, number, visit.owner, lease_ms, shows_words=words)
     last = shown.attempts[-1] if shown.attempts else None
     costs = [attempt.cost_micros for attempt in shown.attempts if attempt.cost_micros is not None]

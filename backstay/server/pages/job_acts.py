@@ -27,8 +27,8 @@ from backstay.server.pages.shell import Field
 from backstay.server.pages.visit import Visit, acted, code_named, flaw_named, seen, whole_number
 from backstay.server.problems import Problem
 from backstay.server.stopping import cancel_job
-from backstay.store.ceilings import Verdict
-from backstay.store.dead_letters import Wanted
+from backstay.store.dead_letters import LetterFilter
+from backstay.store.jobs import MoneyVerdict
 from backstay.store.keys import Role
 
 router = APIRouter(include_in_schema=False)
@@ -94,7 +94,7 @@ async def ask_retry(request: Request, job_id: str) -> Response:
     visit, job = await seen(request, Role.WRITE), job_number(job_id)
     code, flaw = code_named(visit.asked.get("code")), flaw_named(visit.asked.get("flaw"))
     await visit.service.store.views.job(job, visit.owner)
-    found = await would_replay(visit, Wanted(job, code, flaw=flaw))
+    found = await would_replay(visit, LetterFilter(job, code, flaw=flaw))
     return await shell.asked(
         visit,
         title=f"Retry what failed of job {job}" + (f" with {code}" if code else ""),
@@ -111,7 +111,7 @@ async def ask_retry(request: Request, job_id: str) -> Response:
 async def retry(request: Request, job_id: str) -> Response:
     visit, job = await acted(request), job_number(job_id)
     await visit.service.store.views.job(job, visit.owner)
-    wanted = Wanted(job, code_named(visit.form.get("code")), flaw=flaw_named(visit.form.get("flaw")))
+    wanted = LetterFilter(job, code_named(visit.form.get("code")), flaw=flaw_named(visit.form.get("flaw")))
     done = await replayed(visit, wanted, rate_of(visit.form))
     is_vain = done is not None and not done.items
     return redirected(visit, f"/jobs/{job}", replayed_sentence(done), "refused" if is_vain else "done")
@@ -148,9 +148,9 @@ async def settle_unknown(request: Request, job_id: str) -> Response:
     if expected is None:
         raise Problem(422, "the form does not say which sum it showed", hint="go back and reload the page")
     paid = _is_paid(visit.form)
-    verdict = Verdict(paid, visit.name, _micros(visit.form.get("amount", "")), expected)
+    verdict = MoneyVerdict(paid, visit.name, _micros(visit.form.get("amount", "")), expected)
     try:
-        micros = await visit.service.store.settle_unknown(job, visit.owner, verdict)
+        micros = await visit.service.store.jobs.settle_unknown(job, visit.owner, verdict)
     except (NotAllowed, UsageError) as refused:
         return _refused(visit, job, refused)
     await wake(visit)
@@ -183,7 +183,7 @@ async def retry_item(request: Request, item_id: str) -> Response:
     path = f"/items/{show_item(item)}"
     await visit.service.store.listing.item(item, visit.owner)
     try:
-        await visit.service.store.retry(job_of(item), visit.owner, item)
+        await visit.service.store.jobs.retry(job_of(item), visit.owner, item)
     except NotAllowed as refused:
         return redirected(visit, path, refused.message, "refused")
     await wake(visit)

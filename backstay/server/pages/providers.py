@@ -18,7 +18,7 @@ from backstay.server.pages.visit import Visit, acted, seen, whole_number
 from backstay.server.problems import Problem
 from backstay.store.item_story import provider_of
 from backstay.store.keys import Role
-from backstay.store.overview import Tasks
+from backstay.store.overview import ProviderTasks
 from backstay.store.views import EventView
 
 router = APIRouter(include_in_schema=False)
@@ -36,7 +36,7 @@ class Provider(NamedTuple):
     pace: Pace | None
     sending: int  # calls under way
     day: Measure  # of this owner, in the last day
-    tasks: list[tuple[str, Tasks]]  # handler, and what it has at the provider
+    tasks: list[tuple[str, ProviderTasks]]  # handler, and what it has at the provider
 
     @property
     def most_within(self) -> str:
@@ -101,7 +101,7 @@ async def hold(request: Request) -> Response:
     if given and not minutes:
         raise Problem(422, "the time must be a whole number of minutes", hint="leave it empty to hold until released")
     reason = one_line(visit.form.get("reason", "")) or f"held by {visit.name}"
-    await visit.service.store.hold(name, reason, minutes * 60.0 if minutes else None)
+    await visit.service.store.providers.hold(name, reason, minutes * 60.0 if minutes else None)
     return redirected(visit, "/providers", f"Provider {name} is held: its items wait and lose no attempt.")
 
 
@@ -110,7 +110,7 @@ async def release(request: Request) -> Response:
     visit = await _operated(request)
     name = visit.form.get("provider", "")
     await known_provider(visit.service, visit.principal, name)
-    await visit.service.store.release(name)
+    await visit.service.store.providers.release(name)
     await visit.service.store.notify()
     visit.service.wake()
     return redirected(visit, "/providers", f"Provider {name} is released: its items flow again.")

@@ -10,7 +10,7 @@ from backstay.server.pages.figures import counted
 from backstay.server.pages.shell import Field
 from backstay.server.pages.visit import Visit, whole_number
 from backstay.server.problems import Problem
-from backstay.store.dead_letters import CHUNK_ITEMS, Wanted
+from backstay.store.dead_letters import CHUNK_ITEMS, LetterFilter
 from backstay.store.replays import RATE_MAX, RATE_MIN, REPLAY_ITEMS_MAX, By, Replayed
 
 T = TypeVar("T")
@@ -19,11 +19,11 @@ PATIENCE_SECONDS: Final = 5.0  # for which a form waits for what it began; then 
 PACE: Final = Field("rate", "How many a second", "Empty: all at once. Slow ones come back within 7 days.")
 
 
-async def would_replay(visit: Visit, wanted: Wanted) -> Replayed:
+async def would_replay(visit: Visit, wanted: LetterFilter) -> Replayed:
     return await visit.service.store.replays.replay(visit.owner, wanted, None)
 
 
-async def replayed(visit: Visit, wanted: Wanted, rate: float | None) -> Replayed | None:
+async def replayed(visit: Visit, wanted: LetterFilter, rate: float | None) -> Replayed | None:
     """None when there is so much that it goes on by itself."""
     counted_before = whole_number(visit.form.get("expected", ""), REPLAY_ITEMS_MAX + CHUNK_ITEMS)
     by = By(visit.principal.key_id or visit.owner, rate, counted_before)

@@ -15,7 +15,7 @@ router = APIRouter(include_in_schema=False)
 async def list_workers(request: Request) -> Response:
     visit = await seen(request, Role.ADMIN)
     store = visit.service.store
-    lease_ms = int(visit.service.backstay.limits.lease_seconds * 1000)
+    lease_ms = visit.service.backstay.limits.lease_ms
     held: Counter[str] = Counter()
     for lease in await store.overview.leases():
         held[lease.worker] += lease.items

@@ -1,7 +1,7 @@
 -- Alarms, and what they are judged by. All is bounded: only the newest rows of an index are looked at.
 
 -- name: lately_failed
-SELECT letters.items AS letters, letters.timeouts, ended.jobs, ended.failed AS jobs_failed
+SELECT {columns RecentFailures, letters.items AS letters, letters.timeouts AS timeouts, ended.jobs AS jobs, ended.failed AS jobs_failed}
 FROM (SELECT count(*) AS items, count(timed_out_at) AS timeouts
       FROM (SELECT timed_out_at FROM items
             WHERE state = 'failed' AND archive_id IS NULL AND finished_at > {now} - CAST(:span_ms AS bigint)
@@ -31,4 +31,4 @@ SELECT CAST(:owner AS text), 'alarm', CAST(:name AS text), CAST(:told AS text), 
 WHERE EXISTS (SELECT 1 FROM webhooks WHERE owner = :owner AND disabled_at IS NULL AND deleted_at IS NULL);
 
 -- name: alarms
-SELECT name, value, bound, raised_at, cleared_at FROM alarms ORDER BY cleared_at IS NOT NULL, raised_at DESC, name;
+SELECT {columns AlarmRow} FROM alarms ORDER BY cleared_at IS NOT NULL, raised_at DESC, name;

@@ -3,12 +3,12 @@
 -- name: letters_oldest
 -- The failed items in no archive that failed first, from a cursor on: whose they are, how they failed, and whether they
 -- may go. Not while their job goes on or its results are being written out, nor soon after they were restored.
-SELECT letters.id, letters.fence, letters.finished_at, {now} - letters.finished_at AS age_ms,
-    (SELECT owner FROM jobs WHERE jobs.id = letters.job_id) AS owner, letters.error_code, letters.job_id,
-    coalesce((SELECT 1 FROM jobs WHERE jobs.id = letters.job_id AND jobs.state IN ('completed', 'failed', 'cancelled')
+SELECT {columns Candidate of letters, {now} - letters.finished_at AS age_ms,
+    (SELECT owner FROM jobs WHERE jobs.id = letters.job_id) AS owner,
+    coalesce((SELECT 1 FROM jobs WHERE jobs.id = letters.job_id AND jobs.state IN {JOB_ENDED}
               AND jobs.finished_at <= {now} - CAST(:quiet_ms AS bigint) AND coalesce(letters.kept_until, 0) <= {now}
               AND (SELECT 1 FROM batches WHERE batches.job_id = letters.job_id
-                   AND batches.status IN ('validating', 'in_progress', 'finalizing', 'cancelling')) IS NULL), 0) AS free
+                   AND batches.status IN {BATCH_OPEN}) IS NULL), 0) AS free}
 FROM (SELECT id, fence, finished_at, error_code, job_id, kept_until FROM items
       WHERE state = 'failed' AND archive_id IS NULL AND (finished_at, id) > (:finished_at, :item_id)
       ORDER BY finished_at, id LIMIT :n) AS letters
@@ -41,24 +41,23 @@ SELECT batch.id, CAST(
 FROM {batch(id bigint)};
 
 -- name: letters_of
-SELECT items.id, items.fence, items.handler, items.error_code, items.finished_at, requests.body
+SELECT {columns LetterHead of items, requests.body AS body}
 FROM {batch(id bigint)} JOIN items ON items.id = batch.id LEFT JOIN requests ON requests.item_id = items.id
 WHERE items.state = 'failed' AND items.archive_id IS NULL ORDER BY items.id;
 
 -- name: attempts_of
 WITH picked AS MATERIALIZED (SELECT batch.id FROM {batch(id bigint)})
-SELECT item_id, fence, number, outcome, started_at, ended_at, error_code, message, provider_status, result, input_tokens,
-    output_tokens, cost_micros
+SELECT {columns Attempt}
 FROM attempts WHERE item_id {in picked} ORDER BY item_id, fence;
 
 -- name: inbox_of
 WITH picked AS MATERIALIZED (SELECT batch.id FROM {batch(id bigint)})
-SELECT item_id, id, owner, fence, kind, received_at, body, is_late, digest, accepted_at, accepted_by
+SELECT id, {fields LetterMessage}
 FROM inbox WHERE item_id {in picked} ORDER BY id;
 
 -- name: events_of
 WITH picked AS MATERIALIZED (SELECT batch.subject AS id FROM {batch(subject text)})
-SELECT subject, id, at, act, detail FROM events WHERE subject {in picked} ORDER BY id;
+SELECT id, {fields LetterEvent} FROM events WHERE subject {in picked} ORDER BY id;
 
 -- name: add_archive
 INSERT INTO archives (owner, blob, items, bytes, digest, first_at, last_at, created_at)
@@ -91,10 +90,10 @@ DELETE FROM inbox WHERE id IN (SELECT id FROM {batch(id bigint)});
 DELETE FROM events WHERE id IN (SELECT id FROM {batch(id bigint)});
 
 -- name: archive
-SELECT id, owner, blob, items, bytes, digest, first_at, last_at, created_at, restored_at FROM archives WHERE id = :archive_id;
+SELECT {columns Archive} FROM archives WHERE id = :archive_id;
 
 -- name: archives_page
-SELECT id, owner, blob, items, bytes, digest, first_at, last_at, created_at, restored_at FROM archives
+SELECT {columns Archive} FROM archives
 WHERE owner = :owner AND id < :before ORDER BY id DESC LIMIT :n;
 
 -- name: blobs_kept
@@ -109,16 +108,12 @@ RETURNING items.id;
 
 -- name: restore_inbox
 -- What was said again meanwhile is there already.
-INSERT INTO inbox (item_id, owner, fence, kind, received_at, body, is_late, digest, accepted_at, accepted_by)
-SELECT item_id, owner, fence, kind, received_at, body, is_late, digest, accepted_at, accepted_by
-FROM {batch(item_id bigint, owner text, fence bigint, kind text, received_at bigint, body text, is_late smallint,
-            digest text, accepted_at bigint, accepted_by text)}
+INSERT INTO inbox ({fields LetterMessage}) SELECT {fields LetterMessage} FROM {batch LetterMessage}
 WHERE true
 ON CONFLICT (item_id, digest) DO NOTHING;
 
 -- name: restore_events
-INSERT INTO events (subject, at, act, detail) SELECT subject, at, act, detail
-FROM {batch(subject text, at bigint, act text, detail text)} WHERE true;
+INSERT INTO events ({fields LetterEvent}) SELECT {fields LetterEvent} FROM {batch LetterEvent} WHERE true;
 
 -- name: end_restore
 UPDATE archives SET restored_at = {now} WHERE id = :archive_id AND restored_at IS NULL;

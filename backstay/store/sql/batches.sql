@@ -26,13 +26,9 @@ SELECT created_at, id FROM batches WHERE id = :id AND owner = :owner;
 
 -- name: batches_page
 -- An owner's batches, newest first, from a cursor on.
-SELECT batches.id, batches.owner, batches.job_id, batches.status, batches.endpoint, batches.input_file_id,
-    batches.completion_window, batches.metadata, batches.model, batches.errors, batches.output_file_id,
-    batches.error_file_id, batches.created_at, batches.expires_at, batches.output_seconds, batches.in_progress_at,
-    batches.finalizing_at, batches.completed_at, batches.failed_at, batches.expired_at, batches.cancelling_at,
-    batches.cancelled_at, batches.requests, batches.adopted, {now} AS now,
-    jobs.state AS job_state, jobs.sealed, jobs.total, jobs.succeeded, jobs.failed + jobs.skipped AS failed, jobs.cancelled,
-    jobs.input_tokens, jobs.output_tokens
+SELECT {columns Batch of batches, {now} AS now, jobs.state AS job_state, jobs.sealed AS sealed, jobs.total AS total,
+    jobs.succeeded AS succeeded, jobs.failed + jobs.skipped AS failed, jobs.cancelled AS cancelled,
+    jobs.input_tokens AS input_tokens, jobs.output_tokens AS output_tokens}
 FROM batches LEFT JOIN jobs ON jobs.id = batches.job_id
 WHERE batches.owner = :owner AND (batches.created_at, batches.id) < (:created_at, :id)
 ORDER BY batches.created_at DESC, batches.id DESC LIMIT :n;
@@ -42,9 +38,9 @@ ORDER BY batches.created_at DESC, batches.id DESC LIMIT :n;
 UPDATE batches SET leased_until = {now} + CAST(:lease_ms AS bigint)
 WHERE id = (
     SELECT id FROM batches
-    WHERE status IN ('validating', 'in_progress', 'finalizing', 'cancelling') AND leased_until <= {now}
+    WHERE status IN {BATCH_OPEN} AND leased_until <= {now}
       AND (status <> 'in_progress' OR (adopted = 0 AND (job_id IS NULL OR expires_at <= {now})) OR NOT EXISTS (
-          SELECT 1 FROM jobs WHERE jobs.id = batches.job_id AND jobs.state IN ('queued', 'running', 'paused')
+          SELECT 1 FROM jobs WHERE jobs.id = batches.job_id AND jobs.state IN {JOB_OPEN}
             AND (jobs.sealed = 1 OR batches.adopted > 0)
             AND (jobs.short = 0 OR jobs.reserved_micros > 0 OR jobs.state = 'paused' OR batches.adopted > 0)))
     ORDER BY leased_until LIMIT 1 {skip_locked})
@@ -53,7 +49,7 @@ RETURNING id, owner;
 
 -- name: extend_batch
 UPDATE batches SET leased_until = {now} + CAST(:lease_ms AS bigint)
-WHERE id = :id AND status IN ('validating', 'in_progress', 'finalizing', 'cancelling');
+WHERE id = :id AND status IN {BATCH_OPEN};
 
 -- name: release_batch
 -- Anyone may move it on, after a moment.
@@ -101,8 +97,8 @@ SELECT 1 FROM items WHERE job_id = :job_id AND state = 'failed' AND timed_out_at
 
 -- name: batch_output
 -- As results_page, of those that succeeded.
-SELECT items.id, items.state, items.error_code, items.attempt_count, items.repeats, attempts.message, attempts.result,
-    requests.body, items.flaw, 0 AS expired
+SELECT {columns ResultRow of items, attempts.message AS message, attempts.result AS result,
+    requests.body AS body, 0 AS expired}
 FROM items JOIN requests ON requests.item_id = items.id AND requests.item_id > :cursor AND requests.item_id < :after
 LEFT JOIN attempts ON attempts.item_id = items.id AND attempts.fence = items.fence
     AND attempts.item_id > :cursor AND attempts.item_id < :after
@@ -111,8 +107,9 @@ ORDER BY items.id LIMIT :n;
 
 -- name: batch_errors
 -- As results_page, of those that ended otherwise, and with whether it was the deadline that ended them.
-SELECT items.id, items.state, items.error_code, items.attempt_count, items.repeats, attempts.message, attempts.result,
-    requests.body, items.flaw, CASE WHEN items.timed_out_at >= items.deadline_at - 5000 THEN 1 ELSE 0 END AS expired
+SELECT {columns ResultRow of items, attempts.message AS message, attempts.result AS result,
+    requests.body AS body, 
+    CASE WHEN items.timed_out_at >= items.deadline_at - 5000 THEN 1 ELSE 0 END AS expired}
 FROM items JOIN requests ON requests.item_id = items.id AND requests.item_id > :cursor AND requests.item_id < :after
 LEFT JOIN attempts ON attempts.item_id = items.id AND attempts.fence = items.fence
     AND attempts.item_id > :cursor AND attempts.item_id < :after
@@ -125,12 +122,12 @@ SELECT item_id, body FROM requests WHERE item_id > :cursor AND item_id < :after 
 
 -- name: jobs_to_adopt
 -- A page of an owner's jobs from a cursor on; those that are runs and no batch yet come with their first request.
-SELECT page.id, page.created_at, coalesce(page.deadline_at, page.timeout_at) AS ends_at, page.label, {now} AS now,
-    CASE WHEN page.handler IN (SELECT name FROM endpoints)
+SELECT {columns Adoptable of page, page.id AS job_id, coalesce(page.deadline_at, page.timeout_at) AS ends_at, {now} AS now,
+    coalesce(CASE WHEN page.handler IN (SELECT name FROM endpoints)
           AND (page.idempotency_key IS NULL OR page.idempotency_key NOT LIKE 'batch:%')
           AND NOT EXISTS (SELECT 1 FROM batches WHERE batches.job_id = page.id)
-         THEN (SELECT body FROM requests WHERE item_id = page.id * CAST(:items_max AS bigint)) END AS first_request,
-    CASE WHEN page.state IN ('completed', 'failed', 'cancelled') THEN 2 ELSE 1 END AS adopted
+         THEN (SELECT body FROM requests WHERE item_id = page.id * CAST(:items_max AS bigint)) END, '') AS first,
+    CASE WHEN page.state IN {JOB_ENDED} THEN 2 ELSE 1 END AS adopted}
 FROM (SELECT id, created_at, deadline_at, timeout_at, label, handler, idempotency_key, state FROM jobs
       WHERE owner = :owner AND id > :after ORDER BY id LIMIT :n) AS page
 ORDER BY page.id;

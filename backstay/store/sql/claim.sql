@@ -13,82 +13,40 @@ RETURNING id;
 
 -- name: claim
 -- The ready items of one handler, in order, for one worker. What this returns is the worker's, and nothing else is.
-WITH picked AS MATERIALIZED (
-    SELECT id FROM items
-    WHERE state = 'queued' AND due_at IS NULL AND handler = :handler AND order_key >= :from_key
-      AND (deadline_at IS NULL OR deadline_at > {now})
-      AND job_id NOT IN (SELECT id FROM jobs WHERE held = 1)
-    ORDER BY order_key LIMIT :n {skip_locked}
-)
+WITH {ready_picked}
 UPDATE items SET
-    state = 'submitting', fence = fence + 1, leased_by = :worker, lease_expires_at = {now} + :lease_ms,
-    reconcile_after = {now} + :reconcile_ms, last_attempt_at = {now}
+    {take}
 WHERE id {in picked}
-RETURNING id, job_id, handler, state, fence, attempt_count, round, rescues, repeats, ask_first, queued_at, deadline_at,
-    last_attempt_at AS claimed_at, last_attempt_at AS started_at, provider_task_id, account,
-    CAST(NULL AS text) AS stop_reason, (SELECT body FROM requests WHERE item_id = items.id) AS body, reserved_micros, calls, refused_at, order_key;
+RETURNING {taken};
 
 -- name: claim.postgres
 -- why: the jobs are marked as running in the same statement, so that a claim is one round trip and one commit.
 -- The ready items of one handler, in order, for one worker. What this returns is the worker's, and nothing else is.
-WITH picked AS MATERIALIZED (
-    SELECT id FROM items
-    WHERE state = 'queued' AND due_at IS NULL AND handler = :handler AND order_key >= :from_key
-      AND (deadline_at IS NULL OR deadline_at > {now})
-      AND job_id NOT IN (SELECT id FROM jobs WHERE held = 1)
-    ORDER BY order_key LIMIT :n {skip_locked}
-), claimed AS (
+WITH {ready_picked}, claimed AS (
     UPDATE items SET
-        state = 'submitting', fence = fence + 1, leased_by = :worker, lease_expires_at = {now} + :lease_ms,
-        reconcile_after = {now} + :reconcile_ms, last_attempt_at = {now}
+        {take}
     WHERE id {in picked}
-    RETURNING id, job_id, handler, state, fence, attempt_count, round, rescues, repeats, ask_first, queued_at, deadline_at,
-        last_attempt_at AS claimed_at, last_attempt_at AS started_at, provider_task_id, account,
-        CAST(NULL AS text) AS stop_reason, (SELECT body FROM requests WHERE item_id = items.id) AS body, reserved_micros, calls, refused_at, order_key
-), started AS (
-    UPDATE jobs SET state = 'running', started_at = {now}
-    WHERE id = ANY(ARRAY(SELECT DISTINCT job_id FROM claimed)) AND state = 'queued'
-)
+    RETURNING {taken}
+), {jobs_started}
 SELECT * FROM claimed;
 
 -- name: claim_named
 -- Those of some named items of one handler that can be claimed now, wherever they stand in the order; due ones as well that
 -- nobody has promoted yet. The conditions are inside CASE for the reason told at settle_items.
-WITH picked AS MATERIALIZED (
-    SELECT items.id FROM {batch(id bigint)} JOIN items ON items.id = batch.id
-    WHERE CASE WHEN items.state = 'queued' AND items.handler = :handler AND (items.due_at IS NULL OR items.due_at <= {now})
-                AND (items.deadline_at IS NULL OR items.deadline_at > {now}) THEN 1 ELSE 0 END <> 0
-      AND items.job_id NOT IN (SELECT id FROM jobs WHERE held = 1)
-    {skip_locked}
-)
+WITH {named_picked}
 UPDATE items SET
-    state = 'submitting', fence = fence + 1, leased_by = :worker, lease_expires_at = {now} + :lease_ms,
-    reconcile_after = {now} + :reconcile_ms, last_attempt_at = {now}, due_at = NULL
+    {take}, due_at = NULL
 WHERE id {in picked}
-RETURNING id, job_id, handler, state, fence, attempt_count, round, rescues, repeats, ask_first, queued_at, deadline_at,
-    last_attempt_at AS claimed_at, last_attempt_at AS started_at, provider_task_id, account,
-    CAST(NULL AS text) AS stop_reason, (SELECT body FROM requests WHERE item_id = items.id) AS body, reserved_micros, calls, refused_at, order_key;
+RETURNING {taken};
 
 -- name: claim_named.postgres
 -- why: as in claim, the jobs are marked as running in the same statement.
-WITH picked AS MATERIALIZED (
-    SELECT items.id FROM {batch(id bigint)} JOIN items ON items.id = batch.id
-    WHERE CASE WHEN items.state = 'queued' AND items.handler = :handler AND (items.due_at IS NULL OR items.due_at <= {now})
-                AND (items.deadline_at IS NULL OR items.deadline_at > {now}) THEN 1 ELSE 0 END <> 0
-      AND items.job_id NOT IN (SELECT id FROM jobs WHERE held = 1)
-    {skip_locked}
-), claimed AS (
+WITH {named_picked}, claimed AS (
     UPDATE items SET
-        state = 'submitting', fence = fence + 1, leased_by = :worker, lease_expires_at = {now} + :lease_ms,
-        reconcile_after = {now} + :reconcile_ms, last_attempt_at = {now}, due_at = NULL
+        {take}, due_at = NULL
     WHERE id {in picked}
-    RETURNING id, job_id, handler, state, fence, attempt_count, round, rescues, repeats, ask_first, queued_at, deadline_at,
-        last_attempt_at AS claimed_at, last_attempt_at AS started_at, provider_task_id, account,
-        CAST(NULL AS text) AS stop_reason, (SELECT body FROM requests WHERE item_id = items.id) AS body, reserved_micros, calls, refused_at, order_key
-), started AS (
-    UPDATE jobs SET state = 'running', started_at = {now}
-    WHERE id = ANY(ARRAY(SELECT DISTINCT job_id FROM claimed)) AND state = 'queued'
-)
+    RETURNING {taken}
+), {jobs_started}
 SELECT * FROM claimed;
 
 -- name: in_flight
@@ -97,24 +55,24 @@ SELECT count(*) AS items FROM items WHERE state = 'submitting' AND lease_expires
 
 -- name: pick
 -- The ready items of one handler, in order, with what each may cost: which of them are taken is decided on that.
-SELECT id, job_id, cost_micros, tokens, calls FROM items
+SELECT {columns Picked} FROM items
 WHERE state = 'queued' AND due_at IS NULL AND handler = :handler AND order_key >= :from_key
-  AND (deadline_at IS NULL OR deadline_at > {now})
-  AND job_id NOT IN (SELECT id FROM jobs WHERE held = 1)
-  AND job_id NOT IN (SELECT id FROM jobs WHERE short = 1)
+  AND {in_time}
+  AND {job_not_held}
+  AND {job_not_short}
 ORDER BY order_key LIMIT :n {skip_locked};
 
 -- name: pick_of_job
 -- The same for a worker that does one job alone. The job's keys bound what it reads of the index. Items of
 -- other jobs in between are skipped; the plus is that of under_way.
-SELECT id, job_id, cost_micros, tokens, calls FROM items
+SELECT {columns Picked} FROM items
 WHERE state = 'queued' AND due_at IS NULL AND handler = :handler AND order_key >= :from_key
   AND order_key >= (SELECT first_key FROM jobs WHERE id = :job_id)
   AND order_key <= (SELECT last_key FROM jobs WHERE id = :job_id)
   AND +id >= :first AND +id < :after
-  AND (deadline_at IS NULL OR deadline_at > {now})
-  AND job_id NOT IN (SELECT id FROM jobs WHERE held = 1)
-  AND job_id NOT IN (SELECT id FROM jobs WHERE short = 1)
+  AND {in_time}
+  AND {job_not_held}
+  AND {job_not_short}
 ORDER BY order_key LIMIT :n {skip_locked};
 
 -- name: queue_edges
@@ -143,13 +101,10 @@ WHERE id = :job_id;
 -- name: claim_picked
 -- The claim of items that were picked, with what is set aside for each.
 UPDATE items SET
-    state = 'submitting', fence = fence + 1, leased_by = :worker, lease_expires_at = {now} + :lease_ms,
-    reconcile_after = {now} + :reconcile_ms, last_attempt_at = {now}, reserved_micros = batch.reserved
+    {take}, reserved_micros = batch.reserved
 FROM {batch(id bigint, reserved bigint)}
 WHERE items.id = batch.id AND CASE WHEN items.state = 'queued' THEN 1 ELSE 0 END <> 0
-RETURNING items.id, job_id, handler, state, fence, attempt_count, round, rescues, repeats, ask_first, queued_at, deadline_at,
-    last_attempt_at AS claimed_at, last_attempt_at AS started_at, provider_task_id, account,
-    CAST(NULL AS text) AS stop_reason, (SELECT body FROM requests WHERE item_id = items.id) AS body, reserved_micros, calls, refused_at, order_key;
+RETURNING {taken};
 
 -- name: purses
 -- What the jobs have left, if they have a ceiling. Locked: two claims must not spend the same money. And all of them, in
@@ -171,11 +126,11 @@ UPDATE jobs SET
     state = CASE WHEN state = 'queued' THEN 'running' ELSE state END,
     started_at = CASE WHEN started_at IS NULL THEN {now} ELSE started_at END
 WHERE id IN (SELECT id FROM {batch(id bigint)})
-RETURNING id, owner, ref_seed, retry, delivery, priority;
+RETURNING {columns JobTerms};
 
 -- name: start_jobs.postgres
 -- why: the claim itself has marked them; only their terms are wanted.
-SELECT id, owner, ref_seed, retry, delivery, priority FROM jobs WHERE id = ANY(ARRAY(SELECT id FROM {batch(id bigint)}));
+SELECT {columns JobTerms} FROM jobs WHERE id = ANY(ARRAY(SELECT id FROM {batch(id bigint)}));
 
 -- name: poll
 -- The provider's tasks of one handler and account that are due to be asked about. The later due_at is the lease.
@@ -186,11 +141,10 @@ WITH picked AS MATERIALIZED (
 )
 UPDATE items SET fence = fence + 1, leased_by = :worker, due_at = {now} + :lease_ms
 WHERE id {in picked}
-RETURNING id, job_id, handler, state, fence, attempt_count, round, rescues, repeats, ask_first, queued_at, deadline_at,
-    {now} AS claimed_at, last_attempt_at AS started_at, provider_task_id, account,
+RETURNING {columns Claimed of items, {now} AS claimed_at, items.last_attempt_at AS started_at,
     (SELECT CASE WHEN stop_reason IS NULL AND move_at <= {now} THEN 'move'
                  WHEN stop_reason = 'cancel' AND stopped_at <= {now} - :grace_ms THEN 'cancel_over' ELSE stop_reason END
-     FROM jobs WHERE jobs.id = items.job_id) AS stop_reason, '' AS body, reserved_micros, calls, refused_at, order_key;
+     FROM jobs WHERE jobs.id = items.job_id) AS stop_reason, '' AS body, items.reserved_micros AS reserved};
 
 -- name: poll_late
 -- Tasks of items that have run out of time: what the provider makes of them is paid for. The later due_at is the lease.
@@ -202,9 +156,8 @@ WITH picked AS MATERIALIZED (
 )
 UPDATE items SET due_at = {now} + :lease_ms
 WHERE id {in picked} AND state = 'failed'
-RETURNING id, job_id, handler, state, fence, attempt_count, round, rescues, repeats, ask_first, queued_at, deadline_at,
-    {now} AS claimed_at, last_attempt_at AS started_at, provider_task_id, account,
-    CAST(NULL AS text) AS stop_reason, '' AS body, reserved_micros, calls, refused_at, order_key;
+RETURNING {columns Claimed of items, {now} AS claimed_at, items.last_attempt_at AS started_at,
+    CAST(NULL AS text) AS stop_reason, '' AS body, items.reserved_micros AS reserved};
 
 -- name: put_off_late
 -- The next look at such tasks; none, for those that have ended.
@@ -230,10 +183,9 @@ WITH picked AS MATERIALIZED (
 )
 UPDATE items SET fence = fence + 1, leased_by = :worker, lease_expires_at = {now} + :lease_ms
 WHERE id {in picked}
-RETURNING id, job_id, handler, state, fence, attempt_count, round, rescues, repeats, ask_first, queued_at, deadline_at,
-    {now} AS claimed_at, last_attempt_at AS started_at, provider_task_id, account,
+RETURNING {columns Claimed of items, {now} AS claimed_at, items.last_attempt_at AS started_at,
     (SELECT stop_reason FROM jobs WHERE jobs.id = items.job_id) AS stop_reason,
-    (SELECT body FROM requests WHERE item_id = items.id) AS body, reserved_micros, calls, refused_at, order_key;
+    (SELECT body FROM requests WHERE item_id = items.id) AS body, items.reserved_micros AS reserved};
 
 -- name: disown
 -- What one claim won without its worker's ever learning of it: nothing was sent, so it is queued as it was.
@@ -250,16 +202,16 @@ WITH picked AS MATERIALIZED (
 )
 UPDATE items SET lease_expires_at = {now} + :lease_ms
 WHERE id {in picked}
-RETURNING id, fence;
+RETURNING {columns Held};
 
 -- name: held_still
 -- Which of these items are still their holder's. An item missing from the answer is lost.
-SELECT items.id, items.fence FROM items JOIN {batch(id bigint, fence bigint)} ON items.id = batch.id AND items.fence = batch.fence
+SELECT {columns Held of items} FROM items JOIN {batch(id bigint, fence bigint)} ON items.id = batch.id AND items.fence = batch.fence
 WHERE CASE WHEN items.state = 'submitting' THEN 1 ELSE 0 END <> 0;
 
 -- name: out_of_time
 -- Which of these items a time limit ended while their holder worked on them, and nobody has taken up since.
-SELECT items.id, batch.fence FROM items JOIN {batch(id bigint, fence bigint)} ON items.id = batch.id AND items.fence = batch.fence + 1
+SELECT {columns Held of batch} FROM items JOIN {batch(id bigint, fence bigint)} ON items.id = batch.id AND items.fence = batch.fence + 1
 WHERE CASE WHEN items.state = 'failed' AND items.timed_out_at IS NOT NULL THEN 1 ELSE 0 END <> 0;
 
 -- name: report_progress

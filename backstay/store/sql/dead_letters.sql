@@ -2,15 +2,14 @@
 
 -- name: failing_jobs
 -- An owner's jobs that have failed items here and not in an archive, newest first; only those whose items could be retried, if asked for.
-SELECT id, total, failed - archived AS letters FROM jobs
+SELECT {columns FailingJob, failed - archived AS letters} FROM jobs
 WHERE owner = :owner AND failed > archived AND id <= :upto AND id >= :downto
   AND (:replayable = 0 OR stop_reason IS NULL OR finished_at IS NOT NULL)
 ORDER BY id DESC LIMIT :n;
 
 -- name: failed_window
 -- Those of one job's failed items, the last first, that a filter chooses; a bounded number is looked at.
-SELECT id, fence, handler, state, attempt_count, calls, repeats, progress, error_code, created_at, queued_at, last_attempt_at,
-    finished_at, timed_out_at, deadline_at, due_at, provider_task_id, archive_id, flaw
+SELECT {columns ItemRow, CAST(:owner AS text) AS owner, CAST(NULL AS text) AS message}
 FROM (SELECT * FROM items WHERE job_id = :job_id AND state = 'failed' AND archive_id IS NULL AND id < :before
       ORDER BY id DESC LIMIT :looked) AS failures
 WHERE coalesce(error_code, '') = coalesce(CAST(:error_code AS text), error_code, '')
@@ -26,8 +25,8 @@ FROM (SELECT id FROM items WHERE job_id = :job_id AND state = 'failed' AND archi
 
 -- name: failure_groups
 -- Why items of some jobs failed. Bounded: who asks knows from the jobs' counters whether these were all.
-SELECT coalesce(error_code, 'UNKNOWN') AS error_code, count(*) AS items, min(id) AS oldest, max(id) AS newest,
-    min(finished_at) AS first_at, max(finished_at) AS last_at
+SELECT {columns LetterGroup, coalesce(error_code, 'UNKNOWN') AS error_code, count(*) AS items, min(id) AS oldest, max(id) AS newest,
+    min(finished_at) AS first_at, max(finished_at) AS last_at}
 FROM (SELECT items.id, items.error_code, items.finished_at FROM {batch(job_id bigint)}
       JOIN items ON items.job_id = batch.job_id AND items.state = 'failed'
           AND items.archive_id IS NULL LIMIT :n) AS failures
@@ -35,11 +34,7 @@ GROUP BY coalesce(error_code, 'UNKNOWN') ORDER BY items DESC, error_code;
 
 -- name: failed_items_of
 -- Those of some items that an owner may queue afresh, each with what failed_items says of it.
-SELECT items.id, items.fence,
-    CASE WHEN items.flaw = 'unknown' AND items.provider_task_id IS NOT NULL THEN 0
-         WHEN items.error_code IN ('UNKNOWN', 'GW_TIMEOUT')
-          AND (items.provider_task_id IS NOT NULL OR items.reconcile_after <= items.last_attempt_at) THEN 1 ELSE 0 END AS repeat,
-    items.flaw, items.job_id
+SELECT {columns FailedItem of items, {pays_again}}
 FROM {batch(id bigint)} JOIN items ON items.id = batch.id JOIN jobs ON jobs.id = items.job_id
 WHERE items.state = 'failed' AND items.archive_id IS NULL AND jobs.owner = :owner AND (jobs.stop_reason IS NULL OR jobs.finished_at IS NOT NULL)
   AND items.job_id = coalesce(CAST(:job_id AS bigint), items.job_id)
@@ -49,7 +44,7 @@ WHERE items.state = 'failed' AND items.archive_id IS NULL AND jobs.owner = :owne
 ORDER BY items.id;
 
 -- name: replays_page
-SELECT id, "by", at, filter, items, rate, until_at, expected FROM replays
+SELECT {columns ReplayRow, "by" AS "by"} FROM replays
 WHERE owner = :owner AND id < :before ORDER BY id DESC LIMIT :n;
 
 -- name: replay_tail

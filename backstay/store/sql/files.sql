@@ -22,12 +22,12 @@ RETURNING id;
 
 -- name: file
 -- One that is there: neither deleted nor expired.
-SELECT id, owner, filename, purpose, bytes, created_at, expires_at, blob, job_id, part, survey
+SELECT {columns StoredFile}
 FROM files WHERE id = :id AND owner = :owner AND deleted_at IS NULL AND (expires_at IS NULL OR expires_at > {now});
 
 -- name: file_source
 -- What a batch reads, even if its owner has deleted it meanwhile.
-SELECT id, owner, filename, purpose, bytes, created_at, expires_at, blob, job_id, part, NULL AS survey
+SELECT {columns StoredFile, NULL AS survey}
 FROM files WHERE id = :id AND owner = :owner AND (blob IS NOT NULL OR job_id IS NOT NULL);
 
 -- name: file_place
@@ -35,14 +35,14 @@ FROM files WHERE id = :id AND owner = :owner AND (blob IS NOT NULL OR job_id IS 
 SELECT created_at, id FROM files WHERE id = :id AND owner = :owner;
 
 -- name: files_newest
-SELECT id, owner, filename, purpose, bytes, created_at, expires_at, blob, job_id, part, NULL AS survey
+SELECT {columns StoredFile, NULL AS survey}
 FROM files WHERE owner = :owner AND (created_at, id) < (:created_at, :id)
   AND (CAST(:purpose AS text) IS NULL OR purpose = :purpose)
   AND deleted_at IS NULL AND (expires_at IS NULL OR expires_at > {now})
 ORDER BY created_at DESC, id DESC LIMIT :n;
 
 -- name: files_oldest
-SELECT id, owner, filename, purpose, bytes, created_at, expires_at, blob, job_id, part, NULL AS survey
+SELECT {columns StoredFile, NULL AS survey}
 FROM files WHERE owner = :owner AND (created_at, id) > (:created_at, :id)
   AND (CAST(:purpose AS text) IS NULL OR purpose = :purpose)
   AND deleted_at IS NULL AND (expires_at IS NULL OR expires_at > {now})
@@ -59,7 +59,7 @@ RETURNING id;
 SELECT id, blob FROM files
 WHERE expires_at <= {now} AND blob IS NOT NULL AND NOT EXISTS (
     SELECT 1 FROM batches LEFT JOIN jobs ON jobs.id = batches.job_id
-    WHERE batches.status IN ('validating', 'in_progress', 'finalizing', 'cancelling') AND batches.input_file_id = files.id
+    WHERE batches.status IN {BATCH_OPEN} AND batches.input_file_id = files.id
       AND (coalesce(jobs.sealed, 0) = 0 OR coalesce(jobs.total, 0) < batches.requests))
 ORDER BY expires_at LIMIT :n;
 

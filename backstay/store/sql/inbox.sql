@@ -2,12 +2,12 @@
 
 -- name: callback_job
 -- What tags are checked against. Of a job that is being deleted nothing is taken any more.
-SELECT ref_seed, old_tags FROM jobs WHERE id = :job_id AND owner <> '';
+SELECT {columns Sender, ref_seed AS seed} FROM jobs WHERE id = :job_id AND owner <> '';
 
 -- name: callback_item
 -- The item that a message is about; locked, so that it cannot end while the message is judged to be in time or late.
-SELECT state, CASE WHEN deadline_at <= {now} THEN 1 ELSE 0 END AS too_late,
-    (SELECT owner FROM jobs WHERE jobs.id = items.job_id) AS owner
+SELECT {columns CalledBack, CASE WHEN deadline_at <= {now} THEN 1 ELSE 0 END AS too_late,
+    (SELECT owner FROM jobs WHERE jobs.id = items.job_id) AS owner}
 FROM items WHERE id = :item_id {for_update};
 
 -- name: count_inbox
@@ -31,7 +31,7 @@ UPDATE items SET progress = :progress WHERE id = :item_id AND state = 'processin
 
 -- name: finals
 -- What was said in time about the end of some items.
-SELECT inbox.id, inbox.item_id, inbox.fence, inbox.kind, length(inbox.body) AS length
+SELECT {columns Said of inbox, inbox.id AS number, length(inbox.body) AS length}
 FROM {batch(item_id bigint)} JOIN inbox ON inbox.item_id = batch.item_id
 WHERE inbox.kind IN ('succeeded', 'failed') AND inbox.is_late = 0 ORDER BY inbox.id;
 
@@ -64,7 +64,7 @@ WHERE attempts.item_id = items.id AND attempts.fence = items.fence AND attempts.
 UPDATE jobs SET spent_micros = jobs.spent_micros + batch.spent,
     unknown_micros = CASE WHEN jobs.unknown_micros > batch.known THEN jobs.unknown_micros - batch.known ELSE 0 END,
     input_tokens = jobs.input_tokens + batch.input_tokens, output_tokens = jobs.output_tokens + batch.output_tokens
-FROM {batch(job_id bigint, known bigint, spent bigint, input_tokens bigint, output_tokens bigint)}
+FROM {batch LateCost}
 WHERE jobs.id = batch.job_id;
 
 -- name: mark_late
@@ -74,16 +74,15 @@ RETURNING item_id, kind;
 
 -- name: late_page
 -- An owner's late results, newest first, from a cursor on.
-SELECT inbox.id, inbox.item_id, inbox.received_at, inbox.accepted_at, inbox.accepted_by, items.state, items.deadline_at,
-    CAST(NULL AS text) AS body
+SELECT {columns LateResult of inbox, inbox.id AS number, items.state AS item_state, items.deadline_at AS deadline_at,
+    CAST(NULL AS text) AS body}
 FROM inbox JOIN items ON items.id = inbox.item_id
 WHERE inbox.owner = :owner AND inbox.is_late = 1 AND inbox.kind = 'succeeded' AND inbox.id < :before
   AND EXISTS (SELECT 1 FROM jobs WHERE jobs.id = items.job_id AND jobs.owner = :owner)
 ORDER BY inbox.id DESC LIMIT :n;
 
 -- name: late_result
-SELECT inbox.id, inbox.item_id, inbox.received_at, inbox.accepted_at, inbox.accepted_by, items.state, items.deadline_at,
-    inbox.body
+SELECT {columns LateResult of inbox, inbox.id AS number, items.state AS item_state, items.deadline_at AS deadline_at}
 FROM inbox JOIN items ON items.id = inbox.item_id
 WHERE inbox.id = :number AND inbox.owner = :owner AND inbox.is_late = 1 AND inbox.kind = 'succeeded'
   AND EXISTS (SELECT 1 FROM jobs WHERE jobs.id = items.job_id AND jobs.owner = :owner);
@@ -93,7 +92,7 @@ WHERE inbox.id = :number AND inbox.owner = :owner AND inbox.is_late = 1 AND inbo
 UPDATE items SET state = 'succeeded', fence = fence + 1, attempt_count = attempt_count + 1, error_code = NULL,
     timed_out_at = NULL, due_at = NULL, progress = 100, finished_at = {now}, flaw = CASE WHEN flaw IN ('unknown', 'late') THEN NULL ELSE flaw END
 WHERE id = :item_id AND state = 'failed' AND archive_id IS NULL
-RETURNING id, job_id, fence, attempt_count, last_attempt_at, {now} AS now;
+RETURNING {columns AcceptedItem, {now} AS now};
 
 -- name: accept_in_job
 -- One failure less and one success more. A job that had failed for want of any has completed, unless it was stopped.

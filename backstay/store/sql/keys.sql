@@ -7,11 +7,11 @@ RETURNING created_at, expires_at;
 
 -- name: key
 -- One that counts: neither revoked nor expired.
-SELECT id, owner, name, role, digest, created_at, expires_at, revoked_at, used_at, left_at
+SELECT {columns ApiKey}
 FROM api_keys WHERE id = :id AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > {now});
 
 -- name: keys
-SELECT id, owner, name, role, digest, created_at, expires_at, revoked_at, used_at, left_at
+SELECT {columns ApiKey}
 FROM api_keys WHERE owner = :owner ORDER BY created_at DESC, id LIMIT :n;
 
 -- name: revoke_key

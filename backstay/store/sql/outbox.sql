@@ -17,7 +17,7 @@ WITH picked AS MATERIALIZED (
 )
 UPDATE outbox SET due_at = {now} + CAST(:lease_ms AS bigint), retry_count = retry_count + 1
 WHERE id {in picked} AND status = 'pending' AND due_at <= {now}
-RETURNING id, owner, message_type, aggregate_id, payload, created_at, retry_count, {now} - created_at AS age_ms;
+RETURNING {columns Message, retry_count AS tries, {now} - created_at AS age_ms};
 
 -- name: messages_published
 UPDATE outbox SET status = 'published', processed_at = {now}, error_message = NULL
@@ -33,7 +33,7 @@ WHERE outbox.id = batch.id AND CASE WHEN outbox.status = 'pending' THEN 1 ELSE 0
 
 -- name: outbox_lag
 -- Pending messages, counted up to a bound, and the age of the oldest of them.
-SELECT count(*) AS pending, coalesce({now} - min(created_at), 0) AS age_ms
+SELECT {columns Lag, count(*) AS rows, coalesce({now} - min(created_at), 0) AS age_ms}
 FROM (SELECT created_at FROM outbox WHERE status = 'pending' AND sink = :sink ORDER BY due_at, id LIMIT :n) AS waiting;
 
 -- name: drop_published
@@ -55,7 +55,8 @@ RETURNING id;
 
 -- name: hinted_items
 -- What a hint says of items that went back to the queue just now; nothing while nobody takes hints.
-SELECT jobs.owner, items.handler, jobs.priority, items.due_at - {now} AS wait_ms, items.id, {now} AS now
+SELECT {columns HintedItem of items, jobs.owner AS owner, jobs.priority AS priority, items.due_at - {now} AS wait_ms,
+    {now} AS now}
 FROM {batch(id bigint)} JOIN items ON items.id = batch.id JOIN jobs ON jobs.id = items.job_id
 WHERE EXISTS (SELECT 1 FROM sinks WHERE name = 'work')
 ORDER BY items.id;
@@ -63,7 +64,7 @@ ORDER BY items.id;
 -- name: next_open_job
 -- The first job from an id on that has items to be done.
 SELECT id, owner, priority FROM jobs
-WHERE state IN ('queued', 'running', 'paused') AND held = 0 AND id >= :job_id ORDER BY id LIMIT 1;
+WHERE state IN {JOB_OPEN} AND held = 0 AND id >= :job_id ORDER BY id LIMIT 1;
 
 -- name: ready_items
 -- A page of one job's items that are ready.

@@ -3,11 +3,8 @@
 
 -- name: open_jobs_of
 -- An owner's unfinished jobs, newest first.
-SELECT id, owner, handler, state, stop_reason, priority, retry, delivery, label, idempotency_key, sealed, total, processing,
-    succeeded, failed, skipped, cancelled, repeats, created_at, started_at, finished_at, timeout_at, deadline_at,
-    budget_micros, spent_micros, reserved_micros, unknown_micros, short, input_tokens, output_tokens, truncated, refused,
-    filtered
-FROM jobs WHERE state IN ('queued', 'running', 'paused') AND owner = :owner ORDER BY id DESC LIMIT :n;
+SELECT {columns JobView}
+FROM jobs WHERE state IN {JOB_OPEN} AND owner = :owner ORDER BY id DESC LIMIT :n;
 
 -- name: stuck_of
 -- How many of an owner's items wait in vain to be taken up after their worker was lost. Of the first thousand of all.
@@ -39,30 +36,28 @@ WHERE (SELECT owner FROM jobs WHERE jobs.id = waiting.job_id) = :owner;
 
 -- name: events_last
 -- The last acts about something, the last first.
-SELECT at, act, detail FROM events WHERE subject = :subject ORDER BY id DESC LIMIT :n;
+SELECT {columns EventView} FROM events WHERE subject = :subject ORDER BY id DESC LIMIT :n;
 
 -- name: paces
-SELECT provider, requests_per_minute, tokens_per_minute, concurrency, ceiling, requests_at, tokens_at, resume_at
-FROM paces ORDER BY provider;
+SELECT {columns Pace} FROM paces ORDER BY provider;
 
 -- name: leases
 -- What is being sent now, by handler and by whose claim. As many rows at most as there are leases.
-SELECT handler, leased_by, count(*) AS items FROM (
+SELECT {columns Lease, count(*) AS items} FROM (
     SELECT handler, leased_by FROM items WHERE state = 'submitting' AND lease_expires_at > {now}
     ORDER BY lease_expires_at LIMIT :n) AS held
 GROUP BY handler, leased_by;
 
 -- name: tasks_of
 -- An owner's items that are at a provider, by account, of those that are polled next.
-SELECT due.account, count(*) AS items, min(due.id) AS example, min(due.provider_task_id) AS task FROM (
+SELECT {columns ProviderTasks of due, count(*) AS items, min(due.id) AS example, min(due.provider_task_id) AS task} FROM (
     SELECT id, job_id, coalesce(account, '') AS account, provider_task_id FROM items
     WHERE state = 'processing' AND handler = :handler ORDER BY due_at LIMIT :n) AS due
 WHERE (SELECT owner FROM jobs WHERE jobs.id = due.job_id) = :owner GROUP BY due.account ORDER BY due.account;
 
 -- name: late_of
 -- The results that came late for one item, the last first.
-SELECT inbox.id, inbox.item_id, inbox.received_at, inbox.accepted_at, inbox.accepted_by, items.state, items.deadline_at,
-    inbox.body
+SELECT {columns LateResult of inbox, inbox.id AS number, items.state AS item_state, items.deadline_at AS deadline_at}
 FROM inbox JOIN items ON items.id = inbox.item_id JOIN jobs ON jobs.id = items.job_id
 WHERE inbox.item_id = :item_id AND inbox.is_late = 1 AND inbox.kind = 'succeeded' AND jobs.owner = :owner
 ORDER BY inbox.id DESC LIMIT :n;

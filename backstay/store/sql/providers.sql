@@ -1,13 +1,13 @@
 -- What all workers know of the providers, and of each other.
 
 -- name: providers
-SELECT name, state, since_at, until_at, reason, calls, opened FROM providers ORDER BY name;
+SELECT {columns Breaker, name AS provider} FROM providers ORDER BY name;
 
 -- name: ensure_provider
 INSERT INTO providers (name, state, since_at) VALUES (:name, 'closed', 0) ON CONFLICT (name) DO NOTHING;
 
 -- name: lock_provider
-SELECT name, state, since_at, until_at, reason, calls, opened, {now} AS now FROM providers WHERE name = :name {for_update};
+SELECT {fields Breaker, name AS provider}, {now} AS now FROM providers WHERE name = :name {for_update};
 
 -- name: save_provider
 UPDATE providers SET state = :state, since_at = :since_at, until_at = :until_at, reason = :reason, calls = :calls, opened = :opened,
@@ -25,7 +25,7 @@ RETURNING name;
 UPDATE providers SET probe_until = 0 WHERE name = :name AND state = 'half_open';
 
 -- name: held_jobs
-SELECT id, stop_reason FROM jobs WHERE held = 1 ORDER BY id;
+SELECT {columns HeldJob} FROM jobs WHERE held = 1 ORDER BY id;
 
 -- name: now
 SELECT {now} AS now;
@@ -63,7 +63,7 @@ ON CONFLICT (provider) DO UPDATE SET
     concurrency = excluded.concurrency;
 
 -- name: lock_pace
-SELECT provider, requests_per_minute, tokens_per_minute, concurrency, ceiling, requests_at, tokens_at, resume_at, {now} AS now
+SELECT {fields Pace}, {now} AS now
 FROM paces WHERE provider = :provider {for_update};
 
 -- name: save_pace

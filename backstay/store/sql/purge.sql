@@ -4,9 +4,9 @@
 -- name: disown_job
 -- Only when its end is all told: a batch whose results are being written out is not over yet.
 UPDATE jobs SET owner = '', idempotency_key = NULL
-WHERE id = :job_id AND owner = :owner AND state IN ('completed', 'failed', 'cancelled') AND finished_at IS NOT NULL
+WHERE id = :job_id AND owner = :owner AND state IN {JOB_ENDED} AND finished_at IS NOT NULL
   AND NOT EXISTS (SELECT 1 FROM batches WHERE batches.job_id = jobs.id
-                  AND batches.status IN ('validating', 'in_progress', 'finalizing', 'cancelling'))
+                  AND batches.status IN {BATCH_OPEN})
 RETURNING total;
 
 -- name: disowned_jobs

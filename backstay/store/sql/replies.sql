@@ -11,7 +11,7 @@ WHERE replies.created_at <= {now} - CAST(:age_ms AS bigint)
 RETURNING token;
 
 -- name: reply
-SELECT digest, status, headers, body FROM replies WHERE owner = :owner AND key = :key;
+SELECT {columns KeptReply} FROM replies WHERE owner = :owner AND key = :key;
 
 -- name: hold_reply
 UPDATE replies SET leased_until = {now} + CAST(:lease_ms AS bigint)

@@ -23,13 +23,12 @@ UPDATE items SET
     progress = CASE WHEN :state = 'succeeded' THEN 100
                     WHEN :state = 'queued' THEN 0
                     ELSE coalesce(CAST(:progress AS bigint), items.progress) END,
-    finished_at = CASE WHEN :state IN ('succeeded', 'failed', 'skipped', 'cancelled') THEN {now} END,
+    finished_at = CASE WHEN :state IN {ITEM_ENDED} THEN {now} END,
     timed_out_at = CASE WHEN :timed_out = 1 THEN {now} END,
     flaw = :flaw
-FROM {batch(id bigint, fence bigint, delay_ms bigint, provider_task_id text)}
-WHERE items.id = batch.id AND items.fence = batch.fence AND CASE WHEN items.state = :was AND items.leased_by IS NOT NULL THEN 1 ELSE 0 END <> 0
-  AND :was IN ('submitting', 'processing') AND (:was = 'submitting' OR :state <> 'submitting')
-RETURNING items.id, items.fence;
+FROM {batch SettledItem}
+WHERE items.id = batch.id AND items.fence = batch.fence AND {settled_guard}
+RETURNING {columns Held of items};
 
 -- name: write_events
 -- Rare acts, for the timelines.
@@ -42,7 +41,7 @@ SELECT subject, {now}, act, detail FROM {batch(subject text, act text, detail te
 -- waited for a lock is stale, and written back it would undo another worker's count. What handlers and replies report
 -- adds up to a bound at most: a sum that is too large for the database would keep the items of everyone from being settled.
 WITH locked AS MATERIALIZED (
-    SELECT id FROM jobs WHERE id IN (SELECT job_id FROM {batch(job_id bigint, processing bigint, succeeded bigint, failed bigint, skipped bigint, cancelled bigint, repeats bigint, freed bigint, spent bigint, unknown bigint, input_tokens bigint, output_tokens bigint, truncated bigint, refused bigint, filtered bigint)})
+    SELECT id FROM jobs WHERE id IN (SELECT job_id FROM {batch JobCounts})
     ORDER BY id {for_update}
 )
 UPDATE jobs SET
@@ -59,17 +58,9 @@ UPDATE jobs SET
                          ELSE jobs.output_tokens + moved.output_tokens END,
     truncated = jobs.truncated + moved.truncated, refused = jobs.refused + moved.refused,
     filtered = jobs.filtered + moved.filtered,
-    finished_at = CASE WHEN jobs.sealed = 1 AND jobs.total = jobs.succeeded + jobs.failed + jobs.skipped + jobs.cancelled + moved.ended
-                       THEN {now} ELSE jobs.finished_at END,
-    held = CASE WHEN jobs.sealed = 1 AND jobs.total = jobs.succeeded + jobs.failed + jobs.skipped + jobs.cancelled + moved.ended
-                THEN 0 ELSE jobs.held END,
-    state = CASE WHEN jobs.sealed = 0 OR jobs.total <> jobs.succeeded + jobs.failed + jobs.skipped + jobs.cancelled + moved.ended
-                 THEN jobs.state
-                 WHEN jobs.stop_reason = 'cancel' THEN 'cancelled'
-                 WHEN jobs.stop_reason = 'timeout' THEN 'failed'
-                 WHEN jobs.succeeded + moved.succeeded > 0 THEN 'completed' ELSE 'failed' END
-FROM (SELECT batch.*, batch.succeeded + batch.failed + batch.skipped + batch.cancelled AS ended
-      FROM locked JOIN {batch(job_id bigint, processing bigint, succeeded bigint, failed bigint, skipped bigint, cancelled bigint, repeats bigint, freed bigint, spent bigint, unknown bigint, input_tokens bigint, output_tokens bigint, truncated bigint, refused bigint, filtered bigint)} ON batch.job_id = locked.id) AS moved
+    {job_end}
+FROM (SELECT batch.*, batch.succeeded + batch.failed + batch.skipped + batch.cancelled AS ended, 0 AS sealed
+      FROM locked JOIN {batch JobCounts} ON batch.job_id = locked.id) AS moved
 WHERE jobs.id = moved.job_id
 RETURNING jobs.id, jobs.state;
 
@@ -78,7 +69,7 @@ RETURNING jobs.id, jobs.state;
 -- The jobs are taken in the order of their ids, as everywhere. What goes back into the queue is not settled here: it has a
 -- hint to tell.
 WITH few AS MATERIALIZED (
-    SELECT * FROM {batch(id bigint, fence bigint, delay_ms bigint, provider_task_id text, item_id bigint, attempt_fence bigint, number bigint, outcome text, started_at bigint, ended_at bigint, code text, message text, provider_status bigint, result text, input_tokens bigint, output_tokens bigint, cost_micros bigint)}
+    SELECT * FROM {batch SettledAttempt}
 ), settled AS (
     UPDATE items SET
         state = :state,
@@ -88,39 +79,29 @@ WITH few AS MATERIALIZED (
         provider_task_id = few.provider_task_id, account = :account, error_code = :error_code,
         progress = CASE WHEN :state = 'succeeded' THEN 100
                         ELSE coalesce(CAST(:progress AS bigint), items.progress) END,
-        finished_at = CASE WHEN :state IN ('succeeded', 'failed', 'skipped', 'cancelled') THEN {now} END,
+        finished_at = CASE WHEN :state IN {ITEM_ENDED} THEN {now} END,
         timed_out_at = CASE WHEN :timed_out = 1 THEN {now} END
     FROM few
-    WHERE items.id = few.id AND items.fence = few.fence AND CASE WHEN items.state = :was AND items.leased_by IS NOT NULL THEN 1 ELSE 0 END <> 0
-      AND :was IN ('submitting', 'processing') AND (:was = 'submitting' OR :state <> 'submitting')
+    WHERE items.id = few.id AND items.fence = few.fence AND {settled_guard}
     RETURNING items.id, items.fence, items.job_id
 ), tried AS (
-    INSERT INTO attempts (item_id, fence, number, outcome, started_at, ended_at, error_code, message, provider_status,
-                          result, input_tokens, output_tokens, cost_micros)
-    SELECT few.item_id, few.attempt_fence, number, outcome, started_at, ended_at, code, message, provider_status,
-        result, input_tokens, output_tokens, cost_micros
-    FROM few JOIN settled ON settled.id = few.id AND settled.fence = few.fence WHERE few.item_id IS NOT NULL
+    INSERT INTO attempts ({fields Attempt})
+    SELECT {fields Attempt of few.attempt_}
+    FROM few JOIN settled ON settled.id = few.id AND settled.fence = few.fence WHERE few.attempt_item_id IS NOT NULL
 ), moved AS (
     SELECT job_id, count(*) AS items,
-        CASE WHEN :state IN ('succeeded', 'failed', 'skipped', 'cancelled') THEN count(*) ELSE 0 END AS ended
+        CASE WHEN :state IN {ITEM_ENDED} THEN count(*) ELSE 0 END AS ended,
+        CASE WHEN :state = 'succeeded' THEN count(*) ELSE 0 END AS succeeded, 0 AS sealed
     FROM settled GROUP BY job_id ORDER BY job_id
 ), counted AS (
     UPDATE jobs SET
         processing = jobs.processing + CASE WHEN :state = 'processing' THEN moved.items ELSE 0 END
                                      - CASE WHEN :was = 'processing' THEN moved.items ELSE 0 END,
-        succeeded = jobs.succeeded + CASE WHEN :state = 'succeeded' THEN moved.items ELSE 0 END,
+        succeeded = jobs.succeeded + moved.succeeded,
         failed = jobs.failed + CASE WHEN :state = 'failed' THEN moved.items ELSE 0 END,
         skipped = jobs.skipped + CASE WHEN :state = 'skipped' THEN moved.items ELSE 0 END,
         cancelled = jobs.cancelled + CASE WHEN :state = 'cancelled' THEN moved.items ELSE 0 END,
-        finished_at = CASE WHEN jobs.sealed = 1 AND jobs.total = jobs.succeeded + jobs.failed + jobs.skipped + jobs.cancelled + moved.ended
-                           THEN {now} ELSE jobs.finished_at END,
-        held = CASE WHEN jobs.sealed = 1 AND jobs.total = jobs.succeeded + jobs.failed + jobs.skipped + jobs.cancelled + moved.ended
-                    THEN 0 ELSE jobs.held END,
-        state = CASE WHEN jobs.sealed = 0 OR jobs.total <> jobs.succeeded + jobs.failed + jobs.skipped + jobs.cancelled + moved.ended
-                     THEN jobs.state
-                     WHEN jobs.stop_reason = 'cancel' THEN 'cancelled'
-                     WHEN jobs.stop_reason = 'timeout' THEN 'failed'
-                     WHEN :state = 'succeeded' OR jobs.succeeded > 0 THEN 'completed' ELSE 'failed' END
+        {job_end}
     FROM moved WHERE jobs.id = moved.job_id
     RETURNING jobs.id, jobs.state
 )

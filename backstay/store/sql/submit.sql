@@ -11,8 +11,7 @@ VALUES (:owner, :handler, 'queued', :priority, :retry, :delivery, :label, :ref_s
         coalesce((SELECT served_key FROM turns WHERE handler = :handler AND level_key = :level_key), :level_key),
         coalesce((SELECT served_key FROM turns WHERE handler = :handler AND level_key = :level_key), :level_key) + :total)
 ON CONFLICT (owner, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
-RETURNING id, created_at, total, digest, sealed, priority, deadline_at, first_key,
-    (SELECT count(*) FROM sinks WHERE name = 'work') AS hinted;
+RETURNING {columns OpenJob, 1 AS new, (SELECT count(*) FROM sinks WHERE name = 'work') AS hinted};
 
 -- name: submit_few.postgres
 -- why: a small job with all its items in one round trip.
@@ -24,7 +23,7 @@ WITH job AS (
             coalesce((SELECT served_key FROM turns WHERE handler = :handler AND level_key = :level_key), :level_key),
             coalesce((SELECT served_key FROM turns WHERE handler = :handler AND level_key = :level_key), :level_key) + :total)
     ON CONFLICT (owner, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
-    RETURNING id, created_at, total, digest, sealed, priority, deadline_at, first_key
+    RETURNING *
 ), few AS MATERIALIZED (
     SELECT (job.id << CAST(:position_bits AS integer)) | batch.position AS item_id, batch.position, batch.body
     FROM job CROSS JOIN {batch(position bigint, body text)}
@@ -40,11 +39,11 @@ WITH job AS (
         CAST(:hint AS text) || (job.id << CAST(:position_bits AS integer)) || '}', job.created_at, job.created_at, 'work'
     FROM job WHERE job.total > 0 AND EXISTS (SELECT 1 FROM sinks WHERE name = 'work')
 )
-SELECT id, created_at, total, digest, sealed, priority, deadline_at, first_key FROM job;
+SELECT {columns OpenJob, 1 AS new, 0 AS hinted} FROM job;
 
 -- name: job_of_key
 -- The job an owner's idempotency key stands for.
-SELECT id, created_at, total, digest, sealed, priority, deadline_at, first_key
+SELECT {columns OpenJob, 0 AS new, 0 AS hinted}
 FROM jobs WHERE owner = :owner AND idempotency_key = :idempotency_key;
 
 -- name: grow_job
@@ -58,14 +57,10 @@ RETURNING id, {now} AS now, owner, (SELECT count(*) FROM sinks WHERE name = 'wor
 -- Every item is in; a job whose items have all ended by now ends here.
 UPDATE jobs SET
     sealed = 1,
-    finished_at = CASE WHEN total = succeeded + failed + skipped + cancelled THEN {now} END,
-    held = CASE WHEN total = succeeded + failed + skipped + cancelled THEN 0 ELSE held END,
-    state = CASE WHEN total <> succeeded + failed + skipped + cancelled THEN state
-                 WHEN stop_reason = 'cancel' THEN 'cancelled'
-                 WHEN stop_reason = 'timeout' THEN 'failed'
-                 WHEN succeeded > 0 THEN 'completed' ELSE 'failed' END
-WHERE id = :job_id AND sealed = 0
-RETURNING id, state;
+    {job_end}
+FROM {nothing_moved}
+WHERE jobs.id = :job_id AND jobs.sealed = 0
+RETURNING jobs.id, jobs.state;
 
 -- name: change_budget
 -- A new ceiling; what did not fit under the old one may fit now.
@@ -97,8 +92,8 @@ INSERT INTO endpoints (name, spec, created_at) VALUES (:name, :spec, {now}) ON C
 -- name: open_endpoints
 -- Where the requests of unfinished jobs go, and those are asked for whose time is over.
 SELECT endpoints.name, endpoints.spec FROM endpoints
-WHERE name IN (SELECT handler FROM jobs WHERE state IN ('queued', 'running', 'paused'))
-   OR name IN (SELECT handler_then FROM jobs WHERE state IN ('queued', 'running', 'paused'))
+WHERE name IN (SELECT handler FROM jobs WHERE state IN {JOB_OPEN})
+   OR name IN (SELECT handler_then FROM jobs WHERE state IN {JOB_OPEN})
    OR EXISTS (SELECT 1 FROM items WHERE items.handler = endpoints.name AND items.state = 'failed' AND items.due_at IS NOT NULL)
 ORDER BY name;
 

@@ -4,7 +4,7 @@
 -- Items past their deadline that no provider task stands for.
 WITH picked AS MATERIALIZED (
     SELECT id FROM items
-    WHERE deadline_at IS NOT NULL AND state IN ('queued', 'submitting', 'processing') AND deadline_at <= {now}
+    WHERE deadline_at IS NOT NULL AND state IN {ITEM_OPEN} AND deadline_at <= {now}
     AND state IN ('queued', 'submitting')
     ORDER BY deadline_at LIMIT :n {skip_locked}
 )
@@ -14,13 +14,13 @@ UPDATE items SET state = 'failed', fence = fence + 1, error_code = 'GW_TIMEOUT',
     flaw = CASE WHEN state = 'submitting' OR repeats > 0 OR ask_first = 1 THEN 'unknown' ELSE flaw END
 WHERE id {in picked}
   AND state IN ('queued', 'submitting')
-RETURNING id, job_id, fence, last_attempt_at, calls, {now} AS now, reserved_micros, state, flaw;
+RETURNING {columns EndedItem, {now} AS now};
 
 -- name: expire_processing
 -- Items past their deadline whose provider task never ended.
 WITH picked AS MATERIALIZED (
     SELECT id FROM items
-    WHERE deadline_at IS NOT NULL AND state IN ('queued', 'submitting', 'processing') AND deadline_at <= {now}
+    WHERE deadline_at IS NOT NULL AND state IN {ITEM_OPEN} AND deadline_at <= {now}
     AND state = 'processing'
     ORDER BY deadline_at LIMIT :n {skip_locked}
 )
@@ -28,7 +28,7 @@ UPDATE items SET state = 'failed', fence = fence + 1, error_code = 'GW_TIMEOUT',
     finished_at = {now}, leased_by = NULL, due_at = {now} + :late_poll_ms, flaw = 'unknown'
 WHERE id {in picked}
   AND state = 'processing'
-RETURNING id, job_id, fence, last_attempt_at, calls, {now} AS now, reserved_micros, state, flaw;
+RETURNING {columns EndedItem, {now} AS now};
 
 -- name: stop_overdue_jobs
 -- Jobs that ran into their own time limit take no more work.
@@ -43,8 +43,8 @@ RETURNING id;
 
 -- name: late_jobs
 -- Jobs whose handler has had its time: what is left goes to another.
-SELECT id, handler, handler_then FROM jobs
-WHERE move_at IS NOT NULL AND state IN ('queued', 'running', 'paused') AND move_at <= {now} ORDER BY move_at LIMIT :n;
+SELECT {columns LateJob} FROM jobs
+WHERE move_at IS NOT NULL AND state IN {JOB_OPEN} AND move_at <= {now} ORDER BY move_at LIMIT :n;
 
 -- name: move_items
 -- A chunk of a late job's waiting items changes hands, at the turn that the queue of the next handler has reached.
@@ -82,7 +82,7 @@ UPDATE items SET fence = fence + 1, finished_at = {now}, due_at = NULL,
     timed_out_at = CASE WHEN :state = 'failed' THEN {now} END
 WHERE id {in picked}
   AND state = 'queued'
-RETURNING id, job_id, fence, last_attempt_at, calls, {now} AS now, reserved_micros, state, flaw;
+RETURNING {columns EndedItem, {now} AS now};
 
 -- name: show_answers
 -- The last answer that an item had, if not a whole one, is shown with the attempt that tells how it ended.
@@ -103,7 +103,7 @@ UPDATE items SET state = 'failed', fence = fence + 1, error_code = 'GW_TIMEOUT',
     timed_out_at = {now}, leased_by = NULL, lease_expires_at = NULL, calls = calls + 1, flaw = 'unknown'
 WHERE id {in picked}
   AND state = 'submitting'
-RETURNING id, job_id, fence, last_attempt_at, calls, {now} AS now, reserved_micros, state, flaw;
+RETURNING {columns EndedItem, {now} AS now};
 
 -- name: end_processing
 -- A chunk of an overdue job's items that are tasks at the provider.
@@ -116,15 +116,15 @@ UPDATE items SET state = 'failed', fence = fence + 1, error_code = 'GW_TIMEOUT',
     timed_out_at = {now}, leased_by = NULL, due_at = {now} + :late_poll_ms, flaw = 'unknown'
 WHERE id {in picked}
   AND state = 'processing'
-RETURNING id, job_id, fence, last_attempt_at, calls, {now} AS now, reserved_micros, state, flaw;
+RETURNING {columns EndedItem, {now} AS now};
 
 -- name: end_if_over
 -- A stopped job with nothing left ends.
-UPDATE jobs SET held = 0, finished_at = {now},
-    state = CASE WHEN stop_reason = 'cancel' THEN 'cancelled' ELSE 'failed' END
-WHERE id = :job_id AND stop_reason IS NOT NULL AND finished_at IS NULL
-  AND total = succeeded + failed + skipped + cancelled
-RETURNING id, state;
+UPDATE jobs SET
+    {job_end}
+FROM {nothing_moved}
+WHERE jobs.id = :job_id AND jobs.stop_reason IS NOT NULL AND jobs.finished_at IS NULL AND {all_ended}
+RETURNING jobs.id, jobs.state;
 
 -- name: poll_soon
 -- A cancelled job's provider tasks are looked at now, to be cancelled there; not those that a poller is asking about, nor
@@ -152,18 +152,14 @@ RETURNING id;
 -- name: cancel_job
 UPDATE jobs SET held = 1, stop_reason = 'cancel', stopped_at = {now},
     state = CASE WHEN state = 'paused' THEN 'running' ELSE state END
-WHERE id = :job_id AND owner = :owner AND state IN ('queued', 'running', 'paused') AND stop_reason IS NULL
+WHERE id = :job_id AND owner = :owner AND state IN {JOB_OPEN} AND stop_reason IS NULL
 RETURNING id;
 
 -- name: failed_items
 -- A chunk of a job's failed items, and of each whether another call may pay again: one may have been done and paid, and
 -- it cannot be looked up. What can be is claimed with a time until which its request may still turn up. None that is
 -- archived: what it asks is not here.
-SELECT items.id, items.fence,
-    CASE WHEN items.flaw = 'unknown' AND items.provider_task_id IS NOT NULL THEN 0
-         WHEN items.error_code IN ('UNKNOWN', 'GW_TIMEOUT')
-          AND (items.provider_task_id IS NOT NULL OR items.reconcile_after <= items.last_attempt_at) THEN 1 ELSE 0 END AS repeat,
-    items.flaw
+SELECT {columns FailedItem of items, {pays_again}}
 FROM items JOIN jobs ON jobs.id = items.job_id
 WHERE items.id >= :first AND items.id < :after AND items.state = 'failed' AND items.job_id = :job_id
   AND items.archive_id IS NULL AND jobs.owner = :owner AND (jobs.stop_reason IS NULL OR jobs.finished_at IS NOT NULL)
@@ -177,20 +173,17 @@ UPDATE items SET
     state = CASE WHEN flaw = 'unknown' AND provider_task_id IS NOT NULL THEN 'processing' ELSE 'queued' END,
     fence = items.fence + 1, attempt_count = 0, rescues = 0, reserved_micros = 0,
     repeats = repeats + batch.repeat,
-    due_at = CASE WHEN error_code IN ('UNKNOWN', 'GW_TIMEOUT') AND provider_task_id IS NULL
-                   AND reconcile_after > {now} + batch.wait_ms THEN reconcile_after
+    due_at = CASE WHEN {asks_later} THEN reconcile_after
                   WHEN batch.wait_ms > 0 OR (flaw = 'unknown' AND provider_task_id IS NOT NULL) THEN {now} + batch.wait_ms END,
-    round = CASE WHEN error_code IN ('UNKNOWN', 'GW_TIMEOUT') AND provider_task_id IS NULL THEN round
+    round = CASE WHEN {asks_first} THEN round
                  WHEN flaw = 'unknown' AND provider_task_id IS NOT NULL THEN round ELSE round + 1 END,
-    ask_first = CASE WHEN error_code IN ('UNKNOWN', 'GW_TIMEOUT') AND provider_task_id IS NULL THEN 1 ELSE 0 END,
+    ask_first = CASE WHEN {asks_first} THEN 1 ELSE 0 END,
     provider_task_id = CASE WHEN flaw = 'unknown' THEN provider_task_id END,
     account = CASE WHEN flaw = 'unknown' AND provider_task_id IS NOT NULL THEN account END,
     error_code = NULL, refused_at = NULL, finished_at = NULL, timed_out_at = NULL, progress = 0,
-    queued_at = CASE WHEN error_code IN ('UNKNOWN', 'GW_TIMEOUT') AND provider_task_id IS NULL
-                      AND reconcile_after > {now} + batch.wait_ms THEN reconcile_after ELSE {now} + batch.wait_ms END,
+    queued_at = {back_at},
     deadline_at = deadline_at - queued_at +
-        CASE WHEN error_code IN ('UNKNOWN', 'GW_TIMEOUT') AND provider_task_id IS NULL
-              AND reconcile_after > {now} + batch.wait_ms THEN reconcile_after ELSE {now} + batch.wait_ms END,
+        {back_at},
     kept_until = NULL, flaw = NULL,
     order_key = batch.turn + (
         SELECT coalesce((SELECT served_key FROM turns WHERE turns.handler = items.handler AND turns.level_key = jobs.level_key), jobs.level_key)

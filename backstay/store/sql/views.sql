@@ -1,40 +1,32 @@
 -- The one read side: commands, pages, metrics and the API read these and nothing else. None counts rows of a big table.
 
 -- name: job_state
-SELECT state, stop_reason, archived FROM jobs WHERE id = :job_id AND owner = :owner;
+SELECT {columns JobStanding} FROM jobs WHERE id = :job_id AND owner = :owner;
 
 -- name: item_state
 SELECT state, archive_id FROM items WHERE id = :item_id;
 
 -- name: jobs_page
 -- An owner's jobs, newest first, from a cursor on.
-SELECT id, owner, handler, state, stop_reason, priority, retry, delivery, label, idempotency_key, sealed, total, processing,
-    succeeded, failed, skipped, cancelled, repeats, created_at, started_at, finished_at, timeout_at, deadline_at,
-    budget_micros, spent_micros, reserved_micros, unknown_micros, short, input_tokens, output_tokens, truncated, refused,
-    filtered
-FROM jobs WHERE owner = :owner AND id < :before ORDER BY id DESC LIMIT :n;
+SELECT {columns JobView} FROM jobs WHERE owner = :owner AND id < :before ORDER BY id DESC LIMIT :n;
 
 -- name: job
-SELECT id, owner, handler, state, stop_reason, priority, retry, delivery, label, idempotency_key, sealed, total, processing,
-    succeeded, failed, skipped, cancelled, repeats, created_at, started_at, finished_at, timeout_at, deadline_at,
-    budget_micros, spent_micros, reserved_micros, unknown_micros, short, input_tokens, output_tokens, truncated, refused,
-    filtered
-FROM jobs WHERE id = :job_id AND owner = :owner;
+SELECT {columns JobView} FROM jobs WHERE id = :job_id AND owner = :owner;
 
 -- name: under_way
 -- How many of a job's items are being sent, and how many wait for another try. Both are few, and have indexes; the plus
 -- keeps SQLite from reading the whole job along its primary key instead.
-SELECT
+SELECT {columns UnderWay,
     (SELECT count(*) FROM items WHERE state = 'submitting' AND lease_expires_at > {now}
         AND +id >= :first AND +id < :after) AS sending,
     (SELECT count(*) FROM items WHERE state = 'queued' AND due_at IS NOT NULL
-        AND +id >= :first AND +id < :after) AS waiting;
+        AND +id >= :first AND +id < :after) AS waiting};
 
 -- name: waiting
 -- What the items of a job wait for while none is being sent: a pause that the provider asked for, the next try of one,
 -- the look-up of those whose sender is gone, and tasks that belong to another account. Those are due for the longest,
 -- because nobody polls them, so it is enough to look at some. The plus is that of under_way.
-SELECT {now} AS now,
+SELECT {columns Waiting, {now} AS now,
     (SELECT max(resume_at) FROM paces WHERE provider IN (:paced, :paced_then)) AS resume_at,
     (SELECT min(due_at) FROM items WHERE state = 'queued' AND due_at IS NOT NULL
         AND +id >= :first AND +id < :after) AS due_at,
@@ -44,17 +36,17 @@ SELECT {now} AS now,
         AND +id >= :first AND +id < :after) AS ask_at,
     (SELECT count(*) FROM (SELECT id, account FROM items WHERE state = 'processing' AND handler = :handler
         AND due_at <= {now} ORDER BY due_at LIMIT :n) AS due
-        WHERE coalesce(account, '') <> :account AND id >= :first AND id < :after) AS strangers;
+        WHERE coalesce(account, '') <> :account AND id >= :first AND id < :after) AS strangers};
 
 -- name: copies_of
 -- The further names that some items answer for.
-SELECT copies.item_id, copies.number, copies.custom_id
+SELECT {columns Copy of copies}
 FROM {batch(id bigint)} JOIN copies ON copies.item_id = batch.id ORDER BY copies.item_id, copies.number;
 
 -- name: unsent_page
 -- A job's items that may be sent yet, with the worst that each may cost and its request, from a cursor on: those of which
 -- no worst case is known, or all. Both tables have the span, as in results_page.
-SELECT items.id, items.cost_micros, requests.body
+SELECT {columns UnsentItem of items, requests.body AS body}
 FROM items JOIN requests ON requests.item_id = items.id AND requests.item_id > :cursor AND requests.item_id < :after
 WHERE items.id > :cursor AND items.id < :after AND items.state IN ('queued', 'submitting', 'processing', 'failed')
   AND items.archive_id IS NULL AND (items.cost_micros IS NULL OR :anew = 1)
@@ -72,66 +64,61 @@ WHERE (item_id, number) > (:item_id, :number) AND item_id < :after ORDER BY item
 
 -- name: copies_named
 -- The names of some copies.
-SELECT copies.item_id, copies.number, copies.custom_id FROM {batch(item_id bigint, number bigint)}
+SELECT {columns Copy of copies}
+FROM {batch(item_id bigint, number bigint)}
 JOIN copies ON copies.item_id = batch.item_id AND copies.number = batch.number;
 
 -- name: job_failures
 -- Why a job's items failed: the first so many of them.
-SELECT error_code, count(*) AS items, min(id) AS example, flaw
-FROM (SELECT id, error_code, flaw FROM items WHERE job_id = :job_id AND state = 'failed' ORDER BY id LIMIT :n) AS failures
+SELECT {columns FailureGroup, count(*) AS items, min(id) AS example} FROM (SELECT id, error_code, flaw FROM items WHERE job_id = :job_id AND state = 'failed' ORDER BY id LIMIT :n) AS failures
 GROUP BY error_code, flaw ORDER BY items DESC, error_code, flaw;
 
 -- name: item
-SELECT items.id, items.job_id, items.handler, items.state, items.due_at, items.leased_by, items.lease_expires_at,
-    items.reconcile_after, items.fence, items.attempt_count, items.rescues, items.repeats, items.progress,
-    items.created_at, items.queued_at, items.last_attempt_at, items.finished_at, items.timed_out_at,
-    items.deadline_at, items.error_code, items.provider_task_id, items.account,
-    jobs.state AS job_state, jobs.stop_reason, jobs.short AS job_short, {now} AS now, requests.body, items.archive_id, items.calls, items.flaw
+SELECT {columns ItemView of items, jobs.state AS job_state, jobs.stop_reason AS stop_reason, jobs.short AS job_short,
+    {now} AS now, requests.body AS body}
 FROM items JOIN jobs ON jobs.id = items.job_id LEFT JOIN requests ON requests.item_id = items.id
 WHERE items.id = :item_id AND jobs.owner = :owner;
 
 -- name: attempts
-SELECT number, outcome, started_at, ended_at, error_code, message, provider_status, result,
-    input_tokens, output_tokens, cost_micros
-FROM attempts WHERE item_id = :item_id ORDER BY fence;
+SELECT {columns AttemptView} FROM attempts WHERE item_id = :item_id ORDER BY fence;
 
 -- name: events
-SELECT at, act, detail FROM events WHERE subject = :subject ORDER BY id LIMIT :n;
+SELECT {columns EventView} FROM events WHERE subject = :subject ORDER BY id LIMIT :n;
 
 -- name: results_page
 -- A job's ended items in the order they were submitted, with their last attempt, from a cursor on. Every table has the
 -- span: PostgreSQL would merge them otherwise, reading the bodies of all earlier jobs on the way.
-SELECT items.id, items.state, items.error_code, items.attempt_count, items.repeats, attempts.message, attempts.result,
-    requests.body, items.flaw
+SELECT {columns ResultRow of items, attempts.message AS message, attempts.result AS result,
+    requests.body AS body, 0 AS expired}
 FROM items JOIN requests ON requests.item_id = items.id AND requests.item_id > :cursor AND requests.item_id < :after
 LEFT JOIN attempts ON attempts.item_id = items.id AND attempts.fence = items.fence
     AND attempts.item_id > :cursor AND attempts.item_id < :after
-WHERE items.id > :cursor AND items.id < :after AND items.state IN ('succeeded', 'failed', 'skipped', 'cancelled')
+WHERE items.id > :cursor AND items.id < :after AND items.state IN {ITEM_ENDED}
 ORDER BY items.id LIMIT :n;
 
 -- name: ended_page
 -- Which of a job's items have ended, in order, from a cursor on.
 SELECT id, state FROM items
-WHERE id > :cursor AND id < :after AND state IN ('succeeded', 'failed', 'skipped', 'cancelled') ORDER BY id LIMIT :n;
+WHERE id > :cursor AND id < :after AND state IN {ITEM_ENDED} ORDER BY id LIMIT :n;
 
 -- name: results_of
 -- Some ended items with their last attempt.
-SELECT items.id, items.state, items.error_code, items.attempt_count, items.repeats, attempts.message, attempts.result,
-    requests.body, items.flaw
+SELECT {columns ResultRow of items, attempts.message AS message, attempts.result AS result,
+    requests.body AS body, 0 AS expired}
 FROM {batch(id bigint)} JOIN items ON items.id = batch.id JOIN requests ON requests.item_id = items.id
 LEFT JOIN attempts ON attempts.item_id = items.id AND attempts.fence = items.fence
-WHERE items.state IN ('succeeded', 'failed', 'skipped', 'cancelled') ORDER BY items.id;
+WHERE items.state IN {ITEM_ENDED} ORDER BY items.id;
 
 -- name: requests_of
 -- Some items, whatever became of them, and what they ask.
-SELECT items.id, items.state, requests.body
+SELECT {columns ItemRequest of items, requests.body AS body}
 FROM {batch(id bigint)} JOIN items ON items.id = batch.id JOIN requests ON requests.item_id = items.id;
 
 -- name: backlog
 -- What is unfinished, by handler, from the jobs' counters.
-SELECT handler, count(*) AS jobs, CAST(sum(total - succeeded - failed - skipped - cancelled) AS bigint) AS items,
-    CAST(sum(processing) AS bigint) AS processing, min(created_at) AS oldest_at
-FROM jobs WHERE state IN ('queued', 'running', 'paused') GROUP BY handler ORDER BY handler;
+SELECT {columns Backlog, count(*) AS jobs, CAST(sum(total - succeeded - failed - skipped - cancelled) AS bigint) AS items,
+    CAST(sum(processing) AS bigint) AS processing, min(created_at) AS oldest_at}
+FROM jobs WHERE state IN {JOB_OPEN} GROUP BY handler ORDER BY handler;
 
 -- name: waiting_since
 -- When the oldest item of a handler that could be started now was queued. Of the first thousand in the queue.
@@ -141,18 +128,18 @@ SELECT min(queued_at) AS queued_at FROM (
 
 -- name: ceilings
 -- How much of its budget the unfinished job has used that has used the most of it, and how many jobs a budget holds.
-SELECT coalesce(max(CASE WHEN budget_micros > 0 THEN
+SELECT {columns Ceilings, coalesce(max(CASE WHEN budget_micros > 0 THEN
         (spent_micros + reserved_micros + unknown_micros) / CAST(budget_micros AS double precision) END), 0) AS used,
-    CAST(coalesce(sum(CASE WHEN short = 1 AND reserved_micros = 0 THEN 1 ELSE 0 END), 0) AS bigint) AS held
-FROM jobs WHERE state IN ('queued', 'running', 'paused');
+    CAST(coalesce(sum(CASE WHEN short = 1 AND reserved_micros = 0 THEN 1 ELSE 0 END), 0) AS bigint) AS held}
+FROM jobs WHERE state IN {JOB_OPEN};
 
 -- name: unfinished_here
 -- Whether a tick has reason to ask for another: something of these handlers is ready, and fits under its job's ceiling,
 -- or is at the provider.
 -- Ordered, because for a plain EXISTS PostgreSQL reads the table from its start, hoping to meet a match soon.
 SELECT (SELECT id FROM items WHERE state = 'queued' AND due_at IS NULL AND handler = :handler
-        AND job_id NOT IN (SELECT id FROM jobs WHERE held = 1)
-        AND job_id NOT IN (SELECT id FROM jobs WHERE short = 1) ORDER BY order_key LIMIT 1) IS NOT NULL AS ready,
+        AND {job_not_held}
+        AND {job_not_short} ORDER BY order_key LIMIT 1) IS NOT NULL AS ready,
        (SELECT id FROM items WHERE state = 'processing' AND handler = :handler
         ORDER BY due_at LIMIT 1) IS NOT NULL AS processing;
 
@@ -165,9 +152,9 @@ GROUP BY handler;
 
 -- name: leases_held
 -- Who holds leases that are not over, by worker: a claim's name is its worker's and a number. Bounded.
-SELECT held.worker, held.items, held.until_at, coalesce(workers.host, '?') AS host, coalesce(workers.pid, 0) AS pid,
+SELECT {columns HeldLeases of held, coalesce(workers.host, '?') AS host, coalesce(workers.pid, 0) AS pid,
        coalesce(workers.place, '') AS place,
-       CASE WHEN workers.id IS NULL OR workers.stopped_at IS NOT NULL THEN 1 ELSE 0 END AS stopped, {now} AS now
+       CASE WHEN workers.id IS NULL OR workers.stopped_at IS NOT NULL THEN 1 ELSE 0 END AS stopped, {now} AS now}
 FROM (SELECT substr(leased_by, 1, 16) AS worker, count(*) AS items, max(lease_expires_at) AS until_at
       FROM (SELECT leased_by, lease_expires_at FROM items
             WHERE state = 'submitting' AND lease_expires_at > {now} ORDER BY lease_expires_at LIMIT 10000) AS leased
@@ -178,11 +165,11 @@ ORDER BY held.worker;
 -- name: unsealed_jobs
 -- Jobs that have been taking items for long.
 SELECT id, {now} - created_at AS age_ms FROM jobs
-WHERE state IN ('queued', 'running', 'paused') AND sealed = 0 AND created_at < {now} - :age_ms ORDER BY id LIMIT :n;
+WHERE state IN {JOB_OPEN} AND sealed = 0 AND created_at < {now} - :age_ms ORDER BY id LIMIT :n;
 
 -- name: short_jobs
 -- Jobs whose next item does not fit under their budget, and that have no money under way.
-SELECT id FROM jobs WHERE short = 1 AND reserved_micros = 0 AND state IN ('queued', 'running', 'paused')
+SELECT id FROM jobs WHERE short = 1 AND reserved_micros = 0 AND state IN {JOB_OPEN}
 ORDER BY id LIMIT :n;
 
 -- name: next_due
@@ -190,11 +177,11 @@ ORDER BY id LIMIT :n;
 SELECT min(due_at) AS due_at, {now} AS now FROM items WHERE state = 'queued' AND due_at IS NOT NULL;
 
 -- name: workers
-SELECT id, host, pid, handlers, started_at, seen_at, stopped_at, {now} AS now FROM workers ORDER BY seen_at DESC LIMIT :n;
+SELECT {columns WorkerView, {now} AS now, handlers AS providers} FROM workers ORDER BY seen_at DESC LIMIT :n;
 
 -- name: ahead
 -- How many ready items of its handler come before an item. Bounded, and in order: then it is one stretch of the claim's index.
-SELECT count(*) FROM (
+SELECT count(*) AS items FROM (
     SELECT items.id FROM items
     WHERE items.state = 'queued' AND items.due_at IS NULL
       AND items.handler = (SELECT handler FROM items AS mine WHERE mine.id = :item_id)
@@ -203,5 +190,5 @@ SELECT count(*) FROM (
 
 -- name: named_items
 -- What messages name: how it stands with those items, whoever owns them.
-SELECT items.id, items.state, items.handler, jobs.owner
+SELECT {columns NamedItem of items, jobs.owner AS owner}
 FROM {batch(id bigint)} JOIN items ON items.id = batch.id JOIN jobs ON jobs.id = items.job_id;

@@ -9,13 +9,11 @@ ON CONFLICT (id) DO NOTHING
 RETURNING id;
 
 -- name: webhook
-SELECT id, owner, name, url, events, created_at, updated_at, secret_version, old_secret_until, failing_since, disabled_at,
-    disabled_why
+SELECT {columns Webhook}
 FROM webhooks WHERE id = :id AND owner = :owner AND deleted_at IS NULL;
 
 -- name: webhooks
-SELECT id, owner, name, url, events, created_at, updated_at, secret_version, old_secret_until, failing_since, disabled_at,
-    disabled_why
+SELECT {columns Webhook}
 FROM webhooks WHERE owner = :owner AND deleted_at IS NULL ORDER BY id LIMIT :n;
 
 -- name: change_webhook
@@ -54,12 +52,12 @@ UPDATE webhooks SET failing_since = CASE WHEN CAST(:failed AS bigint) = 0 THEN N
 WHERE id = :id AND (CAST(:failed AS bigint) = 1 OR failing_since IS NOT NULL) AND (CAST(:failed AS bigint) = 0 OR failing_since IS NULL);
 
 -- name: pending_messages
-SELECT id, owner, aggregate_id, message_type, created_at FROM outbox
+SELECT {columns Happening} FROM outbox
 WHERE status = 'pending' AND sink = 'webhooks' AND due_at <= {now} ORDER BY due_at, id LIMIT :n {skip_locked};
 
 -- name: webhooks_of
 -- Who wants to know about these owners' work.
-SELECT webhooks.id, webhooks.owner, webhooks.events FROM webhooks
+SELECT {columns Webhook} FROM webhooks
 WHERE webhooks.owner IN (SELECT owner FROM {batch(owner text)}) AND disabled_at IS NULL AND deleted_at IS NULL
 ORDER BY webhooks.id;
 
@@ -102,10 +100,10 @@ WITH picked AS MATERIALIZED (
 )
 UPDATE deliveries SET due_at = {now} + CAST(:lease_ms AS bigint), tries = tries + 1
 WHERE id {in picked} AND due_at IS NOT NULL AND due_at <= {now}
-RETURNING id, webhook_id, event_id, event_type, body, tries, {now} AS now,
+RETURNING {columns Due of deliveries, {now} AS now,
     (SELECT url FROM webhooks WHERE webhooks.id = webhook_id AND disabled_at IS NULL AND deleted_at IS NULL) AS url,
     (SELECT secret_version FROM webhooks WHERE webhooks.id = webhook_id) AS secret_version,
-    (SELECT CASE WHEN old_secret_until > {now} THEN 1 ELSE 0 END FROM webhooks WHERE webhooks.id = webhook_id) AS two_secrets;
+    (SELECT CASE WHEN old_secret_until > {now} THEN 1 ELSE 0 END FROM webhooks WHERE webhooks.id = webhook_id) AS two_secrets};
 
 -- name: settle_delivery
 -- What came of one try: told, to be tried again, or given up.
@@ -122,12 +120,12 @@ RETURNING id;
 UPDATE deliveries SET due_at = NULL, given_up_at = {now} WHERE webhook_id = :id AND due_at IS NOT NULL;
 
 -- name: deliveries_page
-SELECT id, event_id, event_type, created_at, due_at, tries, delivered_at, given_up_at, last_status, last_error
+SELECT {columns WebhookDelivery}
 FROM deliveries WHERE webhook_id = :id AND owner = :owner
   AND id < :before ORDER BY id DESC LIMIT :n;
 
 -- name: delivery
-SELECT id, event_id, event_type, created_at, due_at, tries, delivered_at, given_up_at, last_status, last_error
+SELECT {columns WebhookDelivery}
 FROM deliveries WHERE id = :delivery AND webhook_id = :id AND owner = :owner;
 
 -- name: resend_delivery

@@ -11,7 +11,7 @@ from openai.types import Batch
 from backstay.server.openai import reading, validation
 from backstay.server.openai.content import content
 from backstay.server.service import Service
-from backstay.store.files import File
+from backstay.store.files import StoredFile
 from tests.server.openai.desk import Desk, line, opened, requests
 
 
@@ -31,7 +31,7 @@ async def test_what_was_not_in_yet_is_told_as_cancelled(
 ) -> None:
     going_on = asyncio.Event()
 
-    async def halting(service: Service, file: File) -> AsyncIterator[bytes]:
+    async def halting(service: Service, file: StoredFile) -> AsyncIterator[bytes]:
         """Stands still behind the requests that are in the job by then."""
         whole = b"".join([piece async for piece in content(service, file)])
         half = whole.index(b"request-4500")

@@ -14,7 +14,7 @@ from backstay.server.openai.content import content
 from backstay.server.removal import drop_blobs
 from backstay.server.service import Service
 from backstay.store.batches import NewBatch
-from backstay.store.files import File
+from backstay.store.files import StoredFile
 from tests.server.openai.desk import CHAT, Desk, line, opened, requests
 
 
@@ -52,7 +52,7 @@ async def test_a_submission_that_broke_off_goes_on_where_it_was(
 ) -> None:
     breaks = [True]
 
-    async def torn(service: Service, file: File) -> AsyncIterator[bytes]:
+    async def torn(service: Service, file: StoredFile) -> AsyncIterator[bytes]:
         async for chunk in content(service, file):
             half = len(chunk) * 3 // 4
             yield chunk[:half]
@@ -113,7 +113,7 @@ async def test_a_deleted_input_is_kept_until_its_requests_are_in(
 ) -> None:
     going_on = asyncio.Event()
 
-    async def slow(service: Service, file: File) -> AsyncIterator[bytes]:
+    async def slow(service: Service, file: StoredFile) -> AsyncIterator[bytes]:
         await going_on.wait()
         async for chunk in content(service, file):
             yield chunk

@@ -137,7 +137,7 @@ async def test_the_batch_of_a_deleted_job_is_gone_at_once_with_its_files(desk: D
     batch = await desk.done(requests(2))
     client, store = desk.client(), desk.rig.service.store
     [job] = await store.views.jobs("ada")
-    await store.purge.disown(job.id, "ada")  # its rows are still there
+    await store.jobs.disown(job.id, "ada")  # its rows are still there
     assert [one async for one in client.batches.list()] == []
     assert [file.id async for file in client.files.list()] == [batch.input_file_id]
     with pytest.raises(NotFoundError):

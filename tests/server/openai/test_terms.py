@@ -14,7 +14,7 @@ from backstay.llm.endpoint import Endpoint
 from backstay.server.openai import reading
 from backstay.server.openai.content import content
 from backstay.server.service import Options, Service
-from backstay.store.files import File
+from backstay.store.files import StoredFile
 from tests.server.openai.desk import CHAT, Desk, line, opened, requests
 from tests.server.pages.reader import reader
 
@@ -41,7 +41,7 @@ async def test_a_line_without_a_worst_case_fails_a_batch_that_has_a_budget(datab
 async def test_a_budget_that_comes_after_a_batch_began_is_not_tried_for_ever(
     sqlite_file_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def torn(service: Service, file: File) -> AsyncIterator[bytes]:
+    async def torn(service: Service, file: StoredFile) -> AsyncIterator[bytes]:
         async for piece in content(service, file):
             yield piece[: piece.index(b"request-2100")]
             await asyncio.Event().wait()

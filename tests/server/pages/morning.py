@@ -94,7 +94,7 @@ async def morning(rig: Rig, file: Path) -> Scene:
         _around(connection, now)
     connection.close()
     await _measured(store.measures, now, chance)
-    await store.hold("deepl", "429: quota of the month exceeded", 47 * 60)
+    await store.providers.hold("deepl", "429: quota of the month exceeded", 47 * 60)
     busy, waiting = 6, 8
     failed, succeeded = f"{busy}-7", f"{busy}-{JOBS[busy - 1].failed * 7 + 1}"
     return Scene(str(busy), str(waiting), failed, succeeded)

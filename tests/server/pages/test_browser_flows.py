@@ -123,7 +123,7 @@ async def test_a_provider_is_held_and_released(watched_rig: Rig, ada: Person) ->
     await page.click("nav >> text=Jobs")
     banner = page.locator(".notice.busy")
     await expect(banner).to_contain_text("busy, jobs resume by themselves")
-    assert (await watched_rig.service.store.holds()).providers["echo"].state is BreakerState.HELD
+    assert (await watched_rig.service.store.providers.holds()).providers["echo"].state is BreakerState.HELD
     await banner.get_by_role("link", name="Providers").click()
     await page.get_by_role("button", name="Release echo").click()
     await page.click("nav >> text=Jobs")

@@ -176,7 +176,7 @@ async def test_a_provider_is_held_and_released_and_every_page_says_so(rig: Rig) 
         await found.post("/providers/hold", provider="echo", reason="they asked us to", minutes="15")
     )
     assert "Provider echo is held" in page.text
-    held = (await rig.service.store.holds()).providers["echo"]
+    held = (await rig.service.store.providers.holds()).providers["echo"]
     assert (held.state, held.reason) == (BreakerState.HELD, "they asked us to")
     assert held.until_at is not None
     looking = await reader(rig, "bob", Role.READ)
@@ -197,21 +197,21 @@ async def test_a_provider_is_held_and_released_and_every_page_says_so(rig: Rig) 
 
 async def test_an_admin_of_another_owner_cannot_hold_what_all_share(sqlite_rig: Rig) -> None:
     bob = await reader(sqlite_rig, "bob")
-    await sqlite_rig.service.store.hold("echo", "they asked us to", None)
+    await sqlite_rig.service.store.providers.hold("echo", "they asked us to", None)
     assert (await bob.held("/providers")).actions == ["/logout", "/theme"]
     for act in ("hold", "release"):
         refused = await bob.post(f"/providers/{act}", provider="echo")
         assert refused.status == 403
         assert "this concerns all owners" in Held(refused.body.decode()).text.lower()
-    assert (await sqlite_rig.service.store.holds()).providers["echo"].state is BreakerState.HELD
+    assert (await sqlite_rig.service.store.providers.holds()).providers["echo"].state is BreakerState.HELD
 
 
 async def test_a_provider_that_is_held_is_shown_however_many_there_are(sqlite_rig: Rig) -> None:
     store = sqlite_rig.service.store
     for number in range(PROVIDERS_SHOWN):
-        await store.hold(f"p{number}", "a while ago", None)
-        await store.release(f"p{number}")
-    await store.hold("zulu", "out of money", None)
+        await store.providers.hold(f"p{number}", "a while ago", None)
+        await store.providers.release(f"p{number}")
+    await store.providers.hold("zulu", "out of money", None)
     page = await (await reader(sqlite_rig)).held("/providers")
     assert "zulu held Nothing is sent until it is released" in page.text
 

@@ -66,7 +66,7 @@ async def planted(rig: Rig) -> list[str]:
             found += [f"/jobs/{job}", f"/items/{job}-0"]
         await store.keys.create("ada", Role.READ, text.replace("\0", ""))
     await rig.work()
-    await store.hold(MARKUP + REVERSED, (SCRIPT + REVERSED)[:300], 600)
+    await store.providers.hold(MARKUP + REVERSED, (SCRIPT + REVERSED)[:300], 600)
     names = {"text": SCRIPT + REVERSED + MARKUP}
     connection = sqlite3.connect(rig.made.url.removeprefix("sqlite:///"), timeout=30)
     with connection:
@@ -191,7 +191,7 @@ async def test_hostile_forms_are_refused(rig: Rig) -> None:
 
 async def test_a_day_that_no_calendar_has_is_shown_as_it_was_written(rig: Rig) -> None:
     job, looking = await rig.submit("evil", [{"text": "", "fails": False}]), await reader(rig)
-    await rig.service.store.hold("evil", "down since 2026-99-99 99:99:99 UTC", 600)
+    await rig.service.store.providers.hold("evil", "down since 2026-99-99 99:99:99 UTC", 600)
     assert "because down since 2026-99-99 99:99:99 UTC" in (await looking.held(f"/items/{job}-0")).text
 
 

@@ -43,7 +43,7 @@ async def test_home_stays_short_however_many_handlers_have_work(sqlite_rig: Rig)
 
 async def test_home_stays_short_however_many_providers_are_held(sqlite_rig: Rig) -> None:
     for number in range(12):
-        await sqlite_rig.service.store.hold(f"p{number}", "a while ago", None)
+        await sqlite_rig.service.store.providers.hold(f"p{number}", "a while ago", None)
     page = await (await reader(sqlite_rig)).held("/")
     assert page.text.count("it is held: a while ago") == 5
     assert "7 more providers busy, jobs resume by themselves." in page.text

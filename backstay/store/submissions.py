@@ -1,4 +1,4 @@
-"""Scripts that bring jobs and items in."""
+"""Submissions: how jobs and their items come in."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,8 +7,10 @@ from typing import NamedTuple
 from backstay.core.errors import IdempotencyConflict, NotAllowed, UsageError
 from backstay.core.ids import POSITION_BITS, POSITIONS_MAX, item_id
 from backstay.core.order import level_key
+from backstay.store.database import Database, writes
 from backstay.store.outbox import hint_few, hint_new
-from backstay.store.queries import Ask, Load, Script
+from backstay.store.queries import FEW_ROWS_MAX, Ask, Load, Script
+from backstay.store.rows import record
 
 ITEM_COLUMNS = ("id", "job_id", "handler", "state", "order_key", "created_at", "queued_at", "deadline_at")
 CHUNK_ITEMS = 2_000
@@ -33,6 +35,7 @@ class NewJob:
     move_ms: int | None = None
 
 
+@record
 class OpenJob(NamedTuple):
     """A job that items are being added to."""
 
@@ -45,6 +48,7 @@ class OpenJob(NamedTuple):
     deadline_at: int | None
     first_key: int  # the order key of its first item
     new: bool
+    hinted: bool = False  # somebody takes messages about its items
 
 
 class Chunk(NamedTuple):
@@ -57,22 +61,44 @@ class Chunk(NamedTuple):
     weights: Sequence[tuple[int | None, int]] | None = None  # of each: the worst that a call costs, and its tokens
 
 
-def open_job(job: NewJob, chunk: Chunk) -> Script[OpenJob]:
+class Submissions:
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    async def open(self, job: NewJob, chunk: Chunk) -> OpenJob:
+        plain = chunk.weights is None and job.budget_micros is None and job.handler_then is None
+        if self._db.dialect.chained and plain and chunk.last and len(chunk.bodies) <= FEW_ROWS_MAX:
+            return await self._db.single(lambda: _open_small_job(job, chunk))
+        return await self._db.write(lambda: _open_job(job, chunk))
+
+    async def reopen(self, job: NewJob, opened: OpenJob) -> OpenJob:
+        """The job as it is now: whoever submits with the same idempotency key may have added to it."""
+        return opened if job.idempotency_key is None else await self._db.read(lambda: _job_of_key(job))
+
+    async def add_items(self, handler: str, job: OpenJob, chunk: Chunk) -> None:
+        await self._db.write(lambda: _add_items(handler, job, chunk))
+
+    @writes
+    def add_copies(self, copies: Sequence[tuple[int, int, str]]) -> Script[None]:
+        """Further custom_ids that items answer for: (item, number, custom_id)."""
+        yield Ask("add_copies", batch=copies)
+
+
+def _open_job(job: NewJob, chunk: Chunk) -> Script[OpenJob]:
     """Creates the job with its first items in one transaction, or finds the one its idempotency key stands for."""
     values = {name: getattr(job, name) for name in NewJob.__slots__}
     first = {"total": len(chunk.bodies), "digest": chunk.digest, "sealed": int(chunk.last)}
     created = yield Ask("create_job", {**values, **first, "level_key": level_key(job.priority)})
     if not created:
-        return (yield from job_of_key(job))
-    *fields, hinted = created[0]
-    opened = OpenJob._make((*fields, True))
+        return (yield from _job_of_key(job))
+    opened: OpenJob = created[0]
     yield from _load(job.handler, opened, chunk, opened.created_at)
-    if hinted:
+    if opened.hinted:
         yield from _hint(job.owner, job.handler, opened, chunk, opened.created_at)
     return opened
 
 
-def open_small_job(job: NewJob, chunk: Chunk) -> Script[OpenJob]:
+def _open_small_job(job: NewJob, chunk: Chunk) -> Script[OpenJob]:
     """The same for a job whose few items are all there, in one statement, where the database can do that."""
     values = {name: getattr(job, name) for name in NewJob.__slots__}
     items = len(chunk.bodies)
@@ -81,17 +107,17 @@ def open_small_job(job: NewJob, chunk: Chunk) -> Script[OpenJob]:
     rows = list(enumerate(chunk.bodies))
     created = yield Ask("submit_few", {**values, **whole, "level_key": level_key(job.priority)}, rows)
     if not created:
-        return (yield from job_of_key(job))
-    return OpenJob._make((*created[0], True))
+        return (yield from _job_of_key(job))
+    return created[0]  # type: ignore[no-any-return]
 
 
-def job_of_key(job: NewJob) -> Script[OpenJob]:
+def _job_of_key(job: NewJob) -> Script[OpenJob]:
     """The job that its idempotency key stands for."""
-    found = yield Ask("job_of_key", {"owner": job.owner, "idempotency_key": job.idempotency_key})
-    return OpenJob._make((*found[0], False))
+    [found] = yield Ask("job_of_key", {"owner": job.owner, "idempotency_key": job.idempotency_key})
+    return found  # type: ignore[no-any-return]
 
 
-def add_items(handler: str, job: OpenJob, chunk: Chunk) -> Script[None]:
+def _add_items(handler: str, job: OpenJob, chunk: Chunk) -> Script[None]:
     """Adds a chunk right behind what is there; refuses if someone else has added to the job meanwhile."""
     if chunk.position + len(chunk.bodies) > POSITIONS_MAX:
         raise UsageError(f"a job takes at most {POSITIONS_MAX:,} items", hint="split the work into several jobs")
@@ -104,10 +130,10 @@ def add_items(handler: str, job: OpenJob, chunk: Chunk) -> Script[None]:
             raise NotAllowed(
                 f"job {job.id} takes no more items here", hint="it was stopped, or another submitter adds to it"
             )
-        _, now, owner, hinted = grown[0]
-        yield from _load(handler, job, chunk, now)
-        if hinted:
-            yield from _hint(owner, handler, job, chunk, now)
+        [found] = grown
+        yield from _load(handler, job, chunk, found["now"])
+        if found["hinted"]:
+            yield from _hint(found["owner"], handler, job, chunk, found["now"])
     if chunk.last:
         yield Ask("seal_job", {"job_id": job.id})
 

@@ -1,0 +1,342 @@
+"""Items: how workers take them, keep them and settle them."""
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from backstay.core import pace as paces
+from backstay.core.ids import item_range
+from backstay.core.models import Claimed, JobTerms, Settlement
+from backstay.core.money import fit
+from backstay.core.order import level_of
+from backstay.core.pace import Pace
+from backstay.store.database import Database, reads, writes
+from backstay.store.queries import Ask, Script, one
+from backstay.store.rows import read_row, record
+from backstay.store.settle import Move, Settled, are_few, count, settle_few
+from backstay.store.settle import settle as settle_all
+
+PROMOTE_ITEMS_MAX = 5_000
+STRANGERS_MAX = 1_000
+PROBE_CHOICE = 20  # items of which one is taken to try an ill provider
+
+
+class Want(NamedTuple):
+    """How many items of a handler a worker can start now."""
+
+    handler: str
+    items: int
+    reconcile_ms: int  # how long after the claim a request of a lost holder may still arrive at the provider
+    paced: str | None = None  # the provider whose pace and whose jobs' budgets it keeps to
+    only_job: int | None = None  # the one job whose items it takes, if it is paced
+    from_key: int = 0  # where in the queue to start; what is not found there is taken from its beginning
+    probes: tuple[float, ...] = ()  # where in the queue, from 0 to 1, to look for items that try an ill provider
+
+
+class ClaimedItems(NamedTuple):
+    items: list[Claimed]
+    jobs: list[JobTerms]  # the terms of the jobs that the worker had not met
+    more: bool = False  # a limit was reached: there may be more where these came from
+    again_ms: int | None = None  # when a provider's pace allows the next call
+
+
+@record
+class Picked(NamedTuple):
+    """An item that may be claimed next, and what its call may cost."""
+
+    id: int
+    job_id: int
+    cost_micros: int | None
+    tokens: int
+    calls: int
+
+
+record(Claimed)
+record(JobTerms)
+record(Pace)
+
+
+class Paced(NamedTuple):
+    """What was claimed of how many that the pace allowed, and how long until it allows more."""
+
+    items: list[Claimed]
+    allowed: int
+    again_ms: int
+
+
+@record
+class Waiting(NamedTuple):
+    """Times are the database's."""
+
+    now: int
+    resume_at: int | None  # the end of a pause that the provider asked for
+    due_at: int | None  # the next try of an item
+    lost: int  # items whose sender is gone, and that are looked up
+    ask_at: int | None  # when the first of those is
+    strangers: int  # tasks that are due and belong to another account; no more than so many are looked at
+
+
+class Items:
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    async def claim(
+        self,
+        wants: Sequence[Want],
+        worker: str,
+        lease_ms: int,
+        met: Collection[int] = (),
+        promoting: bool = True,
+        room: int | None = None,
+    ) -> ClaimedItems:
+        if not any(want.paced for want in wants):
+            return await self._db.single(lambda: claim_items(wants, worker, lease_ms, met, promoting, room))
+        # In a transaction each: two workers that go by the same paces in another order would wait for each other.
+        parts: list[ClaimedItems] = []
+        for index, want in enumerate(wants):
+            left = None if room is None else room - sum(len(part.items) for part in parts)
+            share = None if left is None else -(-left // (len(wants) - index))
+            claiming = partial(claim_items, [want], worker, lease_ms, met, promoting and index == 0, share)
+            parts.append(await self._db.write(claiming))
+        return _together(parts)
+
+    async def claim_named(
+        self, named: Sequence[tuple[Want, Collection[int]]], worker: str, lease_ms: int, met: Collection[int] = ()
+    ) -> ClaimedItems:
+        """Those of the named items, by handler, that can be claimed now; the rest is done, held, or in other hands."""
+        return await self._db.single(lambda: _claim_named(named, worker, lease_ms, met))
+
+    @writes
+    def poll(
+        self,
+        handler: str,
+        account: str | None,
+        items: int,
+        worker: str,
+        lease_ms: int,
+        met: Collection[int] = (),
+        grace_ms: int = 0,
+    ) -> Script[ClaimedItems]:
+        values = {"handler": handler, "account": account or "", "n": items, "worker": worker, "lease_ms": lease_ms}
+        taken = sorted((yield Ask("poll", {**values, "grace_ms": grace_ms})), key=_by_id)
+        return ClaimedItems(taken, (yield from _meet_jobs(taken, met)))
+
+    @writes
+    def poll_late(
+        self, handler: str, account: str | None, items: int, lease_ms: int, late_ms: int
+    ) -> Script[list[Claimed]]:
+        """Tasks whose items have run out of time, for as long as `late_ms` after that."""
+        values = {"handler": handler, "account": account or "", "n": items, "lease_ms": lease_ms, "late_ms": late_ms}
+        yield Ask("forget_late", values)
+        return sorted((yield Ask("poll_late", values)), key=_by_id)
+
+    async def put_off_late(self, looks: Sequence[tuple[int, int, int | None]]) -> None:
+        """When to look at such tasks again: (item, fence, in how many milliseconds; None: never)."""
+        await self._db.write(one("put_off_late", batch=looks))
+
+    @writes
+    def rescue(
+        self, handler: str, askable: bool, items: int, worker: str, lease_ms: int, met: Collection[int] = ()
+    ) -> Script[ClaimedItems]:
+        values = {"handler": handler, "askable": int(askable), "n": items, "worker": worker, "lease_ms": lease_ms}
+        taken = sorted((yield Ask("rescue", values)), key=_by_id)
+        return ClaimedItems(taken, (yield from _meet_jobs(taken, met)))
+
+    @writes
+    def disown(self, claimed_as: str) -> Script[None]:
+        """Gives back what one claim won without the worker's knowing: it was committed, its answer never came."""
+        rows = yield Ask("disown", {"worker": claimed_as})
+        freed = ((row["job_id"], row["reserved_micros"]) for row in rows)
+        yield from count(Move(job_id, None, None, freed=reserved) for job_id, reserved in freed if reserved)
+
+    @writes
+    def extend(self, held: Sequence[tuple[int, int]], lease_ms: int, worker: str) -> Script[set[tuple[int, int]]]:
+        """Extends the leases given as (item, fence); returns those that someone else has now."""
+        yield Ask("see_worker", {"id": worker})
+        if not held:
+            return set()
+        missing = set(held) - set((yield Ask("extend", {"lease_ms": lease_ms}, held)))
+        if missing:
+            missing -= set((yield Ask("held_still", batch=sorted(missing))))
+        if missing:
+            missing -= set((yield Ask("out_of_time", batch=sorted(missing))))
+        return missing
+
+    async def extend_polls(self, polled: Sequence[tuple[int, int]], lease_ms: int) -> None:
+        """Holds on to tasks, given as (item, fence), that their provider is being asked about."""
+        await self._db.write(one("extend_polls", {"lease_ms": lease_ms}, polled))
+
+    @writes
+    def report_progress(self, progress: Sequence[tuple[int, int, int]]) -> Script[set[int]]:
+        """Writes how far items are, given as (item, fence, percent); returns the items it was written for."""
+        rows = yield Ask("report_progress", batch=progress)
+        return {row["id"] for row in rows}
+
+    async def settle(self, settlements: Sequence[Settlement]) -> Settled:
+        if self._db.dialect.chained and are_few(settlements):
+            return await self._db.single(lambda: settle_few(settlements))
+        return await self._db.write(lambda: settle_all(settlements))
+
+    @writes
+    def advance_turns(self, served: Mapping[str, Sequence[int]]) -> Script[None]:
+        """Tells how far queues have been served: the last key of each priority, by handler."""
+        rows = sorted((handler, level_of(key), key) for handler, keys in served.items() for key in keys)
+        yield Ask("advance_turns", batch=rows)
+
+    @reads
+    def waiting(self, job_id: int, handler: str, account: str, paces: tuple[str, str]) -> Script[Waiting]:
+        """What the items of a job wait for while none of them is being sent."""
+        first, after = item_range(job_id)
+        values = {"first": first, "after": after, "handler": handler, "account": account, "n": STRANGERS_MAX}
+        paced, paced_then = paces
+        [found] = yield Ask("waiting", {**values, "paced": paced, "paced_then": paced_then})
+        return found  # type: ignore[no-any-return]
+
+
+def _promote() -> Script[int]:
+    rows = yield Ask("promote", {"n": PROMOTE_ITEMS_MAX})
+    return len(rows)
+
+
+def claim_items(
+    wants: Sequence[Want], worker: str, lease_ms: int, met: Collection[int], promoting: bool, room: int | None = None
+) -> Script[ClaimedItems]:
+    """Takes what each handler wants; within `room` for all of them, what one has no items for goes to the next."""
+    if promoting:
+        yield from _promote()
+    items: list[Claimed] = []
+    more = False
+    again_ms: int | None = None
+    for index, want in enumerate(wants):
+        share = want.items if room is None else min(want.items, -(-(room - len(items)) // (len(wants) - index)))
+        if share <= 0:
+            break
+        values = {"reconcile_ms": want.reconcile_ms, "worker": worker, "lease_ms": lease_ms}
+        if want.paced is None and want.probes:
+            picked = yield from _pick_probes(want, share)
+            rows = yield Ask("claim_named", {"handler": want.handler, **values}, [(item.id,) for item in picked])
+        elif want.paced is None:
+            rows = yield Ask("claim", {"handler": want.handler, "n": share, "from_key": want.from_key, **values})
+            if want.from_key and len(rows) < share:
+                more_values = {"handler": want.handler, "n": share - len(rows), "from_key": 0, **values}
+                rows = [*rows, *(yield Ask("claim", more_values))]
+        else:
+            paced = yield from _claim_paced(want, want.paced, share, values)
+            rows, share = paced.items, min(share, paced.allowed)
+            if paced.again_ms > 0:
+                again_ms = paced.again_ms if again_ms is None else min(again_ms, paced.again_ms)
+        items += rows
+        more = more or len(rows) == share
+    items.sort(key=_by_id)
+    return ClaimedItems(items, (yield from _meet_jobs(items, met)), more, again_ms)
+
+
+def _claim_named(
+    named: Sequence[tuple[Want, Collection[int]]], worker: str, lease_ms: int, met: Collection[int]
+) -> Script[ClaimedItems]:
+    """Takes those of the named items that can be claimed now, whatever comes before them in the database's order.
+
+    Not of paced handlers: what those may take is decided in order."""
+    items: list[Claimed] = []
+    for want, ids in named:
+        values = {"handler": want.handler, "reconcile_ms": want.reconcile_ms, "worker": worker, "lease_ms": lease_ms}
+        items += yield Ask("claim_named", values, [(item,) for item in sorted(set(ids))])
+    items.sort(key=_by_id)
+    return ClaimedItems(items, (yield from _meet_jobs(items, met)))
+
+
+def _together(parts: Sequence[ClaimedItems]) -> ClaimedItems:
+    """Several claims as one."""
+    items = sorted((item for part in parts for item in part.items), key=_by_id)
+    waits = [part.again_ms for part in parts if part.again_ms is not None]
+    jobs = [job for part in parts for job in part.jobs]
+    return ClaimedItems(items, jobs, any(part.more for part in parts), min(waits, default=None))
+
+
+def _claim_paced(want: Want, provider: str, share: int, values: dict[str, Any]) -> Script[Paced]:
+    """Takes no more than the provider's pace and the jobs' budgets allow, and sets the money aside, all in one."""
+    pace, now = yield from locked_pace(provider)
+    [in_flight] = yield Ask("in_flight", {"handler": want.handler})
+    share = min(share, paces.requests_allowed(pace, in_flight["items"], now))
+    picked = (yield from _pick(want, share)) if share > 0 else []
+    fitting = paces.tokens_fit(pace, [item.tokens for item in picked], now)
+    picked = picked[:fitting]
+    if not picked:
+        return Paced([], share, paces.waits_ms(pace, now))
+    jobs = sorted({item.job_id for item in picked})
+    purses = yield Ask("purses", batch=[(job_id,) for job_id in jobs])
+    left = {purse["id"]: purse["left_micros"] for purse in purses if purse["left_micros"] is not None}
+    found = fit([(item.id, item.job_id, item.cost_micros) for item in picked], left)
+    items = (yield Ask("claim_picked", values, found.items)) if found.items else []
+    marks = [
+        (job_id, found.reserved.get(job_id, 0), int(job_id in found.short), int(job_id in found.reserved))
+        for job_id in jobs
+    ]
+    yield Ask("reserve", batch=marks)
+    tokens = {item.id: item.tokens for item in picked}
+    after = paces.taken(pace, len(items), sum(tokens[item.id] for item in items), now)
+    yield from save_pace(after)
+    return Paced(items, share, paces.waits_ms(after, now))
+
+
+def _pick(want: Want, share: int) -> Script[list[Picked]]:
+    """The next ready items."""
+    if want.probes:
+        return (yield from _pick_probes(want, share))
+    items: list[Picked] = yield _ask_pick(want, share, want.from_key)
+    if want.from_key and len(items) < share:
+        known = {item.id for item in items}
+        items += [item for item in (yield _ask_pick(want, share, 0)) if item.id not in known]
+    return items[:share]
+
+
+def _ask_pick(want: Want, n: int, from_key: int) -> Ask:
+    values = {"handler": want.handler, "n": n, "from_key": from_key}
+    if want.only_job is None:
+        return Ask("pick", values)
+    first, after = item_range(want.only_job)
+    return Ask("pick_of_job", {**values, "job_id": want.only_job, "first": first, "after": after})
+
+
+def _pick_probes(want: Want, share: int) -> Script[list[Picked]]:
+    """Items from all over the queue, at each place the one that was called least: what failed just now is not tried
+    again at once, and one bad job at the head of the queue does not speak for all."""
+    if want.only_job is None:
+        [edges] = yield Ask("queue_edges", {"handler": want.handler})
+    else:
+        [edges] = yield Ask("job_edges", {"job_id": want.only_job})
+    low, high = edges["low"], edges["high"]
+    chosen: dict[int, Picked] = {}
+    for share_of_queue in want.probes[:share] if low is not None else ():
+        items: list[Picked] = yield _ask_pick(want, PROBE_CHOICE, low + int(share_of_queue * (high - low)))
+        left = [item for item in items if item.id not in chosen]
+        if left:
+            least = min(left, key=lambda item: item.calls)
+            chosen[least.id] = least
+    return list(chosen.values())
+
+
+def locked_pace(provider: str) -> Script[tuple[Pace, int]]:
+    [found] = yield Ask("lock_pace", {"provider": provider})
+    return read_row(Pace, found), found["now"]
+
+
+def save_pace(pace: Pace) -> Script[None]:
+    names = ("provider", "ceiling", "requests_at", "tokens_at", "resume_at")
+    yield Ask("save_pace", {name: getattr(pace, name) for name in names})
+
+
+def _by_id(item: Claimed) -> int:
+    return item.id
+
+
+def _meet_jobs(items: Sequence[Claimed], met: Collection[int]) -> Script[list[JobTerms]]:
+    new = sorted({item.job_id for item in items}.difference(met))
+    if not new:
+        return []
+    return (yield Ask("start_jobs", batch=[(job_id,) for job_id in new]))
+
+
+def widen_keys(job_id: int, keys: Sequence[int]) -> Script[None]:
+    if keys:
+        yield Ask("widen_keys", {"job_id": job_id, "low": min(keys), "high": max(keys)})

@@ -1,0 +1,328 @@
+"""Jobs: what a person does with one. Pause, resume, cancel, retry, its money, and its deletion."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+from backstay.core.errors import NotAllowed, NotFound, UsageError
+from backstay.core.ids import item_range, job_of, show_item
+from backstay.core.states import JOB_ENDED, ItemState, JobState, StopReason
+from backstay.store.database import Database, reads, writes
+from backstay.store.items import widen_keys
+from backstay.store.outbox import hint_queued
+from backstay.store.queries import Ask, Script, one
+from backstay.store.rows import record
+from backstay.store.settle import count_flaws
+from backstay.store.sources import with_sources
+
+RETRY_ITEMS: Final = 2_000  # by one transaction
+PARK_ITEMS: Final = 5_000
+PURGE_ITEMS: Final = 2_000
+UNSENT_ITEMS: Final = 1_000
+DISOWNED_MAX: Final = 100
+NEVER_MS: Final = 1 << 52  # a due time of some 140,000 years from now; a job's own is this plus its id
+RETRIED: Final = ("by hand", "by hand; an earlier call may have been done and paid")
+_TABLES: Final = ("copies", "inbox", "attempts", "requests", "items")
+
+
+@record
+class JobStanding(NamedTuple):
+    """What decides whether a person may change a job."""
+
+    state: JobState
+    stop_reason: StopReason | None
+    archived: int  # items in archives
+
+
+@record
+class FailedItem(NamedTuple):
+    """A failed item, and whether another call may pay again for what was done."""
+
+    id: int
+    fence: int
+    repeat: int
+    flaw: str | None
+
+
+@record
+class UnsentItem(NamedTuple):
+    """An item that may be sent yet, and the worst that its call may cost, if that is known."""
+
+    id: int
+    cost_micros: int | None
+    body: str
+
+
+class MoneyVerdict(NamedTuple):
+    """What a person decides about money of unknown outcome: it was paid, or it was not. `micros`: only this much of it.
+    `expected`: the sum that they saw; if it is another by now, nothing changes."""
+
+    paid: bool
+    who: str
+    micros: int | None = None
+    expected: int | None = None
+
+
+class Jobs:
+    """Each verb is guarded by owner and state."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    @writes
+    def pause(self, job_id: int, owner: str) -> Script[None]:
+        yield from _act("pause_job", job_id, owner, "paused")
+
+    async def resume(self, job_id: int, owner: str) -> None:
+        await self._db.write(lambda: _act("resume_job", job_id, owner, "resumed"))
+        await self.unpark(job_id)
+
+    @writes
+    def cancel(self, job_id: int, owner: str) -> Script[None]:
+        yield from _act("cancel_job", job_id, owner, "cancel_asked")
+
+    async def retry(self, job_id: int, owner: str, item: int | None = None, items_max: int | None = None) -> int:
+        """Queues failed items afresh, chunk by chunk, each once; says why when there is nothing to retry.
+
+        With `items_max` it stops at the chunk that reaches it.
+        """
+        retried = 0
+        last: int | None = -1
+        while last is not None and (items_max is None or retried < items_max):
+            n, last = await self._db.write(partial(_retry_items, job_id, owner, item, last, retried))
+            retried += n
+        if retried == 0:
+            await self._db.read(lambda: _why_no_retry(job_id, owner, item))
+        return retried
+
+    # A paused job's waiting items step out of the claim's way. The claim passes over items of paused jobs, but row by
+    # row: a million of them at its head would make every claim slow. So the sweep gives them a due time that never
+    # comes, one per job, and resuming takes it away again. Nothing depends on it: an item that is not parked yet is
+    # passed over all the same, and one left parked by a crash is found by the sweep.
+
+    @reads
+    def paused(self) -> Script[list[int]]:
+        return [row["id"] for row in (yield Ask("paused_jobs"))]
+
+    @reads
+    def parked(self) -> Script[list[int]]:
+        """The jobs that have parked items, found by one probe of the index for each."""
+        jobs: list[int] = []
+        while True:
+            [found] = yield Ask("next_parked", {"after": parked_at(jobs[-1] if jobs else 0)})
+            if found["parked_at"] is None:
+                return jobs
+            jobs.append(found["parked_at"] - NEVER_MS)
+
+    async def park(self, job_id: int) -> None:
+        """Moves a paused job's ready items out of the claim's way."""
+        cursor: int | None = None
+        while (cursor := await self._db.write(partial(_park, job_id, cursor))) is not None:
+            pass
+
+    async def unpark(self, job_id: int) -> None:
+        """Moves back what was parked, unless the job is paused."""
+        turns = 0
+        while moved := await self._db.write(partial(_unpark, job_id, turns)):
+            turns += moved
+
+    # its money
+
+    @writes
+    def change_budget(self, job_id: int, owner: str, budget_micros: int | None) -> Script[None]:
+        yield Ask("change_budget", {"job_id": job_id, "owner": owner, "budget_micros": budget_micros})
+
+    @writes
+    def settle_unknown(self, job_id: int, owner: str, verdict: MoneyVerdict) -> Script[int]:
+        """Books money of unknown outcome as spent, or gives it back to the budget; returns how much it was."""
+        rows = yield Ask("unknown_money", {"job_id": job_id, "owner": owner})
+        if not rows:
+            raise NotFound(f"no job {job_id}")
+        seen: int = rows[0]["unknown_micros"]
+        if verdict.expected not in (None, seen):
+            raise _other_sum(job_id, seen)
+        micros = seen if verdict.micros is None else verdict.micros
+        if not seen:
+            raise NotAllowed(f"job {job_id} has no money of unknown outcome")
+        if not 0 < micros <= seen:
+            raise UsageError(f"the amount must be above $0 and at most {_dollars(seen)}, not {_dollars(micros)}")
+        sums = {"seen": seen, "micros": micros, "booked": micros if verdict.paid else 0}
+        if not (yield Ask("settle_unknown", {"job_id": job_id, "owner": owner, **sums})):
+            raise _other_sum(job_id, None)
+        act = "unknown_booked" if verdict.paid else "unknown_released"
+        yield Ask("write_events", batch=[(f"job:{job_id}", act, f"{_dollars(micros)} by {verdict.who}")])
+        return micros
+
+    @reads
+    def unsent(self, job_id: int, anew: bool, cursor: int) -> Script[list[UnsentItem]]:
+        """A page of what may be sent yet: items without a worst case, or all `anew`."""
+        first, after = item_range(job_id)
+        values = {"cursor": max(cursor, first - 1), "after": after, "anew": int(anew), "n": UNSENT_ITEMS}
+        return (yield Ask("unsent_page", values))
+
+    @writes
+    def weigh_items(self, weights: Sequence[tuple[int, int | None]]) -> Script[None]:
+        """The worst that a call of each item may cost: (item, micro-dollars)."""
+        yield Ask("weigh_items", batch=weights)
+
+    @reads
+    def next_cost(self, job_id: int) -> Script[int | None]:
+        """The worst that the job's next item may cost, if there is one and that is known."""
+        first, after = item_range(job_id)
+        rows = yield Ask("next_cost", {"first": first, "after": after})
+        return rows[0]["cost_micros"] if rows else None
+
+    # its deletion: at once for everyone who looks, and then row by row. Every read names an owner, and none has an
+    # empty name; so a job that gets it is seen by nobody any more.
+
+    @writes
+    def disown(self, job_id: int, owner: str) -> Script[int]:
+        """From here on there is no such job, nor its batch; returns how many items are to be deleted with it."""
+        rows = yield Ask("disown_job", {"job_id": job_id, "owner": owner})
+        if rows:
+            for files in (yield Ask("purge_batch", {"job_id": job_id})):
+                yield Ask("purge_files", batch=[(file,) for file in tuple(files) if file is not None])
+            return int(rows[0]["total"])
+        job = yield from _standing(job_id, owner)
+        if job.state in JOB_ENDED:
+            hint = "try again when its batch is over"
+            raise NotAllowed(f"the results of job {job_id} are being written out", hint=hint)
+        raise NotAllowed(
+            f"job {job_id} is {job.state}: only a job that has ended can be deleted", hint="cancel it first"
+        )
+
+    async def disowned(self) -> list[int]:
+        """Jobs that nobody owns any more and that are not all deleted."""
+        return [row["id"] for row in await self._db.read(one("disowned_jobs", {"n": DISOWNED_MAX}))]
+
+    async def purge(self, job_id: int) -> None:
+        """Deletes what is left of a disowned job, chunk by chunk; who is stopped half-way goes on where it was."""
+        while await self._db.write(lambda: _purge(job_id)):
+            pass
+
+
+def _act(statement: str, job_id: int, owner: str, act: str) -> Script[None]:
+    rows = yield Ask(statement, {"job_id": job_id, "owner": owner})
+    if not rows:
+        yield from _refuse(job_id, owner, act)
+    yield Ask("write_events", batch=[(f"job:{job_id}", act, None)])
+
+
+def _refuse(job_id: int, owner: str, act: str) -> Script[None]:
+    """Says why nothing was changed; another owner's job does not exist."""
+    job = yield from _standing(job_id, owner)
+    state: str = job.state
+    done = "cancelled" if act == "cancel_asked" else act
+    if job.stop_reason is not None and job.state not in JOB_ENDED:
+        state = "being cancelled" if job.stop_reason is StopReason.CANCEL else "being stopped"
+    if state in (done, f"being {done}"):
+        raise NotAllowed(f"job {job_id} is {state} already")
+    if done == "resumed":
+        raise NotAllowed(f"job {job_id} is {state}: only a paused job can be resumed")
+    raise NotAllowed(f"job {job_id} is {state}: it cannot be {done}")
+
+
+def _standing(job_id: int, owner: str) -> Script[JobStanding]:
+    rows: list[JobStanding] = yield Ask("job_state", {"job_id": job_id, "owner": owner})
+    if not rows:
+        raise NotFound(f"no job {job_id}")
+    return rows[0]
+
+
+def _retry_items(job_id: int, owner: str, item: int | None, cursor: int, turns: int) -> Script[tuple[int, int | None]]:
+    """Queues a chunk of a job's failed items (or the one item) behind the cursor afresh; returns how many, and the
+    last that was looked at, if there was any: items whose sources are gone are passed over."""
+    first, after = item_range(job_id) if item is None else (item, item + 1)
+    values = {"job_id": job_id, "owner": owner, "first": max(first, cursor + 1), "after": after, "n": RETRY_ITEMS}
+    failed: list[FailedItem] = yield Ask("failed_items", values)
+    there = (yield from with_sources(owner, [item.id for item in failed])) if failed else set()
+    kept = [item for item in failed if item.id in there]
+    batch = [(item.id, item.fence, item.repeat, 0, turns + n) for n, item in enumerate(kept)]
+    rows = (yield Ask("retry_items", batch=batch)) if kept else []
+    won = {row["id"] for row in rows}
+    retried = {item.id: item.repeat for item in kept if item.id in won}
+    if retried:
+        flaws = count_flaws(item.flaw for item in kept if item.id in won)
+        polled = sum(row["state"] == ItemState.PROCESSING for row in rows)
+        counts = {"retried": len(retried), "repeated": sum(retried.values()), "polled": polled, "wait_ms": 0}
+        yield Ask("reopen_job", {"job_id": job_id, **counts, **flaws})
+        yield from widen_keys(job_id, [row["order_key"] for row in rows])
+        yield Ask("write_events", batch=[(f"item:{one}", "retried", RETRIED[again]) for one, again in retried.items()])
+        yield from hint_queued(sorted(retried))
+    return len(retried), failed[-1].id if failed else None
+
+
+def _why_no_retry(job_id: int, owner: str, item: int | None) -> Script[None]:
+    job = yield from _standing(job_id, owner)
+    if item is not None:
+        found = yield Ask("item_state", {"item_id": item})
+        if not found or job_of(item) != job_id:
+            raise NotFound(f"no item {show_item(item)}")
+        state, archive = found[0]["state"], found[0]["archive_id"]
+        if archive is not None:
+            raise archived(item, archive)
+        if state == ItemState.FAILED and not (yield from with_sources(owner, [item])):
+            hint = "upload it again, and submit it anew"
+            raise NotAllowed(f"item {show_item(item)} cannot be retried: its source is gone", hint=hint)
+        raise NotAllowed(f"item {show_item(item)} is {state}: only a failed item can be retried")
+    if job.archived:
+        hint = "restore them first: `backstay deadletters archives` lists where they are"
+        raise NotAllowed(f"the failed items of job {job_id} are archived", hint=hint)
+    cancelled = job.state is JobState.CANCELLED
+    raise NotAllowed(
+        f"job {job_id} has no failed items to retry" + (", and what was cancelled stays so" if cancelled else "")
+    )
+
+
+def archived(item: int, archive: int) -> NotAllowed:
+    hint = f"restore it first: `backstay deadletters restore {archive}`"
+    return NotAllowed(f"item {show_item(item)} is in archive {archive}", hint=hint)
+
+
+def parked_at(job_id: int) -> int:
+    return NEVER_MS + job_id
+
+
+def _park(job_id: int, cursor: int | None) -> Script[int | None]:
+    """Parks a chunk of a paused job's ready items; returns where to go on, None when all are parked."""
+    first, after = item_range(job_id)
+    span = {"cursor": first - 1 if cursor is None else cursor, "after": after, "n": PARK_ITEMS}
+    rows = yield Ask("park", {"job_id": job_id, "parked_at": parked_at(job_id), **span})
+    return max(row["id"] for row in rows) if rows else None
+
+
+def _unpark(job_id: int, turns: int) -> Script[int]:
+    """Makes a chunk of a job's parked items ready again, unless it is paused; chunks before it have taken `turns`."""
+    values = {"job_id": job_id, "parked_at": parked_at(job_id), "turns": turns, "n": PARK_ITEMS}
+    rows = yield Ask("unpark", values)
+    yield from widen_keys(job_id, [row["order_key"] for row in rows])
+    return len(rows)
+
+
+def _other_sum(job_id: int, seen: int | None) -> NotAllowed:
+    now = "" if seen is None else f": it is now {_dollars(seen)}"
+    hint = "look at the job again, then decide about the new sum"
+    return NotAllowed(f"the unknown sum of job {job_id} has changed{now}", hint=hint)
+
+
+def _dollars(micros: int) -> str:
+    dollars, rest = divmod(micros, 1_000_000)
+    return f"${dollars:,}.{rest:06}"
+
+
+def _purge(job_id: int) -> Script[bool]:
+    """A chunk of items with all that belongs to them; with the last one the job itself. True while there is more."""
+    if not (yield Ask("disowned_job", {"job_id": job_id})):
+        return False
+    first, after = item_range(job_id)
+    [left] = yield Ask("first_item", {"first": first, "after": after})
+    found = left["first"]
+    if found is None:
+        yield Ask("purge_events", batch=[(f"job:{job_id}",)])
+        yield Ask("purge_job", {"job_id": job_id})
+        return False
+    span = {"first": found, "after": min(found + PURGE_ITEMS, after)}
+    for table in _TABLES:
+        yield Ask(f"purge_{table}", span)
+    yield Ask("purge_events", batch=[(f"item:{item}",) for item in range(span["first"], span["after"])])
+    return True

@@ -60,7 +60,7 @@ bench: install ## Measure throughput
 	@bash bench/run
 
 storm: install ## Run the long storms: thousands of items, real processes, kill -9
-	@$(BIN)/python -m pytest -m storm
+	@$(BIN)/python -m pytest -n 3 -m storm
 
 lowest: install ## Try a bit of everything with the oldest libraries that pyproject.toml allows, in an environment of its own
 	@$(BIN)/python -m pip install -qq uv

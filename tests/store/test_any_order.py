@@ -193,7 +193,7 @@ def play(make_site: Callable[[], Site], examples: int, steps: int) -> None:
     )
 
 
-@pytest.mark.parametrize(("examples", "steps"), [(20, 30), pytest.param(1_000, 60, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("examples", "steps"), [(20, 30), pytest.param(1_000, 60, marks=pytest.mark.storm)])
 def test_the_books_stay_right_on_sqlite(sqlite_template: Path, examples: int, steps: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
 
@@ -204,6 +204,6 @@ def test_the_books_stay_right_on_sqlite(sqlite_template: Path, examples: int, st
         play(fresh, examples, steps)
 
 
-@pytest.mark.parametrize(("examples", "steps"), [(4, 30), pytest.param(200, 60, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("examples", "steps"), [(4, 30), pytest.param(200, 60, marks=pytest.mark.storm)])
 def test_the_books_stay_right_on_postgres(reused_postgres_url: str, examples: int, steps: int) -> None:
     play(lambda: Site(reused_postgres_url, Ticker()), examples, steps)

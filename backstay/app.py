@@ -16,7 +16,7 @@ from backstay.core.models import Delivery, delivery_named
 from backstay.core.retry import RetryPolicy, policy_named
 from backstay.engine.hints import Hints
 from backstay.engine.tick import Tick, TickReport
-from backstay.engine.trial import Trial
+from backstay.engine.trial import FirstReplies
 from backstay.engine.worker import Worker
 from backstay.handlers.function import Find, FunctionHandler
 from backstay.handlers.handler import Handler, Rules
@@ -158,7 +158,7 @@ class Backstay:
         concurrency: int | None = None,
         only_job: int | None = None,
         hints: Hints | None = None,
-        trial: Trial | None = None,
+        trial: FirstReplies | None = None,
         grace_seconds: float | None = None,
     ) -> AsyncIterator[Worker]:
         """Runs a worker in this process while the block runs; for `only_job` it sends that job's LLM requests alone.

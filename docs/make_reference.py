@@ -21,7 +21,7 @@ from backstay.core.retry import GATEWAY
 from backstay.observe.gauges import Gauges
 from backstay.observe.metrics import Metrics
 from backstay.server.app import create_app
-from backstay.server.service import Options
+from backstay.server.service import ServiceOptions
 from backstay.settings import Settings
 from backstay.store.webhooks import EVENTS, TEST_EVENT
 from docs import make_commands
@@ -107,7 +107,7 @@ def _tabled(page: str, name: str, made: str) -> str:
 
 
 def operations_page() -> str:
-    schema = create_app(Backstay("sqlite:///never-made.db"), Options()).openapi()
+    schema = create_app(Backstay("sqlite:///never-made.db"), ServiceOptions()).openapi()
     parts = [
         f"# HTTP operations\n\n{WRITTEN} `GET /api/openapi.json` has the same with all shapes,\n"
         "[the API](api.md) tells how to use it. Any operation may also answer 400, 401, 403, 404, 422, 429 or 503.\n"

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable
 from itertools import count
 
 from backstay.clock import Clock, wait_for_event
-from backstay.core.hand import HELD_SECONDS_MAX, Hand
+from backstay.core.hand import HELD_SECONDS_MAX, HeldMessages
 
 
 class CeleryHints:
@@ -18,7 +18,7 @@ class CeleryHints:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._hand = Hand[int]()
+        self._hand = HeldMessages[int]()
         self._numbers = count(1)
         self._waiting: dict[int, asyncio.Event] = {}
         self._wake: Callable[[], None] = lambda: None

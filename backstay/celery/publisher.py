@@ -9,7 +9,7 @@ from celery import Celery
 
 from backstay.core.events import Trouble
 from backstay.core.ids import show_item
-from backstay.messaging.messages import Incoming, Outgoing, Poison, read_work
+from backstay.messaging.messages import Incoming, OutgoingMessage, Poison, read_work
 from backstay.messaging.topology import Topology
 from backstay.observe.bus import Bus
 
@@ -37,7 +37,7 @@ class CeleryPublisher:
         self._bus = bus
         self._producer: Any = None
 
-    async def publish_many(self, outgoing: Sequence[Outgoing]) -> list[bool]:
+    async def publish_many(self, outgoing: Sequence[OutgoingMessage]) -> list[bool]:
         """Whether each is with the broker. What is not ready yet is not sent at all: Celery would keep it in the memory
         of some worker, unacknowledged. The workers look every second for what has become due."""
         ready = [message for message in outgoing if message.exchange == self.topology.work]
@@ -48,7 +48,7 @@ class CeleryPublisher:
     async def close(self) -> None:
         await asyncio.to_thread(self._disconnect)
 
-    def _send_all(self, outgoing: Sequence[Outgoing]) -> int:
+    def _send_all(self, outgoing: Sequence[OutgoingMessage]) -> int:
         """Sends until something goes wrong; returns how many the broker has."""
         for number, message in enumerate(outgoing):
             try:
@@ -59,7 +59,7 @@ class CeleryPublisher:
                 return number
         return len(outgoing)
 
-    def _send(self, message: Outgoing) -> None:
+    def _send(self, message: OutgoingMessage) -> None:
         work = read_work(Incoming(message.body, message.message_id, message.type))
         if isinstance(work, Poison):
             raise ValueError(work.reason)

@@ -32,7 +32,7 @@ broker = LazyGroup(
 )
 
 
-class Seen(NamedTuple):
+class BrokerState(NamedTuple):
     """Both sides: what waits in the database to be published, and what is on the broker."""
 
     is_open: bool
@@ -122,7 +122,7 @@ async def _handlers(client: "Client") -> list[str]:
     return sorted({depth.handler for depth in await client.store.views.backlog()})
 
 
-async def _look(app: "Backstay", client: "Client", url: str) -> Seen:
+async def _look(app: "Backstay", client: "Client", url: str) -> BrokerState:
     from backstay.messaging.connection import connected
     from backstay.messaging.dispatch import topology_of
     from backstay.messaging.inspection import inspect
@@ -133,12 +133,12 @@ async def _look(app: "Backstay", client: "Client", url: str) -> Seen:
     names = sorted({*handlers, *(handler.name for handler in app.handlers)})
     try:
         async with connected(url, "backstay show") as connection:
-            return Seen(is_open, lag, await inspect(connection, topology_of(app.settings), names), None)
+            return BrokerState(is_open, lag, await inspect(connection, topology_of(app.settings), names), None)
     except BrokerUnreachable as error:
-        return Seen(is_open, lag, [], error)
+        return BrokerState(is_open, lag, [], error)
 
 
-def _as_object(app: "Backstay", url: str, seen: Seen) -> dict[str, Any]:
+def _as_object(app: "Backstay", url: str, seen: BrokerState) -> dict[str, Any]:
     from backstay.messaging.connection import show_url
     from backstay.messaging.consumer import PREFETCH_MAX
 
@@ -156,7 +156,7 @@ def _as_object(app: "Backstay", url: str, seen: Seen) -> dict[str, Any]:
     }
 
 
-def _print(app: "Backstay", url: str, seen: Seen) -> None:
+def _print(app: "Backstay", url: str, seen: BrokerState) -> None:
     from backstay.messaging.connection import show_url
     from backstay.messaging.consumer import PREFETCH_MAX
 

@@ -28,7 +28,7 @@ _ACTS = {
 }
 
 
-class Failures(NamedTuple):
+class FailureGroupLine(NamedTuple):
     """Failed items of one code, one of them by name, and what that one says."""
 
     error_code: str | None
@@ -71,7 +71,7 @@ def show(job_id: int, db: str | None, as_json: bool) -> None:
     app = access.open_app(db)
     lease_ms = app.limits.lease_ms
 
-    async def read(client: "Client") -> "tuple[JobView, list[Reason], list[Failures], list[EventView]]":
+    async def read(client: "Client") -> "tuple[JobView, list[Reason], list[FailureGroupLine], list[EventView]]":
         views = client.store.views
         view, reasons = await look_at_job(client.store, job_id, client.owner, lease_ms, shows_words=True)
         groups = [await _explained(client, group) for group in await views.job_failures(job_id)]
@@ -95,14 +95,14 @@ def show(job_id: int, db: str | None, as_json: bool) -> None:
 
 
 def _job_object(
-    view: "JobView", reasons: "list[Reason]", failures: "list[Failures]", events: "list[EventView]"
+    view: "JobView", reasons: "list[Reason]", failures: "list[FailureGroupLine]", events: "list[EventView]"
 ) -> dict[str, object]:
     named = {name: getattr(view, name) for name in view.__slots__}
     said = {"reasons": [reason._asdict() for reason in reasons], "failures": [group._asdict() for group in failures]}
     return {**named, "done": view.done, **said, "events": [event._asdict() for event in events]}
 
 
-async def _explained(client: "Client", group: "FailureGroup") -> Failures:
+async def _explained(client: "Client", group: "FailureGroup") -> FailureGroupLine:
     """With what the last attempt of the example says of itself."""
     from backstay.core.ids import show_item
 
@@ -110,7 +110,7 @@ async def _explained(client: "Client", group: "FailureGroup") -> Failures:
     message = attempts[-1].message if attempts else None
     if message and len(message) > MESSAGE_CHARACTERS_MAX:
         message = f"{message[: MESSAGE_CHARACTERS_MAX - 1]}…"
-    return Failures(group.error_code, group.items, show_item(group.example), message)
+    return FailureGroupLine(group.error_code, group.items, show_item(group.example), message)
 
 
 def _state(view: "JobView") -> str:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from backstay.app import Backstay
 
 
-class Asked(NamedTuple):
+class RelayOptions(NamedTuple):
     """The options of one call."""
 
     metrics_port: int | None
@@ -50,13 +50,13 @@ def relay(ctx: click.Context, /, db: str | None, broker: str | None, **given: ob
     """
     from backstay.cli.running import log_to_stderr
 
-    asked = Asked(**given)  # type: ignore[arg-type]
+    asked = RelayOptions(**given)  # type: ignore[arg-type]
     loaded = access.use_broker(access.open_app(db), broker)
     log_to_stderr(loaded, asked.log_level, asked.as_json)
     ctx.exit(access.run(_relay(loaded, asked)))
 
 
-async def _relay(app: "Backstay", asked: Asked) -> int:
+async def _relay(app: "Backstay", asked: RelayOptions) -> int:
     from backstay.cli import scrape
     from backstay.cli.running import INTERRUPTED, Signals, Stopping
     from backstay.observe.metrics import Metrics

@@ -65,7 +65,7 @@ def run(
     requests, 130 interrupted, 2 wrong usage.
     """
     from backstay.llm.intake import open_source, survey
-    from backstay.run.weights import Bounded
+    from backstay.run.weights import WeighedRun
 
     if as_json and out == "-":
         raise UsageError("--json and --out - would both write to stdout", hint="name a file: --out results.jsonl")
@@ -80,7 +80,7 @@ def run(
     terms.require_key()
     app = access.open_app(db, must_exist=False)
     with open_source(file, wanted.reading(terms.url, terms.only, terms.api)) as source:
-        surveyed = survey(source, Bounded(order) if order.budget_micros is not None else None)
+        surveyed = survey(source, WeighedRun(order) if order.budget_micros is not None else None)
         tell_bad_lines(surveyed, wanted.skip_bad_lines)
         summary = access.run(_go(app, order, source, surveyed, as_json))
     ctx.exit(summary.exit_code)

@@ -34,7 +34,7 @@ from backstay.core.errors import UsageError
 
 if TYPE_CHECKING:
     from backstay.app import Backstay
-    from backstay.server.service import Options
+    from backstay.server.service import ServiceOptions
     from backstay.settings import Settings
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -126,10 +126,10 @@ def _open_here(given: dict[str, Any], settings: "Settings") -> bool:
     return listens_here and not required
 
 
-def _options(ctx: click.Context, given: dict[str, Any], settings: "Settings") -> "Options":
-    from backstay.server.service import Options
+def _options(ctx: click.Context, given: dict[str, Any], settings: "Settings") -> "ServiceOptions":
+    from backstay.server.service import ServiceOptions
 
-    options = Options(
+    options = ServiceOptions(
         open_here=_open_here(given, settings),
         strict_openai=given["strict_openai"],
         concurrency=given["concurrency"],
@@ -157,7 +157,7 @@ def _options(ctx: click.Context, given: dict[str, Any], settings: "Settings") ->
     )
 
 
-async def _serve(loaded: "Backstay", given: dict[str, Any], options: "Options") -> int:
+async def _serve(loaded: "Backstay", given: dict[str, Any], options: "ServiceOptions") -> int:
     from backstay.cli import scrape
     from backstay.clock import collect_rarely
     from backstay.process import start_when_reachable
@@ -182,7 +182,7 @@ async def _serve(loaded: "Backstay", given: dict[str, Any], options: "Options") 
     return 0
 
 
-def _tell(url: str, options: "Options", as_json: bool) -> None:
+def _tell(url: str, options: "ServiceOptions", as_json: bool) -> None:
     if as_json:
         click.echo(output.as_json({"url": url, "process": os.getpid()}))
         return

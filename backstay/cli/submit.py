@@ -85,11 +85,11 @@ def _queue_requests(
     from backstay.cli.run import default_out
     from backstay.llm.intake import open_source, survey
     from backstay.run.submission import Submission
-    from backstay.run.weights import Bounded, set_ceiling
+    from backstay.run.weights import WeighedRun, set_ceiling
 
     order = terms.order(out=default_out(file), label=label or Path(file).name)
     with open_source(file, wanted.reading(terms.url, terms.only, terms.api)) as source:
-        surveyed = survey(source, Bounded(order) if order.budget_micros is not None else None)
+        surveyed = survey(source, WeighedRun(order) if order.budget_micros is not None else None)
         tell_bad_lines(surveyed, wanted.skip_bad_lines)
 
         async def queue(client: "Client") -> tuple[int, bool]:

@@ -27,13 +27,13 @@ class Watch(Protocol):
 def watching(as_json: bool) -> Iterator[Watch]:
     """The watch that fits where the output goes."""
     if as_json or not output.fancy(sys.stderr):
-        yield Lines(Clock(), as_json)
+        yield WatchLines(Clock(), as_json)
     else:
         with _bar() as bar:
             yield bar
 
 
-class Lines:
+class WatchLines:
     """Speaks at the start, at the end, and in between after ten seconds or ten percent."""
 
     def __init__(self, clock: Clock, as_json: bool) -> None:
@@ -74,7 +74,7 @@ def describe(view: "JobView") -> str:
     return ", ".join([*parts, show_state(view)])
 
 
-class Bar:
+class ProgressBar:
     """A bar that moves."""
 
     def __init__(self, progress: "Progress", task: "TaskID") -> None:
@@ -87,7 +87,7 @@ class Bar:
 
 
 @contextmanager
-def _bar() -> Iterator[Bar]:
+def _bar() -> Iterator[ProgressBar]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -95,4 +95,4 @@ def _bar() -> Iterator[Bar]:
     with Progress(
         *left, TimeElapsedColumn(), TimeRemainingColumn(), console=Console(stderr=True), transient=True
     ) as progress:
-        yield Bar(progress, progress.add_task("waiting", total=None))
+        yield ProgressBar(progress, progress.add_task("waiting", total=None))

@@ -31,7 +31,7 @@ CHILD_BROKER = "BACKSTAY_BROKER_URL"
 KILL_MARGIN_SECONDS = 20.0
 
 
-class Asked(NamedTuple):
+class WorkerOptions(NamedTuple):
     """The options of one call."""
 
     app: str | None
@@ -74,7 +74,7 @@ def worker(ctx: click.Context, /, db: str | None, broker: str | None, **given: o
     """
     from backstay.cli.running import log_to_stderr
 
-    asked = Asked(**given)  # type: ignore[arg-type]
+    asked = WorkerOptions(**given)  # type: ignore[arg-type]
     loaded = access.served_app(asked.app, os.environ.get(CHILD_DATABASE) if asked.attached else db)
     access.use_broker(loaded, broker)
     log_to_stderr(loaded, asked.log_level, asked.as_json)
@@ -82,7 +82,7 @@ def worker(ctx: click.Context, /, db: str | None, broker: str | None, **given: o
     ctx.exit(access.run(serve))
 
 
-async def _serve(app: "Backstay", asked: Asked) -> int:
+async def _serve(app: "Backstay", asked: WorkerOptions) -> int:
     from backstay.cli import scrape
     from backstay.cli.running import Signals, Stopping
     from backstay.clock import collect_rarely
@@ -105,7 +105,7 @@ async def _serve(app: "Backstay", asked: Asked) -> int:
 
 
 @asynccontextmanager
-async def _run_worker(app: "Backstay", asked: Asked, metrics: "Metrics | None") -> "AsyncIterator[Worker]":
+async def _run_worker(app: "Backstay", asked: WorkerOptions, metrics: "Metrics | None") -> "AsyncIterator[Worker]":
     """A worker with all that its items may need, while the block runs; given metrics are kept up to date."""
     from backstay.cli import scrape
     from backstay.clock import Tasks
@@ -133,7 +133,7 @@ def _watch_parent(ask: Callable[[], None]) -> None:
     loop.add_reader(sys.stdin.fileno(), gone)
 
 
-async def _supervise(app: "Backstay", asked: Asked) -> int:
+async def _supervise(app: "Backstay", asked: WorkerOptions) -> int:
     import signal
 
     from backstay.cli import scrape
@@ -159,7 +159,7 @@ async def _supervise(app: "Backstay", asked: Asked) -> int:
             return await supervisor.run()
 
 
-def child_command(asked: Asked) -> list[str]:
+def child_command(asked: WorkerOptions) -> list[str]:
     command = [sys.executable, "-m", "backstay", "worker", "--attached"]
     if asked.app is not None:
         command += ["--app", asked.app]

@@ -32,7 +32,7 @@ _UNICAST_6: Final = IPv6Network("2000::/3")
 _INSIDE_6: Final = tuple(map(IPv6Network, ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")))
 
 
-class Place(NamedTuple):
+class HostAddress(NamedTuple):
     """Where a URL leads: a host's name or address, in lower case, and a port."""
 
     scheme: str
@@ -60,7 +60,7 @@ def _is_outside_6(found: IPv6Address) -> bool:
     return found in _UNICAST_6 and found.is_global and not inside
 
 
-def read_place(url: str) -> Place:
+def read_place(url: str) -> HostAddress:
     """The place of a URL that can be read in one way only; everything clever is refused."""
     if not url or len(url) > URL_LENGTH_MAX:
         raise UsageError(f"a URL has 1 to {URL_LENGTH_MAX:,} characters")
@@ -79,7 +79,7 @@ def read_place(url: str) -> Place:
         raise UsageError("the URL must not have a fragment")
     if port == 0 or parts.netloc.endswith(":"):
         raise UsageError("the URL has no valid port")
-    return Place(parts.scheme, _host(parts.hostname or "", "[" in parts.netloc), port or _PORTS[parts.scheme])
+    return HostAddress(parts.scheme, _host(parts.hostname or "", "[" in parts.netloc), port or _PORTS[parts.scheme])
 
 
 def _host(host: str, bracketed: bool) -> str:

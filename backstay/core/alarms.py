@@ -45,7 +45,7 @@ JOBS_MIN: Final = 10
 INVOCATIONS_MIN: Final = 20
 
 
-class Reading(NamedTuple):
+class AlarmReading(NamedTuple):
     """What was found of one alarm. The value is in the wording's unit, shares rounded up."""
 
     alarm: Alarm

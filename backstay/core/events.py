@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from backstay.core.alarms import Reading
+from backstay.core.alarms import AlarmReading
 from backstay.core.breaker import Breaker
 from backstay.core.failures import one_line
 from backstay.core.models import Settlement
@@ -199,7 +199,7 @@ class LettersArchived:
 class AlarmChanged:
     """One was raised, or is over; told once, by whoever noticed first."""
 
-    reading: Reading
+    reading: AlarmReading
 
 
 @dataclass(frozen=True, slots=True)

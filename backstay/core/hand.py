@@ -24,7 +24,7 @@ class Over(NamedTuple, Generic[M]):
     missed: list[M]  # of which no claim has won a single item
 
 
-class Hand(Generic[M]):
+class HeldMessages(Generic[M]):
     """Messages by the names that their consumer gives them. It only keeps count: who calls it acknowledges."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ MINUTE_MS: Final = 60_000
 LATENCY_MS: Final = (100, 250, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000)  # a call is in the first it fits
 
 
-class Source(NamedTuple):
+class MeasureSource(NamedTuple):
     """Whose work it was, and who did it."""
 
     owner: str
@@ -20,11 +20,11 @@ class Source(NamedTuple):
     provider: str
 
 
-class Place(NamedTuple):
+class MeasureSlot(NamedTuple):
     """What is counted together; minutes are since 1970."""
 
     minute: int
-    source: Source
+    source: MeasureSource
 
 
 @dataclass(slots=True)
@@ -104,23 +104,23 @@ class Sums:
     """What a process has measured since it last wrote it down."""
 
     def __init__(self) -> None:
-        self._sums: dict[Place, Measure] = {}
+        self._sums: dict[MeasureSlot, Measure] = {}
 
-    def add(self, source: Source, settlement: Settlement, now_ms: int) -> None:
+    def add(self, source: MeasureSource, settlement: Settlement, now_ms: int) -> None:
         attempt = settlement.attempt
         at = now_ms if attempt is None else attempt.ended_at
-        place = Place(at // MINUTE_MS, source)
+        place = MeasureSlot(at // MINUTE_MS, source)
         measure = self._sums.get(place)
         if measure is None:
             measure = self._sums[place] = Measure()
         measure.add(settlement)
 
-    def take(self) -> dict[Place, Measure]:
+    def take(self) -> dict[MeasureSlot, Measure]:
         """All of it, which is then somebody else's to keep."""
         taken, self._sums = self._sums, {}
         return {place: measure for place, measure in taken.items() if any(measure.values())}
 
-    def give_back(self, taken: dict[Place, Measure]) -> None:
+    def give_back(self, taken: dict[MeasureSlot, Measure]) -> None:
         """What could not be written waits for the next time."""
         for place, measure in taken.items():
             mine = self._sums.get(place)

@@ -19,7 +19,7 @@ async def side_by_side(*works: Coroutine[Any, Any, object]) -> None:
             raise end
 
 
-class Beside:
+class HandlerTasks:
     """For a worker: starts work and does not wait for it. One life: `stop` ends what is under way, for good."""
 
     def __init__(self, parts: Parts, what: str) -> None:
@@ -46,7 +46,7 @@ class Beside:
         await cancel_until_ended(list(self._under_way.values()))
 
 
-class Share:
+class ItemQuota:
     """For a tick: how many items all handlers together may look at. Each gets an equal part, and the quick ones take
     what the others leave."""
 

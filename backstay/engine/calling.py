@@ -17,17 +17,17 @@ _AGAIN = (FailureKind.INFRASTRUCTURE, FailureKind.THROTTLED, FailureKind.UNKNOWN
 
 
 @dataclass(slots=True)
-class Turn:
+class CallQuota:
     """The calls that an item may still make in its turn: a question with its retries, and what follows from it."""
 
     calls_left: int
 
 
-def new_turn(limits: Limits) -> Turn:
-    return Turn(limits.call_retries_max + 1)
+def new_turn(limits: Limits) -> CallQuota:
+    return CallQuota(limits.call_retries_max + 1)
 
 
-async def ask_provider(parts: Parts, question: Callable[[], Awaitable[T]], turn: Turn, spare: int = 0) -> T:
+async def ask_provider(parts: Parts, question: Callable[[], Awaitable[T]], turn: CallQuota, spare: int = 0) -> T:
     """Tries a poll, look-up or cancel until the provider answers, or only the last `spare` calls of the turn are left.
 
     No wait is longer than a call may take. If the provider asks for a longer one, the question is given up for now.

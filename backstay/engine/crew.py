@@ -15,7 +15,7 @@ from backstay.core.states import ItemState
 from backstay.engine.executor import Executor
 from backstay.engine.flight import Cut, Flights
 from backstay.engine.gate import Gate
-from backstay.engine.heart import Heart, OpenStore
+from backstay.engine.heart import LeaseKeeper, OpenStore
 from backstay.engine.hints import Hints, Named, Turns
 from backstay.engine.parts import Parts
 from backstay.engine.poller import Poller
@@ -30,7 +30,7 @@ TIMEOUT_CHECK_SECONDS = 1.0
 LAST_WORDS_SECONDS = 5.0
 
 
-class Crew:
+class Engine:
     """One life: start, stop. `claim_once` takes and starts what there is room for."""
 
     def __init__(
@@ -48,7 +48,7 @@ class Crew:
         self.poller = Poller(parts, self.flights, self.gate, self.settler)
         self.sweeper = Sweeper(parts, self.flights, self.gate, self.settler)
         self._concurrency = concurrency
-        self._heart = Heart(parts, self.flights, open_store) if open_store is not None else None
+        self._heart = LeaseKeeper(parts, self.flights, open_store) if open_store is not None else None
         self._loops: list[asyncio.Task[None]] = []
         self._observing: set[asyncio.Task[None]] = set()
         self.promote_at = float("-inf")  # on the steady clock: when waiting items may be due

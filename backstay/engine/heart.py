@@ -35,7 +35,7 @@ def let_go(lost: set[tuple[int, int]], flights: Flights, parts: Parts) -> None:
         parts.emit(LeasesLost(parts.worker, tuple(flight.item.id for flight in gone)))
 
 
-class Heart:
+class LeaseKeeper:
     """The thread, with an event loop and a database connection that nobody else uses."""
 
     def __init__(self, parts: Parts, flights: Flights, open_store: OpenStore) -> None:

@@ -8,11 +8,11 @@ from typing import NamedTuple
 from backstay.clock import Clock, Tasks
 from backstay.core.events import Event, Trouble
 from backstay.core.limits import Limits, reconcile_after_ms
-from backstay.core.measures import Source, Sums
+from backstay.core.measures import MeasureSource, Sums
 from backstay.core.models import Claimed, Delivery, JobTerms
 from backstay.core.outcomes import Terms
 from backstay.core.retry import NAMED, RetryPolicy
-from backstay.engine.trial import Trial
+from backstay.engine.trial import FirstReplies
 from backstay.handlers.handler import Handler, Rules
 from backstay.handlers.registry import Registry
 from backstay.handlers.task import TaskHandler
@@ -29,7 +29,7 @@ class Plan(NamedTuple):
     job: JobTerms
     terms: Terms
     run_seconds: float
-    source: Source  # as what its calls are measured
+    source: MeasureSource  # as what its calls are measured
 
 
 class Refusal(NamedTuple):
@@ -55,7 +55,7 @@ class Parts:
         default_factory=lambda: NAMED
     )  # what a job's choice of retry means here
     only_job: int | None = None  # the one job whose items it sends; lost ones of any job are rescued and polled
-    trial: Trial | None = None  # judges the first replies, if no item is to fail because of them
+    trial: FirstReplies | None = None  # judges the first replies, if no item is to fail because of them
     refusals: dict[str, Refusal] = field(default_factory=dict)  # by who asked in vain, and has not yet been answered
     sums: Sums = field(default_factory=Sums)  # what was measured here and is not yet written
     _jobs: dict[int, JobTerms] = field(default_factory=dict)
@@ -105,7 +105,7 @@ class Parts:
             limits=self._limits_of(rules),
             askable=handler.askable,
         )
-        source = Source(job.owner, handler.name, handler.provider)
+        source = MeasureSource(job.owner, handler.name, handler.provider)
         return Plan(handler, job, terms, self.run_seconds(handler), source)
 
     def _limits_of(self, rules: Rules) -> Limits:

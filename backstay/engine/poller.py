@@ -14,8 +14,8 @@ from backstay.core.models import Attempt, Claimed
 from backstay.core.outcomes import Failed, Outcome, Running, Stopped, Succeeded
 from backstay.core.retry import RETRY_AFTER_CAP_MS
 from backstay.core.states import StopReason
-from backstay.engine.beside import Beside, Share
-from backstay.engine.calling import Turn, ask_provider, new_turn
+from backstay.engine.beside import HandlerTasks, ItemQuota
+from backstay.engine.calling import CallQuota, ask_provider, new_turn
 from backstay.engine.flight import Flights
 from backstay.engine.gate import Gate
 from backstay.engine.parts import Parts
@@ -29,7 +29,7 @@ CANCELS_AT_ONCE = 10
 CANCELLED_MAX = 100_000  # tasks remembered; one that is forgotten is cancelled once more
 
 
-class Said(NamedTuple):
+class PollAnswers(NamedTuple):
     """What a provider said of its tasks, and when to ask about the rest again."""
 
     answers: Mapping[str, Outcome]
@@ -42,10 +42,10 @@ class Poller:
         self._flights = flights
         self._gate = gate
         self._settler = settler
-        self._beside = Beside(parts, "poll")
+        self._beside = HandlerTasks(parts, "poll")
         self._cancelled: set[tuple[str, str]] = set()  # tasks, by handler, of which the provider took the cancel
 
-    async def run_once(self, items: Share) -> None:
+    async def run_once(self, items: ItemQuota) -> None:
         """Polls what is due of every task handler, within the share of items."""
         await items.out(await self._polled(), partial(self._poll_some, items))
 
@@ -68,7 +68,7 @@ class Poller:
         if self._gate.may_call(handler):
             await self._poll_late(handler)
 
-    async def _poll_some(self, items: Share, handler: TaskHandler, items_max: int) -> int:
+    async def _poll_some(self, items: ItemQuota, handler: TaskHandler, items_max: int) -> int:
         """Returns how many items were looked at."""
         polled = 0
         while (wanted := min(POLL_ITEMS_MAX, items_max - polled)) > 0:
@@ -118,22 +118,22 @@ class Poller:
         looks = [(item.id, item.fence, _next_look_ms(outcome)) for item, outcome in found]
         await parts.store.items.put_off_late(looks)
 
-    async def _ask(self, handler: TaskHandler, items: list[Claimed], turn: Turn) -> Said:
+    async def _ask(self, handler: TaskHandler, items: list[Claimed], turn: CallQuota) -> PollAnswers:
         """What the provider says. A poll that fails is no verdict on the tasks: they are still running."""
         parts = self._parts
         started_at = items[0].claimed_at
         spare = any(item.stop_reason in (StopReason.CANCEL, StopReason.MOVE) for item in items)
         try:
             ids = [item.provider_task_id or "" for item in items]
-            said, ok = Said(await ask_provider(parts, lambda: handler.poll(ids), turn, int(spare))), True
+            said, ok = PollAnswers(await ask_provider(parts, lambda: handler.poll(ids), turn, int(spare))), True
         except Exception as error:
             failure = failure_of_exception(error, parts.clock.now_ms())
             parts.emit(Trouble(f"poll of {handler.name}", failure.message))
-            said, ok = Said({}, min(failure.retry_after_ms or 0, RETRY_AFTER_CAP_MS)), False
+            said, ok = PollAnswers({}, min(failure.retry_after_ms or 0, RETRY_AFTER_CAP_MS)), False
         await self._gate.observe_calls(handler, [Call(started_at, started_at, ok)])
         return said
 
-    async def _cancel_some(self, handler: TaskHandler, items: list[Claimed], turn: Turn) -> None:
+    async def _cancel_some(self, handler: TaskHandler, items: list[Claimed], turn: CallQuota) -> None:
         """Cancels tasks that nobody wants any more, a few at once, each with what its turn has left.
 
         A provider that fails at one is not asked to cancel the rest: with many of them that could take hours.

@@ -12,7 +12,7 @@ from backstay.core.failures import ErrorCode, Failure, FailureKind, failure_of_e
 from backstay.core.models import Claimed
 from backstay.core.outcomes import CannotAsk, Failed, Outcome, Stopped
 from backstay.core.states import ItemState, JobState, StopReason
-from backstay.engine.beside import Beside, Share
+from backstay.engine.beside import HandlerTasks, ItemQuota
 from backstay.engine.calling import ask_provider, new_turn
 from backstay.engine.flight import Flights
 from backstay.engine.gate import Gate
@@ -32,7 +32,7 @@ class Sweeper:
         self._flights = flights
         self._gate = gate
         self._settler = settler
-        self._beside = Beside(parts, "rescue")
+        self._beside = HandlerTasks(parts, "rescue")
         self._parked: set[int] = set()
         self.ends_more = False  # the items of stopped jobs were too many for one sweep
         # After an outage the living must have had time to extend their leases and settle what they hold.
@@ -115,7 +115,7 @@ class Sweeper:
             self._prune_at = now + PRUNE_SECONDS
             await self._parts.store.outbox.prune()
 
-    async def rescue(self, asks: Share) -> None:
+    async def rescue(self, asks: ItemQuota) -> None:
         """Takes up items whose holder is gone. One that may have been sent is asked about, never sent blindly: of those
         only so many as the share allows.
 
@@ -145,9 +145,9 @@ class Sweeper:
 
     async def _rescue_all(self, handler: Handler) -> None:
         most = PASSES_MAX * _at_once(handler)
-        await self._rescue_some(Share(most), handler, most)
+        await self._rescue_some(ItemQuota(most), handler, most)
 
-    async def _rescue_some(self, items: Share, handler: Handler, items_max: int) -> int:
+    async def _rescue_some(self, items: ItemQuota, handler: Handler, items_max: int) -> int:
         """What must be asked about is taken only as fast as it can be asked. Returns how many items were taken up."""
         taken = 0
         while (wanted := min(_at_once(handler), items_max - taken)) > 0:

@@ -9,8 +9,8 @@ from backstay.clock import cancel_until_ended, new_id, wait_for_event
 from backstay.core.errors import DatabaseUnreachable
 from backstay.core.events import TickEnded
 from backstay.core.failures import one_line
-from backstay.engine.beside import Share, side_by_side
-from backstay.engine.crew import Crew
+from backstay.engine.beside import ItemQuota, side_by_side
+from backstay.engine.crew import Engine
 
 MARGIN_SECONDS = 5.0
 AGAIN_SECONDS = 1.0  # while a slow provider is asked, others may bring back items
@@ -45,14 +45,14 @@ class Looks:
 
     def __init__(self, items_max: int) -> None:
         self._items_max = max(items_max // 2, 1)
-        self.asks = Share(max(self._items_max // 2, 1))
-        self.polls = Share(self._items_max - self.asks.items_max)
-        self._rest = Share(0)
+        self.asks = ItemQuota(max(self._items_max // 2, 1))
+        self.polls = ItemQuota(self._items_max - self.asks.items_max)
+        self._rest = ItemQuota(0)
         self.over = False
 
-    def rest(self) -> Share:
+    def rest(self) -> ItemQuota:
         """What the look-ups and the first polls have left is for further polls."""
-        self._rest = Share(self._items_max - self.asks.taken - self.polls.taken)
+        self._rest = ItemQuota(self._items_max - self.asks.taken - self.polls.taken)
         return self._rest
 
     @property
@@ -69,7 +69,7 @@ class Looks:
 class Tick:
     """The worker's own steps, under the invocation's bounds: items, concurrency, time and chain depth."""
 
-    def __init__(self, crew: Crew) -> None:
+    def __init__(self, crew: Engine) -> None:
         self._crew = crew
         self._limits = crew.parts.limits
         self._clock = crew.parts.clock

@@ -13,7 +13,7 @@ _REFUSALS = (FailureKind.BUSINESS, FailureKind.REFUSED, FailureKind.HELD)
 _OWN_WORDS = (400, 422)  # these tell what is wrong with a request, so only the same words are the same refusal
 
 
-class Trial:
+class FirstReplies:
     """Ends with the first success, with a refusal of another kind, or when an item is refused a second time: others may
     be well, and must not wait for it. A refused item waits a moment, so that the others are tried first."""
 

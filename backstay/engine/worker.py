@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 from backstay.clock import cancel_until_ended, wait_for_event
 from backstay.core.events import Trouble, WorkerStopping
-from backstay.engine.crew import LAST_WORDS_SECONDS, PROMOTE_SECONDS, Crew
+from backstay.engine.crew import LAST_WORDS_SECONDS, PROMOTE_SECONDS, Engine
 from backstay.engine.flight import Cut
 from backstay.engine.gate import REFRESH_SECONDS
 from backstay.engine.parts import Refusal
@@ -23,7 +23,7 @@ FORGET_SECONDS = 3_600.0
 class Worker:
     """One life: start, stop."""
 
-    def __init__(self, crew: Crew, idle_seconds: float) -> None:
+    def __init__(self, crew: Engine, idle_seconds: float) -> None:
         self.crew = crew
         self._parts = crew.parts
         self._idle_seconds = idle_seconds

@@ -10,7 +10,7 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
-from backstay.core.addresses import Place, first_inside, is_address, is_outside, read_inside, read_place
+from backstay.core.addresses import HostAddress, first_inside, is_address, is_outside, read_inside, read_place
 from backstay.core.errors import ErrorCode, HandlerError, OutcomeUnknown, Permanent, Transient, UsageError
 from backstay.core.failures import error_of_failure, failure_of_exception
 
@@ -58,7 +58,7 @@ class Guard(AbstractResolver):
         if self._resolver is not None:
             await self._resolver.close()
 
-    def refuses(self, place: Place) -> bool:
+    def refuses(self, place: HostAddress) -> bool:
         """Whether a place is refused by its address alone; a name must be resolved first."""
         return is_address(place.host) and place.name not in self._inside and not is_outside(place.host)
 
@@ -83,7 +83,7 @@ class Outgoing:
         if session is not None:
             await session.close()
 
-    def check(self, url: str) -> Place:
+    def check(self, url: str) -> HostAddress:
         """Refuses what can be refused without asking anyone: wrong URLs, and addresses inside."""
         place = read_place(url)
         if self._guard.refuses(place):

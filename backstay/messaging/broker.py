@@ -13,7 +13,7 @@ from backstay.messaging.connection import reason_of
 from backstay.messaging.declaring import ask_depth, declare, has_exchange, have_queues, open_channel
 from backstay.messaging.delivery import Subscription
 from backstay.messaging.link import Link, Means
-from backstay.messaging.messages import Outgoing
+from backstay.messaging.messages import OutgoingMessage
 from backstay.messaging.publishing import Publisher, Sent
 from backstay.messaging.topology import Queue, Topology
 
@@ -79,7 +79,7 @@ class Broker:
 
     # what goes out
 
-    async def publish_many(self, outgoing: Sequence[Outgoing]) -> list[bool]:
+    async def publish_many(self, outgoing: Sequence[OutgoingMessage]) -> list[bool]:
         """For each message whether the broker has confirmed that it is in a queue. Never raises for the broker's sake,
         and returns within a bounded time. A queue of ours that is missing, or was deleted by hand, is declared."""
         answers = await self._publisher.send(outgoing)
@@ -91,7 +91,7 @@ class Broker:
                 answers[at] = sent
         return [sent is Sent.CONFIRMED for sent in answers]
 
-    async def publish(self, outgoing: Outgoing) -> bool:
+    async def publish(self, outgoing: OutgoingMessage) -> bool:
         return (await self.publish_many([outgoing]))[0]
 
     async def _declared(self, queues: Sequence[Queue]) -> bool:

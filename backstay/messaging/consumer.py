@@ -12,12 +12,12 @@ from typing import Final
 
 from backstay.clock import cancel_until_ended, wait_for_event
 from backstay.core.events import MessageSetAside, Trouble
-from backstay.core.hand import Hand
+from backstay.core.hand import HeldMessages
 from backstay.core.ids import show_item
 from backstay.messaging.broker import Broker
 from backstay.messaging.connection import CLOSE_SECONDS
-from backstay.messaging.delivery import Delivery, Subscription
-from backstay.messaging.messages import Outgoing, Poison, Work, read_work, send_work, set_aside
+from backstay.messaging.delivery import MessageDelivery, Subscription
+from backstay.messaging.messages import OutgoingMessage, Poison, Work, read_work, send_work, set_aside
 from backstay.messaging.topology import PRIORITY_MAX
 
 PREFETCH_MAX: Final = 100  # messages of one handler in hand, of up to 50 items each
@@ -43,11 +43,15 @@ class Consumer:
         self._prefetch = min(max(concurrency, 1), PREFETCH_MAX)
         self._known = known
         self._consumed: set[str] = set()
-        self._hands: dict[int, Hand[Delivery]] = {priority: Hand() for priority in range(PRIORITY_MAX, -1, -1)}
+        self._hands: dict[int, HeldMessages[MessageDelivery]] = {
+            priority: HeldMessages() for priority in range(PRIORITY_MAX, -1, -1)
+        }
         self._wake: Callable[[], None] = _nothing
-        self._over: list[Delivery] = []  # to be acknowledged
-        self._missed: list[Delivery] = []  # none of whose items could be claimed: to be looked up
-        self._moves: list[tuple[Delivery, Outgoing, str]] = []  # to be published elsewhere, then acknowledged
+        self._over: list[MessageDelivery] = []  # to be acknowledged
+        self._missed: list[MessageDelivery] = []  # none of whose items could be claimed: to be looked up
+        self._moves: list[
+            tuple[MessageDelivery, OutgoingMessage, str]
+        ] = []  # to be published elsewhere, then acknowledged
         self._something_over, self._something_moves = asyncio.Event(), asyncio.Event()
         self._loops: list[asyncio.Task[None]] = []
         broker.when_changed(self._changed)
@@ -102,7 +106,7 @@ class Consumer:
                 arrived = partial(self._arrived, handler)
                 self._broker.consume(Subscription(queue, self._prefetch, arrived, self._lost))
 
-    def _arrived(self, handler: str, delivery: Delivery) -> None:
+    def _arrived(self, handler: str, delivery: MessageDelivery) -> None:
         message, topology = delivery.message, self._broker.topology
         work = read_work(message)
         if isinstance(work, Work) and work.handler != handler:
@@ -116,7 +120,7 @@ class Consumer:
             hand.put(delivery, handler, work.items, self._means.clock.monotonic())
             self._wake()
 
-    def _move_to(self, delivery: Delivery, outgoing: Outgoing, reason: str) -> None:
+    def _move_to(self, delivery: MessageDelivery, outgoing: OutgoingMessage, reason: str) -> None:
         self._moves.append((delivery, outgoing, reason))
         self._something_moves.set()
 

@@ -12,7 +12,7 @@ from backstay.core.words import one_line
 from backstay.messaging.dead_queue import Verdict, reason_kept
 from backstay.messaging.messages import (
     Incoming,
-    Outgoing,
+    OutgoingMessage,
     Poison,
     Work,
     callback_again,
@@ -152,7 +152,7 @@ class DeadMessages:
             return message.body
         return send_work(self._topology, replace(work, items=tuple(sorted(stay)))).body
 
-    def _hint(self, work: Work, handler: str, items: Sequence[int]) -> Outgoing:
+    def _hint(self, work: Work, handler: str, items: Sequence[int]) -> OutgoingMessage:
         return send_work(self._topology, replace(work, handler=handler, items=tuple(items), rest_ms=0))
 
 

@@ -19,9 +19,9 @@ from pamqp.commands import Basic
 from backstay.clock import Clock
 from backstay.core.errors import BrokerUnreachable, NotAllowed
 from backstay.messaging.connection import reason_of
-from backstay.messaging.declaring import Depth, declare, depth_of
+from backstay.messaging.declaring import QueueDepth, declare, depth_of
 from backstay.messaging.delivery import incoming
-from backstay.messaging.messages import REASON_HEADER, Incoming, Outgoing, writable
+from backstay.messaging.messages import REASON_HEADER, Incoming, OutgoingMessage, writable
 from backstay.messaging.publishing import properties_of
 from backstay.messaging.topology import Topology
 
@@ -42,7 +42,7 @@ class Verdict(NamedTuple):
     """What becomes of a dead message: what stays of it, and what is published instead: hints, or a callback."""
 
     stays: bytes | None
-    again: Sequence[Outgoing] = ()
+    again: Sequence[OutgoingMessage] = ()
 
 
 Judge = Callable[[Sequence[Incoming]], Awaitable[Sequence[Verdict]]]
@@ -110,7 +110,7 @@ class DeadQueue:
         finally:
             await made.close()
 
-    async def _depth(self, queue: str) -> Depth | None:
+    async def _depth(self, queue: str) -> QueueDepth | None:
         async with asyncio.timeout(ANSWER_SECONDS):
             return await depth_of(self._connection, queue)
 
@@ -186,7 +186,7 @@ class DeadQueue:
             await asyncio.gather(*(_publish(channel, *letter) for letter in letters))
             await channel.basic_ack(window[-1].delivery_tag or 0, multiple=True)
 
-    async def _make_ready(self, again: Sequence[Outgoing]) -> None:
+    async def _make_ready(self, again: Sequence[OutgoingMessage]) -> None:
         """The queue of a handler that had no workers for long may be gone."""
         topology = self._topology
         behind = {queue.name: queue for one in again for queue in topology.behind(one.exchange, one.routing_key)}

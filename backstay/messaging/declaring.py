@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from aiormq.channel import Channel
 
 
-class Depth(NamedTuple):
+class QueueDepth(NamedTuple):
     """What a broker says about a queue."""
 
     messages: int  # that are ready; those in a consumer's hand are not counted
@@ -58,7 +58,7 @@ async def have_queues(connection: "AbstractConnection", names: Iterable[str]) ->
     return True
 
 
-async def depth_of(connection: "AbstractConnection", name: str) -> Depth | None:
+async def depth_of(connection: "AbstractConnection", name: str) -> QueueDepth | None:
     """None if there is no such queue. Asked on a channel of its own, because a no closes it."""
     channel = await open_channel(connection)
     depth = await ask_depth(channel, name)
@@ -67,7 +67,7 @@ async def depth_of(connection: "AbstractConnection", name: str) -> Depth | None:
     return depth
 
 
-async def ask_depth(channel: "Channel", name: str) -> Depth | None:
+async def ask_depth(channel: "Channel", name: str) -> QueueDepth | None:
     """None if there is no such queue, and then the channel is closed."""
     from aiormq.exceptions import ChannelNotFoundEntity
 
@@ -75,7 +75,7 @@ async def ask_depth(channel: "Channel", name: str) -> Depth | None:
         said = await channel.queue_declare(name, passive=True)
     except ChannelNotFoundEntity:
         return None
-    return Depth(said.message_count or 0, said.consumer_count or 0)
+    return QueueDepth(said.message_count or 0, said.consumer_count or 0)
 
 
 async def declare(

@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from backstay.messaging.declaring import Depth
+from backstay.messaging.declaring import QueueDepth
 from backstay.messaging.link import Broken
 from backstay.messaging.messages import Incoming
 from backstay.messaging.topology import Queue
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 STILL_LOOKS_MAX: Final = 3  # at messages that wait while none comes
 
 
-class Delivery:
+class MessageDelivery:
     """Hashable by itself: the same message delivered again is another delivery."""
 
     __slots__ = ("_channel", "_tag", "_taken", "message")
@@ -54,7 +54,7 @@ class Subscription:
 
     queue: Queue
     prefetch: int
-    deliver: Callable[[Delivery], None]
+    deliver: Callable[[MessageDelivery], None]
     lost: Callable[[], None]
     channel: "Channel | None" = None
     tag: str = ""
@@ -70,7 +70,7 @@ class Subscription:
             tag = raw.delivery_tag or 0
             taken.delivered += 1
             taken.in_hand.add(tag)
-            self.deliver(Delivery(incoming(raw), channel, tag, taken))
+            self.deliver(MessageDelivery(incoming(raw), channel, tag, taken))
 
         await channel.basic_qos(prefetch_count=self.prefetch)
         said = await channel.basic_consume(self.queue.name, arrived)
@@ -81,7 +81,7 @@ class Subscription:
             self.channel = None
             self.lost()
 
-    def check(self, depth: Depth | None) -> None:
+    def check(self, depth: QueueDepth | None) -> None:
         """Raises unless messages would come. The driver says nothing of much that can happen to a consumer."""
         if depth is None:
             raise Broken(f"the queue {self.queue.name} is gone")

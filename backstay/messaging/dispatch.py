@@ -10,7 +10,7 @@ from backstay.clock import Tasks, new_random
 from backstay.messaging.broker import Broker
 from backstay.messaging.connection import check_url, require_aio_pika
 from backstay.messaging.consumer import Consumer
-from backstay.messaging.link import WATCH, Means, Watch
+from backstay.messaging.link import WATCH, LinkWatch, Means
 from backstay.messaging.outbox_relay import relaying_work
 from backstay.messaging.topology import Topology
 from backstay.settings import Settings
@@ -38,7 +38,7 @@ class Republishing:
 
 
 @asynccontextmanager
-async def broker_here(app: Backstay, client: Client, watch: Watch = WATCH) -> AsyncIterator[Broker | None]:
+async def broker_here(app: Backstay, client: Client, watch: LinkWatch = WATCH) -> AsyncIterator[Broker | None]:
     """While the block runs there is the broker that the settings name. If it is away, it is called for until it comes:
     the block runs all the same."""
     url = app.settings.broker_url

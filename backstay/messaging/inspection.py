@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from backstay.messaging.declaring import Depth, declare, depth_of, has_exchange
+from backstay.messaging.declaring import QueueDepth, declare, depth_of, has_exchange
 from backstay.messaging.topology import Exchange, Queue, Topology
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ async def _queue(connection: "AbstractConnection", topology: Topology, queue: Qu
     return Found("queue", queue.name, True, queue.arguments, depth.messages, depth.consumers, problem)
 
 
-def _problem(topology: Topology, queue: Queue, depth: Depth) -> str:
+def _problem(topology: Topology, queue: Queue, depth: QueueDepth) -> str:
     if queue.name == topology.dead and depth.messages:
         return NOBODY_CAN_USE
     if queue.exchange in (topology.work, topology.callbacks) and depth.messages and not depth.consumers:

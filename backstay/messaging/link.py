@@ -24,7 +24,7 @@ STEADY_SECONDS: Final = 10.0  # a connection that lived for so long was a good o
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class LinkWatch:
     """How often a connection is asked, and how long it may take."""
 
     every_seconds: float = 3.0
@@ -34,7 +34,7 @@ class Watch:
     backoff_seconds_max: float = BACKOFF_SECONDS_MAX
 
 
-WATCH: Final = Watch()
+WATCH: Final = LinkWatch()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Means:
     tasks: Tasks
     rng: Random
     emit: Callable[[Event], None]
-    watch: Watch = WATCH
+    watch: LinkWatch = WATCH
 
 
 class Broken(Exception):

@@ -28,7 +28,7 @@ FLOAT_MAX: Final = 3.4e38  # the driver writes fractions in four bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Outgoing:
+class OutgoingMessage:
     """A message to be published. Copies of one message have the same id."""
 
     exchange: str
@@ -72,7 +72,7 @@ class Poison:
     reason: str
 
 
-def hint(topology: Topology, message_id: int, payload: Mapping[str, Any], age_ms: int = 0) -> Outgoing:
+def hint(topology: Topology, message_id: int, payload: Mapping[str, Any], age_ms: int = 0) -> OutgoingMessage:
     """The message of one row of the outbox; `age_ms` is how much of its wait is over."""
     items = payload.get("items")
     if items is None:
@@ -82,14 +82,14 @@ def hint(topology: Topology, message_id: int, payload: Mapping[str, Any], age_ms
     return send_work(topology, work, wait_ms)
 
 
-def send_work(topology: Topology, work: Work, wait_ms: int = 0) -> Outgoing:
+def send_work(topology: Topology, work: Work, wait_ms: int = 0) -> OutgoingMessage:
     exchange, routing_key, rest_ms = topology.way(work.handler, wait_ms)
     said: dict[str, Any] = {"v": VERSION, "id": work.id, "handler": work.handler}
     said["items"] = [show_item(item) for item in work.items]
     if rest_ms:
         said["rest_ms"] = rest_ms
     priority = min(max(work.priority, 0), PRIORITY_MAX)
-    return Outgoing(exchange, routing_key, json.dumps(said).encode(), work.id, WORK, priority)
+    return OutgoingMessage(exchange, routing_key, json.dumps(said).encode(), work.id, WORK, priority)
 
 
 def read_work(message: Incoming) -> Work | Poison:
@@ -145,15 +145,15 @@ def read_object(message: Incoming, kind: str) -> dict[str, Any] | Poison:
     return said
 
 
-def callback_again(topology: Topology, message: Incoming) -> Outgoing:
+def callback_again(topology: Topology, message: Incoming) -> OutgoingMessage:
     """A callback that was set aside, for those who read callbacks."""
-    return Outgoing(topology.callbacks, topology.callbacks, message.body, message.message_id, CALLBACK)
+    return OutgoingMessage(topology.callbacks, topology.callbacks, message.body, message.message_id, CALLBACK)
 
 
-def set_aside(topology: Topology, message: Incoming, reason: str) -> Outgoing:
+def set_aside(topology: Topology, message: Incoming, reason: str) -> OutgoingMessage:
     """The same message for the dead queue, with the reason in its headers."""
     headers = {**writable(_harmless(message.headers)), REASON_HEADER: reason[:REASON_CHARACTERS_MAX]}
-    return Outgoing(
+    return OutgoingMessage(
         topology.dead,
         message.routing_key,
         message.body,

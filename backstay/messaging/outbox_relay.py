@@ -16,7 +16,7 @@ from backstay.client import Client
 from backstay.clock import Clock, Tasks, new_random, wait_for_event
 from backstay.core.events import MessagesPublished, OutboxLag, Trouble
 from backstay.core.failures import one_line
-from backstay.messaging.messages import Outgoing, hint
+from backstay.messaging.messages import OutgoingMessage, hint
 from backstay.messaging.topology import Topology
 from backstay.observe.bus import Bus
 from backstay.store.outbox import WORK, Message, Outbox
@@ -41,7 +41,7 @@ class HintPublisher(Protocol):
     def publishing(self) -> bool: ...
     @property
     def topology(self) -> Topology: ...
-    async def publish_many(self, outgoing: Sequence[Outgoing]) -> list[bool]: ...
+    async def publish_many(self, outgoing: Sequence[OutgoingMessage]) -> list[bool]: ...
 
 
 class OutboxRelay:
@@ -125,7 +125,7 @@ class OutboxRelay:
         await self._marked()  # the one before: marks do not overtake each other, nor pile up
         self._marking = self._tasks.spawn(self._mark(told, confirmed, bad, error))
 
-    def _worded(self, messages: Sequence[Message]) -> tuple[list[Message], list[Outgoing], list[Message]]:
+    def _worded(self, messages: Sequence[Message]) -> tuple[list[Message], list[OutgoingMessage], list[Message]]:
         """Rows that can be sent, as messages, and those that cannot: one bad row must not be in the way of the rest."""
         told, outgoing, bad = [], [], []
         for message in messages:

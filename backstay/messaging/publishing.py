@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from backstay.messaging.declaring import open_channel
 from backstay.messaging.link import Broken, Means
-from backstay.messaging.messages import CONTENT_TYPE, PERSISTENT, Outgoing
+from backstay.messaging.messages import CONTENT_TYPE, PERSISTENT, OutgoingMessage
 
 if TYPE_CHECKING:
     from aio_pika.abc import AbstractConnection
@@ -47,7 +47,7 @@ class Publisher:
             raise Broken("the channel was closed")
         await self._asking.exchange_declare(exchange, passive=True)
 
-    async def send(self, outgoing: Sequence[Outgoing]) -> list[Sent]:
+    async def send(self, outgoing: Sequence[OutgoingMessage]) -> list[Sent]:
         """One answer for each. Two messages of one id must not be in one call: the driver tells them apart by it."""
         channel = self._channel
         if channel is None or channel.is_closed or not outgoing:
@@ -72,7 +72,7 @@ async def _wait(tasks: Sequence[asyncio.Task[Any]], seconds: float) -> tuple[set
         raise
 
 
-async def _send(channel: "Channel", message: Outgoing, now_ms: int) -> Sent:
+async def _send(channel: "Channel", message: OutgoingMessage, now_ms: int) -> Sent:
     from aiormq.exceptions import DeliveryError
     from pamqp.commands import Basic
 
@@ -90,7 +90,7 @@ async def _send(channel: "Channel", message: Outgoing, now_ms: int) -> Sent:
     return Sent.CONFIRMED if isinstance(answer, Basic.Ack) else Sent.UNROUTABLE
 
 
-def properties_of(message: Outgoing, now_ms: int) -> "Basic.Properties":
+def properties_of(message: OutgoingMessage, now_ms: int) -> "Basic.Properties":
     from pamqp.commands import Basic
 
     stamp = (message.timestamp_ms or now_ms) // 1000

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 Listener = Callable[[Event], None]
 
 
-class Submission(Protocol):
+class TracedSubmission(Protocol):
     """A submit under way, as somebody draws it."""
 
     seed: str | None  # for the job, so that whoever does its items finds the trace; None: any will do
@@ -54,7 +54,7 @@ class Bus:
         """Work for a request that may name the trace it belongs to."""
         return nullcontext() if self.tracing is None else self.tracing.below(headers)
 
-    def submitting(self, handler: str) -> Submission:
+    def submitting(self, handler: str) -> TracedSubmission:
         return Untraced() if self.tracing is None else self.tracing.submitting(handler)
 
     def emit(self, event: Event) -> None:

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Gauge
 from backstay.core.alarms import Alarm
 
 
-class Depth(Protocol):
+class BacklogDepth(Protocol):
     """The unfinished items of one handler."""
 
     @property
@@ -73,7 +73,7 @@ class Gauges:
         self._handlers: set[str] = set()
         self._providers: set[str] = set()
 
-    def show_queues(self, depths: Iterable[Depth], waiting_since: Mapping[str, int], now_ms: int) -> None:
+    def show_queues(self, depths: Iterable[BacklogDepth], waiting_since: Mapping[str, int], now_ms: int) -> None:
         """A handler whose queue has emptied stands at nought."""
         items = {depth.handler: depth.items for depth in depths}
         self._handlers |= items.keys()

@@ -8,7 +8,7 @@ from typing import Any, TextIO, assert_never
 
 import structlog
 
-from backstay.core.alarms import Reading
+from backstay.core.alarms import AlarmReading
 from backstay.core.breaker import BreakerState
 from backstay.core.events import (
     AlarmChanged,
@@ -155,7 +155,7 @@ class Logs:
             case AlarmChanged():
                 self._alarm(event.reading)
 
-    def _alarm(self, reading: Reading) -> None:
+    def _alarm(self, reading: AlarmReading) -> None:
         if reading.is_raised:
             self._log.warning("alarm raised", alarm=reading.alarm.value, why=reading.words)
         else:

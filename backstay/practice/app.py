@@ -14,8 +14,8 @@ from backstay.practice.batch_jobs import BatchQueue, ScratchFolder
 from backstay.practice.bill import Bill, Counts, parse_price
 from backstay.practice.faults import Faults
 from backstay.practice.gateway import ConverterGateway
-from backstay.practice.openai_batches import OpenAiBatches
-from backstay.practice.openai_calls import OpenAiCalls, StoredCompletions
+from backstay.practice.openai_batches import PracticeBatches
+from backstay.practice.openai_calls import OpenAiCalls, PracticeCompletions
 from backstay.practice.openai_files import OpenAiFiles
 from backstay.practice.openai_responses import OpenAiResponses
 from backstay.practice.openai_shapes import OPENAI, OpenAiError, error_body
@@ -99,8 +99,8 @@ class OpenAiApi:
         self._folder = ScratchFolder(state)
         self._queue = BatchQueue(state)
         self._responses = OpenAiResponses(state)
-        completions, files = StoredCompletions(state), OpenAiFiles(state, self._folder)
-        batches = OpenAiBatches(files, self._queue)
+        completions, files = PracticeCompletions(state), OpenAiFiles(state, self._folder)
+        batches = PracticeBatches(files, self._queue)
         self._parts = (OpenAiCalls(completions, self._responses), self._responses, completions, files, batches)
 
     def add_routes(self, router: web.UrlDispatcher, pipeline: Pipeline) -> None:

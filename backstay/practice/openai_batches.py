@@ -56,11 +56,11 @@ _PHASES_IN_ORDER = (
 )
 
 
-class OpenAiBatches:
+class PracticeBatches:
     def __init__(self, files: OpenAiFiles, queue: BatchQueue) -> None:
         self._files = files
         self._queue = queue
-        self._batches: dict[str, OpenAiBatch] = {}
+        self._batches: dict[str, PracticeBatch] = {}
 
     def add_routes(self, router: web.UrlDispatcher, pipeline: Pipeline) -> None:
         for method, path, work in (
@@ -85,7 +85,7 @@ class OpenAiBatches:
             raise OpenAiError(400, message, "invalid_value", "completion_window")
         check_metadata(asked.get("metadata"))
         self._require_processed(asked["input_file_id"])
-        batch = OpenAiBatch(asked, self._files, self._queue)
+        batch = PracticeBatch(asked, self._files, self._queue)
         self._batches[batch.id] = batch
         self._queue.start(batch)
         return json_reply(batch.dump())
@@ -96,7 +96,7 @@ class OpenAiBatches:
     async def list_(self, request: web.Request) -> PracticeReply:
         """The newest first, always."""
         paging = Paging.read(request.query, LIST_MAX, "desc")
-        return list_page(list(self._batches.values()), paging._replace(order="desc"), OpenAiBatch.dump)
+        return list_page(list(self._batches.values()), paging._replace(order="desc"), PracticeBatch.dump)
 
     async def cancel(self, request: web.Request) -> PracticeReply:
         batch = self._find(request)
@@ -114,14 +114,14 @@ class OpenAiBatches:
             )
             raise OpenAiError(400, message, param="input_file_id")
 
-    def _find(self, request: web.Request) -> "OpenAiBatch":
+    def _find(self, request: web.Request) -> "PracticeBatch":
         name = request.match_info["id"]
         if (batch := self._batches.get(name)) is None:
             raise not_found("batch", name)
         return batch
 
 
-class OpenAiBatch(BatchJob):
+class PracticeBatch(BatchJob):
     """A batch whose input is a file, and whose results are an output file and an error file."""
 
     def __init__(self, asked: dict[str, Any], files: OpenAiFiles, queue: BatchQueue) -> None:

@@ -208,7 +208,7 @@ def answer_to(url: str, body: Body, answer_tokens: int | None = None) -> Any:
 class OpenAiCalls:
     """The paid endpoints, and the models."""
 
-    def __init__(self, completions: "StoredCompletions", responses: OpenAiResponses) -> None:
+    def __init__(self, completions: "PracticeCompletions", responses: OpenAiResponses) -> None:
         self._completions = completions
         self._responses = responses
 
@@ -262,7 +262,7 @@ class StoredCompletion(NamedTuple):
         return {**json.loads(self.text), "metadata": self.metadata}
 
 
-class StoredCompletions:
+class PracticeCompletions:
     """Chat completions that were made with store: true. Clients list them by their metadata."""
 
     def __init__(self, state: ProviderState) -> None:

@@ -16,7 +16,7 @@ from backstay.core.errors import DatabaseUnreachable
 from backstay.core.events import Event, MessageSetAside, Trouble
 from backstay.core.failures import one_line
 from backstay.messaging.broker import Broker
-from backstay.messaging.delivery import Delivery, Subscription
+from backstay.messaging.delivery import MessageDelivery, Subscription
 from backstay.messaging.messages import Poison, read_callback, set_aside
 
 PREFETCH: Final = 32  # messages in hand; each may have CALLBACK_BYTES_MAX
@@ -29,7 +29,7 @@ Receive = Callable[[Told], Awaitable[Poison | None]]
 
 
 class Parcel(NamedTuple):
-    delivery: Delivery
+    delivery: MessageDelivery
     told: Told | Poison
 
 
@@ -58,7 +58,7 @@ class CallbackReader:
     async def stop(self) -> None:
         await self._tasks.stop()
 
-    def _deliver(self, delivery: Delivery) -> None:
+    def _deliver(self, delivery: MessageDelivery) -> None:
         told = read_callback(delivery.message)
         key = told.item if isinstance(told, Told) else ""
         self._lanes[crc32(key.encode()) % LANES].put_nowait(Parcel(delivery, told))
@@ -91,7 +91,7 @@ class CallbackReader:
         await parcel.delivery.ack()
         return True
 
-    async def _put_aside(self, delivery: Delivery, poison: Poison) -> bool:
+    async def _put_aside(self, delivery: MessageDelivery, poison: Poison) -> bool:
         topology = self._broker.topology
         kept = await self._broker.publish(set_aside(topology, delivery.message, poison.reason))
         if kept:

@@ -21,15 +21,15 @@ _OWN: Final = SIGNATURE | {
 }
 
 
-class Requests(Protocol):
+class RequestSender(Protocol):
     """Publishes a request. It returns when the broker has it in a queue, and raises what a handler may raise: nothing
     was sent, it never can be, or nobody knows."""
 
-    async def publish(self, request: "Request", seconds: float) -> None: ...
+    async def publish(self, request: "MessageRequest", seconds: float) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class MessageRequest:
     exchange: str
     routing_key: str
     name: str  # the same for every try, so that a repeat can be recognised
@@ -42,7 +42,7 @@ class Request:
 class OverMessages:
     """That the broker has a request in a queue is its answer; what came out is a message to an exchange of ours."""
 
-    requests: Requests
+    requests: RequestSender
     callback: Mapping[str, str]  # the exchange and the routing key that answers come in at
     prefix: str  # of exchanges that are ours
     exchanges: frozenset[str]  # the only ones that may be named; empty: all but our own
@@ -85,7 +85,7 @@ class OverMessages:
             raise Permanent(f"the request has more than {REQUEST_BYTES_MAX:,} bytes", ErrorCode.TOO_LARGE)
         headers = {**payload.get("headers", {}), **traced(context), **self.sign(context.owner, name, text)}
         place = (payload["exchange"], payload.get("routing_key", ""))
-        await self.requests.publish(Request(*place, name, body, headers, context.priority), seconds)
+        await self.requests.publish(MessageRequest(*place, name, body, headers, context.priority), seconds)
         return None
 
     def _request(self, payload: dict[str, Any], context: Context) -> dict[str, Any]:

@@ -7,10 +7,9 @@ its own, and the first message on it goes alone: it proves that the exchange is 
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import aio_pika
 from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractExchange
@@ -30,25 +29,11 @@ from backstay.core.errors import (
 from backstay.core.failures import one_line
 from backstay.messaging.connection import CLOSE_SECONDS, close_connection, open_connection
 from backstay.messaging.messages import CONTENT_TYPE, REQUEST
+from backstay.remote.over_messages import MessageRequest
 
 AWAY_SECONDS: Final = 5.0  # a broker that is away is not called for more often than that
 CHANNELS_MAX: Final = 64  # those used last stay open
 _BROKEN: Final = (AMQPError, OSError, RuntimeError)  # the last: aiormq's word for a channel that is closed
-
-
-class Request(Protocol):
-    @property
-    def exchange(self) -> str: ...
-    @property
-    def routing_key(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def body(self) -> bytes: ...
-    @property
-    def headers(self) -> Mapping[str, str]: ...
-    @property
-    def priority(self) -> int: ...
 
 
 class Opened(NamedTuple):
@@ -77,7 +62,7 @@ class Outlet:
 
 @dataclass(slots=True)
 class Sending:
-    request: Request
+    request: MessageRequest
     begun: bool = False  # from here on the broker may have it
 
     async def to(self, exchange: AbstractExchange) -> None:
@@ -94,7 +79,7 @@ class Sending:
         await exchange.publish(message, request.routing_key, mandatory=True)
 
 
-class Requests:
+class BrokerRequests:
     """Opens its connection at the first request; a broken one is opened anew by the next."""
 
     def __init__(self, url: str, clock: Clock) -> None:
@@ -118,7 +103,7 @@ class Requests:
             for outlet in self._outlets.values():
                 outlet.opened = None
 
-    async def publish(self, request: Request, seconds: float) -> None:
+    async def publish(self, request: MessageRequest, seconds: float) -> None:
         """Returns when the broker has put it into a queue. Raises what a handler may raise."""
         outlet, sending = await self._outlet(request.exchange), Sending(request)
         outlet.under_way += 1
@@ -218,7 +203,7 @@ async def _close(channel: AbstractChannel) -> None:
             await channel.close()
 
 
-def _meaning(error: Exception, request: Request, alone: bool) -> HandlerError:
+def _meaning(error: Exception, request: MessageRequest, alone: bool) -> HandlerError:
     """What an error means: never taken, refused for good, or nobody knows."""
     place = f"exchange {request.exchange[:60]!r}, routing key {request.routing_key[:60]!r}"
     match error:

@@ -128,9 +128,11 @@ async def over_messages(
     broker: Broker, settings: Settings, inbox: InboxMessages, seals: CallbackTags, clock: Clock, bus: Bus
 ) -> AsyncIterator[OverMessages]:
     """The way out while the block runs, and the reader of what comes back."""
-    from backstay.remote.requests import Requests  # needs the extra, which a process without a broker need not have
+    from backstay.remote.requests import (
+        BrokerRequests,  # needs the extra, which a process without a broker need not have
+    )
 
-    requests = Requests(settings.broker_url or "", clock)
+    requests = BrokerRequests(settings.broker_url or "", clock)
     reader = CallbackReader(broker, CallbackDesk(inbox, seals).receive, clock, new_random(), bus.emit)
     topology = broker.topology
     named = frozenset(name.strip() for name in settings.remote_exchanges.split(",") if name.strip())

@@ -11,7 +11,7 @@ from backstay.core.models import Attempt, Settlement
 from backstay.core.outcomes import Flaw
 from backstay.core.states import TERMINAL, ItemState
 from backstay.llm.requests import unseal
-from backstay.run.file_order import FileOrder, Place
+from backstay.run.file_order import FileOrder, LinePlace
 from backstay.run.output import ResultFiles
 from backstay.run.positions import Positions
 from backstay.run.result_line import Ended, ended_of
@@ -120,7 +120,7 @@ class Collector:
             for ended in await self._standing_at(page):
                 yield ended
 
-    async def _standing_at(self, places: Sequence[Place]) -> list[Ended]:
+    async def _standing_at(self, places: Sequence[LinePlace]) -> list[Ended]:
         """Those that have ended."""
         items = sorted({item_id(self._job_id, place.position) for place in places})
         ended = {position_of(row.id): ended_of(row) for row in await self._views.results_of(items)}

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 
-class Place(NamedTuple):
+class LinePlace(NamedTuple):
     """A request: an item, or with a number a copy of it."""
 
     position: int
@@ -23,14 +23,14 @@ class FileOrder:
             self._items.extend([0] * (number + 1 - len(self._items)))
         self._items[number] = position + 1
 
-    def places(self, items: int) -> Iterator[Place]:
+    def places(self, items: int) -> Iterator[LinePlace]:
         """Every request in its order. What is no copy is the next item."""
         position = 0
         for number, copied in enumerate(self._items):
             if copied:
-                yield Place(copied - 1, number)
+                yield LinePlace(copied - 1, number)
             elif number and position < items:
-                yield Place(position)
+                yield LinePlace(position)
                 position += 1
         for left in range(position, items):
-            yield Place(left)
+            yield LinePlace(left)

@@ -55,7 +55,7 @@ class RunState(NamedTuple):
         return min(self.done * 100 // self.total, 100) if self.total else 0
 
 
-class Reading(NamedTuple):
+class MeterReading(NamedTuple):
     """What follows from the states so far; None is not known yet."""
 
     per_second: float | None = None
@@ -76,7 +76,7 @@ class Meter:
         self._samples: deque[_Sample] = deque()
         self._looked_at: float | None = None
 
-    def read(self, state: RunState, now: float) -> Reading:
+    def read(self, state: RunState, now: float) -> MeterReading:
         self._look(state, now)
         per_second = self._rate(state, now)
         eta_seconds = None
@@ -84,7 +84,7 @@ class Meter:
             eta_seconds = 0.0
         elif per_second and not state.stopping:
             eta_seconds = state.left / per_second
-        return Reading(per_second, eta_seconds, forecast(state))
+        return MeterReading(per_second, eta_seconds, forecast(state))
 
     def _look(self, state: RunState, now: float) -> None:
         samples, looked_at, self._looked_at = self._samples, self._looked_at, now

@@ -11,7 +11,7 @@ from backstay.core.breaker import BreakerState
 from backstay.core.errors import DatabaseUnreachable
 from backstay.core.outcomes import ANSWER_FLAWS, Flaw
 from backstay.core.states import JobState
-from backstay.engine.trial import Trial
+from backstay.engine.trial import FirstReplies
 from backstay.engine.worker import Worker
 from backstay.llm.intake import FileSurvey, RequestSource
 from backstay.llm.lanes import Lanes
@@ -50,7 +50,7 @@ class Run:
         self._surveyed = surveyed
         self._submission = Submission(order, source, surveyed)
         self._waits = Waits(order, again)
-        self._trial = None if order.wait else Trial(surveyed.requests)
+        self._trial = None if order.wait else FirstReplies(surveyed.requests)
         self._tasks = Tasks()
         self._stopping = asyncio.Event()
         self._worker: Worker | None = None

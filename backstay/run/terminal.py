@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from backstay.run.figures import show_ceiling, show_money, show_rate, show_seconds, show_tokens
-from backstay.run.meter import Meter, Reading, RunState
+from backstay.run.meter import Meter, MeterReading, RunState
 from backstay.run.summary import Summary
 from backstay.run.view import describe_hold
 
@@ -59,7 +59,7 @@ class Terminal:
 class Block:
     """The run at one moment, as wide as the terminal is."""
 
-    def __init__(self, title: str, state: RunState, reading: Reading) -> None:
+    def __init__(self, title: str, state: RunState, reading: MeterReading) -> None:
         self._title = title
         self._state = state
         self._reading = reading
@@ -106,7 +106,7 @@ def _counts(state: RunState, width: int) -> Iterator[Part]:
         yield f"{state.repeats:,} lost, may have been paid", "yellow"
 
 
-def _pace(state: RunState, reading: Reading) -> Iterator[Part]:
+def _pace(state: RunState, reading: MeterReading) -> Iterator[Part]:
     if reading.per_second is not None:
         yield show_rate(reading.per_second), ""
     yield "time left unknown" if reading.eta_seconds is None else f"{show_seconds(reading.eta_seconds)} left", ""
@@ -114,7 +114,7 @@ def _pace(state: RunState, reading: Reading) -> Iterator[Part]:
     yield f"{show_tokens(state.output_tokens)} out", ""
 
 
-def _money(state: RunState, reading: Reading) -> Iterator[Part]:
+def _money(state: RunState, reading: MeterReading) -> Iterator[Part]:
     if state.spent_micros is None:
         yield "cost unknown", ""
     else:

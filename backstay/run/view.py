@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any, Final, Protocol, TextIO
 
 from backstay.run.figures import show_ceiling, show_money, show_rate, show_seconds
-from backstay.run.meter import Meter, Reading, RunState
+from backstay.run.meter import Meter, MeterReading, RunState
 from backstay.run.summary import Summary
 
 LINE_PERCENT: Final = 10
@@ -44,7 +44,7 @@ def viewing(job_id: int, title: str, as_json: bool = False, plain: bool = False)
     if as_json:
         yield Events(job_id, sys.stdout)
     elif plain or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
-        yield Lines(job_id, sys.stderr)
+        yield PlainLines(job_id, sys.stderr)
     else:
         from backstay.run.terminal import Terminal  # rich takes its time to load, and only a terminal needs it
 
@@ -80,7 +80,7 @@ class Holds:
         return None
 
 
-class Lines:
+class PlainLines:
     """One plain line now and then."""
 
     def __init__(self, job_id: int, stream: TextIO) -> None:
@@ -118,7 +118,7 @@ class Lines:
         self._stream.flush()
 
 
-def describe(state: RunState, reading: Reading) -> str:
+def describe(state: RunState, reading: MeterReading) -> str:
     """A run in one line."""
     parts = [f"{state.done:,} of {state.total:,} done ({state.percent} %)"]
     counts = (("failed", state.failed), ("retrying", state.retrying), *state.flaws)
@@ -136,7 +136,7 @@ def describe_hold(state: RunState) -> str:
     return f"held: {state.held}" + (f"; next try in {show_seconds(seconds)}" if seconds is not None else "")
 
 
-def describe_money(state: RunState, reading: Reading) -> list[str]:
+def describe_money(state: RunState, reading: MeterReading) -> list[str]:
     """Spent, ceiling and forecast; an unknown price is said to be unknown."""
     ceiling = "" if state.budget_micros is None else f" of {show_ceiling(state.budget_micros)}"
     if state.spent_micros is None:

@@ -14,7 +14,7 @@ from backstay.llm.requests import LlmRequest, unseal
 from backstay.run.order import Order
 
 
-class Bounded:
+class WeighedRun:
     """Looks at every request before the first is sent: under a ceiling, each must have a worst case."""
 
     def __init__(self, order: Order) -> None:

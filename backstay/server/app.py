@@ -20,7 +20,7 @@ from backstay.server import problems
 from backstay.server.api import items, jobs
 from backstay.server.api import routers as api_routers
 from backstay.server.auth import KeyRing
-from backstay.server.bounded import Bounded
+from backstay.server.bounded import BodyLimits
 from backstay.server.branches import branches
 from backstay.server.cache import Details
 from backstay.server.direct import Direct
@@ -34,14 +34,14 @@ from backstay.server.pages.dressing import Dressed
 from backstay.server.problems import OPENAI_PREFIXES
 from backstay.server.ratelimit import Limited, RateLimit
 from backstay.server.removal import remove_rest
-from backstay.server.seen import Seen
-from backstay.server.service import Options, Service
-from backstay.server.shared import Shared
+from backstay.server.seen import CoalescedReads
+from backstay.server.service import Service, ServiceOptions
+from backstay.server.shared import SharedState
 from backstay.signing import Signer, key_beside
 from backstay.webhooks import Relay
 
 
-def create_app(made: Backstay, options: Options) -> FastAPI:
+def create_app(made: Backstay, options: ServiceOptions) -> FastAPI:
     """The service on the application's database; it opens it when it starts and closes it last."""
 
     @asynccontextmanager
@@ -63,7 +63,7 @@ def create_app(made: Backstay, options: Options) -> FastAPI:
     )
     problems.install(app)
     app.add_middleware(Idempotent)
-    app.add_middleware(Bounded)  # outside Idempotent, which reads bodies too
+    app.add_middleware(BodyLimits)  # outside Idempotent, which reads bodies too
     shown = {f"{prefix}/batches": batches.show for prefix in OPENAI_PREFIXES}
     app.add_middleware(Direct, shown={"/api/items": items.show_item, "/api/jobs": jobs.show_job, **shown})
     app.add_middleware(Limited)
@@ -79,12 +79,12 @@ def create_app(made: Backstay, options: Options) -> FastAPI:
     return app
 
 
-async def _opened(made: Backstay, options: Options, stack: AsyncExitStack) -> Service:
+async def _opened(made: Backstay, options: ServiceOptions, stack: AsyncExitStack) -> Service:
     client = await made.open()
     stack.push_async_callback(made.close)
     place = made.settings.data or str(default_folder(made.url))
     settings, clock = made.settings, client.clock
-    shared = Shared(settings.redis_url, clock) if settings.redis_url else None
+    shared = SharedState(settings.redis_url, clock) if settings.redis_url else None
     if shared is not None:
         stack.push_async_callback(shared.close)
     artifacts = files_at(place, settings)  # which makes the folder that the key lies in
@@ -103,7 +103,7 @@ async def _opened(made: Backstay, options: Options, stack: AsyncExitStack) -> Se
         details=Details(signer, shared, settings.cache_seconds),
         rate_limit=RateLimit(clock, settings.rate_limit_per_minute, shared),
         lookout=Lookout(client.store.snapshots, clock),
-        seen=Seen(client.store.snapshots),
+        seen=CoalescedReads(client.store.snapshots),
         outgoing=outgoing,
         relay=Relay(client.store.webhooks, outgoing, signer, clock, made.bus),
     )

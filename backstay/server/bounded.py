@@ -25,7 +25,7 @@ STREAMED: Final = frozenset(
 )
 
 
-class Bounded:
+class BodyLimits:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, Generic, TypeVar
 
 from backstay.clock import Tasks
-from backstay.server.shared import PREFIX, Shared
+from backstay.server.shared import PREFIX, SharedState
 from backstay.signing import Signer
 
 K = TypeVar("K")
@@ -29,7 +29,7 @@ GATHERED_MAX: Final = 500
 
 
 class Details:
-    def __init__(self, signer: Signer, shared: Shared | None, seconds: float) -> None:
+    def __init__(self, signer: Signer, shared: SharedState | None, seconds: float) -> None:
         self._signer = signer
         self._shared = shared
         self._seconds = seconds

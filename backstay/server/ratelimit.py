@@ -9,7 +9,7 @@ from backstay.clock import Clock
 from backstay.server.auth import principal
 from backstay.server.problems import OPENAI_PATHS, Problem, said
 from backstay.server.service import service_of
-from backstay.server.shared import Shared
+from backstay.server.shared import SharedState
 
 WINDOW_SECONDS: Final = 60
 COUNTED_HERE_MAX: Final = 100_000  # names in one minute; more are counted together
@@ -21,7 +21,7 @@ _THE_REST: Final = "the rest"
 class RateLimit:
     """One count for each name and minute."""
 
-    def __init__(self, clock: Clock, per_minute: int, shared: Shared | None = None) -> None:
+    def __init__(self, clock: Clock, per_minute: int, shared: SharedState | None = None) -> None:
         self.per_minute = per_minute
         self._clock = clock
         self._shared = shared

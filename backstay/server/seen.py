@@ -10,7 +10,7 @@ from backstay.store.snapshots import Asked, Snapshots
 from backstay.store.views import JobView
 
 
-class Seen:
+class CoalescedReads:
     """Never older than the question; what is another owner's is not found."""
 
     def __init__(self, snapshots: Snapshots) -> None:

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from backstay.server.events import Lookout
     from backstay.server.openai.adoption import Looked
     from backstay.server.ratelimit import RateLimit
-    from backstay.server.seen import Seen
-    from backstay.server.shared import Shared
+    from backstay.server.seen import CoalescedReads
+    from backstay.server.shared import SharedState
     from backstay.webhooks import Relay
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ServiceOptions:
     """How the service was started."""
 
     open_here: bool = False  # from this machine no key is needed
@@ -47,17 +47,17 @@ class Options:
 @dataclass(slots=True)
 class Service:
     backstay: Backstay
-    options: Options
+    options: ServiceOptions
     main: Client
     artifacts: Artifacts
     signer: Signer
     seals: CallbackTags  # of what goes to remote workers and comes back
     ring: "KeyRing"
-    shared: "Shared | None"  # Redis, when it is configured
+    shared: "SharedState | None"  # Redis, when it is configured
     details: "Details"
     rate_limit: "RateLimit"
     lookout: "Lookout"  # for those who watch jobs and items
-    seen: "Seen"  # for those who ask
+    seen: "CoalescedReads"  # for those who ask
     outgoing: Outgoing  # to URLs that other people gave
     relay: "Relay"
     wake: Callable[[], None] = field(default=lambda: None)

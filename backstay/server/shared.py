@@ -18,7 +18,7 @@ PAUSE_SECONDS: Final = 2.0  # after it failed to answer, nobody waits for it aga
 PREFIX: Final = "backstay"
 
 
-class Shared:
+class SharedState:
     """Redis, asked as one asks somebody who may be out: without an answer, everyone goes on by himself."""
 
     def __init__(self, url: str, clock: Clock) -> None:

@@ -48,7 +48,7 @@ class Received:
     fields: Mapping[str, str]
 
 
-class Place(Protocol):
+class UploadTarget(Protocol):
     """Where the bytes go: a `Deposit`, or artifacts alone."""
 
     async def put(self, name: str, chunks: AsyncIterable[bytes]) -> int: ...
@@ -58,7 +58,7 @@ class Place(Protocol):
 
 async def receive(
     request: Request,
-    place: Place,
+    place: UploadTarget,
     *,
     fields: Collection[str],
     bytes_max: int,

@@ -2,7 +2,7 @@
 
 from typing import Final, NamedTuple
 
-from backstay.core.alarms import Alarm, Reading
+from backstay.core.alarms import Alarm, AlarmReading
 from backstay.store.database import Database
 from backstay.store.queries import Ask, Script, one
 from backstay.store.rows import record
@@ -25,7 +25,7 @@ class AlarmRow(NamedTuple):
 class AlarmStanding(NamedTuple):
     """An alarm that was raised at some time; it is over when it has been cleared."""
 
-    reading: Reading
+    reading: AlarmReading
     raised_at: int
     cleared_at: int | None
 
@@ -48,7 +48,7 @@ class Alarms:
         [found] = await self._db.read(one("lately_failed", {"span_ms": DAY_MS, "n": LOOKED_MAX}))
         return found  # type: ignore[no-any-return]
 
-    async def keep(self, reading: Reading, owner: str) -> bool:
+    async def keep(self, reading: AlarmReading, owner: str) -> bool:
         """Whether that is news. If it is, it is told to the owner's webhooks, in the same transaction."""
         return await self._db.write(lambda: _keep(reading, owner))
 
@@ -57,7 +57,7 @@ class Alarms:
         found: list[AlarmRow] = await self._db.read(one("alarms"))
         known = [row for row in found if row.name in set(Alarm)]
         return [
-            AlarmStanding(Reading(Alarm(row.name), row.value, row.bound), row.raised_at, row.cleared_at)
+            AlarmStanding(AlarmReading(Alarm(row.name), row.value, row.bound), row.raised_at, row.cleared_at)
             for row in known
         ]
 
@@ -65,7 +65,7 @@ class Alarms:
         return [standing for standing in await self.known() if standing.cleared_at is None]
 
 
-def _keep(reading: Reading, owner: str) -> Script[bool]:
+def _keep(reading: AlarmReading, owner: str) -> Script[bool]:
     values = {"name": reading.alarm.value, "figure": reading.value, "bound": reading.bound}
     changed = yield Ask("raise_alarm" if reading.is_raised else "clear_alarm", values)
     if not changed:

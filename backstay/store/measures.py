@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from backstay.core.measures import Measure, Place
+from backstay.core.measures import Measure, MeasureSlot
 from backstay.core.measures import together as sum_of
 from backstay.store.database import Database
 from backstay.store.queries import Ask, Script, one
@@ -45,7 +45,7 @@ class Measures:
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    async def add(self, worker: str, sums: Mapping[Place, Measure]) -> None:
+    async def add(self, worker: str, sums: Mapping[MeasureSlot, Measure]) -> None:
         """Adds to what the worker wrote before. In order, so that no two who add wait for each other."""
         rows = [
             (place.source.owner, place.minute, place.source.handler, place.source.provider, *measure.values())
@@ -80,10 +80,10 @@ def _add(worker: str, rows: list[tuple[object, ...]]) -> Script[None]:
     yield Ask("add_measures", {"worker": worker}, rows)
 
 
-def _by_key(sums: Mapping[Place, Measure]) -> dict[Place, Measure]:
+def _by_key(sums: Mapping[MeasureSlot, Measure]) -> dict[MeasureSlot, Measure]:
     """One row for each key: a handler whose provider was changed in the same minute counts with the later one."""
-    found: dict[tuple[str, int, str], Place] = {}
-    made: dict[Place, Measure] = {}
+    found: dict[tuple[str, int, str], MeasureSlot] = {}
+    made: dict[MeasureSlot, Measure] = {}
     for place, measure in sums.items():
         key = (place.source.owner, place.minute, place.source.handler)
         first = found.setdefault(key, place)

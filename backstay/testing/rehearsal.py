@@ -12,7 +12,7 @@ from backstay.core.errors import UsageError
 from backstay.core.ids import item_range, show_item
 from backstay.core.models import Claimed, JobTerms
 from backstay.core.states import ItemState, JobState
-from backstay.engine.crew import Crew
+from backstay.engine.crew import Engine
 from backstay.engine.heart import beat, let_go
 from backstay.engine.parts import Parts
 from backstay.engine.worker import Worker
@@ -45,7 +45,7 @@ async def rehearsal(app: Backstay) -> AsyncIterator[VirtualClock]:
 async def drain(app: Backstay, hours_max: float = 72, seed: int = 0) -> None:
     """Runs a worker until no item is unfinished, through every wait; paused jobs are left as they are."""
     client = _rehearsing(app)
-    crew = Crew(_parts(app, client, seed), app.limits.worker_concurrency)
+    crew = Engine(_parts(app, client, seed), app.limits.worker_concurrency)
     worker = Worker(crew, IDLE_SECONDS)
     await worker.start()
     beating = crew.parts.tasks.spawn(_beat(crew))
@@ -112,7 +112,7 @@ def _parts(app: Backstay, client: Client, seed: int) -> Parts:
     )
 
 
-async def _beat(crew: Crew) -> None:
+async def _beat(crew: Engine) -> None:
     """The heart without its thread: in virtual time nothing blocks the loop."""
     parts = crew.parts
     while True:

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from typing import Final
 
-from backstay.core.alarms import INVOCATIONS_MIN, JOBS_MIN, Alarm, Reading, percent
+from backstay.core.alarms import INVOCATIONS_MIN, JOBS_MIN, Alarm, AlarmReading, percent
 from backstay.core.events import AlarmChanged
 from backstay.observe.bus import Bus
 from backstay.settings import Settings
@@ -32,17 +32,17 @@ class AlarmWatch:
             if await self._store.alarms.keep(reading, self._settings.owner):
                 self._bus.emit(AlarmChanged(reading))
 
-    async def _readings(self) -> AsyncIterator[Reading]:
+    async def _readings(self) -> AsyncIterator[AlarmReading]:
         bounds = self._settings
         failed = await self._store.alarms.failures()
-        yield Reading(Alarm.DEAD_LETTERS, failed.letters, bounds.dead_letter_alarm)
-        yield Reading(Alarm.ITEM_TIMEOUTS, failed.timeouts, bounds.alarm_timeouts)
+        yield AlarmReading(Alarm.DEAD_LETTERS, failed.letters, bounds.dead_letter_alarm)
+        yield AlarmReading(Alarm.ITEM_TIMEOUTS, failed.timeouts, bounds.alarm_timeouts)
         share = percent(failed.jobs_failed, failed.jobs, JOBS_MIN)
-        yield Reading(Alarm.FAILED_JOBS, share, bounds.alarm_failed_jobs_percent)
+        yield AlarmReading(Alarm.FAILED_JOBS, share, bounds.alarm_failed_jobs_percent)
         invoked = await self._store.invocations.lately(DAY_MS)
         share = percent(invoked.failed, invoked.ticks, INVOCATIONS_MIN)
-        yield Reading(Alarm.INVOCATION_ERRORS, share, bounds.alarm_invocation_errors_percent)
+        yield AlarmReading(Alarm.INVOCATION_ERRORS, share, bounds.alarm_invocation_errors_percent)
         invoked = await self._store.invocations.lately(HOUR_MS)
-        yield Reading(Alarm.CHAIN_DEPTH, invoked.chains_full, bounds.alarm_chains)
+        yield AlarmReading(Alarm.CHAIN_DEPTH, invoked.chains_full, bounds.alarm_chains)
         lags = [await self._store.outbox.lag(sink) for sink in (WORK, WEBHOOKS)]
-        yield Reading(Alarm.OUTBOX_LAG, max(lag.age_ms for lag in lags) // 1000, bounds.alarm_outbox_seconds)
+        yield AlarmReading(Alarm.OUTBOX_LAG, max(lag.age_ms for lag in lags) // 1000, bounds.alarm_outbox_seconds)

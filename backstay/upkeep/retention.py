@@ -21,7 +21,7 @@ SLACK: Final = 20  # one part in so many of what may be held
 AGE_SLACK: Final = 168  # of seven days, an hour
 
 
-class Bounds(NamedTuple):
+class RetentionBounds(NamedTuple):
     """What an owner may hold. Archives are each owner's own, so the bounds are as well."""
 
     age_ms: int
@@ -29,9 +29,9 @@ class Bounds(NamedTuple):
     bytes: int
 
 
-def bounds_of(settings: Settings) -> Bounds:
+def bounds_of(settings: Settings) -> RetentionBounds:
     age_ms = int(settings.dead_letter_days * DAY_MS)
-    return Bounds(age_ms, settings.dead_letter_items, settings.dead_letter_bytes)
+    return RetentionBounds(age_ms, settings.dead_letter_items, settings.dead_letter_bytes)
 
 
 Rule = Callable[[Candidate], bool]
@@ -44,7 +44,7 @@ class _Held(NamedTuple):
 
 
 class Retention:
-    def __init__(self, archives: Archives, artifacts: Artifacts, clock: Clock, bounds: Bounds) -> None:
+    def __init__(self, archives: Archives, artifacts: Artifacts, clock: Clock, bounds: RetentionBounds) -> None:
         self._archives = archives
         self._archivist = Archivist(archives, artifacts, clock)
         self._clock = clock

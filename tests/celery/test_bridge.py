@@ -13,7 +13,7 @@ from backstay.celery.hints import CeleryHints
 from backstay.celery.publisher import CeleryPublisher
 from backstay.clock import Clock, Tasks
 from backstay.core.events import Event, Trouble
-from backstay.messaging.messages import Outgoing, hint
+from backstay.messaging.messages import OutgoingMessage, hint
 from backstay.messaging.topology import Topology
 from backstay.observe.bus import Bus
 from tests.celery.rig import Shop
@@ -28,7 +28,7 @@ def redis() -> Iterator[PrivateRedis]:
         yield server
 
 
-def hints_of(*waits_ms: int) -> list[Outgoing]:
+def hints_of(*waits_ms: int) -> list[OutgoingMessage]:
     return [
         hint(Topology(), number, {"handler": "convert", "first": number * 10, "count": 2, "wait_ms": wait_ms})
         for number, wait_ms in enumerate(waits_ms, 1)

@@ -8,7 +8,7 @@ import pytest
 
 from backstay import wiring
 from backstay.cli.access import shown
-from backstay.cli.watch import Lines
+from backstay.cli.watch import WatchLines
 from backstay.core.states import JobState
 from backstay.store.views import JobView
 from tests.cli.shell import Shell, eventually
@@ -207,7 +207,7 @@ def view(done: int, state: JobState = JobState.RUNNING) -> JobView:
 
 def test_off_a_terminal_a_line_comes_every_ten_seconds_or_ten_percent(capsys: pytest.CaptureFixture[str]) -> None:
     clock = Ticker()
-    lines = Lines(clock, as_json=False)
+    lines = WatchLines(clock, as_json=False)
 
     def says(done: int, after_seconds: int, state: JobState = JobState.RUNNING) -> bool:
         clock.ms += after_seconds * 1000

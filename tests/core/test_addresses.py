@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backstay.core.addresses import Place, first_inside, is_outside, read_inside, read_place
+from backstay.core.addresses import HostAddress, first_inside, is_outside, read_inside, read_place
 from backstay.core.errors import UsageError
 
 INSIDE = [
@@ -53,12 +53,12 @@ def test_one_address_inside_spoils_them_all():
 @pytest.mark.parametrize(
     ("url", "place"),
     [
-        ("https://example.com/hook?x=1", Place("https", "example.com", 443)),
-        ("http://Example.COM.:8080", Place("http", "example.com", 8080)),
-        ("HTTPS://a-b_c.example/", Place("https", "a-b_c.example", 443)),
-        ("http://93.184.216.34/", Place("http", "93.184.216.34", 80)),
-        ("http://[2606:4700:4700::1111]:81/", Place("http", "2606:4700:4700::1111", 81)),
-        ("http://xn--bcher-kva.example/", Place("http", "xn--bcher-kva.example", 80)),
+        ("https://example.com/hook?x=1", HostAddress("https", "example.com", 443)),
+        ("http://Example.COM.:8080", HostAddress("http", "example.com", 8080)),
+        ("HTTPS://a-b_c.example/", HostAddress("https", "a-b_c.example", 443)),
+        ("http://93.184.216.34/", HostAddress("http", "93.184.216.34", 80)),
+        ("http://[2606:4700:4700::1111]:81/", HostAddress("http", "2606:4700:4700::1111", 81)),
+        ("http://xn--bcher-kva.example/", HostAddress("http", "xn--bcher-kva.example", 80)),
     ],
 )
 def test_a_plain_url_has_one_meaning(url, place):

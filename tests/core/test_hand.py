@@ -2,17 +2,17 @@
 
 from collections.abc import Collection
 
-from backstay.core.hand import HELD_SECONDS_MAX, Hand
+from backstay.core.hand import HELD_SECONDS_MAX, HeldMessages
 
 
-def in_hand(*messages: tuple[str, str, list[int]], now: float = 0.0) -> Hand[str]:
-    hand: Hand[str] = Hand()
+def in_hand(*messages: tuple[str, str, list[int]], now: float = 0.0) -> HeldMessages[str]:
+    hand: HeldMessages[str] = HeldMessages()
     for message, handler, items in messages:
         hand.put(message, handler, items, now)
     return hand
 
 
-def over(hand: Hand[str], items: list[int], missed: Collection[int] = ()) -> list[str]:
+def over(hand: HeldMessages[str], items: list[int], missed: Collection[int] = ()) -> list[str]:
     """Messages that are over, those that have not served marked."""
     ended = hand.done(items, missed)
     return [*ended.served, *(f"{message} missed" for message in ended.missed)]

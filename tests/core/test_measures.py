@@ -2,11 +2,11 @@
 
 import pytest
 
-from backstay.core.measures import BUCKETS, LATENCY_MS, Measure, Source, Sums, together
+from backstay.core.measures import BUCKETS, LATENCY_MS, Measure, MeasureSource, Sums, together
 from backstay.core.models import Act, Attempt, Settlement
 from backstay.core.states import ItemState
 
-SOURCE = Source("ada", "echo", "up")
+SOURCE = MeasureSource("ada", "echo", "up")
 
 
 def settled(state: ItemState, took_ms: int = 10, outcome: str = "succeeded", **more: object) -> Settlement:

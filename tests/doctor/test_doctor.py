@@ -10,7 +10,7 @@ import pytest
 
 from backstay import settings
 from backstay.cli.doctor import examination, work
-from backstay.cli.doctor.examination import CHECKS, Asked, examine, setup_of
+from backstay.cli.doctor.examination import CHECKS, DoctorOptions, examine, setup_of
 from backstay.cli.doctor.finding import Finding, Level, Setup, name_of, ok, purpose_of
 from backstay.cli.doctor.veil import veil_of
 from backstay.clock import Clock
@@ -33,7 +33,7 @@ async def test_a_check_that_breaks_is_a_finding_and_the_others_go_on(
         raise ZeroDivisionError("by a bug")
 
     monkeypatch.setattr(examination, "INSIDE", (broken, work.budgets))
-    found = [f"{check}: {one.level}: {one.says}" async for check, one in examine(Asked(sqlite_file_url))]
+    found = [f"{check}: {one.level}: {one.says}" async for check, one in examine(DoctorOptions(sqlite_file_url))]
     assert found[-3:] == [
         "broken: ok: so far",
         "broken: fail: it could not be looked at: ZeroDivisionError: by a bug",
@@ -45,7 +45,7 @@ async def test_an_sqlite_file_that_others_can_read_is_told(sqlite_file_url: str)
     file = Path(sqlite_file_url.removeprefix("sqlite:///"))
 
     async def found() -> list[tuple[Level, str, str]]:
-        told = [one async for check, one in examine(Asked(sqlite_file_url)) if check == "folder permissions"]
+        told = [one async for check, one in examine(DoctorOptions(sqlite_file_url)) if check == "folder permissions"]
         return [(one.level, one.says, one.advice) for one in told if "prompts" in one.says]
 
     with sqlite3.connect(file) as using:  # so that SQLite's own files are there, too
@@ -63,13 +63,13 @@ async def test_several_secret_keys_are_told_and_none_is_shown(
     sqlite_file_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def found() -> list[str]:
-        told = [one async for check, one in examine(Asked(sqlite_file_url)) if check == "secret key"]
+        told = [one async for check, one in examine(DoctorOptions(sqlite_file_url)) if check == "secret key"]
         return [f"{one.level}: {one.says}" for one in told]
 
     keys = ["first-" + "a" * 32, "second-" + "b" * 32]
     monkeypatch.setenv("BACKSTAY_SECRET_KEY", ",".join(keys))
     assert await found() == ["ok: 2 are set: the first signs, all verify"]
-    veil = veil_of(setup_of(Asked(sqlite_file_url), Clock()))
+    veil = veil_of(setup_of(DoctorOptions(sqlite_file_url), Clock()))
     assert [veil.over(f"a library says {key}") for key in keys] == ["a library says <secret>"] * 2
     monkeypatch.setenv("BACKSTAY_SECRET_KEY", keys[0] + ",short")
     assert await found() == ["fail: the secret key has fewer than 32 characters"]

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from backstay.cli.doctor import examination, files, providers
-from backstay.cli.doctor.examination import Asked, examine
+from backstay.cli.doctor.examination import DoctorOptions, examine
 from backstay.cli.doctor.finding import Finding, Level, Setup, ok
 from backstay.store import schema
 
@@ -28,7 +28,7 @@ async def silent() -> AsyncIterator[str]:
         server.close()
 
 
-async def told(asked: Asked, check: str) -> list[str]:
+async def told(asked: DoctorOptions, check: str) -> list[str]:
     return [one.says async for name, one in examine(asked) if name == check and one.level is Level.FAIL]
 
 
@@ -41,14 +41,14 @@ async def test_a_place_for_files_that_never_answers_is_told_in_time(
         monkeypatch.setenv(name, "x")
     async with silent() as place, asyncio.timeout(15):
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{place}")
-        says = await told(Asked(sqlite_file_url, data="s3://bucket/x"), "files")
+        says = await told(DoctorOptions(sqlite_file_url, data="s3://bucket/x"), "files")
     assert says == ["files: s3://bucket/x does not take files: it did not answer in time"]
 
 
 async def test_a_database_that_never_answers_is_told_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schema, "ANSWER_SECONDS", PATIENCE_SECONDS)
     async with silent() as place:
-        [says] = await told(Asked(f"postgresql://ada@{place}/x"), "database")
+        [says] = await told(DoctorOptions(f"postgresql://ada@{place}/x"), "database")
     assert says.endswith("cannot reach PostgreSQL: it did not answer in time")
 
 
@@ -65,7 +65,7 @@ async def test_checks_wait_at_the_same_time(sqlite_file_url: str, monkeypatch: p
 
     monkeypatch.setattr(examination, "AROUND", (first, second))
     monkeypatch.setattr(examination, "CHECK_SECONDS", 5.0)
-    found = [f"{name}: {one.says}" async for name, one in examine(Asked(sqlite_file_url))]
+    found = [f"{name}: {one.says}" async for name, one in examine(DoctorOptions(sqlite_file_url))]
     assert found[:2] == ["first: met", "second: met, too"]
 
 
@@ -74,5 +74,5 @@ async def test_providers_that_never_answer_are_waited_for_together(
 ) -> None:
     monkeypatch.setattr(providers, "ASK_SECONDS", PATIENCE_SECONDS)
     async with silent() as place:
-        says = await told(Asked(sqlite_file_url, base_url=f"http://{place}/v1"), "providers")
+        says = await told(DoctorOptions(sqlite_file_url, base_url=f"http://{place}/v1"), "providers")
     assert says == [f"{place} cannot be reached: no answer within 0.3 s"]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from backstay import wiring
-from backstay.cli.doctor.examination import Asked, examine
+from backstay.cli.doctor.examination import DoctorOptions, examine
 from backstay.cli.doctor.finding import Finding, Level
 from backstay.clock import Clock
 from backstay.messaging.connection import connected
@@ -76,7 +76,7 @@ class Ward:
         return self.servers.postgres.execute(text, self.url.rpartition("/")[2])
 
     async def examined(self) -> list[tuple[str, Finding]]:
-        return [found async for found in examine(Asked(base_url=self.base_url), self.clock)]
+        return [found async for found in examine(DoctorOptions(base_url=self.base_url), self.clock)]
 
     async def ills(self) -> list[tuple[str, Finding]]:
         return [(check, finding) for check, finding in await self.examined() if finding.level is not Level.OK]

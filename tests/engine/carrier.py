@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable
 
-from backstay.core.hand import Hand
+from backstay.core.hand import HeldMessages
 from backstay.core.ids import item_id
 
 
@@ -14,7 +14,7 @@ class Carrier:
         self.acked: list[int] = []
         self.not_won: set[int] = set()
         self._clock = clock
-        self._hand: Hand[int] = Hand()
+        self._hand: HeldMessages[int] = HeldMessages()
         self._sent = 0
         self._wake: Callable[[], None] = lambda: None
 

@@ -11,8 +11,8 @@ from backstay.client import Client, Job, Result
 from backstay.clock import Tasks, new_incarnation, new_random
 from backstay.core.events import Event
 from backstay.core.limits import Limits
-from backstay.engine.beside import Share
-from backstay.engine.crew import Crew
+from backstay.engine.beside import ItemQuota
+from backstay.engine.crew import Engine
 from backstay.engine.hints import Hints
 from backstay.engine.parts import Parts
 from backstay.engine.tick import Tick, TickReport
@@ -53,7 +53,7 @@ class Rig:
     async def submit(self, items: Any = ("a",), handler: str = "call", **options: Any) -> Job:
         return await self.app.submit(handler, items, **options)
 
-    def crew(self, concurrency: int = 100, heart: bool = True, hints: Hints | None = None) -> Crew:
+    def crew(self, concurrency: int = 100, heart: bool = True, hints: Hints | None = None) -> Engine:
         parts = Parts(
             self.store,
             self.app.handlers,
@@ -64,7 +64,7 @@ class Rig:
             self.app.bus,
             new_incarnation(),
         )
-        return Crew(parts, concurrency, open_store=self.site.lend_store if heart else None, hints=hints)
+        return Engine(parts, concurrency, open_store=self.site.lend_store if heart else None, hints=hints)
 
     @asynccontextmanager
     async def working(
@@ -85,7 +85,7 @@ class Rig:
         crew = self.crew(heart=False)
         await crew.start()
         await crew.sweeper.run_once()
-        await crew.sweeper.rescue(Share(10_000))
+        await crew.sweeper.rescue(ItemQuota(10_000))
         await crew.stop(0)
 
     async def abandon(self, items: int = 1, handler: str = "call") -> list[int]:

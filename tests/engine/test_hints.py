@@ -10,7 +10,7 @@ from backstay.core.errors import DatabaseUnreachable
 from backstay.core.hand import HELD_SECONDS_MAX
 from backstay.core.ids import item_id
 from backstay.core.pace import Answers
-from backstay.engine.crew import Crew
+from backstay.engine.crew import Engine
 from backstay.engine.hints import DATABASE_SECONDS
 from backstay.testing import virtual_time
 from tests.engine.carrier import Carrier
@@ -24,7 +24,7 @@ def carrier_of(rig: Rig) -> Carrier:
     return Carrier(rig.site.clock.monotonic)
 
 
-async def started(rig: Rig, hints: Carrier, concurrency: int = 100) -> Crew:
+async def started(rig: Rig, hints: Carrier, concurrency: int = 100) -> Engine:
     """A crew that claims when the test says so; the database has just had its turn."""
     crew = rig.crew(concurrency, heart=False, hints=hints)
     await crew.start()
@@ -36,7 +36,7 @@ async def claimed(rig: Rig, job: Job, position: int = 0) -> bool:
     return (await rig.item(job, position)).state != "queued"
 
 
-async def claimed_at_the_databases_turn(rig: Rig, crew: Crew) -> int:
+async def claimed_at_the_databases_turn(rig: Rig, crew: Engine) -> int:
     await rig.site.advance(DATABASE_SECONDS)
     return await crew.claim_once(1000)
 

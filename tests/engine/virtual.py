@@ -12,7 +12,7 @@ from backstay.client import Client, Job
 from backstay.clock import Tasks, new_incarnation
 from backstay.core.ids import item_id
 from backstay.core.limits import Limits
-from backstay.engine.crew import Crew
+from backstay.engine.crew import Engine
 from backstay.engine.heart import beat, let_go
 from backstay.engine.hints import Hints
 from backstay.engine.parts import Parts
@@ -87,11 +87,11 @@ class VirtualRig:
         self.app.task(provider.name, **rules)(lambda: provider)  # type: ignore[arg-type]
         return provider
 
-    def crew(self, concurrency: int = 100, hints: Hints | None = None) -> Crew:
+    def crew(self, concurrency: int = 100, hints: Hints | None = None) -> Engine:
         app, client = self.app, self.client
         name = new_incarnation()
         parts = Parts(client.store, app.handlers, app.limits, client.clock, Random(1), Tasks(), app.bus, name)
-        return Crew(parts, concurrency, hints=hints)
+        return Engine(parts, concurrency, hints=hints)
 
     @asynccontextmanager
     async def working(self, heart: bool = True, hints: Hints | None = None) -> AsyncIterator[Worker]:
@@ -114,7 +114,7 @@ class VirtualRig:
         finally:
             beating.cancel()
 
-    async def _beat(self, crew: Crew) -> None:
+    async def _beat(self, crew: Engine) -> None:
         while True:
             await self.clock.sleep(crew.parts.limits.heartbeat_seconds)
             let_go(await beat(crew.parts.store, crew.flights, crew.parts), crew.flights, crew.parts)

@@ -1,6 +1,8 @@
 """One vocabulary: files are nouns of the domain, functions are its verbs."""
 
 import ast
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -36,6 +38,21 @@ def test_files_are_named_after_the_domain() -> None:
 
 def test_functions_are_named_by_a_verb_of_the_domain() -> None:
     assert offences(python_files(PACKAGE), banned_verbs) == []
+
+
+def repeated_classes(sources: Iterable[str]) -> list[str]:
+    """The public class names that stand for two things or more."""
+    nodes = (node for source in sources for node in ast.walk(ast.parse(source)))
+    names = Counter(node.name for node in nodes if isinstance(node, ast.ClassDef) and not node.name.startswith("_"))
+    return sorted(name for name, count in names.items() if count > 1)
+
+
+def test_a_class_name_stands_for_one_thing() -> None:
+    assert repeated_classes(path.read_text(encoding="utf-8") for path in python_files(PACKAGE)) == []
+
+
+def test_a_class_name_that_stands_for_two_things_is_found() -> None:
+    assert repeated_classes(["class A: ...\nclass _B: ...", "class A: ...\nclass _B: ..."]) == ["A"]
 
 
 @pytest.mark.parametrize("name", ["backstay/utils.py", "backstay/common/retry.py", "tests/store/job_manager.py"])

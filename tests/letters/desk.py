@@ -8,11 +8,11 @@ from backstay.store.archives import Archive
 from backstay.store.dead_letters import LetterFilter
 from backstay.store.store import Store
 from backstay.upkeep.archivist import Archivist
-from backstay.upkeep.retention import Bounds, Retention
+from backstay.upkeep.retention import Retention, RetentionBounds
 from tests.store.scene import BROKEN, WRONG, Scene, decided
 
 DAY_MS = 86_400_000
-WIDE = Bounds(7 * DAY_MS, 10_000, 1 << 30)
+WIDE = RetentionBounds(7 * DAY_MS, 10_000, 1 << 30)
 MINUTE = 61.0  # after its end a job is left alone for a moment
 
 
@@ -32,7 +32,7 @@ class Desk:
             await self.site.advance(MINUTE * 10)
         return job
 
-    def retention(self, bounds: Bounds = WIDE, store: Store | None = None) -> Retention:
+    def retention(self, bounds: RetentionBounds = WIDE, store: Store | None = None) -> Retention:
         return Retention((store or self.store).archives, self.artifacts, self.site.clock, bounds)
 
     @property

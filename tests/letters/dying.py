@@ -10,7 +10,7 @@ from backstay import wiring
 from backstay.clock import Clock
 from backstay.files.artifacts import artifacts_at
 from backstay.store.archives import ArchiveFile, Archives, Leaving
-from backstay.upkeep.retention import Bounds, Retention
+from backstay.upkeep.retention import Retention, RetentionBounds
 
 
 async def main(url: str, place: str, moment: str) -> None:
@@ -24,7 +24,7 @@ async def main(url: str, place: str, moment: str) -> None:
         raise AssertionError("dead by now")
 
     Archives.add = add  # type: ignore[method-assign]
-    await Retention(store.archives, artifacts_at(place), Clock(), Bounds(1, 0, 0)).run_once(exact=True)
+    await Retention(store.archives, artifacts_at(place), Clock(), RetentionBounds(1, 0, 0)).run_once(exact=True)
 
 
 asyncio.run(main(*sys.argv[1:]))

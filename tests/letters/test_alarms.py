@@ -6,7 +6,7 @@ from typing import Literal
 import pytest
 
 from backstay.clock import new_id
-from backstay.core.alarms import Alarm, Reading
+from backstay.core.alarms import Alarm, AlarmReading
 from backstay.core.events import AlarmChanged, Event
 from backstay.observe.bus import Bus
 from backstay.settings import Settings
@@ -27,7 +27,7 @@ class Watching:
         self.watches = watches
         self._told = told
 
-    async def look(self) -> list[Reading]:
+    async def look(self) -> list[AlarmReading]:
         """What all of them tell when they look at once, twice."""
         for _ in range(2):
             await asyncio.gather(*(each.look() for each in self.watches))
@@ -52,12 +52,12 @@ async def test_dead_letters_of_a_day_are_told_once_and_once_when_they_are_over(d
     await desk.fail(3)
     assert await watch.look() == []
     await desk.fail(5)
-    assert await watch.look() == [Reading(Alarm.DEAD_LETTERS, 8, 3)]
+    assert await watch.look() == [AlarmReading(Alarm.DEAD_LETTERS, 8, 3)]
     await desk.fail(1)
     assert await watch.look() == []
     assert await watch.raised() == {Alarm.DEAD_LETTERS: 9}  # the newest figure is shown
     await desk.site.advance(DAY_MS / 1000)
-    assert await watch.look() == [Reading(Alarm.DEAD_LETTERS, 0, 3)]
+    assert await watch.look() == [AlarmReading(Alarm.DEAD_LETTERS, 0, 3)]
     assert await watch.raised() == {}
     [known] = await desk.store.alarms.known()
     assert known.cleared_at == known.raised_at + DAY_MS + 2 * 610_000
@@ -101,7 +101,7 @@ async def test_items_whose_time_was_over_count_and_not_those_that_a_provider_ans
     await rig.tick()
     await desk.site.advance(rig.limits.job_timeout_seconds + 1)
     await rig.tick()
-    assert await watch.look() == [Reading(Alarm.ITEM_TIMEOUTS, 3, 2)]
+    assert await watch.look() == [AlarmReading(Alarm.ITEM_TIMEOUTS, 3, 2)]
 
 
 async def test_more_than_a_tenth_of_the_jobs_failed(desk: Desk) -> None:
@@ -113,10 +113,10 @@ async def test_more_than_a_tenth_of_the_jobs_failed(desk: Desk) -> None:
     await desk.scene.ended()
     assert await watch.look() == []  # a tenth is not more than a tenth
     await desk.scene.ended(WRONG)
-    assert await watch.look() == [Reading(Alarm.FAILED_JOBS, 19, 10)]
+    assert await watch.look() == [AlarmReading(Alarm.FAILED_JOBS, 19, 10)]
     for _ in range(9):
         await desk.scene.ended()
-    assert await watch.look() == [Reading(Alarm.FAILED_JOBS, 10, 10)]
+    assert await watch.look() == [AlarmReading(Alarm.FAILED_JOBS, 10, 10)]
 
 
 Way = Literal["well", "full", "failed", "killed"]
@@ -142,9 +142,9 @@ async def test_invocations_that_failed_or_were_killed(desk: Desk) -> None:
     await invoke(desk, 1, "killed")
     assert await watch.look() == []  # it may be running
     await desk.site.advance(61)
-    assert await watch.look() == [Reading(Alarm.INVOCATION_ERRORS, 10, 5)]
+    assert await watch.look() == [AlarmReading(Alarm.INVOCATION_ERRORS, 10, 5)]
     await invoke(desk, 19)
-    assert await watch.look() == [Reading(Alarm.INVOCATION_ERRORS, 5, 5)]
+    assert await watch.look() == [AlarmReading(Alarm.INVOCATION_ERRORS, 5, 5)]
 
 
 async def test_chains_that_often_end_with_work_left(desk: Desk) -> None:
@@ -152,9 +152,9 @@ async def test_chains_that_often_end_with_work_left(desk: Desk) -> None:
     await invoke(desk, 2, "full")
     assert await watch.look() == []
     await invoke(desk, 1, "full")
-    assert await watch.look() == [Reading(Alarm.CHAIN_DEPTH, 3, 2)]
+    assert await watch.look() == [AlarmReading(Alarm.CHAIN_DEPTH, 3, 2)]
     await desk.site.advance(HOUR)
-    assert await watch.look() == [Reading(Alarm.CHAIN_DEPTH, 0, 2)]
+    assert await watch.look() == [AlarmReading(Alarm.CHAIN_DEPTH, 0, 2)]
 
 
 async def test_messages_that_do_not_leave(desk: Desk) -> None:
@@ -164,9 +164,9 @@ async def test_messages_that_do_not_leave(desk: Desk) -> None:
     await desk.site.advance(60)
     assert await watch.look() == []
     await desk.site.advance(1)
-    assert await watch.look() == [Reading(Alarm.OUTBOX_LAG, 61, 60)]
+    assert await watch.look() == [AlarmReading(Alarm.OUTBOX_LAG, 61, 60)]
     await desk.store.outbox.close_sink()
-    assert await watch.look() == [Reading(Alarm.OUTBOX_LAG, 0, 60)]
+    assert await watch.look() == [AlarmReading(Alarm.OUTBOX_LAG, 0, 60)]
 
 
 async def test_of_many_processes_one_looks_for_all(desk: Desk) -> None:
@@ -183,5 +183,5 @@ async def test_of_many_processes_one_looks_for_all(desk: Desk) -> None:
 
 @pytest.mark.parametrize("alarm", Alarm)
 def test_every_alarm_says_what_is_too_much(alarm: Alarm) -> None:
-    assert Reading(alarm, 1_234, 100).words.startswith("1,234")
-    assert "100" in Reading(alarm, 1_234, 100).words
+    assert AlarmReading(alarm, 1_234, 100).words.startswith("1,234")
+    assert "100" in AlarmReading(alarm, 1_234, 100).words

@@ -15,7 +15,7 @@ from backstay.observe.bus import Bus
 from backstay.settings import Settings, load
 from backstay.store.archives import Archives
 from backstay.upkeep.loop import ARCHIVE_MS, DeadLetterUpkeep
-from backstay.upkeep.retention import Bounds, bounds_of
+from backstay.upkeep.retention import RetentionBounds, bounds_of
 from tests.letters.desk import DAY_MS, WIDE, Desk, ids
 from tests.sites import Site
 from tests.store.scene import WRONG, Scene
@@ -155,11 +155,11 @@ async def peak_mb(work: "asyncio.Future[int] | object") -> tuple[float, int]:
 
 
 def test_the_bounds_are_settings() -> None:
-    assert bounds_of(load(environ={})) == Bounds(7 * DAY_MS, 10_000, 1 << 30)
+    assert bounds_of(load(environ={})) == RetentionBounds(7 * DAY_MS, 10_000, 1 << 30)
     environ = {
         f"BACKSTAY_DEAD_LETTER_{name}": value for name, value in (("DAYS", "0.5"), ("ITEMS", "7"), ("BYTES", "9"))
     }
-    assert bounds_of(load(environ=environ)) == Bounds(DAY_MS // 2, 7, 9)
+    assert bounds_of(load(environ=environ)) == RetentionBounds(DAY_MS // 2, 7, 9)
     assert load(environ={"BACKSTAY_DEAD_LETTER_ALARM": "5"}).dead_letter_alarm == 5
 
 

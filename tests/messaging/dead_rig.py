@@ -11,7 +11,7 @@ from backstay.clock import Clock
 from backstay.messaging.connection import connected
 from backstay.messaging.dead_queue import DeadQueue, Judge, Verdict
 from backstay.messaging.declaring import declare, open_channel
-from backstay.messaging.messages import CALLBACK, REASON_HEADER, Incoming, Outgoing, Work, send_work
+from backstay.messaging.messages import CALLBACK, REASON_HEADER, Incoming, OutgoingMessage, Work, send_work
 from backstay.messaging.publishing import properties_of
 from backstay.messaging.topology import Topology
 
@@ -21,30 +21,30 @@ REJECTED = {"x-first-death-reason": "rejected"}
 
 def dead_work(
     topology: Topology, number: int, items: Sequence[int], handler: str = "echo", headers: Mapping[str, Any] = REJECTED
-) -> Outgoing:
+) -> OutgoingMessage:
     """A hint, as it lies in the dead queue."""
     made = send_work(topology, Work(str(number), handler, tuple(items)))
-    return Outgoing("", topology.dead, made.body, made.message_id, made.type, headers=headers)
+    return OutgoingMessage("", topology.dead, made.body, made.message_id, made.type, headers=headers)
 
 
-def dead_callback(topology: Topology, number: int, task: str, kind: str = CALLBACK) -> Outgoing:
+def dead_callback(topology: Topology, number: int, task: str, kind: str = CALLBACK) -> OutgoingMessage:
     """What a remote worker said of a try at an item, as it lies in the dead queue."""
     body = json.dumps({"v": 1, "task": task, "tag": "a tag", "status": "succeeded", "result": 7}).encode()
     headers = {REASON_HEADER: "its tag does not fit"}
-    return Outgoing("", topology.dead, body, str(number), kind, headers=headers)
+    return OutgoingMessage("", topology.dead, body, str(number), kind, headers=headers)
 
 
-def poison(topology: Topology, number: int, reason: str = "is not JSON") -> Outgoing:
-    return Outgoing("", topology.dead, b"{", str(number), "work", headers={REASON_HEADER: reason})
+def poison(topology: Topology, number: int, reason: str = "is not JSON") -> OutgoingMessage:
+    return OutgoingMessage("", topology.dead, b"{", str(number), "work", headers={REASON_HEADER: reason})
 
 
-async def fill(url: str, topology: Topology, dead: Sequence[Outgoing], **changed: Any) -> None:
+async def fill(url: str, topology: Topology, dead: Sequence[OutgoingMessage], **changed: Any) -> None:
     """Puts messages into the dead queue, in their order; `changed` are properties of theirs."""
     async with connected(url) as connection:
         await declare(connection, topology.exchanges, topology.fixed_queues)
         channel = await open_channel(connection, confirms=True)
 
-        async def put(one: Outgoing) -> None:
+        async def put(one: OutgoingMessage) -> None:
             properties = properties_of(one, 1_000)
             for name, value in changed.items():
                 setattr(properties, name, value)

@@ -11,15 +11,17 @@ from backstay.clock import Clock, Tasks, new_random
 from backstay.core.events import Event
 from backstay.messaging.broker import Broker, Wiped
 from backstay.messaging.connection import connected
-from backstay.messaging.declaring import Depth, declare, depth_of, open_channel
-from backstay.messaging.link import Means, Watch
-from backstay.messaging.messages import Incoming, Outgoing, Work, send_work
+from backstay.messaging.declaring import QueueDepth, declare, depth_of, open_channel
+from backstay.messaging.link import LinkWatch, Means
+from backstay.messaging.messages import Incoming, OutgoingMessage, Work, send_work
 from backstay.messaging.topology import Queue, Topology
 
 if TYPE_CHECKING:
     from aiormq.abc import DeliveredMessage
 
-QUICK = Watch(every_seconds=0.1, answer_seconds=1.0, open_seconds=10.0, publish_seconds=1.5, backoff_seconds_max=0.5)
+QUICK = LinkWatch(
+    every_seconds=0.1, answer_seconds=1.0, open_seconds=10.0, publish_seconds=1.5, backoff_seconds_max=0.5
+)
 PATIENCE_SECONDS = 30.0
 
 
@@ -38,7 +40,7 @@ async def until(what: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> A
 class Scene:
     """What one test has of a process: the means, the events that were emitted, and the broker."""
 
-    def __init__(self, url: str, topology: Topology, watch: Watch = QUICK) -> None:
+    def __init__(self, url: str, topology: Topology, watch: LinkWatch = QUICK) -> None:
         self.topology = topology
         self.events: list[Event] = []
         self.means = Means(url, "test", Clock(), Tasks(), new_random(), self.events.append, watch)
@@ -73,7 +75,7 @@ class Bystander:
     def __init__(self, url: str) -> None:
         self._url = url
 
-    async def depth(self, queue: str) -> Depth | None:
+    async def depth(self, queue: str) -> QueueDepth | None:
         async with connected(self._url) as connection:
             return await depth_of(connection, queue)
 
@@ -142,12 +144,12 @@ class Bystander:
             await (await open_channel(connection)).exchange_delete(exchange)
 
 
-def work(topology: Topology, number: int, items: Sequence[int], handler: str = "ocr", **more: Any) -> Outgoing:
+def work(topology: Topology, number: int, items: Sequence[int], handler: str = "ocr", **more: Any) -> OutgoingMessage:
     made = Work(str(number), handler, tuple(items), more.get("priority", 0))
     return send_work(topology, made, more.get("wait_ms", 0))
 
 
-def raw(outgoing: Outgoing, body: bytes | str | dict[str, Any], **more: Any) -> Outgoing:
+def raw(outgoing: OutgoingMessage, body: bytes | str | dict[str, Any], **more: Any) -> OutgoingMessage:
     """The same message with another body."""
     text = json.dumps(body) if isinstance(body, dict) else body
     return replace(outgoing, body=text.encode() if isinstance(text, str) else text, **more)

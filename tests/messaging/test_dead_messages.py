@@ -7,7 +7,7 @@ import pytest
 from backstay.core.ids import item_id, show_item
 from backstay.core.states import ItemState
 from backstay.messaging.dead_messages import REASONS_MAX, Choice, DeadMessages
-from backstay.messaging.messages import REASON_HEADER, Incoming, Outgoing, Work, read_work
+from backstay.messaging.messages import REASON_HEADER, Incoming, OutgoingMessage, Work, read_work
 from backstay.messaging.topology import Topology
 from backstay.store.outbox import WORK
 from tests.messaging.dead_rig import dead_callback, dead_work, fill, ids, poison, replay
@@ -27,10 +27,10 @@ class Morgue:
         self.topology = topology
         self.bystander = Bystander(url)
 
-    async def fill(self, *dead: Outgoing) -> None:
+    async def fill(self, *dead: OutgoingMessage) -> None:
         await fill(self.url, self.topology, dead)
 
-    def work(self, number: int, *items: int) -> Outgoing:
+    def work(self, number: int, *items: int) -> OutgoingMessage:
         return dead_work(self.topology, number, items)
 
     async def replay(self, choice: Choice | None = None, who: str | None = "ada") -> dict[str, int]:

@@ -10,7 +10,7 @@ from backstay.core.errors import BrokerUnreachable, NotAllowed
 from backstay.messaging.connection import connected
 from backstay.messaging.dead_queue import PREFETCH_MESSAGES, WINDOW_MESSAGES, DeadQueue, Verdict, reason_kept
 from backstay.messaging.declaring import open_channel
-from backstay.messaging.messages import Incoming, Outgoing
+from backstay.messaging.messages import Incoming, OutgoingMessage
 from backstay.messaging.topology import Topology
 from tests.messaging.dead_rig import dead_work, fill, ids, keep_all, poison, replay
 from tests.messaging.rig import Bystander
@@ -100,7 +100,7 @@ async def test_what_is_published_instead_gets_its_queue_if_that_is_gone(scene: S
     queue = scene.topology.work_queue("echo")
 
     async def tell_again(window: Sequence[Incoming]) -> Sequence[Verdict]:
-        again = [Outgoing(queue.exchange, queue.routing_key, one.body, one.message_id, "work") for one in window]
+        again = [OutgoingMessage(queue.exchange, queue.routing_key, one.body, one.message_id, "work") for one in window]
         return [Verdict(None, [one]) for one in again]
 
     await scene.replay(tell_again)

@@ -14,7 +14,7 @@ from backstay.clock import Clock
 from backstay.core.callbacks import CALLBACK_BYTES_MAX, Told
 from backstay.core.errors import DatabaseUnreachable
 from backstay.core.events import Event, MessageSetAside, Trouble
-from backstay.messaging.messages import Outgoing
+from backstay.messaging.messages import OutgoingMessage
 from backstay.messaging.topology import Topology
 from backstay.remote.callback_reader import PAUSE_SECONDS, PAUSE_SECONDS_MAX, TRIES_MAX, CallbackReader, Receive
 from backstay.store.inbox import MESSAGES_MAX
@@ -213,7 +213,7 @@ async def reading(node: PrivateRabbitMQ, receive: Receive, clock: Clock) -> Asyn
         reader = CallbackReader(broker, receive, clock, Random(1), scene.events.append)
         reader.start()
         body = b'{"v": 1, "task": "1-0/1", "tag": "x", "status": "succeeded", "result": 1}'
-        told = Outgoing(scene.topology.callbacks, scene.topology.callbacks, body, "1", "callback")
+        told = OutgoingMessage(scene.topology.callbacks, scene.topology.callbacks, body, "1", "callback")
         await ready(broker)
         assert await broker.publish(told)
         yield scene

@@ -11,7 +11,7 @@ from backstay.core.events import BrokerLost, MessageSetAside
 from backstay.messaging.connection import connected
 from backstay.messaging.consumer import Consumer
 from backstay.messaging.declaring import open_channel
-from backstay.messaging.messages import REASON_HEADER, Outgoing, read_work
+from backstay.messaging.messages import REASON_HEADER, OutgoingMessage, read_work
 from backstay.messaging.properties import UNREAD_HEADER
 from backstay.messaging.topology import Topology
 from tests.messaging.dead_rig import dead_work, fill, keep_all, replay
@@ -135,7 +135,7 @@ async def test_a_dead_queue_that_was_deleted_by_hand_is_made_again_by_the_first_
         await ready(broker)
         for queue in (topology.dead, topology.wait(2_000)):
             await bystander.delete(queue)
-        assert await broker.publish(Outgoing(topology.dead, "", b"poison", "1", "work"))
+        assert await broker.publish(OutgoingMessage(topology.dead, "", b"poison", "1", "work"))
         assert await broker.publish(work(topology, 2, [2], wait_ms=2_000))
     assert [message.body for message in await bystander.take_all(topology.dead)] == [b"poison"]
     assert [read_work(message).items for message in await bystander.take_all(topology.wait(2_000))] == [(2,)]  # type: ignore[union-attr]

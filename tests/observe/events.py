@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from backstay.core.alarms import Alarm, Reading
+from backstay.core.alarms import Alarm, AlarmReading
 from backstay.core.breaker import Breaker, BreakerState
 from backstay.core.events import (
     AlarmChanged,
@@ -88,7 +88,7 @@ EVERY_KIND: list[Event] = [
     MessagesPublished("work", 500, 2),
     OutboxLag("work", 7, 90_000),
     LettersArchived(12),
-    AlarmChanged(Reading(Alarm.DEAD_LETTERS, 101, 100)),
-    AlarmChanged(Reading(Alarm.OUTBOX_LAG, 3, 60)),
+    AlarmChanged(AlarmReading(Alarm.DEAD_LETTERS, 101, 100)),
+    AlarmChanged(AlarmReading(Alarm.OUTBOX_LAG, 3, 60)),
     TickEnded(1, 10, 2.5, True, False),
 ]

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backstay.run.file_order import FileOrder, Place
+from backstay.run.file_order import FileOrder, LinePlace
 
 
 @given(st.lists(st.integers(0, 5), max_size=40))
@@ -13,9 +13,9 @@ def test_items_and_copies_stand_as_in_the_file(choices: list[int]) -> None:
     for number, choice in enumerate(choices, 1):
         if choice < items:
             order.add(choice, number)
-            file.append(Place(choice, number))
+            file.append(LinePlace(choice, number))
         else:
-            file.append(Place(items))
+            file.append(LinePlace(items))
             items += 1
     assert list(order.places(items)) == file
 
@@ -23,4 +23,4 @@ def test_items_and_copies_stand_as_in_the_file(choices: list[int]) -> None:
 def test_nothing_is_lost_or_doubled_while_not_all_copies_are_known() -> None:
     order = FileOrder()
     order.add(0, 9)
-    assert list(order.places(3)) == [Place(0), Place(1), Place(2), Place(0, 9)]
+    assert list(order.places(3)) == [LinePlace(0), LinePlace(1), LinePlace(2), LinePlace(0, 9)]

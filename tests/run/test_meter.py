@@ -2,7 +2,7 @@
 
 import pytest
 
-from backstay.run.meter import Meter, Reading, RunState, forecast
+from backstay.run.meter import Meter, MeterReading, RunState, forecast
 
 
 class Watched:
@@ -15,7 +15,7 @@ class Watched:
         self.reading = self.meter.read(self.state, now)
         self._owed = 0.0
 
-    def runs(self, seconds: float, per_second: float, step: float = 0.5, **changes: object) -> Reading:
+    def runs(self, seconds: float, per_second: float, step: float = 0.5, **changes: object) -> MeterReading:
         self.state = self.state._replace(**changes)  # type: ignore[arg-type]
         for _ in range(round(seconds / step)):
             self.now += step
@@ -28,7 +28,7 @@ class Watched:
 
 def test_at_the_start_nothing_is_known() -> None:
     run = Watched(1_000)
-    assert run.reading == Reading()
+    assert run.reading == MeterReading()
     assert run.runs(1, 100).per_second is None
 
 
@@ -91,7 +91,7 @@ def test_a_run_that_loses_done_items_because_they_are_retried_has_no_negative_ra
 def test_a_run_that_does_not_move_says_so_after_a_while() -> None:
     run = Watched(1_000)
     assert run.runs(20, 0).per_second is None
-    assert run.runs(20, 0) == Reading(0.0, None, None)
+    assert run.runs(20, 0) == MeterReading(0.0, None, None)
 
 
 def test_no_end_is_promised_while_the_run_stops() -> None:

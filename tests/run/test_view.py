@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from backstay.run.meter import Reading, RunState
+from backstay.run.meter import MeterReading, RunState
 from backstay.run.summary import Ending, Summary
 from backstay.run.terminal import Block, Terminal
-from backstay.run.view import Events, Holds, Lines
+from backstay.run.view import Events, Holds, PlainLines
 from tests.house.sources import ROOT
 
 STATE = RunState(
@@ -30,11 +30,11 @@ STATE = RunState(
     reserved_micros=12_000,
     budget_micros=5_000_000,
 )
-READING = Reading(342.1, 26.0, 1_500_000)
+READING = MeterReading(342.1, 26.0, 1_500_000)
 SUMMARY = Summary(12, Ending.DONE, 10, 10, seconds=3.0, out="results.jsonl")
 
 
-def drawn(state: RunState = STATE, reading: Reading = READING, width: int = 80) -> list[str]:
+def drawn(state: RunState = STATE, reading: MeterReading = READING, width: int = 80) -> list[str]:
     console = Console(file=io.StringIO(), width=width, color_system=None, record=True)
     console.print(Block("job 12: requests.jsonl → results.jsonl", state, reading))
     return [line.rstrip() for line in console.export_text().splitlines()]
@@ -53,7 +53,7 @@ def test_the_block_says_all_there_is_to_know_in_five_lines() -> None:
 
 
 def test_what_is_not_known_is_said_to_be_unknown() -> None:
-    *_, pace, money = drawn(STATE._replace(spent_micros=None, reserved_micros=0, budget_micros=None), Reading())
+    *_, pace, money = drawn(STATE._replace(spent_micros=None, reserved_micros=0, budget_micros=None), MeterReading())
     assert pace.startswith("time left unknown")
     assert money == "cost unknown"
 
@@ -164,7 +164,7 @@ def test_a_dumb_terminal_sees_plain_lines() -> None:
 
 def lines_of(states: list[tuple[float, RunState]]) -> list[str]:
     stream = io.StringIO()
-    lines = Lines(12, stream)
+    lines = PlainLines(12, stream)
     for now, state in states:
         lines.show(state, now)
     return stream.getvalue().splitlines()
@@ -223,7 +223,7 @@ def test_another_reason_is_told_but_not_at_every_change_of_its_words() -> None:
 
 def test_the_summary_is_the_last_thing_in_a_log() -> None:
     stream = io.StringIO()
-    Lines(12, stream).end(SUMMARY)
+    PlainLines(12, stream).end(SUMMARY)
     assert stream.getvalue().splitlines() == SUMMARY.lines()
 
 
@@ -250,7 +250,7 @@ def test_a_program_gets_events_an_object_a_line() -> None:
 def test_progress_holds_every_figure() -> None:
     (first, *_) = events_of([(0.0, STATE)])
     assert first["done"] == 11_234
-    assert {*RunState._fields, *Reading._fields} <= first.keys()
+    assert {*RunState._fields, *MeterReading._fields} <= first.keys()
 
 
 def test_a_run_in_which_nothing_changes_still_gives_a_sign_of_life() -> None:

@@ -17,7 +17,7 @@ from backstay.app import Backstay
 from backstay.core.errors import ErrorCode, Permanent
 from backstay.server.app import create_app
 from backstay.server.listening import server_config
-from backstay.server.service import Options, Service
+from backstay.server.service import Service, ServiceOptions
 from backstay.store.keys import Role
 
 OWNERS = ("ada", "bob")
@@ -148,12 +148,12 @@ class InnerServer(uvicorn.Server):
 
 @asynccontextmanager
 async def rigged(
-    url: str, data: Path, made: Backstay | None = None, options: Options | None = None, **settings: Any
+    url: str, data: Path, made: Backstay | None = None, options: ServiceOptions | None = None, **settings: Any
 ) -> AsyncIterator[Rig]:
     """The service on a migrated database. Without `options` it does no work itself: `rig.work()` does it."""
     made = made or practice_app(url)
     made.settings = made.settings.model_copy(update={"data": str(data), "owner": OWNERS[0], **settings})
-    app = create_app(made, options or Options(works=False))
+    app = create_app(made, options or ServiceOptions(works=False))
     async with served(app, made.settings.trusted_proxies) as address, aiohttp.ClientSession() as session:
         rig = Rig(made, app, address, session)
         for owner in OWNERS:

@@ -17,7 +17,7 @@ from schemathesis import GenerationMode
 from schemathesis.core.result import Ok
 
 from backstay.llm.endpoint import Endpoint
-from backstay.server.service import Options
+from backstay.server.service import ServiceOptions
 from tests.server.operations import ROLES, Things, made_by_ada
 from tests.server.receiver import Receiver
 from tests.server.rig import Rig, rigged
@@ -32,7 +32,7 @@ PASSED_ON = "GET /v1/models"  # what it says is the word of another service
 
 @asynccontextmanager
 async def serving(database_url: str, tmp_path: Path, receiver: Receiver) -> AsyncIterator[Rig]:
-    options = Options(works=False, upstream=Endpoint(f"http://{receiver.place}/v1"))
+    options = ServiceOptions(works=False, upstream=Endpoint(f"http://{receiver.place}/v1"))
     place, many = receiver.place, 1_000_000
     async with rigged(
         database_url, tmp_path / "data", options=options, inside_hosts=place, rate_limit_per_minute=many

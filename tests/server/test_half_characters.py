@@ -9,7 +9,7 @@ import pytest
 
 from backstay.llm.endpoint import Endpoint
 from backstay.server.problems import OPENAI_PREFIXES
-from backstay.server.service import Options
+from backstay.server.service import ServiceOptions
 from tests.server.operations import ROLES, Things, made_by_ada
 from tests.server.receiver import Receiver
 from tests.server.remote_rig import remote_work
@@ -35,7 +35,7 @@ MORE: dict[str, dict[str, Any]] = {
 
 @pytest.fixture
 async def rig(database_url: str, tmp_path: Path, receiver: Receiver) -> AsyncIterator[Rig]:
-    options = Options(works=False, upstream=Endpoint(f"http://{receiver.place}/v1"))
+    options = ServiceOptions(works=False, upstream=Endpoint(f"http://{receiver.place}/v1"))
     async with rigged(database_url, tmp_path / "data", options=options, inside_hosts=receiver.place) as made:
         yield made
 

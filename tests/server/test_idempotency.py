@@ -17,7 +17,7 @@ from backstay.server.app import create_app
 from backstay.server.auth import Writer
 from backstay.server.idempotency import EffectId, EffectKey
 from backstay.server.problems import Problem
-from backstay.server.service import Options
+from backstay.server.service import ServiceOptions
 from backstay.store.keys import Role
 from backstay.store.replies import KeptReply, KeyClaim
 from tests.server.rig import Rig, Visitor, served
@@ -67,7 +67,7 @@ class Counter:
 async def counting(url: str, data: Path, counter: Counter) -> AsyncIterator[Rig]:
     made = Backstay(url)
     made.settings = made.settings.model_copy(update={"data": str(data)})
-    app: FastAPI = create_app(made, Options(works=False))
+    app: FastAPI = create_app(made, ServiceOptions(works=False))
     for prefix in ("/api", "/v1"):
         app.include_router(counter.router(), prefix=prefix)
     async with served(app) as address, aiohttp.ClientSession() as session:

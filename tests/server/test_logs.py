@@ -8,7 +8,7 @@ from typing import Any
 from backstay.app import Backstay
 from backstay.core.errors import Transient
 from backstay.handlers.context import Context
-from backstay.server.service import Options
+from backstay.server.service import ServiceOptions
 from tests.server.rig import Rig, rigged
 
 
@@ -30,7 +30,7 @@ def talking(url: str) -> Backstay:
 @asynccontextmanager
 async def talked(url: str, place: Any, items: list[dict[str, Any]], **settings: Any) -> AsyncIterator[tuple[Rig, str]]:
     """A service that works, with a job that has ended; once it is stopped and started, all is written."""
-    async with rigged(url, place, talking(url), Options(), **settings) as rig:
+    async with rigged(url, place, talking(url), ServiceOptions(), **settings) as rig:
         job = await rig.submit("talk", items)
         await rig.service.client("ada").job(int(job)).wait(timeout_seconds=60)
     async with rigged(url, place, talking(url), **settings) as rig:

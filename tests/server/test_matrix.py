@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from backstay.llm.endpoint import Endpoint
 from backstay.server.pages import routers as page_routers
 from backstay.server.problems import OPENAI_PREFIXES
-from backstay.server.service import Options
+from backstay.server.service import ServiceOptions
 from backstay.store.keys import Role
 from tests.server.operations import OPEN, OPERATED, ROLES, SHARED, SHARED_LISTS, Things, made_by_ada
 from tests.server.receiver import Receiver, receiving
@@ -63,7 +63,7 @@ async def receiver() -> AsyncIterator[Receiver]:
 
 @pytest.fixture
 async def rig(database_url: str, tmp_path: Path, receiver: Receiver) -> AsyncIterator[Rig]:
-    options = Options(works=False, upstream=Endpoint(f"http://{receiver.place}/v1"))
+    options = ServiceOptions(works=False, upstream=Endpoint(f"http://{receiver.place}/v1"))
     async with rigged(database_url, tmp_path / "data", options=options, inside_hosts=receiver.place) as made:
         yield made
 

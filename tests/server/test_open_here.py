@@ -7,13 +7,13 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from backstay.server.service import Options
+from backstay.server.service import ServiceOptions
 from tests.server.rig import Rig, rigged
 
 
 @pytest.fixture
 async def rig(sqlite_file_url: str, tmp_path: Path) -> AsyncIterator[Rig]:
-    async with rigged(sqlite_file_url, tmp_path / "data", options=Options(works=False, open_here=True)) as made:
+    async with rigged(sqlite_file_url, tmp_path / "data", options=ServiceOptions(works=False, open_here=True)) as made:
         yield made
 
 
@@ -79,5 +79,5 @@ async def test_http_1_0_is_how_plain_proxies_speak_and_nobody_else(rig: Rig, ver
 
 
 async def test_no_key_is_not_enough_where_the_service_is_not_open(sqlite_file_url: str, tmp_path: Path) -> None:
-    async with rigged(sqlite_file_url, tmp_path / "data", options=Options(works=False)) as shut:
+    async with rigged(sqlite_file_url, tmp_path / "data", options=ServiceOptions(works=False)) as shut:
         assert (await shut.holder(None).get("/api/jobs")).status == 401

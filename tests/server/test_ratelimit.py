@@ -9,7 +9,7 @@ import pytest
 from backstay.clock import Clock
 from backstay.server import ratelimit
 from backstay.server.ratelimit import RateLimit
-from backstay.server.shared import PAUSE_SECONDS, Shared
+from backstay.server.shared import PAUSE_SECONDS, SharedState
 from tests.server.pages.reader import Reader
 from tests.server.rig import Rig, Visitor, rigged
 from tests.servers.redis import PrivateRedis
@@ -136,7 +136,7 @@ async def test_two_servers_count_together_while_redis_answers_and_each_for_itsel
 
 async def test_a_redis_that_lost_its_counts_does_not_give_more_than_was_left(redis: PrivateRedis) -> None:
     clock = Still()
-    shared = Shared(redis.url, clock)
+    shared = SharedState(redis.url, clock)
     limit = RateLimit(clock, 3, shared)
     assert [(await limit.hit("a"))[0] for _ in range(2)] == [2, 1]
     redis.kill()

@@ -8,7 +8,7 @@ import pytest
 
 from backstay.core.breaker import Breaker, BreakerPolicy, BreakerState, Call
 from backstay.llm.endpoint import Endpoint
-from backstay.server.service import Options
+from backstay.server.service import ServiceOptions
 from backstay.store.keys import Role
 from tests.server.operations import ROLES, Things, form_of, made_by_ada
 from tests.server.pages.reader import reader
@@ -26,7 +26,7 @@ OTHERS = [("bob", role) for role in Role] + [("ada", Role.READ), ("ada", Role.WR
 
 @pytest.fixture
 async def rig(database_url: str, tmp_path: Path, receiver: Receiver) -> AsyncIterator[Rig]:
-    options = Options(works=False, upstream=Endpoint(f"http://{receiver.place}/v1"))
+    options = ServiceOptions(works=False, upstream=Endpoint(f"http://{receiver.place}/v1"))
     async with rigged(database_url, tmp_path / "data", options=options, inside_hosts=receiver.place) as made:
         yield made
 

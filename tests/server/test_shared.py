@@ -9,7 +9,7 @@ import pytest
 
 from backstay.clock import Clock
 from backstay.core.errors import UsageError
-from backstay.server.shared import ANSWER_SECONDS, PAUSE_SECONDS, Shared
+from backstay.server.shared import ANSWER_SECONDS, PAUSE_SECONDS, SharedState
 from tests.server.rig import rigged
 from tests.servers.redis import PrivateRedis
 
@@ -30,7 +30,7 @@ class Later(Clock):
 
 
 async def test_what_one_process_counts_another_sees(redis: PrivateRedis) -> None:
-    one, two = Shared(redis.url, Clock()), Shared(redis.url, Clock())
+    one, two = SharedState(redis.url, Clock()), SharedState(redis.url, Clock())
     assert [await one.count("a", 60), await two.count("a", 60), await two.count("b", 60)] == [1, 2, 1]
     assert 50 < (await one.ask(lambda redis: redis.ttl("backstay:a")) or 0) <= 60, "no count is kept for ever"
     await one.close()
@@ -39,7 +39,7 @@ async def test_what_one_process_counts_another_sees(redis: PrivateRedis) -> None
 
 async def test_a_redis_that_is_gone_is_not_waited_for_and_is_found_again(redis: PrivateRedis) -> None:
     clock = Later()
-    shared = Shared(redis.url, clock)
+    shared = SharedState(redis.url, clock)
     assert await shared.count("a", 60) == 1
     redis.kill()
     assert await shared.count("a", 60) is None
@@ -51,7 +51,7 @@ async def test_a_redis_that_is_gone_is_not_waited_for_and_is_found_again(redis: 
 
 
 async def test_a_redis_that_hangs_costs_one_wait_and_not_one_for_everybody(redis: PrivateRedis) -> None:
-    shared = Shared(redis.url, Clock())
+    shared = SharedState(redis.url, Clock())
     assert await shared.count("a", 60) == 1
     redis.hang()
     started = time.monotonic()
@@ -64,14 +64,14 @@ async def test_a_redis_that_hangs_costs_one_wait_and_not_one_for_everybody(redis
 
 
 async def test_a_redis_that_never_was_is_as_one_that_is_gone() -> None:
-    shared = Shared("redis://127.0.0.1:1/0", Clock())
+    shared = SharedState("redis://127.0.0.1:1/0", Clock())
     assert await shared.count("a", 60) is None
     await shared.close()
 
 
 def test_a_wrong_url_is_said_without_its_password() -> None:
     with pytest.raises(UsageError) as raised:
-        Shared("http://me:hunter2@host", Clock())
+        SharedState("http://me:hunter2@host", Clock())
     assert "hunter2" not in str(raised.value)
 
 

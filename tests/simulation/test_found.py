@@ -7,7 +7,7 @@ from backstay.clock import Tasks
 from backstay.core.decide import decide
 from backstay.core.outcomes import Interrupted
 from backstay.core.states import ItemState
-from backstay.engine.crew import Crew
+from backstay.engine.crew import Engine
 from backstay.engine.flight import Cut
 from backstay.engine.parts import Parts
 from backstay.store.items import Want
@@ -26,10 +26,10 @@ def an_app(provider: ScriptedProvider) -> Backstay:
     return app
 
 
-async def a_crew(app: Backstay) -> Crew:
+async def a_crew(app: Backstay) -> Engine:
     client = await app.open()
     rng = Random(0)
-    crew = Crew(Parts(client.store, app.handlers, app.limits, client.clock, rng, Tasks(), app.bus, "w"), 10)
+    crew = Engine(Parts(client.store, app.handlers, app.limits, client.clock, rng, Tasks(), app.bus, "w"), 10)
     await crew.start()
     return crew
 

@@ -12,7 +12,7 @@ from backstay.clock import Tasks, wait_for_event
 from backstay.core.errors import BackstayError, DatabaseUnreachable
 from backstay.core.events import Event, JobEnded
 from backstay.core.ids import show_item
-from backstay.engine.crew import Crew
+from backstay.engine.crew import Engine
 from backstay.engine.heart import beat, let_go
 from backstay.engine.parts import Parts
 from backstay.engine.tick import Tick
@@ -125,13 +125,13 @@ class World:
         self.lines.append(line)
         return line
 
-    def crew(self, name: str, line: Line) -> Crew:
+    def crew(self, name: str, line: Line) -> Engine:
         bus = Bus()
         bus.subscribe(lambda event: self._event(name, event))
         store = WatchedStore(WatchedDatabase(self.database, self.watch, line))
         rng = Random(f"engine {self.plan.seed} {name}")
         parts = Parts(store, registry_of(self.works), LIMITS, self.clock, rng, Tasks(), bus, name)
-        return Crew(parts, 4, hints=self.post.counter() if self.post is not None else None)
+        return Engine(parts, 4, hints=self.post.counter() if self.post is not None else None)
 
     def _event(self, name: str, event: Event) -> None:
         self.trace.event(name, event)
@@ -186,7 +186,7 @@ class World:
         if exited is not None:
             exited.kill()
 
-    async def _beat(self, crew: Crew) -> None:
+    async def _beat(self, crew: Engine) -> None:
         """The heart without its thread; it shares the fate of its process."""
         parts = crew.parts
         while True:

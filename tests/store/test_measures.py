@@ -1,16 +1,16 @@
 """What workers measured adds up, is read in steps by its owner alone, and is forgotten after its time."""
 
-from backstay.core.measures import MINUTE_MS, Measure, Place, Source
+from backstay.core.measures import MINUTE_MS, Measure, MeasureSlot, MeasureSource
 from backstay.store.measures import KEPT_MINUTES, ProviderSpending
 from backstay.store.store import Store
 from tests.sites import START_MS, Site
 
 NOW = START_MS // MINUTE_MS
-ECHO = Source("ada", "echo", "up")
+ECHO = MeasureSource("ada", "echo", "up")
 
 
-def measured(minute: int, source: Source = ECHO, **counts: int) -> dict[Place, Measure]:
-    return {Place(minute, source): Measure(**counts)}
+def measured(minute: int, source: MeasureSource = ECHO, **counts: int) -> dict[MeasureSlot, Measure]:
+    return {MeasureSlot(minute, source): Measure(**counts)}
 
 
 async def test_what_two_workers_wrote_in_a_minute_adds_up(store: Store) -> None:
@@ -28,7 +28,7 @@ async def test_steps_gather_minutes_from_a_beginning_on(store: Store) -> None:
     start = NOW // 5 * 5
     for minute in (start - 6, start - 1, start, start + 4):
         await store.measures.add("w1", measured(minute, succeeded=1))
-    await store.measures.add("w1", measured(start, Source("ada", "ocr", "other"), succeeded=4))
+    await store.measures.add("w1", measured(start, MeasureSource("ada", "ocr", "other"), succeeded=4))
     steps = await store.measures.steps("ada", start - 5, 5)
     assert [(step.minute, step.measure.succeeded) for step in steps] == [(start - 5, 1), (start, 6)]
     day = await store.measures.by_provider("ada", start - 5)
@@ -37,7 +37,7 @@ async def test_steps_gather_minutes_from_a_beginning_on(store: Store) -> None:
 
 async def test_an_owner_reads_his_own(store: Store) -> None:
     await store.measures.add("w1", measured(NOW, succeeded=1))
-    await store.measures.add("w1", measured(NOW, Source("bob", "echo", "up"), succeeded=5))
+    await store.measures.add("w1", measured(NOW, MeasureSource("bob", "echo", "up"), succeeded=5))
     assert [step.measure.succeeded for step in await store.measures.steps("ada", 0, 1)] == [1]
     assert (await store.measures.by_provider("bob", 0))["up"].succeeded == 5
     assert await store.measures.by_provider("eve", 0) == {}
@@ -64,6 +64,6 @@ async def test_nothing_measured_writes_nothing(store: Store, site: Site) -> None
 async def test_spending_is_that_of_all_owners_in_the_last_minutes(store: Store) -> None:
     await store.measures.add("w1", measured(NOW - 61, cost_micros=1, repeats=1))
     await store.measures.add("w1", measured(NOW - 60, cost_micros=20, repeats=1))
-    await store.measures.add("w1", measured(NOW, Source("bob", "echo", "up"), cost_micros=300))
-    await store.measures.add("w1", measured(NOW, Source("bob", "draw", "down"), succeeded=1))
+    await store.measures.add("w1", measured(NOW, MeasureSource("bob", "echo", "up"), cost_micros=300))
+    await store.measures.add("w1", measured(NOW, MeasureSource("bob", "draw", "down"), succeeded=1))
     assert await store.measures.spending(60) == [ProviderSpending("down", 0, 0), ProviderSpending("up", 320, 1)]

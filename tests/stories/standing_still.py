@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Sequence
 from backstay.cli.main import main
 from backstay.engine import hints
 from backstay.messaging.consumer import Consumer
-from backstay.messaging.delivery import Delivery
+from backstay.messaging.delivery import MessageDelivery
 from backstay.store.outbox import Outbox
 
 NEVER_SECONDS = 600.0
@@ -29,7 +29,7 @@ def done(self: Consumer, ids: Iterable[int], missed: Collection[int] = ()) -> No
         threading.Event().wait()
 
 
-async def ack(self: Delivery) -> None:
+async def ack(self: MessageDelivery) -> None:
     say("unacknowledged")
     await asyncio.Event().wait()
 
@@ -47,7 +47,7 @@ if __name__ == "__main__":
     if point == "claimed":
         Consumer.done = done  # type: ignore[method-assign]
     elif point == "unacknowledged":
-        Delivery.ack = ack  # type: ignore[method-assign]
+        MessageDelivery.ack = ack  # type: ignore[method-assign]
     elif point == "published":
         Outbox.published = published  # type: ignore[method-assign]
     else:

@@ -4,7 +4,7 @@ import click
 
 from backstay.cli import access, output
 from backstay.cli.command import Command, broker_option, json_option, place_options
-from backstay.cli.doctor.examination import Asked, examine
+from backstay.cli.doctor.examination import DoctorOptions, examine
 from backstay.cli.doctor.finding import Finding, Level
 from backstay.cli.run_options import api_option
 
@@ -36,7 +36,7 @@ def doctor(ctx: click.Context, /, db: str | None, as_json: bool, **given: str | 
     It changes nothing, but for a small file that it writes to the place for files and deletes again. Every line that is
     not ok says what to do. The exit code is 1 when a line says FAIL, and 0 when none does: what is a WARN works.
     """
-    asked = Asked(db, **given)  # type: ignore[arg-type]
+    asked = DoctorOptions(db, **given)  # type: ignore[arg-type]
 
     async def look() -> list[tuple[str, Finding]]:
         return [found async for found in examine(asked)]

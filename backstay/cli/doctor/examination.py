@@ -33,7 +33,7 @@ INSIDE: Final[tuple[Check, ...]] = (
 CHECKS: Final = (*AROUND, database.database, *DATABASE, *INSIDE)
 
 
-class Asked(NamedTuple):
+class DoctorOptions(NamedTuple):
     """The options of one call."""
 
     db: str | None = None
@@ -44,7 +44,7 @@ class Asked(NamedTuple):
     api: str = API
 
 
-async def examine(asked: Asked, clock: "Clock | None" = None) -> AsyncIterator[tuple[str, Finding]]:
+async def examine(asked: DoctorOptions, clock: "Clock | None" = None) -> AsyncIterator[tuple[str, Finding]]:
     """One finding after the other, each with the name of its check."""
     from backstay.clock import Clock
 
@@ -60,7 +60,7 @@ async def examine(asked: Asked, clock: "Clock | None" = None) -> AsyncIterator[t
             yield check, finding._replace(says=says, advice=advice)
 
 
-def setup_of(asked: Asked, clock: "Clock") -> Setup:
+def setup_of(asked: DoctorOptions, clock: "Clock") -> Setup:
     target = access.choose(asked.db)
     app = access.app_on(target)
     flags = {"data": asked.data, "broker_url": asked.broker}
@@ -68,7 +68,7 @@ def setup_of(asked: Asked, clock: "Clock") -> Setup:
     return Setup(app, target, os.environ, clock, _endpoint(asked))
 
 
-def _endpoint(asked: Asked) -> "Endpoint | None":
+def _endpoint(asked: DoctorOptions) -> "Endpoint | None":
     from backstay.llm.endpoint import Endpoint
     from backstay.llm.registry import check_base_url, provider_named
 

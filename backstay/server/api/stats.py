@@ -35,7 +35,7 @@ class RecentShape(BaseModel):
     unknown_micros: int
 
 
-class AlarmShape(BaseModel):
+class DeadLetterAlarm(BaseModel):
     """Whether more items of all owners failed for good within a day than the alarm allows."""
 
     alarm: int
@@ -47,7 +47,7 @@ class StatsShape(BaseModel):
     backlog: list[BacklogShape]
     recent: RecentShape = Field(description=f"of the last {RECENT_JOBS} jobs")
     workers: int = Field(description="that are alive")
-    dead_letters: AlarmShape
+    dead_letters: DeadLetterAlarm
     held: list[ProviderShape] = Field(description="providers that take nothing now; their jobs resume by themselves")
 
 

@@ -51,7 +51,7 @@ class ChangedWebhook(Strict):
     enabled: bool | None = Field(None, description="false: told nothing; true: told again, with a clean record")
 
 
-class Rotation(Strict):
+class WebhookRotation(Strict):
     keep_old: bool = Field(True, description="sign with the old secret as well for 24 hours")
 
 
@@ -144,7 +144,7 @@ async def delete_webhook(who: Writer, service: Serving, webhook_id: WebhookId) -
 
 @router.post("/{webhook_id}/rotate", response_model=WebhookWithSecret)
 async def rotate_webhook(
-    who: Writer, service: Serving, webhook_id: WebhookId, given: Rotation | None = None
+    who: Writer, service: Serving, webhook_id: WebhookId, given: WebhookRotation | None = None
 ) -> Response:
     """A new secret. The old one signs as well for 24 hours, unless told otherwise."""
     keep_old = given is None or given.keep_old

@@ -12,7 +12,7 @@ from backstay.core.states import BatchStatus
 from backstay.llm.lanes import Lanes
 from backstay.server.openai import validation
 from backstay.server.openai.results import Results
-from backstay.server.openai.sending import Sending, Stopped, announce
+from backstay.server.openai.sending import BatchSending, SendingStopped, announce
 from backstay.server.openai.survey import Fault
 from backstay.server.removal import drop_blobs
 from backstay.server.service import Service
@@ -133,8 +133,8 @@ class Mover:
             return None
         if not batch.adopted and not batch.sealed:
             try:
-                await Sending(self._service, batch).send()
-            except (Stopped, NotAllowed):
+                await BatchSending(self._service, batch).send()
+            except (SendingStopped, NotAllowed):
                 fresh = await self._batches.get(batch.id, batch.owner)
                 return None if fresh.status != batch.status or fresh.job_ended else LATER_MS
             except NotFound:
@@ -158,7 +158,7 @@ class Mover:
 
     async def _fail_begun(self, batch: Batch, fault: Fault) -> None:
         await self._batches.fail(batch.id, validation.told([fault]))
-        job_id = batch.job_id or await self._service.store.views.job_of_key(batch.owner, Sending.key(batch.id))
+        job_id = batch.job_id or await self._service.store.views.job_of_key(batch.owner, BatchSending.key(batch.id))
         if job_id is not None:
             await stop_job(self._service, job_id, batch.owner)
 
@@ -182,7 +182,7 @@ class Mover:
 
     async def _cancel_unsent(self, batch: Batch) -> int | None:
         """Nobody knows of a job. The requests that there would have been are told as cancelled, if they were valid."""
-        job_id = await self._service.store.views.job_of_key(batch.owner, Sending.key(batch.id))
+        job_id = await self._service.store.views.job_of_key(batch.owner, BatchSending.key(batch.id))
         if job_id is not None:
             await self._batches.attach(batch.id, job_id)
             return None

@@ -7,7 +7,7 @@ from backstay.core.errors import NotFound
 from backstay.llm.formats import InputOptions, ParsedRequest
 from backstay.llm.lines import text_of
 from backstay.server.openai.content import content
-from backstay.server.openai.survey import Lines, RequestLines
+from backstay.server.openai.survey import LineCutter, RequestLines
 from backstay.server.service import Service
 from backstay.store.batches import Batch
 from backstay.store.files import StoredFile
@@ -31,7 +31,7 @@ async def requests_of(service: Service, batch: Batch) -> AsyncIterator[tuple[int
 
 
 async def _lines(service: Service, file: StoredFile) -> AsyncIterator[bytes]:
-    lines = Lines()
+    lines = LineCutter()
     async for piece in content(service, file):
         for line in lines.feed(piece):
             yield line

@@ -17,7 +17,7 @@ DEADLINE_SECONDS_MIN: Final = 0.001
 ATTACH_ITEMS: Final = 200  # after so many it is looked whether the batch is wanted yet
 
 
-class Stopped(Exception):
+class SendingStopped(Exception):
     """The batch is not in progress any more."""
 
 
@@ -29,7 +29,7 @@ async def announce(service: Service, upstream: Endpoint) -> None:
     await service.store.providers.set_pace(upstream.pace_name, per_minute, options.concurrency)
 
 
-class Sending:
+class BatchSending:
     """Done again, it goes on where it was: the job is found by its key."""
 
     def __init__(self, service: Service, batch: Batch) -> None:
@@ -68,7 +68,7 @@ class Sending:
             return
         self._attached = True
         if await self._service.store.batches.attach(self._batch.id, self._job_id) is not BatchStatus.IN_PROGRESS:
-            raise Stopped
+            raise SendingStopped
 
     async def _items(self) -> AsyncIterator[Weighed]:
         scales, count = scales_of(self._service.options), 0

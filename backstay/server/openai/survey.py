@@ -52,7 +52,7 @@ class RequestLines(BatchLines):
         return super()._walk(text)
 
 
-class Lines:
+class LineCutter:
     """Cuts pieces into lines; only the line in hand is kept."""
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ class Survey:
         self._urls: dict[str, list[Any]] = {}  # how many, and the first lines
         self._models: dict[str, int] = {}  # the first line of each
         self._ids = Suspicion()
-        self._lines = Lines()
+        self._lines = LineCutter()
         self._number = 0
         self._parse = RequestLines(InputOptions())
 
@@ -190,7 +190,7 @@ class Repeats:
 
     def __init__(self, survey: Survey) -> None:
         self._survey = survey
-        self._lines = Lines()
+        self._lines = LineCutter()
         self._number = 0
         self._first: dict[str, int] = {}
         self.found: list[tuple[int, int, str]] = []

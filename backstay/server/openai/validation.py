@@ -13,7 +13,7 @@ from backstay.server.openai.content import content
 from backstay.server.openai.models import upstream_models
 from backstay.server.openai.reading import requests_of
 from backstay.server.openai.survey import FAULTS_MAX, Fault, Survey
-from backstay.server.service import Options, Service
+from backstay.server.service import Service, ServiceOptions
 from backstay.store.batches import Batch
 from backstay.store.files import StoredFile
 
@@ -46,7 +46,7 @@ async def looked(service: Service, batch: Batch) -> tuple[list[Fault], dict[str,
     return faults, survey
 
 
-def scales_of(options: Options) -> Scales:
+def scales_of(options: ServiceOptions) -> Scales:
     """What weighs the requests of batches."""
     assert options.upstream is not None
     bounds = (options.budget_micros, options.output_tokens_default)
@@ -120,7 +120,7 @@ def _wrong_urls(urls: dict[str, Any], endpoint: str) -> Iterator[Fault]:
             yield from (Fault("invalid_url", line, message, "url") for line in lines)
 
 
-def _too_many(requests: int, options: Options) -> Iterator[Fault]:
+def _too_many(requests: int, options: ServiceOptions) -> Iterator[Fault]:
     most = STRICT_LINES_MAX if options.strict_openai else options.lines_max
     if requests > most:
         yield Fault("too_many_tasks", None, f"There are {requests:,} requests; a batch takes at most {most:,}.", None)

@@ -38,7 +38,7 @@ class ChangedEndpoint(BaseModel):
     url: Url | None = None
 
 
-class Rotation(BaseModel):
+class EndpointRotation(BaseModel):
     keep_old_secret_active_for_24_hours: bool = False
 
 
@@ -93,7 +93,7 @@ async def delete_endpoint(who: Writer, service: Serving, endpoint_id: EndpointId
 
 @router.post("/webhook_endpoints/{endpoint_id}/rotate_secret")
 async def rotate_secret(
-    who: Writer, service: Serving, endpoint_id: EndpointId, given: Rotation | None = None
+    who: Writer, service: Serving, endpoint_id: EndpointId, given: EndpointRotation | None = None
 ) -> Response:
     keep_old = given is not None and given.keep_old_secret_active_for_24_hours
     return _with_secret(service, await service.store.webhooks.rotate(endpoint_id, who.owner, keep_old))

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request, Response
 
 from backstay.server.api.pages import row_number
 from backstay.server.pages import shell
-from backstay.server.pages.dead_letters import AGES, Wanted, checked, wanted_of
+from backstay.server.pages.dead_letters import AGES, LettersQuery, checked, wanted_of
 from backstay.server.pages.figures import count, counted
 from backstay.server.pages.flash import redirected
 from backstay.server.pages.replaying import begun, wake
@@ -73,7 +73,7 @@ async def restore(request: Request, number: str) -> Response:
     return redirected(visit, BACK, said if items else f"All of archive {found.id} was back already.", _kind(items))
 
 
-def _by_error(wanted: Wanted) -> Wanted:
+def _by_error(wanted: LettersQuery) -> LettersQuery:
     """Retention knows no flaws, only error and age: without this check it would archive more than was asked for."""
     if wanted.flaw:
         raise Problem(400, "dead letters cannot be archived by outcome", hint="choose them by error, job and age")

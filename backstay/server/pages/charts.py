@@ -30,7 +30,7 @@ SPANS: Final = (
 )
 
 
-class Bar(NamedTuple):
+class ChartBar(NamedTuple):
     x: int
     y: float
     width: int
@@ -38,7 +38,7 @@ class Bar(NamedTuple):
     colour: str
 
 
-class Row(NamedTuple):
+class ChartRow(NamedTuple):
     at: int
     values: list[str]
 
@@ -50,9 +50,9 @@ class Chart(NamedTuple):
     highest: str
     since: int
     width: int
-    bars: list[Bar]
+    bars: list[ChartBar]
     names: list[tuple[str, str]]  # of each series, with its colour
-    rows: list[Row]
+    rows: list[ChartRow]
 
 
 class Series(NamedTuple):
@@ -116,7 +116,7 @@ def _chart(
     known = {step.minute: step.measure for step in steps}
     minutes = range(first, first + span.minutes, span.step)
     highest = max((sum(one.value(known[m]) for one in series) for m in minutes if m in known), default=0.0)
-    rows = [Row(m * MINUTE_MS, [show(one.value(known[m])) for one in series]) for m in minutes if m in known]
+    rows = [ChartRow(m * MINUTE_MS, [show(one.value(known[m])) for one in series]) for m in minutes if m in known]
     bars = [
         bar
         for index, minute in enumerate(minutes)
@@ -130,11 +130,11 @@ def _chart(
     )
 
 
-def _stack(index: int, measure: Measure, series: Sequence[Series], highest: float) -> list[Bar]:
+def _stack(index: int, measure: Measure, series: Sequence[Series], highest: float) -> list[ChartBar]:
     bars, y = [], float(HEIGHT)
     for one in series:
         height = round(one.value(measure) / highest * HEIGHT, 1)
         y = round(y - height, 1)
         if height > 0:
-            bars.append(Bar(index * BAR, y, BAR - GAP, height, one.colour))
+            bars.append(ChartBar(index * BAR, y, BAR - GAP, height, one.colour))
     return bars

@@ -36,7 +36,7 @@ FLAWS: Final = {
 }
 
 
-class Wanted(NamedTuple):
+class LettersQuery(NamedTuple):
     """What the query string, or a form, asks for."""
 
     job: str = ""
@@ -78,7 +78,7 @@ class Replay(NamedTuple):
         return self.back < self.expected and not self.is_broken_off
 
 
-def wanted_of(asked: Mapping[str, str]) -> Wanted:
+def wanted_of(asked: Mapping[str, str]) -> LettersQuery:
     job = asked.get("job", "").strip()[:40]
     if job:
         job_number(job)
@@ -89,7 +89,7 @@ def wanted_of(asked: Mapping[str, str]) -> Wanted:
     if flaw not in FLAWS:  # the same
         raise Problem(400, f"there is no flaw {flaw[:40]}", hint=f"flaw is {', '.join(filter(None, FLAWS))} or empty")
     code = code_named(asked.get("code")) or ""
-    return Wanted(job, code, hours, asked.get("cursor", ""), asked.get("whole") == "1", flaw)
+    return LettersQuery(job, code, hours, asked.get("cursor", ""), asked.get("whole") == "1", flaw)
 
 
 @router.get("/dead-letters")
@@ -120,7 +120,7 @@ async def list_letters(request: Request) -> Response:
     )
 
 
-async def _beside(visit: Visit, wanted: Wanted) -> dict[str, Any]:
+async def _beside(visit: Visit, wanted: LettersQuery) -> dict[str, Any]:
     """What was done to dead letters before, the last first; the older on pages of their own."""
     store, now = visit.service.store, visit.service.main.clock.now_ms()
     lists: dict[str, Any] = {}
@@ -180,7 +180,7 @@ async def replay(request: Request) -> Response:
     return redirected(visit, "/dead-letters", replayed_sentence(done), "refused" if is_vain else "done")
 
 
-async def checked(visit: Visit, wanted: Wanted) -> Wanted:
+async def checked(visit: Visit, wanted: LettersQuery) -> LettersQuery:
     """A job that is named must be the owner's, or nothing would be told apart from nothing failed."""
     if wanted.job:
         await visit.service.store.views.job(job_number(wanted.job), visit.owner)

@@ -21,7 +21,7 @@ HOUR: Final = charts.SPANS[0]
 DAY_MINUTES: Final = 1_440
 
 
-class Queue(NamedTuple):
+class QueueView(NamedTuple):
     backlog: Backlog
     oldest_at: int | None  # of the items that could be started now
 
@@ -34,7 +34,7 @@ async def show_home(request: Request) -> Response:
     jobs = sorted(found, key=lambda job: job.state is not JobState.RUNNING)  # else as they came, the newest first
     backlog = await store.listing.backlog(visit.owner)
     largest = sorted(backlog, key=lambda one: -one.items)[:QUEUES_SHOWN]
-    queues = [Queue(one, await store.overview.oldest_waiting(visit.owner, one.handler)) for one in largest]
+    queues = [QueueView(one, await store.overview.oldest_waiting(visit.owner, one.handler)) for one in largest]
     return await shell.shown(
         visit,
         "home.html",

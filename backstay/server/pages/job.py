@@ -25,7 +25,7 @@ ROWS: Final = 25
 ENDED: Final[tuple[Ended, ...]] = ("succeeded", "failed", "skipped", "cancelled")
 
 
-class Wanted(NamedTuple):
+class ItemsQuery(NamedTuple):
     """Which of its items the query string asks for."""
 
     state: str = ""
@@ -42,14 +42,14 @@ class Wanted(NamedTuple):
         return {"state": self.state, "code": self.code, "from": str(self.position) if self.position else ""}
 
 
-class Failures(NamedTuple):
+class FailuresView(NamedTuple):
     group: FailureGroup
     message: str | None  # of one of them
 
 
-def wanted_of(asked: Mapping[str, str]) -> Wanted:
+def wanted_of(asked: Mapping[str, str]) -> ItemsQuery:
     state, code = asked.get("state", ""), asked.get("code", "")
-    return Wanted(
+    return ItemsQuery(
         state if state in {known.value for known in ItemState} else "",
         code if code in {known.value for known in ErrorCode} else "",
         whole_number(asked.get("from", ""), POSITIONS_MAX - 1) or 0,
@@ -85,10 +85,10 @@ async def show_job(request: Request, job_id: str) -> Response:
     )
 
 
-async def _failures(visit: Visit, job: int) -> list[Failures]:
+async def _failures(visit: Visit, job: int) -> list[FailuresView]:
     store = visit.service.store
     groups = await store.views.job_failures(job)
-    return [Failures(group, (await store.listing.item(group.example, visit.owner)).message) for group in groups]
+    return [FailuresView(group, (await store.listing.item(group.example, visit.owner)).message) for group in groups]
 
 
 @router.get("/jobs/{job_id}/results.jsonl")

@@ -22,7 +22,7 @@ ROWS: Final = 25
 TEXT_MAX: Final = 200
 
 
-class Wanted(NamedTuple):
+class JobsQuery(NamedTuple):
     """What the query string asks for."""
 
     state: str = ""
@@ -39,9 +39,9 @@ class Wanted(NamedTuple):
         return {"state": self.state, "handler": self.handler, "q": self.q}
 
 
-def wanted_of(asked: Mapping[str, str]) -> Wanted:
+def wanted_of(asked: Mapping[str, str]) -> JobsQuery:
     state = asked.get("state", "")
-    return Wanted(
+    return JobsQuery(
         state if state in {known.value for known in JobState} else "",
         asked.get("handler", "")[:TEXT_MAX],
         asked.get("q", "").strip()[:TEXT_MAX],

@@ -15,7 +15,7 @@ from backstay.server.pages.visit import seen
 router = APIRouter(include_in_schema=False)
 
 
-class Row(NamedTuple):
+class SafetyRow(NamedTuple):
     name: str
     now: str
     profiles: list[str]
@@ -39,9 +39,9 @@ async def show_safety(request: Request) -> Response:
     )
 
 
-def _row(name: str, limits: Limits) -> Row:
+def _row(name: str, limits: Limits) -> SafetyRow:
     profiles = [_shown(name, getattr(one, name)) for one in PROFILES.values()]
-    return Row(_words(name), _shown(name, getattr(limits, name)), profiles, len(set(profiles)) > 1)
+    return SafetyRow(_words(name), _shown(name, getattr(limits, name)), profiles, len(set(profiles)) > 1)
 
 
 def _words(name: str) -> str:

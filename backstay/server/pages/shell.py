@@ -24,20 +24,20 @@ THEMES: Final = ("auto", "light", "dark")
 BUSY_MAX: Final = 5
 
 
-class Place(NamedTuple):
+class NavigationEntry(NamedTuple):
     path: str
     label: str
     role: Role = Role.READ
 
 
 PLACES: Final = (
-    Place("/", "Home"),
-    Place("/jobs", "Jobs"),
-    Place("/dead-letters", "Dead letters"),
-    Place("/providers", "Providers"),
-    Place("/safety", "Safety"),
-    Place("/workers", "Workers", Role.ADMIN),
-    Place("/keys", "Keys", Role.ADMIN),
+    NavigationEntry("/", "Home"),
+    NavigationEntry("/jobs", "Jobs"),
+    NavigationEntry("/dead-letters", "Dead letters"),
+    NavigationEntry("/providers", "Providers"),
+    NavigationEntry("/safety", "Safety"),
+    NavigationEntry("/workers", "Workers", Role.ADMIN),
+    NavigationEntry("/keys", "Keys", Role.ADMIN),
 )
 
 

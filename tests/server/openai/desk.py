@@ -14,7 +14,7 @@ from openai.types import Batch, FileObject
 from backstay.app import Backstay
 from backstay.llm.endpoint import Endpoint
 from backstay.practice import Faults, Practice
-from backstay.server.service import Options
+from backstay.server.service import ServiceOptions
 from backstay.store.keys import Role
 from tests.server.rig import Rig, rigged
 
@@ -82,7 +82,7 @@ async def opened(
 ) -> AsyncIterator[Desk]:
     practice = Practice(faults or Faults())
     async with practice.serving() as base_url:
-        given = Options(**{"upstream": Endpoint(base_url, price=price), "concurrency": 20, **options})
+        given = ServiceOptions(**{"upstream": Endpoint(base_url, price=price), "concurrency": 20, **options})
         async with rigged(url, data, Backstay(url, owner=owner), given, **(settings or {})) as rig:
             desk = Desk(rig, practice, base_url)
             try:

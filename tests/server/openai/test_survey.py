@@ -6,7 +6,7 @@ import pytest
 
 from backstay.llm.lines import LinePart, LineRefused
 from backstay.server.openai import survey as module
-from backstay.server.openai.survey import Lines, Repeats, Survey, fault_of
+from backstay.server.openai.survey import LineCutter, Repeats, Survey, fault_of
 from tests.server.openai.desk import CHAT, line, requests
 
 
@@ -45,7 +45,7 @@ def test_ids_that_come_again_are_named_with_their_lines() -> None:
 
 def test_a_line_without_end_is_refused_before_it_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LINE_BYTES_MAX", 1_000)
-    lines = Lines()
+    lines = LineCutter()
     lines.feed(b"x" * 999)
     with pytest.raises(LineRefused, match="more than 1,000 bytes"):
         lines.feed(b"x" * 2)

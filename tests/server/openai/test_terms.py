@@ -13,7 +13,7 @@ from backstay.core.errors import UsageError
 from backstay.llm.endpoint import Endpoint
 from backstay.server.openai import reading
 from backstay.server.openai.content import content
-from backstay.server.service import Options, Service
+from backstay.server.service import Service, ServiceOptions
 from backstay.store.files import StoredFile
 from tests.server.openai.desk import CHAT, Desk, line, opened, requests
 from tests.server.pages.reader import reader
@@ -86,7 +86,7 @@ async def test_without_replays_every_request_makes_a_batch(sqlite_file_url: str,
         assert "x-backstay-replayed" not in made[1].headers
 
 
-def _given(*options: str) -> Options:
+def _given(*options: str) -> ServiceOptions:
     ctx = serve.make_context("serve", list(options))
     return _options(ctx, ctx.params, settings.load(environ={}))
 
@@ -96,7 +96,7 @@ def test_the_command_gives_the_service_its_terms(monkeypatch: pytest.MonkeyPatch
     url, price = "http://127.0.0.1:9/v1", (150_000, 600_000)
     terms = ("--rpm", "60", "--tpm", "9000", "--budget", "2.50", "--max-output-tokens", "400", "--price", "0.15/0.60")
     sent = ("--header", "X-Team=TEAM", "--timeout", "30s", "--api-key-env", "OTHER_KEY", "--concurrency", "7")
-    assert _given("--base-url", url, *terms, *sent, "--no-replay", "--strict-openai") == Options(
+    assert _given("--base-url", url, *terms, *sent, "--no-replay", "--strict-openai") == ServiceOptions(
         open_here=True,
         strict_openai=True,
         upstream=Endpoint(url, key_env="OTHER_KEY", headers_env=(("X-Team", "TEAM"),), price=price, timeout_seconds=30),
@@ -107,8 +107,8 @@ def test_the_command_gives_the_service_its_terms(monkeypatch: pytest.MonkeyPatch
         output_tokens_default=400,
         replays=False,
     )
-    assert _given() == Options(open_here=True)
-    assert _given("--host", "0.0.0.0", "--base-url", url) == Options(upstream=Endpoint(url))
+    assert _given() == ServiceOptions(open_here=True)
+    assert _given("--host", "0.0.0.0", "--base-url", url) == ServiceOptions(upstream=Endpoint(url))
 
 
 @pytest.mark.parametrize("option", ["--rpm", "--tpm", "--budget", "--max-output-tokens", "--timeout"])

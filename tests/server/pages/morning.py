@@ -8,7 +8,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from backstay.core.ids import item_range
-from backstay.core.measures import LATENCY_MS, MINUTE_MS, Measure, Place, Source
+from backstay.core.measures import LATENCY_MS, MINUTE_MS, Measure, MeasureSlot, MeasureSource
 from backstay.store.measures import Measures
 from tests.server.pages.scene import Scene
 from tests.server.rig import Rig
@@ -217,7 +217,7 @@ def _around(connection: sqlite3.Connection, now: int) -> None:
 
 async def _measured(measures: Measures, now: int, chance: Random) -> None:
     """A week that ebbs at night, and a last hour with a dip in it."""
-    sums: dict[Place, Measure] = {}
+    sums: dict[MeasureSlot, Measure] = {}
     for ago in [*range(90), *range(90, 7 * 24 * 60, 10)]:
         minute = now // MINUTE_MS - ago
         tide = 0.55 + 0.45 * math.sin(ago / 229) + 0.12 * chance.random()
@@ -237,7 +237,7 @@ async def _measured(measures: Measures, now: int, chance: Random) -> None:
             calls * 1_800,
             calls * 240,
         )
-        sums[Place(minute, Source("ada", "summarize_call", "openai"))] = Measure(*counts, *spread)
+        sums[MeasureSlot(minute, MeasureSource("ada", "summarize_call", "openai"))] = Measure(*counts, *spread)
     await measures.add("w-7f3a", sums)
 
 

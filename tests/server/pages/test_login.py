@@ -7,7 +7,7 @@ import pytest
 
 from backstay.server.pages import session
 from backstay.server.pages.visit import local
-from backstay.server.service import Options
+from backstay.server.service import ServiceOptions
 from backstay.store.keys import Role
 from tests.server.pages.reader import Held, Reader, reader
 from tests.server.rig import Rig, rigged
@@ -166,7 +166,7 @@ def test_a_path_of_this_site_is_kept() -> None:
 
 
 async def test_on_this_machine_no_key_is_needed_but_the_token_is(sqlite_file_url: str, tmp_path: Path) -> None:
-    async with rigged(sqlite_file_url, tmp_path / "data", options=Options(works=False, open_here=True)) as rig:
+    async with rigged(sqlite_file_url, tmp_path / "data", options=ServiceOptions(works=False, open_here=True)) as rig:
         here = Reader(rig)
         page = await here.held("/jobs")
         assert "ada · admin" in page.text

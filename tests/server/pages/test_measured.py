@@ -2,7 +2,7 @@
 
 import sqlite3
 
-from backstay.core.measures import MINUTE_MS, Measure, Place, Source
+from backstay.core.measures import MINUTE_MS, Measure, MeasureSlot, MeasureSource
 from backstay.server.pages.charts import most_within
 from backstay.server.pages.home import QUEUES_SHOWN
 from tests.server.pages.reader import reader
@@ -21,9 +21,9 @@ async def test_home_shows_what_workers_measured(rig: Rig) -> None:
 
 async def test_a_day_on_home_is_no_longer_than_a_day(sqlite_rig: Rig) -> None:
     service = sqlite_rig.service
-    now, source = service.main.clock.now_ms() // MINUTE_MS, Source("ada", "echo", "echo")
+    now, source = service.main.clock.now_ms() // MINUTE_MS, MeasureSource("ada", "echo", "echo")
     for minutes_ago, repeats in ((23 * 60, 3), (24 * 60 + 30, 40)):
-        await service.store.measures.add("w", {Place(now - minutes_ago, source): Measure(repeats=repeats)})
+        await service.store.measures.add("w", {MeasureSlot(now - minutes_ago, source): Measure(repeats=repeats)})
     page = await (await reader(sqlite_rig)).held("/")
     assert "Lost answers within a day 3 the calls may have been paid" in page.text
 

@@ -14,9 +14,9 @@ from backstay.core.errors import UsageError
 from backstay.core.limits import Limits
 from backstay.core.models import Delivery, delivery_named
 from backstay.core.retry import RetryPolicy, policy_named
+from backstay.engine.first_replies import FirstReplies
 from backstay.engine.hints import Hints
 from backstay.engine.tick import Tick, TickReport
-from backstay.engine.trial import FirstReplies
 from backstay.engine.worker import Worker
 from backstay.handlers.function import Find, FunctionHandler
 from backstay.handlers.handler import Handler, Rules
@@ -180,7 +180,7 @@ class Backstay:
         """One bounded invocation; ask for another when its report says so."""
         client = await self.open()
         made = wiring.parts(client.store, self.handlers, self.limits, self.bus, self.settings)
-        return await Tick(wiring.crew(self.url, made, self.limits.tick_concurrency)).run(depth)
+        return await Tick(wiring.engine(self.url, made, self.limits.tick_concurrency)).run(depth)
 
     def _wake(self) -> None:
         for worker in self._workers:

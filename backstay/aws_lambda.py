@@ -64,7 +64,7 @@ async def _invoke(app: Backstay, depth: int, context: Context) -> TickReport:
         client = await app.open()
         limits = in_time(app.limits, context.get_remaining_time_in_millis() / 1000)
         made = wiring.parts(client.store, app.handlers, limits, app.bus, app.settings)
-        report = await Tick(wiring.crew(app.url, made, slots)).run(depth)
+        report = await Tick(wiring.engine(app.url, made, slots)).run(depth)
         if report.follow_up:
             try:
                 await asyncio.to_thread(_follow_up, context.invoked_function_arn, depth + 1)

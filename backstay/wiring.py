@@ -9,7 +9,7 @@ from backstay.core.errors import DatabaseUnreachable, UsageError
 from backstay.core.events import Trouble
 from backstay.core.limits import Limits
 from backstay.core.retry import NAMED
-from backstay.engine.crew import Engine
+from backstay.engine.engine import Engine
 from backstay.engine.hints import Hints
 from backstay.engine.parts import Parts
 from backstay.engine.worker import Worker
@@ -140,10 +140,10 @@ def parts(store: Store, registry: Registry, limits: Limits, bus: Bus, settings: 
     )
 
 
-def crew(url: str, made: Parts, concurrency: int, hints: Hints | None = None) -> Engine:
+def engine(url: str, made: Parts, concurrency: int, hints: Hints | None = None) -> Engine:
     return Engine(made, concurrency, open_store=lambda: open_another(url), hints=hints)
 
 
 def worker(url: str, made: Parts, concurrency: int, hints: Hints | None = None) -> Worker:
     idle = IDLE_SECONDS_POSTGRES if is_postgres(url) else IDLE_SECONDS_SQLITE
-    return Worker(crew(url, made, concurrency, hints), idle)
+    return Worker(engine(url, made, concurrency, hints), idle)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable
 from itertools import count
 
 from backstay.clock import Clock, wait_for_event
-from backstay.core.hand import HELD_SECONDS_MAX, HeldMessages
+from backstay.core.held_messages import HELD_SECONDS_MAX, HeldMessages
 
 
 class CeleryHints:

@@ -130,7 +130,7 @@ class Host:
         if self._worker is None:
             return 0
         named = set(items)
-        return sum(flight.item.id in named for flight in self._worker.crew.flights.all())
+        return sum(flight.item.id in named for flight in self._worker.engine.flights.all())
 
     def _heard(self, event: Event) -> None:
         """Wakes everyone who waits for items to end. Called on the loop's own thread."""

@@ -26,7 +26,7 @@ def bounds(profile: str | None, as_json: bool) -> None:
 
     from backstay import settings
     from backstay.core import bounds as core
-    from backstay.run.figures import show_hours
+    from backstay.core.figures import show_hours
 
     loaded = settings.load({"profile": profile})
     limits = loaded.bounds()

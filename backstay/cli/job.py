@@ -121,7 +121,7 @@ def _state(view: "JobView") -> str:
 
 def _cost(view: "JobView") -> str | None:
     """Of a job that costs money; nothing spent may also mean that no price is known."""
-    from backstay.run.figures import show_money
+    from backstay.core.figures import show_money
 
     if view.budget_micros is None and not view.used_micros:
         return None
@@ -291,7 +291,7 @@ def settle_unknown(
     `backstay job show` shows the sum; check it against the provider's bill. --book counts it as spent, --release gives
     it back to the budget. The job's history records the decision.
     """
-    from backstay.run.figures import show_ceiling
+    from backstay.core.figures import show_ceiling
 
     if paid is None:
         raise UsageError("give --book or --release", hint="--book: the money was paid; --release: it was not")

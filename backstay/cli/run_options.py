@@ -195,8 +195,8 @@ def only_of(api: str, lane: str, reconcilable: bool = False) -> "OnlyPath | None
 def _check_deadline(deadline: float | None, timeout: float | None) -> None:
     """Batches may begin until the last quarter of the deadline, which must be enough to gather and create one."""
     from backstay import settings
+    from backstay.core.figures import show_seconds
     from backstay.llm.batch import RUN_SECONDS
-    from backstay.run.figures import show_seconds
 
     if deadline is None:
         raise UsageError("the cheapest lane wants a deadline", hint="for example --deadline 24h")

@@ -95,12 +95,12 @@ async def _tick(app: "Backstay", depth: int, slots: int) -> "tuple[TickReport | 
 
     client = await app.open()
     made = wiring.parts(client.store, app.handlers, app.limits, app.bus, app.settings)
-    crew = wiring.crew(app.url, made, slots)
-    invocation = made.tasks.spawn(Tick(crew).run(depth))
+    engine = wiring.engine(app.url, made, slots)
+    invocation = made.tasks.spawn(Tick(engine).run(depth))
     loop = asyncio.get_running_loop()
 
     def insist() -> None:
-        crew.flights.cut_off(Cut.SHUTDOWN)
+        engine.flights.cut_off(Cut.SHUTDOWN)
 
     def ask() -> None:
         invocation.cancel()

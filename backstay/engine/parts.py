@@ -12,7 +12,7 @@ from backstay.core.measures import MeasureSource, Sums
 from backstay.core.models import Claimed, Delivery, JobTerms
 from backstay.core.outcomes import Terms
 from backstay.core.retry import NAMED, RetryPolicy
-from backstay.engine.trial import FirstReplies
+from backstay.engine.first_replies import FirstReplies
 from backstay.handlers.handler import Handler, Rules
 from backstay.handlers.registry import Registry
 from backstay.handlers.task import TaskHandler

@@ -12,11 +12,11 @@ from backstay.core.failures import ErrorCode, Failure, FailureKind, failure_of_e
 from backstay.core.models import Claimed
 from backstay.core.outcomes import CannotAsk, Failed, Outcome, Stopped
 from backstay.core.states import ItemState, JobState, StopReason
-from backstay.engine.beside import HandlerTasks, ItemQuota
-from backstay.engine.calling import ask_provider, new_turn
 from backstay.engine.flight import Flights
 from backstay.engine.gate import Gate
+from backstay.engine.handler_tasks import HandlerTasks, ItemQuota
 from backstay.engine.parts import Parts
+from backstay.engine.provider_questions import ask_provider, new_turn
 from backstay.engine.settler import Settler
 from backstay.handlers.context import client_ref
 from backstay.handlers.handler import Handler

@@ -9,8 +9,8 @@ from backstay.clock import cancel_until_ended, new_id, wait_for_event
 from backstay.core.errors import DatabaseUnreachable
 from backstay.core.events import TickEnded
 from backstay.core.failures import one_line
-from backstay.engine.beside import ItemQuota, side_by_side
-from backstay.engine.crew import Engine
+from backstay.engine.engine import Engine
+from backstay.engine.handler_tasks import ItemQuota, side_by_side
 
 MARGIN_SECONDS = 5.0
 AGAIN_SECONDS = 1.0  # while a slow provider is asked, others may bring back items
@@ -69,10 +69,10 @@ class Looks:
 class Tick:
     """The worker's own steps, under the invocation's bounds: items, concurrency, time and chain depth."""
 
-    def __init__(self, crew: Engine) -> None:
-        self._crew = crew
-        self._limits = crew.parts.limits
-        self._clock = crew.parts.clock
+    def __init__(self, engine: Engine) -> None:
+        self._crew = engine
+        self._limits = engine.parts.limits
+        self._clock = engine.parts.clock
 
     async def run(self, depth: int = 0) -> TickReport:
         """One invocation, which is written down before it does anything: one that was killed is known by that."""
@@ -89,16 +89,16 @@ class Tick:
         return report
 
     async def _run(self, name: str, depth: int) -> TickReport:
-        crew, limits = self._crew, self._limits
+        engine, limits = self._crew, self._limits
         started = self._clock.monotonic()
         end = started + max(limits.invocation_seconds - MARGIN_SECONDS, limits.invocation_seconds / 2)
-        await crew.start()
+        await engine.start()
         looks = Looks(limits.tick_items_max)
         try:
-            await self._until(end, crew.sweeper.run_once())  # first of all: what is over must not be sent again
+            await self._until(end, engine.sweeper.run_once())  # first of all: what is over must not be sent again
             claimed = await self._work(looks, end)
         finally:
-            await crew.stop(max(end - self._clock.monotonic(), 0.0))
+            await engine.stop(max(end - self._clock.monotonic(), 0.0))
         pending = await self._pending()
         seconds = self._clock.monotonic() - started
         follow_up = pending and depth < limits.chain_depth_max
@@ -121,32 +121,32 @@ class Tick:
         return claimed
 
     async def _look_after(self, looks: Looks) -> None:
-        crew = self._crew
+        engine = self._crew
         try:
-            await side_by_side(crew.sweeper.rescue(looks.asks), crew.poller.run_once(looks.polls))
-            await crew.poller.run_once(looks.rest())
-            await crew.settler.drained()
-            while crew.sweeper.ends_more:
-                await crew.sweeper.end_stopped()
+            await side_by_side(engine.sweeper.rescue(looks.asks), engine.poller.run_once(looks.polls))
+            await engine.poller.run_once(looks.rest())
+            await engine.settler.drained()
+            while engine.sweeper.ends_more:
+                await engine.sweeper.end_stopped()
         finally:
             looks.over = True
-            crew.freed.set()
+            engine.freed.set()
 
     async def _submit(self, looks: Looks, end: float) -> int:
         """Claims and runs items until there are none, the items' bound is met or the time is over."""
-        crew, claimed = self._crew, 0
+        engine, claimed = self._crew, 0
         while self._clock.monotonic() < end:
-            crew.freed.clear()
-            await crew.gate.keep_pace()
+            engine.freed.clear()
+            await engine.gate.keep_pace()
             last = looks.over  # what it finds may come back into the queue
             room = self._limits.tick_items_max - looks.taken - claimed
-            won = await crew.claim_once(room)
+            won = await engine.claim_once(room)
             claimed += won
-            if won == 0 and last and (room <= 0 or crew.flights.running == 0):
+            if won == 0 and last and (room <= 0 or engine.flights.running == 0):
                 break
             if won == 0:
                 left = max(end - self._clock.monotonic(), 0.0)
-                await wait_for_event(crew.freed, left if last else min(left, AGAIN_SECONDS))
+                await wait_for_event(engine.freed, left if last else min(left, AGAIN_SECONDS))
         return claimed
 
     async def _pending(self) -> bool:

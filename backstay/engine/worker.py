@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 from backstay.clock import cancel_until_ended, wait_for_event
 from backstay.core.events import Trouble, WorkerStopping
-from backstay.engine.crew import LAST_WORDS_SECONDS, PROMOTE_SECONDS, Engine
+from backstay.engine.engine import LAST_WORDS_SECONDS, PROMOTE_SECONDS, Engine
 from backstay.engine.flight import Cut
 from backstay.engine.gate import REFRESH_SECONDS
 from backstay.engine.parts import Refusal
@@ -23,46 +23,46 @@ FORGET_SECONDS = 3_600.0
 class Worker:
     """One life: start, stop."""
 
-    def __init__(self, crew: Engine, idle_seconds: float) -> None:
-        self.crew = crew
-        self._parts = crew.parts
+    def __init__(self, engine: Engine, idle_seconds: float) -> None:
+        self.engine = engine
+        self._parts = engine.parts
         self._idle_seconds = idle_seconds
         self._loops: list[asyncio.Task[None]] = []
         self._stopping = asyncio.Event()
 
     def wake(self) -> None:
         """Look now: there may be something to claim. A hint; the worker looks by itself as well."""
-        self.crew.wake.set()
+        self.engine.wake.set()
 
     async def start(self) -> None:
         parts = self._parts
-        if self.crew.turns is not None:
-            self.crew.turns.hints.listen(self.wake)
-        await self.crew.start()
-        self.crew.gate.claim_age_seconds = 4 * REFRESH_SECONDS  # they are read beside the claims, not before each
+        if self.engine.turns is not None:
+            self.engine.turns.hints.listen(self.wake)
+        await self.engine.start()
+        self.engine.gate.claim_age_seconds = 4 * REFRESH_SECONDS  # they are read beside the claims, not before each
         loops = [
             self._claims(),
-            self._repeat(self.crew.gate.refresh, REFRESH_SECONDS),
+            self._repeat(self.engine.gate.refresh, REFRESH_SECONDS),
             self._repeat(self._sweep, SWEEP_SECONDS),
-            self._repeat(self.crew.sweeper.start_rescues, SWEEP_SECONDS),
-            self._repeat(self.crew.executor.store_progress, PROGRESS_SECONDS),
+            self._repeat(self.engine.sweeper.start_rescues, SWEEP_SECONDS),
+            self._repeat(self.engine.executor.store_progress, PROGRESS_SECONDS),
             self._repeat(self._listen, AGAIN_SECONDS),
-            self._repeat(self.crew.gate.keep_pace, PACE_SECONDS),
-            self._repeat(self.crew.write_turns, TURNS_SECONDS),
-            self._repeat(self.crew.write_measures, MEASURE_SECONDS),
+            self._repeat(self.engine.gate.keep_pace, PACE_SECONDS),
+            self._repeat(self.engine.write_turns, TURNS_SECONDS),
+            self._repeat(self.engine.write_measures, MEASURE_SECONDS),
             self._repeat(parts.store.measures.forget, FORGET_SECONDS),
-            self._repeat(self.crew.poller.start_polls, min(1.0, parts.limits.poll_interval_seconds)),
+            self._repeat(self.engine.poller.start_polls, min(1.0, parts.limits.poll_interval_seconds)),
         ]
         self._loops = [parts.tasks.spawn(loop) for loop in loops]
 
     async def stop(self, grace_seconds: float | None = None) -> None:
         """Stops claiming at once; what runs gets the grace to finish, the rest is handed back."""
         self._stopping.set()
-        self._parts.emit(WorkerStopping(self._parts.worker, self.crew.flights.running))
+        self._parts.emit(WorkerStopping(self._parts.worker, self.engine.flights.running))
         self.wake()
         # A claim under way may still win items: they must be there to be finished or handed back.
         await asyncio.wait(self._loops[:1], timeout=LAST_WORDS_SECONDS)
-        await self.crew.stop(self._parts.limits.shutdown_seconds if grace_seconds is None else grace_seconds)
+        await self.engine.stop(self._parts.limits.shutdown_seconds if grace_seconds is None else grace_seconds)
         await cancel_until_ended(self._loops)
 
     @property
@@ -72,35 +72,35 @@ class Worker:
 
     def hurry(self) -> None:
         """Ends the grace: what still runs is cut off and handed back."""
-        self.crew.flights.cut_off(Cut.SHUTDOWN)
+        self.engine.flights.cut_off(Cut.SHUTDOWN)
 
     async def _claims(self) -> None:
         while not self._stopping.is_set():
-            self.crew.wake.clear()
+            self.engine.wake.clear()
             try:
-                claimed = await self.crew.claim_once(self._parts.limits.claim_items_max)
+                claimed = await self.engine.claim_once(self._parts.limits.claim_items_max)
                 self._parts.accepted("claim")
-                idle = 0.0 if claimed and self.crew.wanting else await self._idle_for()
+                idle = 0.0 if claimed and self.engine.wanting else await self._idle_for()
             except Exception as error:
                 self._parts.refused("claim", f"{type(error).__name__}: {error}")
                 idle = AGAIN_SECONDS
             if idle:
-                await wait_for_event(self.crew.wake, idle)
+                await wait_for_event(self.engine.wake, idle)
 
     async def _idle_for(self) -> float:
         """Until the next look: sooner when a waiting item is due, and never in step with other workers."""
         idle = self._idle_seconds * self._parts.rng.uniform(0.8, 1.2)
-        if self.crew.full:
+        if self.engine.full:
             return idle
-        if (turn_at := self.crew.next_turn_at) is not None:
+        if (turn_at := self.engine.next_turn_at) is not None:
             left = turn_at - self._parts.clock.monotonic()
             return max(left, PACE_SECONDS_MIN) if left > 0 else idle
         due_ms = await self._parts.store.views.due_in_ms()
         if due_ms is not None:
             idle = min(idle, max(due_ms / 1000, PROMOTE_SECONDS))
         now = self._parts.clock.monotonic()
-        self.crew.promote_at = now + idle
-        return min(idle, max(self.crew.again_at - now, PACE_SECONDS_MIN))
+        self.engine.promote_at = now + idle
+        return min(idle, max(self.engine.again_at - now, PACE_SECONDS_MIN))
 
     async def _repeat(self, step: Callable[[], Awaitable[object]], seconds: float) -> None:
         """Repeats a step for life; one that fails is told of and tried again."""
@@ -112,9 +112,9 @@ class Worker:
             await self._parts.clock.sleep(seconds * self._parts.rng.uniform(0.8, 1.2))
 
     async def _sweep(self) -> None:
-        await self.crew.sweeper.run_once()
+        await self.engine.sweeper.run_once()
         self.wake()
 
     async def _listen(self) -> None:
-        if self.crew.next_turn_at is None:  # a hint wakes the worker as well
+        if self.engine.next_turn_at is None:  # a hint wakes the worker as well
             await self._parts.store.listen(self.wake)

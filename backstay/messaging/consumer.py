@@ -12,7 +12,7 @@ from typing import Final
 
 from backstay.clock import cancel_until_ended, wait_for_event
 from backstay.core.events import MessageSetAside, Trouble
-from backstay.core.hand import HeldMessages
+from backstay.core.held_messages import HeldMessages
 from backstay.core.ids import show_item
 from backstay.messaging.broker import Broker
 from backstay.messaging.connection import CLOSE_SECONDS

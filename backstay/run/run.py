@@ -11,7 +11,7 @@ from backstay.core.breaker import BreakerState
 from backstay.core.errors import DatabaseUnreachable
 from backstay.core.outcomes import ANSWER_FLAWS, Flaw
 from backstay.core.states import JobState
-from backstay.engine.trial import FirstReplies
+from backstay.engine.first_replies import FirstReplies
 from backstay.engine.worker import Worker
 from backstay.llm.intake import FileSurvey, RequestSource
 from backstay.llm.lanes import Lanes
@@ -185,7 +185,7 @@ class Run:
     def _all_refused(self) -> bool:
         """Whether the first replies were all the same refusal, and nothing under way can show the opposite."""
         refused = self._trial is not None and self._trial.enough
-        return refused and self._worker is not None and self._worker.crew.flights.running == 0
+        return refused and self._worker is not None and self._worker.engine.flights.running == 0
 
     def _require_database(self) -> None:
         """A full disk is not waited out for ever: what is paid for meanwhile could not be kept."""

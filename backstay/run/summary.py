@@ -7,10 +7,10 @@ from enum import StrEnum
 from typing import Any, Final
 
 from backstay.core.failures import Failure
+from backstay.core.figures import show_ceiling, show_count, show_money, show_seconds
 from backstay.core.ids import show_item
 from backstay.core.outcomes import ANSWER_FLAWS
 from backstay.core.words import one_line
-from backstay.run.figures import show_ceiling, show_count, show_money, show_seconds
 from backstay.run.result_line import Ended
 from backstay.store.views import FailureGroup
 

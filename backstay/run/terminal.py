@@ -10,7 +10,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from backstay.run.figures import show_ceiling, show_money, show_rate, show_seconds, show_tokens
+from backstay.core.figures import show_ceiling, show_money, show_rate, show_seconds, show_tokens
 from backstay.run.meter import Meter, MeterReading, RunState
 from backstay.run.summary import Summary
 from backstay.run.view import describe_hold

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final, Protocol, TextIO
 
-from backstay.run.figures import show_ceiling, show_money, show_rate, show_seconds
+from backstay.core.figures import show_ceiling, show_money, show_rate, show_seconds
 from backstay.run.meter import Meter, MeterReading, RunState
 from backstay.run.summary import Summary
 

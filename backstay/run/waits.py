@@ -7,10 +7,10 @@ from backstay.client import Client
 from backstay.core.breaker import Breaker, BreakerState
 from backstay.core.errors import ErrorCode
 from backstay.core.events import Event, ItemsSettled, Trouble
+from backstay.core.figures import show_count
 from backstay.core.states import JobState
 from backstay.llm.credentials import account_of, key_of
 from backstay.llm.endpoint import Lane
-from backstay.run.figures import show_count
 from backstay.run.order import Order
 from backstay.store.items import STRANGERS_MAX, Waiting
 from backstay.store.views import JobView, UnderWay

@@ -20,23 +20,23 @@ from backstay.server import problems
 from backstay.server.api import items, jobs
 from backstay.server.api import routers as api_routers
 from backstay.server.auth import KeyRing
-from backstay.server.bounded import BodyLimits
-from backstay.server.branches import branches
+from backstay.server.body_limits import BodyLimits
 from backstay.server.cache import Details
-from backstay.server.direct import Direct
+from backstay.server.coalesced_reads import CoalescedReads
+from backstay.server.direct_routes import Direct
 from backstay.server.events import Lookout
 from backstay.server.idempotency import Idempotent
+from backstay.server.job_removal import remove_rest
 from backstay.server.openai import batches
 from backstay.server.openai import routers as openai_routers
 from backstay.server.openai.mover import moving
 from backstay.server.pages import routers as page_routers
-from backstay.server.pages.dressing import Dressed
+from backstay.server.pages.security_headers import Dressed
 from backstay.server.problems import OPENAI_PREFIXES
 from backstay.server.ratelimit import Limited, RateLimit
-from backstay.server.removal import remove_rest
-from backstay.server.seen import CoalescedReads
+from backstay.server.route_branches import branches
 from backstay.server.service import Service, ServiceOptions
-from backstay.server.shared import SharedState
+from backstay.server.shared_state import SharedState
 from backstay.signing import Signer, key_beside
 from backstay.webhooks import Relay
 

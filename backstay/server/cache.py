@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, Generic, TypeVar
 
 from backstay.clock import Tasks
-from backstay.server.shared import PREFIX, SharedState
+from backstay.server.shared_state import PREFIX, SharedState
 from backstay.signing import Signer
 
 K = TypeVar("K")

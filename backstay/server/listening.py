@@ -17,7 +17,7 @@ from typing_extensions import override
 from backstay.app import Backstay
 from backstay.core.errors import UsageError
 from backstay.process import enter_when_reachable
-from backstay.server.heads import BoundedHeads
+from backstay.server.head_limits import BoundedHeads
 
 
 def server_config(app: ASGIApp, trusted_proxies: str, **more: Any) -> uvicorn.Config:

@@ -19,7 +19,7 @@ from backstay.core.errors import (
     WaitTimeout,
 )
 from backstay.core.words import visible
-from backstay.server.lingering import LingeringResponse
+from backstay.server.early_answers import LingeringResponse
 
 MEDIA_TYPE: Final = "application/problem+json"
 OPENAI_PREFIXES: Final = ("/v1", "/openai/v1", "/openai")  # OpenAI's client calls the first; Azure's the others

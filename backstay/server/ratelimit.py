@@ -9,7 +9,7 @@ from backstay.clock import Clock
 from backstay.server.auth import principal
 from backstay.server.problems import OPENAI_PATHS, Problem, said
 from backstay.server.service import service_of
-from backstay.server.shared import SharedState
+from backstay.server.shared_state import SharedState
 
 WINDOW_SECONDS: Final = 60
 COUNTED_HERE_MAX: Final = 100_000  # names in one minute; more are counted together

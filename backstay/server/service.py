@@ -19,11 +19,11 @@ from backstay.store.store import Store
 if TYPE_CHECKING:
     from backstay.server.auth import KeyRing
     from backstay.server.cache import Details
+    from backstay.server.coalesced_reads import CoalescedReads
     from backstay.server.events import Lookout
     from backstay.server.openai.adoption import Looked
     from backstay.server.ratelimit import RateLimit
-    from backstay.server.seen import CoalescedReads
-    from backstay.server.shared import SharedState
+    from backstay.server.shared_state import SharedState
     from backstay.webhooks import Relay
 
 

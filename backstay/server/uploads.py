@@ -25,7 +25,7 @@ from starlette.requests import ClientDisconnect
 from backstay.clock import new_id
 from backstay.core.errors import DatabaseUnreachable, FilesUnreachable, NotAllowed
 from backstay.files.stored_files import Deposit
-from backstay.server.form import FILE_FIELD, Form, Head, broken_off
+from backstay.server.multipart_form import FILE_FIELD, Form, Head, broken_off
 from backstay.server.problems import Problem
 from backstay.server.service import Service
 from backstay.store.files import NewFile, StoredFile

@@ -12,8 +12,8 @@ from backstay.core.errors import UsageError
 from backstay.core.ids import item_range, show_item
 from backstay.core.models import Claimed, JobTerms
 from backstay.core.states import ItemState, JobState
-from backstay.engine.crew import Engine
-from backstay.engine.heart import beat, let_go
+from backstay.engine.engine import Engine
+from backstay.engine.lease_keeper import beat, let_go
 from backstay.engine.parts import Parts
 from backstay.engine.worker import Worker
 from backstay.handlers.context import client_ref
@@ -45,10 +45,10 @@ async def rehearsal(app: Backstay) -> AsyncIterator[VirtualClock]:
 async def drain(app: Backstay, hours_max: float = 72, seed: int = 0) -> None:
     """Runs a worker until no item is unfinished, through every wait; paused jobs are left as they are."""
     client = _rehearsing(app)
-    crew = Engine(_parts(app, client, seed), app.limits.worker_concurrency)
-    worker = Worker(crew, IDLE_SECONDS)
+    engine = Engine(_parts(app, client, seed), app.limits.worker_concurrency)
+    worker = Worker(engine, IDLE_SECONDS)
     await worker.start()
-    beating = crew.parts.tasks.spawn(_beat(crew))
+    beating = engine.parts.tasks.spawn(_beat(engine))
     end = client.clock.monotonic() + hours_max * 3600
     try:
         while waiting := await _unfinished(client):
@@ -112,12 +112,12 @@ def _parts(app: Backstay, client: Client, seed: int) -> Parts:
     )
 
 
-async def _beat(crew: Engine) -> None:
+async def _beat(engine: Engine) -> None:
     """The heart without its thread: in virtual time nothing blocks the loop."""
-    parts = crew.parts
+    parts = engine.parts
     while True:
         await parts.clock.sleep(parts.limits.heartbeat_seconds)
-        let_go(await beat(parts.store, crew.flights, parts), crew.flights, parts)
+        let_go(await beat(parts.store, engine.flights, parts), engine.flights, parts)
 
 
 async def _unfinished(client: Client) -> list[JobView]:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from backstay.core.limits import Limits
-from backstay.engine.crew import LAST_WORDS_SECONDS
+from backstay.engine.engine import LAST_WORDS_SECONDS
 from tests.cli.shell import Running, eventually
 from tests.cli.test_worker import free_port
 from tests.deploy import compose, dockerfile

@@ -6,7 +6,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from backstay.core.limits import Limits
-from backstay.engine.crew import LAST_WORDS_SECONDS
+from backstay.engine.engine import LAST_WORDS_SECONDS
 from tests.deploy import dockerfile
 from tests.deploy.configuration import DEPLOY, parsed, unknown_settings
 

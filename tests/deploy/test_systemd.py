@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from backstay.core.limits import Limits
-from backstay.engine.crew import LAST_WORDS_SECONDS
+from backstay.engine.engine import LAST_WORDS_SECONDS
 from tests.deploy.configuration import DEPLOY, parsed, unknown_settings
 
 UNITS = sorted((DEPLOY / "systemd").glob("backstay-*"))

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable
 
-from backstay.core.hand import HeldMessages
+from backstay.core.held_messages import HeldMessages
 from backstay.core.ids import item_id
 
 

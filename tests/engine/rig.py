@@ -11,8 +11,8 @@ from backstay.client import Client, Job, Result
 from backstay.clock import Tasks, new_incarnation, new_random
 from backstay.core.events import Event
 from backstay.core.limits import Limits
-from backstay.engine.beside import ItemQuota
-from backstay.engine.crew import Engine
+from backstay.engine.engine import Engine
+from backstay.engine.handler_tasks import ItemQuota
 from backstay.engine.hints import Hints
 from backstay.engine.parts import Parts
 from backstay.engine.tick import Tick, TickReport
@@ -53,7 +53,7 @@ class Rig:
     async def submit(self, items: Any = ("a",), handler: str = "call", **options: Any) -> Job:
         return await self.app.submit(handler, items, **options)
 
-    def crew(self, concurrency: int = 100, heart: bool = True, hints: Hints | None = None) -> Engine:
+    def engine(self, concurrency: int = 100, heart: bool = True, hints: Hints | None = None) -> Engine:
         parts = Parts(
             self.store,
             self.app.handlers,
@@ -70,7 +70,7 @@ class Rig:
     async def working(
         self, concurrency: int = 100, grace: float = 0.0, heart: bool = True, hints: Hints | None = None
     ) -> AsyncIterator[Worker]:
-        worker = Worker(self.crew(concurrency, heart, hints), idle_seconds=0.05)
+        worker = Worker(self.engine(concurrency, heart, hints), idle_seconds=0.05)
         await worker.start()
         try:
             yield worker
@@ -78,21 +78,21 @@ class Rig:
             await worker.stop(grace)
 
     async def tick(self, depth: int = 0) -> TickReport:
-        return await Tick(self.crew(self.limits.tick_concurrency)).run(depth)
+        return await Tick(self.engine(self.limits.tick_concurrency)).run(depth)
 
     async def sweep(self) -> None:
         """One sweep by a worker of its own."""
-        crew = self.crew(heart=False)
-        await crew.start()
-        await crew.sweeper.run_once()
-        await crew.sweeper.rescue(ItemQuota(10_000))
-        await crew.stop(0)
+        engine = self.engine(heart=False)
+        await engine.start()
+        await engine.sweeper.run_once()
+        await engine.sweeper.rescue(ItemQuota(10_000))
+        await engine.stop(0)
 
     async def abandon(self, items: int = 1, handler: str = "call") -> list[int]:
         """Claims items as a worker that is then killed: nobody extends, settles or hands back."""
-        crew = self.crew()
-        wants = [want._replace(items=items) for want in await crew.gate.wants(items) if want.handler == handler]
-        taken = await self.store.items.claim(wants, crew.parts.worker, crew.parts.lease_ms)
+        engine = self.engine()
+        wants = [want._replace(items=items) for want in await engine.gate.wants(items) if want.handler == handler]
+        taken = await self.store.items.claim(wants, engine.parts.worker, engine.parts.lease_ms)
         return [item.id for item in taken.items]
 
     def told(self, kind: type[E]) -> list[E]:

@@ -69,7 +69,7 @@ async def test_progress_is_stored_while_an_item_runs(make_rig: MakeRig) -> None:
     job = await rig.submit(["a"], "reports")
     async with rig.working(grace=5) as worker:
         await rig.until(lambda: provider.now == 1)
-        await worker.crew.executor.store_progress()
+        await worker.engine.executor.store_progress()
         assert (await rig.item(job)).progress == 40
         provider.gate.set()
         await job.wait(timeout_seconds=20)
@@ -92,14 +92,14 @@ async def test_progress_whose_row_was_in_other_hands_is_stored_the_next_time(mak
     async def store_none(rows: object) -> set[int]:
         return set()
 
-    crew = rig.crew()
-    await crew.start()
-    await crew.claim_once(1)
+    engine = rig.engine()
+    await engine.start()
+    await engine.claim_once(1)
     await rig.until(lambda: provider.now == 1)
     rig.store.items.report_progress = store_none
-    await crew.executor.store_progress()
+    await engine.executor.store_progress()
     rig.store.items.report_progress = store_all
-    await crew.executor.store_progress()
+    await engine.executor.store_progress()
     assert (await rig.item(job)).progress == 40
     provider.gate.set()
-    await crew.stop(5)
+    await engine.stop(5)

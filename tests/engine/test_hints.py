@@ -7,10 +7,10 @@ import pytest
 from backstay.client import Job
 from backstay.core.breaker import BreakerPolicy
 from backstay.core.errors import DatabaseUnreachable
-from backstay.core.hand import HELD_SECONDS_MAX
+from backstay.core.held_messages import HELD_SECONDS_MAX
 from backstay.core.ids import item_id
 from backstay.core.pace import Answers
-from backstay.engine.crew import Engine
+from backstay.engine.engine import Engine
 from backstay.engine.hints import DATABASE_SECONDS
 from backstay.testing import virtual_time
 from tests.engine.carrier import Carrier
@@ -25,36 +25,36 @@ def carrier_of(rig: Rig) -> Carrier:
 
 
 async def started(rig: Rig, hints: Carrier, concurrency: int = 100) -> Engine:
-    """A crew that claims when the test says so; the database has just had its turn."""
-    crew = rig.crew(concurrency, heart=False, hints=hints)
-    await crew.start()
-    await crew.claim_once(1000)
-    return crew
+    """A engine that claims when the test says so; the database has just had its turn."""
+    engine = rig.engine(concurrency, heart=False, hints=hints)
+    await engine.start()
+    await engine.claim_once(1000)
+    return engine
 
 
 async def claimed(rig: Rig, job: Job, position: int = 0) -> bool:
     return (await rig.item(job, position)).state != "queued"
 
 
-async def claimed_at_the_databases_turn(rig: Rig, crew: Engine) -> int:
+async def claimed_at_the_databases_turn(rig: Rig, engine: Engine) -> int:
     await rig.site.advance(DATABASE_SECONDS)
-    return await crew.claim_once(1000)
+    return await engine.claim_once(1000)
 
 
 async def test_what_is_named_goes_first_and_the_rest_waits_for_the_databases_turn(make_rig: MakeRig) -> None:
     rig = await make_rig()
     rig.serves(Provider())
     hints = carrier_of(rig)
-    crew = await started(rig, hints)
+    engine = await started(rig, hints)
     ahead, job = await rig.submit(range(3), priority=9), await rig.submit(range(3))
     message = hints.send("call", [item_id(job.id, 2)])
-    assert await crew.claim_once(1000) == 1
+    assert await engine.claim_once(1000) == 1
     assert await claimed(rig, job, 2)
     assert hints.acked == [message]
-    assert await crew.claim_once(1000) == 0  # nothing in hand, and the database's second is not over
+    assert await engine.claim_once(1000) == 0  # nothing in hand, and the database's second is not over
     assert not await claimed(rig, ahead)
-    assert await claimed_at_the_databases_turn(rig, crew) == 5
-    await crew.stop(1)
+    assert await claimed_at_the_databases_turn(rig, engine) == 5
+    await engine.stop(1)
 
 
 async def test_each_second_the_databases_order_is_served_however_much_is_in_hand(make_rig: MakeRig) -> None:
@@ -62,19 +62,19 @@ async def test_each_second_the_databases_order_is_served_however_much_is_in_hand
     provider = rig.serves(Provider())
     provider.gate.clear()
     hints = carrier_of(rig)
-    crew = await started(rig, hints, concurrency=10)
+    engine = await started(rig, hints, concurrency=10)
     old = await rig.submit(range(2))
     await rig.site.advance(0.5)
     young = await rig.submit(range(8))
     hints.send_job("call", young.id, 8)
-    assert await crew.claim_once(4) == 4
+    assert await engine.claim_once(4) == 4
     assert not await claimed(rig, old)
     await rig.site.advance(DATABASE_SECONDS)
-    assert await crew.claim_once(2) == 2
+    assert await engine.claim_once(2) == 2
     assert [await claimed(rig, old, n) for n in range(2)] == [True, True]
-    assert await crew.claim_once(4) == 4  # and then what is left in hand
+    assert await engine.claim_once(4) == 4  # and then what is left in hand
     provider.gate.set()
-    await crew.stop(5)
+    await engine.stop(5)
     assert (provider.calls, provider.paid_twice, len(hints.acked)) == (10, [], 1)
 
 
@@ -94,26 +94,26 @@ async def test_as_long_as_the_database_has_more_and_nothing_is_in_hand_it_is_ask
     provider.gate.clear()
     await rig.submit(range(9))
     hints = carrier_of(rig)
-    crew = rig.crew(100, heart=False, hints=hints)
-    await crew.start()
-    assert [await crew.claim_once(4) for _ in range(3)] == [4, 4, 1]
+    engine = rig.engine(100, heart=False, hints=hints)
+    await engine.start()
+    assert [await engine.claim_once(4) for _ in range(3)] == [4, 4, 1]
     await rig.submit()
-    assert await crew.claim_once(4) == 0
+    assert await engine.claim_once(4) == 0
     provider.gate.set()
-    await crew.stop(5)
+    await engine.stop(5)
 
 
 async def test_while_the_hints_are_not_alive_the_worker_goes_by_the_database_alone(make_rig: MakeRig) -> None:
     rig = await make_rig()
     rig.serves(Provider())
     hints = carrier_of(rig)
-    crew = await started(rig, hints)
+    engine = await started(rig, hints)
     hints.turn(alive=False)
-    assert crew.next_turn_at is None
+    assert engine.next_turn_at is None
     for _ in range(3):
         await rig.submit()
-        assert await crew.claim_once(1000) == 1
-    await crew.stop(1)
+        assert await engine.claim_once(1000) == 1
+    await engine.stop(1)
 
 
 async def test_a_hint_wakes_an_idle_worker_and_a_broker_that_goes_away_does_so_too(make_rig: MakeRig) -> None:
@@ -121,8 +121,8 @@ async def test_a_hint_wakes_an_idle_worker_and_a_broker_that_goes_away_does_so_t
     rig.serves(Provider())
     hints = carrier_of(rig)
     async with rig.working(hints=hints) as worker:
-        await rig.until(lambda: worker.crew.next_turn_at)
-        turns = worker.crew.turns
+        await rig.until(lambda: worker.engine.next_turn_at)
+        turns = worker.engine.turns
         assert turns is not None
         turns.database_at = float("inf")  # only the hint can make it look
         job = await rig.submit()
@@ -154,7 +154,7 @@ async def test_a_claim_that_failed_leaves_its_messages_in_hand(make_rig: MakeRig
     rig = await make_rig()
     rig.serves(Provider())
     hints = carrier_of(rig)
-    crew = await started(rig, hints)
+    engine = await started(rig, hints)
     job = await rig.submit()
     hints.send_job("call", job.id, 1)
     claim_named = rig.store.items.claim_named
@@ -165,12 +165,12 @@ async def test_a_claim_that_failed_leaves_its_messages_in_hand(make_rig: MakeRig
 
     rig.store.items.claim_named = cut
     with pytest.raises(DatabaseUnreachable):
-        await crew.claim_once(1000)
+        await engine.claim_once(1000)
     assert (hints.acked, hints.in_hand) == ([], 1)
     rig.store.items.claim_named = claim_named
-    assert await crew.claim_once(1000) == 1  # what the lost answer had won was given back first
+    assert await engine.claim_once(1000) == 1  # what the lost answer had won was given back first
     assert hints.in_hand == 0
-    await crew.stop(1)
+    await engine.stop(1)
     assert (await rig.item(job)).state == "succeeded"
 
 
@@ -181,16 +181,16 @@ async def test_the_room_is_shared_by_the_handlers_that_have_something_in_hand(ma
     for name in ("other", "third"):
         rig.serves(provider, name)
     hints = carrier_of(rig)
-    crew = await started(rig, hints, concurrency=10)
+    engine = await started(rig, hints, concurrency=10)
     jobs = {name: await rig.submit(range(size), name) for name, size in (("call", 20), ("other", 2), ("third", 20))}
     for name, size in (("call", 20), ("other", 2)):
         hints.send_job(name, jobs[name].id, size)
-    assert await crew.claim_once(1000) in (7, 10)  # the two of the small one, and a half or all of the rest
-    await crew.claim_once(1000)
-    held = [flight.item.handler for flight in crew.flights.all()]
+    assert await engine.claim_once(1000) in (7, 10)  # the two of the small one, and a half or all of the rest
+    await engine.claim_once(1000)
+    held = [flight.item.handler for flight in engine.flights.all()]
     assert {name: held.count(name) for name in jobs} == {"call": 8, "other": 2, "third": 0}
     provider.gate.set()
-    await crew.stop(5)
+    await engine.stop(5)
 
 
 async def test_hints_for_a_paced_handler_only_wake_the_claim_in_order(make_rig: MakeRig) -> None:
@@ -200,14 +200,14 @@ async def test_hints_for_a_paced_handler_only_wake_the_claim_in_order(make_rig: 
     handler.answers, handler.pace_name = Answers(), "paced"
     await rig.store.providers.set_pace("paced", (None, None), 100)
     hints = carrier_of(rig)
-    crew = await started(rig, hints)
+    engine = await started(rig, hints)
     first, named = await rig.submit(range(2), priority=9), await rig.submit(range(2))
     message = hints.send("call", [item_id(named.id, 1)])
-    assert await crew.claim_once(1) == 1
+    assert await engine.claim_once(1) == 1
     assert await claimed(rig, first)  # the first in order, not the one that was named
     assert not await claimed(rig, named, 1)
     assert hints.acked == [message]
-    await crew.stop(1)
+    await engine.stop(1)
 
 
 async def test_a_message_held_too_long_is_let_go_of_and_its_items_are_not_lost(make_rig: MakeRig) -> None:
@@ -217,15 +217,15 @@ async def test_a_message_held_too_long_is_let_go_of_and_its_items_are_not_lost(m
     await rig.submit(range(4))
     await rig.tick()  # the breaker is open
     hints = carrier_of(rig)
-    crew = await started(rig, hints)
+    engine = await started(rig, hints)
     job = await rig.submit()
     message = hints.send_job("call", job.id, 1)
-    assert await crew.claim_once(1000) == 0
+    assert await engine.claim_once(1000) == 0
     assert (hints.acked, hints.in_hand) == ([], 1)
     await rig.site.advance(HELD_SECONDS_MAX)
     hints.tend()
     assert (hints.acked, hints.in_hand) == ([message], 0)
-    await crew.stop(1)
+    await engine.stop(1)
     async with rig.working(hints=hints):
         await job.wait(timeout_seconds=20)
 
@@ -239,14 +239,14 @@ async def test_a_worker_whose_provider_is_ill_does_not_spin_on_what_is_in_hand()
         await rig.client.store.providers.hold("task", "by hand")
         looks: list[float] = []
         async with rig.working(hints=hints) as worker:
-            claim_once = worker.crew.claim_once
+            claim_once = worker.engine.claim_once
 
             async def counted(items_max: int) -> int:
                 looks.append(rig.clock.monotonic())
                 assert len(looks) < 1_000, "it spins"
                 return await claim_once(items_max)
 
-            worker.crew.claim_once = counted  # type: ignore[method-assign]
+            worker.engine.claim_once = counted  # type: ignore[method-assign]
             hints.send_job("task", job.id, 5)
             await rig.clock.sleep(60)
             assert 20 <= len(looks) <= 150, "now and then, and at every sweep"

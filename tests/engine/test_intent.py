@@ -23,7 +23,7 @@ async def killed_after_sending(rig: Rig, provider: Provider, handler: str = "cal
         await asyncio.Event().wait()
 
     rig.store.items.settle = never  # type: ignore[assignment, method-assign]
-    worker = rig.crew(heart=False)
+    worker = rig.engine(heart=False)
     await worker.start()
     await worker.claim_once(10)
     await rig.until(lambda: provider.calls > 0 and provider.now == 0)

@@ -244,13 +244,13 @@ async def test_an_old_runs_answer_does_not_end_the_newer_run_of_the_same_worker(
     job = await rig.submit()
     async with rig.working(grace=5) as worker:
         await rig.until(lambda: provider.now == 1)
-        old = worker.crew.flights.all()[0]
+        old = worker.engine.flights.all()[0]
         await rig.site.rows(
             "UPDATE items SET state = 'queued', fence = fence + 1, leased_by = NULL, lease_expires_at = NULL"
         )
         await rig.until(lambda: provider.calls == 2)
         await rig.until(lambda: not old.flying)
-        assert [flight.item.fence for flight in worker.crew.flights.all()] == [old.item.fence + 2]
+        assert [flight.item.fence for flight in worker.engine.flights.all()] == [old.item.fence + 2]
         provider.script = [HttpError(400)]
         provider.gate.set()
         view = await job.wait(timeout_seconds=20)

@@ -56,11 +56,11 @@ async def test_what_was_claimed_and_not_begun_goes_back_without_a_trace(make_rig
     rig = await make_rig()
     provider = rig.serves(Provider())
     job = await rig.submit(range(5))
-    crew = rig.crew()
-    await crew.start()
-    assert await crew.claim_once(5) == 5
-    await crew.stop(0)  # nothing has let the runs take their first step
-    assert (provider.calls, crew.flights.running) == (0, 0)
+    engine = rig.engine()
+    await engine.start()
+    assert await engine.claim_once(5) == 5
+    await engine.stop(0)  # nothing has let the runs take their first step
+    assert (provider.calls, engine.flights.running) == (0, 0)
     for position in range(5):
         item = await rig.item(job, position)
         assert (item.state, item.leased_by, item.attempt_count, item.repeats) == ("queued", None, 0, 0)
@@ -84,7 +84,7 @@ async def test_a_worker_told_to_stop_while_it_claims_runs_nothing_unseen(
 
     rig.store.items.claim = slow_claim
     job = await rig.submit(range(3))
-    worker = Worker(rig.crew(), 0.05)
+    worker = Worker(rig.engine(), 0.05)
     await worker.start()
     await asked.wait()
     stopping = asyncio.create_task(worker.stop(grace))
@@ -183,7 +183,7 @@ async def test_a_long_job_has_its_lease_extended_and_completes(make_rig: MakeRig
 async def test_a_beat_that_failed_is_not_waited_for_as_long_as_one_that_came(
     make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("backstay.engine.heart.AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr("backstay.engine.lease_keeper.AGAIN_SECONDS", 0.05)
     rig = await make_rig(heartbeat_seconds=2)
     provider = rig.serves(Provider())
     provider.gate.clear()

@@ -46,13 +46,13 @@ async def test_a_running_item_fails_at_its_deadline_and_its_result_is_kept_as_la
     async with rig.working() as worker:
         await rig.until(lambda: provider.now == 1)
         await rig.site.advance(61)
-        await worker.crew.sweeper.run_once()
+        await worker.engine.sweeper.run_once()
         view = await job.wait(timeout_seconds=20)
         assert (view.state, view.failed, provider.now) == (JobState.FAILED, 1, 1), "its call goes on"
         await asyncio.sleep(0.5)  # some beats find that its lease is gone
         provider.gate.set()
         await rig.until(lambda: provider.now == 0)
-        await worker.crew.settler.drained()
+        await worker.engine.settler.drained()
     (result,) = await rig.results(job)
     assert (result.state, result.error_code) == ("failed", "GW_TIMEOUT")
     assert (await rig.item(job)).timed_out_at is not None
@@ -74,7 +74,7 @@ async def test_a_result_that_comes_right_after_the_deadline_is_late_too(make_rig
         await rig.site.advance(61)
         provider.gate.set()
         await job.wait(timeout_seconds=20)
-        await worker.crew.settler.drained()
+        await worker.engine.settler.drained()
     assert ((await job.show()).failed, (await rig.item(job)).timed_out_at is not None) == (1, True)
     assert ((await rig.results(job))[0].flaw, await shown(rig, job)) == ("late", ['"a"'])
     assert await late_results(rig) == ['"a"']

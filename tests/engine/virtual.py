@@ -12,9 +12,9 @@ from backstay.client import Client, Job
 from backstay.clock import Tasks, new_incarnation
 from backstay.core.ids import item_id
 from backstay.core.limits import Limits
-from backstay.engine.crew import Engine
-from backstay.engine.heart import beat, let_go
+from backstay.engine.engine import Engine
 from backstay.engine.hints import Hints
+from backstay.engine.lease_keeper import beat, let_go
 from backstay.engine.parts import Parts
 from backstay.engine.tick import Tick, TickReport
 from backstay.engine.worker import Worker
@@ -87,7 +87,7 @@ class VirtualRig:
         self.app.task(provider.name, **rules)(lambda: provider)  # type: ignore[arg-type]
         return provider
 
-    def crew(self, concurrency: int = 100, hints: Hints | None = None) -> Engine:
+    def engine(self, concurrency: int = 100, hints: Hints | None = None) -> Engine:
         app, client = self.app, self.client
         name = new_incarnation()
         parts = Parts(client.store, app.handlers, app.limits, client.clock, Random(1), Tasks(), app.bus, name)
@@ -96,9 +96,9 @@ class VirtualRig:
     @asynccontextmanager
     async def working(self, heart: bool = True, hints: Hints | None = None) -> AsyncIterator[Worker]:
         """A worker that goes on while the block runs; without its heart it keeps no claim longer than a lease."""
-        worker = Worker(self.crew(hints=hints), idle_seconds=1.0)
+        worker = Worker(self.engine(hints=hints), idle_seconds=1.0)
         await worker.start()
-        beating = asyncio.create_task(self._beat(worker.crew)) if heart else None
+        beating = asyncio.create_task(self._beat(worker.engine)) if heart else None
         try:
             yield worker
         finally:
@@ -107,17 +107,17 @@ class VirtualRig:
             await worker.stop(0)
 
     async def tick(self, depth: int = 0) -> TickReport:
-        crew = self.crew(self.app.limits.tick_concurrency)
-        beating = asyncio.create_task(self._beat(crew))
+        engine = self.engine(self.app.limits.tick_concurrency)
+        beating = asyncio.create_task(self._beat(engine))
         try:
-            return await Tick(crew).run(depth)
+            return await Tick(engine).run(depth)
         finally:
             beating.cancel()
 
-    async def _beat(self, crew: Engine) -> None:
+    async def _beat(self, engine: Engine) -> None:
         while True:
-            await self.clock.sleep(crew.parts.limits.heartbeat_seconds)
-            let_go(await beat(crew.parts.store, crew.flights, crew.parts), crew.flights, crew.parts)
+            await self.clock.sleep(engine.parts.limits.heartbeat_seconds)
+            let_go(await beat(engine.parts.store, engine.flights, engine.parts), engine.flights, engine.parts)
 
     async def submit(self, provider: SlowProvider, items: int = 1, **options: Any) -> Job:
         return await self.app.submit(provider.name, range(items), **options)
@@ -132,9 +132,9 @@ class VirtualRig:
     async def lose(self, provider: SlowProvider, items: int = 1, **options: Any) -> Job:
         """A job whose worker died with all of its items in hand."""
         job = await self.submit(provider, items, **options)
-        crew = self.crew()
-        wants = [want for want in await crew.gate.wants(items) if want.handler == provider.name]
-        taken = await self.client.store.items.claim(wants, crew.parts.worker, crew.parts.lease_ms)
+        engine = self.engine()
+        wants = [want for want in await engine.gate.wants(items) if want.handler == provider.name]
+        taken = await self.client.store.items.claim(wants, engine.parts.worker, engine.parts.lease_ms)
         assert len(taken.items) == items
         return job
 

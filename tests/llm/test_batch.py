@@ -129,11 +129,11 @@ async def test_nothing_is_created_under_claims_that_grew_too_old(sqlite_site: Si
 
         rig.provider.before["POST /files"] = sleep_through
         job = await rig.request(chats(3))
-        crew = rig.crew()
-        await crew.start()
-        await crew.claim_once(10)
+        engine = rig.engine()
+        await engine.start()
+        await engine.claim_once(10)
         await rig.until(lambda: rig.attempts(job, 2))
-        await crew.stop(0)
+        await engine.stop(0)
         assert (rig.provider.asked["POST /files"], rig.provider.asked["POST /batches"]) == (1, 0)
         assert ((await rig.item(job)).state, (await rig.item(job)).attempt_count) == (ItemState.QUEUED, 0)
 
@@ -163,7 +163,7 @@ async def test_a_job_cancelled_during_the_upload_makes_no_batch(sqlite_site: Sit
         async with rig.working() as worker:
             await reached.wait()
             await job.cancel()
-            await rig.until(lambda: all(flight.context.stopped for flight in worker.crew.flights.all()))
+            await rig.until(lambda: all(flight.context.stopped for flight in worker.engine.flights.all()))
             go_on.set()
             assert (await job.wait(timeout_seconds=30)).cancelled == 3
             later = await rig.request(chats(1, user="later"))
@@ -184,7 +184,7 @@ async def test_a_job_cancelled_while_its_batch_is_created_cancels_the_batch(sqli
         async with rig.working() as worker:
             await reached.wait()
             await job.cancel()
-            await rig.until(lambda: all(flight.context.stopped for flight in worker.crew.flights.all()))
+            await rig.until(lambda: all(flight.context.stopped for flight in worker.engine.flights.all()))
             go_on.set()
             assert (await job.wait(timeout_seconds=30)).cancelled == 3
         assert [batch["status"] for batch in await rig.batches()] == ["cancelled"]

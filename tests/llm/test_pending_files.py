@@ -102,11 +102,11 @@ async def test_a_new_process_waits_on_for_the_file_of_the_one_that_was_killed(le
     async with lane(leaping_site, Lane.BATCH, Provider(file_seconds=0.5)) as rig:
         stop = Stop(rig)
         job = await rig.request(chats(30))
-        crew = rig.crew()
-        await crew.start()
-        await crew.claim_once(30)
+        engine = rig.engine()
+        await engine.start()
+        await engine.claim_once(30)
         await stop.reached.wait()
-        await crew.stop(0)
+        await engine.stop(0)
         assert rig.provider.asked["POST /batches"] == 0
         rig.provider.before.clear()
         rig.restart()
@@ -121,11 +121,11 @@ async def test_a_file_left_behind_that_is_not_whole_is_uploaded_again(sqlite_sit
     async with lane(sqlite_site, Lane.BATCH, Provider(file_seconds=0.5)) as rig:
         stop = Stop(rig)
         job = await rig.request(chats(4))
-        crew = rig.crew()
-        await crew.start()
-        await crew.claim_once(4)
+        engine = rig.engine()
+        await engine.start()
+        await engine.claim_once(4)
         await stop.reached.wait()
-        await crew.stop(0)
+        await engine.stop(0)
         stop.go_on.set()
         rig.provider.before.clear()
         [file] = (await rig.ask("GET", "/files"))["data"]
@@ -209,7 +209,7 @@ async def test_a_job_that_is_cancelled_meanwhile_makes_no_batch(sqlite_site: Sit
         async with rig.working() as worker:
             await stop.reached.wait()
             await job.cancel()
-            await rig.until(lambda: all(flight.context.stopped for flight in worker.crew.flights.all()))
+            await rig.until(lambda: all(flight.context.stopped for flight in worker.engine.flights.all()))
             stop.go_on.set()
             assert (await job.wait(timeout_seconds=30)).cancelled == 3
             later = await rig.request(chats(1, user="later"))

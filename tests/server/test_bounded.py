@@ -9,9 +9,9 @@ import pytest
 from fastapi import Request
 from starlette.types import Message
 
-from backstay.server import bounded
-from backstay.server.lines import numbered_lines
+from backstay.server import body_limits as bounded
 from backstay.server.problems import OPENAI_PREFIXES
+from backstay.server.request_bodies import numbered_lines
 from tests.server.operations import ROLES
 from tests.server.rig import Rig, rigged
 from tests.server.senders import BOUNDARY, MEGABYTE, Heard, endless, part, send

@@ -13,7 +13,7 @@ from fastapi import FastAPI, Request
 
 from backstay.files.artifacts import Artifacts, artifacts_at
 from backstay.server import problems, uploads
-from backstay.server.form import PARTS_MAX
+from backstay.server.multipart_form import PARTS_MAX
 from backstay.server.problems import Problem
 from backstay.server.uploads import FORM_BYTES_MAX, Head, receive
 from tests.server.rig import served

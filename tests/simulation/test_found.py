@@ -7,7 +7,7 @@ from backstay.clock import Tasks
 from backstay.core.decide import decide
 from backstay.core.outcomes import Interrupted
 from backstay.core.states import ItemState
-from backstay.engine.crew import Engine
+from backstay.engine.engine import Engine
 from backstay.engine.flight import Cut
 from backstay.engine.parts import Parts
 from backstay.store.items import Want
@@ -29,9 +29,9 @@ def an_app(provider: ScriptedProvider) -> Backstay:
 async def a_crew(app: Backstay) -> Engine:
     client = await app.open()
     rng = Random(0)
-    crew = Engine(Parts(client.store, app.handlers, app.limits, client.clock, rng, Tasks(), app.bus, "w"), 10)
-    await crew.start()
-    return crew
+    engine = Engine(Parts(client.store, app.handlers, app.limits, client.clock, rng, Tasks(), app.bus, "w"), 10)
+    await engine.start()
+    return engine
 
 
 @virtual_time
@@ -40,13 +40,13 @@ async def test_a_run_cut_off_before_its_first_step_is_handed_back_and_not_held_f
     app = an_app(provider)
     async with rehearsal(app):
         await app.submit("work", ["x"])
-        crew = await a_crew(app)
-        await crew.claim_once(1)
-        crew.flights.cut_off(Cut.SHUTDOWN)
-        await crew.stop(0)
-        item = await crew.parts.store.views.item(1 << 28, "local")
+        engine = await a_crew(app)
+        await engine.claim_once(1)
+        engine.flights.cut_off(Cut.SHUTDOWN)
+        await engine.stop(0)
+        item = await engine.parts.store.views.item(1 << 28, "local")
         assert (item.state, item.repeats) == (ItemState.QUEUED, 0)
-        assert (crew.flights.running, len(crew.flights), provider.sent.total()) == (0, 0, 0)
+        assert (engine.flights.running, len(engine.flights), provider.sent.total()) == (0, 0, 0)
 
 
 @virtual_time
@@ -54,12 +54,12 @@ async def test_an_old_run_that_ends_does_not_let_go_of_the_newer_claim_of_its_it
     app = an_app(ScriptedProvider())
     async with rehearsal(app):
         await app.submit("work", ["x"])
-        crew = await a_crew(app)
-        await crew.claim_once(1)
-        (newer,) = crew.flights.all()
-        crew.flights.drop(newer.item._replace(fence=newer.item.fence - 1))
-        assert crew.flights.all() == [newer]
-        await crew.stop(60)
+        engine = await a_crew(app)
+        await engine.claim_once(1)
+        (newer,) = engine.flights.all()
+        engine.flights.drop(newer.item._replace(fence=newer.item.fence - 1))
+        assert engine.flights.all() == [newer]
+        await engine.stop(60)
 
 
 @virtual_time
@@ -67,12 +67,12 @@ async def test_a_settlement_sent_again_because_its_answer_was_lost_changes_nothi
     app = an_app(ScriptedProvider())
     async with rehearsal(app):
         await app.submit("work", ["x"])
-        crew = await a_crew(app)
-        store = crew.parts.store
+        engine = await a_crew(app)
+        store = engine.parts.store
         taken = await store.items.claim([Want("work", 1, 10_000)], "w", 90_000)
-        crew.parts.remember(taken.jobs)
+        engine.parts.remember(taken.jobs)
         (item,) = taken.items
-        settlement = decide(item, Interrupted(), crew.parts.plan(item).terms, item.claimed_at, crew.parts.rng)
+        settlement = decide(item, Interrupted(), engine.parts.plan(item).terms, item.claimed_at, engine.parts.rng)
         settled = [await store.items.settle([settlement]) for _ in range(2)]
         assert [len(answer.applied) for answer in settled] == [1, 0]
-        await crew.stop(0)
+        await engine.stop(0)

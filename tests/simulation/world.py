@@ -12,8 +12,8 @@ from backstay.clock import Tasks, wait_for_event
 from backstay.core.errors import BackstayError, DatabaseUnreachable
 from backstay.core.events import Event, JobEnded
 from backstay.core.ids import show_item
-from backstay.engine.crew import Engine
-from backstay.engine.heart import beat, let_go
+from backstay.engine.engine import Engine
+from backstay.engine.lease_keeper import beat, let_go
 from backstay.engine.parts import Parts
 from backstay.engine.tick import Tick
 from backstay.engine.worker import Worker
@@ -125,7 +125,7 @@ class World:
         self.lines.append(line)
         return line
 
-    def crew(self, name: str, line: Line) -> Engine:
+    def engine(self, name: str, line: Line) -> Engine:
         bus = Bus()
         bus.subscribe(lambda event: self._event(name, event))
         store = WatchedStore(WatchedDatabase(self.database, self.watch, line))
@@ -162,14 +162,14 @@ class World:
 
     async def _work_on(self, name: str, line: Line, faults: Faults, signal: asyncio.Event) -> None:
         while True:
-            crew = self.crew(name, line)
-            worker = Worker(crew, 1.0)
+            engine = self.engine(name, line)
+            worker = Worker(engine, 1.0)
             try:
                 await worker.start()
                 break
             except DatabaseUnreachable:
                 name += "'"
-        beating = crew.parts.tasks.spawn(self._beat(crew))
+        beating = engine.parts.tasks.spawn(self._beat(engine))
         await wait_for_event(signal, faults.stop_at or LIFE_SECONDS)
         self.trace.reached("stopped politely")
         await worker.stop(0.0 if faults.stop_step else self.rng.choice([0.0, 0.3, 3.0]))
@@ -186,18 +186,18 @@ class World:
         if exited is not None:
             exited.kill()
 
-    async def _beat(self, crew: Engine) -> None:
+    async def _beat(self, engine: Engine) -> None:
         """The heart without its thread; it shares the fate of its process."""
-        parts = crew.parts
+        parts = engine.parts
         while True:
             await self.clock.sleep(parts.limits.heartbeat_seconds)
             try:
-                lost = await beat(parts.store, crew.flights, parts)
+                lost = await beat(parts.store, engine.flights, parts)
             except DatabaseUnreachable:
                 continue
-            if any((flight.item.id, flight.item.fence) in lost and flight.flying for flight in crew.flights.all()):
+            if any((flight.item.id, flight.item.fence) in lost and flight.flying for flight in engine.flights.all()):
                 self.trace.reached("a lease was lost during a run")
-            let_go(lost, crew.flights, parts)
+            let_go(lost, engine.flights, parts)
 
     async def _ticks(self) -> None:
         """A trigger that starts an invocation every few seconds, whatever became of the last."""
@@ -210,10 +210,10 @@ class World:
             await self.clock.sleep(TICK_SECONDS)
 
     async def _tick(self, name: str) -> None:
-        crew = self.crew(name, self.line(name))
-        beating = crew.parts.tasks.spawn(self._beat(crew))
+        engine = self.engine(name, self.line(name))
+        beating = engine.parts.tasks.spawn(self._beat(engine))
         try:
-            await Tick(crew).run()
+            await Tick(engine).run()
             self.trace.reached("a tick ran")
         except BackstayError as error:
             self.trace.say(name, f"the tick failed: {error}")

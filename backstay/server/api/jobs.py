@@ -10,10 +10,10 @@ from backstay.core.states import JobState
 from backstay.server import cursors, etags
 from backstay.server.api.pages import PAGE_DEFAULT, Cursor, JobId, Limit, job_number, page
 from backstay.server.auth import Principal, Reader, Writer, allowed, operates
-from backstay.server.removal import remove
+from backstay.server.job_cancel import cancel_job
+from backstay.server.job_removal import remove
 from backstay.server.service import Service, Serving, service_of
 from backstay.server.shapes import CHANGES, PROBLEMS, JobPage, JobShape, ReasonShape, Strict, job_bytes, job_object
-from backstay.server.stopping import cancel_job
 from backstay.store.job_story import look_at_job
 from backstay.store.jobs import MoneyVerdict
 from backstay.store.keys import Role

@@ -15,8 +15,8 @@ from backstay.llm import lines
 from backstay.server import etags
 from backstay.server.auth import Writer
 from backstay.server.idempotency import EffectKey
-from backstay.server.lines import numbered_lines, whole_body
 from backstay.server.problems import Problem
+from backstay.server.request_bodies import numbered_lines, whole_body
 from backstay.server.service import Service, Serving
 from backstay.server.shapes import CHANGES, PROBLEMS, JobShape, Strict, job_bytes
 

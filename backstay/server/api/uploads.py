@@ -15,8 +15,8 @@ from backstay.server.api.pages import PAGE_DEFAULT, Cursor, Limit, page
 from backstay.server.auth import Reader, Writer
 from backstay.server.etags import JSON
 from backstay.server.idempotency import EffectId
+from backstay.server.job_removal import drop_blobs
 from backstay.server.problems import Problem
-from backstay.server.removal import drop_blobs
 from backstay.server.service import Service, Serving
 from backstay.server.shapes import MOMENT, PROBLEMS, PageShape
 from backstay.server.uploads import Head, Watch, deposit, keep, receive

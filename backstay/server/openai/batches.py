@@ -10,13 +10,13 @@ from backstay.core.reasons import Reason
 from backstay.core.states import BatchStatus
 from backstay.server.auth import Reader, Writer, allowed, operates
 from backstay.server.idempotency import EffectId
+from backstay.server.job_cancel import stop_job
 from backstay.server.openai.adoption import adopt
 from backstay.server.openai.content import content, result_lines
 from backstay.server.openai.orders import BatchOrder, read_order
 from backstay.server.openai.shapes import batch_object, page
 from backstay.server.problems import Problem
 from backstay.server.service import Service, Serving, service_of
-from backstay.server.stopping import stop_job
 from backstay.store.batches import NewBatch
 from backstay.store.job_story import look_at_job
 from backstay.store.keys import Role

@@ -10,13 +10,13 @@ from backstay.core.errors import BackstayError, NotAllowed, NotFound
 from backstay.core.events import Event, JobEnded, Trouble
 from backstay.core.states import BatchStatus
 from backstay.llm.lanes import Lanes
+from backstay.server.job_cancel import end_waiting, stop_job
+from backstay.server.job_removal import drop_blobs
 from backstay.server.openai import validation
 from backstay.server.openai.results import Results
 from backstay.server.openai.sending import BatchSending, SendingStopped, announce
 from backstay.server.openai.survey import Fault
-from backstay.server.removal import drop_blobs
 from backstay.server.service import Service
-from backstay.server.stopping import end_waiting, stop_job
 from backstay.store.batches import Batch
 
 MOVERS: Final = 4  # so that one large batch is not in the way of others

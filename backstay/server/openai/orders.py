@@ -7,8 +7,8 @@ from typing import Annotated, Any, Final, Literal
 from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from backstay.server.lines import whole_bytes
 from backstay.server.problems import Problem
+from backstay.server.request_bodies import whole_bytes
 
 ENDPOINTS: Final = (
     "/v1/responses",

@@ -5,12 +5,12 @@ from typing import Final, Literal
 from fastapi import APIRouter, Request, Response
 
 from backstay.server.api.pages import row_number
-from backstay.server.pages import shell
+from backstay.server.pages import layout
 from backstay.server.pages.dead_letters import AGES, LettersQuery, checked, wanted_of
 from backstay.server.pages.figures import count, counted
-from backstay.server.pages.flash import redirected
+from backstay.server.pages.notices import redirected
+from backstay.server.pages.page_request import acted, seen
 from backstay.server.pages.replaying import begun, wake
-from backstay.server.pages.visit import acted, seen
 from backstay.server.problems import Problem
 from backstay.store.dead_letters import GROUPED_MAX
 from backstay.store.keys import Role
@@ -35,14 +35,14 @@ async def ask_archive(request: Request) -> Response:
         f"Of {many}, those whose jobs have ended go into files{which}; at most {count(PASS_ITEMS_MAX)} at once.",
         "Until they are restored they cannot be replayed. Restoring brings every byte of them back.",
     ]
-    return await shell.asked(
+    return await layout.asked(
         visit,
         title=f"Archive dead letters: {wanted.words}",
         sentences=sentences if items else ["There is nothing to archive."],
         action="/dead-letters/archive",
         fields=wanted.link,
         act="Archive them" if items else "",
-        back=shell.query("/dead-letters", wanted.link),
+        back=layout.query("/dead-letters", wanted.link),
     )
 
 

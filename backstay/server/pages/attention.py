@@ -9,9 +9,9 @@ from backstay.core.ids import show_item
 from backstay.core.outcomes import Flaw
 from backstay.server.api.providers import shown_breakers
 from backstay.server.pages.figures import counted, share
-from backstay.server.pages.outlook import is_near_budget
-from backstay.server.pages.shell import query
-from backstay.server.pages.visit import Visit
+from backstay.server.pages.forecasts import is_near_budget
+from backstay.server.pages.layout import query
+from backstay.server.pages.page_request import Visit
 from backstay.store.alarms import AlarmStanding
 from backstay.store.overview import UNKNOWN_COUNTED_MAX
 from backstay.store.views import Backlog, JobView, WorkerView

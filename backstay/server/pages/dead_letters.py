@@ -10,11 +10,11 @@ from backstay.core.errors import ErrorCode
 from backstay.core.outcomes import ANSWER_FLAWS, Flaw
 from backstay.server import cursors
 from backstay.server.api.pages import job_number
-from backstay.server.pages import shell
+from backstay.server.pages import layout
 from backstay.server.pages.figures import counted
-from backstay.server.pages.flash import redirected
+from backstay.server.pages.notices import redirected
+from backstay.server.pages.page_request import Visit, acted, code_named, seen
 from backstay.server.pages.replaying import PACE, rate_of, replay_sentences, replayed, replayed_sentence, would_replay
-from backstay.server.pages.visit import Visit, acted, code_named, seen
 from backstay.server.problems import Problem
 from backstay.store import dead_letters as letters
 from backstay.store.keys import Role
@@ -102,20 +102,20 @@ async def list_letters(request: Request) -> Response:
     found, following = await store.dead_letters.page(visit.owner, chosen, before, ROWS)
     cursor = cursors.give(visit.service, visit.owner, what, following)
     looked = letters.GROUPED_MAX if wanted.whole else GROUPED_FIRST
-    return await shell.shown(
+    return await layout.shown(
         visit,
         "dead_letters.html",
         wanted=wanted,
         dead=await store.overview.dead_groups(visit.owner, chosen.job_id, looked),
         looked=looked,
-        whole=shell.query("/dead-letters", {**wanted.link, "whole": "1", "replays": visit.asked.get("replays")}),
+        whole=layout.query("/dead-letters", {**wanted.link, "whole": "1", "replays": visit.asked.get("replays")}),
         letters=found,
         ages=AGES,
         flaws=FLAWS,
         codes=[code.value for code in ErrorCode],
-        filter=shell.query("", wanted.link),
-        first=shell.query("/dead-letters", wanted.link) if wanted.cursor else None,
-        following=shell.query("/dead-letters", {**wanted.link, "cursor": cursor}) if cursor else None,
+        filter=layout.query("", wanted.link),
+        first=layout.query("/dead-letters", wanted.link) if wanted.cursor else None,
+        following=layout.query("/dead-letters", {**wanted.link, "cursor": cursor}) if cursor else None,
         **await _beside(visit, wanted),
     )
 
@@ -130,9 +130,9 @@ async def _beside(visit: Visit, wanted: LettersQuery) -> dict[str, Any]:
         rows: list[Any] = await page(visit.owner, before, ROWS_BESIDE)
         following = cursors.give(visit.service, visit.owner, what, rows[-1].id if len(rows) == ROWS_BESIDE else None)
         lists[name] = [_replay(row, now) for row in rows] if name == "replays" else rows
-        older = shell.query("/dead-letters", {**wanted.link, name: following})
+        older = layout.query("/dead-letters", {**wanted.link, name: following})
         lists[f"older_{name}"] = older if following else None
-        lists[f"newest_{name}"] = shell.query("/dead-letters", wanted.link) if before else None
+        lists[f"newest_{name}"] = layout.query("/dead-letters", wanted.link) if before else None
     return lists
 
 
@@ -159,7 +159,7 @@ async def ask_replay(request: Request) -> Response:
     visit = await seen(request, Role.WRITE)
     wanted = await checked(visit, wanted_of(visit.asked))
     found = await would_replay(visit, wanted.chosen)
-    return await shell.asked(
+    return await layout.asked(
         visit,
         title=f"Replay dead letters: {wanted.words}",
         sentences=replay_sentences(found),
@@ -167,7 +167,7 @@ async def ask_replay(request: Request) -> Response:
         fields={**wanted.link, "expected": str(found.items)},
         asks=[PACE],
         act=f"Replay {counted(found.items, 'item')}" if found.items else "",
-        back=shell.query("/dead-letters", wanted.link),
+        back=layout.query("/dead-letters", wanted.link),
     )
 
 

@@ -8,9 +8,9 @@ from typing import Any, Final, NamedTuple
 
 from markupsafe import Markup
 
+from backstay.core.figures import show_ceiling, show_hours, show_money, show_rate, show_seconds, show_tokens
 from backstay.core.reasons import show_span
 from backstay.core.words import visible
-from backstay.run.figures import show_ceiling, show_hours, show_money, show_rate, show_seconds, show_tokens
 
 LINE_CHARACTERS: Final = 200
 BODY_CHARACTERS: Final = 8_000

@@ -6,10 +6,10 @@ from fastapi import APIRouter, Request, Response
 
 from backstay.core.measures import MINUTE_MS, Measure, together
 from backstay.core.states import JobState
-from backstay.server.pages import charts, shell
+from backstay.server.pages import charts, layout
 from backstay.server.pages.attention import attention
-from backstay.server.pages.outlook import outlook
-from backstay.server.pages.visit import Visit, seen
+from backstay.server.pages.forecasts import outlook
+from backstay.server.pages.page_request import Visit, seen
 from backstay.store.views import Backlog
 
 router = APIRouter(include_in_schema=False)
@@ -35,7 +35,7 @@ async def show_home(request: Request) -> Response:
     backlog = await store.listing.backlog(visit.owner)
     largest = sorted(backlog, key=lambda one: -one.items)[:QUEUES_SHOWN]
     queues = [QueueView(one, await store.overview.oldest_waiting(visit.owner, one.handler)) for one in largest]
-    return await shell.shown(
+    return await layout.shown(
         visit,
         "home.html",
         notices=await attention(visit, jobs, backlog),

@@ -15,12 +15,12 @@ from backstay.server.api.logs import log_chunks, log_pieces, stream_log
 from backstay.server.api.pages import item_number, row_number
 from backstay.server.auth import operates
 from backstay.server.etags import JSON
-from backstay.server.pages import shell
+from backstay.server.pages import layout
 from backstay.server.pages.figures import LINES, excerpt
-from backstay.server.pages.flash import redirected
+from backstay.server.pages.notices import redirected
+from backstay.server.pages.page_request import Visit, acted, seen
 from backstay.server.pages.providers import breaker_events
-from backstay.server.pages.story import Around, story
-from backstay.server.pages.visit import Visit, acted, seen
+from backstay.server.pages.timeline import Around, story
 from backstay.server.service import Service
 from backstay.store.inbox import LateResult
 from backstay.store.item_story import Shown, look, provider_of
@@ -47,7 +47,7 @@ async def show(request: Request, item_id: str) -> Response:
     shown = await look(service.store, number, visit.owner, lease_ms, shows_words=words)
     last = shown.attempts[-1] if shown.attempts else None
     costs = [attempt.cost_micros for attempt in shown.attempts if attempt.cost_micros is not None]
-    return await shell.shown(
+    return await layout.shown(
         visit,
         "item.html",
         item=shown.view,

@@ -11,9 +11,9 @@ from backstay.core.states import ItemState
 from backstay.server import cursors
 from backstay.server.api.pages import job_number
 from backstay.server.api.results import stream_results
-from backstay.server.pages import shell
-from backstay.server.pages.outlook import outlook
-from backstay.server.pages.visit import Visit, seen, whole_number
+from backstay.server.pages import layout
+from backstay.server.pages.forecasts import outlook
+from backstay.server.pages.page_request import Visit, seen, whole_number
 from backstay.store.listing import ItemFilter
 from backstay.store.views import FAILURES_COUNTED_MAX, FailureGroup
 
@@ -67,7 +67,7 @@ async def show_job(request: Request, job_id: str) -> Response:
     after = cursors.take(visit.service, visit.owner, what, wanted.cursor or None)
     items, following = await store.listing.items(job, visit.owner, wanted.chosen, after, ROWS)
     cursor, path = cursors.give(visit.service, visit.owner, what, following), f"/jobs/{job}"
-    return await shell.shown(
+    return await layout.shown(
         visit,
         "job.html",
         job=view,
@@ -80,8 +80,8 @@ async def show_job(request: Request, job_id: str) -> Response:
         items=items,
         item_states=[state.value for state in ItemState],
         codes=[code.value for code in ErrorCode],
-        first=shell.query(path, wanted.link) if wanted.cursor else None,
-        following=shell.query(path, {**wanted.link, "cursor": cursor}) if cursor else None,
+        first=layout.query(path, wanted.link) if wanted.cursor else None,
+        following=layout.query(path, {**wanted.link, "cursor": cursor}) if cursor else None,
     )
 
 

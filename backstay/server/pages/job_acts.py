@@ -7,13 +7,16 @@ from typing import Final
 from fastapi import APIRouter, Request, Response
 
 from backstay.core.errors import NotAllowed, UsageError
+from backstay.core.figures import show_ceiling
 from backstay.core.ids import job_of, show_item
-from backstay.run.figures import show_ceiling
 from backstay.server.api.jobs import MICROS_MAX
 from backstay.server.api.pages import item_number, job_number
-from backstay.server.pages import shell
+from backstay.server.job_cancel import cancel_job
+from backstay.server.pages import layout
 from backstay.server.pages.figures import count, counted
-from backstay.server.pages.flash import redirected
+from backstay.server.pages.layout import Field
+from backstay.server.pages.notices import redirected
+from backstay.server.pages.page_request import Visit, acted, code_named, flaw_named, seen, whole_number
 from backstay.server.pages.replaying import (
     PACE,
     rate_of,
@@ -23,10 +26,7 @@ from backstay.server.pages.replaying import (
     wake,
     would_replay,
 )
-from backstay.server.pages.shell import Field
-from backstay.server.pages.visit import Visit, acted, code_named, flaw_named, seen, whole_number
 from backstay.server.problems import Problem
-from backstay.server.stopping import cancel_job
 from backstay.store.dead_letters import LetterFilter
 from backstay.store.jobs import MoneyVerdict
 from backstay.store.keys import Role
@@ -67,7 +67,7 @@ async def ask_cancel(request: Request, job_id: str) -> Response:
         f"{counted(left, 'item')} of {count(view.total)} have not ended: they will not be done.",
         "Calls under way may finish; what is cut off may have been paid. This cannot be undone.",
     ]
-    return await shell.asked(
+    return await layout.asked(
         visit,
         title=f"Cancel job {job}?",
         sentences=sentences if not view.ended else [f"Job {job} is {view.state.value}: there is nothing to cancel."],
@@ -95,7 +95,7 @@ async def ask_retry(request: Request, job_id: str) -> Response:
     code, flaw = code_named(visit.asked.get("code")), flaw_named(visit.asked.get("flaw"))
     await visit.service.store.views.job(job, visit.owner)
     found = await would_replay(visit, LetterFilter(job, code, flaw=flaw))
-    return await shell.asked(
+    return await layout.asked(
         visit,
         title=f"Retry what failed of job {job}" + (f" with {code}" if code else ""),
         sentences=replay_sentences(found),
@@ -127,7 +127,7 @@ async def ask_settle_unknown(request: Request, job_id: str) -> Response:
     else:
         title, then = f"Release what job {job} may have spent", "The budget has room for it again."
     why = f"Nobody knows whether {amount} was paid: the answers were lost. Check the provider's bill."
-    return await shell.asked(
+    return await layout.asked(
         visit,
         title=title,
         sentences=[why, f"{then} This cannot be undone."] if view.unknown_micros else ["There is nothing to settle."],

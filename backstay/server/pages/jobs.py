@@ -11,9 +11,9 @@ from backstay.core.ids import show_item
 from backstay.core.states import JobState
 from backstay.server import cursors
 from backstay.server.api.pages import item_number, job_number
-from backstay.server.pages import shell
-from backstay.server.pages.outlook import outlook
-from backstay.server.pages.visit import Visit, seen
+from backstay.server.pages import layout
+from backstay.server.pages.forecasts import outlook
+from backstay.server.pages.page_request import Visit, seen
 from backstay.store.listing import JobFilter
 
 router = APIRouter(include_in_schema=False)
@@ -61,14 +61,14 @@ async def list_jobs(request: Request) -> Response:
     found, following = await visit.service.store.listing.jobs(visit.owner, wanted.chosen, before, ROWS)
     cursor = cursors.give(visit.service, visit.owner, what, following)
     now = visit.service.main.clock.now_ms()
-    return await shell.shown(
+    return await layout.shown(
         visit,
         "jobs.html",
         wanted=wanted,
         jobs=[(job, outlook(job, now)) for job in found],
         states=[state.value for state in JobState],
-        first=shell.query("/jobs", wanted.link) if wanted.cursor else None,
-        following=shell.query("/jobs", {**wanted.link, "cursor": cursor}) if cursor else None,
+        first=layout.query("/jobs", wanted.link) if wanted.cursor else None,
+        following=layout.query("/jobs", {**wanted.link, "cursor": cursor}) if cursor else None,
     )
 
 

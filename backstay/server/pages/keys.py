@@ -5,9 +5,9 @@ from typing import Final
 from fastapi import APIRouter, Request, Response
 
 from backstay.core.errors import NotFound
-from backstay.server.pages import shell
-from backstay.server.pages.flash import redirected
-from backstay.server.pages.visit import Visit, acted, seen, whole_number
+from backstay.server.pages import layout
+from backstay.server.pages.notices import redirected
+from backstay.server.pages.page_request import Visit, acted, seen, whole_number
 from backstay.server.problems import Problem
 from backstay.store.keys import NewKey, Role
 
@@ -47,7 +47,7 @@ async def ask_revoke(request: Request, key_id: str) -> Response:
     visit = await seen(request, Role.ADMIN)
     if key_id not in {key.id for key in await visit.service.store.keys.list(visit.owner)}:
         raise NotFound(f"no key {key_id[:40]}")
-    return await shell.asked(
+    return await layout.asked(
         visit,
         title=f"Revoke key {key_id}?",
         sentences=["Whoever uses it is refused from now on. This cannot be undone."]
@@ -68,7 +68,7 @@ async def revoke(request: Request, key_id: str) -> Response:
 
 async def _shown(visit: Visit, made: NewKey | None = None) -> Response:
     keys = await visit.service.store.keys.list(visit.owner)
-    return await shell.shown(visit, "keys.html", keys=keys, made=made, roles=list(Role), grace_seconds=GRACE_SECONDS)
+    return await layout.shown(visit, "keys.html", keys=keys, made=made, roles=list(Role), grace_seconds=GRACE_SECONDS)
 
 
 def _lives(days: str) -> float | None:

@@ -11,7 +11,7 @@ from backstay.core.errors import DatabaseUnreachable
 from backstay.server.api.events import BEAT, BEAT_SECONDS, KEY_SECONDS, RETRY, SEND_SECONDS_MAX, STREAM_SECONDS_MAX
 from backstay.server.api.pages import item_number, job_number
 from backstay.server.events import Subject, Watcher
-from backstay.server.pages.visit import Visit, met, seen
+from backstay.server.pages.page_request import Visit, met, seen
 
 router = APIRouter(include_in_schema=False)
 

@@ -5,8 +5,8 @@ from typing import Final
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
 
-from backstay.server.pages import session, shell
-from backstay.server.pages.visit import Visit, local, met, with_form
+from backstay.server.pages import layout, session
+from backstay.server.pages.page_request import Visit, local, met, with_form
 from backstay.server.problems import Problem
 from backstay.server.ratelimit import from_address
 
@@ -54,14 +54,14 @@ async def choose_theme(request: Request) -> Response:
     visit = await with_form(await met(request))
     theme = visit.form.get("theme", "")
     response = RedirectResponse(local(visit.form.get("next")), 303)
-    if theme in shell.THEMES:
+    if theme in layout.THEMES:
         secure = session.is_https(request, visit.service)
         response.set_cookie(
-            shell.THEME_COOKIE, theme, max_age=YEAR_SECONDS, path="/", secure=secure, httponly=True, samesite="lax"
+            layout.THEME_COOKIE, theme, max_age=YEAR_SECONDS, path="/", secure=secure, httponly=True, samesite="lax"
         )
     return response
 
 
 async def _form(visit: Visit, following: str, status: int = 200, refused: str | None = None) -> Response:
     open_here = visit.service.options.open_here
-    return await shell.shown(visit, "login.html", status, following=following, refused=refused, open_here=open_here)
+    return await layout.shown(visit, "login.html", status, following=following, refused=refused, open_here=open_here)

@@ -10,11 +10,11 @@ from backstay.core.measures import MINUTE_MS, Measure
 from backstay.core.pace import Pace
 from backstay.server.api.providers import known_breakers, known_provider
 from backstay.server.auth import operates, require_operator
-from backstay.server.pages import shell
+from backstay.server.pages import layout
 from backstay.server.pages.charts import most_within
-from backstay.server.pages.flash import redirected
-from backstay.server.pages.story import change_and_why
-from backstay.server.pages.visit import Visit, acted, seen, whole_number
+from backstay.server.pages.notices import redirected
+from backstay.server.pages.page_request import Visit, acted, seen, whole_number
+from backstay.server.pages.timeline import change_and_why
 from backstay.server.problems import Problem
 from backstay.store.item_story import provider_of
 from backstay.store.keys import Role
@@ -58,7 +58,7 @@ class Provider(NamedTuple):
 async def list_providers(request: Request) -> Response:
     visit = await seen(request)
     may_hold = operates(visit.principal, visit.service)
-    return await shell.shown(visit, "providers.html", providers=await _providers(visit), may_hold=may_hold)
+    return await layout.shown(visit, "providers.html", providers=await _providers(visit), may_hold=may_hold)
 
 
 async def _providers(visit: Visit) -> list[Provider]:

@@ -7,8 +7,8 @@ from typing import Any, Final, TypeVar
 from backstay.core.errors import BackstayError
 from backstay.core.events import Trouble
 from backstay.server.pages.figures import counted
-from backstay.server.pages.shell import Field
-from backstay.server.pages.visit import Visit, whole_number
+from backstay.server.pages.layout import Field
+from backstay.server.pages.page_request import Visit, whole_number
 from backstay.server.problems import Problem
 from backstay.store.dead_letters import CHUNK_ITEMS, LetterFilter
 from backstay.store.replays import RATE_MAX, RATE_MIN, REPLAY_ITEMS_MAX, By, Replayed

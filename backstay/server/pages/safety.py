@@ -6,11 +6,11 @@ from typing import NamedTuple
 from fastapi import APIRouter, Request, Response
 
 from backstay.core.bounds import Bounds, bounds
+from backstay.core.figures import show_money, show_seconds
 from backstay.core.limits import Limits
 from backstay.core.profiles import PROFILES
-from backstay.run.figures import show_money, show_seconds
-from backstay.server.pages import shell
-from backstay.server.pages.visit import seen
+from backstay.server.pages import layout
+from backstay.server.pages.page_request import seen
 
 router = APIRouter(include_in_schema=False)
 
@@ -26,7 +26,7 @@ class SafetyRow(NamedTuple):
 async def show_safety(request: Request) -> Response:
     visit = await seen(request)
     made = visit.service.backstay
-    return await shell.shown(
+    return await layout.shown(
         visit,
         "safety.html",
         profile=made.settings.profile,

@@ -4,8 +4,8 @@ from collections import Counter
 
 from fastapi import APIRouter, Request, Response
 
-from backstay.server.pages import shell
-from backstay.server.pages.visit import seen
+from backstay.server.pages import layout
+from backstay.server.pages.page_request import seen
 from backstay.store.keys import Role
 
 router = APIRouter(include_in_schema=False)
@@ -22,7 +22,7 @@ async def list_workers(request: Request) -> Response:
     workers = [(worker, _state(worker.alive(lease_ms), worker.stopped_at)) for worker in await store.views.workers()]
     known = {worker.id for worker, _ in workers}
     lost = sum(items for worker, items in held.items() if worker not in known)
-    return await shell.shown(visit, "workers.html", workers=workers, held=held, lost=lost, lease_ms=lease_ms)
+    return await layout.shown(visit, "workers.html", workers=workers, held=held, lost=lost, lease_ms=lease_ms)
 
 
 def _state(alive: bool, stopped_at: int | None) -> str:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from backstay.core.errors import BackstayError
+from backstay.server.job_removal import drop_blobs
 from backstay.server.openai import mover, reading
 from backstay.server.openai.content import content
-from backstay.server.removal import drop_blobs
 from backstay.server.service import Service
 from backstay.store.batches import NewBatch
 from backstay.store.files import StoredFile

@@ -16,7 +16,7 @@ from backstay.core.ids import read_item
 from backstay.core.words import visible
 from backstay.server.pages import assets
 from backstay.server.pages.figures import excerpt, line
-from backstay.server.pages.flash import COOKIE
+from backstay.server.pages.notices import COOKIE
 from backstay.store.keys import Role
 from tests.server.pages.reader import Held, Reader, reader
 from tests.server.rig import Rig, rigged

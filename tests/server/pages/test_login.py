@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from backstay.server.pages import session
-from backstay.server.pages.visit import local
+from backstay.server.pages.page_request import local
 from backstay.server.service import ServiceOptions
 from backstay.store.keys import Role
 from tests.server.pages.reader import Held, Reader, reader

@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from backstay.core.states import ItemState, JobState
-from backstay.server.pages.story import Around, story
+from backstay.server.pages.timeline import Around, story
 from backstay.store.views import AttemptView, EventView, ItemView
 
 T = 1_800_000_000_000

@@ -12,10 +12,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from backstay.core.breaker import Breaker, BreakerState
 from backstay.core.ids import job_of, position_of, show_item
 from backstay.server.api.providers import shown_breakers
-from backstay.server.pages import flash, session
+from backstay.server.pages import notices, session
 from backstay.server.pages.assets import asset_url
 from backstay.server.pages.figures import FILTERS
-from backstay.server.pages.visit import TOKEN_FIELD, Visit, here
+from backstay.server.pages.page_request import TOKEN_FIELD, Visit, here
 from backstay.server.problems import Problem
 from backstay.store.keys import Role
 
@@ -65,12 +65,12 @@ async def shown(visit: Visit, template: str, status: int = 200, **values: Any) -
             raise Problem(404, f"this page has no part {part[:40]}")
         context = found.new_context(_with_macros({**_around(visit), **values}))
         return HTMLResponse("".join(found.blocks[part](context)), status)
-    said = flash.read(visit.request, visit.service)
+    said = notices.read(visit.request, visit.service)
     busy = await busy_providers(visit) if visit.who is not None else ()
     text = found.render(_with_macros({**_around(visit), "busy": busy, "flash": said, **values}))
     response = HTMLResponse(text, status)
-    if flash.COOKIE in visit.request.cookies:
-        response.delete_cookie(flash.COOKIE, path="/", httponly=True, samesite="strict")
+    if notices.COOKIE in visit.request.cookies:
+        response.delete_cookie(notices.COOKIE, path="/", httponly=True, samesite="strict")
     if visit.is_new:
         session.give(response, visit.request, visit.service, visit.session)
     return response

@@ -8,8 +8,8 @@ from typing import Final, Literal, NamedTuple
 from fastapi import Request, Response
 from fastapi.responses import RedirectResponse
 
+from backstay.server.pages.page_request import Visit, local
 from backstay.server.pages.session import is_https
-from backstay.server.pages.visit import Visit, local
 from backstay.server.service import Service
 
 COOKIE: Final = "backstay_flash"

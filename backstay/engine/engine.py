@@ -15,8 +15,8 @@ from backstay.core.states import ItemState
 from backstay.engine.executor import Executor
 from backstay.engine.flight import Cut, Flights
 from backstay.engine.gate import Gate
-from backstay.engine.heart import LeaseKeeper, OpenStore
 from backstay.engine.hints import Hints, Named, Turns
+from backstay.engine.lease_keeper import LeaseKeeper, OpenStore
 from backstay.engine.parts import Parts
 from backstay.engine.poller import Poller
 from backstay.engine.settler import Ready, Settler

@@ -9,8 +9,8 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from backstay.core.errors import BackstayError
-from backstay.server.pages import shell
-from backstay.server.pages.visit import met
+from backstay.server.pages import layout
+from backstay.server.pages.page_request import met
 from backstay.server.problems import MEDIA_TYPE, OPENAI_PATHS, Problem, answer, problem_of
 
 OTHERS: Final = ("/api/", "/callbacks/", *OPENAI_PATHS)
@@ -96,7 +96,7 @@ def _with_headers(message: Message) -> Message:
 
 
 def _page(request: Request, body: dict[str, Any], headers: dict[str, str]) -> ASGIApp:
-    response = shell.bare(request, "error.html", body["status"], problem=body)
+    response = layout.bare(request, "error.html", body["status"], problem=body)
     response.headers.update(headers)
     return response
 
@@ -106,7 +106,7 @@ async def _found_page(request: Request, body: dict[str, Any], headers: dict[str,
     if body["status"] < 500:
         with suppress(BackstayError, Problem):
             visit = await met(request)
-            response = await shell.shown(visit, "error.html", body["status"], problem=body)
+            response = await layout.shown(visit, "error.html", body["status"], problem=body)
             response.headers.update(headers)
             return response
     return _page(request, body, headers)

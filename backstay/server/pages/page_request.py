@@ -10,10 +10,10 @@ from fastapi import Request
 from backstay.core.errors import ErrorCode
 from backstay.core.outcomes import Flaw
 from backstay.server.auth import Principal, from_here
-from backstay.server.lines import whole_bytes
 from backstay.server.pages import session as sessions
 from backstay.server.pages.session import Session
 from backstay.server.problems import Problem
+from backstay.server.request_bodies import whole_bytes
 from backstay.server.service import Service, service_of
 from backstay.store.keys import Role
 

@@ -12,8 +12,8 @@ from fastapi import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from backstay.server.auth import principal
-from backstay.server.lines import check_characters
 from backstay.server.problems import OPENAI_PATHS, OPENAI_PREFIXES, Problem, said
+from backstay.server.request_bodies import check_characters
 
 BODY_BYTES_MAX: Final = 4 << 20
 PATIENCE_SECONDS: Final = 60.0

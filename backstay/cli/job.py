@@ -66,7 +66,7 @@ job = LazyGroup(
 def show(job_id: int, db: str | None, as_json: bool) -> None:
     """Shows a job: its progress, why it waits, the kinds of its failures, and what people did to it."""
 
-    from backstay.store.job_story import look_at_job
+    from backstay.store.stories import look_at_job
 
     app = access.open_app(db)
     lease_ms = app.limits.lease_ms

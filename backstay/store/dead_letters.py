@@ -5,11 +5,11 @@ from typing import Final, NamedTuple
 
 from backstay.core.ids import item_id, job_of
 from backstay.store.database import Database
+from backstay.store.files import with_sources
 from backstay.store.jobs import FailedItem
 from backstay.store.listing import ItemRow, told
 from backstay.store.queries import Ask, Script
 from backstay.store.rows import record
-from backstay.store.sources import with_sources
 
 JOBS_MAX: Final = 100  # that one page visits
 LOOKED_MAX: Final = 20_000  # failed items that one page looks at

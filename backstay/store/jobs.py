@@ -8,12 +8,12 @@ from backstay.core.errors import NotAllowed, NotFound, UsageError
 from backstay.core.ids import item_range, job_of, show_item
 from backstay.core.states import JOB_ENDED, ItemState, JobState, StopReason
 from backstay.store.database import Database, reads, writes
+from backstay.store.files import with_sources
 from backstay.store.items import widen_keys
 from backstay.store.outbox import hint_queued
 from backstay.store.queries import Ask, Script, one
 from backstay.store.rows import record
 from backstay.store.settle import count_flaws
-from backstay.store.sources import with_sources
 
 RETRY_ITEMS: Final = 2_000  # by one transaction
 PARK_ITEMS: Final = 5_000

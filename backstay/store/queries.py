@@ -133,9 +133,15 @@ def shared_pieces() -> Mapping[str, str]:
     return {name: _without_comments(text) for name, text in _parts("-- shared: ")}
 
 
+@cache
+def _files() -> list[str]:
+    folder = files("backstay.store").joinpath("sql")
+    return [file.read_text(encoding="utf-8") for file in sorted(folder.iterdir(), key=lambda file: file.name)]
+
+
 def _parts(mark: str) -> Iterator[tuple[str, str]]:
-    for file in sorted(files("backstay.store").joinpath("sql").iterdir(), key=lambda file: file.name):
-        for part in file.read_text(encoding="utf-8").split(mark)[1:]:
+    for written in _files():
+        for part in written.split(mark)[1:]:
             name, _, text = part.partition("\n")
             yield name.strip(), text.strip().rstrip(";")
 

@@ -22,7 +22,6 @@ from backstay.store.providers import Providers
 from backstay.store.replays import Replays
 from backstay.store.replies import Replies
 from backstay.store.snapshots import Snapshots
-from backstay.store.sources import Sources
 from backstay.store.submissions import Submissions
 from backstay.store.sweeps import Sweeps
 from backstay.store.views import Views
@@ -54,7 +53,6 @@ class Store:
         self.replays = Replays(database)
         self.replies = Replies(database)
         self.snapshots = Snapshots(database)
-        self.sources = Sources(database)
         self.submissions = Submissions(database)
         self.sweeps = Sweeps(database)
         self.views = Views(database.read)

@@ -25,7 +25,7 @@ PROBES = (
     "breaker half_open",
     "breaker open",
     "cancel by hand",
-    "claim committed, its answer lost",
+    "claim_items committed, its answer lost",
     "claim_named committed, its answer lost",
     "extend committed, its answer lost",
     "frozen",

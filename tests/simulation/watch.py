@@ -9,6 +9,7 @@ from backstay.core.errors import DatabaseUnreachable
 from backstay.core.models import Settlement
 from backstay.core.states import TERMINAL, ItemState, may_follow
 from backstay.store import settle
+from backstay.store.items import Items
 from backstay.store.queries import Script
 from backstay.store.settle import Settled
 from backstay.store.store import Store
@@ -88,6 +89,12 @@ class Watch:
 class WatchedStore(Store):
     """The store as it is, but for a look at every settlement that the database accepts."""
 
+    def __init__(self, database: "WatchedDatabase") -> None:
+        super().__init__(database)
+        self.items = WatchedItems(database)
+
+
+class WatchedItems(Items):
     def __init__(self, database: "WatchedDatabase") -> None:
         super().__init__(database)
         self._watched = database

@@ -16,9 +16,9 @@ from backstay.server.api.pages import PAGE_DEFAULT, Cursor, ItemId, JobId, Limit
 from backstay.server.auth import Principal, Reader, Writer, allowed, operates
 from backstay.server.service import Service, Serving, service_of
 from backstay.server.shapes import CHANGES, PROBLEMS, ItemPage, ItemShape, ReasonShape, item_bytes, item_object
-from backstay.store.item_story import Shown, look, timeline
 from backstay.store.keys import Role
 from backstay.store.listing import ItemFilter, ItemRow
+from backstay.store.stories import Shown, look, timeline
 
 router = APIRouter(prefix="/api", tags=["items"], responses=PROBLEMS)
 

@@ -14,11 +14,11 @@ from backstay.server.job_cancel import cancel_job
 from backstay.server.job_removal import remove
 from backstay.server.service import Service, Serving, service_of
 from backstay.server.shapes import CHANGES, PROBLEMS, JobPage, JobShape, ReasonShape, Strict, job_bytes, job_object
-from backstay.store.job_story import look_at_job
 from backstay.store.jobs import MoneyVerdict
 from backstay.store.keys import Role
 from backstay.store.listing import JobFilter
 from backstay.store.replays import REPLAY_ITEMS_MAX
+from backstay.store.stories import look_at_job
 
 MICROS_MAX: Final = (1 << 62) - 1
 

@@ -140,7 +140,7 @@ async def there(service: Service, file_id: str, owner: str) -> StoredFile:
     found = await _found(service, file_id, owner)
     if found is not None:
         return found
-    if await service.store.sources.expired(file_id, owner):
+    if await service.store.files.expired(file_id, owner):
         raise Problem(410, f"{file_id} has expired", hint="upload it again, or do it again")
     raise _missing(file_id)
 

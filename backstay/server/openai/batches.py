@@ -18,8 +18,8 @@ from backstay.server.openai.shapes import batch_object, page
 from backstay.server.problems import Problem
 from backstay.server.service import Service, Serving, service_of
 from backstay.store.batches import NewBatch
-from backstay.store.job_story import look_at_job
 from backstay.store.keys import Role
+from backstay.store.stories import look_at_job
 
 router = APIRouter(tags=["OpenAI batches"])
 

@@ -23,8 +23,8 @@ from backstay.server.pages.providers import breaker_events
 from backstay.server.pages.timeline import Around, story
 from backstay.server.service import Service
 from backstay.store.inbox import LateResult
-from backstay.store.item_story import Shown, look, provider_of
 from backstay.store.keys import Role
+from backstay.store.stories import Shown, look, provider_of
 
 router = APIRouter(include_in_schema=False)
 
@@ -82,7 +82,7 @@ async def _why_no_retry(visit: Visit, shown: Shown) -> str | None:
         return "Its job is being stopped."
     if shown.view.archive_id is not None:
         return f"It is in archive {shown.view.archive_id} of the dead letters: restore that first."
-    if not await visit.service.store.sources.there(shown.view.id, visit.owner):
+    if not await visit.service.store.files.has_source(shown.view.id, visit.owner):
         return "Its source is gone: upload it again, and submit it anew."
     return None
 

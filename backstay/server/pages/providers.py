@@ -16,9 +16,9 @@ from backstay.server.pages.notices import redirected
 from backstay.server.pages.page_request import Visit, acted, seen, whole_number
 from backstay.server.pages.timeline import change_and_why
 from backstay.server.problems import Problem
-from backstay.store.item_story import provider_of
 from backstay.store.keys import Role
 from backstay.store.overview import ProviderTasks
+from backstay.store.stories import provider_of
 from backstay.store.views import EventView
 
 router = APIRouter(include_in_schema=False)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, Literal, NamedTuple
 
 from backstay.core.reasons import show_span
-from backstay.store.item_story import is_no_try
+from backstay.store.stories import is_no_try
 from backstay.store.views import AttemptView, EventView, ItemView
 
 WAIT_MS_MIN: Final = 1_000  # shorter ones are nobody's business

@@ -1,14 +1,14 @@
-"""What happened to one item, and why it is not running now: for the command, the page and the API alike."""
+"""Stories: what happened to an item, and why it or a job does not move now. For commands, pages and the API."""
 
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backstay.core.breaker import Breaker, without_words
-from backstay.core.reasons import Reason, Standing, why_not_running
+from backstay.core.reasons import Reason, Standing, why_job_waits, why_not_running
 from backstay.core.states import ItemState
 from backstay.store.jobs import NEVER_MS
 from backstay.store.providers import HeldWork
-from backstay.store.views import AttemptView, EventView, ItemView, WorkerView
+from backstay.store.views import AttemptView, EventView, ItemView, JobView, WorkerView
 
 if TYPE_CHECKING:
     from backstay.store.store import Store
@@ -41,6 +41,29 @@ async def look(store: "Store", item_id: int, owner: str, lease_ms: int, *, shows
     is_request = view.handler in dict(await store.providers.endpoints(open_only=False))
     standing = _standing(view, attempts, breaker=breaker, live_workers=live, ahead=ahead, is_request=is_request)
     return Shown(view, attempts, await views.events(f"item:{item_id}"), why_not_running(standing))
+
+
+async def look_at_job(
+    store: "Store", job_id: int, owner: str, lease_ms: int, *, shows_words: bool = False
+) -> tuple[JobView, list[Reason]]:
+    """The job, and what keeps its waiting items from being started. `shows_words`: as for an item."""
+    view = await store.views.job(job_id, owner)
+    if view.ended or view.done + view.processing >= view.total:
+        return view, []
+    workers, holds = await store.views.workers(), await store.providers.holds()
+    standing = Standing(
+        now=holds.now,
+        job_id=view.id,
+        job_state=view.state,
+        stop_reason=view.stop_reason,
+        state=ItemState.QUEUED,
+        handler=view.handler,
+        breaker=breaker_of(holds, view.handler, workers, shows_words),
+        job_short=view.held_by_budget,
+        live_workers=sum(view.handler in worker.handlers and worker.alive(lease_ms) for worker in workers),
+        is_request=view.handler in dict(await store.providers.endpoints(open_only=False)),
+    )
+    return view, why_job_waits(standing)
 
 
 def unparked(view: ItemView) -> ItemView:

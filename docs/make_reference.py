@@ -24,7 +24,7 @@ from backstay.server.app import create_app
 from backstay.server.service import ServiceOptions
 from backstay.settings import Settings
 from backstay.store.webhooks import EVENTS, TEST_EVENT
-from docs import make_commands
+from docs import make_commands, make_python_api
 
 HERE = Path(__file__).parent
 WRITTEN = "Written by `python docs/make_reference.py` out of the code."
@@ -223,6 +223,7 @@ def pages() -> dict[str, str]:
         "metrics.md": metrics_page(),
         "events.md": events_page(),
         "errors.md": errors_page(),
+        "python-api.md": make_python_api.page(),
     }
 
 

@@ -1,4 +1,4 @@
-"""The README's example: two items through one handler, on a database file in the working folder."""
+"""The tutorial's example: two items through one handler, on a database file in the working folder."""
 
 import asyncio
 

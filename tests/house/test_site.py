@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import backstay
 from docs.make_reference import pages as reference_pages
 from tests.house.pages import page_names, page_text
 from tests.house.sources import ROOT
@@ -73,8 +74,15 @@ def test_the_reference_is_up_to_date() -> None:
     assert old == [], "run: python docs/make_reference.py"
 
 
+def test_the_python_api_has_every_public_name_with_what_it_is() -> None:
+    sections = re.split(r"^#{2,3} ", page_text("docs/python-api.md"), flags=re.MULTILINE)
+    entries = {name: text for name, _, text in (section.partition("`\n\n") for section in sections)}
+    assert {f"`{name}" for name in backstay.__all__} - entries.keys() == set()
+    assert [name for name in backstay.__all__ if len(entries[f"`{name}"].strip()) < 30] == []
+
+
 def guarantees() -> list[str]:
-    page = page_text("docs/index.md")
+    page = page_text("docs/guarantees.md")
     return [line for line in page.splitlines() if line.startswith("| ") and not re.match(r"\| (?:at|what) \|", line)]
 
 

@@ -23,7 +23,8 @@ from tests.stories.test_pages import environment, expected_code
 
 __all__ = ["environment"]
 NAMES = (
-    *("start-file", "start-service", "start-library", "start-cron", "handler", "budgets"),
+    *("index", "start-file", "start-service", "start-library", "start-cron", "handler", "budgets"),
+    *("resume", "retry", "rate-limits"),
     *("postgresql", "pgbouncer", "moving", "upgrading", "rabbitmq"),
 )
 GUIDES = tuple(f"docs/{name}.md" for name in NAMES)

@@ -19,10 +19,13 @@ class Workers:
         yield Ask("greet_worker", values)
         yield Ask("forget_workers", {"age_ms": KEPT_MS})
 
-    @writes
-    def bury(self, worker: str, place: str, lives: Callable[[int], bool]) -> Script[int]:
+    async def bury(self, worker: str, place: str, lives: Callable[[int], bool]) -> int:
         """Ends the leases of workers of this place whose processes are gone; returns how many they were."""
-        neighbours = (yield Ask("neighbours", {"place": place, "id": worker})) if place else []
+        return await self._bury(worker, place, lives) if place else 0
+
+    @writes
+    def _bury(self, worker: str, place: str, lives: Callable[[int], bool]) -> Script[int]:
+        neighbours = yield Ask("neighbours", {"place": place, "id": worker})
         dead = [row["id"] for row in neighbours if not lives(row["pid"])]
         for name in dead:
             yield Ask("bury", {"claims": f"{name}:%"})

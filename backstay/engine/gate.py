@@ -68,7 +68,7 @@ class Gate:
             return []
         await self.refresh(self.claim_age_seconds)
         await self.give_probes()
-        await self.keep_pauses()
+        await self.keep_pace(pauses_only=True)
         only_job = self._parts.only_job
         handlers = [handler for handler in self._parts.registry if only_job is None or handler.answers is not None]
         self._turn = (self._turn + 1) % max(len(handlers), 1)
@@ -116,18 +116,13 @@ class Gate:
     def is_probe(self, handler: Handler) -> bool:
         return handler.provider in self._probing
 
-    async def keep_pauses(self) -> None:
-        """A pause that a provider asks for does not wait for the next look at the pace: until all workers know of it,
-        each call that is begun is refused."""
+    async def keep_pace(self, pauses_only: bool = False) -> None:
+        """Tells all workers what this one saw of the providers' pace, where it saw anything. A pause that a provider
+        asks for is told before the next claim: until all workers know of it, each call that starts is refused."""
         for handler in self._parts.registry:
-            if handler.answers is not None and handler.answers.pause_ms:
-                await self._parts.store.providers.judge_pace(handler.pace_name, handler.answers)
-
-    async def keep_pace(self) -> None:
-        """Tells all workers what this one saw of the providers' pace, where it saw anything."""
-        for handler in self._parts.registry:
-            if handler.answers is not None and handler.answers.any:
-                await self._parts.store.providers.judge_pace(handler.pace_name, handler.answers)
+            answers = handler.answers
+            if answers is not None and (answers.pause_ms if pauses_only else answers.any):
+                await self._parts.store.providers.judge_pace(handler.pace_name, answers)
 
     def _running_by_handler(self) -> dict[str, int]:
         running: dict[str, int] = defaultdict(int)

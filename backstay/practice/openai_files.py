@@ -76,7 +76,7 @@ class OpenAiFiles:
         try:
             filename, fields = await _receive_form(request, path)
         except (ValueError, AssertionError):  # what aiohttp raises when a form is not valid
-            message = "A file is uploaded as multipart/form-data, and this is none."
+            message = "The body is not valid: upload a file as multipart/form-data."
             raise OpenAiError(400, message) from None
         if filename is None:
             raise missing_parameter("file")

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple, get_args
 
 from backstay.clock import new_id
 from backstay.core.errors import NotAllowed, NotFound
@@ -10,7 +10,7 @@ from backstay.store.database import Database
 from backstay.store.queries import Ask, Script, one
 from backstay.store.rows import record
 
-EVENTS: Final = (
+EventName = Literal[
     "batch.completed",
     "batch.failed",
     "batch.expired",
@@ -20,7 +20,8 @@ EVENTS: Final = (
     "job.cancelled",
     "alarm.raised",
     "alarm.cleared",
-)
+]
+EVENTS: Final[tuple[EventName, ...]] = get_args(EventName)
 TEST_EVENT: Final = "webhook.test"
 WEBHOOKS_MAX: Final = 50  # of one owner
 MESSAGES_MAX: Final = 200  # of one pass

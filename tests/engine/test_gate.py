@@ -1,4 +1,4 @@
-"""breaker, holds and limits: a sick provider costs nothing, and nobody has to say when it is well again."""
+"""Breaker, holds and limits: a sick provider costs nothing, and nobody has to say when it is well again."""
 
 from typing import Any
 
@@ -6,6 +6,7 @@ from backstay.core.breaker import BreakerPolicy
 from backstay.core.events import BreakerChanged
 from backstay.core.failures import failure_of_exception
 from backstay.core.outcomes import Failed
+from backstay.core.pace import Answers
 from backstay.handlers.context import Context
 from backstay.handlers.function import FunctionHandler
 from backstay.handlers.handler import Rules
@@ -224,3 +225,19 @@ async def test_handlers_share_the_slots(make_sqlite_rig: MakeRig) -> None:
         view = await job.wait(timeout_seconds=20)
         loud.gate.set()
     assert (view.succeeded, quiet.calls) == (3, 3)
+
+
+async def test_a_pause_that_a_provider_asks_for_holds_for_the_next_claim(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    rig.serves(Provider())
+    handler = rig.app.handlers["call"]
+    handler.answers, handler.pace_name = Answers(), "paced"
+    await rig.store.providers.set_pace("paced", (None, None), 100)
+    engine = rig.engine(heart=False)
+    await engine.start()
+    await rig.submit(range(4))
+    handler.answers.add(0.1, throttled=False, exhausted_ms=30_000)
+    assert await engine.claim_once(1000) == 0
+    await rig.site.advance(31)
+    assert await engine.claim_once(1000) == 4
+    await engine.stop(5)

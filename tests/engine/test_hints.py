@@ -25,7 +25,7 @@ def carrier_of(rig: Rig) -> Carrier:
 
 
 async def started(rig: Rig, hints: Carrier, concurrency: int = 100) -> Engine:
-    """A engine that claims when the test says so; the database has just had its turn."""
+    """An engine that claims when the test says so; the database has just had its turn."""
     engine = rig.engine(concurrency, heart=False, hints=hints)
     await engine.start()
     await engine.claim_once(1000)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from random import Random
 from typing import Any
 
 import pytest
@@ -232,6 +233,7 @@ async def test_ten_items_do_not_wait_behind_thousands_submitted_earlier(make_sql
 
 async def test_priority_nine_overtakes(make_rig: MakeRig) -> None:
     rig = await make_rig()
+    rig.rng = Random(1)
     order: list[str] = []
 
     @rig.app.handler("notes")
@@ -248,6 +250,7 @@ async def test_priority_nine_overtakes(make_rig: MakeRig) -> None:
 
 async def test_low_priority_is_not_starved(make_sqlite_rig: MakeRig) -> None:
     rig = await make_sqlite_rig(tick_items_max=1)
+    rig.rng = Random(1)
     rig.serves(Provider())
     low = await rig.submit(["low"])
     high = await rig.submit(["high"] * 1_000, priority=9)

@@ -13,24 +13,13 @@ from backstay.server.auth import Reader, Writer
 from backstay.server.idempotency import EffectId
 from backstay.server.service import Serving
 from backstay.server.shapes import CHANGES, PROBLEMS, PageShape, Strict
-from backstay.store.webhooks import EVENTS, TEST_EVENT, Webhook, WebhookChange, WebhookDelivery
+from backstay.store.webhooks import EVENTS, TEST_EVENT, EventName, Webhook, WebhookChange, WebhookDelivery
 
 router = APIRouter(prefix="/api/webhooks", tags=["webhooks"], responses=PROBLEMS)
 
 # Its secret is in the answer: nobody on the way keeps it.
 UNKEPT: Final = {"cache-control": "no-store"}
 
-EventName = Literal[
-    "batch.completed",
-    "batch.failed",
-    "batch.expired",
-    "batch.cancelled",
-    "job.completed",
-    "job.failed",
-    "job.cancelled",
-    "alarm.raised",
-    "alarm.cleared",
-]
 Events = Annotated[list[EventName], Field(min_length=1, max_length=len(EVENTS))]
 Url = Annotated[str, Field(min_length=1, max_length=2_048, examples=["https://example.com/hook"])]
 Name = Annotated[str, Field(max_length=100, pattern=r"^[^\x00-\x1f]*$")]

@@ -50,7 +50,7 @@ class Backstay:
     @property
     def url(self) -> str:
         if self.settings.database_url is None:
-            raise UsageError("no database is named", hint="pass one: Backstay('sqlite:///jobs.db')")
+            raise UsageError("no database URL is given", hint="pass one: Backstay('sqlite:///jobs.db')")
         return self.settings.database_url
 
     # handlers
@@ -65,7 +65,7 @@ class Backstay:
     ) -> Callable[[Callable[P, R]], FunctionHandler[P, R]]:
         """Makes a function a handler: `async def f(item)` or `def f(item)`, with `context` as a second if wanted."""
         if name is not None and not isinstance(name, str):
-            raise UsageError("a handler is made with parentheses", hint="write @backstay.handler()")
+            raise UsageError("the decorator @backstay.handler needs parentheses", hint="write @backstay.handler()")
 
         def register(function: Callable[P, R]) -> FunctionHandler[P, R]:
             own = name or function.__name__
@@ -87,11 +87,11 @@ class Backstay:
         return register
 
     def _rules(self, given: dict[str, Any]) -> Rules:
-        """A handler's options as rules; what is left out is the settings' business."""
+        """A handler's options as rules; the settings fill in what is left out."""
         unknown = given.keys() - HANDLER_OPTIONS
         if unknown:
             hint = f"known: {', '.join(sorted(HANDLER_OPTIONS))}"
-            raise UsageError(f"a handler has no option {sorted(unknown)[0]!r}", hint=hint)
+            raise UsageError(f"@handler and @task have no option {sorted(unknown)[0]!r}", hint=hint)
         for name in ("timeout", "deadline", "concurrency", "hold_seconds"):
             if given.get(name) is not None and given[name] <= 0:
                 raise UsageError(f"a handler's {name} must be above 0, not {given[name]}")
@@ -190,5 +190,7 @@ class Backstay:
 def _options(given: dict[str, Any]) -> Options:
     unknown = given.keys() - set(Options.__slots__)
     if unknown:
-        raise UsageError(f"submit has no option {sorted(unknown)[0]!r}", hint=f"known: {', '.join(Options.__slots__)}")
+        raise UsageError(
+            f"submit() has no option {sorted(unknown)[0]!r}", hint=f"known: {', '.join(Options.__slots__)}"
+        )
     return Options(**given)

@@ -30,7 +30,7 @@ Context = Any  # what Lambda says about one invocation; its class is in no packa
 
 
 class FollowUpFailed(BackstayError):
-    """The follow-up could not be asked for; the next scheduled invocation goes on."""
+    """The follow-up could not be started; the next scheduled invocation continues the work."""
 
 
 def handler(event: Mapping[str, Any], context: Context) -> dict[str, Any]:
@@ -49,10 +49,10 @@ def handler(event: Mapping[str, Any], context: Context) -> dict[str, Any]:
 
 
 def depth_of(event: object) -> int:
-    """A schedule's event says nothing of depth, and starts a chain. A depth that is none starts nothing: were it taken
-    for 0, a chain could go on for ever."""
+    """An event of a schedule has no depth and starts a chain. An event with a depth that is not valid starts nothing:
+    if it counted as 0, a chain could run forever."""
     if not isinstance(event, Mapping):
-        raise UsageError(f"an event is an object, not {repr(event)[:SAID_MAX]}", hint="nothing was run")
+        raise UsageError(f"the event must be an object, not {repr(event)[:SAID_MAX]}", hint="nothing was run")
     depth = event.get(DEPTH, 0)
     if not isinstance(depth, int) or isinstance(depth, bool) or depth < 0:
         raise UsageError(f"{DEPTH} must be a whole number from 0, not {repr(depth)[:SAID_MAX]}", hint="nothing was run")
@@ -79,12 +79,12 @@ def in_time(limits: Limits, left_seconds: float) -> Limits:
     seconds = left_seconds - STOP_SECONDS
     if seconds < RANGES["invocation_seconds"][0]:
         hint = f"give the function more than {STOP_SECONDS:g} seconds"
-        raise UsageError(f"{left_seconds:.0f} seconds are too few to do anything in", hint=hint)
+        raise UsageError(f"{left_seconds:.0f} seconds are too few to run anything", hint=hint)
     return replace(limits, invocation_seconds=min(limits.invocation_seconds, seconds))
 
 
 def _follow_up(function: str, depth: int) -> None:
-    """Asks once: a second try after a lost answer could start a second chain, and the schedule goes on in any case."""
+    """Asks once: a second request after a lost answer could start a second chain, and the schedule continues anyway."""
     # Both are in Lambda's runtime.
     import boto3  # type: ignore[import-untyped]
     from botocore.config import Config  # type: ignore[import-untyped]

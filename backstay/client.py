@@ -26,9 +26,10 @@ from backstay.store.views import JobView
 
 DEADLINE_SECONDS_MAX = 366 * 86_400
 CHUNK_CHARACTERS, BODY_CHARACTERS_MAX = 8 << 20, 64 << 20
+SHOWN_CHARACTERS_MAX = 300  # of a result, at a prompt
 WAIT_SECONDS_MIN, WAIT_SECONDS_MAX = 0.0005, 0.1
 WAIT_SHARE = 0.1  # of the time waited so far: the end is known that much late, and a long wait asks seldom
-NO_BUDGET = "what an item costs is known only after it ran"
+NO_BUDGET = "the cost of an item is known only after it ran"
 NO_BUDGET_HINT = "leave budget_micros out; LLM requests can have a budget: backstay run FILE --budget DOLLARS"
 
 Items = Iterable[Any] | AsyncIterable[Any]
@@ -67,7 +68,7 @@ class Options:
             delivery_named(self.delivery)
         key = self.idempotency_key
         if key is not None and not (1 <= len(key) <= 255 and key.isprintable()):
-            raise UsageError("an idempotency key has 1 to 255 characters that can be printed")
+            raise UsageError("an idempotency key must have 1 to 255 printable characters")
 
 
 def _is_time(seconds: object) -> bool:
@@ -91,6 +92,13 @@ class Result(NamedTuple):
     @property
     def ok(self) -> bool:
         return self.state is ItemState.SUCCEEDED
+
+    def __repr__(self) -> str:
+        """Short enough for a prompt: a large value is cut, a failure says why."""
+        value = repr(self.value) if self.ok else ""
+        why = [part for part in (self.error_code, self.message, value) if part]
+        said = ": ".join([f"{self.item} {self.state}", *why])
+        return f"<Result {said if len(said) <= SHOWN_CHARACTERS_MAX else said[: SHOWN_CHARACTERS_MAX - 1] + '…'}>"
 
 
 class Client:
@@ -116,7 +124,7 @@ class Client:
         """Streams the items in, a chunk at a time, in constant memory. The job is whole when this returns.
 
         A list is checked as a whole before anything is written. A stream that breaks off half-way ends its job, unless
-        it has an idempotency key: then the same submit again goes on where it was.
+        it has an idempotency key: then the same submit again continues where it stopped.
         """
         options.check()
         budget = options.budget_micros is not None
@@ -148,7 +156,7 @@ class Client:
         return self.job(opened.id)
 
     async def _continue(self, new: NewJob, opened: OpenJob, chunk: Chunk) -> OpenJob:
-        """Adds a chunk to a job that exists; what another submitter with the same key brought is passed over."""
+        """Adds a chunk to a job that exists; items that another submitter with the same key added are skipped."""
         end = chunk.position + len(chunk.bodies)
         if opened.new or (chunk.position >= opened.total and not opened.sealed):
             try:
@@ -191,7 +199,7 @@ class Client:
 async def _chunks(handler: str, items: Items, encode: Callable[[Any], str], budget: bool) -> AsyncIterator[Chunk]:
     """The items as JSON texts, in full chunks and a last one, each with the digest of all up to its end.
 
-    With a budget each must have a worst cost: what is set aside before a call is the only thing that keeps it.
+    With a budget each item must have a worst-case cost: the budget is enforced by reserving it before the call.
     """
     digest = hashlib.sha256(handler.encode())
     bodies: list[str] = []
@@ -211,7 +219,7 @@ async def _chunks(handler: str, items: Items, encode: Callable[[Any], str], budg
             weights.append(item[1:])
             item = item.body
         elif budget:
-            raise UsageError(f"a budget cannot be kept for {handler!r}: {NO_BUDGET}", hint=NO_BUDGET_HINT)
+            raise UsageError(f"a budget cannot be enforced for {handler!r}: {NO_BUDGET}", hint=NO_BUDGET_HINT)
         bodies.append(_body(encode, item))
         characters += len(bodies[-1])
     if bodies:
@@ -221,7 +229,7 @@ async def _chunks(handler: str, items: Items, encode: Callable[[Any], str], budg
 def _body(encode: Callable[[Any], str], item: Any) -> str:
     body = encode(item)
     if len(body) > BODY_CHARACTERS_MAX:
-        raise UsageError(f"an item has {len(body):,} characters; at most {BODY_CHARACTERS_MAX:,} are taken")
+        raise UsageError(f"an item has {len(body):,} characters; the limit is {BODY_CHARACTERS_MAX:,}")
     return body
 
 
@@ -242,6 +250,9 @@ class Job:
     def __init__(self, client: Client, job_id: int) -> None:
         self._client = client
         self.id = job_id
+
+    def __repr__(self) -> str:
+        return f"<Job {self.id} of {self._client.owner!r}>"
 
     async def show(self) -> JobView:
         return await self._client.store.views.job(self.id, self._client.owner)
@@ -292,7 +303,7 @@ class Job:
             pass
 
     async def retry(self) -> int:
-        """Queues every failed item afresh; returns how many."""
+        """Queues every failed item again; returns how many."""
         retried = await self._client.store.jobs.retry(self.id, self._client.owner)
         await self._client.store.notify()
         return retried

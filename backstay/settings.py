@@ -104,7 +104,7 @@ class Settings(BaseModel):
             changes["call_timeout_seconds"] = self.gateway_timeout_ms / 1000
         known = {field.name for field in fields(Limits)}
         for name in changes.keys() - known:
-            raise UsageError(f"no limit {name!r}", hint=f"known: {', '.join(sorted(known))}")
+            raise UsageError(f"there is no limit {name!r}", hint=f"known: {', '.join(sorted(known))}")
         return replace(profile_named(self.profile), **changes)
 
     def call_seconds(self) -> float | None:
@@ -185,13 +185,13 @@ def _from_file(environ: Mapping[str, str]) -> dict[str, Any]:
     try:
         if not path.is_file():
             if named:
-                raise UsageError(f"no settings file {path.name}", hint=f"{PREFIX}CONFIG names it")
+                raise UsageError(f"there is no settings file {path.name}", hint=f"check {PREFIX}CONFIG")
             return {}
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise UsageError(f"cannot read {path.name}: {error.strerror}", hint=f"{PREFIX}CONFIG names another") from error
+        raise UsageError(f"cannot read {path.name}: {error.strerror}", hint=f"check it, or {PREFIX}CONFIG") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path.name} is not TOML: {error}") from error
+        raise UsageError(f"{path.name} is not valid TOML: {error}") from error
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
@@ -221,4 +221,4 @@ def _number(key: str, value: str) -> int | float:
 def _usage(error: ValidationError) -> UsageError:
     first = error.errors()[0]
     name = ".".join(str(part) for part in first["loc"])
-    return UsageError(f"setting {name}: {first['msg']}", hint=f"in the environment it is {PREFIX}{name.upper()}")
+    return UsageError(f"setting {name}: {first['msg']}", hint=f"set it in backstay.toml, or as {PREFIX}{name.upper()}")

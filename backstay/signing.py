@@ -34,7 +34,7 @@ class Signer:
     def __init__(self, text: str) -> None:
         keys = read_keys(text)
         if not keys or min(map(len, keys)) < KEY_LENGTH_MIN:
-            hint = "set BACKSTAY_SECRET_KEY; a comma separates two keys, and each must be long enough"
+            hint = "check BACKSTAY_SECRET_KEY; commas separate several keys, and each must be long enough"
             raise UsageError(f"the secret key has fewer than {KEY_LENGTH_MIN} characters", hint=hint)
         self._keys = [key.encode() for key in keys]
 

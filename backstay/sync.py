@@ -69,6 +69,9 @@ class SyncJob:
         self._job = job
         self.id = job.id
 
+    def __repr__(self) -> str:
+        return f"<SyncJob {self.id}>"
+
     def show(self) -> JobView:
         return self._face.run(self._job.show())
 

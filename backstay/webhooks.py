@@ -77,7 +77,9 @@ class Relay:
                 self._bus.emit(Trouble("webhooks", f"{type(error).__name__}: {error}"))
                 pause = AGAIN_SECONDS
             if pause == LOOK_SECONDS and self._telling:
-                await wait_for_event(self._freed, LOOK_SECONDS)  # whoever has room again may have more waiting
+                await wait_for_event(
+                    self._freed, LOOK_SECONDS
+                )  # a receiver with room again may have more events waiting
             else:
                 await self._clock.sleep(pause)
 
@@ -103,7 +105,9 @@ class Relay:
         try:
             told = await self._try(due)
             if await self._webhooks.settle(due, told):
-                self._bus.emit(Trouble("webhooks", f"{due.webhook_id} takes nothing any more and was disabled"))
+                self._bus.emit(
+                    Trouble("webhooks", f"{due.webhook_id} does not accept events any more and was disabled")
+                )
         except BackstayError as error:
             # Its lease runs out, and it is told again: who has heard it knows it by its name.
             self._bus.emit(Trouble("webhooks", f"{type(error).__name__}: {error}"))
@@ -140,7 +144,7 @@ def told_by(answer: Answer, tries: int, rng: Random, now_ms: int) -> DeliveryRes
     if 200 <= answer.status <= 299:
         return DeliveryResult(True, answer.status)
     words = f": {answer.text}" if answer.text else ""
-    error = one_line(f"it answered {answer.status}{words}")
+    error = one_line(f"the webhook answered with status {answer.status}{words}")
     if answer.status == GONE:
         return DeliveryResult(False, GONE, error, gone=True)
     asked_ms = parse_retry_after(answer.retry_after, now_ms) if answer.retry_after else None

@@ -35,16 +35,16 @@ def sqlite_path(url: str) -> str:
     elif "://" not in url:
         # What looks like a person or a password is not repeated.
         example = "jobs.db" if "@" in url or ":" in url or not url else url
-        raise UsageError("the database's name has no scheme", hint=f"write sqlite:///{example} or postgresql://…")
+        raise UsageError("the database URL has no scheme", hint=f"write sqlite:///{example} or postgresql://…")
     else:
         raise UsageError(
-            f"{_scheme(url)} is no database Backstay knows", hint="use sqlite:///file.db or postgresql://…"
+            f"{_scheme(url)} is not a database that Backstay supports", hint="use sqlite:///file.db or postgresql://…"
         )
     if path in ("", ":memory:"):
-        raise UsageError("a database needs a file", hint="for example sqlite:///backstay.db")
+        raise UsageError("the database URL has no file name", hint="for example sqlite:///backstay.db")
     folder = Path(path).parent
     if not folder.is_dir():
-        raise UsageError(f"no folder {str(folder)!r} for the database", hint="make the folder first")
+        raise UsageError(f"the folder {str(folder)!r} for the database does not exist", hint="create it first")
     return path
 
 
@@ -101,8 +101,8 @@ async def open_store(url: str, clock: Clock | None = None) -> Store:
 
 
 async def open_another(url: str) -> Store:
-    """A further store on a database that this process has open. It makes and migrates nothing: a file that is gone by
-    now was removed under us, and an empty one in its place would tell everybody that there is no work."""
+    """Another store on a database that this process has open. It creates and migrates nothing: if the file is gone, it
+    was deleted while we ran, and an empty one in its place would look as if there were no work."""
     if is_postgres(url):
         return await open_store(url)
     _require_file(sqlite_path(url))
@@ -125,7 +125,7 @@ def start_tracing(settings: Settings, bus: Bus) -> None:
     except ModuleNotFoundError:
         missing = list(TRACING_EXTRA)
     if missing:
-        raise UsageError("tracing needs its extra", hint="pip install 'backstay[otel]'")
+        raise UsageError("tracing needs packages that are not installed", hint="pip install 'backstay[otel]'")
     from backstay.observe.exporting import provider_here
     from backstay.observe.tracing import Tracing
 

@@ -72,7 +72,7 @@ class Host:
     # in the thread
 
     def _run(self) -> None:
-        with self._runner:  # which cancels, at its end, whoever still waits
+        with self._runner:  # at its end it cancels all waiting tasks
             self._runner.run(self._live())
 
     async def _live(self) -> None:
@@ -117,7 +117,7 @@ class Host:
         if self._worker is None and self._trouble is not None:
             raise self._trouble
         if self._worker is None or self._stopping.is_set() or handler not in self._app.handlers:
-            return 0  # left to the database, and to whoever can do it
+            return 0  # left in the database for another worker
         await self._hints.served(handler, items)
         held = self._held(items)
         end = self._clock.monotonic() + self._app.limits.shutdown_seconds

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_FORM = "name it as MODULE:NAME, for example shop.work:backstay"
+_FORM = "write MODULE:NAME, for example shop.work:backstay"
 
 
 LENIENT = ("the default", "the application")  # nobody typed these names just now: a missing file is no typing error
@@ -70,7 +70,7 @@ def served_app(named: str | None, db: str | None = None) -> "Backstay":
         return open_app(db)
     app = load_app(named, db)
     if len(app.handlers) == 0:
-        raise UsageError("the application has no handlers", hint="register one with @backstay.handler()")
+        raise UsageError("the application registers no handlers", hint="register one with @backstay.handler()")
     return app
 
 
@@ -90,7 +90,7 @@ def open_with_broker(db: str | None, url: str | None) -> tuple["Backstay", str]:
     """For commands that look at a broker or change what is on it: the application, and the broker's URL."""
     app = use_broker(open_app(db), url)
     if app.settings.broker_url is None:
-        raise UsageError("no broker is named", hint="give --broker, or set BACKSTAY_BROKER_URL")
+        raise UsageError("no broker URL is given", hint="give --broker, or set BACKSTAY_BROKER_URL")
     return app, app.settings.broker_url
 
 
@@ -184,9 +184,9 @@ def check_url(url: str) -> None:
     if not is_postgres(url):
         wiring.sqlite_path(url)
     elif "://" not in url:
-        raise UsageError("the database URL is not valid: it wants // after postgresql:", hint=_URL_HINT)
+        raise UsageError("the database URL is not valid: // is missing after postgresql:", hint=_URL_HINT)
     elif postgres_url(url) and port == 0:
-        raise UsageError("the database URL is not valid: port 0", hint=_URL_HINT)
+        raise UsageError("the database URL is not valid: the port must not be 0", hint=_URL_HINT)
 
 
 _URL_HINT = "use sqlite:///file.db or postgresql://user@host:5432/name"
@@ -195,9 +195,9 @@ _URL_HINT = "use sqlite:///file.db or postgresql://user@host:5432/name"
 def require_file(target: Target) -> None:
     """A command that only looks must not make a new, empty database, least of all out of a typing error."""
     name = missing_file(target.url)
-    hint = repeated("`backstay migrate` makes one, --db names another")
+    hint = repeated("`backstay migrate` creates it, --db chooses another")
     if name and target.source in LENIENT:
-        raise NoFileYet(f"nothing was found: there is no {target.shown} yet", hint=f"it is {target.source}; {hint}")
+        raise NoFileYet(f"there is no {target.shown} yet", hint=f"this database comes from {target.source}; {hint}")
     if name:
         raise UsageError(f"there is no database file {name}", hint=hint)
 
@@ -235,8 +235,8 @@ def make_folder(target: Target) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        said = f"cannot make the folder {folder}: {error.strerror}"
-        raise UsageError(said, hint="name a database: --db") from None
+        said = f"cannot create the folder {folder}: {error.strerror}"
+        raise UsageError(said, hint="choose a database with --db") from None
 
 
 def _app_name(named: str | None) -> str:
@@ -244,7 +244,7 @@ def _app_name(named: str | None) -> str:
 
     chosen = named or settings.load().app
     if not chosen:
-        raise UsageError("no application is named", hint="give --app MODULE:NAME, or set BACKSTAY_APP")
+        raise UsageError("no application is given", hint="give --app MODULE:NAME, or set BACKSTAY_APP")
     return chosen
 
 
@@ -253,14 +253,14 @@ def _import_app(named: str) -> "Backstay":
 
     module_name, colon, attribute = named.partition(":")
     if not (colon and attribute and all(part.isidentifier() for part in module_name.split("."))):
-        raise UsageError(f"{named!r} names no application", hint=_FORM)
+        raise UsageError(f"{named!r} is not the name of an application", hint=_FORM)
     found: Any = _import_module(module_name)
     for part in attribute.split("."):
         if not hasattr(found, part):
             raise UsageError(f"{module_name} has no {attribute!r}", hint=_apps_in(found))
         found = getattr(found, part)
     if not isinstance(found, Backstay):
-        raise UsageError(f"{named} is a {type(found).__name__}, not a Backstay", hint=_FORM)
+        raise UsageError(f"{named} is a {type(found).__name__}, not a Backstay application", hint=_FORM)
     return found
 
 
@@ -273,24 +273,28 @@ def _import_module(name: str) -> Any:
         return import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
-            raise UsageError(f"there is no module {error.name!r}", hint="run it in the folder of your code") from error
-        raise UsageError(f"{name} needs the module {error.name!r}, which is missing", hint="install it") from error
+            raise UsageError(
+                f"there is no module {error.name!r}", hint="run the command in the folder of your code"
+            ) from error
+        raise UsageError(
+            f"{name} needs the module {error.name!r}, which is missing", hint="install that module"
+        ) from error
     except BackstayError as error:
         raise UsageError(f"{name} cannot be imported: {error.message}", hint=error.hint) from error
     except (Exception, SystemExit) as error:
         said = f"{name} cannot be imported: {type(error).__name__}: {error}"
-        raise UsageError(said, hint="for the trace run it again with BACKSTAY_DEBUG=1") from error
+        raise UsageError(said, hint="to see the traceback, run it again with BACKSTAY_DEBUG=1") from error
 
 
 def _apps_in(module: Any) -> str:
     from backstay.app import Backstay
 
     names = [name for name, value in vars(module).items() if isinstance(value, Backstay)]
-    return f"it has {', '.join(names)}" if names else "it has no Backstay at all"
+    return f"the module has {', '.join(names)}" if names else "the module has no Backstay object"
 
 
 def person() -> str:
-    """Whoever gives the command, as the system knows him."""
+    """The name of the person who runs the command, as the system knows it."""
     from getpass import getuser
 
     try:

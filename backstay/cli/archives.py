@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from backstay.files.artifacts import Artifacts
     from backstay.store.archives import Archive
 
-_data = click.option("--data", metavar="PLACE", help="Where files are kept: a folder, or s3://bucket/prefix.")
+_data = click.option("--data", metavar="PLACE", help="Where Backstay keeps files: a folder, or s3://bucket/prefix.")
 
 
 def _files(app: "Backstay", data: str | None) -> "Artifacts":
@@ -36,9 +36,9 @@ def _files(app: "Backstay", data: str | None) -> "Artifacts":
 def archive(
     job: int | None, code: str | None, older_than: float | None, data: str | None, db: str | None, as_json: bool
 ) -> None:
-    """Moves failed items of jobs that have ended into archives: what is over the bounds now, or what a filter chooses.
+    """Moves failed items of ended jobs into archives: the items beyond the limits, or the items a filter chooses.
 
-    The bounds are BACKSTAY_DEAD_LETTER_DAYS, _ITEMS and _BYTES. Servers and workers keep to them by themselves.
+    The limits are BACKSTAY_DEAD_LETTER_DAYS, _ITEMS and _BYTES. Servers and workers also apply them on their own.
     """
     from backstay.upkeep.retention import Retention, bounds_of
 
@@ -65,7 +65,9 @@ def archive(
 
 
 @click.command("archives", cls=Command, examples=("backstay deadletters archives",))
-@click.option("--limit", type=click.IntRange(1, ROWS_MAX), default=20, show_default=True, help="How many to show.")
+@click.option(
+    "--limit", type=click.IntRange(1, ROWS_MAX), default=20, show_default=True, help="How many archives to show."
+)
 @place_options
 @json_option
 def archives(limit: int, db: str | None, as_json: bool) -> None:
@@ -99,9 +101,9 @@ def archives(limit: int, db: str | None, as_json: bool) -> None:
 @place_options
 @json_option
 def restore(archive_id: int, data: str | None, db: str | None, as_json: bool) -> None:
-    """Brings back what is in an archive, once its file was found to be whole. Twice has the effect of once.
+    """Brings the items of an archive back, after checking that its file is complete. Running it twice is harmless.
 
-    What comes back stays for as long again as BACKSTAY_DEAD_LETTER_DAYS says.
+    Restored items stay for another BACKSTAY_DEAD_LETTER_DAYS.
     """
     from backstay.upkeep.archivist import Archivist
     from backstay.upkeep.retention import bounds_of
@@ -123,4 +125,4 @@ def restore(archive_id: int, data: str | None, db: str | None, as_json: bool) ->
         output.data(f"archive {archive_id} was restored before, on {show_moment(found.restored_at)}")
         return
     output.data(f"{output.count(items, 'item')} {'is' if items == 1 else 'are'} back")
-    output.note(f"to have them done again: {again('deadletters replay')}, and --job, --code or items")
+    output.note(f"to run them again: {again('deadletters replay')} with --job, --code or item ids")

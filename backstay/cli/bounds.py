@@ -18,10 +18,10 @@ PROFILES = click.Choice(["conservative", "balanced", "aggressive"])
     cls=Command,
     examples=("backstay bounds", "backstay bounds --profile aggressive", "BACKSTAY_TICK_ITEMS_MAX=200 backstay bounds"),
 )
-@click.option("--profile", type=PROFILES, help="This profile in place of the one in the settings.")
+@click.option("--profile", type=PROFILES, help="Use this profile instead of the one in the settings.")
 @json_option
 def bounds(profile: str | None, as_json: bool) -> None:
-    """Shows the worst case that the settings allow in one hour of ticks: invocations, items, calls, money."""
+    """Shows the most that the settings allow in one hour of ticks: invocations, items, calls, cost."""
     from dataclasses import asdict
 
     from backstay import settings
@@ -50,7 +50,7 @@ def bounds(profile: str | None, as_json: bool) -> None:
             ("an LLM job ends within", show_hours(worst.llm_job_life_seconds)),
         )
     )
-    output.note("an item that never starts, because others go first or its provider is held, ends with its job")
+    output.note("an item that never starts (others go first, or its provider is held) ends when its job ends")
     if worst.cost_micros is None:
         output.note("to see the cost, set the price of a call: BACKSTAY_COST_PER_CALL_MICROS=1500")
 
@@ -58,7 +58,7 @@ def bounds(profile: str | None, as_json: bool) -> None:
 @click.command("profiles", cls=Command, examples=("backstay profiles", "BACKSTAY_PROFILE=conservative backstay bounds"))
 @json_option
 def profiles(as_json: bool) -> None:
-    """Shows the three sets of limits to start from; BACKSTAY_PROFILE or backstay.toml chooses one."""
+    """Shows the three predefined sets of limits; BACKSTAY_PROFILE or backstay.toml chooses one."""
     from dataclasses import asdict
 
     from backstay.core.profiles import PROFILES as named
@@ -70,7 +70,7 @@ def profiles(as_json: bool) -> None:
     columns: list[Limits] = list(named.values())
     rows = ((field, *(f"{getattr(limits, field):g}" for limits in columns)) for field in _differing(columns))
     output.table(("LIMIT", *named), rows)
-    output.note("the other limits are the same in all three; --json shows every one")
+    output.note("all other limits are the same in all three profiles; --json shows every limit")
 
 
 def _differing(columns: "list[Limits]") -> list[str]:

@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from backstay.store.outbox import Lag
 
 COMMANDS = {
-    "show": ("backstay.cli.broker:show", "Show exchanges and queues, what is in them, and what is wrong."),
-    "declare": ("backstay.cli.broker:declare", "Declare all exchanges and queues that are missing."),
-    "off": ("backstay.cli.broker:off", "Write no more hints for a broker, and drop those that have not left."),
-    "replay": ("backstay.cli.broker_replay:replay", "Have messages of the dead queue done again."),
+    "show": ("backstay.cli.broker:show", "Show exchanges and queues, their messages, and problems."),
+    "declare": ("backstay.cli.broker:declare", "Declare all missing exchanges and queues."),
+    "off": ("backstay.cli.broker:off", "Stop writing hints for a broker, and drop unpublished hints."),
+    "replay": ("backstay.cli.broker_replay:replay", "Replay messages of the dead queue."),
 }
 
 broker = LazyGroup(
     "broker",
     lazy=COMMANDS,
     examples=("backstay broker show", "backstay broker off"),
-    help="Shows and declares what Backstay has on RabbitMQ, and switches it off.",
+    help="Shows or declares exchanges and queues on RabbitMQ, replays dead messages, or switches the broker off.",
     no_args_is_help=True,
 )
 
@@ -51,9 +51,9 @@ class BrokerState(NamedTuple):
 @json_option
 @click.pass_context
 def show(ctx: click.Context, broker: str | None, db: str | None, as_json: bool) -> None:
-    """Shows exchanges and queues as they are declared, their messages and consumers, and what is wrong with them.
+    """Shows exchanges and queues as they are declared, their messages and consumers, and problems.
 
-    It declares nothing. With the broker away it shows what the database knows, says so, and ends with exit code 8.
+    It declares nothing. If the broker is unreachable, it shows what the database knows and ends with exit code 8.
     """
     loaded, url = access.open_with_broker(db, broker)
     seen = access.with_client(loaded, lambda client: _look(loaded, client, url))
@@ -67,16 +67,16 @@ def show(ctx: click.Context, broker: str | None, db: str | None, as_json: bool) 
 
 
 @click.command("declare", cls=Command, examples=("backstay broker declare --handler ocr --handler summarise",))
-@click.option("--handler", "handlers", multiple=True, help="A handler whose queue to declare as well; may be repeated.")
+@click.option("--handler", "handlers", multiple=True, help="Also declare the queue of this handler; may be repeated.")
 @broker_option
 @place_options
 @json_option
 @click.pass_context
 def declare(ctx: click.Context, handlers: tuple[str, ...], broker: str | None, db: str | None, as_json: bool) -> None:
-    """Declares what is missing: all that does not depend on handlers, and queues for those with unfinished work.
+    """Declares missing exchanges and queues: the general ones, and one queue per handler with unfinished work.
 
-    Workers do so themselves; this does it beforehand. What is there with other arguments stays as it is and is told
-    of, with exit code 1: delete it, or set BACKSTAY_BROKER_QUEUES or BACKSTAY_BROKER_PREFIX.
+    Workers do this themselves; this command does it beforehand. An existing queue with other arguments is left alone
+    and reported, with exit code 1: delete it, or set BACKSTAY_BROKER_QUEUES or BACKSTAY_BROKER_PREFIX.
     """
     from backstay.messaging.connection import connected, show_url
     from backstay.messaging.declaring import declare as declare_on
@@ -95,7 +95,7 @@ def declare(ctx: click.Context, handlers: tuple[str, ...], broker: str | None, d
         problems = [{"name": name, "problem": reason} for name, reason in differences]
         output.data(output.as_json({"broker": show_url(url), "problems": problems}))
     for name, reason in differences:
-        output.note(f"{name} is not as it would be declared now: {reason}")
+        output.note(f"{name} differs from the present declaration: {reason}")
     if not differences and not as_json:
         output.note(f"declared on {show_url(url)}")
     ctx.exit(1 if differences else 0)
@@ -105,10 +105,10 @@ def declare(ctx: click.Context, handlers: tuple[str, ...], broker: str | None, d
 @place_options
 @json_option
 def off(db: str | None, as_json: bool) -> None:
-    """Writes no more hints into the database and drops those that have not left; the broker is not touched.
+    """Stops writing hints into the database and drops unpublished hints; the broker itself is not changed.
 
-    Stop the processes that have a --broker first: the next one to start switches it on again. Work goes on from the
-    database.
+    Stop the processes that have a --broker first: the next one to start switches it on again. Workers then
+    poll the database.
     """
     dropped = access.with_client(access.open_app(db), lambda client: client.store.outbox.close_sink())
     if as_json:
@@ -167,7 +167,7 @@ def _print(app: "Backstay", url: str, seen: BrokerState) -> None:
         [
             ("broker", show_url(url)),
             ("queues", f"{app.settings.broker_prefix}.…, {app.settings.broker_queues}"),
-            ("on", "yes" if seen.is_open else "no: no process with a --broker has used this database"),
+            ("on", "yes" if seen.is_open else "no: no process that used this database had a --broker"),
             ("prefetch", f"a worker's concurrency, at most {PREFETCH_MAX} messages for each handler"),
             ("not published", pending),
         ]

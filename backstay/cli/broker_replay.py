@@ -23,10 +23,10 @@ if TYPE_CHECKING:
         "backstay broker replay --all",
     ),
 )
-@click.option("--item", metavar="ITEM", help="Messages that name this item, and of them this item only.")
-@click.option("--reason", help="Messages whose reason holds these words.")
+@click.option("--item", metavar="ITEM", help="Only messages that name this item; replays only this item.")
+@click.option("--reason", help="Only messages whose reason contains this text.")
 @click.option("--all", "everything", is_flag=True, help="All messages of the dead queue.")
-@click.option("--dry-run", is_flag=True, help="Count what would be done, and put everything back.")
+@click.option("--dry-run", is_flag=True, help="Only count; change nothing.")
 @broker_option
 @place_options
 @json_option
@@ -39,19 +39,19 @@ def replay(
     db: str | None,
     as_json: bool,
 ) -> None:
-    """Has messages of the broker's dead queue done again, as the database says.
+    """Replays messages of the broker's dead queue; the database decides what each item needs.
 
-    An item that failed is queued afresh, once; one that is queued is told of again; one that is done needs nothing.
-    What a remote worker said, and was set aside, is read again.
-    What is not chosen stays, in its order, and so does poison: what cannot be read, or names no item that there is.
-    The messages go through a queue aside, a few at a time, so that memory does not grow with the queue; what a crash
-    leaves there is put back by the next replay. One at a time: a second is refused.
+    An item that failed is queued again, once; one that is queued is announced again; one that is done needs nothing.
+    Callbacks of remote workers are read again.
+    Messages that are not chosen stay, in their order. So do messages that cannot be read or that name an unknown item.
+    The messages pass through a second queue, a few at a time, so that memory does not grow with the queue; after a
+    crash the next replay puts them back. Only one replay can run at a time.
     """
     from backstay.core.ids import read_item
     from backstay.messaging.dead_messages import Choice
 
     if everything == (item is not None or reason is not None):
-        raise UsageError("say which messages", hint="give --item, --reason or both, or else --all")
+        raise UsageError("no messages are chosen", hint="give --item, --reason or both, or else --all")
     choice = Choice(None if item is None else read_item(item), reason)
     loaded, url = access.open_with_broker(db, broker)
     who = None if dry_run else access.person()
@@ -80,11 +80,11 @@ def _tell(counts: dict[str, Any], dry_run: bool) -> None:
     would = "would be " if dry_run else ""
     output.data(f"{chosen} chosen of {counts['seen']:,} in the dead queue")
     lines = {
-        "replayed": f"{would}queued afresh",
-        "published": f"{would}told of again",
+        "replayed": f"{would}queued again",
+        "published": f"{would}announced again",
         "done": "needed nothing",
-        "refused": "left here: cannot be retried now",
-        "unknown": "left here: not in the database",
+        "refused": "stay in the dead queue: they cannot be retried now",
+        "unknown": "stay in the dead queue: they are not in the database",
     }
     for word, said in lines.items():
         if counts[word]:
@@ -92,6 +92,6 @@ def _tell(counts: dict[str, Any], dry_run: bool) -> None:
     if counts["callbacks"]:
         output.data(f"  {output.count(counts['callbacks'], 'callback')} {would}read again")
     if counts["poison"]:
-        output.data(f"  {output.count(counts['poison'], 'message')} left here: cannot be read")
+        output.data(f"  {output.count(counts['poison'], 'message')} stay in the dead queue: not readable")
     for reason, messages in counts["reasons"].items():
         output.data(f"    {messages:,} {reason}")

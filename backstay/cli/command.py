@@ -94,7 +94,7 @@ class Duration(click.ParamType[float]):
         try:
             seconds = float(number) * _UNITS[unit]
         except (ValueError, KeyError):
-            self.fail(f"{text!r} is no duration; write 90, 90s, 20m, 2h or 1d", param, ctx)
+            self.fail(f"{text!r} is not a duration; write 90, 90s, 20m, 2h or 1d", param, ctx)
         if not 0 <= seconds <= 366 * DAY_SECONDS or (seconds == 0 and not self._or_none):
             least = "at least 0" if self._or_none else "more than 0"
             self.fail(f"{text!r} is out of range: {least}, at most 366 days", param, ctx)
@@ -102,19 +102,21 @@ class Duration(click.ParamType[float]):
 
 
 def json_option(command: F) -> F:
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON, one object a line.")(command)
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON, one object per line.")(command)
 
 
 def db_option(command: F) -> F:
-    text = "The database: sqlite:///file.db or postgresql://user@host/name. Without it: the application's, when one is"
-    text += " named by --app, BACKSTAY_APP or backstay.toml; else BACKSTAY_DATABASE_URL, `database_url` in"
-    text += " backstay.toml, or a file of yours that `backstay doctor` shows."
+    text = "The database: sqlite:///file.db or postgresql://user@host/name. Default: the application's database, if"
+    text += " --app, BACKSTAY_APP or backstay.toml names an application; else BACKSTAY_DATABASE_URL, `database_url` in"
+    text += " backstay.toml, or a file in your home folder (`backstay doctor` shows it)."
     return click.option("--db", metavar="URL", help=text, callback=_remember)(command)
 
 
 def broker_option(command: F) -> F:
-    text = "RabbitMQ, which tells workers what is ready: amqp://user:password@host:5672/vhost. A password is safer in"
-    text += " BACKSTAY_BROKER_URL: everyone on the machine can read arguments."
+    text = (
+        "The RabbitMQ that tells workers about ready items: amqp://user:password@host:5672/vhost. Put a password into"
+    )
+    text += " BACKSTAY_BROKER_URL instead: everyone on the machine can read command lines."
     return click.option("--broker", metavar="URL", help=text)(command)
 
 
@@ -136,7 +138,7 @@ def place_options(command: F) -> F:
     return option(db_option(command))
 
 
-_APP_HELP = "Your Backstay object, for example shop.work:backstay. Without it: BACKSTAY_APP or `app` in backstay.toml."
+_APP_HELP = "Your Backstay object, for example shop.work:backstay. Default: BACKSTAY_APP or `app` in backstay.toml."
 _MEMORY = "backstay.given."
 _NAMED = (
     "backstay migrate",
@@ -186,7 +188,7 @@ def repeated(hint: str) -> str:
 
 def log_level_option(command: F) -> F:
     levels = click.Choice(["debug", "info", "warning", "error"])
-    text = "How much is logged to stderr. Without it: BACKSTAY_LOG_LEVEL, or info."
+    text = "How much to log to stderr. Default: BACKSTAY_LOG_LEVEL, or info."
     return click.option("--log-level", type=levels, help=text)(command)
 
 

@@ -1,4 +1,4 @@
-"""`backstay deadletters …`: the items that failed for good, over all jobs: looked at, and done again."""
+"""`backstay deadletters …`: lists permanently failed items of all jobs, and replays them."""
 
 import json
 from typing import TYPE_CHECKING, Any
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 ROWS_MAX = 1_000
 
 COMMANDS = {
-    "list": ("backstay.cli.deadletters:list_letters", "List failed items, by error or one by one."),
-    "show": ("backstay.cli.deadletters:show", "Show a failed item with what it asked."),
-    "replay": ("backstay.cli.deadletters:replay", "Queue failed items afresh, at once or so many a second."),
-    "replays": ("backstay.cli.deadletters:replays", "List who had which items done again."),
+    "list": ("backstay.cli.deadletters:list_letters", "List failed items, grouped by error or one by one."),
+    "show": ("backstay.cli.deadletters:show", "Show a failed item and its request."),
+    "replay": ("backstay.cli.deadletters:replay", "Queue failed items again, all at once or at a rate."),
+    "replays": ("backstay.cli.deadletters:replays", "List past replays: who replayed which items."),
     "archive": (
         "backstay.cli.archives:archive",
-        "Move failed items into archives, by age, number and size or a filter.",
+        "Move failed items into archives, by the settings or by a filter.",
     ),
     "archives": ("backstay.cli.archives:archives", "List the archives."),
-    "restore": ("backstay.cli.archives:restore", "Bring back what is in an archive."),
+    "restore": ("backstay.cli.archives:restore", "Bring the items of an archive back."),
 }
 
 deadletters = LazyGroup(
@@ -41,7 +41,7 @@ deadletters = LazyGroup(
         "backstay deadletters replay --code GW_5XX --rate 10 --dry-run",
         "backstay deadletters restore 3",
     ),
-    help="Lists, replays, archives and restores items that failed for good, over all jobs.",
+    help="Lists, replays, archives and restores dead letters: items of any job that failed permanently.",
     no_args_is_help=True,
 )
 
@@ -49,10 +49,10 @@ deadletters = LazyGroup(
 def filter_options(command: "Callable[..., None]") -> "Callable[..., None]":
     """Which failed items: every part narrows it down."""
     codes = click.Choice([code.value for code in ErrorCode])
-    command = click.option("--older-than", type=Duration(), help="Only what failed so long ago, for example 2d.")(
-        command
-    )
-    command = click.option("--code", type=codes, help="Only what failed with this error code.")(command)
+    command = click.option(
+        "--older-than", type=Duration(), help="Only items that failed at least this long ago, for example 2d."
+    )(command)
+    command = click.option("--code", type=codes, help="Only items that failed with this error code.")(command)
     return click.option("--job", type=JOB, metavar="JOB", help="Only items of this job.")(command)
 
 
@@ -67,7 +67,7 @@ def wanted_of(job: int | None, code: str | None, older_than: float | None) -> "L
     cls=Command,
     examples=("backstay deadletters list", "backstay deadletters list --items --code GW_4XX --limit 20"),
 )
-@click.option("--items", "one_by_one", is_flag=True, help="One by one, those of the newest jobs first.")
+@click.option("--items", "one_by_one", is_flag=True, help="List single items, those of the newest jobs first.")
 @filter_options
 @click.option(
     "--limit", type=click.IntRange(1, ROWS_MAX), default=50, show_default=True, help="How many items to show."
@@ -83,9 +83,9 @@ def list_letters(
     db: str | None,
     as_json: bool,
 ) -> None:
-    """Lists failed items by the error they failed with: how many, the first, the last. Archived ones are left out."""
+    """Lists failed items, grouped by error code: how many, the first, the last. Archived items are not listed."""
     if not one_by_one and (code or older_than):
-        raise UsageError("groups are by error code, of all ages", hint="--items lists what a filter chooses")
+        raise UsageError("a filter needs --items", hint="add --items to use --job, --code or --older-than")
     app = access.open_app(db)
     if one_by_one:
         wanted = wanted_of(job, code, older_than)
@@ -121,7 +121,7 @@ def _print_groups(found: "Groups", as_json: bool) -> None:
     if rows:
         output.table(("ERROR", "ITEMS", "FIRST", "LAST", "FOR EXAMPLE"), rows)
     if not found.complete:
-        output.note(f"these are the first of {found.items:,} failed items of the newest {found.jobs} jobs")
+        output.note(f"these are the first items of {found.items:,} failed items of the newest {found.jobs} jobs")
     elif not rows:
         output.note("no dead letters")
 
@@ -154,7 +154,7 @@ def _moment(at: int | None) -> str | None:
 @place_options
 @json_option
 def show(item_id: str, db: str | None, as_json: bool) -> None:
-    """Shows a failed item with what it asked; of an archived one, in which archive that is."""
+    """Shows a failed item and its request. For an archived item it names the archive."""
     import json
 
     from backstay.core.errors import NotFound
@@ -166,7 +166,7 @@ def show(item_id: str, db: str | None, as_json: bool) -> None:
     async def read(client: "Client") -> "tuple[ItemRow, str | None]":
         row = await client.store.listing.item(number, client.owner)
         if row.state != "failed":
-            raise NotFound(f"no failed item {name}", hint="it may have been retried")
+            raise NotFound(f"no failed item {name}", hint="someone may have retried it")
         return row, (await client.store.listing.bodies(number, client.owner)).payload
 
     row, payload = access.with_client(access.open_app(db), read)
@@ -192,9 +192,9 @@ def show(item_id: str, db: str | None, as_json: bool) -> None:
 )
 @click.argument("items", metavar="[ITEM]...", nargs=-1)
 @filter_options
-@click.option("--all", "everything", is_flag=True, help="All dead letters: needed where nothing narrows it down.")
-@click.option("--rate", type=click.FloatRange(0.01, 10_000), help="Items a second; without it, all at once.")
-@click.option("--dry-run", is_flag=True, help="Only say how many.")
+@click.option("--all", "everything", is_flag=True, help="Replay all dead letters; required if no filter is given.")
+@click.option("--rate", type=click.FloatRange(0.01, 10_000), help="Items per second. Default: all at once.")
+@click.option("--dry-run", is_flag=True, help="Only count; replay nothing.")
 @place_options
 @json_option
 def replay(
@@ -208,16 +208,16 @@ def replay(
     db: str | None,
     as_json: bool,
 ) -> None:
-    """Queues failed items afresh, with all their attempts before them. The same replay twice queues each item once.
+    """Queues failed items again and resets their attempts. Running the same replay twice queues each item once.
 
-    With a rate they come back by and by; nothing has to stay running for that. Who had it done is kept: see
-    `backstay deadletters replays`.
+    With --rate the items return gradually; the command need not stay running for that. Backstay records who replayed
+    what: see `backstay deadletters replays`.
     """
     from backstay.core.ids import read_item
     from backstay.store.replays import By
 
     if not (items or job is not None or code or older_than or everything):
-        raise UsageError("nothing says which dead letters", hint="name items, --job, --code, --older-than, or --all")
+        raise UsageError("no dead letters are chosen", hint="give item ids, --job, --code, --older-than or --all")
     wanted, named = wanted_of(job, code, older_than), [read_item(item) for item in items]
     by = None if dry_run else By(access.person(), rate)
 
@@ -233,7 +233,7 @@ def replay(
     done = access.with_client(access.open_app(db), act)
     _print_replayed(done, dry_run, as_json)
     if (left := len(set(named)) - done.items) > 0 and not done.more:
-        output.note(f"{output.count(left, 'named item')} left out: not failed (any more), in an archive, or not chosen")
+        output.note(f"{output.count(left, 'named item')} skipped: not failed, in an archive, or excluded by a filter")
 
 
 def _print_replayed(done: "Replayed", dry_run: bool, as_json: bool) -> None:
@@ -244,15 +244,17 @@ def _print_replayed(done: "Replayed", dry_run: bool, as_json: bool) -> None:
     are = "is" if done.items == 1 else "are"
     output.data(f"{output.count(done.items, 'item')} {'would be' if dry_run else are} queued again{number}")
     if done.more:
-        output.note("there may be more: give the same command again")
+        output.note("there may be more: run the same command again")
 
 
 @click.command("replays", cls=Command, examples=("backstay deadletters replays",))
-@click.option("--limit", type=click.IntRange(1, ROWS_MAX), default=20, show_default=True, help="How many to show.")
+@click.option(
+    "--limit", type=click.IntRange(1, ROWS_MAX), default=20, show_default=True, help="How many replays to show."
+)
 @place_options
 @json_option
 def replays(limit: int, db: str | None, as_json: bool) -> None:
-    """Lists who had which dead letters done again, the newest first."""
+    """Lists past replays of dead letters and who ran them, the newest first."""
 
     async def read(client: "Client") -> "list[ReplayRow]":
         return await client.store.replays.page(client.owner, None, limit)

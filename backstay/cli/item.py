@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "show": ("backstay.cli.item:show", "Show an item, its timeline, and why it is not running."),
-    "retry": ("backstay.cli.item:retry", "Queue a failed item afresh."),
+    "retry": ("backstay.cli.item:retry", "Queue a failed item again."),
     "accept-late": ("backstay.cli.item:accept_late", "Accept the late result of a failed item."),
 }
 
@@ -99,7 +99,7 @@ def _item_object(name: str, shown: "Shown", moments: "list[Moment]", body: bool)
 @place_options
 @json_option
 def retry(item_id: str, db: str | None, as_json: bool) -> None:
-    """Queues a failed item afresh, with all its attempts before it."""
+    """Queues a failed item again and resets its attempts."""
     from backstay.core.ids import job_of, read_item
 
     number = read_item(item_id)

@@ -21,7 +21,7 @@ MESSAGE_CHARACTERS_MAX = 200
 
 # How the acts in a job's history read to people.
 _ACTS = {
-    "cancel_asked": "asked to be cancelled",
+    "cancel_asked": "cancel requested",
     "timed_out": "timed out",
     "unknown_booked": "unknown money booked as spent",
     "unknown_released": "unknown money given back to the budget",
@@ -38,15 +38,15 @@ class FailureGroupLine(NamedTuple):
 
 
 COMMANDS = {
-    "show": ("backstay.cli.job:show", "Show a job: its progress, its failures, what was done to it."),
+    "show": ("backstay.cli.job:show", "Show a job: its progress, failures and history."),
     "watch": ("backstay.cli.job:watch", "Follow a job until it ends."),
-    "pause": ("backstay.cli.job:pause", "Start no more items of a job for now."),
-    "resume": ("backstay.cli.job:resume", "Let a paused job go on."),
-    "cancel": ("backstay.cli.job:cancel", "End a job: waiting items now; calls under way may finish."),
-    "retry": ("backstay.cli.job:retry", "Queue every failed item of a job afresh."),
+    "pause": ("backstay.cli.job:pause", "Pause a job: start no more of its items."),
+    "resume": ("backstay.cli.job:resume", "Resume a paused job."),
+    "cancel": ("backstay.cli.job:cancel", "Cancel a job. Waiting items end now; running calls may finish."),
+    "retry": ("backstay.cli.job:retry", "Queue every failed item of a job again."),
     "accept-late": ("backstay.cli.job:accept_late", "Accept the late results of a job's failed items."),
-    "settle-unknown": ("backstay.cli.job:settle_unknown", "Book or release money that a job may have spent."),
-    "results": ("backstay.cli.job:results", "Print the results of a job as JSON Lines, in the order of submit."),
+    "settle-unknown": ("backstay.cli.job:settle_unknown", "Book or release money that may have been spent."),
+    "results": ("backstay.cli.job:results", "Print the results of a job as JSON Lines, in the order of submission."),
 }
 
 job = LazyGroup(
@@ -54,7 +54,7 @@ job = LazyGroup(
     lazy=COMMANDS,
     examples=("backstay job show 12", "backstay job watch 12 --timeout 1h", "backstay job results 12 > out.jsonl"),
     help="Shows, watches, pauses, resumes, cancels or retries a job, and reads its results. Accepts late results, and "
-    "settles money of unknown outcome.",
+    "books or releases money that may have been spent.",
     no_args_is_help=True,
 )
 
@@ -64,7 +64,7 @@ job = LazyGroup(
 @place_options
 @json_option
 def show(job_id: int, db: str | None, as_json: bool) -> None:
-    """Shows a job: its progress, why it waits, the kinds of its failures, and what people did to it."""
+    """Shows a job: its progress, why it waits, its failures by kind, and its history."""
 
     from backstay.store.stories import look_at_job
 
@@ -126,7 +126,7 @@ def _cost(view: "JobView") -> str | None:
     if view.budget_micros is None and not view.used_micros:
         return None
     ceiling = "" if view.budget_micros is None else f" of a budget of {show_money(view.budget_micros)}"
-    aside = f", {show_money(view.reserved_micros)} more is set aside" if view.reserved_micros else ""
+    aside = f", {show_money(view.reserved_micros)} more is reserved" if view.reserved_micros else ""
     unknown = f", {show_money(view.unknown_micros)} more may have been spent" if view.unknown_micros else ""
     return f"{show_money(view.spent_micros)}{ceiling}{aside}{unknown}"
 
@@ -167,8 +167,8 @@ def print_job(view: "JobView") -> None:
 def watch(ctx: click.Context, job_id: int, timeout: float | None, db: str | None, as_json: bool) -> None:
     """Follows a job until it ends.
 
-    The exit code is 0 when all went well, 3 when items failed, 7 when its budget is reached and 1 when the job was
-    cancelled. Ctrl-C stops the watching, not the job.
+    The exit code is 0 when every item succeeded, 3 when items failed, 7 when its budget is reached and 1 when the job
+    was cancelled. Ctrl-C stops watching; the job continues.
     """
     from backstay.cli.watch import watching
 
@@ -177,12 +177,12 @@ def watch(ctx: click.Context, job_id: int, timeout: float | None, db: str | None
         with watching(as_json) as seen:
             view = access.with_client(app, lambda client: client.job(job_id).wait(seen.show, timeout))
     except KeyboardInterrupt:
-        output.note(f"job {job_id} goes on; to watch it again: {again(f'job watch {job_id}')}")
+        output.note(f"job {job_id} continues; to watch it again: {again(f'job watch {job_id}')}")
         ctx.exit(130)
     if not as_json:
         print_job(view)
     if view.held_by_budget:
-        output.note("its budget is reached; to go on: the same `backstay run` or `submit` with a higher --budget")
+        output.note("its budget is reached; to resume: the same `backstay run` or `submit` with a higher --budget")
         ctx.exit(7)
     if view.failed or view.state == "failed":
         output.note(f"{output.count(view.failed, 'item')} failed; to see why: {again(f'job show {job_id}')}")
@@ -207,7 +207,7 @@ def _act(db: str | None, job_id: int, verb: str, as_json: bool) -> None:
         queued = output.count(changed, "item")
         output.data(f"job {job_id} is {_state(view)}, {queued} {'is' if changed == 1 else 'are'} queued again")
     else:
-        still = "; calls under way may finish" if verb == "cancel" and not view.ended else ""
+        still = "; running calls may finish" if verb == "cancel" and not view.ended else ""
         output.data(f"job {job_id} is {_state(view)}{still}")
 
 
@@ -216,7 +216,7 @@ def _act(db: str | None, job_id: int, verb: str, as_json: bool) -> None:
 @place_options
 @json_option
 def pause(job_id: int, db: str | None, as_json: bool) -> None:
-    """Starts no more items of a job for now; what runs goes on to its end."""
+    """Pauses a job: no more of its items start; running items finish."""
     _act(db, job_id, "pause", as_json)
 
 
@@ -225,7 +225,7 @@ def pause(job_id: int, db: str | None, as_json: bool) -> None:
 @place_options
 @json_option
 def resume(job_id: int, db: str | None, as_json: bool) -> None:
-    """Lets a paused job go on. The time it was paused does not count against its time limit."""
+    """Resumes a paused job. The time it was paused does not count against its time limit."""
     _act(db, job_id, "resume", as_json)
 
 
@@ -234,9 +234,9 @@ def resume(job_id: int, db: str | None, as_json: bool) -> None:
 @place_options
 @json_option
 def cancel(job_id: int, db: str | None, as_json: bool) -> None:
-    """Ends a job for good: waiting items now; calls under way may finish, for 10 minutes at most. Results are kept.
+    """Cancels a job. Waiting items end now; running calls get up to 10 minutes to finish. Results are kept.
 
-    What was cancelled cannot be retried; `backstay job pause` stops a job that is to go on later.
+    Cancelled items cannot be retried; to resume a job later, use `backstay job pause` instead.
     """
     _act(db, job_id, "cancel", as_json)
 
@@ -246,7 +246,7 @@ def cancel(job_id: int, db: str | None, as_json: bool) -> None:
 @place_options
 @json_option
 def retry(job_id: int, db: str | None, as_json: bool) -> None:
-    """Queues every failed item of a job afresh, with all its attempts before it."""
+    """Queues every failed item of a job again and resets its attempts."""
     _act(db, job_id, "retry", as_json)
 
 
@@ -278,9 +278,11 @@ def accept_late(job_id: int, db: str | None, as_json: bool) -> None:
     examples=("backstay job settle-unknown 12 --book", "backstay job settle-unknown 12 --release --amount 1.92"),
 )
 @job_argument
-@click.option("--book/--release", "paid", default=None, help="The money was paid; or it was not.")
-@click.option("--amount", type=Dollars(), metavar="DOLLARS", help="Only this much of it. Without it: all.")
-@click.option("--expected", type=Dollars(), metavar="DOLLARS", help="Change nothing if the unknown sum is another.")
+@click.option("--book/--release", "paid", default=None, help="Book: the money was paid. Release: it was not.")
+@click.option("--amount", type=Dollars(), metavar="DOLLARS", help="Only this amount. Default: all of it.")
+@click.option(
+    "--expected", type=Dollars(), metavar="DOLLARS", help="Change nothing unless the unknown amount is this one."
+)
 @place_options
 @json_option
 def settle_unknown(
@@ -320,7 +322,7 @@ def settle_unknown(
 @place_options
 @json_option
 def results(job_id: int, failed: bool, db: str | None, as_json: bool) -> None:
-    """Prints the items that have ended as JSON Lines, in the order of submit, with or without --json."""
+    """Prints the items that have ended as JSON Lines, in the order of submission, with or without --json."""
 
     async def stream(client: "Client") -> None:
         async for row in client.store.views.results(job_id, client.owner):

@@ -23,7 +23,7 @@ ROWS_MAX = 1_000
         "backstay jobs --before 120        # the page after the one that ended with job 120",
     ),
 )
-@click.option("--limit", type=click.IntRange(1, ROWS_MAX), default=20, show_default=True, help="How many to show.")
+@click.option("--limit", type=click.IntRange(1, ROWS_MAX), default=20, show_default=True, help="How many jobs to show.")
 @click.option("--before", type=JOB, metavar="JOB", help="Only jobs older than this one.")
 @place_options
 @json_option
@@ -59,7 +59,7 @@ def _row(view: "JobView") -> tuple[object, ...]:
 
 def show_state(view: "JobView") -> str:
     """A job whose next item does not fit under its budget runs no further by itself."""
-    return f"{view.state}, held by its budget" if view.held_by_budget else str(view.state)
+    return f"{view.state}, stopped at its budget" if view.held_by_budget else str(view.state)
 
 
 def show_moment(at: int) -> str:

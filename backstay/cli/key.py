@@ -13,22 +13,22 @@ if TYPE_CHECKING:
     from backstay.store.keys import ApiKey, NewKey
 
 COMMANDS = {
-    "create": ("backstay.cli.key:create", "Make a key; it is shown once."),
+    "create": ("backstay.cli.key:create", "Create a key; it is shown once."),
     "list": ("backstay.cli.key:list_keys", "List the keys of an owner."),
-    "revoke": ("backstay.cli.key:revoke", "End a key at once."),
-    "rotate": ("backstay.cli.key:rotate", "Make a new key for an old one, which counts for a while yet."),
+    "revoke": ("backstay.cli.key:revoke", "Revoke a key at once."),
+    "rotate": ("backstay.cli.key:rotate", "Replace a key; the old one works for a while longer."),
 }
 
 key = LazyGroup(
     "key",
     lazy=COMMANDS,
     examples=("backstay key create --role write", "backstay key rotate 3f2a91c0d4e5"),
-    help="Makes, lists, revokes and rotates the keys of the HTTP service.",
+    help="Creates, lists, revokes and rotates the API keys of the HTTP service.",
     no_args_is_help=True,
 )
 
-_ROLES = "read looks; write also submits, stops and deletes; admin also holds providers and accepts late results."
-_owner = click.option("--owner", help="Whose work the key is for; without it, the owner of the settings.")
+_ROLES = "read: see work; write: also submit, stop and delete; admin: also hold providers and accept late results."
+_owner = click.option("--owner", help="The owner whose work the key can see. Default: the owner in the settings.")
 
 
 def _without_secret(ctx: click.Context, parameter: click.Parameter, text: str) -> str:
@@ -38,19 +38,19 @@ def _without_secret(ctx: click.Context, parameter: click.Parameter, text: str) -
 
 _key_id = click.argument("key_id", metavar="KEY", callback=_without_secret)
 _lives = click.option(
-    "--expires", type=Duration(), help="How long it counts, for example 90d; without it, until revoked."
+    "--expires", type=Duration(), help="How long the key is valid, for example 90d. Default: until revoked."
 )
 
 
 @click.command("create", cls=Command, examples=("backstay key create --role read --name grafana --expires 90d",))
 @click.option("--role", type=click.Choice(["read", "write", "admin"]), default="write", show_default=True, help=_ROLES)
-@click.option("--name", default="", help="A word to know it by.")
+@click.option("--name", default="", help="A name for people.")
 @_owner
 @_lives
 @place_options
 @json_option
 def create(role: str, name: str, owner: str | None, expires: float | None, db: str | None, as_json: bool) -> None:
-    """Makes a key and prints it. It is not stored and cannot be shown again."""
+    """Creates an API key and prints it. It is not stored and cannot be shown again."""
     from backstay.store.keys import Role
 
     async def make(client: "Client") -> "NewKey":
@@ -94,7 +94,7 @@ def list_keys(owner: str | None, db: str | None, as_json: bool) -> None:
 @place_options
 @json_option
 def revoke(key_id: str, owner: str | None, db: str | None, as_json: bool) -> None:
-    """Ends a key: servers stop taking it within seconds."""
+    """Revokes a key: servers stop accepting it within seconds."""
 
     async def end(client: "Client") -> None:
         await client.store.keys.revoke(key_id, owner or client.owner)
@@ -109,14 +109,14 @@ def revoke(key_id: str, owner: str | None, db: str | None, as_json: bool) -> Non
 @click.command("rotate", cls=Command, examples=("backstay key rotate 3f2a91c0d4e5 --grace 1h",))
 @_key_id
 @click.option(
-    "--grace", type=Duration(or_none=True), default="1d", show_default=True, help="How long the old key counts yet."
+    "--grace", type=Duration(or_none=True), default="1d", show_default=True, help="How long the old key stays valid."
 )
 @_owner
 @_lives
 @place_options
 @json_option
 def rotate(key_id: str, grace: float, owner: str | None, expires: float | None, db: str | None, as_json: bool) -> None:
-    """Makes a new key of the same role and name, and ends the old one when its grace is over."""
+    """Creates a new key with the same role and name. The old one expires after --grace."""
 
     async def make(client: "Client") -> "NewKey":
         return await client.store.keys.rotate(key_id, owner or client.owner, grace, expires)
@@ -130,7 +130,7 @@ def _show_new(made: "NewKey", as_json: bool) -> None:
         output.data(output.as_json(shown))
         return
     output.data(made.text)
-    output.note(f"key {made.id}: keep it now, it is not stored and cannot be shown again")
+    output.note(f"key {made.id}: copy it now, it is not stored and cannot be shown again")
 
 
 def _moment(at: int | None) -> str | None:

@@ -15,10 +15,10 @@ from backstay.core.errors import BackstayError
 
 EXIT_CODES = {
     0: "fine",
-    1: "it failed",
+    1: "the command failed",
     2: "wrong usage or configuration",
     3: "the job ended with failed items",
-    5: "there is no such job, item or provider",
+    5: "no such job, item or provider",
     6: "timed out while waiting",
     7: "a run was stopped by its budget",
     8: "the database or the broker cannot be reached",
@@ -27,25 +27,31 @@ EXIT_CODES = {
 }
 
 COMMANDS = {
-    "run": ("backstay.cli.run:run", "Send a file of LLM requests and write the results; again: go on."),
+    "run": ("backstay.cli.run:run", "Send a file of LLM requests and write the results; run it again to resume."),
     "worker": ("backstay.cli.worker:worker", "Run the items of an application until stopped."),
-    "tick": ("backstay.cli.tick:tick", "Run one bounded invocation, for cron or a serverless trigger."),
-    "relay": ("backstay.cli.relay:relay", "Carry messages out of the outbox: to a broker, and to webhooks."),
-    "serve": ("backstay.cli.serve:serve", "Serve the HTTP API and OpenAI's Files and Batches, with a worker inside."),
-    "key": ("backstay.cli.key:key", "Create, list, revoke or rotate keys of the HTTP service."),
-    "plan": ("backstay.cli.plan:plan", "Say what a file of requests will take: tokens, money, time."),
+    "tick": ("backstay.cli.tick:tick", "Work once within limits, for cron or a serverless trigger."),
+    "relay": ("backstay.cli.relay:relay", "Publish messages from the outbox to a broker and to webhooks."),
+    "serve": ("backstay.cli.serve:serve", "Serve the dashboard, the HTTP API and OpenAI's Files and Batches."),
+    "key": ("backstay.cli.key:key", "Create, list, revoke or rotate API keys of the HTTP service."),
+    "plan": ("backstay.cli.plan:plan", "Estimate a file of requests: tokens, cost, time."),
     "submit": ("backstay.cli.submit:submit", "Queue the lines of a JSON Lines file as the items of a job."),
     "jobs": ("backstay.cli.jobs:jobs", "List jobs, the newest first."),
     "job": ("backstay.cli.job:job", "Show, watch, pause, resume, cancel or retry a job; read its results."),
     "item": ("backstay.cli.item:item", "Show an item and why it is not running, or retry it."),
-    "deadletters": ("backstay.cli.deadletters:deadletters", "List, replay, archive or restore items that failed."),
-    "broker": ("backstay.cli.broker:broker", "Show or declare what is on RabbitMQ, replay its dead messages."),
-    "provider": ("backstay.cli.provider:provider", "List, hold or release the services behind the handlers."),
+    "deadletters": (
+        "backstay.cli.deadletters:deadletters",
+        "List, replay, archive or restore dead letters (failed items).",
+    ),
+    "broker": ("backstay.cli.broker:broker", "Show or declare RabbitMQ queues, replay their dead messages."),
+    "provider": ("backstay.cli.provider:provider", "List, hold or release providers (the services you call)."),
     "practice": ("backstay.cli.practice:practice", "Serve a stand-in for a paid provider, with faults and a bill."),
-    "bounds": ("backstay.cli.bounds:bounds", "Show the worst case that the configuration allows in an hour."),
-    "profiles": ("backstay.cli.bounds:profiles", "Show the three sets of limits to start from."),
-    "migrate": ("backstay.cli.migrate:migrate", "Bring the database to the schema of this version."),
-    "doctor": ("backstay.cli.doctor.command:doctor", "Check all that work depends on, and say what to do."),
+    "bounds": ("backstay.cli.bounds:bounds", "Show the most that one hour can cost with these settings."),
+    "profiles": ("backstay.cli.bounds:profiles", "Show the three predefined sets of limits."),
+    "migrate": ("backstay.cli.migrate:migrate", "Upgrade the database to the schema of this version."),
+    "doctor": (
+        "backstay.cli.doctor.command:doctor",
+        "Check the database, files, broker and providers, and say what to fix.",
+    ),
 }
 
 EXAMPLES = (
@@ -66,10 +72,10 @@ EXAMPLES = (
     epilog="\b\nExit codes:\n" + "\n".join(f"  {code:>3}  {means}" for code, means in EXIT_CODES.items()),
 )
 @click.version_option(backstay.__version__, prog_name="backstay", message="%(prog)s %(version)s")
-@click.option("--debug", is_flag=True, help="Show the trace of an error; BACKSTAY_DEBUG=1 does the same.")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error; BACKSTAY_DEBUG=1 does the same.")
 @click.pass_context
 def cli(ctx: click.Context, debug: bool) -> None:
-    """Durable work whose every item calls an outside service."""
+    """Runs work that calls slow, rate-limited, paid services, and survives crashes."""
     ctx.obj = debug
 
 
@@ -84,7 +90,7 @@ def main() -> NoReturn:
         try:
             stream.flush()
         except OSError:
-            # Whoever read our output has had enough. Python would complain once more when it flushes at exit.
+            # The reader of our output has closed it. Python would complain once more when it flushes at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     sys.exit(code)
 
@@ -101,7 +107,7 @@ def _open_closed_streams() -> None:
 
 
 def run(args: Sequence[str]) -> int:
-    """Runs one command and returns its exit code; what went wrong is one line on stderr."""
+    """Runs one command and returns its exit code; an error is one line on stderr."""
     try:
         with cli.make_context("backstay", list(args) or ["--help"]) as context:
             cli.invoke(context)
@@ -114,12 +120,12 @@ def run(args: Sequence[str]) -> int:
         note("backstay: interrupted")
         return 130
     except BrokenPipeError:
-        return 0  # whoever read our output has had enough
+        return 0  # the reader of our output has closed it
     except BackstayError as error:
         return _tell(error, error.message, error.hint, error.exit_code, args)
     except Exception as error:
         said = f"unexpected {type(error).__name__}: {error}"
-        return _tell(error, said, "for the trace run it again with BACKSTAY_DEBUG=1", 1, args)
+        return _tell(error, said, "to see the traceback, run it again with BACKSTAY_DEBUG=1", 1, args)
     return 0
 
 
@@ -127,7 +133,9 @@ def _tell(error: Exception, message: str, hint: str, code: int, args: Sequence[s
     if "--debug" in args or os.environ.get("BACKSTAY_DEBUG", "0") not in ("", "0"):
         import traceback
 
-        note("".join(traceback.format_exception(error)).rstrip())
+        trace = traceback.TracebackException.from_exception(error)
+        trace.__notes__ = None  # the line below says the hint
+        note("".join(trace.format()).rstrip())
     sentences = [_sentence(part) for part in (message, hint) if part]
     note(f"backstay: error: {' '.join(sentences)}")
     return code

@@ -14,9 +14,9 @@ from backstay.cli.command import Command, json_option, place_options
 @place_options
 @json_option
 def migrate(db: str | None, as_json: bool) -> None:
-    """Brings the database to the schema of this version. Running it again changes nothing.
+    """Upgrades the database to the schema of this version. Running it again changes nothing.
 
-    An SQLite file is made and brought up to date by itself at its first use; PostgreSQL wants this command.
+    An SQLite file is created and upgraded automatically at its first use; PostgreSQL needs this command.
     """
     from backstay import wiring
 

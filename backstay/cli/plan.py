@@ -43,22 +43,22 @@ UNBOUNDED = "unbounded"
 @request_options
 @api_option
 @base_url_option
-@click.option("--lane", type=LANES, default="call", show_default=True, help="How the requests will be made.")
+@click.option("--lane", type=LANES, default="call", show_default=True, help="How the requests will be sent.")
 @price_option
 @max_output_tokens_option
-@click.option("--output-tokens", type=click.IntRange(1), help="Tokens of a usual reply. Without it: 300.")
+@click.option("--output-tokens", type=click.IntRange(1), help="Tokens of a typical reply. Default: 300.")
 @click.option("--rpm", type=click.IntRange(1), help="Requests per minute.")
 @click.option("--tpm", type=click.IntRange(1), help="Tokens per minute, input and output.")
-@click.option("--concurrency", type=click.IntRange(1), default=100, show_default=True, help="Requests at once.")
+@click.option("--concurrency", type=click.IntRange(1), default=100, show_default=True, help="Concurrent requests.")
 @click.option("--latency", type=Duration(), help="How long a reply takes: 0.8, 2s.")
-@click.option("--deadline", type=Duration(), help="When the cheapest lane has to be done: 24h.")
+@click.option("--deadline", type=Duration(), help="When the lane `cheapest` must be done, for example 24h.")
 @dedupe_option
 @json_option
 def plan(file: str, wanted: RequestOptions, api: str, base_url: str | None, lane: str, **given: Any) -> None:
-    """Reads FILE (`-`: stdin) as a run would, and says what it will take: requests, tokens, money, time.
+    """Reads FILE (`-`: stdin) as a run would, and estimates it: requests, tokens, cost, time.
 
-    Nothing is sent, and no database is used. Lines that cannot be sent are named; there the exit code is 2, unless
-    they are to be skipped. Tokens are estimated: low is with replies of one token, worst is what no run can exceed.
+    Nothing is sent, and no database is used. Lines that cannot be sent are listed, with exit code 2, unless
+    --skip-bad-lines is given. Tokens are estimates: low assumes replies of one token; no run can exceed worst.
     """
     from backstay import settings
     from backstay.llm.forecast import Distinct, PaceLimits
@@ -108,7 +108,7 @@ def _forecast(
 
 def _window(lane: str, deadline: float | None) -> str:
     if lane == "batch":
-        return "at most 24 h, the provider's own window"
+        return "at most 24 h, the provider's batch window"
     return "up to the deadline" if deadline is None else f"at most {show_seconds(deadline)}, the deadline"
 
 

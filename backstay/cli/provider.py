@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from backstay.core.breaker import Breaker
 
 COMMANDS = {
-    "list": ("backstay.cli.provider:list_", "List providers and the state of their breakers."),
-    "hold": ("backstay.cli.provider:hold", "Send a provider nothing more for now."),
-    "release": ("backstay.cli.provider:release", "Close a provider's breaker or end its hold."),
+    "list": ("backstay.cli.provider:list_", "List providers and their circuit breakers."),
+    "hold": ("backstay.cli.provider:hold", "Stop sending to a provider."),
+    "release": ("backstay.cli.provider:release", "Close a provider's circuit breaker, or end its hold."),
 }
 
 provider = LazyGroup(
@@ -25,7 +25,7 @@ provider = LazyGroup(
         "backstay provider hold openai --reason 'quota' --for 2h",
         "backstay provider release openai",
     ),
-    help="Lists, holds or releases the services behind the handlers.",
+    help="Lists, holds or releases providers: the services that handlers call.",
     no_args_is_help=True,
 )
 
@@ -34,7 +34,7 @@ provider = LazyGroup(
 @place_options
 @json_option
 def list_(db: str | None, as_json: bool) -> None:
-    """Lists the providers that workers run or that were ever held, with the state of their breakers."""
+    """Lists the providers that workers run or that were ever held, with the state of their circuit breakers."""
     from backstay.core.breaker import Breaker
 
     async def read(client: "Client") -> "tuple[list[Breaker], int]":
@@ -77,12 +77,12 @@ def _row(breaker: "Breaker", now: int) -> tuple[object, ...]:
     examples=("backstay provider hold openai --reason 'quota used up'", "backstay provider hold openai --for 2h"),
 )
 @click.argument("name", metavar="PROVIDER")
-@click.option("--reason", default="an operator asked for it", show_default=True, help="Why; shown to operators.")
-@click.option("--for", "seconds", type=Duration(), help="Ends by itself after this time; without it, by `release`.")
+@click.option("--reason", default="an operator asked for it", show_default=True, help="The reason, shown to operators.")
+@click.option("--for", "seconds", type=Duration(), help="End the hold after this time. Default: until `release`.")
 @place_options
 @json_option
 def hold(name: str, reason: str, seconds: float | None, db: str | None, as_json: bool) -> None:
-    """Sends a provider nothing more for now: its items stay queued and lose no attempt."""
+    """Stops sending to a provider: its items stay queued and lose no attempt."""
     from backstay.core.failures import one_line
 
     async def act(client: "Client") -> "tuple[Breaker, bool]":
@@ -91,7 +91,7 @@ def hold(name: str, reason: str, seconds: float | None, db: str | None, as_json:
 
     after, known = access.with_client(access.open_app(db), act)
     if not known:
-        output.note(f"no worker has told of a provider {name!r} yet; it is held all the same")
+        output.note(f"no worker has used a provider {name!r} yet; it is held anyway")
     output.data(output.as_json(_object(after)) if as_json else f"provider {name} is {after.state}")
 
 
@@ -100,7 +100,7 @@ def hold(name: str, reason: str, seconds: float | None, db: str | None, as_json:
 @place_options
 @json_option
 def release(name: str, db: str | None, as_json: bool) -> None:
-    """Closes a provider's breaker or ends its hold: its items flow again at once."""
+    """Closes a provider's circuit breaker, or ends its hold: its items run again at once."""
     from backstay.core.errors import NotFound
 
     async def act(client: "Client") -> "Breaker":

@@ -39,14 +39,14 @@ class RelayOptions(NamedTuple):
 @json_option
 @click.pass_context
 def relay(ctx: click.Context, /, db: str | None, broker: str | None, **given: object) -> None:
-    """Carries messages out of the outbox until it is stopped, and does no items.
+    """Publishes messages from the outbox until it is stopped. It runs no items.
 
-    With a broker it tells workers what is ready; with the service's key (BACKSTAY_SECRET_KEY, or the file beside an
-    SQLite database) it tells webhooks. A worker with a --broker has a relay for the first inside, and the service for
-    both; any number of relays may run at once. Celery needs none: its own workers relay. Logs go to stderr; --json
-    makes them JSON. If PostgreSQL cannot be reached at the start, it waits (BACKSTAY_START_WAIT_SECONDS).
+    With a broker it tells workers which items are ready. With the service's key (BACKSTAY_SECRET_KEY, or the file
+    beside an SQLite database) it sends webhooks. A worker with a --broker includes the first relay, the service
+    includes both; any number of relays may run at once. Celery needs none: its own workers relay. Logs go to stderr;
+    --json makes them JSON. If PostgreSQL cannot be reached at the start, it waits (BACKSTAY_START_WAIT_SECONDS).
 
-    SIGTERM or Ctrl-C: what is on its way is confirmed and marked first. A second signal cuts that short.
+    On SIGTERM or Ctrl-C it first waits for the messages under way. A second signal stops it at once.
     """
     from backstay.cli.running import log_to_stderr
 
@@ -84,8 +84,8 @@ async def _run_relays(app: "Backstay") -> AsyncIterator[None]:
 
     key = app.settings.secret_key or key_known_here(app)
     if app.settings.broker_url is None and key is None:
-        hint = "give --broker for workers, or set BACKSTAY_SECRET_KEY for webhooks"
-        raise UsageError("there is nothing to relay to", hint=hint)
+        hint = "give --broker to publish to workers, or set BACKSTAY_SECRET_KEY to send webhooks"
+        raise UsageError("neither a broker nor a secret key for webhooks is set", hint=hint)
     async with (
         access.client_of(app) as client,
         broker_here(app, client) as broker,

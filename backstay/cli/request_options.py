@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 FORMATS = ("batch", "bodies", "prompts", "rows", "csv")
 F = TypeVar("F", bound=Callable[..., Any])
 
-_FORMAT = "How the requests are written. Without it: told from the name of the file and its first line."
-_MODEL = "The model of requests that name none: prompts, rows, and bodies without one."
-_TEMPLATE = "What to ask about a row, with {column} for its fields: a prompt, or @FILE with a prompt or a JSON body."
-_ENDPOINT = "Where requests go that name no url, for example /v1/responses. Without it: told from their shape."
-_SKIP = "Go on without the lines that cannot be sent."
-_PRICE = "Dollars per million tokens, as INPUT/OUTPUT or INPUT/OUTPUT/CACHED. Without it: the published price."
+_FORMAT = "The format of the requests. Default: found from the file name and the first line."
+_MODEL = "The model for requests without one: prompts, rows, and bodies that name no model."
+_TEMPLATE = "The request for each row, with {column} for its fields: a prompt, or @FILE with a prompt or a JSON body."
+_ENDPOINT = "The path for requests without a url, for example /v1/responses. Default: found from their content."
+_SKIP = "Skip lines that cannot be sent."
+_PRICE = "Dollars per million tokens, as INPUT/OUTPUT or INPUT/OUTPUT/CACHED. Default: the published price."
 
 
 class RequestOptions(NamedTuple):
@@ -91,7 +91,7 @@ def tell_bad_lines(surveyed: "FileSurvey", skip: bool) -> None:
         note(f"and {count(unnamed, 'more bad line')}")
     if surveyed.bad_count and not skip:
         them = "it" if surveyed.bad_count == 1 else "them"
-        hint = f"mend {them}, or go on without {them} by --skip-bad-lines"
+        hint = f"fix {them}, or skip {them} with --skip-bad-lines"
         raise UsageError(f"{count(surveyed.bad_count, 'bad line')}; nothing was sent", hint=hint)
 
 

@@ -1,4 +1,4 @@
-"""`backstay run`: a file of requests in, a file of results out; the same command again goes on where it was."""
+"""`backstay run`: a file of requests in, a file of results out; the same command again resumes where it stopped."""
 
 import sys
 from contextlib import AbstractContextManager
@@ -31,10 +31,12 @@ if TYPE_CHECKING:
     ),
 )
 @click.argument("file", metavar="FILE", type=click.Path(allow_dash=True))
-@click.option("--out", metavar="FILE", help="Where results go; - for stdout. Without it: NAME.results.jsonl.")
-@click.option("--errors", metavar="FILE", help="Where failures go. Without it: beside the results, with .errors.")
-@click.option("--ordered", is_flag=True, help="Results in the order of requests, written at the end.")
-@click.option("--retry-failed", is_flag=True, help="Try what failed in an earlier go once more.")
+@click.option("--out", metavar="FILE", help="The file for results; - for stdout. Default: NAME.results.jsonl.")
+@click.option(
+    "--errors", metavar="FILE", help="The file for failures. Default: next to the results, with .errors in its name."
+)
+@click.option("--ordered", is_flag=True, help="Write results in the order of the requests, at the end.")
+@click.option("--retry-failed", is_flag=True, help="Retry the requests that failed in an earlier run.")
 @click.option("--wait", is_flag=True, help="Keep trying even if the provider refuses the first requests.")
 @request_options
 @run_options
@@ -56,9 +58,9 @@ def run(
     db: str | None,
     as_json: bool,
 ) -> None:
-    """Sends every request of FILE (`-`: stdin) and writes every result, each once, whatever happens in between.
+    """Sends every request of FILE (`-`: stdin) and writes one result per request, even if the process crashes.
 
-    Every line is checked before the first is sent. Ctrl-C stops cleanly; the same command goes on.
+    Every line is checked before the first is sent. Ctrl-C stops cleanly; run the same command again to resume.
 
     \b
     Exit codes: 0 every request succeeded, 3 some failed, 7 the budget is reached, 9 the provider refused the first
@@ -108,7 +110,7 @@ async def _go(
 
     def ask() -> None:
         output.note(
-            "backstay: stopping; what is under way may finish. Ctrl-C again cuts it off, and it may be paid twice."
+            "backstay: stopping; running calls may finish. Ctrl-C again cuts them off, and you may pay for them twice."
         )
         run.stop()
 

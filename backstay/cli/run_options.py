@@ -38,22 +38,29 @@ api_option = click.option(
     help="Whose API the service speaks.",
 )
 base_url_option = click.option(
-    "--base-url", metavar="URL", help="The service. Without it: OPENAI_BASE_URL or OpenAI; with another --api, its own."
+    "--base-url",
+    metavar="URL",
+    help="The base URL of the service. Default: OPENAI_BASE_URL, or OpenAI; with another --api, its own.",
 )
 max_output_tokens_option = click.option(
-    "--max-output-tokens", type=click.IntRange(1), help="The longest reply, where a request sets no bound itself."
+    "--max-output-tokens", type=click.IntRange(1), help="The longest reply, for requests that set no limit themselves."
 )
 header_option = click.option(
-    "--header", multiple=True, metavar="NAME=VARIABLE", help="A further header, its value from a variable."
+    "--header",
+    multiple=True,
+    metavar="NAME=VARIABLE",
+    help="An additional header; its value is read from an environment variable.",
 )
-rpm_option = click.option("--rpm", type=click.IntRange(1), help="Requests per minute, of all workers together.")
-tpm_option = click.option("--tpm", type=click.IntRange(1), help="Tokens per minute, input and output.")
+rpm_option = click.option(
+    "--rpm", type=click.IntRange(1), help="Rate limit: requests per minute, of all workers together."
+)
+tpm_option = click.option("--tpm", type=click.IntRange(1), help="Rate limit: tokens per minute, input and output.")
 timeout_option = click.option(
     "--timeout",
     type=Duration(),
-    help="How long one request may take. Without it: gateway_timeout_ms, or 10m for a call.",
+    help="How long one request may take. Default: gateway_timeout_ms, or 10m for a call.",
 )
-dedupe_option = click.option("--dedupe", is_flag=True, help="Pay for identical requests once.")
+dedupe_option = click.option("--dedupe", is_flag=True, help="Send and pay for identical requests only once.")
 
 
 class Dollars(click.ParamType[int]):
@@ -68,7 +75,7 @@ class Dollars(click.ParamType[int]):
         except InvalidOperation:
             self.fail(f"{value!r} is not an amount of dollars; write 5, 5.00 or 0.25", param, ctx)
         if not micros.is_finite() or micros != micros.to_integral_value() or not 0 < micros < 1 << 62:
-            self.fail(f"{value!r} is out of range: above 0, and no finer than a millionth", param, ctx)
+            self.fail(f"{value!r} is out of range: it must be above 0, with at most six decimals", param, ctx)
         return int(micros)
 
 
@@ -82,7 +89,7 @@ class Flaws(click.ParamType[tuple[str, ...]]):
             return value
         named = {part.strip().lower() for part in str(value).split(",")}
         for part in sorted(named - set(FLAWS)):
-            self.fail(f"{part!r} is not a flaw of an answer; choose from {', '.join(FLAWS)}", param, ctx)
+            self.fail(f"{part!r} is not valid; choose from {', '.join(FLAWS)}", param, ctx)
         return tuple(flaw for flaw in FLAWS if flaw in named)
 
 
@@ -135,12 +142,12 @@ class RunOptions(NamedTuple):
         if os.environ.get(self.key_env) or any(text.lower().startswith("authorization=") for text in self.header):
             return
         own = access_of(self.api)
-        hint = f"set {self.key_env}"
+        hint = f"set {self.key_env} to your API key"
         if self.key_env != own.key_env:
-            raise UsageError(f"the key is to come from {self.key_env}, which is not set", hint=hint)
+            raise UsageError(f"the environment variable {self.key_env} is not set", hint=hint)
         if self.url == own.base_url:
             host = urlsplit(own.base_url).hostname
-            raise UsageError(f"{own.key_env} is not set, and {host} wants a key", hint=f"{hint}, or give a --base-url")
+            raise UsageError(f"{own.key_env} is not set, and {host} needs a key", hint=f"{hint}, or give a --base-url")
 
     @property
     def key_env(self) -> str:
@@ -159,7 +166,9 @@ class RunOptions(NamedTuple):
         from backstay.llm.registry import check_base_url
 
         if self.reconcilable and lane is not Lane.CALL:
-            raise UsageError("--reconcilable is for the lane call", hint="leave one of them out")
+            raise UsageError(
+                "--reconcilable works only with --lane call", hint="leave out --reconcilable, or use --lane call"
+            )
         price = None if self.price is None else tuple(rate for rate in self.price[:3] if rate is not None)
         headers = tuple(_header(text) for text in self.header)
         check_base_url(self.url, self.api)
@@ -175,7 +184,7 @@ def access_of(api: str) -> "ProviderAccess":
 
 def service_url(base_url: str | None, api: str) -> str:
     if base_url is not None and not base_url.strip():
-        raise UsageError("--base-url is empty", hint="name the service, or leave the option out")
+        raise UsageError("--base-url is empty", hint="give the URL of the service, or leave the option out")
     own = access_of(api)
     return (base_url or os.environ.get(own.base_url_env) or own.base_url).rstrip("/")
 
@@ -199,11 +208,11 @@ def _check_deadline(deadline: float | None, timeout: float | None) -> None:
     from backstay.llm.batch import RUN_SECONDS
 
     if deadline is None:
-        raise UsageError("the cheapest lane wants a deadline", hint="for example --deadline 24h")
+        raise UsageError("--lane cheapest needs a deadline", hint="for example --deadline 24h")
     least = 3 * min(RUN_SECONDS, timeout or settings.load().call_seconds() or RUN_SECONDS)
     if deadline < least:
         raise UsageError(
-            f"in {show_seconds(deadline)} no batch can be done: the cheapest lane wants {show_seconds(least)} or more",
+            f"{show_seconds(deadline)} is too short for a batch: --lane cheapest needs {show_seconds(least)} or more",
             hint="give a later --deadline, or --lane call",
         )
 
@@ -212,7 +221,7 @@ def _header(text: str) -> tuple[str, str]:
     name, equals, variable = text.partition("=")
     if not (equals and name.strip() and re.fullmatch(r"[A-Za-z_]\w*", variable.strip(), re.ASCII)):
         raise UsageError(
-            f"--header {name!r} wants NAME=VARIABLE",
+            f"--header {name!r} must have the form NAME=VARIABLE",
             hint="the value is read from the environment, for example X-Org=MY_ORG",
         )
     return name.strip(), variable.strip()
@@ -240,7 +249,7 @@ _OPTIONS = (
     click.option(
         "--api-key-env",
         metavar="NAME",
-        help="The variable with the key. Without it: OPENAI_API_KEY; with another --api, its own.",
+        help="The environment variable that holds the API key. Default: OPENAI_API_KEY; with another --api, its own.",
     ),
     header_option,
     click.option(
@@ -248,19 +257,25 @@ _OPTIONS = (
         type=click.IntRange(1, CONCURRENCY_MAX),
         default=100,
         show_default=True,
-        help="Requests at once.",
+        help="Concurrent requests.",
     ),
     *(rpm_option, tpm_option, timeout_option),
     price_option,
-    click.option("--budget", type=Dollars(), metavar="DOLLARS", help="The ceiling: never more than this is spent."),
+    click.option(
+        "--budget", type=Dollars(), metavar="DOLLARS", help="The budget: the run never spends more than this."
+    ),
     max_output_tokens_option,
-    click.option("--reconcilable", is_flag=True, help="Store completions at the provider, to find them after a crash."),
+    click.option(
+        "--reconcilable",
+        is_flag=True,
+        help="Have the provider store completions, so that they can be looked up after a crash.",
+    ),
     click.option(
         "--delivery",
         type=click.Choice(["at_least_once", "at_most_once"]),
-        help="What becomes of a request that may have been done, where the provider cannot be asked.",
+        help="What to do with a request that may have been processed, if the provider cannot be asked.",
     ),
-    click.option("--deadline", type=Duration(), help="Requests not done by then fail: 90s, 20m, 24h."),
+    click.option("--deadline", type=Duration(), help="Requests that are not done by then fail: 90s, 20m, 24h."),
     dedupe_option,
     click.option(
         "--fail-on",
@@ -269,5 +284,5 @@ _OPTIONS = (
         metavar="FLAWS",
         help=f"Count these answers as failures, and retry them: any of {','.join(FLAWS)}.",
     ),
-    click.option("--new", is_flag=True, help="Start afresh instead of going on with the same run."),
+    click.option("--new", is_flag=True, help="Start a new run instead of resuming the earlier one."),
 )

@@ -51,34 +51,41 @@ UPSTREAM = ("header", "rpm", "tpm", "timeout", "price", "budget", "max_output_to
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option(
-    "--port", type=click.IntRange(0, 65_535), default=8000, show_default=True, help="The port; 0 takes a free one."
+    "--port", type=click.IntRange(0, 65_535), default=8000, show_default=True, help="The port; 0 picks a free one."
 )
-@click.option("--base-url", help="Where the requests of batches go, an OpenAI-compatible service.")
-@click.option("--api-key-env", default="OPENAI_API_KEY", show_default=True, help="The variable that holds its key.")
-@click.option("--concurrency", type=click.IntRange(1, 10_000), default=100, show_default=True, help="Calls at once.")
+@click.option("--base-url", help="The OpenAI-compatible service that batch requests are sent to.")
+@click.option(
+    "--api-key-env",
+    default="OPENAI_API_KEY",
+    show_default=True,
+    help="The environment variable that holds its API key.",
+)
+@click.option("--concurrency", type=click.IntRange(1, 10_000), default=100, show_default=True, help="Concurrent calls.")
 @header_option
 @rpm_option
 @tpm_option
 @timeout_option
 @price_option
 @click.option(
-    "--budget", type=Dollars(), metavar="DOLLARS", help="The ceiling of each batch: never more is spent on it."
+    "--budget", type=Dollars(), metavar="DOLLARS", help="The budget of each batch: it never spends more than this."
 )
 @max_output_tokens_option
-@click.option("--data", help="Where files are kept: a folder, or s3://bucket/prefix.")
-@click.option("--worker/--no-worker", "works", default=True, show_default=True, help="Do the work in this process too.")
+@click.option("--data", help="Where Backstay keeps files: a folder, or s3://bucket/prefix.")
+@click.option(
+    "--worker/--no-worker", "works", default=True, show_default=True, help="Also run a worker in this process."
+)
 @click.option(
     "--require-key/--no-require-key",
     default=None,
-    help="Ask for a key on this machine as well. The default if public_url names another machine, or "
+    help="Require an API key for requests from this machine, too. The default if public_url names another machine, or "
     "trusted_proxies is set.",
 )
-@click.option("--strict-openai", is_flag=True, help="Refuse what OpenAI refuses.")
+@click.option("--strict-openai", is_flag=True, help="Refuse requests that OpenAI would refuse.")
 @click.option(
     "--replay/--no-replay",
     default=True,
     show_default=True,
-    help="Take a batch that a client asks for again, as it did not hear the answer, for the one that is there.",
+    help="If a client repeats a batch request because the answer was lost, return the existing batch.",
 )
 @metrics_options
 @app_option
@@ -88,13 +95,13 @@ UPSTREAM = ("header", "rpm", "tpm", "timeout", "price", "budget", "max_output_to
 @log_level_option
 @click.pass_context
 def serve(ctx: click.Context, /, db: str | None, app: str | None, log_level: str | None, **given: Any) -> None:
-    """Serves the HTTP API, OpenAI's Files and Batches among it, and does the work that comes in.
+    """Serves the HTTP API, including OpenAI's Files and Batches, and runs the submitted work.
 
-    As long as it listens on this machine alone, no key is needed unless --require-key is given; with any other --host
-    every request needs a key of `backstay key create`. Behind a proxy on this machine, give --require-key: the service
+    While it listens only on this machine, no key is needed unless --require-key is given; with any other --host every
+    request needs a key from `backstay key create`. Behind a proxy on this machine, give --require-key: the service
     cannot always tell a request that a proxy passes on from one that a program here sends.
 
-    SIGTERM or Ctrl-C ends it cleanly: running requests and items get time to finish. When it listens, it prints its
+    SIGTERM or Ctrl-C stops it cleanly: running requests and items get time to finish. When it is ready, it prints its
     address on stderr, or with --json on stdout. If PostgreSQL cannot be reached at the start, it waits
     (BACKSTAY_START_WAIT_SECONDS).
     """
@@ -104,7 +111,9 @@ def serve(ctx: click.Context, /, db: str | None, app: str | None, log_level: str
         import fastapi  # noqa: F401
         import uvicorn  # noqa: F401
     except ImportError:
-        raise UsageError("the service needs its extra", hint="pip install 'backstay[service]'") from None
+        raise UsageError(
+            "the service needs packages that are not installed", hint="pip install 'backstay[service]'"
+        ) from None
     loaded = access.served_app(app, db) if app else access.open_app(db, must_exist=False)
     access.use_broker(loaded, given["broker"])
     if given["data"]:
@@ -118,8 +127,8 @@ def _open_here(given: dict[str, Any], settings: "Settings") -> bool:
     nothing always tells a request that the proxy passes on from one that a program on this machine sends."""
     listens_here, required = given["host"] in LOOPBACK, given["require_key"]
     if required is False and not listens_here:
-        hint = "leave out --host, or make keys with `backstay key create`"
-        raise UsageError("--no-require-key is for a service that listens on this machine alone", hint=hint)
+        hint = "leave out --host, or create keys with `backstay key create`"
+        raise UsageError("--no-require-key works only for a service that listens on this machine", hint=hint)
     if required is None:
         elsewhere = settings.public_url is not None and urlsplit(settings.public_url).hostname not in LOOPBACK
         required = elsewhere or bool(settings.trusted_proxies)
@@ -140,7 +149,9 @@ def _options(ctx: click.Context, given: dict[str, Any], settings: "Settings") ->
         for name in UPSTREAM:
             if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
                 option = f"--{name.replace('_', '-')}"
-                raise UsageError(f"{option} is for the requests of batches", hint="give the --base-url they go to")
+                raise UsageError(
+                    f"{option} applies to batch requests, and no --base-url is given", hint="also give --base-url"
+                )
         return options
     terms = {name: given[name] for name in ("base_url", "api_key_env", "concurrency", *UPSTREAM)}
     asked = RunOptions(api=API, lane="call", **terms)  # it speaks OpenAI's API, and so does the service behind
@@ -188,6 +199,6 @@ def _tell(url: str, options: "ServiceOptions", as_json: bool) -> None:
         return
     output.note(f"backstay: serving on {url} (process {os.getpid()})")
     if options.upstream is None:
-        output.note("backstay: batches are refused, because no --base-url says where their requests go")
+        output.note("backstay: batches are refused: no --base-url is given, so their requests have no destination")
     if not options.open_here:
-        output.note(f"backstay: every request needs a key, {repeated('`backstay key create` makes one')}")
+        output.note(f"backstay: every request needs a key, {repeated('`backstay key create` creates one')}")

@@ -37,13 +37,15 @@ Check = Callable[[Any], None]
     ),
 )
 @click.argument("file", metavar="FILE", type=click.Path(allow_dash=True))
-@click.option("--handler", metavar="NAME", help="The handler that does the items. Without it they are LLM requests.")
+@click.option("--handler", metavar="NAME", help="The handler that runs the items. Default: the items are LLM requests.")
 @app_option
-@click.option("--priority", type=click.IntRange(0, 9), default=0, show_default=True, help="9 goes first.")
-@click.option("--idempotency-key", metavar="KEY", help="Submitting the same key and items again makes no second job.")
+@click.option(
+    "--priority", type=click.IntRange(0, 9), default=0, show_default=True, help="The priority; 9 is the highest."
+)
+@click.option("--idempotency-key", metavar="KEY", help="Submitting the same key and items again creates no second job.")
 @click.option("--retry", type=click.Choice(["gateway", "queue", "timed", "none"]), help="How failures are retried.")
 @click.option("--label", metavar="TEXT", help="A name for people.")
-@click.option("--force", is_flag=True, help="Submit although nobody is known to run the handler.")
+@click.option("--force", is_flag=True, help="Submit even if no worker is known to run the handler.")
 @request_options
 @run_options
 @db_option
@@ -57,17 +59,17 @@ def submit(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Queues every line of FILE (`-`: stdin) as an item of a new job, for workers or ticks to do.
+    """Queues every line of FILE (`-`: stdin) as an item of a new job, for workers or ticks to run.
 
-    With --handler each line is a JSON value for that handler. Without it each is an LLM request, as `backstay run`
-    takes it, with the same options; the same `run` later writes the results. Every line is checked before the first
-    is stored. The memory used does not grow with the file.
+    With --handler each line is a JSON value for that handler. Without it each is an LLM request in the formats and with
+    the options of `backstay run`; the same `run` later writes the results. Every line is checked before the first is
+    stored. The memory used does not grow with the file.
     """
     if handler is None:
-        _refuse(ITEMS_ONLY, "the items of a --handler")
+        _refuse(ITEMS_ONLY, "items of a --handler")
         _queue_requests(file, wanted, terms, given["label"], db, as_json)
     else:
-        _refuse(REQUESTS_ONLY, "LLM requests, which have no --handler")
+        _refuse(REQUESTS_ONLY, "LLM requests, without a --handler")
         _queue_items(file, handler, terms, db=db, as_json=as_json, **given)
 
 
@@ -76,7 +78,7 @@ def _refuse(options: set[str], whose: str) -> None:
     ctx = click.get_current_context()
     for option in ctx.command.params:
         if option.name in options and ctx.get_parameter_source(option.name) is ParameterSource.COMMANDLINE:
-            raise UsageError(f"{option.opts[0]} is for {whose}", hint=UNTOUCHED)
+            raise UsageError(f"{option.opts[0]} is only for {whose}", hint=UNTOUCHED)
 
 
 def _queue_requests(
@@ -101,9 +103,9 @@ def _queue_requests(
             return await submission.send(client, lambda: None), found is None
 
         job_id, new = access.with_client(access.open_app(db, must_exist=False), queue)
-    _tell(job_id, surveyed.requests, order.endpoint.name, "" if new else ", which was there already", as_json)
+    _tell(job_id, surveyed.requests, order.endpoint.name, "" if new else ", which existed already", as_json)
     if not as_json:
-        output.note("to write the results: backstay run, with the same file and options")
+        output.note("to write the results, run `backstay run` with the same file and options")
 
 
 def _queue_items(
@@ -134,7 +136,7 @@ def _queue_items(
         content.seek(0)
         known = bool(app) or force
         job, new = access.with_client(made, lambda client: _send(client, handler, content, options, known))
-    _tell(job.id, items, handler, "" if new else ", which was there already under this key", as_json)
+    _tell(job.id, items, handler, "" if new else ", which existed already under this idempotency key", as_json)
 
 
 def _tell(job_id: int, items: int, handler: str, there: str, as_json: bool) -> None:
@@ -161,8 +163,8 @@ async def _require_registered(client: "Client", handler: str) -> None:
     known = {name for worker in await client.store.views.workers() for name in worker.handlers}
     if handler not in known:
         error = unknown_handler(handler, sorted(known))
-        hint = f"{error.hint}; --app MODULE:NAME checks against your code, --force submits all the same"
-        raise UsageError(f"no worker has run a handler {handler!r} on this database", hint=hint)
+        hint = f"{error.hint}; --app MODULE:NAME checks your code instead, --force submits anyway"
+        raise UsageError(f"no worker has run the handler {handler!r} on this database", hint=hint)
 
 
 def texts(file: IO[bytes]) -> Iterator[str]:
@@ -179,7 +181,7 @@ def _numbered(file: IO[bytes]) -> Iterator[tuple[int, str]]:
         except lines.LineRefused as refused:
             raise UsageError(f"line {number} {refused}", hint=UNTOUCHED) from None
         if line is None or len(text) > BODY_CHARACTERS_MAX:
-            raise UsageError(f"line {number} has too many characters; at most {BODY_CHARACTERS_MAX:,} are taken")
+            raise UsageError(f"line {number} is too long: at most {BODY_CHARACTERS_MAX:,} characters are allowed")
         if text:
             yield number, text
 
@@ -199,5 +201,5 @@ def check_lines(file: IO[bytes], check: Check | None) -> int:
                 raise UsageError(f"line {number}: {error.message}", hint=UNTOUCHED) from None
         items += 1
     if items == 0:
-        raise UsageError("there are no items to submit", hint="give one JSON value on every line")
+        raise UsageError("the input has no items to submit", hint="write one JSON value per line")
     return items

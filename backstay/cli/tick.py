@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     ),
 )
 @app_option
-@click.option("--chain-depth", type=click.IntRange(0), default=0, help="How many follow-ups led to this one.")
-@click.option("--chain", is_flag=True, help="Make the follow-ups here, one after the other, up to the limit.")
+@click.option(
+    "--chain-depth", type=click.IntRange(0), default=0, help="How many chained invocations preceded this one."
+)
+@click.option("--chain", is_flag=True, help="Run follow-up invocations here, one after the other, up to the limit.")
 @db_option
 @log_level_option
 @json_option
@@ -40,11 +42,11 @@ def tick(
     log_level: str | None,
     as_json: bool,
 ) -> None:
-    """Runs one bounded invocation: sweep, poll, submit, time out, finish.
+    """Works once within limits: sweep, poll, submit, time out, finish.
 
-    Without an application it does the LLM requests of `backstay submit` and `backstay run` only.
-    It prints what it did. When `follow_up` is true there is more to do and the chain may grow: invoke it again with
-    a depth of one more, or use --chain. If PostgreSQL cannot be reached, it waits (BACKSTAY_START_WAIT_SECONDS).
+    Without an application it runs only the LLM requests of `backstay submit` and `backstay run`.
+    It prints what it did. If `follow_up` is true, there is more work and another invocation is allowed: run it again
+    with a depth of one more, or use --chain. If PostgreSQL cannot be reached, it waits (BACKSTAY_START_WAIT_SECONDS).
     """
     from backstay.cli.running import log_to_stderr
 
@@ -111,7 +113,7 @@ async def _tick(app: "Backstay", depth: int, slots: int) -> "tuple[TickReport | 
         report: TickReport = await invocation
         return report, INTERRUPTED if signals.received else 0
     except asyncio.CancelledError:
-        output.note("backstay: interrupted; what could not finish was handed back")
+        output.note("backstay: interrupted; unfinished items went back to the queue")
         return None, INTERRUPTED
 
 
@@ -119,9 +121,9 @@ def _print(report: "TickReport", as_json: bool) -> None:
     if as_json:
         output.data(output.as_json(report))
         return
-    more = "a follow-up is asked for" if report.follow_up else "no follow-up is asked for"
+    more = "a follow-up is needed" if report.follow_up else "no follow-up is asked for"
     claimed = output.count(report.claimed, "item")
     output.data(
         f"depth {report.depth}: {claimed} claimed, {report.polled:,} polled in {report.seconds:.1f} s, "
-        f"{'more is pending' if report.pending else 'nothing more can be done now'}, {more}"
+        f"{'more is pending' if report.pending else 'nothing more to do now'}, {more}"
     )

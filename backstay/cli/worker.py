@@ -54,23 +54,25 @@ class WorkerOptions(NamedTuple):
     ),
 )
 @app_option
-@click.option("--concurrency", type=click.IntRange(1, 10_000), help="Items at once, in each process.")
+@click.option("--concurrency", type=click.IntRange(1, 10_000), help="Concurrent items in each process.")
 @click.option("--processes", type=click.IntRange(1, 256), default=1, show_default=True, help="Worker processes.")
 @metrics_options
 @db_option
 @broker_option
 @log_level_option
 @json_option
-@click.option("--attached", is_flag=True, hidden=True, help="Stop when stdin ends: the parent is gone.")
+@click.option(
+    "--attached", is_flag=True, hidden=True, help="Stop when stdin closes, because the parent process is gone."
+)
 @click.pass_context
 def worker(ctx: click.Context, /, db: str | None, broker: str | None, **given: object) -> None:
-    """Runs the items of an application, and LLM requests that were queued, until it is stopped.
+    """Runs the items of an application, and queued LLM requests, until it is stopped.
 
-    Without an application it does the requests of `backstay submit` and `backstay run` only. Logs go to stderr; --json
+    Without an application it runs only the requests of `backstay submit` and `backstay run`. Logs go to stderr; --json
     makes them JSON. If PostgreSQL cannot be reached at the start, it waits (BACKSTAY_START_WAIT_SECONDS).
 
-    SIGTERM or Ctrl-C: it claims no more, finishes what runs within the grace (BACKSTAY_SHUTDOWN_SECONDS), hands back
-    the rest and closes the database last. A second signal cuts short what still runs.
+    On SIGTERM or Ctrl-C it claims no more items, gives running items time to finish (BACKSTAY_SHUTDOWN_SECONDS), and
+    returns the rest to the queue. A second signal cuts off what still runs.
     """
     from backstay.cli.running import log_to_stderr
 

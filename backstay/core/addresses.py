@@ -63,9 +63,10 @@ def _is_outside_6(found: IPv6Address) -> bool:
 def read_place(url: str) -> HostAddress:
     """The place of a URL that can be read in one way only; everything clever is refused."""
     if not url or len(url) > URL_LENGTH_MAX:
-        raise UsageError(f"a URL has 1 to {URL_LENGTH_MAX:,} characters")
+        raise UsageError(f"a URL must have 1 to {URL_LENGTH_MAX:,} characters")
     if not url.isascii() or not url.isprintable() or any(sign in url for sign in " \\<>\"'`{}|^"):
-        raise UsageError("the URL has characters that do not belong in one", hint="write it in ASCII, encoded")
+        hint = "write it in ASCII, with other characters as %XX"
+        raise UsageError("the URL contains characters that are not allowed in a URL", hint=hint)
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -74,7 +75,7 @@ def read_place(url: str) -> HostAddress:
     if parts.scheme not in _PORTS or not url.lower().startswith(f"{parts.scheme}://"):
         raise UsageError("the URL must begin with https:// or http://")
     if "@" in parts.netloc:
-        raise UsageError("the URL must not hold a user's name or password")
+        raise UsageError("the URL must not contain a user name or a password")
     if parts.fragment or url.endswith("#"):
         raise UsageError("the URL must not have a fragment")
     if port == 0 or parts.netloc.endswith(":"):
@@ -97,7 +98,9 @@ def _host(host: str, bracketed: bool) -> str:
 
 
 def _no_host() -> str:
-    raise UsageError("the URL has no valid host", hint="name it, or write an address as 203.0.113.7 or [2001:db8::7]")
+    raise UsageError(
+        "the URL has no valid host", hint="write a host name, or an address like 203.0.113.7 or [2001:db8::7]"
+    )
 
 
 def is_address(host: str) -> bool:
@@ -117,9 +120,9 @@ def _inside(part: str) -> str:
     try:
         place = read_place(f"http://{part}/")
     except UsageError as error:
-        raise UsageError(f"inside_hosts: {part!r} is no host:port") from error
+        raise UsageError(f"inside_hosts: {part!r} is not a valid host:port") from error
     if not part.endswith(f":{place.port}"):
-        raise UsageError(f"inside_hosts: {part!r} names no port", hint="write host:port, host:port")
+        raise UsageError(f"inside_hosts: {part!r} has no port", hint="write host:port, host:port")
     return place.name
 
 

@@ -23,20 +23,24 @@ class Wording(NamedTuple):
 
 WORDING: Final = {
     Alarm.DEAD_LETTERS: Wording(
-        " items", "failed for good within a day", "see what they have in common, mend it, and replay them"
+        " items", "failed permanently in the last 24 hours", "find and fix the cause, then replay the dead letters"
     ),
     Alarm.ITEM_TIMEOUTS: Wording(
-        " items", "ran out of time within a day", "the provider is slow, or the time limits are too short"
+        " items", "timed out in the last 24 hours", "the provider is slow, or the time limits are too short"
     ),
-    Alarm.FAILED_JOBS: Wording("%", "of the jobs that ended within a day failed", "look at the newest of them first"),
+    Alarm.FAILED_JOBS: Wording(
+        "%", "of the jobs that ended in the last 24 hours failed", "look at the newest failed job first"
+    ),
     Alarm.INVOCATION_ERRORS: Wording(
-        "%", "of the invocations of a day failed or never ended", "look at the log of the function or of cron"
+        "%", "of the invocations in the last 24 hours failed or never ended", "see the log of the function or of cron"
     ),
     Alarm.CHAIN_DEPTH: Wording(
-        " chains", "of an hour ended at their depth with work left", "start them more often, or let them be longer"
+        " chains",
+        "in the last hour reached the depth limit with work left",
+        "start ticks more often, or raise the chain depth",
     ),
     Alarm.OUTBOX_LAG: Wording(
-        " s", "is the age of the oldest message that has not left", "see whether a relay runs, and its broker"
+        " s", "is the age of the oldest unpublished message", "check that a relay and its broker are running"
     ),
 }
 
@@ -59,7 +63,7 @@ class AlarmReading(NamedTuple):
     @property
     def words(self) -> str:
         unit, too_much, _ = WORDING[self.alarm]
-        return f"{self.value:,}{unit} {too_much}; the alarm is above {self.bound:,}{unit}"
+        return f"{self.value:,}{unit} {too_much}; the alarm threshold is {self.bound:,}{unit}"
 
 
 def percent(part: int, whole: int, whole_min: int) -> int:

@@ -160,7 +160,7 @@ _PLAIN_REASONS: Final = {
     BreakerState.CLOSED: "",
     BreakerState.OPEN: "the provider is failing",
     BreakerState.HALF_OPEN: "the provider was failing or held",
-    BreakerState.HELD: "the provider refuses the service's account, or an operator holds it",
+    BreakerState.HELD: "the provider refuses the account, or an operator put the provider on hold",
 }
 
 

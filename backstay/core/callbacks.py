@@ -62,7 +62,7 @@ def read_callback(raw: bytes) -> Callback:
 
 
 def read_told(raw: bytes) -> Told:
-    """A message of a broker, which says itself whom it is about; or a UsageError. Its tag is yet to be checked."""
+    """A message of a broker, which names its own task; or a UsageError. Its tag is not checked yet."""
     if len(raw) > CALLBACK_BYTES_MAX:
         raise UsageError(f"the body has more than {CALLBACK_BYTES_MAX:,} bytes")
     said = read_object(raw)
@@ -70,9 +70,9 @@ def read_told(raw: bytes) -> Told:
     if version != VERSION or isinstance(version, bool):
         raise UsageError(f"v must be {VERSION}")
     if not isinstance(task, str) or (parts := _TASK.fullmatch(task)) is None:
-        raise UsageError("task must be that of the request")
+        raise UsageError("task must be the same as in the request")
     if not isinstance(tag, str) or not 0 < len(tag) <= TAG_LENGTH_MAX:
-        raise UsageError("tag must be that of the request")
+        raise UsageError("tag must be the same as in the request")
     return Told(parts["item"], parts["fence"], tag, callback_of(said))
 
 
@@ -98,7 +98,7 @@ def callback_of(said: dict[str, Any]) -> Callback:
         raise UsageError("status must be progress, succeeded or failed")
     progress = _progress(said.get("progress"), needed=status == Kind.PROGRESS)
     if status == Kind.SUCCEEDED and "result" not in said:
-        raise UsageError("a success must have a result", hint='send "result": null if there is none')
+        raise UsageError("a success must have a result", hint='send "result": null if there is no result')
     if status == Kind.FAILED:
         _check_error(said.get("error"))
     return Callback(Kind(status), body, progress)

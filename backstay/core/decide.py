@@ -53,7 +53,7 @@ def _next(item: Claimed, outcome: Outcome, terms: Terms, now_ms: int, rng: Rando
             return _poll_next(item, terms, outcome, outcome.provider_task_id, outcome.account)
         case Running():
             if timed_out(item.queued_at, now_ms, terms.limits):
-                ended = _too_old(item, terms, now_ms, "the provider's task never ended")
+                ended = _too_old(item, terms, now_ms, "the task at the provider never ended")
                 # Its result is paid for, so the provider is asked for it a while longer.
                 return ended._replace(flaw=Flaw.UNKNOWN, delay_ms=LATE_POLL_MS)
             return _poll_next(item, terms, outcome, item.provider_task_id, item.account)
@@ -114,7 +114,7 @@ def _calls(item: Claimed) -> int:
 
 def _too_late(item: Claimed, outcome: Succeeded, now_ms: int) -> Settlement:
     """The deadline has passed, so the item has failed; what came is kept as a late result, for a person to accept."""
-    failure = Failure(ErrorCode.GW_TIMEOUT, FailureKind.BUSINESS, "the deadline passed before the result came")
+    failure = Failure(ErrorCode.GW_TIMEOUT, FailureKind.BUSINESS, "the deadline passed before the result arrived")
     late = Failed(failure, outcome.usage, reply=outcome.result, flaw=Flaw.LATE)
     settled = _end(item, ItemState.FAILED, now_ms, outcome=late, timed_out=1)
     return settled._replace(late_result=outcome.result)
@@ -126,7 +126,7 @@ def _stopped(item: Claimed, outcome: Stopped, terms: Terms, now_ms: int) -> Sett
     if not outcome.sent and not item.repeats and not item.ask_first:
         cancelled = _end(item, ItemState.CANCELLED, now_ms, message="the job was cancelled")
         return cancelled._replace(calls=item.calls) if item.state == ItemState.SUBMITTING else cancelled
-    when = " during the call" if outcome.sent else ", and an earlier call may have been done"
+    when = " during the call" if outcome.sent else ", and an earlier call may have been processed"
     failed = Failed(_unknown(f"outcome unknown: the job was cancelled{when}"))
     if outcome.sent and terms.askable and item.state == ItemState.SUBMITTING:
         return _to_be_asked(item, failed, now_ms)
@@ -224,12 +224,12 @@ def _retry(item: Claimed, outcome: Failed, terms: Terms, now_ms: int, rng: Rando
         flaw=outcome.flaw,
         attempt=_attempt(item, "retry", now_ms, outcome),
         act=Act.REPEAT if repeat else None,
-        detail="the call may have been done and paid; it is sent again" if repeat else None,
+        detail="the call may have been processed and paid; it is sent again" if repeat else None,
     )
 
 
 def _to_be_asked(item: Claimed, outcome: Failed, now_ms: int) -> Settlement:
-    """Leaves the item submitting, with its lease given up: whoever rescues it asks the provider first."""
+    """Leaves the item submitting, with its lease given up: the worker that rescues it asks the provider first."""
     return Settlement(
         item.id,
         item.fence,
@@ -264,7 +264,8 @@ def _never_arrived(item: Claimed, terms: Terms, now_ms: int) -> Settlement:
     if (limit is not None and item.attempt_count >= limit) or item.rescues >= terms.limits.rescues_max:
         failure = Failure(ErrorCode.GW_TIMEOUT, FailureKind.INFRASTRUCTURE, "the call never reached the provider")
         return _end(item, ItemState.FAILED, now_ms, outcome=Failed(failure))
-    return _back(item, act=Act.RESCUED, detail="asked: the provider never had it", rescues=1)
+    detail = "the provider was asked: it never received the call"
+    return _back(item, act=Act.RESCUED, detail=detail, rescues=1)
 
 
 def _cannot_ask(item: Claimed, terms: Terms, now_ms: int, rng: Random) -> Settlement:

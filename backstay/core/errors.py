@@ -17,17 +17,17 @@ BackstayError                 exit 1
     ├── Throttled             retried, costs no attempt
     ├── Permanent             not retried
     ├── ProviderHeld          the provider is held, the item goes back without an attempt
-    ├── OutcomeUnknown        looked up before it is ever sent again
+    ├── OutcomeUnknown        looked up at the provider before it is sent again
     └── Skip                  the item is skipped, which is no failure
 
-The docstring of a class is the message that it carries when none is given.
+The docstring of a class is its default message.
 """
 
 from enum import StrEnum
 
 
 class ErrorCode(StrEnum):
-    """The ten public error codes; there is no other."""
+    """The ten public error codes; there are no others."""
 
     NOT_PDF = "NOT_PDF"
     TOO_LARGE = "TOO_LARGE"
@@ -54,6 +54,8 @@ class BackstayError(Exception):
         super().__init__(message or _default_message(type(self)))
         if hint is not None:
             self.hint = hint
+        if self.hint:
+            self.add_note(f"Hint: {self.hint}")  # a traceback in the user's program prints it; str(error) is without
 
     @property
     def message(self) -> str:
@@ -66,7 +68,7 @@ def _default_message(error: type[BackstayError]) -> str:
 
 
 class UsageError(BackstayError):
-    """Something in the request is not valid."""
+    """The request is not valid."""
 
     exit_code = 2
 
@@ -86,7 +88,7 @@ class SchemaNewer(BackstayError):
 
 
 class NotAllowed(BackstayError):
-    """That is not allowed in the present state."""
+    """This is not allowed in the present state."""
 
     exit_code = 2
 
@@ -99,7 +101,7 @@ class IdempotencyConflict(BackstayError):
 
 
 class NotFound(BackstayError):
-    """There is no such thing."""
+    """The requested object does not exist."""
 
     exit_code = 5
 
@@ -108,18 +110,18 @@ class WaitTimeout(BackstayError):
     """The job did not finish in the time given."""
 
     exit_code = 6
-    hint = "the job goes on; wait again, or give more time"
+    hint = "the job continues; wait again, or wait longer"
 
 
 class DatabaseUnreachable(BackstayError):
     """The database cannot be reached."""
 
     exit_code = 8
-    hint = "check the database URL, and that the server is running"
+    hint = "check the database URL, and whether the server is running"
 
 
 class DatabaseRefused(DatabaseUnreachable):
-    """The database server does not let this account in."""
+    """The database server refuses this account."""
 
     hint = "check the user, the password and the database name in the URL"
 
@@ -128,7 +130,7 @@ class FilesUnreachable(BackstayError):
     """The place where files are kept cannot be reached."""
 
     exit_code = 8
-    hint = "check the folder or the bucket that BACKSTAY_DATA names"
+    hint = "check the folder or the bucket in BACKSTAY_DATA"
 
 
 class BrokerUnreachable(BackstayError):

@@ -147,7 +147,7 @@ class BrokerConnected:
 
 @dataclass(frozen=True, slots=True)
 class BrokerLost:
-    """It is away; work goes on from the database meanwhile."""
+    """The broker is unreachable; meanwhile workers poll the database."""
 
     role: str
     reason: str
@@ -197,7 +197,7 @@ class LettersArchived:
 
 @dataclass(frozen=True, slots=True)
 class AlarmChanged:
-    """One was raised, or is over; told once, by whoever noticed first."""
+    """An alarm was raised, or is over; emitted once, by the process that noticed first."""
 
     reading: AlarmReading
 

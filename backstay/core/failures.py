@@ -66,7 +66,7 @@ class FailureKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why an item did not succeed; its message is made safe here, whoever wrote it."""
+    """Why an item did not succeed; its message is made safe here, from any source."""
 
     code: ErrorCode
     kind: FailureKind
@@ -176,7 +176,7 @@ def _status_words(status: int) -> str:
 
 
 def error_of_failure(failure: Failure) -> HandlerError:
-    """The error that stands for a failure, for whoever can only raise."""
+    """The exception for a failure, for code that can only raise."""
     after = None if failure.retry_after_ms is None else failure.retry_after_ms / 1_000
     match failure.kind:
         case FailureKind.UNKNOWN:

@@ -33,5 +33,5 @@ def read_item(text: str) -> int:
         raise UsageError(f"{text[:40]!r} is not an item id", hint="an item id is JOB-POSITION, for example 12-345")
     # Python itself refuses to read thousands of digits.
     if len(text) > 40 or int(position) >= POSITIONS_MAX or int(job) >= 1 << (63 - POSITION_BITS):
-        raise UsageError(f"{text[:40]!r} is not an item id", hint="its numbers are too large")
+        raise UsageError(f"{text[:40]!r} is not an item id", hint="the numbers are too large")
     return item_id(int(job), int(position))

@@ -46,7 +46,7 @@ class Limits:
             _require_in_range(field.name, getattr(self, field.name))
         if self.around_seconds >= self.submitting_seconds:
             raise UsageError(
-                f"submitting_seconds must be above send guard, visibility lag and margin together"
+                f"submitting_seconds must be above the sum of send guard, visibility lag and margin"
                 f" ({self.around_seconds:g}), not {self.submitting_seconds:g}"
             )
         # A lease must outlive the beat that extends it, and the time in which nothing may be sent any more.

@@ -1,6 +1,6 @@
 """What becomes of the money set aside for a call: spent, given back, or kept because nobody knows.
 
-| what came of the call                                  | spent            | given back | kept as unknown |
+| the outcome of the call                                | spent            | given back | kept as unknown |
 |--------------------------------------------------------|------------------|------------|-----------------|
 | an answer that says what it used                       | what it cost     | the rest   |                 |
 | an answer that does not say                            | all of it        |            |                 |

@@ -33,5 +33,5 @@ PROFILES: Final[Mapping[str, Limits]] = MappingProxyType(
 def profile_named(name: str) -> Limits:
     limits = PROFILES.get(name)
     if limits is None:
-        raise UsageError(f"no profile {name!r}; choose from {', '.join(PROFILES)}")
+        raise UsageError(f"there is no profile {name!r}; choose from {', '.join(PROFILES)}")
     return limits

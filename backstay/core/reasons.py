@@ -8,7 +8,7 @@ from typing import NamedTuple
 from backstay.core.breaker import Breaker, BreakerState
 from backstay.core.states import TERMINAL, ItemState, JobState, StopReason
 
-AHEAD_MAX = 1_000  # whoever counts stops here
+AHEAD_MAX = 1_000  # counting stops here
 
 
 class Reason(NamedTuple):
@@ -41,7 +41,7 @@ class Standing:
     breaker: Breaker | None = None
     job_short: bool = False  # the job's next item does not fit under its ceiling
     live_workers: int = 0  # that run its handler
-    is_request: bool = False  # of a run: whoever does it needs no application
+    is_request: bool = False  # an LLM request of a run: its worker needs no application
     ahead: int = 0
 
 
@@ -74,7 +74,7 @@ def show_span(ms: int) -> str:
 def _finished(item: Standing) -> Reason:
     when = f" since {show_time(item.finished_at, item.now)}" if item.finished_at is not None else ""
     why = f": {_error(item)}" if item.state is ItemState.FAILED else ""
-    return Reason("finished", f"it is finished: {item.state}{when}{why}")
+    return Reason("finished", f"the item is finished: {item.state}{when}{why}")
 
 
 def _error(item: Standing) -> str:
@@ -83,14 +83,14 @@ def _error(item: Standing) -> str:
 
 def _job(item: Standing) -> Iterator[Reason]:
     if item.stop_reason == StopReason.CANCEL:
-        yield Reason("job_cancelling", f"job {item.job_id} is being cancelled: the item will not be started")
+        yield Reason("job_cancelling", f"job {item.job_id} is being cancelled: the item will not start")
     elif item.stop_reason == StopReason.TIMEOUT:
         yield Reason("job_timed_out", f"job {item.job_id} exceeded its maximum runtime: its items are being failed")
     elif item.job_state is JobState.PAUSED:
-        yield Reason("job_paused", f"job {item.job_id} is paused; to go on: backstay job resume {item.job_id}")
+        yield Reason("job_paused", f"job {item.job_id} is paused; to resume: backstay job resume {item.job_id}")
     if item.job_short and item.state is ItemState.QUEUED:
-        go_on = "to go on: the same `backstay run` or `backstay submit` with a higher --budget"
-        yield Reason("budget_reached", f"the next item of job {item.job_id} does not fit under its budget; {go_on}")
+        go_on = "to resume: the same `backstay run` or `backstay submit` with a higher --budget"
+        yield Reason("budget_reached", f"the next item of job {item.job_id} could exceed its budget; {go_on}")
 
 
 def _own(item: Standing) -> Iterator[Reason]:
@@ -100,8 +100,8 @@ def _own(item: Standing) -> Iterator[Reason]:
     elif item.state is ItemState.PROCESSING:
         yield _processing(item)
     elif item.due_at is not None and item.due_at > item.now:
-        last = f"; the last try failed with {_error(item)}" if item.error_code else ""
-        yield Reason("waits_for_retry", f"it waits until {show_time(item.due_at, item.now)}{last}", item.due_at)
+        last = f"; the last attempt failed with {_error(item)}" if item.error_code else ""
+        yield Reason("waits_for_retry", f"the item waits until {show_time(item.due_at, item.now)}{last}", item.due_at)
 
 
 def _submitting(item: Standing) -> Reason:
@@ -109,23 +109,23 @@ def _submitting(item: Standing) -> Reason:
     if expires_at > item.now:
         since = "" if item.last_attempt_at is None else f" since {show_time(item.last_attempt_at, item.now)}"
         lease = f"its lease ends {show_time(expires_at, item.now)} unless extended"
-        return Reason("running", f"it runs now at worker {item.leased_by}{since}; {lease}")
+        return Reason("running", f"it is running on worker {item.leased_by}{since}; {lease}")
     ask_at = max(expires_at, item.reconcile_after or 0)
     if ask_at > item.now:
         when = f"after {show_time(ask_at, item.now)} at the latest"
     else:
-        when = "at the next sweep of a worker that runs its handler"
+        when = "at the next sweep by a worker that runs its handler"
     how = "its worker was lost" if item.leased_by is not None else "the outcome of its last call is unknown"
-    text = f"{how}; the provider is asked about it, or it is taken up again, {when}"
+    text = f"{how}; a worker asks the provider about it, or runs it again, {when}"
     return Reason("worker_lost", text, ask_at if ask_at > item.now else None)
 
 
 def _processing(item: Standing) -> Reason:
     task = f"task {item.provider_task_id}" if item.provider_task_id else "its task"
     if item.due_at is None or item.due_at <= item.now:
-        return Reason("at_provider", f"the provider works on {task}; it is due to be polled now")
+        return Reason("at_provider", f"the provider works on {task}; the next poll is due now")
     when = show_time(item.due_at, item.now)
-    return Reason("at_provider", f"the provider works on {task}; it is polled next at {when}", item.due_at)
+    return Reason("at_provider", f"the provider works on {task}; the next poll is at {when}", item.due_at)
 
 
 def _provider(item: Standing) -> Iterator[Reason]:
@@ -140,20 +140,20 @@ def _provider(item: Standing) -> Iterator[Reason]:
             until = release if until_at is None else f"until {show_time(until_at, item.now)}, or {release}"
             yield Reason("provider_held", f"provider {breaker.provider} is held{because}, {until}", until_at)
         case BreakerState.OPEN:
-            until = "until its health probe succeeds" if breaker.until_at is None else "and is tried again now"
+            until = "until its health probe succeeds" if breaker.until_at is None else "and a new attempt is due now"
             until = until if until_at is None else f"until {show_time(until_at, item.now)}"
             yield Reason(
                 "breaker_open", f"the breaker of provider {breaker.provider} is open{because}, {until}", until_at
             )
         case BreakerState.HALF_OPEN:
-            tried = f"provider {breaker.provider} is being tried with a few items{because}"
-            yield Reason("breaker_half_open", f"{tried}; the rest flows when they succeed")
+            tried = f"provider {breaker.provider} gets a few items as a test{because}"
+            yield Reason("breaker_half_open", f"{tried}; the other items follow when these succeed")
 
 
 def _workers(item: Standing) -> Iterator[Reason]:
     if item.live_workers == 0 and not _held_by_a_worker(item):
         command = "backstay worker" if item.is_request else "backstay worker --app PACKAGE.MODULE:NAME"
-        same = ", or give the same `backstay run` again" if item.is_request else ""
+        same = ", or run the same `backstay run` again" if item.is_request else ""
         yield Reason("no_worker", f"no live worker runs handler {item.handler!r}; start one: {command}{same}")
 
 
@@ -165,7 +165,7 @@ def _queue(item: Standing) -> Iterator[Reason]:
     if item.state is not ItemState.QUEUED or (item.due_at is not None and item.due_at > item.now):
         return
     if item.ahead == 0:
-        yield Reason("next", "nothing is ahead of it in the queue of its handler")
+        yield Reason("next", "no item is ahead of it in the queue of its handler")
     else:
         count = f"{AHEAD_MAX:,} or more items are" if item.ahead >= AHEAD_MAX else f"{item.ahead:,} items are"
         yield Reason(

@@ -39,7 +39,7 @@ class RetryPolicy:
     def __post_init__(self) -> None:
         attempts_ok = self.attempts_max is None or self.attempts_max >= 1
         rules = (
-            (attempts_ok, f"attempts_max must be at least 1 or none, not {self.attempts_max}"),
+            (attempts_ok, f"attempts_max must be at least 1, or None, not {self.attempts_max}"),
             (0 <= self.base_ms <= self.cap_ms, f"base_ms must be from 0 to cap_ms, not {self.base_ms}"),
             (self.cap_ms <= _YEAR_MS, f"cap_ms must be at most {_YEAR_MS}, not {self.cap_ms}"),
             (1 <= self.factor <= 100, f"factor must be from 1 to 100, not {self.factor}"),
@@ -82,7 +82,7 @@ NAMED: Final[Mapping[str, RetryPolicy]] = MappingProxyType(
 def policy_named(name: str) -> RetryPolicy:
     policy = NAMED.get(name)
     if policy is None:
-        raise UsageError(f"no retry policy {name!r}; choose from {', '.join(NAMED)}")
+        raise UsageError(f"there is no retry policy {name!r}; choose from {', '.join(NAMED)}")
     return policy
 
 
@@ -94,7 +94,7 @@ def next_delay_ms(policy: RetryPolicy, attempt: int, retry_after_ms: int | None,
 
 
 def retry_after_ms_of(seconds: float | str | None) -> int | None:
-    """Also of a header's text, as it is often passed on; what is no number says nothing."""
+    """Also accepts the text of a header; text that is not a number is ignored."""
     try:
         number = math.nan if seconds is None else float(seconds)
     except (TypeError, ValueError):

@@ -52,7 +52,7 @@ _ENDS = frozenset({ItemState.SUCCEEDED, ItemState.FAILED, ItemState.SKIPPED, Ite
 # submitting  -> queued: handed back, retried or rescued. processing: the provider took it as a task.
 #                submitting: its outcome is unknown, and the provider is asked before it is sent again.
 # processing  -> queued: the provider's task failed and may be tried again.
-# failed      -> queued: a person retries it. processing: the same, and its task at the provider goes on.
+# failed      -> queued: a person retries it. processing: the same, and its task at the provider continues.
 #                succeeded: its result came too late, and a person lets it count.
 #                The other ends are final.
 TRANSITIONS: Mapping[ItemState, frozenset[ItemState]] = MappingProxyType(

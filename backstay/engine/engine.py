@@ -224,8 +224,8 @@ class Engine:
                 await self.write_measures()
                 await self.parts.store.workers.leave(self.parts.worker)
         except (TimeoutError, DatabaseUnreachable) as error:
-            why = str(error) or f"it did not answer within {LAST_WORDS_SECONDS:g} s"
-            self.parts.emit(Trouble("stop", f"the database did not take the worker's last changes: {why}"))
+            why = str(error) or f"the database did not answer within {LAST_WORDS_SECONDS:g} s"
+            self.parts.emit(Trouble("stop", f"the worker's last changes could not be stored: {why}"))
         await cancel_until_ended(self._loops)
         if self._heart is not None:
             await self._heart.stop()

@@ -60,7 +60,7 @@ class Executor:
             self._settler.put(flight.item, flight.plan, outcome, flight.started)
 
     async def _outcome(self, flight: Flight) -> Outcome | None:
-        """What the run came to; None when the item is no longer ours to speak of."""
+        """The outcome of the run; None if the worker has lost the item's lease."""
         context = flight.context
         flight.begun = True
         if flight.cut is not None:
@@ -69,7 +69,7 @@ class Executor:
             if flight.item.ask_first and flight.plan.handler.askable and (found := await self._ask(flight)):
                 return found
             if context.too_late_to_send:  # no await between this and the handler's first step
-                return HandedBack("the claim was too old to send under")
+                return HandedBack("the claim is too old to send")
             outcome = await self._run(flight)
             if flight.probe and isinstance(outcome, Failed) and outcome.flaw is None:
                 outcome = replace(outcome, probe=True)
@@ -123,7 +123,7 @@ class Executor:
             case Cut.STOPPED:
                 return Stopped()
             case _:
-                return HandedBack("it was cut off before it began")
+                return HandedBack("the call was cut off before it began")
 
     def _of_cut(self, flight: Flight) -> Outcome | None:
         match flight.cut:

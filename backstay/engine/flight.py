@@ -67,7 +67,7 @@ class Flights:
     """All items held now. The heart reads it from its own thread, so readers take a copy."""
 
     def __init__(self) -> None:
-        # By fence too: a run whose lease is gone is still under way when this worker claims its item anew.
+        # By fence too: a run whose lease is gone is still under way when this worker claims its item again.
         self._held: dict[tuple[int, int], Flight] = {}
         self._asked: dict[tuple[int, int], str] = {}  # with their states: what a provider is being asked about
         self.running = 0  # handlers under way; the rest waits for its settlement to be committed
@@ -94,7 +94,8 @@ class Flights:
         self.cut_short += len(flying)
 
     def leases(self, now: float) -> list[tuple[int, int]]:
-        """What is to be held on to: not a run that goes on long after its time, deaf to its cut. Others take it up."""
+        """The leases to extend. A run that ignores its cancellation long after its time is left out: others take it
+        over."""
         flying = [
             lease for lease, flight in list(self._held.items()) if now < flight.ends + DEAF_SECONDS or not flight.flying
         ]

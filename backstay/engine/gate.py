@@ -63,7 +63,8 @@ class Gate:
                     flight.stop_by(end)
 
     async def wants(self, slots: int) -> list[Want]:
-        """How many items of each handler to claim at most; together they share the slots. Who is first takes turns."""
+        """How many items of each handler to claim at most; together they share the slots. Handlers take turns in being
+        first."""
         if self._parts.trial is not None and self._parts.trial.enough:
             return []
         await self.refresh(self.claim_age_seconds)
@@ -80,7 +81,7 @@ class Gate:
             items = await self._allowed(handler, min(slots, self._parts.limits.claim_items_max), running)
             if items > 0:
                 wants.append(self._want(handler, items))
-        # Who may take few is served first: nobody else's share suffers, and no probe that was granted is left unused.
+        # Handlers with a small limit go first: no other share suffers, and no granted probe is left unused.
         return sorted(wants, key=lambda want: want.items)
 
     def _want(self, handler: Handler, items: int) -> Want:
@@ -218,7 +219,7 @@ class Gate:
         failed = sum(call.first and not call.ok for call in latest)
         under_way = self._under_way(handler.provider, latest[0].started_at if closed else 0)
         if not closed and under_way and not any(call.ok for call in calls):
-            return  # one bad item among the probes is no verdict; the others may do better
+            return  # one bad item among the probes does not decide; the others may succeed
         bad, few = failed > policy.fail_ratio * len(latest), failed <= policy.fail_ratio * (len(latest) + under_way)
         if closed and few and (bad or now < self._told_at[handler.provider] + TELL_SECONDS):
             return  # too early to tell: the calls under way may succeed, and failures are often quicker
@@ -235,7 +236,7 @@ class Gate:
         waits = self._parts.clock.monotonic() < self._refused_at[provider] + rules.breaker.open_ms / 1000
         if waits and self._under_way(provider):
             return
-        reason = self._refusal_words.get(provider, "it refuses the account")
+        reason = self._refusal_words.get(provider, "the provider refuses the account")
         try:
             self._tell(await self._parts.store.providers.refuse(provider, reason, rules.breaker, rules.hold_seconds))
         finally:

@@ -20,7 +20,7 @@ async def side_by_side(*works: Coroutine[Any, Any, object]) -> None:
 
 
 class HandlerTasks:
-    """For a worker: starts work and does not wait for it. One life: `stop` ends what is under way, for good."""
+    """For a worker: starts work and does not wait for it. One life: `stop` ends what is under way."""
 
     def __init__(self, parts: Parts, what: str) -> None:
         self._parts = parts

@@ -1,4 +1,4 @@
-"""Hints about which items are ready, from whoever carries messages, and when the database's own order has its turn."""
+"""Hints about ready items from a message broker, and when the database's own order has its turn."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final, Protocol
@@ -14,7 +14,7 @@ Named = list[tuple[Want, Sequence[int]]]
 class Hints(Protocol):
     """Messages in hand. All methods are called on the worker's event loop, do not wait, and do not raise.
 
-    Whoever implements it holds a message, unacknowledged, until all of its items are done, and acknowledges it then.
+    An implementation acknowledges a message only when all of its items are done.
     What it holds for longer than `core.hand.HELD_SECONDS_MAX` it acknowledges as well and no longer gives: the worker
     serves those items by the database's order. `core.hand.Hand` keeps count of all that.
     """
@@ -42,7 +42,7 @@ class Hints(Protocol):
 
 
 class Turns:
-    """Whose turn the next claim is: the hints in hand, or the database's own order.
+    """Decides what the next claim follows: the hints in hand, or the database's own order.
 
     The database has a turn every second, so that what is old and unimportant is not starved by what is hinted at, and
     what no hint came for is found. It has every turn while the hints are not alive, and those for which nothing is in

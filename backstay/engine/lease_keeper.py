@@ -15,8 +15,8 @@ OpenStore = Callable[[], Awaitable[Store]]
 
 
 async def beat(store: Store, flights: Flights, parts: Parts) -> set[tuple[int, int]]:
-    """One beat: extends every lease held and returns those that are someone else's now, as (item, fence). An item whose
-    time is over is nobody's: its run goes on, because a result that comes late is kept."""
+    """One beat: extends every lease held and returns the lost ones, as (item, fence). An item whose time is over is not
+    lost: its run continues, because a late result is kept."""
     if polled := flights.polled():
         await store.items.extend_polls(polled, parts.lease_ms)
     return await store.items.extend(flights.leases(parts.clock.monotonic()), parts.lease_ms, parts.worker)

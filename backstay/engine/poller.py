@@ -119,7 +119,7 @@ class Poller:
         await parts.store.items.put_off_late(looks)
 
     async def _ask(self, handler: TaskHandler, items: list[Claimed], turn: CallQuota) -> PollAnswers:
-        """What the provider says. A poll that fails is no verdict on the tasks: they are still running."""
+        """The provider's answer. A failed poll says nothing about the tasks: they are still running."""
         parts = self._parts
         started_at = items[0].claimed_at
         spare = any(item.stop_reason in (StopReason.CANCEL, StopReason.MOVE) for item in items)
@@ -188,5 +188,5 @@ def _next_look_ms(outcome: Outcome) -> int | None:
 
 
 def _is_unwanted(item: Claimed, outcome: Outcome) -> bool:
-    """Whether the task is to be cancelled at the provider: its job was, or another handler goes on with its item."""
+    """Whether to cancel the task at the provider: its job was cancelled, or another handler continues its item."""
     return item.stop_reason in (StopReason.CANCEL, StopReason.MOVE) and isinstance(outcome, Running)

@@ -62,7 +62,7 @@ class Supervisor:
     async def _kill_the_deaf(self) -> None:
         await self._clock.sleep(self._orders.stop_seconds)
         for child in self._children.values():
-            self._emit(Trouble("supervisor", f"process {child.pid} did not stop in time; it is killed"))
+            self._emit(Trouble("supervisor", f"process {child.pid} did not stop in time and is killed"))
             _signal(child, signal.SIGKILL)
 
     async def _keep(self, number: int) -> int:
@@ -77,7 +77,7 @@ class Supervisor:
             if code == USAGE_EXIT or deaths >= DEATHS_MAX:
                 return self._give_up(number, code)
             seconds = min(RESTART_SECONDS_FIRST * 2 ** (deaths - 1), RESTART_SECONDS_MAX)
-            died = f"worker process {number} ended with {_show(code)}; it is started again in {seconds:g} s"
+            died = f"worker process {number} ended with {_show(code)}; a new one starts in {seconds:g} s"
             self._emit(Trouble("supervisor", died))
             await wait_for_event(self._stopping, seconds)
         return 0
@@ -100,7 +100,9 @@ class Supervisor:
             self._ended(child.pid)
 
     def _give_up(self, number: int, code: int) -> int:
-        self._emit(Trouble("supervisor", f"worker process {number} ended with {_show(code)}; all are stopped"))
+        self._emit(
+            Trouble("supervisor", f"worker process {number} ended with {_show(code)}; all worker processes are stopped")
+        )
         self.pass_on(signal.SIGTERM)
         return code if code > 0 else 1
 

@@ -1,4 +1,4 @@
-"""Ends what time has ended and takes up what was left behind. Every pass is bounded and goes on past what fails."""
+"""Ends items whose time is over and takes over items of dead workers. Every pass is bounded and skips what fails."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -109,7 +109,7 @@ class Sweeper:
             await store.jobs.unpark(job_id)
 
     async def prune(self) -> None:
-        """Drops hints that have left or that nobody took: they may be written although there is no relay any more."""
+        """Drops hints that were published or that nobody took: they may be written even if no relay runs any more."""
         now = self._parts.clock.monotonic()
         if now >= self._prune_at:
             self._prune_at = now + PRUNE_SECONDS

@@ -105,7 +105,7 @@ class Tick:
         return TickReport(name, depth, claimed, looks.polled, seconds, pending, follow_up, looks.asks.looked_at)
 
     async def _until(self, end: float, step: Awaitable[None]) -> None:
-        """Runs a step, but not past the invocation's end: a provider may be slow, and the next invocation goes on."""
+        """Runs a step, but not past the invocation's end: a provider may be slow, and the next invocation continues."""
         with suppress(TimeoutError):
             async with asyncio.timeout(max(end - self._clock.monotonic(), 0.0)):
                 await step

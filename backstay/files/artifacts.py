@@ -14,7 +14,7 @@ from backstay.settings import Settings
 from backstay.store.urls import is_postgres
 
 CHUNK_BYTES: Final = 1 << 20
-_WHERE: Final = "name another with --data or BACKSTAY_DATA"
+_WHERE: Final = "choose another with --data or BACKSTAY_DATA"
 PART_BYTES: Final = 8 * CHUNK_BYTES  # of an upload to S3, which takes 10,000 of them
 
 
@@ -124,7 +124,7 @@ def _reaching(name: str = "") -> Iterator[None]:
 
 
 def _settle_on_disk(path: Path) -> None:
-    """Whoever writes down that a file is there must find it there after a power cut, too."""
+    """A file that the database knows must also exist after a power cut."""
     for each in (path, path.parent):
         handle = os.open(each, os.O_RDONLY)
         try:
@@ -147,7 +147,9 @@ def artifacts_at(place: str, own: Mapping[str, str] | None = None) -> Artifacts:
     `own` gives names with a certain first part, such as `results`, a place of their own.
     """
     if find_spec("obstore") is None:
-        raise UsageError("a place for files needs the service's extra", hint="pip install 'backstay[service]'")
+        raise UsageError(
+            "a place for files needs packages that are not installed", hint="pip install 'backstay[service]'"
+        )
     apart = {first: artifacts_at(elsewhere) for first, elsewhere in (own or {}).items()}
     if not place.startswith("s3://"):
         from obstore.store import LocalStore
@@ -156,14 +158,14 @@ def artifacts_at(place: str, own: Mapping[str, str] | None = None) -> Artifacts:
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
-            raise UsageError(f"cannot make the folder {place}: {error.strerror}", hint=_WHERE) from None
+            raise UsageError(f"cannot create the folder {place}: {error.strerror}", hint=_WHERE) from None
         return Artifacts(LocalStore(folder.resolve()), folder.resolve(), apart)
     from obstore.store import S3Store
 
     parts = urlsplit(place)
     if not parts.netloc or parts.query or "@" in parts.netloc:
-        raise UsageError("the place of artifacts must be a folder or s3://bucket/prefix", hint=_WHERE)
-    # Who names an endpoint without TLS wants one: there is no second switch for it.
+        raise UsageError("the place for files must be a folder or s3://bucket/prefix", hint=_WHERE)
+    # An endpoint URL without TLS is a choice of the user: there is no second switch for it.
     plain = os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://")
     return Artifacts(
         S3Store(
@@ -181,7 +183,7 @@ def default_folder(url: str) -> Path:
     if is_postgres(url):
         raise UsageError(
             "the service needs a place for files",
-            hint="name a folder or s3://bucket/prefix with --data or BACKSTAY_DATA",
+            hint="give a folder or s3://bucket/prefix with --data or BACKSTAY_DATA",
         )
     return Path(url.removeprefix("sqlite:///")).resolve().with_suffix(".data")
 

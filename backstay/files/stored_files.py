@@ -33,7 +33,7 @@ class Deposit:
         return await self._artifacts.put(name, chunks)
 
     async def delete(self, name: str) -> None:
-        """The bytes first: while the row is there, whoever takes over knows of them."""
+        """The bytes first: while the row exists, another process can find and delete them."""
         await self._artifacts.delete(name)
         await self._files.forget_expected(name)
 
@@ -56,7 +56,7 @@ class ConverterFiles:
         return Source(found.filename, size, self._artifacts.get(found.blob))
 
     async def keep(self, owner: str, item_id: str, filename: str, chunks: AsyncIterator[bytes]) -> dict[str, Any]:
-        """The bytes first: whoever finds the file's row finds them, whole."""
+        """The bytes first: when the file's row exists, its bytes are complete."""
         number = read_item(item_id)
         mark = new_id()
         blob = f"results/{job_of(number)}/{position_of(number)}-{mark}"

@@ -63,7 +63,7 @@ class Context:
 
     @property
     def owner(self) -> str:
-        """Whose item it is."""
+        """The owner of the item."""
         return self._job.owner
 
     @property
@@ -98,7 +98,7 @@ class Context:
     def guard(self) -> None:
         """Call it right before a request leaves: raises when the claim is too old to send anything under it."""
         if self.too_late_to_send:
-            raise Throttled("the claim was too old to send under; it will be taken anew", retry_after_seconds=0)
+            raise Throttled("the claim is too old to send; the item will be claimed again", retry_after_seconds=0)
 
     def progress(self, percent: int) -> None:
         """How far this item is, 0 to 100; stored and shown while it runs."""

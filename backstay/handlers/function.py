@@ -60,7 +60,7 @@ class FunctionHandler(Generic[P, R]):
 
     async def ask(self, client_ref: str, since_ms: int = 0) -> Succeeded | Submitted | NeverArrived:
         if self._find is None:
-            raise TypeError(f"{self.name} has no find")
+            raise TypeError(f"{self.name} has no find function")
         found = await self._find(client_ref)
         return NeverArrived() if found is None else Succeeded(dump(found, "the result"))
 

@@ -39,7 +39,7 @@ PDF_MARK_WITHIN_BYTES: Final = 1_024  # as readers of PDF files do: some put a f
 SAID_BYTES_MAX: Final = 4_096
 CHUNK_BYTES: Final = 256 << 10
 CONNECT_SECONDS: Final = 10.0
-BROKEN: Final = "the gateway could not be reached, or broke off"
+BROKEN: Final = "the gateway could not be reached, or closed the connection"
 _FILE_ID: Final = re.compile(r"file-[0-9a-f]{24}")
 
 
@@ -87,9 +87,9 @@ class GatewayHandler:
 
     def check(self, payload: Any) -> None:
         if not isinstance(payload, dict) or payload.keys() != {"file"}:
-            raise UsageError('an item of gateway is {"file": "file-…"}')
+            raise UsageError('a gateway item must be {"file": "file-…"}')
         if not isinstance(payload["file"], str) or not _FILE_ID.fullmatch(payload["file"]):
-            raise UsageError("no file has such an id", hint="upload it first; the answer has its id")
+            raise UsageError("there is no file with this id", hint="upload it first; the answer has its id")
 
     async def run(self, body: str, context: Context) -> Succeeded | Failed:
         payload = json.loads(body)
@@ -97,11 +97,11 @@ class GatewayHandler:
         try:
             source = await self._shelf.open(context.owner, payload["file"])
         except NotFound:
-            raise Permanent("the source is gone", ErrorCode.EXPIRED) from None
+            raise Permanent("the source file is gone", ErrorCode.EXPIRED) from None
         sending = _Sending(source)
         await sending.begin()
         context.guard()
-        context.log(f"attempt {context.attempt}: {source.size} bytes go to the gateway")
+        context.log(f"attempt {context.attempt}: {source.size} bytes are sent to the gateway")
         try:
             return await self._convert(sending, context)
         except (aiohttp.ClientError, OSError) as error:
@@ -155,13 +155,13 @@ class GatewayHandler:
                 parser.Parse(chunk)
                 yield chunk
             if size == 0:
-                raise Transient("the gateway answered nothing")
+                raise Transient("the gateway's answer is empty")
             parser.Parse(b"", True)
         except ExpatError:
             raise Permanent("the gateway's answer is not well-formed XML", ErrorCode.GW_4XX) from None
 
     async def ask(self, client_ref: str, since_ms: int = 0) -> NeverArrived:
-        raise TypeError("a gateway cannot be asked")
+        raise TypeError("a gateway cannot be asked about earlier calls")
 
     async def close(self) -> None:
         if self._session is not None:
@@ -180,7 +180,7 @@ class _Sending:
     async def begin(self) -> None:
         self._first = await anext(self.source.chunks, b"")
         if not is_pdf(self._first):
-            raise Permanent("the source is not a PDF", ErrorCode.NOT_PDF)
+            raise Permanent("the source file is not a PDF", ErrorCode.NOT_PDF)
 
     async def chunks(self) -> AsyncIterator[bytes]:
         yield self._first
@@ -197,7 +197,7 @@ def _secrets_of(url: str) -> tuple[str, ...]:
     try:
         parts = URL(url)
     except ValueError:
-        raise UsageError("the gateway's URL is none", hint="set BACKSTAY_GATEWAY_URL") from None
+        raise UsageError("the gateway's URL is not valid", hint="set BACKSTAY_GATEWAY_URL") from None
     if not parts.password:
         return ()
     made = b64encode(f"{parts.user or ''}:{parts.password}".encode("latin-1", "replace")).decode()

@@ -51,7 +51,7 @@ class Guard(AbstractResolver):
         if f"{host.lower().rstrip('.')}:{port}" in self._inside:
             self._admitted.update((address, port) for address in addresses)
         elif first_inside(addresses) is not None:
-            raise Inside(f"{host} leads inside")
+            raise Inside(f"{host} leads to an internal address")
         return found
 
     async def close(self) -> None:
@@ -67,7 +67,7 @@ class Guard(AbstractResolver):
         family, kind, protocol, _, (address, port, *_) = found
         allowed = (address, port) in self._admitted or f"{address}:{port}" in self._inside
         if not allowed and not is_outside(str(address)):
-            raise Inside(f"{address} is inside")
+            raise Inside(f"{address} is an internal address")
         return socket.socket(family, kind, protocol)
 
 
@@ -87,7 +87,7 @@ class Outgoing:
         """Refuses what can be refused without asking anyone: wrong URLs, and addresses inside."""
         place = read_place(url)
         if self._guard.refuses(place):
-            raise UsageError("the URL leads inside", hint=_HINT)
+            raise UsageError("the URL leads to an internal address", hint=_HINT)
         return place
 
     async def check_name(self, url: str) -> None:
@@ -99,7 +99,7 @@ class Outgoing:
             async with asyncio.timeout(RESOLVE_SECONDS):
                 await self._guard.resolve(place.host, place.port, socket.AF_UNSPEC)
         except Inside:
-            raise UsageError("the URL leads inside", hint=_HINT) from None
+            raise UsageError("the URL leads to an internal address", hint=_HINT) from None
         except OSError:
             return
 
@@ -136,7 +136,7 @@ class Outgoing:
 
 
 async def _beginning(answer: aiohttp.ClientResponse) -> str:
-    """As much of the body as is ever looked at. Its status has said what matters, so a body that breaks off is none."""
+    """The beginning of the body. The status already says what matters, so a body that breaks off counts as empty."""
     raw = b""
     try:
         while len(raw) < REPLY_BYTES_MAX and (chunk := await answer.content.read(REPLY_BYTES_MAX - len(raw))):
@@ -150,7 +150,7 @@ async def _beginning(answer: aiohttp.ClientResponse) -> str:
 def _meaning(error: Exception, timeout_seconds: float) -> HandlerError:
     """What an error of the client means: refused, never sent, or sent and nobody knows."""
     if isinstance(error, Inside) or isinstance(error.__cause__, Inside) or isinstance(error.__context__, Inside):
-        return Permanent("the URL leads inside", ErrorCode.FORBIDDEN)
+        return Permanent("the URL leads to an internal address", ErrorCode.FORBIDDEN)
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         return Transient("the host of the URL has no address", ErrorCode.GW_5XX)
     if type(error) is TimeoutError:

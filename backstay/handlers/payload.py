@@ -81,14 +81,14 @@ class PayloadType:
 
 
 def _is(payload: Any, kind: type) -> bool:
-    """Whether a value is of a plain JSON type: a whole number is a float too, and true is no number."""
+    """Whether a value is of a plain JSON type: a whole number is also a float, and true is not a number."""
     if isinstance(payload, bool):
         return kind is bool
     return isinstance(payload, _JSON_TYPES[kind])
 
 
 def _mismatch(payload: Any, kind: type) -> str:
-    return f"the payload does not fit the handler: it takes {kind.__name__}, not {type(payload).__name__}"
+    return f"the payload does not fit the handler: it must be {kind.__name__}, not {type(payload).__name__}"
 
 
 def payload_annotation(function: Callable[..., Any]) -> tuple[Any, bool]:
@@ -98,7 +98,7 @@ def payload_annotation(function: Callable[..., Any]) -> tuple[Any, bool]:
     payload = [p for p in parameters if p.name != "context" and p.default is inspect.Parameter.empty]
     if len(payload) != 1 or payload[0].kind in (payload[0].VAR_POSITIONAL, payload[0].VAR_KEYWORD):
         name = getattr(function, "__name__", str(function))
-        raise UsageError(f"{name} must take one payload, and may take context: def {name}(item, context)")
+        raise UsageError(f"{name} must take one payload, and optionally a context: def {name}(item, context)")
     try:
         hints = typing.get_type_hints(function)
     except NameError:

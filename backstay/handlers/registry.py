@@ -18,7 +18,7 @@ class Registry:
         self._handlers[handler.name] = handler
 
     def remove(self, name: str) -> None:
-        """Whoever adds a handler that is closed at some time takes it away then: the next life opens its own."""
+        """Code that adds a handler and later closes it must remove it then: the next life opens its own."""
         del self._handlers[name]
 
     def __getitem__(self, name: str) -> Handler:
@@ -44,4 +44,4 @@ class Registry:
 def unknown_handler(name: str, known: list[str]) -> UsageError:
     close = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(known)) or 'none'}"
-    return UsageError(f"no handler {name!r}", hint=hint)
+    return UsageError(f"there is no handler {name!r}", hint=hint)

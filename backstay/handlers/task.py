@@ -38,7 +38,7 @@ def _answer(given: Any) -> Answer:
     """One bad answer is the business of its own item, not of all that were asked about with it."""
     if isinstance(given, Succeeded | Failed | Skipped | Running):
         return given
-    return gone_wrong(f"the poll answered {type(given).__name__}", retryable=False, code=ErrorCode.UNKNOWN)
+    return gone_wrong(f"the method poll returned {type(given).__name__}", retryable=False, code=ErrorCode.UNKNOWN)
 
 
 class TaskHandler:
@@ -51,7 +51,10 @@ class TaskHandler:
     def __init__(self, work: Any, name: str, provider: str, rules: Rules, account: str | None = None) -> None:
         for method in ("submit", "poll"):
             if not inspect.iscoroutinefunction(getattr(work, method, None)):
-                raise UsageError(f"task handler {name!r} has no async {method}()", hint="it needs submit and poll")
+                raise UsageError(
+                    f"task handler {name!r} has no async {method}()",
+                    hint="a task handler needs the async methods submit and poll",
+                )
         annotation, self._wants_context = payload_annotation(work.submit)
         self._work = work
         self._payload = PayloadType(annotation)
@@ -87,5 +90,5 @@ def _storable(task_id: Any) -> str:
     """A provider's task id as text that every database takes; one that none takes could never be polled."""
     text = str(task_id)
     if not text or "\0" in text or not text.isprintable():
-        raise Permanent(f"the provider gave the task id {text!a}, which cannot be stored")
+        raise Permanent(f"the provider gave the task id {text!a}, which is not valid text")
     return text

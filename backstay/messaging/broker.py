@@ -25,7 +25,7 @@ Wiped = Callable[[], Awaitable[object]]
 
 
 class Broker:
-    """One life: start, stop. It starts with the broker away as well, and goes on trying."""
+    """One life: start, stop. It also starts without a reachable broker, and keeps trying."""
 
     def __init__(self, means: Means, topology: Topology, wiped: Wiped | None = None, expected: bool = False) -> None:
         """`wiped` is called when what had been declared is gone; with `expected` that counts from the first look."""
@@ -142,7 +142,7 @@ class Broker:
             await wiped()
         except Exception as error:
             self._owes_wiped = True  # the next look at the connection tries again
-            self.means.emit(Trouble("broker", f"what was lost is not published again yet: {reason_of(error)}"))
+            self.means.emit(Trouble("broker", f"lost hints are not published again yet: {reason_of(error)}"))
 
     async def _open_publisher(self, connection: "AbstractConnection") -> None:
         await self._prepare(connection)
@@ -192,4 +192,4 @@ class Broker:
         for name, reason in differences:
             if name not in self._told:
                 self._told.add(name)
-                self.means.emit(Trouble("broker", f"{name} is not as it would be declared now: {reason}"))
+                self.means.emit(Trouble("broker", f"{name} differs from the present declaration: {reason}"))

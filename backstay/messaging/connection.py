@@ -20,7 +20,7 @@ HEARTBEAT_SECONDS: Final = 10
 CONNECT_SECONDS: Final = 10.0
 CLOSE_SECONDS: Final = 3.0
 REASON_CHARACTERS_MAX: Final = 200
-URL_HINT: Final = "write amqp://user:password@host:5672/vhost, special characters as %XX"
+URL_HINT: Final = "write amqp://user:password@host:5672/vhost, with special characters as %XX"
 
 
 def require_aio_pika() -> None:
@@ -30,7 +30,7 @@ def require_aio_pika() -> None:
 
 
 def check_url(url: str) -> None:
-    """Refuses what is no broker's URL. It is never repeated: what was misread may be a part of the password."""
+    """Refuses a URL that is not a broker's. The error never repeats it: it may contain a part of the password."""
     try:
         parts = urlsplit(url)
         fine = parts.scheme in SCHEMES and bool(parts.hostname) and (parts.port is None or parts.port > 0)
@@ -42,7 +42,7 @@ def check_url(url: str) -> None:
 
 
 def show_url(url: str) -> str:
-    """Where it is, without who asks and by which password."""
+    """The address of the broker, without user and password."""
     parts = urlsplit(url)
     host = f"[{parts.hostname}]" if parts.hostname and ":" in parts.hostname else parts.hostname
     return f"{parts.scheme}://{host}:{parts.port or PORTS[parts.scheme]}/{unquote(parts.path.lstrip('/'))}"
@@ -51,13 +51,13 @@ def show_url(url: str) -> str:
 def reason_of(error: BaseException) -> str:
     """What went wrong, on one line. The driver's errors hold no password: URLs are checked before it sees them."""
     if isinstance(error, TimeoutError):
-        return "it did not answer in time"
+        return "the broker did not answer in time"
     said = ": ".join(str(part) for part in error.args if part not in (None, "")) or type(error).__name__
     return one_line(said, REASON_CHARACTERS_MAX)
 
 
 async def open_connection(url: str, name: str) -> "AbstractConnection":
-    """A connection that never mends itself: whoever holds it watches it, and opens another."""
+    """A connection that never reconnects by itself: its holder watches it and opens another."""
     require_aio_pika()
     check_url(url)
     import aio_pika
@@ -103,9 +103,9 @@ async def connected(url: str, name: str = "backstay") -> "AsyncIterator[Abstract
     try:
         yield connection
     except ChannelAccessRefused as error:
-        said = f"the broker's account lacks a right: {reason_of(error)}"
+        said = f"the broker's account lacks a permission: {reason_of(error)}"
         raise NotAllowed(said, hint="see Rights in docs/rabbitmq.md") from error
     except (AMQPError, ConnectionError) as error:
-        raise BrokerUnreachable(f"the broker at {show_url(url)} went away: {reason_of(error)}") from error
+        raise BrokerUnreachable(f"the broker at {show_url(url)} disconnected: {reason_of(error)}") from error
     finally:
         await close_connection(connection)

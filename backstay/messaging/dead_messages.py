@@ -56,9 +56,9 @@ class Choice(NamedTuple):
 class DeadMessages:
     """The judge of a replay. `counts` tells what it decided, `reasons` why messages are poison.
 
-    An item that failed is queued afresh, as any replay of dead letters does it; one that is queued is told of again;
-    one that has ended, or is being done, needs nothing. A remote worker's callback goes to those who read callbacks,
-    who judge it anew. Poison stays, and so does what cannot be retried now.
+    A failed item is queued again, as in any replay of dead letters. A queued item is announced again. An item that has
+    ended, or is running, needs nothing. A remote worker's callback goes back to the readers of callbacks, who judge it
+    again. Unreadable messages stay, and so do messages of items that cannot be retried now.
     """
 
     def __init__(self, store: Store, topology: Topology, choice: Choice, who: str | None) -> None:
@@ -94,7 +94,7 @@ class DeadMessages:
         return None
 
     async def _replay(self, before: Mapping[int, NamedItem]) -> Mapping[int, NamedItem]:
-        """Queues what failed afresh, owner by owner; returns how it stands with those items then."""
+        """Queues failed items again, owner by owner; returns the states of those items afterwards."""
         failed: dict[str, list[int]] = {}
         for item, standing in before.items():
             if standing.state is ItemState.FAILED:

@@ -67,7 +67,7 @@ class DeadQueue:
         self._ready: set[str] = set()  # queues that are there for what is published again
 
     async def replay(self, judge: Judge) -> None:
-        """Shows every message to the judge, once, and does as he says."""
+        """Shows every message to the judge once, and follows its verdict."""
         try:
             async with self._alone():
                 if await self._depth(self._dead) is not None:
@@ -75,8 +75,10 @@ class DeadQueue:
         except aiormq.ChannelAccessRefused:
             raise  # it is there, and the next try would end the same
         except (aiormq.AMQPError, aiormq.ChannelInvalidStateError, ConnectionError, TimeoutError) as error:
-            hint = "nothing is lost: the same command again goes on"
-            raise BrokerUnreachable(f"the broker went away in mid-replay: {reason_of(error)}", hint=hint) from error
+            hint = "nothing is lost: run the same command again"
+            raise BrokerUnreachable(
+                f"the broker disconnected during the replay: {reason_of(error)}", hint=hint
+            ) from error
 
     async def _replay(self, judge: Judge) -> None:
         await self._declare_aside()
@@ -95,7 +97,7 @@ class DeadQueue:
                 await channel.queue_declare(name, exclusive=True, auto_delete=True, timeout=ANSWER_SECONDS)
             except aiormq.ChannelLockedResource:
                 said = f"another replay of {self._dead} is under way"
-                raise NotAllowed(said, hint="wait until it has ended") from None
+                raise NotAllowed(said, hint="wait until it ends") from None
             yield
             await channel.queue_delete(name, timeout=ANSWER_SECONDS)
 
@@ -149,7 +151,7 @@ class DeadQueue:
                 await channel.queue_delete(self._aside, if_unused=True, if_empty=True)
 
     async def _move(self, source: str, target: str, messages: int, judge: Judge | None = None) -> None:
-        """Moves so many messages in their order, a window at a time; with a judge, as he says."""
+        """Moves so many messages in their order, a window at a time; with a judge, by its verdicts."""
         arrived: asyncio.Queue[DeliveredMessage] = asyncio.Queue()  # the prefetch is its bound
 
         async def keep(message: DeliveredMessage) -> None:

@@ -29,7 +29,7 @@ class Difference(NamedTuple):
 async def open_channel(connection: "AbstractConnection", confirms: bool = False) -> "Channel":
     """The driver's own channel, without what aio-pika puts around it."""
     if connection.transport is None:
-        raise ConnectionError("it was closed")
+        raise ConnectionError("the connection was closed")
     await connection.transport.ready()
     under = connection.transport.connection
     return cast("Channel", await under.channel(publisher_confirms=confirms, on_return_raises=False))
@@ -59,7 +59,7 @@ async def have_queues(connection: "AbstractConnection", names: Iterable[str]) ->
 
 
 async def depth_of(connection: "AbstractConnection", name: str) -> QueueDepth | None:
-    """None if there is no such queue. Asked on a channel of its own, because a no closes it."""
+    """None if there is no such queue. It uses its own channel, because a missing queue closes the channel."""
     channel = await open_channel(connection)
     depth = await ask_depth(channel, name)
     if depth is not None:

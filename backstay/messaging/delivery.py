@@ -93,7 +93,7 @@ class Subscription:
         self._still = self._still + 1 if quiet else 0
         self._seen = self.taken.delivered
         if self._still >= STILL_LOOKS_MAX:
-            raise Broken(f"messages wait in {self.queue.name} and none comes")
+            raise Broken(f"messages wait in {self.queue.name}, but none is delivered")
 
 
 def incoming(raw: "DeliveredMessage") -> Incoming:

@@ -24,7 +24,7 @@ def topology_of(settings: Settings) -> Topology:
 
 
 class Republishing:
-    """Writes hints anew for all that is ready when the broker has lost them: many notice, one of them does it."""
+    """Writes hints again for all ready items when the broker has lost them: many processes notice, one does it."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -10,8 +10,8 @@ from backstay.messaging.topology import Exchange, Queue, Topology
 if TYPE_CHECKING:
     from aio_pika.abc import AbstractConnection
 
-NOBODY_CAN_USE: Final = "nobody could use these messages: see `backstay broker replay`"
-NOBODY_CONSUMES: Final = "messages wait and nobody consumes them"
+NOBODY_CAN_USE: Final = "no worker could process these messages: see `backstay broker replay`"
+NOBODY_CONSUMES: Final = "messages wait and no worker consumes them"
 
 
 @dataclass(frozen=True, slots=True)

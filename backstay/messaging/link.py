@@ -1,8 +1,8 @@
 """Keeps one connection to a broker: opens it, looks after it, and opens another whenever anything is wrong with it.
 
-The driver can mend connections by itself, but its users have seen consumers that are gone without a word, publishes
-that never end, and frames for channels that were closed long ago. So nothing is mended here: what does not answer a
-question within its time, or is not what it should be, is dropped whole, and there is one way to start.
+The driver can reconnect by itself, but its users have seen consumers that vanish silently, publishes that never end,
+and frames for channels that were closed long ago. So nothing is repaired here: a connection that does not answer in
+time, or is not as it should be, is dropped as a whole, and there is one way to start.
 """
 
 import asyncio
@@ -89,7 +89,7 @@ class Link:
         self._look.set()
 
     def restart(self, reason: str) -> None:
-        """Whoever uses it has noticed that it is of no use any more."""
+        """Called by a user of the connection that finds it broken."""
         self._broken = self._broken or reason
         self._look.set()
 
@@ -135,7 +135,7 @@ class Link:
                     await self._checked()
 
     def _closed(self, _: object, error: BaseException | None) -> None:
-        self.restart(reason_of(error) if error is not None else "it was closed")
+        self.restart(reason_of(error) if error is not None else "the connection was closed")
 
     def _set_up(self, up: bool) -> None:
         if self.up != up:

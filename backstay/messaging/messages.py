@@ -104,10 +104,10 @@ def read_work(message: Incoming) -> Work | Poison:
     if len(named) > ITEMS_MAX:
         return Poison(f"names more than {ITEMS_MAX} items")
     if not isinstance(rest_ms, int) or isinstance(rest_ms, bool) or not 0 <= rest_ms <= WAIT_MS_MAX:
-        return Poison("rest_ms is no number of milliseconds")
+        return Poison("rest_ms is not a number of milliseconds")
     message_id = said.get("id", message.message_id)
     if not isinstance(message_id, str) or not message_id.isascii() or len(message_id) > ID_CHARACTERS_MAX:
-        return Poison("its id is no plain text")
+        return Poison("its id is not plain text")
     try:
         items = tuple(read_item(name) for name in named if _is_text(name))
     except UsageError as error:
@@ -189,7 +189,7 @@ def _writable(value: Any, depth: int) -> Any:
         case float() if abs(value) > FLOAT_MAX:
             return repr(value)
         case dict() | list() if not depth:
-            return "too deep to be kept"
+            return "nested too deeply to be stored"
         case dict():
             return {name: _writable(inner, depth - 1) for name, inner in value.items()}
         case list():

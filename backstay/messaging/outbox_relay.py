@@ -148,7 +148,7 @@ class OutboxRelay:
         top = min(BACKOFF_SECONDS * 2 ** min(self._failures - 1, 16), BACKOFF_SECONDS_MAX)
         self._shut_until = self._clock.monotonic() + top * self._rng.uniform(0.5, 1.0)
         if self._failures == 1:
-            self._bus.emit(Trouble("relay", f"nothing is published for now: {error}"))
+            self._bus.emit(Trouble("relay", f"publishing is paused: {error}"))
 
     async def _mark(
         self, messages: Sequence[Message], confirmed: Sequence[bool], bad: Sequence[Message], error: str
@@ -162,7 +162,7 @@ class OutboxRelay:
             await self._outbox.published(done)
             await self._outbox.failed(cut_off, error, 0)
             await self._missed(missed[: len(missed) - len(cut_off)], error)
-            await self._outbox.failed([message.id for message in bad], "it cannot be read", ROW_DELAY_MS_MAX)
+            await self._outbox.failed([message.id for message in bad], "the message cannot be read", ROW_DELAY_MS_MAX)
         except Exception as trouble:  # the lease ends, and they are published again under the same ids
             self._bus.emit(Trouble("relay", f"{type(trouble).__name__}: {trouble}"))
         self._bus.emit(MessagesPublished(WORK, len(done), len(missed) + len(bad)))

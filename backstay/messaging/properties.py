@@ -1,4 +1,4 @@
-"""Reads the properties of messages with leniency, whoever wrote them.
+"""Reads the properties of messages leniently, from any sender.
 
 For a message that it cannot read the driver ends the connection, and the broker then delivers it to the next one: a
 time in nanoseconds, or a name that is not UTF-8, would keep all workers from all of their messages.

@@ -1,4 +1,4 @@
-"""The exchanges and queues that Backstay has on a broker, by name: pure data, the same for whoever declares them."""
+"""The exchanges and queues that Backstay has on a broker, by name: pure data, the same in every process."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -47,9 +47,9 @@ class Topology:
 
     def __post_init__(self) -> None:
         if not self.prefix or len(self.prefix) > PREFIX_CHARACTERS_MAX or not self.prefix.isascii():
-            raise UsageError(f"a broker's prefix has 1 to {PREFIX_CHARACTERS_MAX} plain characters")
+            raise UsageError(f"the broker prefix must have 1 to {PREFIX_CHARACTERS_MAX} plain characters")
         if self.prefix.startswith("amq."):
-            raise UsageError("names that begin with amq. are the broker's own", hint="set BACKSTAY_BROKER_PREFIX")
+            raise UsageError("names that begin with amq. are reserved by RabbitMQ", hint="set BACKSTAY_BROKER_PREFIX")
 
     # names
 

@@ -1,4 +1,4 @@
-"""Carries events from the engine to whoever listens."""
+"""Carries events from the engine to the listeners."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -15,7 +15,7 @@ Listener = Callable[[Event], None]
 class TracedSubmission(Protocol):
     """A submit under way, as somebody draws it."""
 
-    seed: str | None  # for the job, so that whoever does its items finds the trace; None: any will do
+    seed: str | None  # for the job, so that its workers find the trace; None: any seed will do
 
     def submitted(self, job_id: int, items: int) -> None: ...
 
@@ -35,11 +35,11 @@ class Untraced:
 
 
 class Bus:
-    """A listener that raises is dropped and the others are told: work that is paid for goes on without it."""
+    """A listener that raises is dropped and the others are told: paid work must continue without it."""
 
     def __init__(self) -> None:
         self._listeners: list[Listener] = []
-        # Who draws traces must be there before things happen, not only hear of them. None: nobody does.
+        # Tracing must be called before things happen, not only afterwards. None: no tracing.
         self.tracing: Tracing | None = None
 
     def subscribe(self, listener: Listener) -> None:
@@ -63,4 +63,4 @@ class Bus:
                 listener(event)
             except Exception as error:
                 self._listeners.remove(listener)
-                self.emit(Trouble("listener", f"dropped after {type(error).__name__}: {error}"))
+                self.emit(Trouble("listener", f"an observer was dropped after {type(error).__name__}: {error}"))

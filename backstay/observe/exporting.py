@@ -32,7 +32,11 @@ class Telling(SpanExporter):
         failed = result is not SpanExportResult.SUCCESS
         if failed != self._failing:
             self._failing = failed
-            self._tell("spans are not taken, and are dropped" if failed else "spans are taken again")
+            self._tell(
+                "the trace collector refuses spans; they are dropped"
+                if failed
+                else "the trace collector accepts spans again"
+            )
         return result
 
     def shutdown(self) -> None:

@@ -58,18 +58,22 @@ class Gauges:
         self.oldest = make(
             "queue_oldest_seconds", "How long the oldest waiting item has waited, by handler.", "handler"
         )
-        self.stuck = make("stuck_items", "Items whose worker is gone, waiting to be taken up (at most 1000).")
-        self.alive = make("workers_alive", "Workers that were heard of within a lease (at most 100).")
-        self.letters = make("letters_day", "Items that failed for good in a day (at most 100,001).")
-        self.alarm = make("alarm", "1 while it is raised, by alarm.", "alarm")
-        self.budget = make("budget_used_ratio", "The most that an unfinished job has used of its budget, 1 being all.")
-        self.held = make("jobs_held_by_budget", "Unfinished jobs whose next item does not fit under their budgets.")
-        self.cost = make("cost_hour_dollars", "What calls cost in the last hour, by provider.", "provider")
-        self.repeats = make("repeats_hour", "Calls of the last hour that may have been paid twice.", "provider")
-        self.ticks = make("ticks_hour", "Bounded invocations that began in the last hour.")
-        self.ticks_failed = make("ticks_hour_failed", "Those of them that failed or were killed.")
-        self.chains = make("chains_hour", "Chains of bounded invocations that began in the last hour.")
-        self.chains_full = make("chains_hour_full", "Those that were as long as they may be and left work.")
+        self.stuck = make("stuck_items", "Items whose worker is dead, waiting for another worker (at most 1000).")
+        self.alive = make("workers_alive", "Workers with a heartbeat within the lease time (at most 100).")
+        self.letters = make("letters_day", "Dead letters of the last 24 hours (at most 100,001).")
+        self.alarm = make("alarm", "1 while the alarm is raised, by alarm.", "alarm")
+        self.budget = make(
+            "budget_used_ratio", "The largest share of its budget that an unfinished job has used; 1 is all of it."
+        )
+        self.held = make("jobs_held_by_budget", "Unfinished jobs that are stopped at their budget.")
+        self.cost = make("cost_hour_dollars", "Cost of calls in the last hour, by provider.", "provider")
+        self.repeats = make("repeats_hour", "Calls in the last hour that may have been paid twice.", "provider")
+        self.ticks = make("ticks_hour", "Ticks that began in the last hour.")
+        self.ticks_failed = make("ticks_hour_failed", "Ticks that began in the last hour and failed or were killed.")
+        self.chains = make("chains_hour", "Chains of ticks that began in the last hour.")
+        self.chains_full = make(
+            "chains_hour_full", "Chains that reached the depth limit in the last hour with work left."
+        )
         self._handlers: set[str] = set()
         self._providers: set[str] = set()
 

@@ -19,7 +19,7 @@ LINGER_SECONDS: Final = 5.0  # a line of a running item can be read at most so m
 ITEM_BYTES_MAX: Final = 1 << 20  # of one piece
 MEMORY_BYTES_MAX: Final = 16 << 20
 PUTS_AT_ONCE: Final = 8
-LEFT_OUT: Final = "… more was said, and is left out\n"
+LEFT_OUT: Final = "… the rest of the log is left out\n"
 
 
 class Keeper(Protocol):
@@ -34,7 +34,7 @@ def place_of(item_id: int) -> str:
 
 
 class ItemLogs:
-    """A listener. `async with ItemLogs(…)` while the work goes on; at the end what is left is put."""
+    """A listener. `async with ItemLogs(…)` while work runs; at the end the rest is stored."""
 
     def __init__(self, keeper: Keeper, clock: Clock, bus: Bus) -> None:
         self._keeper = keeper
@@ -72,7 +72,7 @@ class ItemLogs:
             case LeasesLost() if self._lines:
                 for item_id in event.items:
                     if item_id in self._lines:
-                        self._say(item_id, "the lease was lost: what this run came to does not count")
+                        self._say(item_id, "the lease was lost: the result of this attempt does not count")
                         self._ended[item_id] = None
                         self._wake.set()
             case _:
@@ -124,7 +124,7 @@ class ItemLogs:
         if not lines:
             return
         self._pieces += 1
-        # The time keeps the pieces in order, whoever wrote them; the rest keeps those of one moment apart.
+        # The time keeps pieces of all writers in order; the rest of the name keeps pieces of one moment apart.
         name = f"{self._clock.now_ms():015d}-{self._pieces:09d}-{self._life}"
         try:
             await self._keeper.put(f"{place_of(item_id)}/{name}", _whole(lines))

@@ -70,7 +70,7 @@ class Logs:
             case ItemsSubmitted():
                 say.info("items submitted", job=event.job_id, handler=event.handler, items=event.items)
             case ItemLogged():
-                say.info("item says", **_named(event.item_id), text=event.text)
+                say.info("item log", **_named(event.item_id), text=event.text)
             case LeasesLost():
                 items = [show_item(item) for item in event.items[:ITEMS_NAMED_MAX]]
                 say.warning("leases lost", worker=event.worker, items=len(event.items), some=items)
@@ -131,11 +131,11 @@ class Logs:
                 say.info("broker connected", role=event.role)
             case BrokerLost():
                 again = round(event.again_seconds, 1)
-                say.warning("broker away", role=event.role, why=event.reason, again_seconds=again)
+                say.warning("broker disconnected", role=event.role, why=event.reason, again_seconds=again)
             case BrokerWiped():
-                say.warning("broker was wiped", then="all that is ready is published again")
+                say.warning("broker lost its data", then="all ready items are published again")
             case MessageSetAside():
-                say.warning("message set aside", queue=event.queue, why=event.reason)
+                say.warning("message moved to the dead queue", queue=event.queue, why=event.reason)
 
     def _outbox(self, event: MessagesPublished | OutboxLag) -> None:
         match event:
@@ -194,7 +194,7 @@ class Logs:
             case ItemState.PROCESSING:
                 return self._log.debug, "item at the provider"
             case ItemState.SUBMITTING:
-                return self._log.info, "item to be asked about"
+                return self._log.info, "item outcome to be looked up"
             case ItemState.QUEUED:
                 return self._log.info, _queued_words(settlement.act)
             case _:
@@ -207,7 +207,7 @@ _CALM = frozenset({ItemState.SUCCEEDED, ItemState.SKIPPED, ItemState.CANCELLED, 
 def _queued_words(act: Act | None) -> str:
     match act:
         case Act.HANDED_BACK:
-            return "item handed back"
+            return "item returned to the queue"
         case Act.RESCUED:
             return "item rescued"
         case Act.REPEAT:

@@ -61,29 +61,37 @@ class Metrics:
         self.registry = CollectorRegistry()
         self.submitted = self._counter("items_submitted", "Items submitted by this process.")
         self.claimed = self._counter("items_claimed", "Items claimed.")
-        self.named = self._counter("items_named", "Items claimed because a message named them.")
+        self.named = self._counter("items_named", "Items claimed because of a broker message.")
         self.settled = self._counter("items_settled", "Items that ended, by state.", "state")
-        self.failed = self._counter("items_failed", "Items that failed for good, by error code.", "code")
-        self.timed_out = self._counter("items_timed_out", "Items that failed because their time was over.")
-        self.retries = self._counter("retries", "Tries that failed and are made again.")
-        self.repeats = self._counter("repeats", "Calls sent again although the first may have been done and paid.")
-        self.rescued = self._counter("rescued", "Items taken up after their worker was lost.")
-        self.leases_lost = self._counter("leases_lost", "Items whose lease ended under their worker.")
-        self.jobs_ended = self._counter("jobs_ended", "Jobs that ended, by state.", "state")
-        self.ticks = self._counter("ticks", "Bounded invocations.")
-        self.chain_depth = self._counter("chain_depth_reached", "Invocations, by their depth in a chain.", "depth")
-        self.chains_full = self._counter("chains_full", "Chains that ended at their longest with work left.")
-        self.troubles = self._counter("troubles", "Things that went wrong and are tried again by themselves.")
-        self.set_aside = self._counter("messages_set_aside", "Messages that nobody could use, now in the dead queue.")
-        self.published = self._counter("messages_published", "Messages that left the outbox, by sink.", "sink")
-        self.unpublished = self._counter("messages_unpublished", "Tries to send one that failed, by sink.", "sink")
-        self.archived = self._counter("letters_archived", "Dead letters that left the database for archives.")
-        self.open_seconds = self._counter("breaker_open_seconds", "Time a provider was not called.", "provider")
-        self.attempt_seconds = GroupHistogram(
-            "backstay_attempt_seconds", "How long tries took.", buckets=ATTEMPT_BUCKETS, registry=self.registry
+        self.failed = self._counter(
+            "items_failed", "Dead letters (items that failed permanently), by error code.", "code"
         )
-        self.waiting = self._gauge("outbox_messages", "Messages that have not left (at most 10,000), by sink.", "sink")
-        self.lag = self._gauge("outbox_oldest_seconds", "Age of the oldest message that has not left, by sink.", "sink")
+        self.timed_out = self._counter("items_timed_out", "Items that timed out.")
+        self.retries = self._counter("retries", "Attempts that failed and are retried.")
+        self.repeats = self._counter("repeats", "Calls sent again although the first one may have been paid.")
+        self.rescued = self._counter("rescued", "Items that another worker took over after their worker died.")
+        self.leases_lost = self._counter("leases_lost", "Items whose worker lost their lease.")
+        self.jobs_ended = self._counter("jobs_ended", "Jobs that ended, by state.", "state")
+        self.ticks = self._counter("ticks", "Ticks (bounded invocations).")
+        self.chain_depth = self._counter("chain_depth_reached", "Ticks, by their depth in a chain.", "depth")
+        self.chains_full = self._counter("chains_full", "Chains that reached the depth limit with work left.")
+        self.troubles = self._counter("troubles", "Errors that are retried automatically.")
+        self.set_aside = self._counter(
+            "messages_set_aside", "Messages that no worker could process, now in the dead queue."
+        )
+        self.published = self._counter("messages_published", "Messages published from the outbox, by sink.", "sink")
+        self.unpublished = self._counter(
+            "messages_unpublished", "Failed attempts to publish a message, by sink.", "sink"
+        )
+        self.archived = self._counter("letters_archived", "Dead letters moved from the database into archives.")
+        self.open_seconds = self._counter(
+            "breaker_open_seconds", "Time for which a provider was not called.", "provider"
+        )
+        self.attempt_seconds = GroupHistogram(
+            "backstay_attempt_seconds", "Duration of attempts.", buckets=ATTEMPT_BUCKETS, registry=self.registry
+        )
+        self.waiting = self._gauge("outbox_messages", "Unpublished messages (at most 10,000), by sink.", "sink")
+        self.lag = self._gauge("outbox_oldest_seconds", "Age of the oldest unpublished message, by sink.", "sink")
         self.breaker = self._gauge("breaker_state", "0 closed, 1 half-open, 2 open, 3 held.", "provider")
 
         # A counter that appears with its first count has no increase for Prometheus to see.

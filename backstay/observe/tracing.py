@@ -1,6 +1,6 @@
 """OpenTelemetry traces: submit, claim, call and settle of an item as one trace, whichever processes do them.
 
-The context of a submit is kept where it needs no column of its own: it is the job's seed, which whoever claims is given
+The context of a submit needs no column of its own: it is the job's seed, which every claim returns
 anyway. Which items are traced follows from their ids, so all processes agree on it and on every try. Spans are made of
 ids, names and figures; never of payloads, results or what a provider said.
 """
@@ -114,7 +114,7 @@ class Tracing:
 
     @contextmanager
     def below(self, headers: Mapping[str, str]) -> Iterator[None]:
-        """What is drawn meanwhile belongs to the trace of whoever sent the headers, if they name one."""
+        """Spans made meanwhile belong to the trace of the sender, if the headers name one."""
         token = contexts.attach(TraceContextTextMapPropagator().extract(headers))
         try:
             yield

@@ -83,7 +83,7 @@ class CallbackReader:
             self._tell(error)
             if failures + 1 < TRIES_MAX:
                 return False
-            poison = Poison(one_line(f"it could not be kept: {type(error).__name__}: {error}"))
+            poison = Poison(one_line(f"the callback could not be stored: {type(error).__name__}: {error}"))
         else:
             self._troubled = False
         if poison is not None and not await self._put_aside(parcel.delivery, poison):

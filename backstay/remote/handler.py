@@ -25,7 +25,10 @@ NO_BREAKER: Final = BreakerPolicy(window_calls=1_000, calls_min=1_000, window_ms
 # By the field that only its items have.
 HTTP: Final = "url"
 MESSAGES: Final = "exchange"
-_MISSING: Final = {HTTP: "this process sends nothing over HTTP", MESSAGES: "this process has no broker"}
+_MISSING: Final = {
+    HTTP: "this process cannot send remote work over HTTP",
+    MESSAGES: "this process cannot send remote work: it has no broker",
+}
 _HINTS: Final = {HTTP: "set BACKSTAY_PUBLIC_URL", MESSAGES: "set BACKSTAY_BROKER_URL, or give --broker"}
 
 
@@ -41,7 +44,7 @@ class Way(Protocol):
     """A way out: how a request is sent, and where its answer is to come."""
 
     def read(self, payload: dict[str, Any]) -> None:
-        """Raises UsageError for what is no item of this way."""
+        """Raises UsageError if the item does not fit this transport."""
         ...
 
     def check(self, payload: dict[str, Any]) -> None:
@@ -90,7 +93,7 @@ class RemoteHandler(TaskHandler):
         return way
 
     async def submit(self, item: Any) -> str:
-        raise TypeError("a remote item is run, not submitted")
+        raise TypeError("a remote item cannot be submitted")
 
     async def cancel(self, task_id: str) -> None:
         """Nobody is told: an answer that comes all the same is kept as late."""
@@ -154,9 +157,9 @@ class RemoteHandler(TaskHandler):
 
 
 def _way_of(payload: Any) -> str:
-    """Which way an item goes; one that goes none, or both, is none."""
+    """The transport of an item; an item must have exactly one."""
     named = [field for field in (HTTP, MESSAGES) if isinstance(payload, dict) and isinstance(payload.get(field), str)]
     if len(named) != 1:
         hint = '{"url": "https://…", "payload": …}, or {"exchange": …, "routing_key": …, "payload": …}'
-        raise UsageError("a remote item has a url or an exchange, and a payload", hint=hint)
+        raise UsageError("a remote item must have a url or an exchange, and a payload", hint=hint)
     return named[0]

@@ -51,12 +51,13 @@ def traced(context: Context) -> dict[str, str]:
 def _check_header(name: str, value: Any, own: frozenset[str]) -> None:
     low = name.lower()
     if not low or len(low) > _NAME_LENGTH_MAX or not _TOKEN.issuperset(low):
-        raise UsageError(f"{name[:40]!r} is no name of a header")
+        raise UsageError(f"{name[:40]!r} is not a valid header name")
     if low in own:
-        raise UsageError(f"the header {low} is not yours to set")
+        raise UsageError(f"the header {low} cannot be set: Backstay sets it")
     if is_credential(low):
         raise UsageError(
-            f"the header {low} would be kept in the database", hint="requests are signed: check that instead"
+            f"the header {low} is not allowed: its value would be stored in the database",
+            hint="check the signature of the requests instead",
         )
     fits = isinstance(value, str) and len(value) <= HEADER_LENGTH_MAX and value.isascii() and value.isprintable()
     if not fits:

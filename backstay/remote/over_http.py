@@ -32,7 +32,7 @@ class OverHttp:
 
     def read(self, payload: dict[str, Any]) -> None:
         if not isinstance(payload.get("url"), str) or "payload" not in payload:
-            raise UsageError("a remote item has a url and a payload", hint='{"url": "https://…", "payload": …}')
+            raise UsageError("a remote item must have a url and a payload", hint='{"url": "https://…", "payload": …}')
         if unknown := payload.keys() - {"url", "payload", "headers"}:
             raise UsageError(f"a remote item has no field {min(map(str, unknown))[:40]!r}")
         check_headers(payload.get("headers", {}), _OWN)
@@ -42,7 +42,7 @@ class OverHttp:
 
     def require(self) -> None:
         if self.public_url is None:
-            raise UsageError("the service does not know its own address", hint="set BACKSTAY_PUBLIC_URL")
+            raise UsageError("the service does not know its public URL", hint="set BACKSTAY_PUBLIC_URL")
 
     def callback_url(self, context: Context) -> str:
         task = name_task(read_item(context.item_id), context.fence)

@@ -52,7 +52,7 @@ class OverMessages:
     def read(self, payload: dict[str, Any]) -> None:
         if "payload" not in payload:
             hint = '{"exchange": "grading", "routing_key": "essays", "payload": …}'
-            raise UsageError("a remote item has an exchange, a routing_key and a payload", hint=hint)
+            raise UsageError("a remote item must have an exchange, a routing_key and a payload", hint=hint)
         if unknown := payload.keys() - {"exchange", "routing_key", "payload", "headers"}:
             raise UsageError(f"a remote item has no field {min(map(str, unknown))[:40]!r}")
         for field in ("exchange", "routing_key"):
@@ -62,12 +62,14 @@ class OverMessages:
     def check(self, payload: dict[str, Any]) -> None:
         name = payload["exchange"]
         if not name:
-            raise UsageError("exchange must not be empty", hint="name one that your workers' queues are bound to")
+            raise UsageError(
+                "exchange must not be empty", hint="use the exchange that your workers' queues are bound to"
+            )
         if name.startswith(f"{self.prefix}."):
-            raise UsageError(f"the exchange {name[:60]!r} is Backstay's own", hint="name one of your workers'")
+            raise UsageError(f"the exchange {name[:60]!r} belongs to Backstay", hint="use an exchange of your workers")
         if self.exchanges and name not in self.exchanges:
             raise UsageError(
-                f"requests may not go to the exchange {name[:60]!r}",
+                f"requests may not be sent to the exchange {name[:60]!r}",
                 hint="an operator can allow it with BACKSTAY_REMOTE_EXCHANGES",
             )
 

@@ -80,7 +80,7 @@ class Sending:
 
 
 class BrokerRequests:
-    """Opens its connection at the first request; a broken one is opened anew by the next."""
+    """Opens its connection at the first request; the next request reopens a broken one."""
 
     def __init__(self, url: str, clock: Clock) -> None:
         self._url = url
@@ -115,7 +115,7 @@ class BrokerRequests:
                 raise _away() from None
             # The queue behind it may hang alone; were it the whole connection, its heartbeat would end it.
             await outlet.drop(outlet.opened)
-            raise OutcomeUnknown(f"the broker confirmed nothing within {seconds:g} s") from None
+            raise OutcomeUnknown(f"the broker did not confirm the request within {seconds:g} s") from None
         finally:
             outlet.under_way -= 1
 
@@ -191,7 +191,7 @@ class BrokerRequests:
             return made
 
 
-def _away(why: str = "the broker is away") -> HandlerError:
+def _away(why: str = "the broker is not connected") -> HandlerError:
     """Nothing was sent, and the item has no part in it: it waits, and loses no try by it."""
     return Throttled(why, AWAY_SECONDS)
 
@@ -204,15 +204,15 @@ async def _close(channel: AbstractChannel) -> None:
 
 
 def _meaning(error: Exception, request: MessageRequest, alone: bool) -> HandlerError:
-    """What an error means: never taken, refused for good, or nobody knows."""
+    """What an error means: never received, refused permanently, or unknown."""
     place = f"exchange {request.exchange[:60]!r}, routing key {request.routing_key[:60]!r}"
     match error:
         case PublishError():
-            return Transient(f"no queue takes requests of {place}", ErrorCode.GW_5XX)
+            return Transient(f"no queue is bound for requests to {place}", ErrorCode.GW_5XX)
         case DeliveryError():
             return Transient(f"the broker refused a request to {place}", ErrorCode.GW_5XX)
         case ChannelAccessRefused():
-            return Permanent(f"the broker lets nothing be sent to {place}", ErrorCode.FORBIDDEN)
+            return Permanent(f"the broker does not allow sending to {place}", ErrorCode.FORBIDDEN)
         case ChannelNotFoundEntity() if alone:
             return Transient(f"there is no exchange {request.exchange[:60]!r}", ErrorCode.GW_5XX)
         case ChannelPreconditionFailed() if alone:
@@ -220,4 +220,4 @@ def _meaning(error: Exception, request: MessageRequest, alone: bool) -> HandlerE
         case ChannelClosed():
             return OutcomeUnknown(f"the channel was closed: {one_line(str(error))}")
         case _:
-            return OutcomeUnknown("the connection to the broker broke")
+            return OutcomeUnknown("the connection to the broker was lost")

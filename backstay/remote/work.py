@@ -59,7 +59,9 @@ def read_kinds(text: str) -> dict[str, float]:
         kind, number = kind.strip(), number.strip()
         named = kind.isascii() and kind.replace("-", "").replace("_", "").isalnum() and len(kind) <= _KIND_LENGTH_MAX
         if not named or not number.isdigit() or not 1 <= int(number[:10]) <= _DEADLINE_SECONDS_MAX or kind in kinds:
-            raise UsageError(f"remote_kinds: {part[:60]!r} is no kind:seconds", hint="writing:1200, speaking:3600")
+            raise UsageError(
+                f"remote_kinds: {part[:60]!r} is not valid: write kind:seconds", hint="writing:1200, speaking:3600"
+            )
         kinds[kind] = float(number)
     return kinds
 
@@ -115,7 +117,7 @@ class CallbackDesk:
     async def receive(self, told: Told) -> Poison | None:
         opened = await self._seals.open(told.item, told.fence, told.tag)
         if opened is None:
-            return Poison("its tag does not fit")
+            return Poison("its tag is not valid")
         try:
             await self._inbox.receive(*opened, told.callback)
         except (NotFound, NotAllowed) as error:

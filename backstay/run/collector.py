@@ -83,7 +83,7 @@ class Collector:
             await asyncio.to_thread(self._files.drop_results, torn)
 
     async def catch_up(self) -> None:
-        """Writes every ended item that has no line yet, whoever ended it."""
+        """Writes every ended item that has no line yet, no matter which process ended it."""
         async for page in self._views.ended(self._job_id):
             ended = ((item, state == ItemState.SUCCEEDED) for item, state in page)
             for missing in _pages(item for item, ok in ended if self._files.missing(position_of(item), ok)):
@@ -97,7 +97,7 @@ class Collector:
         await self.catch_up()
 
     async def _time_limit_now(self) -> int:
-        """A retry gives the job a new one, whoever asks for it: that tells of it."""
+        """Every retry gives the job a new time limit, so a change of it shows a retry."""
         return (await self._views.job(self._job_id, self._owner)).timeout_at
 
     async def _failures(self) -> AsyncIterator[Ended]:

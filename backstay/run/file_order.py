@@ -24,7 +24,7 @@ class FileOrder:
         self._items[number] = position + 1
 
     def places(self, items: int) -> Iterator[LinePlace]:
-        """Every request in its order. What is no copy is the next item."""
+        """Every request in its order. A request that is not a copy is the next item."""
         position = 0
         for number, copied in enumerate(self._items):
             if copied:

@@ -69,8 +69,8 @@ class _Sample(NamedTuple):
 
 
 class Meter:
-    """Looks back over a window. What was done before it first looked, by an earlier process, is no speed of this one;
-    neither is the time during which the run was held or the process stood still."""
+    """Measures speed over a window. Work of an earlier process does not count, nor does the time during which the run
+    was held or the process was suspended."""
 
     def __init__(self) -> None:
         self._samples: deque[_Sample] = deque()

@@ -1,15 +1,15 @@
 """The result files of a run: each custom_id stands in exactly one of them, once, after any number of crashes.
 
 `results.jsonl` gets the successes and `results.errors.jsonl` the failures, as lines of the Batch output format. The
-database is the truth: a line is written only after its result is committed, so a file lacks lines at worst, and whoever
-continues it reads which positions are there and writes the others. A crash leaves, at the end of a file,
+database is the truth: a line is written only after its result is committed, so a file lacks lines at worst. The next
+run reads which positions are there and writes the others. A crash leaves, at the end of a file,
 
 - a line without its end: cut off when the file is opened;
 - lines of copies whose own item's line is missing (it stands behind them): cut off likewise;
 - a failure that has succeeded since, in both files: its line is dropped from the errors.
 
-A failure may be retried at any time, by this command or another, while a run goes on or not. So the errors are written
-afresh, whole, when a run continues them, and at its end if anything was retried meanwhile.
+A failure may be retried at any time, by this command or another, while a run goes on or not. So the errors are
+rewritten as a whole when a run resumes, and at its end if anything was retried meanwhile.
 
 What is not a plain file (`-`, /dev/stdout, a named pipe) cannot be read back: it gets every result of the run, those of
 earlier tries included, once per try, and the failures go to stderr unless a file is named for them. A symbolic link is
@@ -98,7 +98,7 @@ class ResultFiles:
         first = last = b""
         for position, line in sink.scan(self.job_id, positions, copies):
             if not positions.add(position):
-                raise UsageError(f"{sink.path} has two lines for item {self.job_id}-{position}", hint=AFRESH)
+                raise UsageError(f"{sink.path} has two results for item {self.job_id}-{position}", hint=AFRESH)
             first, last = first or line, line
             self._overtaken |= not ok and position in self._in_results
         self.witnesses += [witness_of(line, ok) for line in dict.fromkeys((first, last)) if line]
@@ -113,7 +113,7 @@ class ResultFiles:
             custom_id, succeeded = known.get(witness.position, (None, False))
             if witness.custom_id != custom_id or (witness.ok and not succeeded):
                 where = self.out if witness.ok else self.errors
-                said = f"{where} holds results of another job {self.job_id}, which this database does not have"
+                said = f"{where} holds results of job {self.job_id} of another database"
                 raise UsageError(said, hint=MOVE_AWAY)
 
     def missing(self, position: int, ok: bool = False) -> bool:
@@ -168,7 +168,7 @@ class ResultFiles:
         return self.job_id
 
     async def renew_errors(self, rows: AsyncIterable[Ended]) -> None:
-        """Writes the failures afresh: those of before may be under way again, have succeeded, or failed otherwise."""
+        """Rewrites the failures: earlier ones may run again, have succeeded, or have failed in another way."""
         with ExitStack() as replaced:
             errors = _Pending(self._job, *_afresh(self._errors, self._in_errors, replaced))
             async for ended in rows:
@@ -183,7 +183,7 @@ class ResultFiles:
             self._in_errors, self._overtaken = _kept(self._errors, self._in_results), False
 
     async def ordered(self, rows: AsyncIterable[Ended]) -> None:
-        """Writes both files afresh from all ended items, in the order in which they are given.
+        """Rewrites both files from all ended items, in the order in which they are given.
 
         A stream gets those that it has not got yet, so for one in order nothing is written before.
         """
@@ -276,7 +276,7 @@ def _afresh(sink: Sink, positions: Positions, replaced: ExitStack) -> tuple[Sink
 
 
 def _kept(sink: Sink, dropped: Positions) -> Positions:
-    """Writes a file anew without the lines of the items to drop; returns whose lines are left."""
+    """Rewrites a file without the lines of the items to drop; returns the items whose lines are left."""
     assert isinstance(sink, ResultFile), "only what is in a file can be taken out again"
     kept = Positions()
     with sink.replacing() as fresh:

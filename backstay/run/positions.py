@@ -24,7 +24,7 @@ class Positions:
     def add(self, position: int) -> bool:
         """Whether it is new."""
         if not 0 <= position < POSITIONS_MAX:
-            raise ValueError(f"{position} is no position")
+            raise ValueError(f"{position} is not a position")
         at = position >> 3
         if at >= len(self._bits):
             self._bits.extend(bytes(at + 1 - len(self._bits)))

@@ -19,10 +19,10 @@ from backstay.run.result_line import HEAD, OPENING
 
 SYNC_BYTES: Final = 16 << 20
 READ_BYTES: Final = 1 << 20
-MOVE_AWAY: Final = "name another --out, or move that file away"
+MOVE_AWAY: Final = "choose another --out, or move that file away"
 AFRESH: Final = "move that file away and run the same command again: all results are in the database"
 ALL_KEPT: Final = "run the same command again: all results are in the database"
-LOST_NOTHING: Final = "nothing is lost: mend that, then run the same command again"
+LOST_NOTHING: Final = "nothing is lost: fix the cause, then run the same command again"
 # File systems without locks, some network ones, say so in one of these ways.
 _NO_LOCKS: Final = frozenset({errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS, errno.EINVAL})
 
@@ -105,7 +105,7 @@ class ResultFile:
             said = f"{self.path} holds the results of job {int(head[1])}, and this run is job {job_id}"
             raise UsageError(said, hint=MOVE_AWAY)
         if head is None and not _begins_like_ours(start, job_id):
-            raise UsageError(f"{self.path} holds something else than results", hint=MOVE_AWAY)
+            raise UsageError(f"{self.path} does not hold results of a run", hint=MOVE_AWAY)
 
     def _check_torn(self, line: bytes, number: int, job_id: int | None) -> None:
         """A line of ours that a crash cut short, or the hole that a power failure left, may be cut off."""
@@ -122,7 +122,7 @@ class ResultFile:
 
     def append(self, data: bytes) -> None:
         if self._torn:
-            raise BackstayError(f"{self.path} cannot be written after an earlier failure", hint=LOST_NOTHING)
+            raise BackstayError(f"{self.path} cannot be written: an earlier write failed", hint=LOST_NOTHING)
         if self.size - self._synced >= SYNC_BYTES:
             self.sync()  # before the write: once the data is there, nothing may fail that would have it written again
         self.check_untouched()
@@ -131,13 +131,13 @@ class ResultFile:
         self.size += len(data)
 
     def check_untouched(self) -> None:
-        """Whoever takes lines out of a file, or the file away, hears of it before more goes where nobody looks."""
+        """Raises if another program removed lines or the file, before more is written where nobody looks."""
         with self._telling():
             in_place, size = self.in_place, os.fstat(self._fd).st_size
         if not in_place:
             raise BackstayError(f"{self.path} was removed or replaced while the run wrote to it", hint=ALL_KEPT)
         if size != self.size:
-            raise BackstayError(f"{self.path} was changed by somebody else while the run wrote to it", hint=ALL_KEPT)
+            raise BackstayError(f"{self.path} was changed by another program while the run wrote to it", hint=ALL_KEPT)
 
     def sync(self) -> None:
         with self._telling():
@@ -146,7 +146,7 @@ class ResultFile:
 
     @contextmanager
     def replacing(self) -> Iterator["ResultFile"]:
-        """Writes the file anew; whoever looks sees the old one or the new one, whole."""
+        """Replaces the file; readers see either the old one or the new one, complete."""
         part = self._part
         fresh = ResultFile(part)
         try:
@@ -215,7 +215,7 @@ def _open_locked(path: Path) -> tuple[int, bool]:
             fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
             said = f"{path} cannot be opened for writing: {error.strerror}"
-            raise UsageError(said, hint="name another --out") from error
+            raise UsageError(said, hint="choose another --out") from error
         try:
             _lock(fd, path)
         except BaseException:
@@ -230,7 +230,7 @@ def _lock(fd: int, path: Path) -> None:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        hint = "wait until it ends, or name another --out"
+        hint = "wait until it ends, or choose another --out"
         raise UsageError(f"another run is writing to {path}", hint=hint) from None
     except OSError as error:
         if error.errno not in _NO_LOCKS:

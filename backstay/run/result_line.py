@@ -24,7 +24,7 @@ HEAD: Final = re.compile(rb'\{"id":"batch_req_([0-9]{1,11})-([0-9]{1,9})(?:-([0-
 _SAYS_TOO_LITTLE = ('{"status_code":2', '{"status_code":3')
 _CODES: Final = {Flaw.UNKNOWN.value: OUTCOME_UNKNOWN, Flaw.LATE.value: LATE_RESULT}
 _NO_REASON = "no reason was recorded"
-_WAS_CANCELLED = "the job was cancelled before this was done"
+_WAS_CANCELLED = "the job was cancelled before this request was done"
 
 
 class Ended(NamedTuple):

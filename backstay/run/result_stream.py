@@ -1,4 +1,4 @@
-"""Where results go that is no plain file: a pipe, a device, the standard streams. It is written once and never read."""
+"""Output that is not a plain file: a pipe, a device, the standard streams. It is written once and never read."""
 
 import os
 import select
@@ -9,7 +9,7 @@ from typing import Final
 from backstay.core.errors import BackstayError, UsageError
 
 STDOUT: Final = "-"
-# Opened anew, a redirected standard stream would be written from its start, over what others wrote there.
+# Opened again, a redirected standard stream would be written from its start, over what others wrote there.
 _STANDARD: Final = {
     **dict.fromkeys((STDOUT, "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"), 1),
     **dict.fromkeys(("/dev/stderr", "/dev/fd/2", "/proc/self/fd/2"), 2),
@@ -24,7 +24,7 @@ class ResultStream:
             self._fd = os.open(path, os.O_WRONLY) if number is None else os.dup(number)
         except OSError as error:
             said = f"{path} cannot be opened for writing: {error.strerror}"
-            raise UsageError(said, hint="name another --out") from error
+            raise UsageError(said, hint="choose another --out") from error
 
     def append(self, data: bytes) -> None:
         """Waits for a slow reader. A reader that has gone is a BrokenPipeError, as everywhere."""

@@ -99,7 +99,7 @@ class Run:
             await client.store.providers.release(provider)
 
     async def _revive(self, client: Client, job_id: int) -> None:
-        """A person runs it again: what held it back is tried anew, under the ceiling given now, or that of before."""
+        """A person runs it again: what was held back is tried again, under the new budget, or the earlier one."""
         store = client.store
         await set_ceiling(client, job_id, self._order)
         view = await client.job(job_id).show()
@@ -124,7 +124,7 @@ class Run:
                 self._app.bus.subscribe(collector)
             self._app.bus.subscribe(self._waits)
             view = show(job.id)
-            # Only this job: whoever left another on the database unfinished has not asked that it be paid for now.
+            # Only this job: nobody has asked to pay for another unfinished job on this database now.
             # What is under way is paid for: it may finish, unless the person asks a second time.
             grace = max(self._app.limits.cancel_grace_seconds, self._app.limits.shutdown_seconds)
             working = self._app.working(self._order.slots, job.id, trial=self._trial, grace_seconds=grace)
@@ -191,8 +191,8 @@ class Run:
         """A full disk is not waited out for ever: what is paid for meanwhile could not be kept."""
         refusal = self._worker.refusal if self._worker is not None else None
         if refusal is not None and refusal.last - refusal.since >= REFUSED_SECONDS_MAX:
-            hint = "what it holds is safe; mend that, for example make room on its disk, and run the same command again"
-            raise DatabaseUnreachable(f"the database takes nothing: {refusal.message}", hint=hint)
+            hint = "stored data is safe; fix the cause, for example a full disk, and run the same command again"
+            raise DatabaseUnreachable(f"the database refuses writes: {refusal.message}", hint=hint)
 
     async def _collect(self, client: Client, seen: JobView, collector: Collector) -> None:
         if self._order.ordered:
@@ -209,7 +209,7 @@ class Run:
         if refusal is None:
             wait = await self._waits.look(client, seen, under_way)
         else:
-            wait = Wait(f"the database takes nothing: {refusal.message}")
+            wait = Wait(f"the database refuses writes: {refusal.message}")
         growing = not seen.sealed and not seen.ended
         return RunState(
             total=max(self._submission.items, seen.total) if growing else seen.total,

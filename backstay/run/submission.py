@@ -16,12 +16,12 @@ from backstay.run.order import Order
 from backstay.run.weights import Scales
 
 COPIES_CHUNK = 1_000
-STOPPED = "it was stopped before the rest was in; --new, with another --out, sends all of it again"
-CANCELLED = "job {}, of the file as it was, is cancelled; run it again with --new and another --out"
+STOPPED = "it was stopped before the rest was stored; to send the whole file again, use --new and another --out"
+CANCELLED = "job {}, for the earlier content of the file, is cancelled; use --new and another --out"
 
 
 class Submission:
-    """The same file on the same terms again goes on where it was."""
+    """The same file with the same options continues where it stopped."""
 
     def __init__(self, order: Order, source: RequestSource, surveyed: FileSurvey) -> None:
         self._order = order
@@ -100,12 +100,12 @@ class Submission:
             await self._give_up(client, changed)
             raise
         except (NotAllowed, IdempotencyConflict):
-            raise NotAllowed(f"job {await self._job_id} has only a part of this file", hint=STOPPED) from None
+            raise NotAllowed(f"job {await self._job_id} contains only a part of this file", hint=STOPPED) from None
         await self._add_copies(client)
         return job.id
 
     async def _give_up(self, client: Client, changed: FileChanged) -> None:
-        """Ends a job that can never be whole, because nobody has the rest of it; one that is whole goes on."""
+        """Ends a job that can never be complete, because nobody has its rest; a complete job continues."""
         if self._job_id.done():
             job = client.job(await self._job_id)
             seen = await job.show()

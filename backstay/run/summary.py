@@ -1,4 +1,4 @@
-"""How a run ended: what came of it, where it is, what it cost, and how to go on."""
+"""How a run ended: its results, where they are, what it cost, and how to resume."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,10 +17,10 @@ from backstay.store.views import FailureGroup
 SUCCEEDED, FAILED, BUDGET, REFUSED, INTERRUPTED = 0, 3, 7, 9, 130
 EXIT_CODES: Final = {
     SUCCEEDED: "every request succeeded",
-    FAILED: "finished, and some requests failed",
+    FAILED: "finished, but some requests failed",
     BUDGET: "stopped by the budget",
-    REFUSED: "the provider refused the first requests; the same command goes on",
-    INTERRUPTED: "interrupted; the same command goes on",
+    REFUSED: "the provider refused the first requests; run the same command again to resume",
+    INTERRUPTED: "interrupted; run the same command again to resume",
 }
 GROUPS_MAX: Final = 10
 MESSAGE_CHARACTERS_MAX: Final = 160
@@ -122,7 +122,7 @@ def _headline(summary: Summary) -> str:
         SUCCEEDED: "is done",
         FAILED: "is done",
         BUDGET: "was stopped by its budget",
-        REFUSED: "was stopped, because the provider refused every request so far",
+        REFUSED: "was stopped because the provider refused every request so far",
         INTERRUPTED: "was interrupted",
     }
     return f"Job {summary.job_id} {how[summary.exit_code]}: {', '.join(came)}, in {show_seconds(summary.seconds)}."
@@ -137,7 +137,10 @@ def _facts(summary: Summary) -> Iterator[tuple[str, str]]:
         if len(summary.groups) > GROUPS_MAX:
             yield "", f"and {show_count(len(summary.groups) - GROUPS_MAX, 'more kind')}"
     if summary.copies:
-        yield "copies", f"{show_count(summary.copies, 'more request')} of the same content; each has its own line, too"
+        yield (
+            "copies",
+            f"{show_count(summary.copies, 'more request')} with the same content; each has its own result line",
+        )
     if summary.skipped_lines:
         yield "skipped", f"{show_count(summary.skipped_lines, 'bad line')}, not sent"
     if summary.input_tokens or summary.output_tokens:
@@ -150,7 +153,7 @@ def _facts(summary: Summary) -> Iterator[tuple[str, str]]:
         yield "lost", f"{show_count(summary.repeats, 'call')} without an answer; {them} may have been paid"
     if summary.unknown:
         them = "request" if summary.unknown == 1 else "requests"
-        yield "unknown", f"{summary.unknown:,} {them} that may have been done and paid; they stand in the failures"
+        yield "unknown", f"{summary.unknown:,} {them} that may have been done and paid; they are listed in the failures"
 
 
 def _kind(group: FailureGroup, example: Ended | None) -> str:
@@ -163,9 +166,9 @@ def _kind(group: FailureGroup, example: Ended | None) -> str:
 
 def _cost(summary: Summary) -> str:
     if summary.spent_micros is None:
-        return "unknown: no price is known; --price gives one"
+        return "unknown: the price of the model is not known; set it with --price"
     ceiling = "" if summary.budget_micros is None else f" of a budget of {show_ceiling(summary.budget_micros)}"
-    kept = f"; {show_money(summary.reserved_micros)} more is reserved for calls whose cost is not known"
+    kept = f"; {show_money(summary.reserved_micros)} more is reserved for calls with unknown cost"
     return f"{show_money(summary.spent_micros)}{ceiling}{kept if summary.reserved_micros else ''}"
 
 
@@ -187,12 +190,12 @@ def _short(summary: Summary) -> Iterator[str]:
     """What the ceiling has no room for, and what makes room."""
     left = (summary.budget_micros or 0) - (summary.spent_micros or 0) - summary.reserved_micros
     if left < 0:
-        yield f"What is spent or reserved already is {show_money(-left)} more than this budget."
+        yield f"The money already spent or reserved is {show_money(-left)} above this budget."
     elif summary.next_micros is not None:
         most = show_money(summary.next_micros)
         yield f"{show_money(left)} of the budget is left, and the next request may cost up to {most}."
-        yield "If it sets no bound on its reply itself, --max-output-tokens sets a lower one."
-    yield "Nothing is lost. To go on, run the same command with a higher --budget."
+        yield "If the request sets no limit on its reply, set a lower one with --max-output-tokens."
+    yield "Nothing is lost. To resume, run the same command with a higher --budget."
 
 
 def _advice(summary: Summary) -> Iterator[str]:
@@ -203,17 +206,17 @@ def _advice(summary: Summary) -> Iterator[str]:
         yield f"Check {what_to_check(summary.refusal)}. Nothing is marked as failed: run the same command again."
         yield "To keep trying anyway, add --wait."
     if summary.exit_code == INTERRUPTED:
-        yield "Nothing is lost. To go on, run the same command again."
+        yield "Nothing is lost. To resume, run the same command again."
     if summary.late:
         yield f"{show_count(summary.late, 'answer')} came too late. To accept them:"
         yield f"backstay job accept-late {summary.job_id}, then the same command; or the same with --retry-failed."
     if summary.failed > summary.late:
-        yield "To try what failed once more, run the same command with --retry-failed."
+        yield "To retry the failed requests, run the same command with --retry-failed."
     if summary.unknown:
-        yield "Where it cannot be looked up what became of a request, that may pay for it twice."
+        yield "If the provider cannot be asked about a request, you may pay for it twice."
     if summary.unknown_micros:
         amount, command = show_money(summary.unknown_micros), f"backstay job settle-unknown {summary.job_id}"
-        yield f"{amount} may have been paid. When you know: {command} --book if it was, --release if not."
+        yield f"{amount} may have been paid. When you know: {command} --book if it was paid, --release if not."
     if summary.cancelled:
-        yield "What was cancelled stays so. To send the whole file again, run it with --new and another --out."
+        yield "Cancelled requests stay cancelled. To send the whole file again, run it with --new and another --out."
     yield f"Exit code {summary.exit_code}: {EXIT_CODES[summary.exit_code]}."

@@ -103,7 +103,7 @@ def _counts(state: RunState, width: int) -> Iterator[Part]:
     for name, number in state.flaws:
         yield f"{number:,} {name}", "yellow"
     if state.repeats:
-        yield f"{state.repeats:,} lost, may have been paid", "yellow"
+        yield f"{state.repeats:,} lost answers, maybe paid", "yellow"
 
 
 def _pace(state: RunState, reading: MeterReading) -> Iterator[Part]:

@@ -97,7 +97,7 @@ class PlainLines:
         if change == "held":
             self.say(f"{self._name}: {describe_hold(state)}")
         elif change == "released":
-            self.say(f"{self._name}: goes on")
+            self.say(f"{self._name}: resumed")
         if self._is_due(state, now):
             self._said_at, self._said_percent = now, state.percent
             self.say(f"{self._name}: {describe(state, reading)}")
@@ -133,7 +133,7 @@ def describe(state: RunState, reading: MeterReading) -> str:
 
 def describe_hold(state: RunState) -> str:
     seconds = state.held_seconds
-    return f"held: {state.held}" + (f"; next try in {show_seconds(seconds)}" if seconds is not None else "")
+    return f"held: {state.held}" + (f"; next attempt in {show_seconds(seconds)}" if seconds is not None else "")
 
 
 def describe_money(state: RunState, reading: MeterReading) -> list[str]:

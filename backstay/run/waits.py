@@ -38,7 +38,7 @@ class Waits:
         self._unsure: str | None = None  # why a look-up came to nothing
 
     def __call__(self, event: Event) -> None:
-        """What a call refused or throttled is told of elsewhere; this is how calls come to nothing."""
+        """Remembers the last error of failed calls. Refusals and rate limits are shown elsewhere."""
         if isinstance(event, ItemsSettled):
             for settlement in event.settlements:
                 attempt = settlement.attempt
@@ -54,7 +54,7 @@ class Waits:
         if seen.ended:
             return None
         if seen.state is JobState.PAUSED:
-            return Wait(f"it is paused; to go on: {self._again(f'job resume {seen.id}')}")
+            return Wait(f"the job is paused; to resume: {self._again(f'job resume {seen.id}')}")
         holds = await client.store.providers.holds()
         breaker = holds.providers.get(self.provider)
         if breaker is not None and breaker.state is not BreakerState.CLOSED:
@@ -71,12 +71,12 @@ class Waits:
     def _of_breaker(self, breaker: Breaker, now: int) -> Wait:
         seconds = _seconds(breaker.until_at, now)
         if breaker.state is not BreakerState.HELD:
-            return Wait(f"the provider fails: {self._last(breaker.reason)}", seconds)
+            return Wait(f"the provider is failing: {self._last(breaker.reason)}", seconds)
         why = f"the provider is held: {breaker.reason}"
         if breaker.until_at is None:
-            return Wait(f"{why}; to go on: {self._again(f'provider release {breaker.provider}')}")
+            return Wait(f"{why}; to resume: {self._again(f'provider release {breaker.provider}')}")
         key = self._order.endpoint.key_env
-        return Wait(f"{why}; mend that (the key is in {key}) and run the same command again", seconds)
+        return Wait(f"{why}; fix it (the API key is in {key}) and run the same command again", seconds)
 
     def of_items(self, seen: JobView, under_way: UnderWay, waiting: Waiting) -> Wait | None:
         """While nothing is being sent: a pause, a look-up, another key, or the time until the next try."""
@@ -86,17 +86,17 @@ class Waits:
         if waiting.strangers and waiting.strangers + under_way.waiting >= min(left, STRANGERS_MAX):
             tasks = show_count(waiting.strangers, "request")
             key = self._order.endpoint.key_env
-            return Wait(f"{tasks} at the provider can be asked for only with the key of before; set {key} to it")
+            return Wait(f"{tasks} at the provider need the earlier API key; set {key} to it")
         if waiting.lost and not seen.processing:
             cut = show_count(waiting.lost, "request")
             endpoint = self._order.endpoint
             asked = endpoint.reconcilable or endpoint.lane is Lane.BATCH
-            then = "looked up at the provider first" if asked else "taken up again"
-            why = f", again, for {_short(self._unsure)}" if asked and self._unsure else ""
-            return Wait(f"{cut} cut off before: {then}{why}", _seconds(waiting.ask_at, now))
+            then = "being looked up at the provider" if asked else "running again"
+            why = f", again: {_short(self._unsure)}" if asked and self._unsure else ""
+            return Wait(f"{cut} interrupted earlier: {then}{why}", _seconds(waiting.ask_at, now))
         if waiting.due_at is not None and waiting.due_at > now + SHORT_MS and under_way.waiting >= left:
             tries = show_count(left, "request")
-            return Wait(f"{tries} to be tried again: {self._last('failed')}", _seconds(waiting.due_at, now))
+            return Wait(f"{tries} waiting for a retry: {self._last('failed')}", _seconds(waiting.due_at, now))
         return None
 
     def _last(self, otherwise: str) -> str:

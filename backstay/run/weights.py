@@ -51,7 +51,7 @@ class Scales:
         self.priced = self.priced and self._prices.price(estimate) is not None
         if worst is None and self._ceiling:
             raise UsageError(
-                f"nothing bounds what {request.custom_id!r} can cost, so no budget can be kept; nothing was sent",
+                f"the cost of {request.custom_id!r} has no limit, so --budget cannot be enforced; nothing was sent",
                 hint=self._hint(estimate),
             )
         most = estimate.output_tokens_max
@@ -67,10 +67,11 @@ class Scales:
         """What is missing for a worst case."""
         endless = estimate.output_tokens_max is None and not self._replies_bounded
         if self._prices.price(estimate) is None:
-            return "give --price" + (", and --max-output-tokens, for it sets no bound on its reply" if endless else "")
+            unpriced = f"no price is known for model {estimate.model!r}: give --price IN/OUT"
+            return unpriced + (" and --max-output-tokens: the request sets no limit on its reply" if endless else "")
         if endless:
-            return "give --max-output-tokens, for it sets no bound on its reply"
-        return "what it has the provider read has no bound; leave it out, or run it without --budget"
+            return "give --max-output-tokens: the request sets no limit on its reply"
+        return "its input at the provider has no size limit; leave the request out, or run without --budget"
 
 
 async def set_ceiling(client: Client, job_id: int, order: Order) -> None:

@@ -112,7 +112,7 @@ async def _opened(made: Backstay, options: ServiceOptions, stack: AsyncExitStack
 
 
 async def _started(service: Service, stack: AsyncExitStack) -> None:
-    """What goes on beside the answers, in the order in which one needs the other."""
+    """Background work of the service, in the order of its dependencies."""
     made, client, options, enter = service.backstay, service.main, service.options, stack.enter_async_context
     await enter(relaying_webhooks(client, service.relay))
     parts = equipment(
@@ -165,7 +165,7 @@ class Named:
 
         try:
             await self._app(scope, receive, named)
-        except BackstayError as error:  # a database that is away is no news for the log, with every request again
+        except BackstayError as error:  # an unreachable database is not logged again for every request
             if begun:
                 raise
             await problems.said(Request(scope), problems.problem_of(error))(scope, receive, named)

@@ -1,4 +1,4 @@
-"""Who is asking: a key's owner and role, or on this machine alone, whoever started the service."""
+"""Who is asking: a key's owner and role, or for requests from this machine, the user who started the service."""
 
 import hashlib
 from collections import OrderedDict
@@ -94,15 +94,15 @@ async def _principal(request: Request) -> Principal:
     if text is not None and is_key(text):
         key = await service.ring.find(text)
         if key is None:
-            raise _refused("the key is not valid")
+            raise _refused("the API key is not valid")
         return Principal(key.owner, key.role, key.id)
     if service.options.open_here and from_here(request):
         return Principal(service.owner, Role.ADMIN)
-    raise _refused("a key is needed")
+    raise _refused("an API key is needed")
 
 
 def _refused(why: str) -> Problem:
-    hint = "send Authorization: Bearer bks_…; `backstay key create` makes a key"
+    hint = "send Authorization: Bearer bks_…; `backstay key create` creates a key"
     return Problem(401, why, hint=hint, headers={"www-authenticate": "Bearer"})
 
 
@@ -128,10 +128,10 @@ def _same_origin(request: Request) -> bool:
 
 
 async def allowed(request: Request, role: Role) -> Principal:
-    """Who asks, if he may. Routes that must be quick call it; the others have it called by Reader, Writer or Admin."""
+    """The caller, if their role allows it. Quick routes call this; the others use Reader, Writer or Admin."""
     found = await principal(request)
     if not found.role.includes(role):
-        raise Problem(403, f"this key may only {found.role.value}", hint=f"use a key with the role {role.value}")
+        raise Problem(403, f"the role of this key is {found.role.value}", hint=f"use a key with the role {role.value}")
     return found
 
 
@@ -143,7 +143,7 @@ def require(role: Role) -> Callable[[Request], Awaitable[Principal]]:
 
 
 def operates(found: Principal, service: Service) -> bool:
-    """An admin of the owner whom the service itself works for: what he does is felt by all owners."""
+    """An admin of the service's own owner: what they do affects all owners."""
     return found.role.includes(Role.ADMIN) and found.owner == service.owner
 
 
@@ -156,7 +156,7 @@ async def operator(request: Request) -> Principal:
 def require_operator(found: Principal, service: Service) -> None:
     if not operates(found, service):
         hint = "use an admin key of the service's own owner, or `backstay provider` on its machine"
-        raise Problem(403, "this concerns all owners, and the key is of one of them", hint=hint)
+        raise Problem(403, "this concerns all owners, and the key belongs to one owner", hint=hint)
 
 
 Reader = Annotated[Principal, Depends(require(Role.READ))]

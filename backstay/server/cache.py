@@ -1,8 +1,8 @@
 """Rendered details that need not be rendered again: in the process, and in Redis for all processes.
 
-What is kept has a version in its name, and whoever asks brings the version that the database has now. So nothing is
-ever served that is no longer true: a change of state, by whichever process, makes a new name, and the old one is never
-asked for again. What was not found is not kept. Redis down means that more is rendered, nothing else.
+A cached entry has a version in its name, and the caller brings the version that the database has now. So nothing
+outdated is ever served: a change of state, by any process, makes a new name, and the old one is never asked for again.
+"Not found" is not cached. If Redis is down, more is rendered, nothing else.
 
 For routes: `await service.details.find(name, version, make)`. `name` says what it is ("item:12-345"), `version` comes
 from a small, owner-guarded read of the rows themselves, `make()` renders the bytes and raises NotFound if there is

@@ -21,7 +21,7 @@ class CoalescedReads:
     async def job(self, job_id: int, owner: str) -> JobView:
         found = await self._jobs.find((job_id, owner))
         if found is None:
-            raise NotFound(f"no job {job_id}", hint="backstay jobs lists what there is")
+            raise NotFound(f"no job {job_id}", hint="`backstay jobs` lists the jobs")
         return found
 
     async def item(self, item_id: int, owner: str) -> ItemRow:

@@ -1,4 +1,4 @@
-"""Where a list goes on: an opaque text that is good for one owner and one list with its filters."""
+"""Where a list continues: an opaque text that is valid for one owner and one list with its filters."""
 
 import base64
 import binascii
@@ -12,7 +12,7 @@ _HINT: Final = "take next_cursor from the page before, with the same filters"
 
 
 def give(service: Service, owner: str, what: str, place: int | None) -> str | None:
-    """`what` names the list and its filters; a list that goes on nowhere has no cursor."""
+    """`what` names the list and its filters; the last page of a list has no cursor."""
     if place is None:
         return None
     text = f"{place}.{service.signer.tag('cursor', owner, what, place)}"

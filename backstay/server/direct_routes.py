@@ -2,7 +2,7 @@
 
 The framework matches a path against routes, parses parameters against types and keeps stacks of what to close. None of
 that has anything to do where a path ends in an id and nothing else is asked, and it costs more than the answer itself.
-The same functions are routes, too: for whoever asks with a query, and for the description of the API.
+The same functions are routes, too: for requests with a query, and for the description of the API.
 """
 
 from collections.abc import Awaitable, Callable, Mapping

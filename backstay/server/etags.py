@@ -30,7 +30,9 @@ def require_match(request: Request, body: bytes) -> None:
     """Refuses to change what is not as the asker saw it."""
     asked = request.headers.get("if-match")
     if asked is not None and not _names(asked, etag_of(body)):
-        raise Problem(412, "it is not as you saw it any more", hint="look at it again and send its new ETag")
+        raise Problem(
+            412, "the object has changed since you read it", hint="read it again, and send its new ETag in If-Match"
+        )
 
 
 def _names(asked: str, tag: str) -> bool:

@@ -1,8 +1,9 @@
 """Live events: one reader of the database for everyone who watches, and a stream of snapshots for each of them.
 
-A snapshot's id is a digest of it, so it means the same on every server: who comes back with the id he saw last gets
-what is different, or nothing. Nobody ever sees an older snapshot after a newer one: one reader reads in order, and who
-joins waits for a look that began after he came. Who reads slowly misses what lay between, never the last.
+A snapshot's id is its digest, so it means the same on every server: a client that reconnects with its last id gets the
+new state, or nothing if there is none. No client gets an older snapshot after a newer one: one reader reads in order,
+and a new watcher waits for a read that began after it joined. A slow client misses snapshots in between, never the
+last.
 """
 
 import asyncio
@@ -52,7 +53,7 @@ class Watcher:
     """One who watches. `changed` is set when there is something to look at."""
 
     subject: Subject
-    since: int  # looks that had begun when he came
+    since: int  # reads that had begun when the watcher joined
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -86,7 +87,9 @@ class Lookout:
 
     def join(self, subject: Subject) -> Watcher:
         if len(self) >= WATCHERS_MAX or self._watchers[subject.owner] >= WATCHERS_OF_OWNER_MAX:
-            raise Problem(429, "too many watch already", hint="close other streams", headers={"retry-after": "5"})
+            raise Problem(
+                429, "there are too many open event streams", hint="close other streams", headers={"retry-after": "5"}
+            )
         watcher = Watcher(subject, self._looks)
         self._seen.setdefault(subject, _Seen()).watchers.add(watcher)
         self._watchers[subject.owner] += 1
@@ -107,7 +110,7 @@ class Lookout:
             self._joined.set()
 
     def latest(self, watcher: Watcher) -> Snapshot | None:
-        """None while nobody has looked since he came."""
+        """None until a read has finished that began after the watcher joined."""
         seen = self._seen[watcher.subject]
         return seen.snapshot if seen.look > watcher.since else None
 
@@ -115,7 +118,9 @@ class Lookout:
         ends_at = self._clock.monotonic() + FIRST_SECONDS_MAX
         while (found := self.latest(watcher)) is None:
             if self.closed or (now := self._clock.monotonic()) >= ends_at:
-                raise Problem(503, "the service is ending or slow", hint="try again", headers={"retry-after": "1"})
+                raise Problem(
+                    503, "the service is stopping or overloaded", hint="try again", headers={"retry-after": "1"}
+                )
             await wait_for_event(watcher.changed, ends_at - now)
             watcher.changed.clear()
         if found is GONE:

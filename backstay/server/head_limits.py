@@ -1,4 +1,4 @@
-"""Heads of requests: bounded in length and in time, because whoever sends one has not said yet who he is."""
+"""Request headers: limited in length and in time, because the client is not authenticated yet."""
 
 import asyncio
 from typing import Final
@@ -44,7 +44,7 @@ class BoundedHeads(HttpToolsProtocol):
         self._head_bytes += len(data)
         super().data_received(data)
         if self._head_bytes > HEAD_BYTES_MAX and not self.transport.is_closing():
-            self.send_400_response("The head of the request is too long.")
+            self.send_400_response("The headers of the request are too long.")
 
     def _wait(self) -> None:
         self._stop_waiting()

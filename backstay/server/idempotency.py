@@ -46,7 +46,11 @@ REPLAYED: Final = {"x-backstay-replayed": "1"}
 
 EffectKey = Annotated[
     str | None,
-    Header(alias="Idempotency-Key", max_length=KEY_CHARACTERS_MAX, description="Sent again, it has one effect."),
+    Header(
+        alias="Idempotency-Key",
+        max_length=KEY_CHARACTERS_MAX,
+        description="Repeating a request with the same key has no second effect.",
+    ),
 ]
 
 
@@ -86,7 +90,7 @@ class Idempotent:
 
     async def _once(self, request: Request, found: Principal, key: str, receive: Receive, send: Send) -> None:
         if not (1 <= len(key) <= KEY_CHARACTERS_MAX and key.isascii() and key.isprintable()):
-            raise Problem(400, f"an idempotency key has 1 to {KEY_CHARACTERS_MAX} plain characters that can be printed")
+            raise Problem(400, f"an idempotency key must have 1 to {KEY_CHARACTERS_MAX} printable ASCII characters")
         service = service_of(request)
         bytes_max = service.backstay.settings.upload_max_bytes + OVERHEAD_BYTES
         body = BodyDigest(receive, _start_of(request, found), request.headers.get("content-type", ""), bytes_max)
@@ -107,14 +111,16 @@ async def _again(reply: KeptReply, body: BodyDigest, request: Request) -> Respon
     """The answer to a key that was used before."""
     if reply.status is None:
         headers = {"retry-after": "1", "x-should-retry": "true"}
-        raise Problem(409, "a request with this idempotency key is being answered", hint="try again", headers=headers)
+        raise Problem(
+            409, "another request with this idempotency key is still running", hint="try again", headers=headers
+        )
     final = {"x-should-retry": "false"}
     if not await body.drain() or body.hexdigest() != reply.digest:
         status = 409 if request.url.path.startswith(OPENAI_PATHS) else 422
         hint = "use a new key for a new request"
         raise Problem(status, "this idempotency key was used for another request", hint=hint, headers=final)
     if reply.body is None:
-        raise Problem(409, "this was done before, and its answer is shown once", headers=final)
+        raise Problem(409, "this request was already done, and its answer is shown only once", headers=final)
     return Response(reply.body, reply.status, headers={**json.loads(reply.headers or "{}"), **REPLAYED})
 
 
@@ -164,7 +170,7 @@ class _First:
             self._held.clear()
 
     async def _free(self) -> None:
-        """Nothing was done. The key is free before that is heard: whoever hears it may come again at once."""
+        """Nothing was done. The key is freed before the client gets the answer, so that it can retry at once."""
         self._passing = True
         with contextlib.suppress(BackstayError):  # it is tried once more at the end, or else its lease runs out
             await self._replies.give(self._claim)

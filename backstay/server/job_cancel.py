@@ -1,4 +1,4 @@
-"""Cancelling a job for someone who waits: what is soon done is done, the rest goes on behind his back."""
+"""Cancels a job while a client waits: short work is done before the answer, the rest continues after it."""
 
 from contextlib import suppress
 from typing import Final
@@ -12,7 +12,7 @@ CHUNKS_AT_ONCE: Final = 5
 
 
 async def cancel_job(service: Service, job_id: int, owner: str) -> None:
-    """Marks the job, which stops it for good, and ends its waiting items."""
+    """Marks the job as cancelled, which is final, and ends its waiting items."""
     await service.store.jobs.cancel(job_id, owner)
     for _ in range(CHUNKS_AT_ONCE):
         if not await end_some(service.main, job_id):

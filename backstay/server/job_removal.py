@@ -1,4 +1,4 @@
-"""Deleting for someone who waits: a job or a file is gone at once; its rows and artifacts follow."""
+"""Deletes while a client waits: a job or a file is gone at once; its rows and artifacts follow."""
 
 from typing import Final
 
@@ -30,7 +30,7 @@ async def remove_rest(service: Service) -> None:
 
 
 async def _finish(service: Service, job_id: int) -> None:
-    """Artifacts first: while the job's row is there, whoever takes over knows that there are some."""
+    """Artifacts first: while the job's row exists, another process can find and delete them."""
     async for name in service.artifacts.names(f"logs/{job_id}"):
         await service.artifacts.delete(name)
     async for name in service.artifacts.names(f"results/{job_id}"):

@@ -41,7 +41,7 @@ def _networks(text: str) -> list[str]:
         try:
             ip_network(one)
         except ValueError:
-            hint = "name proxies as 127.0.0.1 or 10.0.0.0/8, separated by commas"
+            hint = "write proxies like 127.0.0.1 or 10.0.0.0/8, separated by commas"
             raise UsageError(f"trusted_proxies: {one[:60]!r} is not an address or a network", hint=hint) from None
     return named
 
@@ -92,7 +92,7 @@ def taken_port(host: str, port: int) -> list[socket.socket]:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError:
-        raise UsageError(f"there is no address {host!r} to listen on", hint="see --host") from None
+        raise UsageError(f"the host {host!r} has no address to listen on", hint="check --host") from None
     sockets: list[socket.socket] = []
     for family, kind, protocol, _, address in dict.fromkeys(found):
         made = socket.socket(family, kind, protocol)
@@ -113,10 +113,14 @@ def taken_port(host: str, port: int) -> list[socket.socket]:
 def _refused(host: str, port: int, error: OSError) -> UsageError:
     match error.errno:
         case errno.EADDRINUSE:
-            return UsageError(f"port {port} of {host} is in use", hint="stop what uses it, or take another with --port")
+            return UsageError(
+                f"port {port} of {host} is in use", hint="stop the program that uses it, or choose another --port"
+            )
         case errno.EACCES:
-            return UsageError(f"port {port} is not for everyone", hint="take one above 1023 with --port")
+            return UsageError(f"port {port} needs special permissions", hint="choose a --port above 1023")
         case errno.EADDRNOTAVAIL:
-            return UsageError(f"this machine has no address {host}", hint="--host 0.0.0.0 listens on all it has")
+            return UsageError(f"this machine has no address {host}", hint="--host 0.0.0.0 listens on all addresses")
         case _:
-            return UsageError(f"cannot listen on port {port} of {host}: {error.strerror}", hint="see --host and --port")
+            return UsageError(
+                f"cannot listen on port {port} of {host}: {error.strerror}", hint="check --host and --port"
+            )

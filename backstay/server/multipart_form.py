@@ -26,7 +26,7 @@ class Head:
 
 
 def broken_off() -> Problem:
-    return Problem(400, "the form ends before its last boundary", hint="the upload broke off: send it again")
+    return Problem(400, "the form ends before its last boundary", hint="the upload was interrupted: send it again")
 
 
 class Form:
@@ -101,7 +101,7 @@ class Form:
         if name != FILE_FIELD:
             self._field = name
             if name not in self._known or name in self.fields:
-                why = "comes twice" if name in self.fields else "is not known here"
+                why = "occurs twice" if name in self.fields else "is not known here"
                 raise Problem(400, f"the field {name[:64]!r} {why}", param=name[:64])
             return
         if self.head is not None:

@@ -27,7 +27,7 @@ OPENAI_PATHS: Final = ("/v1/", "/openai/")
 _WRONG: Final = "invalid_request_error"
 _TYPES: Final = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
-_PATHS: Final = "/api/openapi.json lists what there is; of OpenAI's API, /v1/files, /v1/batches and /v1/models"
+_PATHS: Final = "/api/openapi.json lists all paths; of OpenAI's API there are /v1/files, /v1/batches and /v1/models"
 
 _TITLES: Final = {
     400: "Bad request",
@@ -37,14 +37,14 @@ _TITLES: Final = {
     405: "Method not allowed",
     409: "Not possible now",
     410: "Expired",
-    412: "Changed meanwhile",
+    412: "Changed in the meantime",
     413: "Too large",
-    415: "Wrong type",
+    415: "Wrong content type",
     422: "Not valid",
-    428: "A condition is missing",
+    428: "If-Match is missing",
     429: "Too many requests",
     500: "Unexpected error",
-    503: "Out of reach",
+    503: "Service unavailable",
 }
 _CODES: Final = {
     401: ErrorCode.FORBIDDEN,
@@ -102,7 +102,7 @@ def problem_of(error: Exception) -> Problem:
         case RequestValidationError():
             return _of_validation(error)
         case HTTPException(status_code=404):
-            return Problem(404, "there is nothing at this path", hint=_PATHS)
+            return Problem(404, "this path does not exist", hint=_PATHS)
         case HTTPException():
             return Problem(error.status_code, str(error.detail), headers=dict(error.headers or {}))
         case NotFound():
@@ -122,7 +122,7 @@ def problem_of(error: Exception) -> Problem:
         case BackstayError():
             return Problem(500, error.message, hint=error.hint)
         case _:
-            return Problem(500, "something unexpected went wrong", hint="the log of the service says what")
+            return Problem(500, "an unexpected error occurred", hint="see the log of the service")
 
 
 def _of_validation(error: RequestValidationError) -> Problem:

@@ -81,8 +81,8 @@ class Limited:
 
 
 def _too_many(per_minute: int, headers: dict[str, str]) -> Problem:
-    why = f"more than {per_minute:,} requests in a minute"
-    return Problem(429, why, hint="wait as Retry-After says", headers=headers, label="rate_limit_exceeded")
+    why = f"rate limit exceeded: more than {per_minute:,} requests in a minute"
+    return Problem(429, why, hint="wait for the seconds in Retry-After", headers=headers, label="rate_limit_exceeded")
 
 
 def from_address(request: Request, what: str) -> str:

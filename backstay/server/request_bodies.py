@@ -50,10 +50,10 @@ def check_characters(body: bytes) -> None:
     try:
         json.dumps(json.loads(body), ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        hint = "write both halves of a surrogate pair, or leave it out"
-        raise Problem(400, "a text in the body has half of a character (a lone surrogate)", hint=hint) from None
+        hint = "write both halves of the surrogate pair, or leave it out"
+        raise Problem(400, "a text in the body contains a lone surrogate (half of a character)", hint=hint) from None
     except (ValueError, RecursionError):
-        return  # it is not JSON, and whoever reads it says so
+        return  # it is not JSON, and its reader says so
 
 
 async def numbered_lines(request: Request, bytes_max: int) -> AsyncIterator[tuple[int, str]]:
@@ -82,12 +82,12 @@ def _text(number: int, line: bytes) -> str:
 
 def _check_length(number: int, line: bytes | bytearray) -> None:
     if len(line) > LINE_BYTES_MAX:
-        raise Problem(413, f"line {number} has more than {LINE_BYTES_MAX:,} bytes", hint="a line holds one item")
+        raise Problem(413, f"line {number} has more than {LINE_BYTES_MAX:,} bytes", hint="write one item per line")
 
 
 async def _chunks(request: Request, bytes_max: int, hint: str) -> AsyncIterator[bytes]:
     if request.headers.get("content-encoding", "identity").lower() != "identity":
-        raise Problem(415, "a compressed body is not taken", hint="send it as it is")
+        raise Problem(415, "a compressed body is not supported", hint="send the body uncompressed")
     too_large = Problem(413, f"the body has more than {bytes_max:,} bytes", hint=hint)
     declared = request.headers.get("content-length", "0")
     if declared.isdigit() and int(declared[:20]) > bytes_max:
@@ -100,4 +100,4 @@ async def _chunks(request: Request, bytes_max: int, hint: str) -> AsyncIterator[
                 raise too_large
             yield chunk
     except ClientDisconnect:
-        raise Problem(400, "the body broke off") from None
+        raise Problem(400, "the body ended too early") from None

@@ -63,7 +63,7 @@ class Service:
     wake: Callable[[], None] = field(default=lambda: None)
     wake_mover: Callable[[], None] = field(default=lambda: None)  # a batch can be moved on
     looked_for_runs: "dict[str, Looked]" = field(default_factory=dict)  # by owner
-    tasks: Tasks = field(default_factory=Tasks)  # what goes on behind the back of whoever asked for it
+    tasks: Tasks = field(default_factory=Tasks)  # work that continues after its request was answered
     kept_models: tuple[float, list[dict[str, Any]] | None] | None = None  # when asked for, and what was listed
 
     @property
@@ -72,7 +72,7 @@ class Service:
 
     @property
     def owner(self) -> str:
-        """Whose work the commands on this database do."""
+        """The owner whose work the commands on this database run."""
         return self.main.owner
 
     def client(self, owner: str) -> Client:

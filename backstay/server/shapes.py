@@ -40,14 +40,14 @@ PROBLEMS: Final[dict[int | str, dict[str, Any]]] = {
     400: _described("The request is not valid."),
     401: _described("No valid key."),
     403: _described("The key's role does not allow it."),
-    404: _described("There is no such thing, or it is another owner's."),
+    404: _described("It does not exist, or it belongs to another owner."),
     422: _described("The request is not valid."),
-    429: _described("Too many requests; Retry-After says when to come again."),
+    429: _described("Too many requests; Retry-After says when to try again."),
     503: _described("The database does not answer."),
 }
 CHANGES: Final[dict[int | str, dict[str, Any]]] = {
     409: _described("Not possible in the present state."),
-    412: _described("Changed since it was seen."),
+    412: _described("Changed since the client read it."),
 }
 
 
@@ -57,13 +57,13 @@ class JobShape(BaseModel):
     id: str = Field(examples=["12"])
     handler: str
     state: JobState
-    stop_reason: str | None = Field(description="why it takes no more work although items are left")
+    stop_reason: str | None = Field(description="why the job starts no more items although some are left")
     label: str | None
     priority: int
     retry: str | None
     delivery: str | None
     idempotency_key: str | None
-    sealed: bool = Field(description="whether all its items are in")
+    sealed: bool = Field(description="whether all items are submitted")
     total: int
     done: int
     processing: int
@@ -81,10 +81,10 @@ class JobShape(BaseModel):
     spent_micros: int
     reserved_micros: int
     unknown_micros: int
-    short: bool = Field(description="the next item does not fit under the budget")
+    short: bool = Field(description="the next item could exceed the budget")
     input_tokens: int
     output_tokens: int
-    truncated: int = Field(description="answers that are cut off, whether they count as failures or not")
+    truncated: int = Field(description="truncated answers, whether they count as failures or not")
     refused: int = Field(description="answers in which the model refuses")
     filtered: int = Field(description="answers that a filter of the provider removed")
 
@@ -98,14 +98,14 @@ class ItemShape(BaseModel):
     handler: str
     state: ItemState
     attempts: int = Field(description="calls that count against the retry policy")
-    calls: int = Field(description="all calls made, those that cost no attempt included")
+    calls: int = Field(description="all calls, including those that cost no attempt")
     repeats: int
     progress: int = Field(description="per cent")
     error_code: ErrorCode | None
     flaw: Flaw | None = Field(
-        description="what else is known of how it ended; unknown: it may have been paid; late: its result came too late"
+        description="more about the outcome; unknown: the call may have been paid; late: the result came too late"
     )
-    message: str | None = Field(description="what the last attempt said")
+    message: str | None = Field(description="the message of the last attempt")
     created_at: int
     queued_at: int
     last_attempt_at: int | None
@@ -114,7 +114,7 @@ class ItemShape(BaseModel):
     deadline_at: int | None
     due_at: int | None
     provider_task_id: str | None
-    archive: str | None = Field(description="where what it asked is kept, of one that failed long ago")
+    archive: str | None = Field(description="the archive that holds the payload, for items that failed long ago")
 
 
 class ReasonShape(BaseModel):

@@ -19,7 +19,7 @@ PREFIX: Final = "backstay"
 
 
 class SharedState:
-    """Redis, asked as one asks somebody who may be out: without an answer, everyone goes on by himself."""
+    """Redis as an optional service: without an answer, every process continues on its own."""
 
     def __init__(self, url: str, clock: Clock) -> None:
         try:
@@ -31,7 +31,7 @@ class SharedState:
                 socket_connect_timeout=ANSWER_SECONDS,
             )
         except ValueError:  # its own message would repeat the URL, and with it the password
-            raise UsageError("the Redis URL is not one", hint="write redis://host:6379/0 or rediss://…") from None
+            raise UsageError("the Redis URL is not valid", hint="write redis://host:6379/0 or rediss://…") from None
         self._redis: Redis = Redis(connection_pool=pool)
         self._clock = clock
         self._resumes_at = float("-inf")

@@ -8,8 +8,8 @@
 before). It may raise a Problem, and returns None or an async `watch(chunk)`, which sees the file's bytes in order, in
 pieces of about 256 KiB, before they are written. The watch may raise a Problem too, and may hand its work to a thread.
 What comes back is complete and written: `received.blob` is its name among the artifacts, `received.fields` are all
-fields, before and after the file. Whatever is raised, by whomever, nothing is left behind. Who finds afterwards that
-it does not want the file deletes `received.blob` there; who wants it writes it down with `keep`.
+fields, before and after the file. If anything raises, nothing is left behind. A caller that does not want the file
+afterwards deletes `received.blob`; a caller that wants it records it with `keep`.
 """
 
 import hashlib
@@ -110,9 +110,9 @@ def _boundary(request: Request, bytes_max: int) -> bytes:
     kind, options = parse_options_header(request.headers.get("content-type", ""))
     if kind != b"multipart/form-data" or not options.get(b"boundary"):
         hint = "send multipart/form-data with a boundary"
-        raise Problem(415, "the file must come as a multipart form", hint=hint, lingers=True)
+        raise Problem(415, "the file must be sent as a multipart form", hint=hint, lingers=True)
     if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
-        raise Problem(415, "a compressed body is not taken", hint="send it without Content-Encoding", lingers=True)
+        raise Problem(415, "a compressed body is not supported", hint="send it without Content-Encoding", lingers=True)
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > bytes_max + FORM_BYTES_MAX:
         raise _too_large(bytes_max)
@@ -162,7 +162,7 @@ class _Body:
         return True
 
     async def _next(self) -> bytes:
-        """The next bytes; none at the end, whoever asks however often."""
+        """The next bytes; empty at the end, however often it is called."""
         try:
             while not self.ended:
                 chunk = await anext(self._chunks, None)

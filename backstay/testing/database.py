@@ -53,9 +53,9 @@ class InlineSQLite:
         return await self.write(make)
 
     async def write(self, make: Callable[[], Script[T]]) -> T:
-        await self.clock.sleep(0)  # whoever dies here never asked
+        await self.clock.sleep(0)  # a process that dies here never asked
         value = self.commit(make)
-        await self.clock.sleep(0)  # whoever dies here never heard the answer
+        await self.clock.sleep(0)  # a process that dies here never got the answer
         return value
 
     async def read(self, make: Callable[[], Script[T]]) -> T:

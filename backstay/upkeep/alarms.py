@@ -12,7 +12,7 @@ from backstay.store.outbox import WEBHOOKS, WORK
 from backstay.store.store import Store
 
 HOUR_MS: Final = 3_600_000
-LOOK_MS: Final = 50_000  # from one look to the next, whoever looks
+LOOK_MS: Final = 50_000  # between two checks, by any process
 
 
 class AlarmWatch:

@@ -143,11 +143,11 @@ async def _fetch(artifacts: Artifacts, archive: Archive, file: IO[bytes]) -> Non
             digest.update(piece)
             file.write(piece)
     except NotFound:
-        hint = f"look for {archive.blob} where BACKSTAY_DATA points to, or in a backup of it"
+        hint = f"look for {archive.blob} in BACKSTAY_DATA, or in a backup of it"
         raise NotAllowed(f"the file of archive {archive.id} is gone", hint=hint) from None
     if digest.hexdigest() != archive.digest:
         hint = f"nothing was changed; look for an older copy of {archive.blob}"
-        raise NotAllowed(f"the file of archive {archive.id} is damaged: its digest is another", hint=hint)
+        raise NotAllowed(f"the file of archive {archive.id} is damaged: its checksum differs", hint=hint)
 
 
 def _zstd() -> Any:
@@ -155,4 +155,6 @@ def _zstd() -> Any:
     try:
         return import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
     except ImportError:
-        raise UsageError("archives need the service's extra", hint="pip install 'backstay[service]'") from None
+        raise UsageError(
+            "archives need packages that are not installed", hint="pip install 'backstay[service]'"
+        ) from None

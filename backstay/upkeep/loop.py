@@ -16,7 +16,7 @@ from backstay.upkeep.archivist import Archivist
 from backstay.upkeep.retention import Retention, bounds_of
 
 LOOK_SECONDS: Final = 60.0
-ARCHIVE_MS: Final = 300_000  # from one pass to the next, whoever makes it
+ARCHIVE_MS: Final = 300_000  # between two passes, by any process
 SWEEP_MS: Final = 6 * 3_600_000
 
 

@@ -103,7 +103,7 @@ class Retention:
         return _Held(items, size, low if low is not None else (place if over else None))
 
     async def _archive(self, goes: Rule, is_young: Rule, last: Place, quiet_ms: int) -> int:
-        """Each owner's into files of his own, the oldest first."""
+        """Each owner's items go into files of their own, the oldest first."""
         waiting: dict[str, list[Candidate]] = {}
         gone, held, end = 0, 0, self._clock.monotonic() + PASS_SECONDS_MAX
         async for one in self._chosen(goes, is_young, last, quiet_ms):

@@ -59,7 +59,7 @@ def test_what_is_there_with_other_arguments_is_told_of(
     monkeypatch.setenv("BACKSTAY_BROKER_QUEUES", "quorum")
     ran = sqlite_shell("broker", "declare")
     assert ran.code == 1
-    assert f"{topology.dead} is not as it would be declared now" in ran.err
+    assert f"{topology.dead} differs from the present declaration" in ran.err
     problems = sqlite_shell("broker", "show", "--json").json["problems"]
     assert topology.dead in {problem["name"] for problem in problems}
 

@@ -45,7 +45,7 @@ def test_a_replay_says_first_how_many_it_would_be_and_then_who_gave_it(shell: Sh
     done = shell("deadletters", "replay", f"{job}-0", f"{job}-2", "--rate", "0.1", "--json").json
     assert done == {"dry_run": False, "items": 2, "replay": 1, "more": False}
     again = shell("deadletters", "replay", f"{job}-0", f"{job}-3")
-    assert (again.out, again.err.split(":")[0]) == ("1 item is queued again (replay 2)\n", "1 named item left out")
+    assert (again.out, again.err.split(":")[0]) == ("1 item is queued again (replay 2)\n", "1 named item skipped")
     _, row = shell("deadletters", "replays", "--json").rows
     assert (row["by"], row["items"], row["rate"]) == (getuser(), 2, 0.1)
     assert row["filter"]["ids"] == [f"{job}-0", f"{job}-2"]

@@ -25,14 +25,14 @@ JOB_VERBS = ("show", "watch", "pause", "resume", "cancel", "retry", "results")
         (["jobs", "--lmit", "3"], "No such option"),
         (["jobs", "--limit", "0"], "Invalid value for '--limit'"),
         (["job", "show", "abc"], "Invalid value for 'JOB'"),
-        (["job", "watch", "1", "--timeout", "soon"], "'soon' is no duration; write 90, 90s, 20m, 2h or 1d"),
+        (["job", "watch", "1", "--timeout", "soon"], "'soon' is not a duration; write 90, 90s, 20m, 2h or 1d"),
         (["job", "watch", "1", "--timeout", "400d"], "'400d' is out of range: more than 0, at most 366 days"),
         (["job", "watch", "1", "--timeout", "0s"], "'0s' is out of range: more than 0"),
         (["item", "show", "12"], "'12' is not an item id. an item id is JOB-POSITION"),
         (["jobs", "--before", HUGE], "Invalid value for '--before'"),
-        (["item", "show", f"1-{HUGE}"], "is not an item id. its numbers are too large"),
-        (["item", "retry", f"{HUGE}-1"], "is not an item id. its numbers are too large"),
-        (["item", "show", f"1-{'9' * 5_000}"], "is not an item id. its numbers are too large"),
+        (["item", "show", f"1-{HUGE}"], "is not an item id. the numbers are too large"),
+        (["item", "retry", f"{HUGE}-1"], "is not an item id. the numbers are too large"),
+        (["item", "show", f"1-{'9' * 5_000}"], "is not an item id. the numbers are too large"),
         *((["job", verb, HUGE], "Invalid value for 'JOB'") for verb in JOB_VERBS),
         (["bounds", "--profile", "wild"], "'wild' is not one of 'conservative', 'balanced', 'aggressive'"),
         ([*SUBMIT, "--priority", "10"], "Invalid value for '--priority'"),
@@ -42,25 +42,28 @@ JOB_VERBS = ("show", "watch", "pause", "resume", "cancel", "retry", "results")
             "cannot read nowhere.jsonl: No such",
         ),
         (["submit", ".", "--app", "shop:backstay", "--handler", "echo"], "cannot read .: Is a directory"),
-        (["tick", "--app", "shop"], "'shop' names no application. name it as MODULE:NAME"),
+        (["tick", "--app", "shop"], "'shop' is not the name of an application. write MODULE:NAME"),
         (["tick", "--app", "nowhere:app"], "there is no module 'nowhere'"),
         (["tick", "--app", "shop.deep:app"], "there is no module 'shop.deep'"),
-        (["tick", "--app", "shop:shop"], "shop has no 'shop'. it has backstay, empty"),
-        (["tick", "--app", "shop:number"], "shop:number is a int, not a Backstay"),
-        (["tick", "--app", "shop:empty"], "the application has no handlers"),
+        (["tick", "--app", "shop:shop"], "shop has no 'shop'. the module has backstay, empty"),
+        (["tick", "--app", "shop:number"], "shop:number is a int, not a Backstay application"),
+        (["tick", "--app", "shop:empty"], "the application registers no handlers"),
         (
             ["tick", "--app", "shop:backstay", "--chain-depth", "3"],
             "chain depth 3 is beyond the limit of 2. nothing was run",
         ),
         (["worker", "--app", "shop:backstay", "--processes", "0"], "Invalid value for '--processes'"),
-        (["jobs", "--db", "mysql://root:hunter2@host/x"], "mysql://… is no database Backstay knows"),
-        (["jobs", "--db", "sqlite:///"], "a database needs a file"),
-        (["jobs", "--db", "sqlite:///nowhere/x.db"], "no folder 'nowhere'"),
-        (["jobs", "--db", "sqlite:////nonexistent/dir/x.db"], "no folder '/nonexistent/dir'"),
+        (["jobs", "--db", "mysql://root:hunter2@host/x"], "mysql://… is not a database that Backstay supports"),
+        (["jobs", "--db", "sqlite:///"], "the database URL has no file name"),
+        (["jobs", "--db", "sqlite:///nowhere/x.db"], "the folder 'nowhere' for the database does not exist"),
+        (
+            ["jobs", "--db", "sqlite:////nonexistent/dir/x.db"],
+            "the folder '/nonexistent/dir' for the database does not exist",
+        ),
         (["jobs", "--db", "sqlite:///typo.db"], "no database file typo.db. `backstay migrate --db sqlite:///typo.db`"),
         (["jobs", "--db", "typo.db"], "has no scheme. write sqlite:///typo.db or postgresql://…"),
         (["migrate", "--db", "u:hunter2@host/x"], "has no scheme. write sqlite:///jobs.db or postgresql://…"),
-        (["jobs", "--db", "postgresql:/u:hunter2@h/x"], "it wants // after postgresql:"),
+        (["jobs", "--db", "postgresql:/u:hunter2@h/x"], "// is missing after postgresql:"),
         (["jobs", "--db", "postgresql://u:hunter2@host:port/x"], "the database URL is not valid"),
         (
             ["jobs", "--db", "postgresql://u:hunter2@host/x?listen=maybe"],
@@ -107,7 +110,7 @@ def test_an_application_that_cannot_be_imported_is_one_line(sqlite_shell: Shell,
         ("BACKSTAY_LOG_LEVEL", "loud", "setting log_level"),
         ("BACKSTAY_LEASE_SECONDS", "long", "BACKSTAY_LEASE_SECONDS must be a number"),
         ("BACKSTAY_CONFIG", "nowhere.toml", "no settings file nowhere.toml"),
-        ("BACKSTAY_DATABASE_URL", "oracle://x", "oracle://… is no database Backstay knows"),
+        ("BACKSTAY_DATABASE_URL", "oracle://x", "oracle://… is not a database that Backstay supports"),
     ],
 )
 def test_a_bad_setting_is_one_line(
@@ -181,10 +184,19 @@ def test_an_unexpected_error_is_one_line_that_says_how_to_see_more(
     monkeypatch.setattr(main.cli, "resolve_command", stumble)
     ran = sqlite_shell("jobs")
     assert (ran.code, len(ran.said)) == (1, 1)
-    assert "unexpected LookupError: line one line two. for the trace run it again with BACKSTAY_DEBUG=1." in ran.err
+    assert (
+        "unexpected LookupError: line one line two. to see the traceback, run it again with BACKSTAY_DEBUG=1."
+        in ran.err
+    )
     assert "Traceback" in sqlite_shell("--debug", "jobs").err
     monkeypatch.setenv("BACKSTAY_DEBUG", "1")
     assert "Traceback" in sqlite_shell("jobs").err
+
+
+def test_with_a_trace_the_hint_is_said_once(sqlite_shell: Shell) -> None:
+    ran = sqlite_shell("--debug", "jobs", "--db", "oracle://x")
+    assert "Traceback" in ran.err
+    assert ran.err.count("sqlite:///file.db") == 1
 
 
 def test_ctrl_c_is_exit_code_130_and_the_job_goes_on(sqlite_shell: Shell) -> None:
@@ -193,7 +205,7 @@ def test_ctrl_c_is_exit_code_130_and_the_job_goes_on(sqlite_shell: Shell) -> Non
         eventually(lambda: f"job {job_id}: 0 %" in watching.said)
         watching.send(signal.SIGINT)
         assert watching.wait() == 130
-        assert f"job {job_id} goes on" in watching.said
+        assert f"job {job_id} continues" in watching.said
         assert "Traceback" not in watching.said
     assert sqlite_shell("job", "show", job_id, "--json").json["state"] == "queued"
 
@@ -227,5 +239,5 @@ def test_a_folder_of_the_user_that_cannot_be_made_is_said(sqlite_shell: Shell, m
     monkeypatch.setenv("XDG_DATA_HOME", str(blocked))
     ran = sqlite_shell("migrate")
     assert (ran.code, len(ran.said)) == (2, 1)
-    assert "cannot make the folder" in ran.err
+    assert "cannot create the folder" in ran.err
     assert os.path.isfile(blocked)

@@ -90,7 +90,7 @@ def test_only_a_failed_item_can_be_retried(shell: Shell, handler: str) -> None:
 def test_what_an_operator_does_to_a_provider_is_shown(shell: Shell) -> None:
     ran = shell("provider", "hold", "acme", "--reason", "quota")
     assert ran.out == "provider acme is held\n"
-    assert "no worker has told of a provider 'acme' yet" in ran.err
+    assert "no worker has used a provider 'acme' yet" in ran.err
     shell.tick()
     rows = shell("provider", "list", "--json").rows
     assert [(row["provider"], row["state"], row["reason"]) for row in rows] == [

@@ -90,7 +90,7 @@ def test_show_tells_why_a_job_waits(shell: Shell) -> None:
     job_id = shell.submit("echo", 1)
     shell("job", "pause", job_id)
     assert (
-        f"waits: job {job_id} is paused; to go on: backstay job resume {job_id}" in shell("job", "show", job_id).lines
+        f"waits: job {job_id} is paused; to resume: backstay job resume {job_id}" in shell("job", "show", job_id).lines
     )
     reasons = shell("job", "show", job_id, "--json").json["reasons"]
     assert [reason["code"] for reason in reasons] == ["job_paused", "no_worker"]
@@ -137,13 +137,13 @@ def test_a_job_whose_items_still_run_is_being_cancelled(sqlite_shell: Shell) -> 
     with sqlite_shell.start("worker", "--app", "shop:backstay") as worker:
         eventually(sqlite_shell.started)
         ran = sqlite_shell("job", "cancel", job_id)
-        assert ran.out == f"job {job_id} is being cancelled; calls under way may finish\n"
+        assert ran.out == f"job {job_id} is being cancelled; running calls may finish\n"
         assert sqlite_shell("job", "cancel", job_id).said == [
             f"backstay: error: job {job_id} is being cancelled already."
         ]
         text = sqlite_shell("job", "show", job_id).out
         assert "being cancelled" in text
-        assert "asked to be cancelled" in text
+        assert "cancel requested" in text
         assert "cancel_asked" not in text
         sqlite_shell.file("", "gate")
         eventually(lambda: sqlite_shell("job", "show", job_id, "--json").json["finished_at"])
@@ -190,7 +190,7 @@ def test_watch_gives_up_with_exit_code_6(shell: Shell) -> None:
     ran = shell("job", "watch", job_id, "--timeout", "50ms", "--json")
     assert ran.code == 6
     assert ran.said == [
-        f"backstay: error: job {job_id} has not ended within 0.05 s. the job goes on; wait again, or give more time."
+        f"backstay: error: job {job_id} has not ended within 0.05 s. the job continues; wait again, or wait longer."
     ]
     assert json.loads(ran.lines[0])["percent"] == 0
 

@@ -7,7 +7,7 @@ def test_a_key_is_printed_once_and_listed_without_its_secret(shell: Shell) -> No
     made = shell("key", "create", "--role", "read", "--name", "grafana", "--expires", "90d")
     (text,) = made.lines
     _, key_id, secret = text.split("_", 2)
-    assert made.said == [f"key {key_id}: keep it now, it is not stored and cannot be shown again"]
+    assert made.said == [f"key {key_id}: copy it now, it is not stored and cannot be shown again"]
     listed = shell("key", "list")
     assert listed.lines[1].split()[:3] == [key_id, "read", "grafana"]
     (row,) = shell("key", "list", "--json").json

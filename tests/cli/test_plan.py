@@ -74,7 +74,7 @@ def test_bad_lines_are_named_and_end_it(sqlite_shell: Shell, as_json: bool) -> N
         "line 2 is not JSON: Expecting value at column 1",
         "line 3 has the custom_id of line 1 again",
         "line 4 asks for a stream; requests are answered as a whole",
-        "backstay: error: 3 bad lines; nothing was sent. mend them, or go on without them by --skip-bad-lines.",
+        "backstay: error: 3 bad lines; nothing was sent. fix them, or skip them with --skip-bad-lines.",
     ]
     if as_json:
         assert (ran.json["requests"], ran.json["bad_lines"]) == (2, 3)
@@ -83,7 +83,7 @@ def test_bad_lines_are_named_and_end_it(sqlite_shell: Shell, as_json: bool) -> N
 
 def test_a_single_bad_line_is_spoken_of_as_one(sqlite_shell: Shell) -> None:
     ran = sqlite_shell("plan", sqlite_shell.file("oops"))
-    assert "1 bad line; nothing was sent. mend it, or go on without it by --skip-bad-lines." in ran.err
+    assert "1 bad line; nothing was sent. fix it, or skip it with --skip-bad-lines." in ran.err
 
 
 def test_bad_lines_can_be_skipped(sqlite_shell: Shell) -> None:

@@ -82,7 +82,7 @@ def test_the_flaws_that_fail_an_answer_are_a_term_of_the_run(sqlite_shell: Shell
 def test_a_flaw_that_there_is_not_is_refused(sqlite_shell: Shell, flaws: str) -> None:
     ran = sqlite_shell("submit", requests(sqlite_shell, CHAT), *HERE, "--fail-on", flaws)
     assert ran.code == 2
-    assert "is not a flaw of an answer; choose from truncated, refused, filtered" in ran.err
+    assert "is not valid; choose from truncated, refused, filtered" in ran.err
 
 
 def test_the_others_are_queued_without_them(sqlite_shell: Shell) -> None:
@@ -94,9 +94,9 @@ def test_the_others_are_queued_without_them(sqlite_shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--deadline", "24s"], "in 24 s no batch can be done: the cheapest lane wants 12 min or more"),
-        (["--deadline", "20s", "--timeout", "10"], "the cheapest lane wants 30 s or more"),
-        ([], "the cheapest lane wants a deadline"),
+        (["--deadline", "24s"], "24 s is too short for a batch: --lane cheapest needs 12 min or more"),
+        (["--deadline", "20s", "--timeout", "10"], "--lane cheapest needs 30 s or more"),
+        ([], "--lane cheapest needs a deadline"),
     ],
 )
 @pytest.mark.parametrize("command", ["run", "submit"])
@@ -116,9 +116,9 @@ def test_the_shortest_deadline_that_leaves_time_for_a_batch_is_taken(sqlite_shel
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ([], "OPENAI_API_KEY is not set, and api.openai.com wants a key"),
+        ([], "OPENAI_API_KEY is not set, and api.openai.com needs a key"),
         ([*HERE, "--api", "nope"], "there is no provider 'nope'"),
-        ([*HERE, "--api-key-env", "NOPE_KEY"], "the key is to come from NOPE_KEY, which is not set"),
+        ([*HERE, "--api-key-env", "NOPE_KEY"], "the environment variable NOPE_KEY is not set"),
     ],
 )
 def test_a_key_that_is_not_there_is_missed_before_the_first_call(
@@ -137,7 +137,7 @@ def test_a_key_that_is_not_there_is_missed_before_the_first_call(
         (("--base-url", "http://me:SECRETWORD@127.0.0.1:9/v1"), "must not hold a user or a password"),
         (("--base-url", "http://127.0.0.1:9/v1?api_key=SECRETWORD"), "must not hold a key"),
         (("--base-url", "http://[::1"), "the base URL is not valid"),
-        ((*HERE, "--header", "X-Key=sk-SECRETWORD"), "wants NAME=VARIABLE"),
+        ((*HERE, "--header", "X-Key=sk-SECRETWORD"), "must have the form NAME=VARIABLE"),
     ],
     ids=["password", "key in the query", "no URL", "value in a header"],
 )

@@ -24,7 +24,7 @@ def test_it_says_where_it_is_when_it_is_there_and_ends_in_order(sqlite_shell: Sh
             assert answer.read() == b'{"status":"ok"}'
         running.send(end)
         assert running.wait() == (130 if end is signal.SIGINT else -signal.SIGTERM)
-        assert "batches are refused, because no --base-url says where their requests go" in running.said
+        assert "batches are refused: no --base-url is given, so their requests have no destination" in running.said
         assert "worker stopped" in running.said
         assert "needs a key" not in running.said
 
@@ -33,7 +33,7 @@ def test_off_this_machine_it_says_that_a_key_is_needed_and_asks_for_it(sqlite_sh
     upstream = ("--base-url", "http://127.0.0.1:1/v1")
     with sqlite_shell.start("serve", "--port", 0, "--host", "0.0.0.0", *upstream) as running:
         port = where(running).rpartition(":")[2]
-        assert "every request needs a key, `backstay key create` makes one" in eventually(lambda: running.said)
+        assert "every request needs a key, `backstay key create` creates one" in eventually(lambda: running.said)
         with pytest.raises(urllib.error.HTTPError, match="401"):
             urllib.request.urlopen(f"http://127.0.0.1:{port}/api/jobs", timeout=30)
         assert "batches are refused" not in running.said
@@ -74,7 +74,8 @@ def test_a_port_in_use_is_said_before_anything_begins(sqlite_shell: Shell) -> No
     assert (ran.code, ran.said) == (
         2,
         [
-            f"backstay: error: port {port} of 127.0.0.1 is in use. stop what uses it, or take another with --port.",
+            f"backstay: error: port {port} of 127.0.0.1 is in use. "
+            "stop the program that uses it, or choose another --port.",
         ],
     )
 
@@ -82,16 +83,20 @@ def test_a_port_in_use_is_said_before_anything_begins(sqlite_shell: Shell) -> No
 @pytest.mark.parametrize(
     ("options", "settings", "says"),
     [
-        (["--host", "nowhere.invalid"], {}, "there is no address 'nowhere.invalid' to listen on"),
+        (["--host", "nowhere.invalid"], {}, "the host 'nowhere.invalid' has no address to listen on"),
         (["--host", "203.0.113.7"], {}, "this machine has no address 203.0.113.7"),
-        (["--data", "shop.py"], {}, "cannot make the folder shop.py"),
-        ([], {"BACKSTAY_REDIS_URL": "here"}, "the Redis URL is not one"),
+        (["--data", "shop.py"], {}, "cannot create the folder shop.py"),
+        ([], {"BACKSTAY_REDIS_URL": "here"}, "the Redis URL is not valid"),
         ([], {"BACKSTAY_GATEWAY_URL": "here"}, "the gateway's URL must begin with http:// or https://"),
         ([], {"BACKSTAY_PUBLIC_URL": "here:80"}, "public_url must begin with http:// or https://"),
         ([], {"BACKSTAY_TRUSTED_PROXIES": "nginx"}, "trusted_proxies: 'nginx' is not an address or a network"),
-        (["--host", "0.0.0.0", "--no-require-key"], {}, "--no-require-key is for a service that listens on this"),
-        ([], {"BACKSTAY_REMOTE_KINDS": "writing"}, "'writing' is no kind:seconds"),
-        ([], {"BACKSTAY_INSIDE_HOSTS": "here"}, "inside_hosts: 'here' names no port"),
+        (
+            ["--host", "0.0.0.0", "--no-require-key"],
+            {},
+            "--no-require-key works only for a service that listens on this",
+        ),
+        ([], {"BACKSTAY_REMOTE_KINDS": "writing"}, "'writing' is not valid: write kind:seconds"),
+        ([], {"BACKSTAY_INSIDE_HOSTS": "here"}, "inside_hosts: 'here' has no port"),
         (["--base-url", "https://api.openai.com/v1"], {"OPENAI_API_KEY": ""}, "OPENAI_API_KEY is not set"),
         (["--base-url", "127.0.0.1:9000"], {}, "the base URL must begin with http:// or https://"),
     ],

@@ -127,7 +127,7 @@ def test_doctor_is_content_with_a_fresh_database(shell: Shell) -> None:
 def test_doctor_makes_no_file(sqlite_shell: Shell) -> None:
     ran = sqlite_shell("doctor", "--db", "sqlite:///new.db")
     assert ran.code == 0
-    assert "made at its first use" in ran.out
+    assert "creates the file at its first use" in ran.out
     assert not (sqlite_shell.folder / "new.db").exists()
 
 
@@ -143,7 +143,10 @@ def test_what_was_cut_off_is_wrong_unless_its_run_is_yet_to_be_gone_on_with() ->
     worker = WorkerView("w", "host", 1, ("llm-1",), 0, 0, None, 0, {})
     lost = {"llm-1": 2, "echo": 3}
     finding = stuck(lost, [], requests={"llm-1"})
-    assert (finding.level, finding.says) == (Level.FAIL, "3; 2 requests cut off before wait for their run")
+    assert (finding.level, finding.says) == (
+        Level.FAIL,
+        "3; 2 requests from an interrupted run wait until you run it again",
+    )
     assert stuck({"llm-1": 2}, [], requests={"llm-1"}).level is Level.OK
     assert stuck({"llm-1": 2}, [worker], requests={"llm-1"}).level is Level.FAIL, (
         "a live worker should have taken it up"
@@ -158,10 +161,10 @@ def test_requests_that_wait_for_their_run_are_in_order(sqlite_shell: Shell) -> N
     ran = sqlite_shell("doctor", *place)
     (wrong,) = [line for line in ran.lines if not line.startswith("ok")]
     assert "providers: 127.0.0.1:9 cannot be reached" in wrong
-    go_on = "to go on: the same `backstay run`, or backstay worker --db sqlite:///runs.db"
+    go_on = "to resume: the same `backstay run`, or backstay worker --db sqlite:///runs.db"
     assert f"1 item unfinished, 0 live workers; {go_on}" in ran.out
     shown = sqlite_shell("item", "show", "1-0", *place).out
-    assert "start one: backstay worker --db sqlite:///runs.db, or give the same `backstay run` again" in shown
+    assert "start one: backstay worker --db sqlite:///runs.db, or run the same `backstay run` again" in shown
 
 
 def test_doctor_finds_a_database_that_forgets(
@@ -178,7 +181,7 @@ def test_doctor_finds_a_database_that_forgets(
     ("url", "says"),
     [
         ("postgresql://u:hunter2@127.0.0.1:1/x", ": cannot reach PostgreSQL"),
-        ("oracle://u:hunter2@x", "FAIL  settings: oracle://… is no database"),
+        ("oracle://u:hunter2@x", "FAIL  settings: oracle://… is not a database"),
     ],
 )
 def test_doctor_says_what_is_wrong_with_a_database(sqlite_shell: Shell, url: str, says: str) -> None:
@@ -204,7 +207,7 @@ def test_doctor_finds_a_bad_settings_file(sqlite_shell: Shell) -> None:
     sqlite_shell.file("profile = \n", "backstay.toml")
     ran = sqlite_shell("doctor")
     assert ran.code == 1
-    assert "backstay.toml is not TOML" in ran.out
+    assert "backstay.toml is not valid TOML" in ran.out
 
 
 @pytest.mark.parametrize(("apart", "ok"), [(0, True), (5_000, True), (-5_001, False), (60_000, False)])

@@ -93,7 +93,7 @@ def test_a_payload_that_does_not_fit_its_handler_is_named(shell: Shell) -> None:
 def test_an_empty_file_is_refused(sqlite_shell: Shell, text: str) -> None:
     ran = sqlite_shell("submit", sqlite_shell.file(text), *APP, "--handler", "echo")
     assert ran.code == 2
-    assert "there are no items to submit" in ran.err
+    assert "the input has no items to submit" in ran.err
     assert jobs(sqlite_shell) == []
 
 
@@ -108,7 +108,7 @@ def test_without_an_application_the_workers_say_which_handlers_there_are(shell: 
     path = shell.file("1\n")
     ran = shell("submit", path, "--handler", "echo")
     assert (ran.code, len(ran.said)) == (2, 1)
-    assert "no worker has run a handler 'echo' on this database. known: none" in ran.err
+    assert "no worker has run the handler 'echo' on this database. known: none" in ran.err
     assert jobs(shell) == []
     shell.tick()  # a worker, for a short life
     assert shell("submit", path, "--handler", "echo").code == 0
@@ -128,7 +128,8 @@ def test_the_same_key_and_items_make_one_job(shell: Shell) -> None:
     made = [shell("submit", path, *args).json for _ in range(2)]
     assert [(row["job"], row["new"]) for row in made] == [(1, True), (1, False)]
     assert (
-        shell("submit", path, *args[:-1]).out == "job 1: 4,500 items for echo, which was there already under this key\n"
+        shell("submit", path, *args[:-1]).out
+        == "job 1: 4,500 items for echo, which existed already under this idempotency key\n"
     )
     ran = shell("submit", shell.file("2\n" * 4500), *args)
     assert (ran.code, len(ran.said)) == (2, 1)
@@ -173,9 +174,9 @@ def test_a_file_is_streamed_however_long_it_is(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("option", "whose"),
     [
-        (("--priority", "3"), "the items of a --handler"),
-        (("--retry", "none"), "the items of a --handler"),
-        (("--idempotency-key", "k"), "the items of a --handler"),
+        (("--priority", "3"), "items of a --handler"),
+        (("--retry", "none"), "items of a --handler"),
+        (("--idempotency-key", "k"), "items of a --handler"),
         ((*APP, "--handler", "echo", "--budget", "5"), "LLM requests"),
         ((*APP, "--handler", "echo", "--price", "1/2"), "LLM requests"),
         ((*APP, "--handler", "echo", "--model", "gpt-4o"), "LLM requests"),
@@ -185,5 +186,5 @@ def test_a_file_is_streamed_however_long_it_is(shell: Shell) -> None:
 def test_an_option_that_would_have_no_say_is_refused(shell: Shell, option: tuple[str, ...], whose: str) -> None:
     ran = shell("submit", shell.file('{"prompt": "hello"}\n'), *option)
     assert (ran.code, len(ran.said)) == (2, 1)
-    assert f"{option[-2]} is for {whose}" in ran.err
+    assert f"{option[-2]} is only for {whose}" in ran.err
     assert jobs(shell) == []

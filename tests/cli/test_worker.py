@@ -114,7 +114,7 @@ def test_a_process_that_died_is_started_again(sqlite_shell: Shell) -> None:
         eventually(lambda: parent.said.count("worker started") == 3)
         assert len(children(parent)) == 2
         assert first[1] in children(parent)
-        assert "ended with signal 9; it is started again in 1 s" in parent.said
+        assert "ended with signal 9; a new one starts in 1 s" in parent.said
         parent.send(signal.SIGINT)
         assert parent.wait() == 0
 
@@ -136,7 +136,7 @@ def test_a_child_that_can_never_start_ends_them_all(sqlite_shell: Shell) -> None
     ran = sqlite_shell.process("worker", "--app", "broken:backstay", "--processes", 2)
     assert ran.code == 2
     assert "AssertionError: not as a child" in ran.err
-    assert "all are stopped" in ran.err
+    assert "all worker processes are stopped" in ran.err
 
 
 def test_metrics_tell_what_is_done_and_what_waits(shell: Shell) -> None:
@@ -190,7 +190,7 @@ def test_a_tick_follows_its_chain_up_to_the_limit(shell: Shell, monkeypatch: pyt
     ]
     text = shell("tick", "--app", "shop:backstay", "--chain").out
     assert text.startswith("depth 0: 1 item claimed, 0 polled in ")
-    assert text.endswith("nothing more can be done now, no follow-up is asked for\n")
+    assert text.endswith("nothing more to do now, no follow-up is asked for\n")
 
 
 def test_a_signal_ends_a_tick_early_and_hands_back_what_runs(sqlite_shell: Shell) -> None:

@@ -2,6 +2,7 @@
 
 import inspect
 import pickle
+import traceback
 
 import pytest
 
@@ -58,6 +59,18 @@ def test_a_schema_that_is_behind_says_to_migrate_and_one_that_is_newer_to_upgrad
 def test_a_hint_of_ones_own_belongs_to_the_one_error_only():
     assert errors.NotFound("no job 7", hint="list them").hint == "list them"
     assert errors.NotFound("no job 8").hint == ""
+
+
+@pytest.mark.parametrize("error", [errors.NotFound("no job 7", hint="list them"), errors.SchemaBehind()])
+def test_a_traceback_says_the_hint_once_and_the_message_is_without_it(error):
+    trace = "".join(traceback.format_exception(error))
+    assert trace.endswith(f"{error.message}\nHint: {error.hint}\n")
+    assert trace.count(error.hint) == 1
+    assert error.hint not in error.message
+
+
+def test_an_error_without_a_hint_has_no_note():
+    assert not hasattr(errors.NotFound("no job 8"), "__notes__")
 
 
 @pytest.mark.parametrize("name", ["Transient", "Throttled", "Permanent", "ProviderHeld", "OutcomeUnknown", "Skip"])

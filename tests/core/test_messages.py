@@ -66,7 +66,7 @@ def test_a_message_shows_no_path_of_the_server_and_leaves_urls_alone(text, expec
         "Invalid URL (POST /v1/chat/completions). (unknown_url)",
         "Invalid URL (GET /foo/bar)",
         "Invalid URL (GET /v1/files?name=a.csv)",
-        "there is nothing at this path. /api/openapi.json lists what there is; /v1/files, /v1/batches and /v1/models",
+        "this path does not exist. /api/openapi.json lists what there is; /v1/files, /v1/batches and /v1/models",
         "Resource not found: /openai/deployments/x/chat/completions?api-version=2",
         "The API deployment '/openai/deployments/my-gpt/chat/completions' does not exist",
         "unknown path /v1beta/models/gemini-2.5-flash:generateContent",

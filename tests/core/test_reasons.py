@@ -37,7 +37,7 @@ def texts(item: Standing) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("item", "code", "says"),
     [
-        (WAITING, "next", "nothing is ahead of it"),
+        (WAITING, "next", "no item is ahead of it"),
         (replace(WAITING, ahead=1), "items_ahead", "1 item is ahead of it"),
         (replace(WAITING, ahead=250), "items_ahead", "250 items are ahead of it"),
         (replace(WAITING, ahead=1_000), "items_ahead", "1,000 or more items are ahead of it"),
@@ -49,47 +49,47 @@ def texts(item: Standing) -> dict[str, str]:
         (
             replace(WAITING, live_workers=0, is_request=True),
             "no_worker",
-            "start one: backstay worker, or give the same `backstay run` again",
+            "start one: backstay worker, or run the same `backstay run` again",
         ),
-        (replace(WAITING, job_state=JobState.PAUSED), "job_paused", "to go on: backstay job resume 7"),
+        (replace(WAITING, job_state=JobState.PAUSED), "job_paused", "to resume: backstay job resume 7"),
         (
             replace(WAITING, job_short=True),
             "budget_reached",
-            "the next item of job 7 does not fit under its budget; to go on: the same `backstay run` or",
+            "the next item of job 7 could exceed its budget; to resume: the same `backstay run` or",
         ),
         (replace(WAITING, stop_reason="cancel"), "job_cancelling", "job 7 is being cancelled"),
         (replace(WAITING, stop_reason="timeout"), "job_timed_out", "exceeded its maximum runtime"),
         (
             replace(WAITING, due_at=SOON, error_code="GW_5XX", last_message="bad gateway"),
             "waits_for_retry",
-            "until 2024-05-01 12:01:30 UTC (in 90 s); the last try failed with GW_5XX: bad gateway",
+            "until 2024-05-01 12:01:30 UTC (in 90 s); the last attempt failed with GW_5XX: bad gateway",
         ),
         (
             RUNNING,
             "running",
-            "at worker w1 since 2024-05-01 11:59:55 UTC (5 s ago); its lease ends 2024-05-01 12:01:30",
+            "running on worker w1 since 2024-05-01 11:59:55 UTC (5 s ago); its lease ends 2024-05-01 12:01:30",
         ),
         (
             replace(RUNNING, lease_expires_at=NOW - 1, reconcile_after=SOON),
             "worker_lost",
-            "its worker was lost; the provider is asked about it, or it is taken up again, after 2024-05-01 12:01:30",
+            "its worker was lost; a worker asks the provider about it, or runs it again, after 2024-05-01 12:01:30",
         ),
-        (replace(RUNNING, lease_expires_at=NOW), "worker_lost", "at the next sweep of a worker that runs its handler"),
+        (replace(RUNNING, lease_expires_at=NOW), "worker_lost", "at the next sweep by a worker that runs its handler"),
         (
             replace(RUNNING, lease_expires_at=NOW, leased_by=None, reconcile_after=SOON),
             "worker_lost",
             "the outcome of its last call is unknown",
         ),
-        (AT_PROVIDER, "at_provider", "works on task t-1; it is polled next at 2024-05-01 12:00:03 UTC (in 3 s)"),
-        (replace(AT_PROVIDER, due_at=NOW), "at_provider", "it is due to be polled now"),
+        (AT_PROVIDER, "at_provider", "works on task t-1; the next poll is at 2024-05-01 12:00:03 UTC (in 3 s)"),
+        (replace(AT_PROVIDER, due_at=NOW), "at_provider", "the next poll is due now"),
         (
             replace(WAITING, breaker=breaker(BreakerState.OPEN, SOON, "6 of the last 10 calls failed")),
             "breaker_open",
             "provider acme is open because 6 of the last 10 calls failed, until 2024-05-01 12:01:30 UTC (in 90 s)",
         ),
         (replace(WAITING, breaker=breaker(BreakerState.OPEN)), "breaker_open", "until its health probe succeeds"),
-        (replace(WAITING, breaker=breaker(BreakerState.OPEN, NOW - 1)), "breaker_open", "and is tried again now"),
-        (replace(WAITING, breaker=breaker(BreakerState.HALF_OPEN)), "breaker_half_open", "tried with a few items"),
+        (replace(WAITING, breaker=breaker(BreakerState.OPEN, NOW - 1)), "breaker_open", "and a new attempt is due now"),
+        (replace(WAITING, breaker=breaker(BreakerState.HALF_OPEN)), "breaker_half_open", "gets a few items as a test"),
         (
             replace(WAITING, breaker=breaker(BreakerState.HELD, None, "no credit")),
             "provider_held",
@@ -111,7 +111,7 @@ def test_a_reason_says_what_to_do_or_until_when(item: Standing, code: str, says:
 def test_a_finished_item_says_only_that(state: ItemState) -> None:
     item = replace(WAITING, state=state, live_workers=0, job_state=JobState.PAUSED, finished_at=NOW - 60_000)
     assert texts(item) == {"finished": texts(item)["finished"]}
-    assert f"it is finished: {state} since 2024-05-01 11:59:00 UTC" in texts(item)["finished"]
+    assert f"the item is finished: {state} since 2024-05-01 11:59:00 UTC" in texts(item)["finished"]
 
 
 def test_a_failed_item_says_why() -> None:

@@ -164,7 +164,7 @@ def test_a_depth_that_is_none_runs_nothing(wrong: Any) -> None:
 
 @pytest.mark.parametrize("event", [None, [], "x" * 10_000, 5])
 def test_an_event_that_is_no_object_runs_nothing(event: Any) -> None:
-    with pytest.raises(UsageError, match=r"^an event is an object, not .{1,100}$"):
+    with pytest.raises(UsageError, match=r"(?m)^the event must be an object, not .{1,100}$"):
         depth_of(event)
 
 

@@ -36,8 +36,8 @@ async def test_a_check_that_breaks_is_a_finding_and_the_others_go_on(
     found = [f"{check}: {one.level}: {one.says}" async for check, one in examine(DoctorOptions(sqlite_file_url))]
     assert found[-3:] == [
         "broken: ok: so far",
-        "broken: fail: it could not be looked at: ZeroDivisionError: by a bug",
-        "budgets: ok: none is reached",
+        "broken: fail: the check failed: ZeroDivisionError: by a bug",
+        "budgets: ok: no job has reached its budget",
     ]
 
 
@@ -54,7 +54,7 @@ async def test_an_sqlite_file_that_others_can_read_is_told(sqlite_file_url: str)
         assert await found() == [], "a group that one has chosen is not everyone"
         for name in (file, Path(f"{file}-wal")):
             os.chmod(name, 0o644)
-            said = f"everyone may read {name}, which holds prompts and answers"
+            said = f"every user of this machine can read {name}, which holds prompts and answers"
             assert await found() == [(Level.WARN, said, f"chmod o-rwx {name}")]
             os.chmod(name, 0o600)
 

@@ -1,4 +1,4 @@
-"""What takes connections and never answers costs the doctor its patience once, and is told in words."""
+"""What accepts connections and never answers costs the doctor its patience once, and is told in words."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -42,7 +42,7 @@ async def test_a_place_for_files_that_never_answers_is_told_in_time(
     async with silent() as place, asyncio.timeout(15):
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{place}")
         says = await told(DoctorOptions(sqlite_file_url, data="s3://bucket/x"), "files")
-    assert says == ["files: s3://bucket/x does not take files: it did not answer in time"]
+    assert says == ["files: s3://bucket/x does not store files: it did not answer in time"]
 
 
 async def test_a_database_that_never_answers_is_told_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:

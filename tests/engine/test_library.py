@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from pydantic import BaseModel
 
 from backstay.app import Backstay
 from backstay.client import Options, Weighed
-from backstay.core.errors import IdempotencyConflict, NotFound, UsageError, WaitTimeout
+from backstay.core.errors import ErrorCode, IdempotencyConflict, NotFound, Permanent, UsageError, WaitTimeout
 from backstay.core.states import JobState
 from backstay.store.submissions import CHUNK_ITEMS
 from backstay.store.views import JobView
@@ -121,7 +122,7 @@ async def test_a_bad_option_is_refused_and_leaves_no_job(
 async def test_a_budget_that_cannot_be_kept_is_refused_and_leaves_no_job(make_rig: MakeRig, kind: Any) -> None:
     rig = await make_rig()
     provider = rig.serves(Provider())
-    with pytest.raises(UsageError, match="a budget cannot be kept for 'call'") as refused:
+    with pytest.raises(UsageError, match="a budget cannot be enforced for 'call'") as refused:
         await rig.submit(numbers(CHUNK_ITEMS + 1) if kind is numbers else kind([1, 2]), budget_micros=300)
     assert "leave budget_micros out" in refused.value.hint
     assert await rig.store.views.jobs("ann") == []
@@ -136,8 +137,30 @@ def test_the_sync_face_refuses_a_budget_that_cannot_be_kept(sqlite_file_url: str
     def double(number: int) -> int:
         return 2 * number
 
-    with SyncBackstay(app) as backstay, pytest.raises(UsageError, match="a budget cannot be kept for 'double'"):
+    with SyncBackstay(app) as backstay, pytest.raises(UsageError, match="a budget cannot be enforced for 'double'"):
         backstay.submit(double, [1], budget_micros=300)
+
+
+def test_a_job_and_its_results_can_be_read_at_a_prompt(tmp_path: Path) -> None:
+    app = Backstay(f"sqlite:///{tmp_path}/jobs.db")
+
+    @app.handler(retry="none")
+    def shout(word: str) -> str:
+        if word == "no":
+            raise Permanent("it will not be said", ErrorCode.GW_4XX)
+        return word.upper()
+
+    with SyncBackstay(app) as backstay, backstay.working():
+        job = backstay.submit(shout, ["hey", "no", "long" * 100])
+        job.wait()
+        assert repr(job) == "<SyncJob 1>"
+        assert repr(job._job) == "<Job 1 of 'local'>"
+        spoken, failed, long = map(repr, job.results())
+    assert spoken == "<Result 1-0 succeeded: 'HEY'>"
+    assert failed == "<Result 1-1 failed: GW_4XX: it will not be said>"
+    assert long.startswith("<Result 1-2 succeeded: 'LONGLONG")
+    assert long.endswith("…>")
+    assert len(long) < 320
 
 
 async def test_items_with_a_worst_cost_can_have_a_budget(make_rig: MakeRig) -> None:

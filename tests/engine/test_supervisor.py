@@ -36,7 +36,7 @@ async def test_a_child_that_dies_at_once_is_started_again_ever_later_and_then_gi
     assert await Supervisor(orders("raise SystemExit(8)"), Clock(), said.append).run() == 8
     waits = [trouble.message.rpartition("in ")[2] for trouble in said]
     assert waits[:4] == ["0.001 s", "0.002 s", "0.003 s", "0.003 s"]
-    assert waits[4:] == ["worker process 1 ended with exit code 8; all are stopped"]
+    assert waits[4:] == ["worker process 1 ended with exit code 8; all worker processes are stopped"]
 
 
 async def test_a_child_that_was_steady_has_a_clean_record(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +73,7 @@ async def test_a_child_that_does_not_hear_is_killed_in_the_end(tmp_path: Path) -
         await Clock().sleep(0.01)
     made.pass_on(signal.SIGTERM)
     assert await running == 0
-    assert [trouble.message.endswith("it is killed") for trouble in said] == [True, True]
+    assert [trouble.message.endswith("and is killed") for trouble in said] == [True, True]
     assert len(ended) == 2
 
 

@@ -124,7 +124,7 @@ async def test_no_way_to_write_an_address_inside_gets_a_socket():
 async def test_a_name_that_leads_inside_is_refused(addresses):
     async with server(fine) as inside:
         outgoing = Outgoing(resolver=Names(addresses))
-        with pytest.raises(UsageError, match="inside"):
+        with pytest.raises(UsageError, match="internal address"):
             await outgoing.check_name(f"http://harmless.example:{inside.port}/")
         refused = await send(outgoing, f"http://harmless.example:{inside.port}/")
         assert isinstance(refused, Permanent)
@@ -179,7 +179,7 @@ async def test_an_allowed_place_is_reached_on_its_port_only():
 
 async def test_the_socket_itself_is_refused_for_an_address_that_nobody_checked():
     guard = Outgoing()._guard
-    with pytest.raises(OSError, match="inside"):
+    with pytest.raises(OSError, match="internal address"):
         guard.open_socket((socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 80)))
     guard.open_socket((socket.AF_INET, socket.SOCK_STREAM, 6, "", (WORLD, 80))).close()
 

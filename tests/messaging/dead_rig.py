@@ -30,7 +30,7 @@ def dead_work(
 def dead_callback(topology: Topology, number: int, task: str, kind: str = CALLBACK) -> OutgoingMessage:
     """What a remote worker said of a try at an item, as it lies in the dead queue."""
     body = json.dumps({"v": 1, "task": task, "tag": "a tag", "status": "succeeded", "result": 7}).encode()
-    headers = {REASON_HEADER: "its tag does not fit"}
+    headers = {REASON_HEADER: "its tag is not valid"}
     return OutgoingMessage("", topology.dead, body, str(number), kind, headers=headers)
 
 

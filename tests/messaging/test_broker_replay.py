@@ -115,7 +115,7 @@ async def test_a_second_replay_is_refused_in_one_line(counter: Counter) -> None:
         ran = await counter.replay("--all")
         running.send(signal.SIGCONT)
         dead = desk.topology.dead
-        said = f"backstay: error: another replay of {dead} is under way. wait until it has ended.\n"
+        said = f"backstay: error: another replay of {dead} is under way. wait until it ends.\n"
         assert (ran.code, ran.out, ran.err) == (2, "", said)
         assert running.wait() == 0
     assert len(await counter.dead()) == SOME - 1
@@ -127,20 +127,20 @@ async def test_it_says_what_it_did_and_what_stays(counter: Counter) -> None:
     dry = await counter.replay("--all", "--dry-run")
     assert dry.out.splitlines() == [
         "125 messages chosen of 125 in the dead queue",
-        "  1 item would be queued afresh",
-        "  123 items left here: not in the database",
-        "  1 message left here: cannot be read",
+        "  1 item would be queued again",
+        "  123 items stay in the dead queue: they are not in the database",
+        "  1 message stay in the dead queue: not readable",
         "    1 is not JSON",
     ]
     ran = await counter.replay("--all")
-    assert ran.out.splitlines()[1] == "  1 item queued afresh"
+    assert ran.out.splitlines()[1] == "  1 item queued again"
     (row,) = await counter.shop.store.replays.page("ann", None, 10)
     assert row.by
     assert await counter.dead() == [*range(ONE), 900]
 
 
 async def test_what_it_cannot_do_is_said_in_one_line(counter: Counter) -> None:
-    which = "backstay: error: say which messages. give --item, --reason or both, or else --all.\n"
+    which = "backstay: error: no messages are chosen. give --item, --reason or both, or else --all.\n"
     for args in ((), ("--all", "--reason", "x"), ("--all", "--item", "1-1")):
         ran = await counter.replay(*args)
         assert (ran.code, ran.err) == (2, which)

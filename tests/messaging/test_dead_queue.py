@@ -167,9 +167,9 @@ async def test_a_broker_that_goes_away_in_mid_replay_is_told_of_and_nothing_is_l
                 await connection.close()
             return await keep_all(window)
 
-        with pytest.raises(BrokerUnreachable, match="the broker went away in mid-replay") as told:
+        with pytest.raises(BrokerUnreachable, match="the broker disconnected during the replay") as told:
             await DeadQueue(connection, classic.topology, Clock()).replay(cut)
-    assert told.value.hint == "nothing is lost: the same command again goes on"
+    assert told.value.hint == "nothing is lost: run the same command again"
     await classic.replay()
     assert set(ids(await classic.dead())) == set(range(MANY))
 

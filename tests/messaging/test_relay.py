@@ -78,7 +78,7 @@ async def test_one_bad_row_is_not_in_the_way_of_the_others(office: Office) -> No
         await until(lambda: _left(office, 2))
     assert len(await office.delivered()) == 48
     said = await office.site.rows("SELECT error_message FROM outbox WHERE status = 'pending'")
-    assert said == [("it cannot be read",)] * 2
+    assert said == [("the message cannot be read",)] * 2
 
 
 async def test_a_relay_that_ends_in_order_leaves_nothing_half_done(office: Office) -> None:

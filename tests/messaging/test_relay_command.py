@@ -77,14 +77,17 @@ async def test_with_the_services_key_it_tells_webhooks_and_needs_no_broker(desk:
 
 async def test_without_a_broker_and_a_key_it_says_what_is_missing(desk: Desk) -> None:
     ran = await asyncio.to_thread(desk.run, "relay", **NO_BROKER)
-    said = "give --broker for workers, or set BACKSTAY_SECRET_KEY for webhooks"
-    assert (ran.code, ran.err) == (2, f"backstay: error: there is nothing to relay to. {said}.\n")
+    said = "give --broker to publish to workers, or set BACKSTAY_SECRET_KEY to send webhooks"
+    assert (ran.code, ran.err) == (
+        2,
+        f"backstay: error: neither a broker nor a secret key for webhooks is set. {said}.\n",
+    )
 
 
 async def test_a_broker_that_is_away_ends_nothing_and_its_password_is_not_told(desk: Desk, shop: Shop) -> None:
     away = {"BACKSTAY_BROKER_URL": "amqp://ann:sesame@127.0.0.1:1/"}
     with desk.start("relay", **away) as running:
-        await until(lambda: "broker away" in running.said)
+        await until(lambda: "broker disconnected" in running.said)
         await shop.submit(1)
         running.send(signal.SIGTERM)
         assert await asyncio.to_thread(running.wait) == 0

@@ -70,11 +70,11 @@ POISON: dict[str, tuple[Callable[[Asked], bytes], str]] = {
     "a task too long": (changed(task=f"1-0/{'9' * 50}"), "task must be"),
     "no tag": (changed(tag=""), "tag must be"),
     "a tag too long": (changed(tag="A" * 101), "tag must be"),
-    "a tag of other letters": (changed(tag="ü"), "tag does not fit"),
-    "another tag": (with_another_tag, "tag does not fit"),
-    "another item": (of_another_item, "tag does not fit"),
-    "another try": (of_another_try, "tag does not fit"),
-    "an item too large to be one": (changed(task="999999999999-0/1"), "tag does not fit"),
+    "a tag of other letters": (changed(tag="ü"), "tag is not valid"),
+    "another tag": (with_another_tag, "tag is not valid"),
+    "another item": (of_another_item, "tag is not valid"),
+    "another try": (of_another_try, "tag is not valid"),
+    "an item too large to be one": (changed(task="999999999999-0/1"), "tag is not valid"),
     "no status": (changed(status=None), "status must be"),
     "an unknown status": (changed(status="done"), "status must be"),
     "no progress": (changed(status="progress"), "progress must be"),
@@ -113,7 +113,7 @@ async def test_a_tag_of_a_deleted_job_does_not_fit_the_job_that_has_its_id_now(r
     assert new.body["task"] == old.body["task"], "the id has returned"
     await remote.worker.tell(old, status="succeeded", result="forged")
     [(reason, _)] = await remote.put_aside()
-    assert reason == "its tag does not fit"
+    assert reason == "its tag is not valid"
     assert await remote.kept() == []
     await remote.told(new, status="succeeded", result="true")
     await remote.ended("succeeded")
@@ -251,5 +251,5 @@ async def test_a_message_that_upsets_us_is_put_aside_in_the_end(rabbitmq):
 
         await until(aside, "it was put aside")
         [event] = scene.of(MessageSetAside)
-        assert event.reason == "it could not be kept: ZeroDivisionError: nobody knows why"
+        assert event.reason == "the callback could not be stored: ZeroDivisionError: nobody knows why"
         assert len(clock.slept) == TRIES_MAX - 1

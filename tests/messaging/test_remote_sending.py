@@ -39,7 +39,7 @@ async def test_a_request_that_no_queue_takes_is_tried_again(remote):
     assert await remote.state() == "queued"
     [(code, message)] = await tries(remote, remote.job)
     assert code == "GW_5XX"
-    assert message.startswith("no queue takes requests of exchange")
+    assert message.startswith("no queue is bound for requests to exchange")
     exchange = await remote.worker.channel.get_exchange(remote.worker.exchange)
     await remote.worker.queue.bind(exchange, "nobody")
     await remote.rows("UPDATE items SET due_at = NULL")
@@ -151,22 +151,22 @@ async def test_a_connection_that_breaks_before_the_confirm_leaves_it_unknown(
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"exchange": 1}, "a remote item has"),
-    ({"url": "https://worker.example/"}, "a remote item has"),
+    ({"exchange": 1}, "a remote item must have"),
+    ({"url": "https://worker.example/"}, "a remote item must have"),
     ({"exchange": ""}, "must not be empty"),
-    ({"exchange": "{prefix}.work"}, "Backstay's own"),
-    ({"exchange": "{prefix}.callbacks"}, "Backstay's own"),
+    ({"exchange": "{prefix}.work"}, "belongs to Backstay"),
+    ({"exchange": "{prefix}.callbacks"}, "belongs to Backstay"),
     ({"exchange": "ü" * 128}, "at most 255 bytes"),
     ({"exchange": "a\nb"}, "at most 255 bytes"),
     ({"routing_key": "x" * 256}, "at most 255 bytes"),
     ({"routing_key": None}, "at most 255 bytes"),
     ({"more": 1}, "no field 'more'"),
     ({"headers": []}, "headers must be"),
-    ({"headers": {"CC": "elsewhere"}}, "not yours"),
-    ({"headers": {"bcc": "elsewhere"}}, "not yours"),
-    ({"headers": {"x-death": "1"}}, "not yours"),
-    ({"headers": {"Webhook-Signature": "v1,x"}}, "not yours"),
-    ({"headers": {"Authorization": "Bearer x"}}, "kept in the database"),
+    ({"headers": {"CC": "elsewhere"}}, "cannot be set"),
+    ({"headers": {"bcc": "elsewhere"}}, "cannot be set"),
+    ({"headers": {"x-death": "1"}}, "cannot be set"),
+    ({"headers": {"Webhook-Signature": "v1,x"}}, "cannot be set"),
+    ({"headers": {"Authorization": "Bearer x"}}, "stored in the database"),
     ({"headers": {"x": "a\r\nb"}}, "printable ASCII"),
 ]
 

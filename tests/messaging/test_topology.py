@@ -106,7 +106,7 @@ def test_what_is_over_of_a_wait_is_not_waited_again():
         (b'{"v": 1, "handler": "ocr", "items": "1-2"}', "names no items"),
         (b'{"v": 1, "handler": "ocr", "items": [12]}', "an item is not named as JOB-POSITION"),
         (b'{"v": 1, "handler": "ocr", "items": ["x"]}', "'x' is not an item id"),
-        (b'{"v": 1, "handler": "ocr", "items": ["1-2"], "rest_ms": -1}', "rest_ms is no number of milliseconds"),
+        (b'{"v": 1, "handler": "ocr", "items": ["1-2"], "rest_ms": -1}', "rest_ms is not a number of milliseconds"),
         (
             json.dumps({"v": 1, "handler": "o", "items": ["1-1"] * (ITEMS_MAX + 1)}).encode(),
             f"names more than {ITEMS_MAX} items",

@@ -123,7 +123,7 @@ async def test_a_hint_that_has_to_wait_under_a_name_that_cannot_be_published_is_
         await broker.publish(raw(model, said))
         await until(lambda: scene.of(MessageSetAside))
         await consumer.stop()
-    assert scene.of(MessageSetAside)[0].reason == "its id is no plain text"
+    assert scene.of(MessageSetAside)[0].reason == "its id is not plain text"
 
 
 async def test_a_dead_queue_that_was_deleted_by_hand_is_made_again_by_the_first_that_belongs_there(

@@ -85,7 +85,7 @@ async def test_a_queue_that_the_broker_refuses_is_told_of_with_the_brokers_own_r
 async def test_an_account_without_a_right_is_told_which_one(node: PrivateRabbitMQ):
     url = node.vhost("full").replace("guest:guest", "visitor:canary")
     await until(lambda: opens(url))
-    with pytest.raises(NotAllowed, match=r"lacks a right: ACCESS_REFUSED .* refused for user 'visitor'") as caught:
+    with pytest.raises(NotAllowed, match=r"lacks a permission: ACCESS_REFUSED .* refused for user 'visitor'") as caught:
         async with connected(url) as connection:
             await declare(connection, Topology(node.prefix()).exchanges, ())
     assert "canary" not in str(caught.value)

@@ -104,7 +104,10 @@ async def test_a_consumer_that_is_registered_and_gets_nothing_while_messages_wai
             assert all(await broker.publish_many([work(scene.topology, n, [n]) for n in range(5)]))
             assert await bystander.depth(queue.name) == (4, 2)  # it is registered, and behind the other one
             lost = await until(lambda: scene.of(BrokerLost))
-            assert (lost[0].role, lost[0].reason) == ("consume", f"messages wait in {queue.name} and none comes")
+            assert (lost[0].role, lost[0].reason) == (
+                "consume",
+                f"messages wait in {queue.name}, but none is delivered",
+            )
             assert consumer.take("ocr", 10) == []
             await first.aclose()
             await until(lambda: sorted(consumer.take("ocr", 10)) == list(range(5)))
@@ -160,7 +163,7 @@ async def test_a_connection_whose_bytes_vanish_is_replaced(scene: Scene, proxy: 
         await proxy.pass_on()
         await ready(broker)
         await comes_through(scene, broker, consumer, 3)
-    assert "it did not answer in time" in {event.reason for event in scene.of(BrokerLost)}
+    assert "the broker did not answer in time" in {event.reason for event in scene.of(BrokerLost)}
 
 
 async def test_a_connection_that_only_hears_is_replaced(scene: Scene, proxy: FaultProxy):

@@ -93,9 +93,9 @@ def test_an_item_is_told_with_all_that_a_search_needs() -> None:
         (FAILED, "item failed", "warning"),
         (RETRIED, "item to be retried", "info"),
         (REPEATED, "item to be sent again", "info"),
-        (ASKED, "item to be asked about", "info"),
+        (ASKED, "item outcome to be looked up", "info"),
         (AT_PROVIDER, "item at the provider", "debug"),
-        (settlement(ItemState.QUEUED, 0, act=Act.HANDED_BACK), "item handed back", "info"),
+        (settlement(ItemState.QUEUED, 0, act=Act.HANDED_BACK), "item returned to the queue", "info"),
         (settlement(ItemState.QUEUED, 0, act=Act.RESCUED), "item rescued", "info"),
     ],
 )

@@ -151,7 +151,7 @@ def test_with_the_collector_away_work_goes_on_and_it_is_told(sqlite_shell: Shell
         "OTEL_EXPORTER_OTLP_TIMEOUT": "1",
     }
     said = worked(sqlite_shell, submitted(sqlite_shell, "echo", 3, **away), **away)
-    (told,) = [json.loads(line) for line in said.splitlines() if "spans are not taken" in line]
+    (told,) = [json.loads(line) for line in said.splitlines() if "the trace collector refuses spans" in line]
     assert (told["where"], told["level"]) == ("tracing", "warning")
     assert re.search("Traceback|opentelemetry", said) is None
 
@@ -165,6 +165,6 @@ def test_without_it_nothing_of_it_is_imported(sqlite_shell: Shell) -> None:
 
 def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk", None)
-    with pytest.raises(UsageError, match="tracing needs its extra") as error:
+    with pytest.raises(UsageError, match="tracing needs packages that are not installed") as error:
         wiring.start_tracing(settings.load({"otel": True}, {}), Bus())
     assert error.value.hint == "pip install 'backstay[otel]'"

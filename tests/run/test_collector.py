@@ -128,7 +128,7 @@ async def test_files_of_another_database_are_refused_whatever_became_of_their_it
     await bench.job.retry()
     errors = errors_path(bench.out)
     errors.write_bytes(errors.read_bytes().replace(b'"custom_id":"b"', b'"custom_id":"x"'))
-    with bench.files() as files, pytest.raises(UsageError, match="holds results of another job"):
+    with bench.files() as files, pytest.raises(UsageError, match="of another database"):
         await verify(bench.client.store.views, files, bench.job.id)
 
 

@@ -30,7 +30,7 @@ def test_a_file_of_somebody_else_is_refused_and_left_alone(content: bytes, out: 
 def test_a_file_of_another_job_is_refused(out: Path) -> None:
     written(out, good(0))
     before = out.read_bytes()
-    with pytest.raises(UsageError, match=r"holds the results of job 12, and this run is job 1$"):
+    with pytest.raises(UsageError, match=r"holds the results of job 12, and this run is job 1\n"):
         ResultFiles(out, 1).open()
     assert out.read_bytes() == before
 
@@ -68,7 +68,7 @@ def test_a_line_that_is_not_ours_is_refused_by_its_number(line: bytes, out: Path
 def test_an_item_with_two_lines_is_refused(out: Path) -> None:
     written(out, good(0))
     out.write_bytes(out.read_bytes() * 2)
-    with pytest.raises(UsageError, match="two lines for item 12-0"):
+    with pytest.raises(UsageError, match="two results for item 12-0"):
         ResultFiles(out, JOB).open()
 
 
@@ -122,7 +122,7 @@ def test_the_files_of_a_job_with_the_same_number_in_another_database_are_refused
         known = {position: (f"request-{position}", True) for position in range(4)}
         files.verify(known)  # the failure has succeeded since: that may be
         for stranger in ({0: ("other", True)}, {2: ("request-2", False)}, {3: ("other", False)}):
-            with pytest.raises(UsageError, match="holds results of another job 12"):
+            with pytest.raises(UsageError, match="holds results of job 12 of another database"):
                 files.verify({**known, **stranger})
         with pytest.raises(UsageError):
             files.verify({})

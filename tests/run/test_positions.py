@@ -31,5 +31,5 @@ def test_positions_are_a_set(acts: list[tuple[bool, int]]) -> None:
 
 @pytest.mark.parametrize("position", [-1, POSITIONS_MAX])
 def test_there_is_no_position_out_of_range(position: int) -> None:
-    with pytest.raises(ValueError, match="no position"):
+    with pytest.raises(ValueError, match="not a position"):
         Positions().add(position)

@@ -50,7 +50,11 @@ def test_the_metadata_of_a_request_stands_in_its_line_as_it_was_written(state: s
         (row("failed", "GW_4XX", "no", REFUSAL), 400, None),
         (row("failed", "UNKNOWN", "the provider redirects", REFUSAL.replace("400", "307")), 307, "UNKNOWN"),
         (row("failed", "GW_TIMEOUT", "it took too long"), None, "GW_TIMEOUT"),
-        (row("failed", "GW_TIMEOUT", "the deadline passed before the result came", ANSWER, "late"), 200, "late_result"),
+        (
+            row("failed", "GW_TIMEOUT", "the deadline passed before the result arrived", ANSWER, "late"),
+            200,
+            "late_result",
+        ),
         (row("failed", "UNKNOWN", "the worker was lost during the call", flaw="unknown"), None, "outcome_unknown"),
         (row("failed", "GW_TIMEOUT", "no answer within 60 s", flaw="unknown"), None, "outcome_unknown"),
         (row("failed", "UNKNOWN", "outcome unknown: the words of a handler"), None, "UNKNOWN"),
@@ -111,7 +115,7 @@ def test_half_a_surrogate_pair_is_written_as_its_escape() -> None:
 
 def test_what_was_cancelled_says_so() -> None:
     line = json.loads(lines_of(JOB, ended_of(row("cancelled"))))
-    assert line["error"] == {"code": "batch_cancelled", "message": "the job was cancelled before this was done"}
+    assert line["error"] == {"code": "batch_cancelled", "message": "the job was cancelled before this request was done"}
 
 
 def test_a_failure_without_words_still_says_something() -> None:

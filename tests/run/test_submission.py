@@ -71,7 +71,7 @@ async def test_a_job_whose_file_changes_while_it_is_read_is_cancelled_with_nothi
     assert "--new" in refused.value.hint
 
     write(file, "abcdefgh")
-    with pytest.raises(NotAllowed, match="has only a part of this file") as refused_again:
+    with pytest.raises(NotAllowed, match="contains only a part of this file") as refused_again:
         await send(opened, submission(source))
     assert "--new" in refused_again.value.hint
 

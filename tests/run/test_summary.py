@@ -79,11 +79,11 @@ def test_failures_are_told_by_kind_with_where_they_are_and_how_to_go_on() -> Non
         "  tokens    1,204,000 in, 310,400 out",
         "  cost      $1.50 of a budget of $5.00",
         "  lost      3 calls without an answer; they may have been paid",
-        "  unknown   2 requests that may have been done and paid; they stand in the failures",
+        "  unknown   2 requests that may have been done and paid; they are listed in the failures",
         "",
-        "To try what failed once more, run the same command with --retry-failed.",
-        "Where it cannot be looked up what became of a request, that may pay for it twice.",
-        "Exit code 3: finished, and some requests failed.",
+        "To retry the failed requests, run the same command with --retry-failed.",
+        "If the provider cannot be asked about a request, you may pay for it twice.",
+        "Exit code 3: finished, but some requests failed.",
     ]
 
 
@@ -131,7 +131,7 @@ def test_an_interrupted_run_says_that_nothing_is_lost_and_how_to_go_on() -> None
     assert told.exit_code == 130
     text = "\n".join(told.lines())
     assert "was interrupted" in text
-    assert "Nothing is lost. To go on, run the same command again." in text
+    assert "Nothing is lost. To resume, run the same command again." in text
     assert "cost     unknown" in text
     assert "$0" not in text, "an unknown price is not nothing"
 
@@ -150,7 +150,7 @@ def test_requests_that_share_a_reply_and_lines_that_were_not_sent_are_told() -> 
     told = summary(total=2, succeeded=2, copies=4, skipped_lines=1)
     text = "\n".join(told.lines())
     assert "2 of 2 different requests succeeded" in text
-    assert "copies   4 more requests of the same content; each has its own line, too" in text
+    assert "copies   4 more requests with the same content; each has its own result line" in text
     assert "skipped  1 bad line, not sent" in text
     assert (told.fields()["copies"], told.fields()["skipped_lines"], told.exit_code) == (4, 1, 0)
 
@@ -170,14 +170,14 @@ def test_a_run_that_its_budget_stopped_says_what_did_not_fit_and_what_makes_room
     assert "--max-output-tokens" in said
     assert "higher --budget" in said
     said = "\n".join(summary(**{**short, "spent_micros": 15_000}, next_micros=76_800).lines())
-    assert "What is spent or reserved already is $0.005 more than this budget." in said
+    assert "The money already spent or reserved is $0.005 above this budget." in said
 
 
 def test_answers_that_came_too_late_are_to_be_accepted_not_paid_again() -> None:
     said = "\n".join(summary(succeeded=19_998, failed=2, late=2).lines())
     assert "backstay job accept-late 12" in said
-    assert "To try what failed" not in said, "there is nothing else to try once more"
-    assert "To try what failed" in "\n".join(summary(succeeded=19_997, failed=3, late=2).lines())
+    assert "To retry the failed requests" not in said, "there is nothing else to try once more"
+    assert "To retry the failed requests" in "\n".join(summary(succeeded=19_997, failed=3, late=2).lines())
 
 
 def test_who_may_pay_twice_by_a_retry_is_warned() -> None:

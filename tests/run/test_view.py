@@ -61,7 +61,7 @@ def test_what_is_not_known_is_said_to_be_unknown() -> None:
 def test_a_hold_and_a_stop_are_told_below() -> None:
     held = drawn(STATE._replace(held="api.example.com refuses: 401 wrong key"))
     assert held[-1] == "held: api.example.com refuses: 401 wrong key"
-    assert drawn(STATE._replace(held="it fails", held_seconds=27.4))[-1] == "held: it fails; next try in 28 s"
+    assert drawn(STATE._replace(held="it fails", held_seconds=27.4))[-1] == "held: it fails; next attempt in 28 s"
     stopping = [drawn(STATE._replace(stopping=True, running=number))[-1] for number in (100, 1, 0)]
     assert stopping == [
         "stopping: 100 calls finish first; Ctrl-C again cuts them off (may be paid twice)",
@@ -73,7 +73,7 @@ def test_a_hold_and_a_stop_are_told_below() -> None:
 def test_rare_things_are_told_when_there_are_any() -> None:
     counts = drawn(STATE._replace(repeats=2, cancelled=5, submitted=12_000), width=120)
     assert counts[1].endswith("11,239 of 20,000")
-    assert counts[2].endswith("12 retrying · 100 running · 12,000 stored · 2 lost, may have been paid")
+    assert counts[2].endswith("12 retrying · 100 running · 12,000 stored · 2 lost answers, maybe paid")
     counts = drawn(STATE._replace(truncated=66, filtered=3), width=120)
     assert counts[2].endswith("100 running · 66 truncated · 3 filtered")
 
@@ -194,7 +194,7 @@ def test_a_hold_is_told_when_it_lasts_and_when_it_ends() -> None:
     states = [(n / 4, RunState(10**6, 5, held="it is down" if 40 <= n < 80 else None)) for n in range(120)]
     assert [line for line in lines_of(states) if "of 1,000,000" not in line] == [
         "job 12: held: it is down",
-        "job 12: goes on",
+        "job 12: resumed",
     ]
 
 

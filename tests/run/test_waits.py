@@ -44,12 +44,12 @@ def settled(code: ErrorCode, message: str) -> ItemsSettled:
             IDLE._replace(lost=300, ask_at=NOW + 255_000),
             0,
             0,
-            "300 requests cut off before: looked up at the provider first",
+            "300 requests interrupted earlier: being looked up at the provider",
             255.0,
         ),
         (IDLE._replace(lost=10, ask_at=NOW + 255_000), 0, 290, None, None),
         (IDLE._replace(strangers=1), 0, 300, None, None),
-        (IDLE._replace(due_at=NOW + 60_000), 300, 0, "300 requests to be tried again: cut off", 60.0),
+        (IDLE._replace(due_at=NOW + 60_000), 300, 0, "300 requests waiting for a retry: cut off", 60.0),
         (IDLE._replace(due_at=NOW + 60_000), 299, 0, None, None),
         (IDLE._replace(due_at=NOW + 1_000), 300, 0, None, None),
     ],
@@ -67,7 +67,7 @@ def test_a_wait_says_for_what_and_for_how_long(
 def test_tasks_of_another_key_name_the_variable_that_must_hold_it() -> None:
     found = waits().of_items(job(processing=300), UnderWay(0, 0), IDLE._replace(strangers=300))
     assert found is not None
-    assert "300 requests at the provider can be asked for only with the key of before; set MY_KEY" in found.why
+    assert "300 requests at the provider need the earlier API key; set MY_KEY" in found.why
     many = waits().of_items(job(processing=5_000, total=5_000), UnderWay(0, 0), IDLE._replace(strangers=1_000))
     assert many is not None, "of many tasks some are looked at"
 
@@ -94,7 +94,7 @@ def test_calls_that_cannot_be_looked_up_are_taken_up_again() -> None:
     order = Order(replace(ENDPOINT, lane=Lane.CALL), "results.jsonl")
     lost = IDLE._replace(lost=2, ask_at=NOW + 5_000)
     told = Waits(order, "backstay {}".format).of_items(job(), UnderWay(0, 0), lost)
-    assert told == Wait("2 requests cut off before: taken up again", 5.0)
+    assert told == Wait("2 requests interrupted earlier: running again", 5.0)
 
 
 def test_a_look_up_that_came_to_nothing_is_named_with_its_reason() -> None:
@@ -102,6 +102,4 @@ def test_a_look_up_that_came_to_nothing_is_named_with_its_reason() -> None:
     asked(Trouble(f"at {ENDPOINT.provider}", "the file of batch_1 was deleted at the provider", look_up=True))
     told = asked.of_items(job(), UnderWay(0, 0), IDLE._replace(lost=2, ask_at=NOW + 5_000))
     assert told is not None
-    assert told.why.endswith(
-        "looked up at the provider first, again, for the file of batch_1 was deleted at the provider"
-    )
+    assert told.why.endswith("being looked up at the provider, again: the file of batch_1 was deleted at the provider")

@@ -21,14 +21,22 @@ def order(price: tuple[int, ...] | None, **terms: Any) -> Order:
     return Order(endpoint=endpoint, out="-", budget_micros=1_000_000, **terms)
 
 
+UNPRICED = "no price is known for model 'mystery': give --price IN/OUT"
+
+
 @pytest.mark.parametrize(
     ("price", "default", "body", "hint"),
     [
-        (None, None, {}, "give --price, and --max-output-tokens, for it sets no bound on its reply"),
-        (None, 20, {}, "give --price"),
-        (None, None, {"max_tokens": 5}, "give --price"),
-        ((1, 2), None, {}, "give --max-output-tokens, for it sets no bound on its reply"),
-        ((1, 2), 20, STORED, "what it has the provider read has no bound; leave it out, or run it without --budget"),
+        (None, None, {}, UNPRICED + " and --max-output-tokens: the request sets no limit on its reply"),
+        (None, 20, {}, UNPRICED),
+        (None, None, {"max_tokens": 5}, UNPRICED),
+        ((1, 2), None, {}, "give --max-output-tokens: the request sets no limit on its reply"),
+        (
+            (1, 2),
+            20,
+            STORED,
+            "its input at the provider has no size limit; leave the request out, or run without --budget",
+        ),
     ],
 )
 def test_a_request_without_a_bound_is_refused_with_what_is_missing(
@@ -36,7 +44,7 @@ def test_a_request_without_a_bound_is_refused_with_what_is_missing(
 ) -> None:
     fields = {"model": "mystery", "messages": [], **body}
     scales = Scales.of(order(price, output_tokens_default=default))
-    with pytest.raises(UsageError, match="nothing bounds what 'r1' can cost") as refused:
+    with pytest.raises(UsageError, match="the cost of 'r1' has no limit") as refused:
         scales.weigh(LlmRequest("r1", "/v1/chat/completions", json.dumps(fields)), fields)
     assert refused.value.hint == hint
 

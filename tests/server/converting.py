@@ -43,7 +43,7 @@ async def upload(visitor: Visitor, content: bytes, name: str = "paper.pdf", kind
 
 
 async def convert(rig: Rig, *contents: bytes) -> str:
-    """A job of ada's over uploads of hers, worked on until nothing more can be done now."""
+    """A job of ada's over uploads of hers, worked on until nothing more to do now."""
     files = [(await upload(rig.ada, content)).json["id"] for content in contents]
     job = await rig.submit("gateway", [{"file": file} for file in files])
     await rig.work()

@@ -40,7 +40,7 @@ async def test_an_alarm_is_told_by_webhook_once_shown_and_told_again_when_it_is_
     assert (raised["type"], raised["data"]) == ("alarm.raised", {"id": "failed_jobs"})
     [shown] = (await rig.ada.get("/api/alarms")).json["data"]
     assert (shown["id"], shown["raised"], shown["value"], shown["bound"]) == ("failed_jobs", True, 17, 10)
-    assert shown["text"] == "17% of the jobs that ended within a day failed; the alarm is above 10%"
+    assert shown["text"] == "17% of the jobs that ended in the last 24 hours failed; the alarm threshold is 10%"
     for _ in range(9):
         await rig.submit("fail_as_told", [{}])
     await rig.work()
@@ -62,7 +62,10 @@ async def test_home_shows_a_raised_alarm_to_the_service_s_own_people(rig: Rig) -
         await rig.submit("fail_as_told", [{"code": "GW_4XX"} if n < 2 else {}])
     await rig.work()
     await look(rig)
-    told = "20% of the jobs that ended within a day failed; the alarm is above 10%: look at the newest of them first."
+    told = (
+        "20% of the jobs that ended in the last 24 hours failed; the alarm threshold is 10%: "
+        "look at the newest failed job first."
+    )
     ada, bob = await (await reader(rig)).held("/"), await (await reader(rig, "bob")).held("/")
     assert told in ada.text
     assert "/jobs?state=failed" in ada.links

@@ -106,7 +106,7 @@ async def test_the_words_of_a_provider_are_for_operators(rig: Rig, state: Breake
 @pytest.mark.parametrize(
     ("state", "said"),
     [
-        (BreakerState.HELD, "the provider refuses the service's account, or an operator holds it"),
+        (BreakerState.HELD, "the provider refuses the account, or an operator put the provider on hold"),
         (BreakerState.OPEN, "the provider is failing"),
         (BreakerState.HALF_OPEN, "the provider was failing or held"),
     ],

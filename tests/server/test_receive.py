@@ -98,7 +98,7 @@ async def test_a_file_arrives_with_its_name_type_digest_and_all_fields(desk: Des
     assert (said["bytes"], said["sha256"]) == (len(body), hashlib.sha256(body).hexdigest())
     assert said["fields"] == {"purpose": "x", "note": "after the file: ü"}
     assert desk.head is not None
-    assert desk.head.fields == {"purpose": "x"}, "what comes before the file is known when it begins"
+    assert desk.head.fields == {"purpose": "x"}, "what must come before the file is known when it begins"
     assert b"".join(desk.seen) == body
     assert await stored(desk.artifacts, said["blob"]) == body
 

@@ -157,7 +157,7 @@ async def test_anything_but_2xx_is_tried_again_on_the_ladder_until_it_is_enough(
     [delivery] = await scene.webhooks.deliveries("wh_adaa", "ada")
     assert delivery.state == "failed"
     assert (delivery.tries, delivery.last_status) == (len(FIRST), status)
-    assert delivery.last_error == f"it answered {status}: not now"
+    assert delivery.last_error == f"the webhook answered with status {status}: not now"
 
 
 def test_the_ladder_lasts_about_three_days():
@@ -197,7 +197,7 @@ async def test_gone_disables_at_once_and_drops_what_waits(scene):
     assert webhook.disabled_at == START_MS
     assert webhook.disabled_why == "it answered 410 Gone"
     assert {told.state for told in await scene.webhooks.deliveries("wh_adaa", "ada")} == {"failed"}
-    assert scene.troubles == ["wh_adaa takes nothing any more and was disabled"]
+    assert scene.troubles == ["wh_adaa does not accept events any more and was disabled"]
     await scene.job(3)
     await scene.site.advance(10**6)
     assert await scene.relay.run_once() == 0

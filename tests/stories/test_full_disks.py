@@ -43,7 +43,7 @@ def test_a_full_disk_is_told_and_nothing_is_sent_until_there_is_room_again(tmp_p
     with practice("--seed", "1", "--latency", "0.1") as provider:
         run = rehearse(tmp_path, provider)
         with on_a_full_disk(run) as process:
-            wait_until(lambda: "the database takes nothing: SQLite refused: " in run.log, "the run is held")
+            wait_until(lambda: "the database refuses writes: SQLite refused: " in run.log, "the run is held")
             resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
             assert process.wait(60) == 0, run.log
         run.check_complete(COUNT)

@@ -121,20 +121,20 @@ def test_a_reached_budget_is_told_everywhere_and_a_higher_one_of_submit_counts(t
         assert told(*again, "--budget", "0.0002")["new"] is False
         assert told("job", "show", "1", "--db", url)["budget_micros"] == 200
         wait_until(lambda: not told("tick", "--db", url)["pending"], "the money is used up")
-        assert "nothing more can be done now, no follow-up is asked for" in said("tick", "--db", url)
+        assert "nothing more to do now, no follow-up is asked for" in said("tick", "--db", url)
         assert 0 < provider.bill()["cost_micros"] <= 200
         shown = said("job", "show", "1", "--db", url)
-        assert "running, held by its budget" in shown
+        assert "running, stopped at its budget" in shown
         assert "of a budget of $0.0002" in shown
-        assert "running, held by its budget" in said("jobs", "--db", url)
+        assert "running, stopped at its budget" in said("jobs", "--db", url)
         watch = command("job", "watch", "1", "--db", url)
         watched = subprocess.run(**watch, capture_output=True, text=True, check=False)
-        assert (watched.returncode, "its budget is reached; to go on: " in watched.stderr) == (7, True)
-        assert "budgets: job 1 has reached its own; to go on: " in said("doctor", "--db", url)
-        assert "does not fit under its budget" in said("item", "show", "1-39", "--db", url)
+        assert (watched.returncode, "its budget is reached; to resume: " in watched.stderr) == (7, True)
+        assert "budgets: job 1 has reached its budget; to resume: " in said("doctor", "--db", url)
+        assert "could exceed its budget" in said("item", "show", "1-39", "--db", url)
         assert "job 1: 40 items" in (words := said(*again, "--budget", "5"))
-        assert "which was there already" in words
-        assert "to write the results: backstay run" in words
+        assert "which existed already" in words
+        assert "to write the results, run `backstay run`" in words
         wait_until(lambda: not told("tick", "--db", url)["pending"], "a tick finds nothing left")
         assert run.finish() == 0, run.log
         run.check_complete(40)

@@ -268,7 +268,7 @@ def test_a_second_ctrl_c_stops_at_once_and_nothing_is_lost(tmp_path: Path, file_
             process.wait(1)
         process.send_signal(signal.SIGINT)
         assert process.wait(8) == 130
-        assert "Ctrl-C again cuts it off, and it may be paid twice" in run.log
+        assert "Ctrl-C again cuts them off, and you may pay for them twice" in run.log
         provider.change(latency=0.01)
         assert run.finish() == 0, run.log
         run.check_complete(40)

@@ -61,7 +61,7 @@ def test_a_provider_that_cannot_be_reached_is_told_with_its_error_and_the_next_t
     run.requests(40)
     with running(run, **SLOW_BREAKER):
         told = held(run)
-    assert told["reason"].startswith("the provider fails: no connection to 127.0.0.1:9: ")
+    assert told["reason"].startswith("the provider is failing: no connection to 127.0.0.1:9: ")
     assert 0 < told["seconds"] <= 30
 
 
@@ -96,7 +96,7 @@ def test_a_paused_run_says_how_to_resume_it_on_its_database(tmp_path: Path, file
             wait_until(run.lines, "results come in")
             subprocess.run([*COMMAND, "job", "pause", "1", "--db", file_url], check=True, capture_output=True)
             told = held(run)
-    assert told["reason"] == f"it is paused; to go on: backstay job resume 1 --db {file_url}"
+    assert told["reason"] == f"it is paused; to resume: backstay job resume 1 --db {file_url}"
 
 
 def test_tasks_of_another_key_are_told_of(tmp_path: Path, file_url: str) -> None:
@@ -121,7 +121,7 @@ def test_a_look_up_after_a_kill_is_told_of(tmp_path: Path, file_url: str) -> Non
             process.kill()
         with running(run):
             told = held(run)
-    assert told["reason"] == "10 requests cut off before: looked up at the provider first"
+    assert told["reason"] == "10 requests interrupted earlier: being looked up at the provider"
     assert told["seconds"] > 10
 
 

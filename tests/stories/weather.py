@@ -215,7 +215,7 @@ class Weather:
 
     def saw_wipes(self) -> int:
         said = (*self.stage.spoken("worker"), *self.stage.spoken("relay"))
-        return sum(line["event"] == "broker was wiped" for line in said)
+        return sum(line["event"] == "broker lost its data" for line in said)
 
 
 @asynccontextmanager

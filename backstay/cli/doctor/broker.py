@@ -19,10 +19,10 @@ async def broker(setup: Setup) -> AsyncIterator[Finding]:
     url = setup.settings.broker_url
     if url is None:
         if setup.client is not None and await setup.store.outbox.is_open():
-            advice = f"name it in BACKSTAY_BROKER_URL, or without one: {again('broker off')}"
-            yield warn("none is named here, and this database writes hints for one", advice)
+            advice = f"set BACKSTAY_BROKER_URL, or if you use no broker any more: {again('broker off')}"
+            yield warn("no broker URL is set here, but this database writes hints for a broker", advice)
         else:
-            yield ok("none is named: workers look into the database")
+            yield ok("no broker is set: workers poll the database")
         return
     if find_spec("aio_pika") is None:
         return  # the extras say so
@@ -47,16 +47,18 @@ async def broker(setup: Setup) -> AsyncIterator[Finding]:
 
 def _advice(error: BrokerUnreachable) -> str:
     if "ACCESS_REFUSED" in error.message or "ACCESS-REFUSED" in error.message:
-        return "mend the user and the password in BACKSTAY_BROKER_URL; special characters are written as %XX"
+        return "correct the user and the password in BACKSTAY_BROKER_URL; write special characters as %XX"
     if "NOT_ALLOWED" in error.message or "not found" in error.message:
-        return "mend the vhost in BACKSTAY_BROKER_URL, or give the user rights to it"
-    return "start it, or mend BACKSTAY_BROKER_URL; until then workers look into the database"
+        return "correct the vhost in BACKSTAY_BROKER_URL, or give the user permissions on it"
+    return "start the broker, or correct BACKSTAY_BROKER_URL; until then workers poll the database"
 
 
 def _judged(found: "list[Found]", topology: "Topology") -> Iterator[Finding]:
     missing = [one for one in found if not one.there]
     if len(missing) == len(found):
-        says = f"nothing is declared under {topology.prefix}: no worker with this broker has run yet, or it was wiped"
+        says = (
+            f"nothing is declared under {topology.prefix}: no worker has used this broker yet, or its data was deleted"
+        )
         yield warn(says, f"start a worker, or: {again('broker declare')}")
         return
     for one in missing:
@@ -73,10 +75,11 @@ def _problem(one: "Found") -> Finding:
 
     if one.problem == NOBODY_CAN_USE:
         return warn(
-            f"{one.name} holds {one.messages:,} messages that nobody could use", f"see {again('broker replay')}"
+            f"{one.name} holds {one.messages:,} messages that no worker could process",
+            f"replay them: {again('broker replay')}",
         )
     if one.problem == NOBODY_CONSUMES:
-        advice = "start a worker with this broker whose application has the handler"
-        return fail(f"{one.messages:,} messages wait in {one.name}, and nobody consumes them", advice)
-    advice = f"delete the {one.kind}, it is declared anew; or set BACKSTAY_BROKER_QUEUES or BACKSTAY_BROKER_PREFIX"
-    return fail(f"the {one.kind} {one.name} was declared otherwise: {one.problem}", advice)
+        advice = "start a worker with this broker and an application that has the handler"
+        return fail(f"{one.messages:,} messages wait in {one.name}, and no worker consumes them", advice)
+    advice = f"delete the {one.kind}, it is declared again; or set BACKSTAY_BROKER_QUEUES or BACKSTAY_BROKER_PREFIX"
+    return fail(f"the {one.kind} {one.name} was declared differently: {one.problem}", advice)

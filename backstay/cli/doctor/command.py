@@ -20,21 +20,22 @@ MARKS = {Level.OK: "ok  ", Level.WARN: "WARN", Level.FAIL: "FAIL"}
         "backstay doctor --db sqlite:///jobs.db --json | jq 'select(.level != \"ok\")'",
     ),
 )
-@click.option("--base-url", help="An LLM service to look at as well. It is asked for its models, which costs nothing.")
+@click.option("--base-url", help="Also check this LLM service. The check lists its models, which costs nothing.")
 @api_option
 @click.option(
-    "--api-key-env", help="The variable that holds its key. Without it: OPENAI_API_KEY; with another --api, its own."
+    "--api-key-env",
+    help="The environment variable that holds the API key. Default: OPENAI_API_KEY; with another --api, its own.",
 )
-@click.option("--data", help="Where files are kept: a folder, or s3://bucket/prefix.")
+@click.option("--data", help="Where Backstay keeps files: a folder, or s3://bucket/prefix.")
 @broker_option
 @place_options
 @json_option
 @click.pass_context
 def doctor(ctx: click.Context, /, db: str | None, as_json: bool, **given: str | None) -> None:
-    """Looks at all that work depends on: database, broker, Redis, files, providers, clocks, workers, settings.
+    """Checks everything that work depends on: database, broker, Redis, files, providers, clocks, workers, settings.
 
-    It changes nothing, but for a small file that it writes to the place for files and deletes again. Every line that is
-    not ok says what to do. The exit code is 1 when a line says FAIL, and 0 when none does: what is a WARN works.
+    It changes nothing, except for a small test file that it writes to the place for files and deletes again. Every line
+    that is not ok says what to do. The exit code is 1 if a line says FAIL, otherwise 0: a WARN does not stop work.
     """
     asked = DoctorOptions(db, **given)  # type: ignore[arg-type]
 

@@ -17,20 +17,20 @@ BOUNCER_OPTIONS: Final = "?listen=off&prepared_statements=off"
 
 
 async def database(setup: Setup) -> AsyncIterator[Finding]:
-    """Which database is meant, by whom it was named, and whether it answers."""
+    """Which database is used, which setting names it, and whether it answers."""
     from backstay import wiring
 
     target = setup.target
     says = f"{target.shown}, from {target.source}"
     if access.missing_file(setup.app.url):
-        yield ok(f"{says}: the file is made at its first use")
+        yield ok(f"{says}: Backstay creates the file at its first use")
         return
     try:
         await wiring.schema_version(setup.app.url)
     except DatabaseUnreachable as error:
         advice = error.hint
         if "password" in error.message:
-            advice = "mend the user and the password in the URL; special characters are written as %XX"
+            advice = "correct the user and the password in the URL; write special characters as %XX"
         yield fail(f"{says}: {error.message}", advice)
     else:
         yield ok(says)
@@ -44,7 +44,7 @@ async def schema(setup: Setup) -> AsyncIterator[Finding]:
 
     version = await wiring.schema_version(setup.app.url)
     if version is None and not is_postgres(setup.app.url):
-        yield ok("none yet: the file gets it at its first use")
+        yield ok("no schema yet: the file gets one at its first use")
         return
     try:
         schema_module.check(version)
@@ -70,20 +70,20 @@ async def connections(setup: Setup) -> AsyncIterator[Finding]:
     from backstay.store.urls import is_postgres, postgres_url
 
     if not is_postgres(setup.app.url):
-        yield ok("a file needs none")
+        yield ok("SQLite needs no connections")
         return
     found = await postgres_pooling(setup.app.url)
     url = postgres_url(setup.app.url)
     if found.by_transaction and (url.listen or url.prepared_statements):
-        advice = f"add {BOUNCER_OPTIONS} to the database's URL, or let it pool by session"
-        yield fail("PgBouncer pools by transaction, which takes no LISTEN and no prepared statements", advice)
+        advice = f"add {BOUNCER_OPTIONS} to the database URL, or use session pooling"
+        yield fail("PgBouncer uses transaction pooling, which does not support LISTEN and prepared statements", advice)
     for finding in _enough(found):
         yield finding
 
 
 def _enough(found: "Pooling") -> list[Finding]:
     says = f"{found.connections} of {found.connections_max} are open"
-    advice = "raise max_connections: every process of Backstay takes up to eight"
+    advice = "raise max_connections: every Backstay process uses up to eight"
     if found.pooled:
         says += ", behind a pooler"
     elif found.connections_max < CONNECTIONS_MIN or found.connections > found.connections_max * CONNECTIONS_SHARE:
@@ -96,7 +96,7 @@ async def clock(setup: Setup) -> AsyncIterator[Finding]:
     from backstay.store.urls import is_postgres
 
     if not is_postgres(setup.app.url):
-        yield ok("a file goes by this machine's clock")
+        yield ok("SQLite uses the clock of this machine")
         return
     before = setup.clock.now_ms()
     there = (await setup.store.providers.holds()).now
@@ -105,6 +105,6 @@ async def clock(setup: Setup) -> AsyncIterator[Finding]:
 
 def skew(database_ms: int, here_ms: int) -> Finding:
     apart = abs(database_ms - here_ms)
-    advice = "set this machine's clock by NTP; the database's clock decides leases, retries and deadlines"
+    advice = "synchronize this machine's clock with NTP; leases, retries and deadlines use the database's clock"
     says = f"{apart / 1000:.1f} s from the database's"
     return ok(says) if apart <= SKEW_MS_MAX else fail(says, advice)

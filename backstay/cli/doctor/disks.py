@@ -25,7 +25,7 @@ async def disk_space(setup: Setup) -> AsyncIterator[Finding]:
         seen.add(device)
         usage = shutil.disk_usage(nearest)
         says = f"{usage.free / (1 << 30):,.1f} GiB free of {usage.total / (1 << 30):,.1f} for {what}"
-        advice = "make room: a full disk stops all work, and nothing is sent until there is some"
+        advice = "free some space: a full disk stops all work"
         if usage.free < FAIL_BYTES:
             yield fail(says, advice)
         elif usage.free < WARN_BYTES or usage.free < usage.total * WARN_SHARE:

@@ -117,8 +117,8 @@ async def _said(check: Check, setup: Setup) -> list[Finding]:
     except BackstayError as error:
         found.append(wrong(error))
     except TimeoutError:
-        found.append(fail(f"no answer within {CHECK_SECONDS:.0f} s", "see whether what it asks is overloaded"))
+        found.append(fail(f"no answer within {CHECK_SECONDS:.0f} s", "see whether the checked service is overloaded"))
     except Exception as error:
-        said = f"it could not be looked at: {type(error).__name__}: {error}"
-        found.append(fail(said, "for the trace run it again with --debug, and tell us"))
-    return found or [ok("nothing to look at")]
+        said = f"the check failed: {type(error).__name__}: {error}"
+        found.append(fail(said, "to see the traceback, run it again with --debug; please report it"))
+    return found or [ok("nothing to check")]

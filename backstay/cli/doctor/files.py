@@ -37,10 +37,10 @@ async def files(setup: Setup) -> AsyncIterator[Finding]:
 
     places = _places(setup)
     if not places:
-        yield ok("no place is named: only the service and the converter need one")
+        yield ok("no place for files is set: only the service and the converter need one")
     for what, place in places.items():
         if not _is_there(place):
-            yield ok(f"{what}: {place} is made at its first use")
+            yield ok(f"{what}: Backstay creates {place} at its first use")
             continue
         try:
             await _probe(artifacts_at(place))
@@ -49,7 +49,7 @@ async def files(setup: Setup) -> AsyncIterator[Finding]:
         except TimeoutError:
             yield _unreachable(what, place, FilesUnreachable("it did not answer in time"))
         else:
-            yield ok(f"{what}: {place} takes and gives files")
+            yield ok(f"{what}: {place} stores and returns files")
 
 
 def _is_there(place: str) -> bool:
@@ -75,28 +75,30 @@ async def _probe(artifacts: "Artifacts") -> None:
             await artifacts.put(name, chunks())
             read = b"".join([piece async for piece in artifacts.get(name)])
         if read != PROBE:
-            raise FilesUnreachable("what was written is not what can be read")
+            raise FilesUnreachable("a test file came back with different content")
     except NotFound as error:
-        raise FilesUnreachable("what was written is not there") from error
+        raise FilesUnreachable("a test file was written, but is not there") from error
     finally:
         async with asyncio.timeout(DELETE_SECONDS):
             await artifacts.delete(name)
 
 
 def _unreachable(what: str, place: str, error: BackstayError) -> Finding:
-    """With the storage library's own words: whoever runs this may read where the place is."""
+    """In the storage library's own words: the person who runs this may see the path."""
     why = one_line(str(error.__cause__ or error), REASON_CHARACTERS_MAX)
-    advice = "check that the folder is there and that this user may write to it"
+    advice = "check that the folder exists and that this user can write to it"
     if place.startswith("s3://"):
-        advice = "check the bucket's name, and AWS_ENDPOINT_URL, AWS_REGION and the keys in the environment"
-    return fail(f"{what}: {place} does not take files: {why}", advice)
+        advice = "check the bucket name, and AWS_ENDPOINT_URL, AWS_REGION and the keys in the environment"
+    return fail(f"{what}: {place} does not store files: {why}", advice)
 
 
 async def folder_permissions(setup: Setup) -> AsyncIterator[Finding]:
     """Whether others on this machine can read the SQLite file, the folder for files, or the key in it."""
     for path in _database_files(setup.app.url):
         if stat.S_IMODE(path.stat().st_mode) & (stat.S_IROTH | stat.S_IWOTH):
-            yield warn(f"everyone may read {path}, which holds prompts and answers", f"chmod o-rwx {path}")
+            yield warn(
+                f"every user of this machine can read {path}, which holds prompts and answers", f"chmod o-rwx {path}"
+            )
     for what, place in _places(setup).items():
         for finding in _permissions(what, Path(place)) if "://" not in place else ():
             yield finding
@@ -118,14 +120,14 @@ def _permissions(what: str, folder: Path) -> Iterator[Finding]:
         return
     mode = stat.S_IMODE(folder.stat().st_mode)
     if mode & stat.S_IWOTH:
-        yield fail(f"{what}: everyone may write to {folder}", f"chmod o-rwx {folder}")
+        yield fail(f"{what}: every user of this machine can write to {folder}", f"chmod o-rwx {folder}")
     elif mode & (stat.S_IROTH | stat.S_IXOTH):
-        yield warn(f"{what}: everyone may read {folder}", f"chmod o-rwx {folder}")
+        yield warn(f"{what}: every user of this machine can read {folder}", f"chmod o-rwx {folder}")
     else:
-        yield ok(f"{what}: {folder} is for its owner")
+        yield ok(f"{what}: only its owner can read {folder}")
     key = folder / KEY_NAME
     if key.is_file() and stat.S_IMODE(key.stat().st_mode) & 0o077:
-        yield fail(f"others may read {key}, by which webhooks and callbacks are signed", f"chmod 600 {key}")
+        yield fail(f"other users can read {key}, the secret that signs webhooks and callbacks", f"chmod 600 {key}")
 
 
 async def secret_key(setup: Setup) -> AsyncIterator[Finding]:
@@ -141,9 +143,15 @@ async def secret_key(setup: Setup) -> AsyncIterator[Finding]:
         keys = len(read_keys(settings.secret_key))
         yield ok("set" if keys == 1 else f"{keys} are set: the first signs, all verify")
     elif settings.data is not None and settings.data.startswith("s3://"):
-        yield fail("there is none, and in S3 none is kept: the service does not start without", advice)
+        yield fail(
+            "BACKSTAY_SECRET_KEY is not set, and the key is never stored in S3: the service will not start", advice
+        )
     elif is_postgres(setup.app.url) and (settings.data or settings.public_url or settings.redis_url):
-        where = "lies in the folder for files" if key_known_here(setup.app) else "will be made in the folder for files"
-        yield warn(f"it {where}: a process on another machine would make another one", advice)
+        where = (
+            "is stored in the folder for files"
+            if key_known_here(setup.app)
+            else "will be created in the folder for files"
+        )
+        yield warn(f"it {where}: a process on another machine would create a different key", advice)
     else:
-        yield ok("beside the files of this machine")
+        yield ok("stored with the files of this machine")

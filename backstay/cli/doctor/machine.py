@@ -79,7 +79,7 @@ async def extras(setup: Setup) -> AsyncIterator[Finding]:
         if not _is_there(module):
             yield fail(f"{why} needs {module}, which is not installed", f"pip install 'backstay[{extra}]'")
     if all(map(_is_there, wanted)):
-        yield ok(", ".join(sorted(wanted)) or "none is needed")
+        yield ok(", ".join(sorted(wanted)) or "no extra is needed")
 
 
 def _is_there(module: str) -> bool:
@@ -115,7 +115,7 @@ async def open_files(setup: Setup) -> AsyncIterator[Finding]:
         return
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = setup.app.limits.worker_concurrency + FILES_SPARE
-    says = f"{'any number' if soft == resource.RLIM_INFINITY else soft} may be open, {needed} may be wanted"
+    says = f"{'any number' if soft == resource.RLIM_INFINITY else soft} files may be open, up to {needed} may be needed"
     if soft == resource.RLIM_INFINITY or soft >= needed:
         yield ok(says)
     else:

@@ -24,10 +24,10 @@ async def breakers(setup: Setup) -> AsyncIterator[Finding]:
     found = (await setup.store.providers.holds()).providers
     held = [one for one in found.values() if one.state in (BreakerState.OPEN, BreakerState.HELD)]
     for one in held:
-        advice = f"mend what it says; then it goes on by itself, or: {again(f'provider release {one.provider}')}"
+        advice = f"fix the reason; then work resumes by itself, or: {again(f'provider release {one.provider}')}"
         yield warn(f"{one.provider} is {one.state.value}: {one.reason}", advice)
     if not held:
-        yield ok("none is open or held")
+        yield ok("no provider is open or held")
 
 
 async def providers(setup: Setup) -> AsyncIterator[Finding]:
@@ -40,7 +40,7 @@ async def providers(setup: Setup) -> AsyncIterator[Finding]:
     for finding in await asyncio.gather(*asked, *knocked):
         yield finding
     if not endpoints and not setup.settings.gateway_url:
-        yield ok("no requests are unfinished, and no --base-url is given")
+        yield ok("no --base-url is given, and no LLM requests are unfinished")
 
 
 async def _unfinished(setup: Setup) -> "list[Endpoint]":
@@ -67,19 +67,21 @@ async def _ask(setup: Setup, endpoint: "Endpoint") -> Finding:
     finally:
         await wire.close()
     if reply.status in (401, 403):
-        said = "refuses the key of" if key else "wants a key in"
+        said = "refuses the key of" if key else "needs a key in"
         return fail(
-            f"{place} {said} {endpoint.key_env} (status {reply.status})", f"set {endpoint.key_env} to a key of its"
+            f"{place} {said} {endpoint.key_env} (status {reply.status})", f"set {endpoint.key_env} to a valid key"
         )
     if reply.status >= 500:
         return warn(
-            f"{place} answers with status {reply.status}", "see the provider's status page; work goes on by itself"
+            f"{place} answers with status {reply.status}", "see the provider's status page; work resumes by itself"
         )
-    return ok(f"{place} answers" + ("" if reply.status == 200 else f", with status {reply.status} for its models"))
+    return ok(
+        f"{place} answers" + ("" if reply.status == 200 else f", but its list of models has status {reply.status}")
+    )
 
 
 async def _knock(url: str) -> Finding:
-    """Of what a gateway does nothing is known: whether it takes connections is all that is asked."""
+    """Of what a gateway does nothing is known: whether it accepts connections is all that is asked."""
     parts = urlsplit(url)
     place = parts.netloc.rpartition("@")[2]
     port = parts.port or _PORTS.get(parts.scheme, 80)
@@ -88,6 +90,8 @@ async def _knock(url: str) -> Finding:
             _, writer = await asyncio.open_connection(parts.hostname, port)
     except (OSError, TimeoutError) as error:
         why = str(error) or "it did not answer in time"
-        return fail(f"the gateway at {place} cannot be reached: {why}", "start it, or mend BACKSTAY_GATEWAY_URL")
+        return fail(
+            f"the gateway at {place} cannot be reached: {why}", "start the gateway, or correct BACKSTAY_GATEWAY_URL"
+        )
     writer.close()
-    return ok(f"the gateway at {place} takes connections")
+    return ok(f"the gateway at {place} accepts connections")

@@ -14,7 +14,7 @@ async def redis(setup: Setup) -> AsyncIterator[Finding]:
 
     url = setup.settings.redis_url
     if url is None:
-        yield ok("none is named: every server process counts and keeps for itself")
+        yield ok("no Redis is set: every server process has its own cache and rate limits")
         return
     if find_spec("redis") is None:
         return  # the extras say so
@@ -26,9 +26,9 @@ async def redis(setup: Setup) -> AsyncIterator[Finding]:
             await asked.ping()
             version = (await asked.info("server"))["redis_version"]
     except ValueError:  # its own words would repeat the URL
-        yield fail("BACKSTAY_REDIS_URL is no URL of a Redis", "write redis://host:6379/0 or rediss://…")
+        yield fail("BACKSTAY_REDIS_URL is not a valid Redis URL", "write redis://host:6379/0 or rediss://…")
     except (RedisError, OSError, TimeoutError) as error:
-        advice = "start it, or mend BACKSTAY_REDIS_URL; until then every server process counts and keeps for itself"
-        yield fail(f"it does not answer: {error}", advice)
+        advice = "start it, or correct BACKSTAY_REDIS_URL; until then every process has its own cache and rate limits"
+        yield fail(f"Redis does not answer: {error}", advice)
     else:
         yield ok(f"version {version} answers")

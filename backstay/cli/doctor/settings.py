@@ -1,4 +1,4 @@
-"""Settings: which there are, where each came from, and what looks like one and is none."""
+"""Settings: their values, where each came from, and variables that look like settings but are not."""
 
 import difflib
 from collections.abc import AsyncIterator
@@ -37,7 +37,7 @@ def _changed(loaded: "Settings") -> dict[str, Any]:
 
 
 def shown(name: str, value: Any) -> str:
-    """A setting for people: secrets are veiled, and URLs are without who asks and by which password."""
+    """A setting for people: secrets are hidden, and URLs are shown without user and password."""
     from backstay.settings import Settings
     from backstay.store import urls
 
@@ -54,4 +54,4 @@ def _unknown(variable: str) -> Finding:
     known = variables()
     close = [one for one in known if one.startswith(variable)] or difflib.get_close_matches(variable, known, 1, 0.8)
     meant = f"did you mean {close[0]}? " if close else ""
-    return warn(f"{variable} is no setting, and is passed over", f"{meant}docs/settings.md lists them all")
+    return warn(f"{variable} is not a setting and is ignored", f"{meant}docs/settings.md lists them all")

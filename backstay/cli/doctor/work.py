@@ -33,13 +33,13 @@ async def backlog(setup: Setup) -> AsyncIterator[Finding]:
 
 
 def crewed(backlog: "list[Backlog]", alive: "list[WorkerView]", requests: Container[str] = ()) -> Iterator[Finding]:
-    """Requests may wait for their run to be gone on with: that is fine."""
+    """Requests may wait until their run is resumed: that is fine."""
     for waiting in backlog:
         runs = sum(waiting.handler in worker.handlers for worker in alive)
         unfinished = output.count(waiting.items, "item")
         says = f"{waiting.handler}: {unfinished} unfinished, {output.count(runs, 'live worker')}"
         if waiting.handler in requests:
-            yield ok(says + ("" if runs else f"; to go on: the same `backstay run`, or {again('worker')}"))
+            yield ok(says + ("" if runs else f"; to resume: the same `backstay run`, or {again('worker')}"))
         elif runs:
             yield ok(says)
         else:
@@ -53,12 +53,14 @@ async def stuck_items(setup: Setup) -> AsyncIterator[Finding]:
 
 
 def stuck(items: Mapping[str, int], alive: "list[WorkerView]", requests: Container[str] = ()) -> Finding:
-    """Requests are taken up when their run is gone on with: till then it is fine."""
+    """Requests run again when their run is resumed: until then it is fine."""
     served = {handler for worker in alive for handler in worker.handlers}
     waiting = sum(count for handler, count in items.items() if handler in requests and handler not in served)
     wrong = sum(items.values()) - waiting
-    says = f"{wrong:,}" + (f"; {output.count(waiting, 'request')} cut off before wait for their run" if waiting else "")
-    advice = "they are taken up by the sweep of a worker that runs their handler; start one"
+    says = f"{wrong:,}" + (
+        f"; {output.count(waiting, 'request')} from an interrupted run wait until you run it again" if waiting else ""
+    )
+    advice = "start a worker that runs their handler: it takes over these items"
     return fail(says, advice) if wrong else ok(says)
 
 
@@ -73,10 +75,10 @@ async def dead_leases(setup: Setup) -> AsyncIterator[Finding]:
             f"{output.count(leases.items, 'item')} leased to a worker on {leases.host}, process {leases.pid}, that is"
         )
         left = max(leases.until_at - leases.now, 0) / 1000
-        advice = f"a worker on that machine takes them up at once, any other in {left:.0f} s; start one"
+        advice = f"start a worker: on that machine it takes them over at once, elsewhere in {left:.0f} s"
         yield warn(f"{says} gone", advice)
     if not gone:
-        yield ok(f"{output.count(sum(leases.items for leases in held), 'item')} leased, to workers that are there")
+        yield ok(f"{output.count(sum(leases.items for leases in held), 'item')} leased, all to live workers")
 
 
 def _is_gone(leases: "HeldLeases", here: str, lives: Callable[[int], bool]) -> bool:
@@ -87,10 +89,10 @@ async def unsealed_jobs(setup: Setup) -> AsyncIterator[Finding]:
     """Whether a submit was broken off half-way: its job waits for the rest, and never ends."""
     found = await setup.store.views.unsealed(OPEN_MS_MAX)
     for job_id, age_ms in found:
-        says = f"job {job_id} has been taking items for {age_ms / 60_000:.0f} min"
+        says = f"job {job_id} has been open for new items for {age_ms / 60_000:.0f} min"
         yield warn(
-            f"{says}: its submit was broken off, or still runs",
-            f"give the same submit again, or: {again(f'job cancel {job_id}')}",
+            f"{says}: its submit was interrupted, or still runs",
+            f"run the same submit again, or: {again(f'job cancel {job_id}')}",
         )
     if not found:
         yield ok("none")
@@ -100,25 +102,24 @@ async def budgets(setup: Setup) -> AsyncIterator[Finding]:
     """Which jobs are held by their budgets."""
     short = await setup.store.views.short_jobs()
     for job_id in short:
-        yield ok(
-            f"job {job_id} has reached its own; to go on: the same `backstay run` or `submit` with a higher --budget"
-        )
+        how = "the same `backstay run` or `submit` with a higher --budget"
+        yield ok(f"job {job_id} has reached its budget; to resume: {how}")
     if not short:
-        yield ok("none is reached")
+        yield ok("no job has reached its budget")
 
 
 async def outbox(setup: Setup) -> AsyncIterator[Finding]:
     """Whether messages leave: hints for a broker, RabbitMQ or Celery's, and events for webhooks."""
     sinks = setup.store.outbox
     if await sinks.is_open():
-        advice = f"see the logs of the workers and the relay; if there is no broker any more: {again('broker off')}"
+        advice = f"see the logs of the workers and the relay; if you use no broker any more: {again('broker off')}"
         yield leaving(await sinks.lag("work"), "hint", advice)
-    advice = f"webhooks are told by the service, or start: {again('relay')}"
+    advice = f"start the service, which sends webhooks, or: {again('relay')}"
     yield leaving(await sinks.lag("webhooks"), "event", advice)
 
 
 def leaving(lag: "Lag", noun: str, advice: str) -> Finding:
-    """Work goes on without hints, more slowly; whoever waits for an event waits on."""
+    """Without hints work continues more slowly; receivers of events keep waiting."""
     says = f"{output.count(lag.rows, noun)} not published"
     says += f", the oldest for {lag.age_ms // 1000} s" if lag.rows else ""
     return ok(says) if lag.age_ms <= LAG_MS_MAX else fail(says, advice)

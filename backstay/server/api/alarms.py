@@ -17,8 +17,8 @@ router = APIRouter(prefix="/api/alarms", tags=["alarms"], responses=PROBLEMS)
 class AlarmShape(BaseModel):
     id: Alarm
     raised: bool
-    value: int = Field(description="as it was found last; shares are in percent, ages in seconds")
-    bound: int = Field(description="above which it is raised")
+    value: int = Field(description="the last reading; shares are in percent, ages in seconds")
+    bound: int = Field(description="the alarm is raised above this value")
     raised_at: int
     cleared_at: int | None
     text: str
@@ -31,7 +31,7 @@ class AlarmsShape(BaseModel):
 
 @router.get("", response_model=AlarmsShape)
 async def list_alarms(who: Operator, service: Serving) -> Response:
-    """Those that are raised, then those that were; one that never was is not there."""
+    """Lists raised alarms first, then past ones. Alarms that were never raised are not listed."""
     data = [_alarm_object(standing) for standing in await service.store.alarms.known()]
     return Response(to_json({"data": data}), media_type=etags.JSON)
 

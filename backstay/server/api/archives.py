@@ -29,9 +29,9 @@ class ArchiveShape(BaseModel):
 
     id: str
     items: int
-    bytes: int = Field(description="of the compressed file")
-    digest: str = Field(description="its SHA-256")
-    first_at: int = Field(description="when the first of them failed")
+    bytes: int = Field(description="size of the compressed file")
+    digest: str = Field(description="SHA-256 of the file")
+    first_at: int = Field(description="when the first item failed")
     last_at: int
     created_at: int
     restored_at: int | None
@@ -47,13 +47,13 @@ class FilterShape(RootModel[dict[str, Any]]):
 
 class RowShape(BaseModel):
     id: str
-    by: str = Field(description="the id of a key, or the name of whoever gave the command")
+    by: str = Field(description="the id of a key, or the name of the person who ran the command")
     at: int
     filter: FilterShape
     items: int
-    rate: float | None = Field(description="items a second; null: all at once")
-    until_at: int | None = Field(description="when the last of them was to be back")
-    expected: int | None = Field(description="how many it is to have, where that was counted before")
+    rate: float | None = Field(description="items per second; null: all at once")
+    until_at: int | None = Field(description="when the last item is due back in the queue")
+    expected: int | None = Field(description="the expected number of items, if it was counted before")
 
 
 class ReplayPage(PageShape):
@@ -74,14 +74,14 @@ class ArchivedShape(BaseModel):
 
 class RestoredShape(BaseModel):
     id: str
-    items: int = Field(description="how many came back now")
+    items: int = Field(description="how many items came back now")
 
 
 @router.get("/replays", response_model=ReplayPage)
 async def list_replays(
     request: Request, who: Reader, service: Serving, limit: Limit = PAGE_DEFAULT, cursor: Cursor = None
 ) -> Response:
-    """Who had which dead letters done again, the newest first."""
+    """Lists past replays of dead letters and who ran them, the newest first."""
     before = cursors.take(service, who.owner, "replays", cursor)
     found = await service.store.replays.page(who.owner, before, limit)
     following = found[-1].id if len(found) == limit else None
@@ -92,7 +92,7 @@ async def list_replays(
 async def list_archives(
     request: Request, who: Reader, service: Serving, limit: Limit = PAGE_DEFAULT, cursor: Cursor = None
 ) -> Response:
-    """The newest first; also those that were restored."""
+    """Lists archives, the newest first, including restored ones."""
     before = cursors.take(service, who.owner, "archives", cursor)
     found = await service.store.archives.page(who.owner, before, limit)
     following = found[-1].id if len(found) == limit else None
@@ -101,7 +101,7 @@ async def list_archives(
 
 @router.post("/archive", response_model=ArchivedShape)
 async def archive_dead_letters(who: Admin, service: Serving, given: ArchiveFilter) -> Response:
-    """Moves failed items of jobs that have ended into archives now, a bounded number; call again for the rest."""
+    """Moves failed items of ended jobs into archives now, a limited number per call; call again for the rest."""
     store, bounds = service.store, bounds_of(service.backstay.settings)
     retention = Retention(store.archives, service.artifacts, service.main.clock, bounds)
     if not given.model_fields_set:
@@ -115,7 +115,7 @@ async def archive_dead_letters(who: Admin, service: Serving, given: ArchiveFilte
 
 @router.post("/archives/{archive_id}/restore", response_model=RestoredShape, responses=CHANGES)
 async def restore_archive(who: Admin, service: Serving, archive_id: ArchiveId) -> Response:
-    """Brings back all that is in an archive, once its file was found to be whole. Twice has the effect of once."""
+    """Brings the items of an archive back, after checking that its file is complete. Repeating it is harmless."""
     archive = await service.store.archives.archive(row_number(archive_id, "archive"), who.owner)
     archivist = Archivist(service.store.archives, service.artifacts, service.main.clock)
     items = await archivist.restore(archive, bounds_of(service.backstay.settings).age_ms)

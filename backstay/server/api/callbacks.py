@@ -23,7 +23,7 @@ Part = Annotated[str, Path(max_length=100)]
 
 @router.post("/callbacks/{item}/{fence}/{tag}", status_code=202, include_in_schema=False)
 async def receive(request: Request, service: Serving, item: Part, fence: Part, tag: Part) -> Response:
-    """Once or many times, early or late: whatever comes is kept first. The same again changes nothing."""
+    """Stores every callback first, whether early, late or repeated. A repeated callback changes nothing."""
     opened = await service.seals.open(item, fence, tag) if _is_fence(fence) else None
     if opened is None:
         raise _none()
@@ -40,7 +40,7 @@ async def receive(request: Request, service: Serving, item: Part, fence: Part, t
 
 @router.get("/api/remote/secret", response_model=dict[str, str])
 async def show_remote_secret(who: Admin, service: Serving) -> Response:
-    """What requests to this owner's remote workers are signed with, as Standard Webhooks does it."""
+    """The secret that signs requests to this owner's remote workers, as in Standard Webhooks."""
     said: dict[str, Any] = {"secret": secrets_of(service.signer, who.owner)[0]}
     return JSONResponse(said, headers={"cache-control": "no-store"})
 
@@ -50,4 +50,4 @@ def _is_fence(text: str) -> bool:
 
 
 def _none() -> Problem:
-    return Problem(404, "there is no such address")
+    return Problem(404, "there is no such callback address")

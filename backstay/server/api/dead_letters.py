@@ -23,8 +23,8 @@ router = APIRouter(prefix="/api/dead-letters", tags=["dead letters"], responses=
 IDS_MAX: Final = 10_000
 AGE_SECONDS_MAX: Final = 100 * 366 * 86_400
 
-Job = Annotated[str | None, Query(max_length=40, description="of this job only")]
-Age = Annotated[float, Query(ge=0, le=AGE_SECONDS_MAX, description="failed at least so long ago")]
+Job = Annotated[str | None, Query(max_length=40, description="only items of this job")]
+Age = Annotated[float, Query(ge=0, le=AGE_SECONDS_MAX, description="only items that failed at least this long ago")]
 
 
 class GroupShape(BaseModel):
@@ -54,15 +54,15 @@ class ReplayShape(Strict):
     ids: list[Annotated[str, Field(max_length=40)]] | None = Field(None, min_length=1, max_length=IDS_MAX)
     dry_run: bool = Field(False, description="only count")
     rate: float | None = Field(
-        None, ge=RATE_MIN, le=RATE_MAX, description="items a second; without it they come back all at once"
+        None, ge=RATE_MIN, le=RATE_MAX, description="items per second; without it they come back all at once"
     )
 
 
 class ReplayedShape(BaseModel):
     dry_run: bool
-    items: int = Field(description="how many were queued afresh, or would be")
-    replay: str | None = Field(description="under which it is kept who had it done, and when; null if there were none")
-    more: bool = Field(description=f"there may be more: one call takes about {REPLAY_ITEMS_MAX:,}; call again")
+    items: int = Field(description="how many items were queued again, or would be")
+    replay: str | None = Field(description="the number of the replay in the list of replays; null if no items matched")
+    more: bool = Field(description=f"there may be more: one call handles about {REPLAY_ITEMS_MAX:,}; call again")
 
 
 @router.get("", response_model=ItemPage)
@@ -76,7 +76,7 @@ async def list_dead_letters(
     code: ErrorCode | None = None,
     older_than_seconds: Age = 0,
 ) -> Response:
-    """The newest jobs' last items first."""
+    """Lists dead letters; the last items of the newest jobs come first."""
     wanted = _wanted(job, code, older_than_seconds)
     what = f"dead\0{wanted.job_id}\0{code}\0{wanted.age_ms}"
     before = cursors.take(service, who.owner, what, cursor)
@@ -98,11 +98,11 @@ async def group_dead_letters(who: Reader, service: Serving, job: Job = None) -> 
 
 @router.get("/{item_id}", response_model=FullItem)
 async def show_dead_letter(request: Request, who: Reader, service: Serving, item_id: ItemId) -> Response:
-    """A failed item with what it asks; of one in an archive, in which."""
+    """A failed item and its payload; for an archived item, the number of its archive."""
     number = item_number(item_id)
     row = await service.store.listing.item(number, who.owner)
     if row.state != ItemState.FAILED:
-        raise NotFound(f"no failed item {item_id[:40]}", hint="it may have been retried")
+        raise NotFound(f"no failed item {item_id[:40]}", hint="someone may have retried it")
     payload = "null"
     if row.archive_id is None:
         payload = (await service.store.listing.bodies(number, who.owner)).payload or "null"
@@ -111,7 +111,7 @@ async def show_dead_letter(request: Request, who: Reader, service: Serving, item
 
 @router.post("/replay", response_model=ReplayedShape)
 async def replay_dead_letters(who: Writer, service: Serving, given: ReplayShape) -> Response:
-    """Queues failed items afresh. The same replay twice queues each item once: what is queued has not failed."""
+    """Queues failed items again. Repeating a replay queues each item once: a queued item is no longer failed."""
     wanted = _wanted(given.job, given.code, given.older_than_seconds)
     replays, by = service.store.replays, None if given.dry_run else By(who.key_id or who.owner, given.rate)
     if given.ids is None:

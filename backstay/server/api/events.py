@@ -24,18 +24,20 @@ BEAT: Final = b": still here\n\n"
 
 _STREAM: Final[dict[int | str, dict[str, Any]]] = {
     200: {"description": "A stream of snapshots.", "content": {"text/event-stream": {"schema": {"type": "string"}}}},
-    204: {"description": "It has ended, and the client has seen its last snapshot."},
+    204: {"description": "The job or item has ended, and the client has its last snapshot."},
 }
 router = APIRouter(prefix="/api", tags=["events"], responses={**PROBLEMS, **_STREAM})
 
-LastEventId = Annotated[str | None, Header(max_length=100, description="The id of the last event that was seen.")]
+LastEventId = Annotated[
+    str | None, Header(max_length=100, description="The id of the last event that the client received.")
+]
 
 
 @router.get("/jobs/{job_id}/events", response_class=Response)
 async def watch_job(
     request: Request, who: Reader, service: Serving, job_id: JobId, last_event_id: LastEventId = None
 ) -> Response:
-    """Snapshots as GET of the job has them; resumable by Last-Event-ID, closed after the snapshot of its end."""
+    """Streams snapshots like GET of the job. Resume with Last-Event-ID; the stream closes after the final snapshot."""
     return await _watch(request, service, Subject("job", job_number(job_id), who.owner), last_event_id)
 
 
@@ -43,7 +45,7 @@ async def watch_job(
 async def watch_item(
     request: Request, who: Reader, service: Serving, item_id: ItemId, last_event_id: LastEventId = None
 ) -> Response:
-    """Snapshots as GET of the item has them, its progress among it; resumable by Last-Event-ID."""
+    """Streams snapshots like GET of the item, including its progress. Resume with Last-Event-ID."""
     return await _watch(request, service, Subject("item", item_number(item_id), who.owner), last_event_id)
 
 
@@ -82,7 +84,7 @@ class EventStream(Response):
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             await self._pour(send)
         except TimeoutError:
-            pass  # he took nothing any more
+            pass  # the client has stopped reading
         finally:
             leaving.cancel()
             self._lookout.leave(self._watcher)

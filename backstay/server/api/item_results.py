@@ -23,14 +23,14 @@ router = APIRouter(prefix="/api/items", tags=["items"], responses=PROBLEMS)
 
 _GONE: Final[dict[int | str, dict[str, Any]]] = {
     200: {"content": {"application/json": {}, "application/xml": {}}},
-    409: {"description": "There is none yet (NOT_READY), or the item failed (with its code)."},
-    410: {"description": "It was there, and its time is over (EXPIRED)."},
+    409: {"description": "There is no result yet (NOT_READY), or the item failed (with its code)."},
+    410: {"description": "The result has expired (EXPIRED)."},
 }
 
 
 @router.get("/{item_id}/result", response_class=Response, responses=_GONE)
 async def read_result(who: Reader, service: Serving, item_id: ItemId) -> Response:
-    """A converted file as it is; of other handlers the JSON."""
+    """Returns the converted file as it is; for other handlers, the JSON result."""
     number = item_number(item_id)
     row = await service.store.listing.item(number, who.owner)
     if row.state != ItemState.SUCCEEDED:
@@ -46,11 +46,11 @@ def _none(row: ItemRow) -> Problem:
     item = show_item(row.id)
     if row.state in (ItemState.QUEUED, ItemState.SUBMITTING, ItemState.PROCESSING):
         headers = {"retry-after": "1", "x-should-retry": "true"}
-        detail = f"item {item} is {row.state}: it has no result yet"
-        return Problem(409, detail, code=ErrorCode.NOT_READY, hint="ask again when it has ended", headers=headers)
+        detail = f"item {item} is {row.state}: there is no result yet"
+        return Problem(409, detail, code=ErrorCode.NOT_READY, hint="ask again when the item has ended", headers=headers)
     headers = {"x-should-retry": "false"}
     if row.state == ItemState.FAILED:
-        hint = "retry it, if what it says can be mended"
+        hint = "if you can fix the cause, retry the item"
         detail = f"item {item} failed: {row.message or row.error_code}"
         return Problem(409, detail, code=public_code(row.error_code or ""), hint=hint, headers=headers)
-    return Problem(409, f"item {item} was {row.state}: it has no result", headers=headers)
+    return Problem(409, f"item {item} was {row.state}: there is no result", headers=headers)

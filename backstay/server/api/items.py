@@ -77,7 +77,7 @@ async def list_items(
     position_from: Position = 0,
     position_to: Position = POSITIONS_MAX - 1,
 ) -> Response:
-    """In the order of submit."""
+    """Lists items in the order of submission."""
     job = job_number(job_id)
     wanted = ItemFilter(state, error_code, position_from, position_to)
     what = f"items\0{job}\0{state}\0{error_code}\0{position_from}\0{position_to}"
@@ -93,7 +93,7 @@ async def show_item(
     item_id: ItemId,
     include: Annotated[list[Literal["payload", "result"]], Query(max_length=2)] = [],  # noqa: B006 - FastAPI copies it
 ) -> Response:
-    """With an ETag; If-None-Match makes it cheap to ask again."""
+    """The answer has an ETag; send it in If-None-Match to poll cheaply."""
     who, service = await allowed(request, Role.READ), service_of(request)
     row = await service.seen.item(item_number(item_id), who.owner)
     return etags.answer(request, await _with_bodies(service, row, who.owner, include) if include else item_bytes(row))
@@ -115,7 +115,7 @@ async def _with_bodies(service: Service, row: ItemRow, owner: str, include: Coll
 
 @router.get("/items/{item_id}/why", response_model=WhyShape)
 async def explain_item(who: Reader, service: Serving, item_id: ItemId) -> Response:
-    """Why it is not running now, in sentences that each say what to do or until when to wait."""
+    """Says why the item is not running now. Each reason says what to do, or how long to wait."""
     shown = await _looked(service, who, item_id)
     reasons = [reason._asdict() for reason in shown.reasons]
     return Response(to_json({"id": item_id, "state": shown.view.state, "reasons": reasons}), media_type=etags.JSON)
@@ -123,7 +123,7 @@ async def explain_item(who: Reader, service: Serving, item_id: ItemId) -> Respon
 
 @router.get("/items/{item_id}/timeline", response_model=TimelineShape)
 async def show_timeline(who: Reader, service: Serving, item_id: ItemId) -> Response:
-    """Everything that happened to it, in the order of time."""
+    """Everything that happened to the item, in order of time."""
     shown = await _looked(service, who, item_id)
     fields = AttemptShape.model_fields
     said = {
@@ -137,7 +137,7 @@ async def show_timeline(who: Reader, service: Serving, item_id: ItemId) -> Respo
 
 @router.post("/items/{item_id}/retry", response_model=ItemShape, responses=CHANGES)
 async def retry_item(request: Request, who: Writer, service: Serving, item_id: ItemId) -> Response:
-    """Queues a failed item afresh, with all its attempts before it."""
+    """Queues a failed item again and resets its attempts."""
     number = item_number(item_id)
     if "if-match" in request.headers:
         etags.require_match(request, item_bytes(await service.store.listing.item(number, who.owner)))

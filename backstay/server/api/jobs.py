@@ -27,7 +27,7 @@ router = APIRouter(prefix="/api/jobs", tags=["jobs"], responses=PROBLEMS)
 
 class RetriedJob(BaseModel):
     retried: int
-    more: bool = Field(description=f"there may be more: one call takes about {REPLAY_ITEMS_MAX:,}; call again")
+    more: bool = Field(description=f"there may be more: one call handles about {REPLAY_ITEMS_MAX:,}; call again")
     job: JobShape
 
 
@@ -36,7 +36,7 @@ class UnknownShape(Strict):
     expected_micros: int = Field(
         ge=0, le=MICROS_MAX, description="the job's unknown_micros as you saw it; if it has changed: 409"
     )
-    micros: int | None = Field(None, ge=1, le=MICROS_MAX, description="only this much; without it, all")
+    micros: int | None = Field(None, ge=1, le=MICROS_MAX, description="only this amount; default: all of it")
 
 
 class JobWhyShape(BaseModel):
@@ -68,14 +68,15 @@ async def list_jobs(
 
 @router.get("/{job_id}", response_model=JobShape)
 async def show_job(request: Request, job_id: JobId) -> Response:
-    """With an ETag; If-None-Match makes it cheap to ask again."""
+    """The answer has an ETag; send it in If-None-Match to poll cheaply."""
     who = await allowed(request, Role.READ)
     return etags.answer(request, await _shown(service_of(request), who, job_number(job_id)))
 
 
 @router.get("/{job_id}/why", response_model=JobWhyShape)
 async def explain_job(who: Reader, service: Serving, job_id: JobId) -> Response:
-    """Why it does not move: each reason says what to do or until when to wait. None: nothing is in its way."""
+    """Says why the job makes no progress. Each reason says what to do, or how long to wait. No reason: nothing blocks
+    it."""
     lease_ms = service.backstay.limits.lease_ms
     number, words = job_number(job_id), operates(who, service)
     view, reasons = await look_at_job(service.store, number, who.owner, lease_ms, shows_words=words)
@@ -85,7 +86,7 @@ async def explain_job(who: Reader, service: Serving, job_id: JobId) -> Response:
 
 @router.post("/{job_id}/pause", response_model=JobShape, responses=CHANGES)
 async def pause_job(request: Request, who: Writer, service: Serving, job_id: JobId) -> Response:
-    """Starts none of its items until it is resumed; those under way go on to their end."""
+    """Starts no more items until the job is resumed; running items finish."""
     job = await _unchanged(request, service, who, job_id)
     await service.client(who.owner).job(job).pause()
     return etags.answer(request, await _shown(service, who, job))
@@ -101,7 +102,7 @@ async def resume_job(request: Request, who: Writer, service: Serving, job_id: Jo
 
 @router.post("/{job_id}/cancel", response_model=JobShape, responses=CHANGES)
 async def cancel(request: Request, who: Writer, service: Serving, job_id: JobId) -> Response:
-    """Waiting items end now, or soon if they are very many; calls under way may finish, for a limited time."""
+    """Waiting items end now, or soon if there are very many; running calls get a limited time to finish."""
     job = await _unchanged(request, service, who, job_id)
     await cancel_job(service, job, who.owner)
     return etags.answer(request, await _shown(service, who, job))
@@ -109,7 +110,7 @@ async def cancel(request: Request, who: Writer, service: Serving, job_id: JobId)
 
 @router.post("/{job_id}/retry", response_model=RetriedJob, responses=CHANGES)
 async def retry_job(request: Request, who: Writer, service: Serving, job_id: JobId) -> Response:
-    """Queues its failed items afresh, with all their attempts before them; as many as one call takes."""
+    """Queues the job's failed items again and resets their attempts, a limited number per call."""
     job = await _unchanged(request, service, who, job_id)
     retried = await service.store.jobs.retry(job, who.owner, items_max=REPLAY_ITEMS_MAX)
     await service.store.notify()
@@ -134,7 +135,7 @@ async def settle_unknown(
 
 @router.delete("/{job_id}", status_code=204, responses=CHANGES)
 async def delete_job(request: Request, who: Writer, service: Serving, job_id: JobId) -> Response:
-    """A job that has ended, with its items, results and logs. This cannot be undone."""
+    """Deletes a job that has ended, with its items, results and logs. This cannot be undone."""
     job = await _unchanged(request, service, who, job_id)
     await remove(service, job, who.owner)
     return Response(status_code=204)

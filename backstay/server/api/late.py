@@ -38,7 +38,7 @@ class LateShape(BaseModel):
 
 
 class WholeLateShape(LateShape):
-    result: Any = Field(None, description="what the remote worker gave")
+    result: Any = Field(None, description="the result of the remote worker")
 
 
 class LatePage(PageShape):
@@ -63,7 +63,7 @@ async def show_late_result(who: Reader, service: Serving, late_id: LateId) -> Re
 
 @router.post("/{late_id}/accept", response_model=WholeLateShape, responses=CHANGES)
 async def accept_late_result(who: Admin, service: Serving, late_id: LateId) -> Response:
-    """Its item, which had failed, succeeds with it; twice has the effect of once."""
+    """Accepts a late result: its failed item succeeds with it. Repeating it is harmless."""
     number = row_number(late_id, "late result")
     return _whole(await service.store.inbox.accept(number, who.owner, who.name))
 

@@ -16,13 +16,16 @@ from backstay.server.shapes import PROBLEMS
 router = APIRouter(prefix="/api/items", tags=["items"], responses=PROBLEMS)
 
 _TEXT: Final[dict[int | str, dict[str, Any]]] = {
-    200: {"description": "Lines, the oldest first.", "content": {"text/plain": {"schema": {"type": "string"}}}}
+    200: {
+        "description": "The lines of the log, the oldest first.",
+        "content": {"text/plain": {"schema": {"type": "string"}}},
+    }
 }
 
 
 @router.get("/{item_id}/log", response_class=StreamingResponse, responses=_TEXT)
 async def stream_log(who: Reader, service: Serving, item_id: ItemId) -> StreamingResponse:
-    """What the item's handler said in all its runs. Of a running one the last seconds may be missing yet."""
+    """The log output of the item's handler, of all attempts. The last seconds of a running item may be missing."""
     number = item_number(item_id)
     await service.store.listing.item(number, who.owner)
     pieces = await log_pieces(service, number)

@@ -23,14 +23,14 @@ ItemId = Annotated[str, Path(description="an item's id: JOB-POSITION", examples=
 
 
 def job_number(text: str) -> int:
-    """What is no id at all is as unknown as one that never was."""
+    """A text that is not an id is handled like an unknown id."""
     if text.isascii() and text.isdigit() and len(text) <= _JOB_DIGITS_MAX and int(text) < 1 << (63 - POSITION_BITS):
         return int(text)
     raise NotFound(f"no job {text[:40]}")
 
 
 def row_number(text: str, what: str) -> int:
-    """The number of a row that is no job, from a path."""
+    """The number of a row other than a job, from a path."""
     if text.isascii() and text.isdigit() and len(text) <= _ROW_DIGITS_MAX:
         return int(text)
     raise NotFound(f"no {what} {text[:40]}")

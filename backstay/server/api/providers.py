@@ -34,7 +34,7 @@ class HoldShape(Strict):
 
 @router.get("", response_model=ProvidersShape)
 async def list_providers(who: Reader, service: Serving) -> Response:
-    """Those that workers told of, and those that are held, with the state of each one's breaker."""
+    """Lists the providers that workers use or that are on hold, with their circuit breakers."""
     breakers, now = await known_breakers(service, who)
     data = [provider_object(breakers[name]) for name in sorted(breakers)]
     return Response(to_json({"data": data, "now": now}), media_type=etags.JSON)
@@ -47,7 +47,7 @@ async def show_provider(who: Reader, service: Serving, provider: Name) -> Respon
 
 @router.post("/{provider}/hold", response_model=ProviderShape)
 async def hold_provider(who: Operator, service: Serving, provider: Name, given: HoldShape | None = None) -> Response:
-    """Sends it nothing more for now: its items stay queued and lose no attempt."""
+    """Stops sending to the provider: its items stay queued and lose no attempt."""
     given = given or HoldShape()
     await known_provider(service, who, provider)
     change = await service.store.providers.hold(provider, one_line(given.reason), given.seconds)
@@ -56,7 +56,7 @@ async def hold_provider(who: Operator, service: Serving, provider: Name, given: 
 
 @router.post("/{provider}/release", response_model=ProviderShape)
 async def release_provider(who: Operator, service: Serving, provider: Name) -> Response:
-    """Closes its breaker or ends its hold: its items flow again at once."""
+    """Closes the provider's circuit breaker, or ends its hold: its items run again at once."""
     await known_provider(service, who, provider)
     change = await service.store.providers.release(provider)
     await service.store.notify()
@@ -83,7 +83,7 @@ async def known_breakers(service: Service, who: Principal) -> tuple[dict[str, Br
 async def known_provider(service: Service, who: Principal, provider: str) -> Breaker:
     found = (await known_breakers(service, who))[0].get(provider)
     if found is None:
-        raise NotFound(f"no provider {one_line(provider)[:100]}", hint="GET /api/providers lists them")
+        raise NotFound(f"no provider {one_line(provider)[:100]}", hint="GET /api/providers lists the providers")
     return found
 
 

@@ -18,7 +18,7 @@ router = APIRouter(prefix="/api/jobs", tags=["results"], responses=PROBLEMS)
 
 _LINES: Final[dict[int | str, dict[str, Any]]] = {
     200: {
-        "description": "One line for every item that has ended, in the order of submit.",
+        "description": "One line for every item that has ended, in the order of submission.",
         "content": {"application/x-ndjson": {"schema": {"type": "string"}}},
     }
 }
@@ -30,10 +30,10 @@ async def stream_results(
     service: Serving,
     job_id: JobId,
     state: Literal["succeeded", "failed", "skipped", "cancelled"] | None = None,
-    after: Annotated[int, Query(ge=-1, lt=POSITIONS_MAX, description="the last position that you have")] = -1,
-    payload: Annotated[bool, Query(description="say what was asked, too")] = False,
+    after: Annotated[int, Query(ge=-1, lt=POSITIONS_MAX, description="the last position that you have received")] = -1,
+    payload: Annotated[bool, Query(description="include the payload of each item")] = False,
 ) -> StreamingResponse:
-    """What has ended so far. Broken off, it goes on with `after`: the position of the last whole line."""
+    """Streams the items that have ended so far. To resume, pass the position of the last complete line as `after`."""
     job = job_number(job_id)
     await service.store.views.job(job, who.owner)
     return StreamingResponse(_lines(service, job, state, after, payload), media_type="application/x-ndjson")

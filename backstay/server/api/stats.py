@@ -36,7 +36,7 @@ class RecentShape(BaseModel):
 
 
 class DeadLetterAlarm(BaseModel):
-    """Whether more items of all owners failed for good within a day than the alarm allows."""
+    """Whether more items of all owners failed permanently in the last 24 hours than the alarm allows."""
 
     alarm: int
     raised: bool
@@ -48,7 +48,7 @@ class StatsShape(BaseModel):
     recent: RecentShape = Field(description=f"of the last {RECENT_JOBS} jobs")
     workers: int = Field(description="that are alive")
     dead_letters: DeadLetterAlarm
-    held: list[ProviderShape] = Field(description="providers that take nothing now; their jobs resume by themselves")
+    held: list[ProviderShape] = Field(description="providers that are not called now; their jobs resume by themselves")
 
 
 class WorkerShape(BaseModel):
@@ -68,7 +68,7 @@ class WorkersShape(BaseModel):
 
 @router.get("/stats", response_model=StatsShape)
 async def show_stats(who: Reader, service: Serving) -> Response:
-    """All from counters: it costs the same however many items there are."""
+    """Reads only counters: the request costs the same for any number of items."""
     store, listing = service.store, service.store.listing
     breakers, now = await shown_breakers(service, who)
     lease_ms, alarm = service.backstay.limits.lease_ms, service.backstay.settings.dead_letter_alarm
@@ -85,7 +85,7 @@ async def show_stats(who: Reader, service: Serving) -> Response:
 
 @router.get("/workers", response_model=WorkersShape)
 async def list_workers(who: Admin, service: Serving) -> Response:
-    """Those seen last, of all owners' work."""
+    """Lists the workers of all owners that were seen last."""
     lease_ms = service.backstay.limits.lease_ms
     shown = [name for name in WorkerShape.model_fields if name != "alive"]
     workers = await service.store.views.workers()

@@ -23,7 +23,7 @@ from backstay.server.shapes import CHANGES, PROBLEMS, JobShape, Strict, job_byte
 router = APIRouter(prefix="/api/jobs", tags=["jobs"], responses=PROBLEMS)
 
 LINES: Final = ("application/x-ndjson", "application/jsonl", "application/x-jsonlines")
-_HINT: Final = 'send {"handler": …, "items": […]} as application/json, or lines as application/x-ndjson'
+_HINT: Final = 'send {"handler": …, "items": […]} as application/json, or one item per line as application/x-ndjson'
 
 
 class OptionsShape(Strict):
@@ -43,7 +43,7 @@ class OptionsShape(Strict):
     def refuse_budget(cls, given: Any) -> Any:
         """LLM jobs can have a budget, so the error says more than that the field is unknown."""
         if isinstance(given, Mapping) and "budget_micros" in given:
-            raise ValueError(f"a budget cannot be kept for handlers of your own: {NO_BUDGET}; {NO_BUDGET_HINT}")
+            raise ValueError(f"a budget cannot be enforced for your own handlers: {NO_BUDGET}; {NO_BUDGET_HINT}")
         return given
 
 
@@ -94,14 +94,15 @@ async def submit_job(
     query: Annotated[QueryShape, Query()],
     key: EffectKey = None,
 ) -> Response:
-    """Lines are taken in as they come; handler and options are then in the query. A job is whole when this answers."""
+    """Lines are stored as they arrive; handler and options are then in the query. The job is complete when this
+    answers."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     items: Items
     given: OptionsShape
     encode: Callable[[Any], str]
     if kind in LINES:
         if query.handler is None:
-            raise Problem(422, "handler: it must be in the query", hint="POST /api/jobs?handler=NAME")
+            raise Problem(422, "handler: the query parameter is missing", hint="POST /api/jobs?handler=NAME")
         name, given = query.handler, query
         found = await _handler(service, name)
         items, encode = _payloads(request, service, found), str
@@ -111,7 +112,7 @@ async def submit_job(
         found = await _handler(service, name)
         encode = _Encoder(found)
     else:
-        raise Problem(415, f"a body of type {kind[:100]!r} is not taken", hint=_HINT)
+        raise Problem(415, f"a body of type {kind[:100]!r} is not supported", hint=_HINT)
     options = _options(given, key, found)
     with service.backstay.bus.below(request.headers):
         job = await service.client(who.owner).submit(name, items, options, encode, service.wake)
@@ -147,7 +148,7 @@ async def _payloads(request: Request, service: Service, handler: Handler | None)
 async def _handler(service: Service, name: str) -> Handler | None:
     """The handler if its code is here; otherwise some worker must have told of it."""
     if "@" in name and "#" in name:
-        raise Problem(422, "requests to a provider are not submitted here", hint="POST /v1/batches, or `backstay run`")
+        raise Problem(422, "LLM requests are not submitted here", hint="POST /v1/batches, or `backstay run`")
     if name in service.backstay.handlers:
         return service.backstay.handlers[name]
     workers = await service.store.views.workers()
@@ -161,7 +162,8 @@ async def _handler(service: Service, name: str) -> Handler | None:
 
 def _options(given: OptionsShape, key: str | None, handler: Handler | None) -> Options:
     if key is not None and given.idempotency_key not in (None, key):
-        raise Problem(422, "two idempotency keys were given", hint="leave one of them out")
+        differ = "the header Idempotency-Key and the field idempotency_key differ"
+        raise Problem(422, differ, hint="leave one of them out")
     deadline = given.deadline_seconds
     if deadline is None and handler is not None:
         deadline = handler.rules.deadline_seconds

@@ -29,7 +29,7 @@ _FORM: Final = {
     "type": "object",
     "required": ["file"],
     "properties": {
-        "type": {"type": "string", "enum": list(TYPES), "default": "pdf", "description": "comes before the file"},
+        "type": {"type": "string", "enum": list(TYPES), "default": "pdf", "description": "must come before the file"},
         "file": {"type": "string", "format": "binary"},
     },
 }
@@ -39,10 +39,10 @@ _BYTES: Final[dict[int | str, dict[str, Any]]] = {
 }
 _REFUSED: Final[dict[int | str, dict[str, Any]]] = {
     408: {"description": "The body arrived too slowly."},
-    413: {"description": "It is too large (TOO_LARGE)."},
-    415: {"description": "It is not what it must be (NOT_PDF), or not a form."},
+    413: {"description": "The file is too large (TOO_LARGE)."},
+    415: {"description": "The file is not a PDF (NOT_PDF), or the body is not a form."},
 }
-_GONE: Final[dict[int | str, dict[str, Any]]] = {410: {"description": "Its time is over (EXPIRED)."}}
+_GONE: Final[dict[int | str, dict[str, Any]]] = {410: {"description": "The file has expired (EXPIRED)."}}
 
 FileId = Annotated[str, Path(description="a file's id", examples=["file-0123456789abcdef01234567"], max_length=100)]
 
@@ -61,7 +61,7 @@ class UploadPage(PageShape):
 
 @router.post("", status_code=201, response_model=UploadShape, responses=_REFUSED, openapi_extra=_REQUEST)
 async def upload(request: Request, who: Writer, service: Serving, effect: EffectId) -> Response:
-    """Takes in one file. It must be a PDF, unless the field `type` says `any`."""
+    """Uploads one file. It must be a PDF, unless the field `type` is `any`."""
     settings = service.backstay.settings
     place = deposit(service, who.owner)
     received = await receive(request, place, fields={"type"}, bytes_max=settings.upload_max_bytes, begin=_begin)
@@ -105,7 +105,7 @@ def _not_pdf(detail: str) -> Problem:
 async def list_uploads(
     request: Request, who: Reader, service: Serving, limit: Limit = PAGE_DEFAULT, cursor: Cursor = None
 ) -> Response:
-    """The newest first: what was uploaded, and what was made of it."""
+    """Lists uploaded and converted files, the newest first."""
     try:
         found = await service.store.files.page(who.owner, cursor, limit + 1, False, PURPOSE)
     except NotFound:
@@ -120,13 +120,13 @@ async def show_upload(who: Reader, service: Serving, file_id: FileId) -> Respons
 
 @router.get("/{file_id}/content", response_class=StreamingResponse, responses={**_BYTES, **_GONE})
 async def read_upload(who: Reader, service: Serving, file_id: FileId) -> StreamingResponse:
-    """The bytes as they came."""
+    """The bytes of the file, unchanged."""
     return await streamed(service, await there(service, file_id, who.owner), "application/octet-stream")
 
 
 @router.delete("/{file_id}", status_code=204)
 async def delete_upload(who: Writer, service: Serving, file_id: FileId) -> Response:
-    """Gone at once. Items that are made from it can then neither be done nor retried."""
+    """Deletes the file at once. Items that need it can then neither run nor be retried."""
     found = await _found(service, file_id, who.owner)
     if found is None:
         raise _missing(file_id)
@@ -141,7 +141,7 @@ async def there(service: Service, file_id: str, owner: str) -> StoredFile:
     if found is not None:
         return found
     if await service.store.files.expired(file_id, owner):
-        raise Problem(410, f"{file_id} has expired", hint="upload it again, or do it again")
+        raise Problem(410, f"{file_id} has expired", hint="upload the file again, or run the work again")
     raise _missing(file_id)
 
 
@@ -157,7 +157,7 @@ def _missing(file_id: str) -> NotFound:
 async def streamed(service: Service, file: StoredFile, media_type: str) -> StreamingResponse:
     size = await service.artifacts.size(file.blob) if file.blob else None
     if file.blob is None or size is None:
-        raise Problem(410, f"the bytes of {file.id} are gone", hint="upload it again, or do it again")
+        raise Problem(410, f"the bytes of {file.id} are gone", hint="upload the file again, or run the work again")
     headers = {
         "content-length": str(size),
         "content-disposition": f"attachment; filename*=UTF-8''{quote(file.filename, safe='')}",

@@ -29,7 +29,7 @@ DeliveryId = Annotated[str, Path(examples=["7"])]
 
 class NewWebhook(Strict):
     url: Url
-    events: Events | None = Field(None, description="what it is told of; everything, if left out")
+    events: Events | None = Field(None, description="the events to send; all events if left out")
     name: Name = ""
 
 
@@ -37,7 +37,9 @@ class ChangedWebhook(Strict):
     url: Url | None = None
     events: Events | None = None
     name: Name | None = None
-    enabled: bool | None = Field(None, description="false: told nothing; true: told again, with a clean record")
+    enabled: bool | None = Field(
+        None, description="false: send no events; true: send events again and forget earlier failures"
+    )
 
 
 class WebhookRotation(Strict):
@@ -94,7 +96,7 @@ class Resent(BaseModel):
 
 @router.post("", status_code=201, response_model=WebhookWithSecret, responses=CHANGES)
 async def create_webhook(given: NewWebhook, who: Writer, service: Serving, effect: EffectId) -> Response:
-    """The answer holds the secret by which the receiver knows what comes from here; it is not shown again."""
+    """The answer contains the secret that the receiver verifies signatures with; it is not shown again."""
     await service.outgoing.check_name(given.url)
     events = tuple(dict.fromkeys(given.events or EVENTS))
     made = await service.store.webhooks.add(f"wh_{effect}", who.owner, given.url, events, given.name)
@@ -104,7 +106,7 @@ async def create_webhook(given: NewWebhook, who: Writer, service: Serving, effec
 
 @router.get("", response_model=WebhookList)
 async def list_webhooks(request: Request, who: Reader, service: Serving) -> Response:
-    """All there are; an owner has a few dozen at most."""
+    """Lists all webhooks; an owner has a few dozen at most."""
     return page(request, map(webhook_object, await service.store.webhooks.of(who.owner)), None)
 
 
@@ -115,7 +117,7 @@ async def show_webhook(who: Reader, service: Serving, webhook_id: WebhookId) -> 
 
 @router.patch("/{webhook_id}", response_model=WebhookShape)
 async def change_webhook(given: ChangedWebhook, who: Writer, service: Serving, webhook_id: WebhookId) -> Response:
-    """What is left out stays as it is."""
+    """Fields that are left out stay as they are."""
     await service.store.webhooks.show(webhook_id, who.owner)
     if given.url is not None:
         await service.outgoing.check_name(given.url)
@@ -126,7 +128,7 @@ async def change_webhook(given: ChangedWebhook, who: Writer, service: Serving, w
 
 @router.delete("/{webhook_id}", status_code=204, response_class=Response)
 async def delete_webhook(who: Writer, service: Serving, webhook_id: WebhookId) -> Response:
-    """It is told nothing more, not even what waits for another try."""
+    """Deletes the webhook. It gets no more events, not even those that wait for a retry."""
     await service.store.webhooks.delete(webhook_id, who.owner)
     return Response(status_code=204)
 
@@ -135,7 +137,7 @@ async def delete_webhook(who: Writer, service: Serving, webhook_id: WebhookId) -
 async def rotate_webhook(
     who: Writer, service: Serving, webhook_id: WebhookId, given: WebhookRotation | None = None
 ) -> Response:
-    """A new secret. The old one signs as well for 24 hours, unless told otherwise."""
+    """Creates a new secret. The old one also signs for 24 hours, unless you say otherwise."""
     keep_old = given is None or given.keep_old
     changed = await service.store.webhooks.rotate(webhook_id, who.owner, keep_old)
     secret = service.signer.secret_of(changed.id, changed.secret_version)
@@ -144,7 +146,7 @@ async def rotate_webhook(
 
 @router.post("/{webhook_id}/test", status_code=202, response_model=DeliveryShape, responses=CHANGES)
 async def test_webhook(who: Writer, service: Serving, webhook_id: WebhookId) -> Response:
-    """Tells it an event of the type webhook.test; the delivery shows what came of it."""
+    """Sends an event of the type webhook.test; the delivery shows the result."""
     webhook = await _enabled(service, webhook_id, who.owner)
     told = await service.store.webhooks.announce(webhook, TEST_EVENT, {"id": webhook_id}, service.main.clock.now_ms())
     return JSONResponse(delivery_object(told), 202)
@@ -172,7 +174,7 @@ async def list_deliveries(
     "/{webhook_id}/deliveries/{delivery_id}/resend", status_code=202, response_model=DeliveryShape, responses=CHANGES
 )
 async def resend_delivery(who: Writer, service: Serving, webhook_id: WebhookId, delivery_id: DeliveryId) -> Response:
-    """Tells it again under its old event id, so that a receiver that has it knows it; tries start afresh."""
+    """Sends the event again with the same id, so that a receiver can recognize it; its attempts are reset."""
     await _enabled(service, webhook_id, who.owner)
     number = row_number(delivery_id, "delivery")
     return JSONResponse(delivery_object(await service.store.webhooks.resend(webhook_id, who.owner, number)), 202)
@@ -180,7 +182,7 @@ async def resend_delivery(who: Writer, service: Serving, webhook_id: WebhookId, 
 
 @router.post("/{webhook_id}/resend", status_code=202, response_model=Resent, responses=CHANGES)
 async def resend_failed(who: Writer, service: Serving, webhook_id: WebhookId) -> Response:
-    """Tells again what was given up, the oldest thousand of it."""
+    """Sends failed events again, the oldest thousand of them."""
     await _enabled(service, webhook_id, who.owner)
     return JSONResponse({"resent": await service.store.webhooks.resend_failed(webhook_id, who.owner)}, 202)
 

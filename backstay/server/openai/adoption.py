@@ -18,7 +18,7 @@ LATE_SECONDS: Final = 10.0
 class Looked:
     """How far an owner's jobs were looked through for runs in this process's life."""
 
-    settled: int = 0  # up to here for good
+    settled: int = 0  # final up to this position
     newest: int = 0  # up to here at least once
     again_at: float = 0.0  # when those between are due to be looked at again: one may have been committed late
 

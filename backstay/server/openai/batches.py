@@ -32,13 +32,13 @@ _BODY: Final = {"requestBody": {"content": {"application/json": {"schema": Batch
 
 @router.post("/batches", openapi_extra=_BODY)
 async def create(request: Request, service: Serving, who: Writer, effect: EffectId) -> Response:
-    """Writes the batch down and answers; what is wrong with its file, it says itself, soon."""
+    """Stores the batch and answers at once; the batch itself soon reports what is wrong with its file."""
     order = await read_order(request)
     strict = service.options.strict_openai
     order.check_endpoint(strict)
     seconds = order.window_seconds(strict)
     if service.options.upstream is None:
-        raise Problem(400, "this service has nowhere to send requests to", hint="start it with --base-url")
+        raise Problem(400, "this service has no provider to send requests to", hint="start it with --base-url")
     expires = order.output_expires_after
     new = NewBatch(
         id=f"batch_{effect}",
@@ -70,7 +70,7 @@ async def list_batches(
     after: Annotated[str | None, Query(max_length=100)] = None,
     limit: Annotated[int, Query(ge=1, le=LIST_MAX)] = 20,
 ) -> Response:
-    """Newest first, the runs of commands on the same database among them."""
+    """Newest first, including runs of the command line on the same database."""
     await adopt(service, who.owner)
     found = await service.store.batches.page(who.owner, after, limit + 1)
     return JSONResponse(page([batch_object(batch) for batch in found[:limit]], len(found) > limit))
@@ -84,7 +84,7 @@ async def show(request: Request, batch_id: str) -> Response:
 
 @router.post("/batches/{batch_id}/cancel")
 async def cancel(batch_id: str, service: Serving, who: Writer) -> Response:
-    """What is done is kept; what is being sent may still be answered."""
+    """Finished results are kept; requests under way may still be answered."""
     batch = await service.store.batches.get(batch_id, who.owner)
     if batch.status in OVER:
         raise Problem(409, f"Cannot cancel a batch with status '{batch.status}'.", headers={"x-should-retry": "false"})
@@ -97,19 +97,19 @@ async def cancel(batch_id: str, service: Serving, who: Writer) -> Response:
 
 @router.get("/batches/{batch_id}/output", response_class=StreamingResponse)
 async def output(batch_id: str, service: Serving, who: Reader) -> Response:
-    """What has succeeded so far, while the batch runs and after."""
+    """The results that have succeeded so far, during the batch and after it."""
     return await _part(service, batch_id, who.owner, ok=True)
 
 
 @router.get("/batches/{batch_id}/errors", response_class=StreamingResponse)
 async def errors(batch_id: str, service: Serving, who: Reader) -> Response:
-    """What has failed so far."""
+    """The requests that have failed so far."""
     return await _part(service, batch_id, who.owner, ok=False)
 
 
 @router.get("/batches/{batch_id}/why")
 async def explain(batch_id: str, service: Serving, who: Reader) -> Response:
-    """Why nothing moves, which OpenAI's object has no field for; no reason: nothing is in its way."""
+    """Says why the batch makes no progress; OpenAI's object has no field for it. No reason: nothing blocks it."""
     batch = await service.store.batches.get(batch_id, who.owner)
     reasons: list[Reason] = []
     if batch.job_id is not None and not batch.job_ended:

@@ -15,7 +15,7 @@ from backstay.store.store import Store
 BATCH_EXPIRED: Final = "batch_expired"
 BUDGET_EXCEEDED: Final = "budget_exceeded"
 EXPIRED_WORDS: Final = "This request could not be executed before the completion window expired."
-BUDGET_WORDS: Final = "This request did not fit under the budget of the batch."
+BUDGET_WORDS: Final = "The budget of the batch was too small for this request."
 
 
 async def content(service: Service, file: StoredFile, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:

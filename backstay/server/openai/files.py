@@ -43,7 +43,7 @@ _FORM: Final = {
 
 @router.post("/files", openapi_extra={"requestBody": {"content": {"multipart/form-data": {"schema": _FORM}}}})
 async def upload(request: Request, service: Serving, who: Writer, effect: EffectId) -> Response:
-    """Takes a file in. With the purpose `batch` every line is looked at on the way."""
+    """Uploads a file. With the purpose `batch` every line is checked during the upload."""
     strict = service.options.strict_openai
     settings = service.backstay.settings
     bytes_max = min(settings.upload_max_bytes, STRICT_BYTES_MAX) if strict else settings.upload_max_bytes
@@ -95,7 +95,7 @@ class Looking:
         assert self._survey is not None
         self._bytes += len(piece)
         if self._strict and self._bytes > STRICT_BATCH_BYTES_MAX:
-            raise Problem(413, f"a file of requests has at most {STRICT_BATCH_BYTES_MAX} bytes", param="file")
+            raise Problem(413, f"a file of requests may have at most {STRICT_BATCH_BYTES_MAX} bytes", param="file")
         try:
             self._survey.feed(piece)
             self._survey.check_bounds()
@@ -118,7 +118,7 @@ class Looking:
         assert survey is not None
         suspicious = survey.end()
         if survey.first is not None or self._wrong:
-            raise _no_lines(survey.first.message if survey.first else "it is none of requests")
+            raise _no_lines(survey.first.message if survey.first else "it is not a file of requests")
         if not survey.requests and not survey.fault_count:
             raise _no_lines("it is empty")
         if suspicious:
@@ -193,12 +193,12 @@ async def delete_file(file_id: str, service: Serving, who: Writer) -> Response:
 
 @router.get("/files/{file_id}/content", response_class=StreamingResponse)
 async def download(file_id: str, request: Request, service: Serving, who: Reader) -> Response:
-    """The bytes as they are; of one that was uploaded or written, a range of them as well."""
+    """The bytes of the file; for a stored file also a range of them."""
     file = await service.store.files.get(file_id, who.owner)
     if file.blob is None:
         return StreamingResponse(content(service, file), media_type="application/octet-stream")
     if await service.artifacts.size(file.blob) is None:  # said now: once the answer has begun, it could only break off
-        raise Problem(410, f"The bytes of {file.id} are gone", hint="upload it again, or do it again")
+        raise Problem(410, f"The bytes of {file.id} are gone", hint="upload the file again, or run the batch again")
     headers = {"accept-ranges": "bytes", "content-length": str(file.bytes)}
     span = _span(request.headers.get("range"), file)
     if span is None:
@@ -210,7 +210,7 @@ async def download(file_id: str, request: Request, service: Serving, who: Reader
 
 
 def _span(said: str | None, file: StoredFile) -> tuple[int, int] | None:
-    """The bytes asked for; None for all of them. What is no single range is passed over, as it may be."""
+    """The requested range; None for all bytes. Anything but one single range is ignored, as HTTP allows."""
     form = _RANGE.fullmatch(said.strip()) if said else None
     if form is None or not (form[1] or form[2]):
         return None
@@ -221,7 +221,7 @@ def _span(said: str | None, file: StoredFile) -> tuple[int, int] | None:
     else:
         start, end = max(file.bytes - int(form[2]), 0), file.bytes
     if start >= end:
-        raise Problem(416, "the range is not in the file", headers={"content-range": f"bytes */{file.bytes}"})
+        raise Problem(416, "the range is outside the file", headers={"content-range": f"bytes */{file.bytes}"})
     return start, end
 
 

@@ -30,7 +30,7 @@ CLEAN_SECONDS: Final = 60.0
 
 
 class Mover:
-    """One life: start, stop. Each step is safe to be done again by whoever finds it half done."""
+    """One life: start, stop. Every step can be repeated safely, also by another process that finds it half done."""
 
     def __init__(self, service: Service) -> None:
         self._service = service

@@ -12,7 +12,7 @@ from backstay.server.service import Service
 from backstay.store.batches import Batch
 from backstay.store.files import ERRORS, OUTPUT, NewFile
 
-UNSENT_WORDS = "the batch was cancelled before this was done"
+UNSENT_WORDS = "the batch was cancelled before this request was done"
 
 
 class Results:

@@ -30,11 +30,11 @@ async def announce(service: Service, upstream: Endpoint) -> None:
 
 
 class BatchSending:
-    """Done again, it goes on where it was: the job is found by its key."""
+    """When repeated it continues where it stopped: the job is found by its key."""
 
     def __init__(self, service: Service, batch: Batch) -> None:
         if service.options.upstream is None:
-            raise UsageError("this service has nowhere to send requests to", hint="start it with --base-url")
+            raise UsageError("this service has no provider to send requests to", hint="start it with --base-url")
         self._service = service
         self._batch = batch
         self._upstream = service.options.upstream
@@ -63,7 +63,7 @@ class BatchSending:
         self._job_id = job_id
 
     async def _attach(self) -> None:
-        """Whoever asks for the batch sees its job from the first items on, and whoever cancels it can."""
+        """Clients see the job of the batch from its first items on, and can cancel it."""
         if self._attached or self._job_id is None:
             return
         self._attached = True

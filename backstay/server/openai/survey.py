@@ -121,7 +121,7 @@ class Survey:
     def refuse_repeats(self, repeats: list[tuple[int, int, str]]) -> None:
         """Lines whose custom_id stands on an earlier one: (line, first line, custom_id)."""
         for line, first, custom_id in repeats:
-            message = f"The custom_id {custom_id!r} of line {first} comes again. It must be unique in a batch."
+            message = f"The custom_id {custom_id!r} is already used in line {first}. It must be unique in a batch."
             self._refuse(Fault("duplicate_custom_id", line, message, "custom_id"))
         self.faults.sort(key=lambda fault: fault.line or 0)
 
@@ -137,7 +137,7 @@ class Survey:
         }
 
     def check_bounds(self) -> None:
-        """Whoever sends nonsense is not listened to until the end."""
+        """Stops reading a file that has too many bad lines."""
         if self._number > LINES_MAX:
             raise LineRefused(f"is one of more than {LINES_MAX:,}")
         if self.fault_count > FAULTS_COUNTED_MAX:

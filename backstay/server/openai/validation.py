@@ -19,8 +19,8 @@ from backstay.store.files import StoredFile
 
 STRICT_LINES_MAX: Final = 50_000
 UNBOUNDED_WORDS: Final = (
-    "What this request can cost at most is not known, so the budget of the batch cannot be kept. "
-    "It must name a model with a known price and set a bound on its reply."
+    "The highest possible cost of this request is not known, so the budget of the batch cannot be enforced. "
+    "The request must name a model with a known price and limit its reply."
 )
 
 
@@ -28,7 +28,7 @@ class Unbounded(Exception):
     """Nothing bounds what the request on a line can cost, but there is a budget."""
 
     def __init__(self, line: int) -> None:
-        super().__init__(f"line {line} can cost anything")
+        super().__init__(f"line {line} has no cost limit")
         self.fault = Fault("unbounded_cost", line, UNBOUNDED_WORDS, "body")
 
 

@@ -53,7 +53,7 @@ async def list_event_types(who: Reader) -> Response:
 
 @router.post("/webhook_endpoints")
 async def create_endpoint(given: NewEndpoint, who: Writer, service: Serving, effect: EffectId) -> Response:
-    """The answer holds the signing secret; it is not shown again."""
+    """The answer contains the signing secret; it is not shown again."""
     await _check_url(service, given.url)
     made = await service.store.webhooks.add(f"wh_{effect}", who.owner, given.url, _known(given.event_types), given.name)
     return _with_secret(service, made)
@@ -101,7 +101,7 @@ async def rotate_secret(
 
 @router.post("/webhook_endpoints/{endpoint_id}/test")
 async def test_endpoint(given: Knock, who: Writer, service: Serving, endpoint_id: EndpointId) -> Response:
-    """Sends a sample now and says what was answered."""
+    """Sends a sample event now and returns the answer."""
     [event] = _known([given.event_type])
     webhook = await service.store.webhooks.show(endpoint_id, who.owner)
     if webhook.disabled_at is not None:

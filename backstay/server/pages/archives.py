@@ -32,8 +32,8 @@ async def ask_archive(request: Request) -> Response:
     many = ("" if dead.found.complete else "more than ") + counted(items, "dead letter")
     which = f", if they are {AGES[wanted.hours]}" if wanted.hours else ""
     sentences = [
-        f"Of {many}, those whose jobs have ended go into files{which}; at most {count(PASS_ITEMS_MAX)} at once.",
-        "Until they are restored they cannot be replayed. Restoring brings every byte of them back.",
+        f"Of {many}, those whose jobs have ended move into files{which}; at most {count(PASS_ITEMS_MAX)} at once.",
+        "Archived items cannot be replayed until you restore them. Restoring brings them back completely.",
     ]
     return await layout.asked(
         visit,
@@ -41,7 +41,7 @@ async def ask_archive(request: Request) -> Response:
         sentences=sentences if items else ["There is nothing to archive."],
         action="/dead-letters/archive",
         fields=wanted.link,
-        act="Archive them" if items else "",
+        act="Archive" if items else "",
         back=layout.query("/dead-letters", wanted.link),
     )
 
@@ -54,8 +54,12 @@ async def archive(request: Request) -> Response:
     retention = Retention(service.store.archives, service.artifacts, service.main.clock, bounds)
     items = await begun(visit, retention.archive(visit.owner, wanted.chosen))
     if items is None:
-        return redirected(visit, BACK, "They are being archived; each file is listed once it is whole.")
-    said = f"{counted(items, 'dead letter')} archived." if items else "None was archived: their jobs have not ended."
+        return redirected(visit, BACK, "Archiving has started; each archive is listed when it is complete.")
+    said = (
+        f"{counted(items, 'dead letter')} archived."
+        if items
+        else "Nothing was archived: the jobs of these items have not ended."
+    )
     return redirected(visit, BACK, said, _kind(items))
 
 
@@ -70,13 +74,13 @@ async def restore(request: Request, number: str) -> Response:
     if items is None:
         return redirected(visit, BACK, f"Archive {found.id} is being restored.")
     said = f"{counted(items, 'dead letter')} of archive {found.id} restored."
-    return redirected(visit, BACK, said if items else f"All of archive {found.id} was back already.", _kind(items))
+    return redirected(visit, BACK, said if items else f"Archive {found.id} was already restored.", _kind(items))
 
 
 def _by_error(wanted: LettersQuery) -> LettersQuery:
     """Retention knows no flaws, only error and age: without this check it would archive more than was asked for."""
     if wanted.flaw:
-        raise Problem(400, "dead letters cannot be archived by outcome", hint="choose them by error, job and age")
+        raise Problem(400, "dead letters cannot be archived by outcome", hint="filter by error, job and age instead")
     return wanted
 
 

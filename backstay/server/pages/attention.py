@@ -63,8 +63,8 @@ async def attention(visit: Visit, jobs: Sequence[JobView], backlog: Sequence[Bac
 def _providers(breakers: Iterable[Breaker]) -> Iterator[Notice]:
     busy = [one for one in breakers if one.state is not BreakerState.CLOSED]
     for one in busy[:LINES_OF_A_KIND]:
-        words = {BreakerState.OPEN: "its breaker is open", BreakerState.HELD: "it is held"}
-        state = words.get(one.state, "its next few items try it")
+        words = {BreakerState.OPEN: "its circuit breaker is open", BreakerState.HELD: "it is on hold"}
+        state = words.get(one.state, "the next few items test it")
         because = f": {one.reason}" if one.reason else ""
         text = f"Provider {one.provider} busy, jobs resume by themselves; {state}{because}."
         yield Notice("busy", "wait", text, "/providers", "Providers", one.until_at)
@@ -75,7 +75,7 @@ def _providers(breakers: Iterable[Breaker]) -> Iterator[Notice]:
 
 def _stuck(items: int) -> Iterator[Notice]:
     if items:
-        text = f"{counted(items, 'item')} of a lost worker wait: no worker that runs their handler takes them up."
+        text = f"{counted(items, 'item')} of a dead worker wait: no live worker runs their handler."
         yield Notice("bad", "warn", text, "/jobs?state=running", "Running jobs")
 
 
@@ -92,7 +92,8 @@ def _idle(backlog: Sequence[Backlog], alive: Sequence[WorkerView]) -> Iterator[N
 
 def _dead(items: int, alarm: int) -> Iterator[Notice]:
     if items > alarm:
-        text = f"{_up_to(items, alarm + COUNTED_BEYOND)} failed for good within a day; the alarm is above {alarm:,}."
+        many = _up_to(items, alarm + COUNTED_BEYOND)
+        text = f"{many} failed permanently in the last 24 hours; the alarm threshold is {alarm:,}."
         yield Notice("bad", "warn", text, "/dead-letters", "Dead letters")
 
 
@@ -101,7 +102,7 @@ def _up_to(items: int, counted_max: int) -> str:
 
 
 def _alarms(raised: Iterable[AlarmStanding]) -> Iterator[Notice]:
-    """Of the whole database. Of dead letters everyone sees his own, and sees them at once."""
+    """Alarms of the whole database. Dead letters are left out: each owner sees their own at once."""
     for reading in (standing.reading for standing in raised if standing.reading.alarm is not Alarm.DEAD_LETTERS):
         text = f"{reading.words}: {WORDING[reading.alarm].advice}."
         yield Notice("bad", "warn", text, *ALARM_PAGES[reading.alarm])
@@ -109,9 +110,8 @@ def _alarms(raised: Iterable[AlarmStanding]) -> Iterator[Notice]:
 
 def _unknown(items: int) -> Iterator[Notice]:
     if items:
-        text = (
-            f"The outcome of {_up_to(items, UNKNOWN_COUNTED_MAX)} is unknown: it may have been done and paid. Decide."
-        )
+        many = _up_to(items, UNKNOWN_COUNTED_MAX)
+        text = f"The outcome of {many} is unknown: the calls may have been processed and paid. Please decide."
         yield Notice("warn", "warn", text, f"/dead-letters?flaw={Flaw.UNKNOWN.value}", "Decide")
 
 
@@ -119,7 +119,7 @@ def _budgets(jobs: Sequence[JobView]) -> Iterator[Notice]:
     near = [job for job in jobs if job.held_by_budget or is_near_budget(job)]
     for job in near[:LINES_OF_A_KIND]:
         if job.held_by_budget:
-            text = f"Job {job.id} stands still: its next item does not fit under its budget."
+            text = f"Job {job.id} is stopped: its next item could exceed its budget."
         else:
             text = f"Job {job.id} has used {share(job.used_micros, job.budget_micros or 0)} of its budget."
         yield Notice("warn", "warn", text, f"/jobs/{job.id}", f"Job {job.id}")
@@ -132,7 +132,7 @@ async def _late(visit: Visit) -> list[Notice]:
         Notice(
             "warn",
             "late",
-            f"A result came late for item {show_item(one.item_id)}. Accept it, or leave it.",
+            f"A late result arrived for item {show_item(one.item_id)}. Accept it or ignore it.",
             f"/items/{show_item(one.item_id)}",
             f"Item {show_item(one.item_id)}",
         )

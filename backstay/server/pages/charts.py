@@ -78,7 +78,7 @@ def throughput(steps: Sequence[Step], span: Span, now_ms: int) -> Chart:
     ]
     whole = together([step.measure for step in steps]) if steps else Measure()
     headline = f"{count(whole.ended)} items"
-    return _chart("Throughput, items a minute", series, steps, span, now_ms, headline, lambda v: f"{v:,.4g}")
+    return _chart("Throughput, items per minute", series, steps, span, now_ms, headline, lambda v: f"{v:,.4g}")
 
 
 def latency(steps: Sequence[Step], span: Span, now_ms: int) -> Chart:
@@ -90,7 +90,7 @@ def latency(steps: Sequence[Step], span: Span, now_ms: int) -> Chart:
 def spend(steps: Sequence[Step], span: Span, now_ms: int) -> Chart:
     series = [Series("spent", "money", lambda one: float(one.cost_micros))]
     whole = together([step.measure for step in steps]) if steps else Measure()
-    per = "a minute" if span.step == 1 else f"in {span.step} minutes"
+    per = "per minute" if span.step == 1 else f"per {span.step} minutes"
     return _chart(f"Spend {per}", series, steps, span, now_ms, money(whole.cost_micros), lambda v: money(round(v)))
 
 

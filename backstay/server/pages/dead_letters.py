@@ -1,4 +1,4 @@
-"""Dead letters: what failed for good, in groups by error; a group is counted first and then queued afresh."""
+"""Dead letters: permanently failed items, grouped by error; a replay counts a group first and then queues it again."""
 
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple

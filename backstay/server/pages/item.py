@@ -1,4 +1,4 @@
-"""One item: its story, what it asks, what came of it, its log and its cost; retry, and a late result to accept."""
+"""One item: its timeline, request, result, log and cost; retry it, or accept a late result."""
 
 from contextlib import aclosing
 from typing import Final, NamedTuple
@@ -75,15 +75,15 @@ async def _around(visit: Visit, shown: Shown) -> Around:
 async def _why_no_retry(visit: Visit, shown: Shown) -> str | None:
     """Why the button is off; None when it is on."""
     if not visit.may(Role.WRITE):
-        return "Your key may only read."
+        return "Your key has the role read; retrying needs the role write."
     if shown.view.state is not ItemState.FAILED:
         return f"Only a failed item can be retried; this one is {shown.view.state.value}."
     if shown.view.stop_reason is not None and shown.view.job_state.value in ("queued", "running", "paused"):
         return "Its job is being stopped."
     if shown.view.archive_id is not None:
-        return f"It is in archive {shown.view.archive_id} of the dead letters: restore that first."
+        return f"It is in archive {shown.view.archive_id} of the dead letters: restore that archive first."
     if not await visit.service.store.files.has_source(shown.view.id, visit.owner):
-        return "Its source is gone: upload it again, and submit it anew."
+        return "Its source file is gone: upload the file again and submit a new item."
     return None
 
 
@@ -147,7 +147,7 @@ async def accept_late(request: Request, number: str) -> Response:
     except NotAllowed as refused:
         return redirected(visit, path, refused.message, "refused")
     job = job_of(late.item_id)
-    return redirected(visit, path, f"The late result counts now: the item has succeeded, and job {job} counts it.")
+    return redirected(visit, path, f"The late result was accepted: the item has succeeded in job {job}.")
 
 
 def _as_file(text: str | None, name: str) -> Response:

@@ -44,7 +44,7 @@ async def pause(request: Request, job_id: str) -> Response:
         await visit.service.client(visit.owner).job(job).pause()
     except NotAllowed as refused:
         return _refused(visit, job, refused)
-    return redirected(visit, f"/jobs/{job}", f"Job {job} is paused. What is under way goes on to its end.")
+    return redirected(visit, f"/jobs/{job}", f"Job {job} is paused. Running calls finish.")
 
 
 @router.post("/jobs/{job_id}/resume")
@@ -55,7 +55,7 @@ async def resume(request: Request, job_id: str) -> Response:
     except NotAllowed as refused:
         return _refused(visit, job, refused)
     visit.service.wake()
-    return redirected(visit, f"/jobs/{job}", f"Job {job} goes on.")
+    return redirected(visit, f"/jobs/{job}", f"Job {job} is resumed.")
 
 
 @router.get("/jobs/{job_id}/cancel")
@@ -64,8 +64,8 @@ async def ask_cancel(request: Request, job_id: str) -> Response:
     view = await visit.service.store.views.job(job, visit.owner)
     left = view.total - view.done
     sentences = [
-        f"{counted(left, 'item')} of {count(view.total)} have not ended: they will not be done.",
-        "Calls under way may finish; what is cut off may have been paid. This cannot be undone.",
+        f"{counted(left, 'item')} of {count(view.total)} have not ended and will be cancelled.",
+        "Running calls may finish; calls that are cut off may have been paid. This cannot be undone.",
     ]
     return await layout.asked(
         visit,
@@ -97,7 +97,7 @@ async def ask_retry(request: Request, job_id: str) -> Response:
     found = await would_replay(visit, LetterFilter(job, code, flaw=flaw))
     return await layout.asked(
         visit,
-        title=f"Retry what failed of job {job}" + (f" with {code}" if code else ""),
+        title=f"Retry failed items of job {job}" + (f" with {code}" if code else ""),
         sentences=replay_sentences(found),
         action=f"/jobs/{job}/retry",
         fields={"code": code or "", "flaw": visit.asked.get("flaw", ""), "expected": str(found.items)},
@@ -123,17 +123,17 @@ async def ask_settle_unknown(request: Request, job_id: str) -> Response:
     view, paid = await visit.service.store.views.job(job, visit.owner), _is_paid(visit.asked)
     amount = show_ceiling(view.unknown_micros)
     if paid:
-        title, then = f"Book what job {job} may have spent", "It counts as spent from now on."
+        title, then = f"Book money that job {job} may have spent", "The money then counts as spent."
     else:
-        title, then = f"Release what job {job} may have spent", "The budget has room for it again."
-    why = f"Nobody knows whether {amount} was paid: the answers were lost. Check the provider's bill."
+        title, then = f"Release money that job {job} may have spent", "The money is then available to the budget again."
+    why = f"It is not known whether {amount} was paid: the answers were lost. Check the provider's bill."
     return await layout.asked(
         visit,
         title=title,
         sentences=[why, f"{then} This cannot be undone."] if view.unknown_micros else ["There is nothing to settle."],
         action=f"/jobs/{job}/settle-unknown",
         fields={"act": BOOK if paid else RELEASE, "expected": str(view.unknown_micros)},
-        asks=[Field("amount", "Dollars", f"Leave it empty for all of it: {amount}.")],
+        asks=[Field("amount", "Dollars", f"Leave empty for the whole amount: {amount}.")],
         act=("Book it as spent" if paid else "Release it") if view.unknown_micros else "",
         danger=not paid,
         back=f"/jobs/{job}",
@@ -146,7 +146,7 @@ async def settle_unknown(request: Request, job_id: str) -> Response:
     visit, job = await acted(request), job_number(job_id)
     expected = whole_number(visit.form.get("expected", ""), MICROS_MAX)
     if expected is None:
-        raise Problem(422, "the form does not say which sum it showed", hint="go back and reload the page")
+        raise Problem(422, "the form does not contain the amount that it showed", hint="go back and reload the page")
     paid = _is_paid(visit.form)
     verdict = MoneyVerdict(paid, visit.name, _micros(visit.form.get("amount", "")), expected)
     try:
@@ -173,7 +173,11 @@ def _micros(text: str) -> int | None:
     whole, _, rest = text.partition(".")
     micros = whole_number(f"{whole or '0'}{rest.ljust(6, '0')}" if len(rest) <= 6 else "", MICROS_MAX)
     if micros is None:
-        raise Problem(422, f"{text[:40]!r} is not an amount of dollars", hint="write 1.92, for example, or nothing")
+        raise Problem(
+            422,
+            f"{text[:40]!r} is not an amount of dollars",
+            hint="write an amount like 1.92, or leave the field empty",
+        )
     return micros
 
 
@@ -187,7 +191,7 @@ async def retry_item(request: Request, item_id: str) -> Response:
     except NotAllowed as refused:
         return redirected(visit, path, refused.message, "refused")
     await wake(visit)
-    return redirected(visit, path, f"Item {show_item(item)} is queued afresh, with all its attempts before it.")
+    return redirected(visit, path, f"Item {show_item(item)} is queued again; its attempts were reset.")
 
 
 def _refused(visit: Visit, job: int, refused: NotAllowed | UsageError) -> Response:

@@ -73,7 +73,7 @@ async def list_jobs(request: Request) -> Response:
 
 
 async def _named(visit: Visit, text: str) -> str | None:
-    """Who searches for an id of his own wants to go there."""
+    """A search for an id of the visitor's own leads straight to its page."""
     store = visit.service.store
     try:
         if "-" in text:

@@ -50,8 +50,8 @@ async def ask_revoke(request: Request, key_id: str) -> Response:
     return await layout.asked(
         visit,
         title=f"Revoke key {key_id}?",
-        sentences=["Whoever uses it is refused from now on. This cannot be undone."]
-        + (["It is the key that you are logged in with."] if key_id == visit.principal.key_id else []),
+        sentences=["Programs that use this key are refused from now on. This cannot be undone."]
+        + (["You are logged in with this key."] if key_id == visit.principal.key_id else []),
         action=f"/keys/{key_id}/revoke",
         act="Revoke",
         danger=True,
@@ -76,5 +76,5 @@ def _lives(days: str) -> float | None:
         return None
     number = whole_number(days, DAYS_MAX)
     if not number:
-        raise Problem(422, f"a key lives from 1 to {DAYS_MAX} days", hint="leave it empty for one without an end")
+        raise Problem(422, f"a key must be valid for 1 to {DAYS_MAX} days", hint="leave the field empty for no end")
     return number * DAY_SECONDS

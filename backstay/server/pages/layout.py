@@ -62,7 +62,7 @@ async def shown(visit: Visit, template: str, status: int = 200, **values: Any) -
     part = visit.asked.get("part")
     if part is not None:
         if part not in found.blocks:
-            raise Problem(404, f"this page has no part {part[:40]}")
+            raise Problem(404, f"this page has no section {part[:40]}")
         context = found.new_context(_with_macros({**_around(visit), **values}))
         return HTMLResponse("".join(found.blocks[part](context)), status)
     said = notices.read(visit.request, visit.service)

@@ -56,7 +56,7 @@ class Pulse(Response):
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             await self._pour(send, watchers)
         except TimeoutError:
-            pass  # he took nothing any more
+            pass  # the client has stopped reading
         finally:
             leaving.cancel()
             for watcher in watchers:

@@ -28,7 +28,7 @@ async def login(request: Request) -> Response:
     limit = visit.service.rate_limit
     left, reset = await limit.hit(from_address(request, "login"))
     if left < 0:
-        raise Problem(429, "too many tries", hint="wait a minute", headers={"retry-after": str(reset)})
+        raise Problem(429, "too many attempts to log in", hint="wait a minute", headers={"retry-after": str(reset)})
     key = await visit.service.ring.find(visit.form.get("key", "").strip())
     following = local(visit.form.get("next"))
     if key is None:

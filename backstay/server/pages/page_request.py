@@ -1,4 +1,4 @@
-"""One look at a page: who looks, what he may, and the form that he sends."""
+"""One request for a page: the visitor, their role, and the form that they send."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -68,7 +68,7 @@ class Visit:
 
 
 async def met(request: Request) -> Visit:
-    """Whoever it is, with or without a key."""
+    """Any visitor, with or without a key."""
     service = service_of(request)
     cookie = request.cookies.get(sessions.COOKIE)
     session = sessions.unsealed(service.signer, cookie, service.main.clock.now_ms())
@@ -94,7 +94,7 @@ async def seen(request: Request, role: Role = Role.READ) -> Visit:
 
 
 async def acted(request: Request, role: Role = Role.WRITE) -> Visit:
-    """A form sent by someone who may, from a page of this service that was made for him."""
+    """A form sent by a visitor with the needed role, from a page of this service that was made for them."""
     visit = await met(request)
     if visit.who is None:
         raise _to_login(request)
@@ -114,13 +114,17 @@ async def with_form(visit: Visit) -> Visit:
         raise Problem(413, f"the form has more than {FIELDS_MAX} fields") from None
     given = fields.pop(TOKEN_FIELD, "")
     if visit.is_new or not service.signer.fits(given, "form", visit.session.chance):
-        raise Problem(403, "this form is too old, or is not from here", hint="go back, reload the page, send it again")
+        raise Problem(
+            403,
+            "this form has expired, or comes from another site",
+            hint="go back, reload the page, and send the form again",
+        )
     form = {name: value.replace("\0", "") for name, value in fields.items()}
     return Visit(request, service, visit.session, visit.is_new, visit.who, form)
 
 
 def _from_own_page(request: Request, service: Service) -> bool:
-    """As browsers tell it. The scheme is no sign: behind a proxy it is another one on the inside."""
+    """As browsers say it. The scheme is not compared: behind a proxy it may differ."""
     if request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
         return False
     origin = request.headers.get("origin")
@@ -138,7 +142,7 @@ def _place(url: str) -> str:
 
 def _to_login(request: Request) -> Problem:
     if request.method != "GET" or "part" in request.query_params:
-        return Problem(401, "you are not logged in, or not any more", hint="log in, and do it again")
+        return Problem(401, "you are not logged in, or your session has ended", hint="log in, then try again")
     return Problem(303, "log in first", headers={"location": f"/login?next={quote(here(request)[:2_000], safe='/')}"})
 
 
@@ -174,7 +178,7 @@ def flaw_named(text: str | None) -> str | None:
 
 
 def whole_number(text: str, most: int) -> int | None:
-    """What a query or a form counts; None when that is no number, or too large a one."""
+    """A whole number from a query or a form; None if it is not a number, or too large."""
     text = text.strip()
     is_number = text.isascii() and text.isdigit() and len(text) <= len(str(most))
     return int(text) if is_number and int(text) <= most else None

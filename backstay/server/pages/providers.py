@@ -99,10 +99,12 @@ async def hold(request: Request) -> Response:
     await known_provider(visit.service, visit.principal, name)
     minutes = whole_number(given, HOLD_MINUTES_MAX)
     if given and not minutes:
-        raise Problem(422, "the time must be a whole number of minutes", hint="leave it empty to hold until released")
+        raise Problem(
+            422, "the time must be a whole number of minutes", hint="leave the field empty to hold until released"
+        )
     reason = one_line(visit.form.get("reason", "")) or f"held by {visit.name}"
     await visit.service.store.providers.hold(name, reason, minutes * 60.0 if minutes else None)
-    return redirected(visit, "/providers", f"Provider {name} is held: its items wait and lose no attempt.")
+    return redirected(visit, "/providers", f"Provider {name} is on hold: its items wait and lose no attempt.")
 
 
 @router.post("/providers/release")
@@ -113,7 +115,7 @@ async def release(request: Request) -> Response:
     await visit.service.store.providers.release(name)
     await visit.service.store.notify()
     visit.service.wake()
-    return redirected(visit, "/providers", f"Provider {name} is released: its items flow again.")
+    return redirected(visit, "/providers", f"Provider {name} is released: its items run again.")
 
 
 async def _operated(request: Request) -> Visit:

@@ -1,4 +1,4 @@
-"""What failed is queued afresh: counted first, at a pace that a person chooses, and on even when he has left."""
+"""Queues failed items again: counted first, at a chosen pace, and continuing after the visitor has left."""
 
 import asyncio
 from collections.abc import Coroutine, Mapping
@@ -16,7 +16,9 @@ from backstay.store.replays import RATE_MAX, RATE_MIN, REPLAY_ITEMS_MAX, By, Rep
 T = TypeVar("T")
 
 PATIENCE_SECONDS: Final = 5.0  # for which a form waits for what it began; then it goes on by itself
-PACE: Final = Field("rate", "How many a second", "Empty: all at once. Slow ones come back within 7 days.")
+PACE: Final = Field(
+    "rate", "Items per second", "Leave empty to queue all at once. A slow replay must finish within 7 days."
+)
 
 
 async def would_replay(visit: Visit, wanted: LetterFilter) -> Replayed:
@@ -24,7 +26,7 @@ async def would_replay(visit: Visit, wanted: LetterFilter) -> Replayed:
 
 
 async def replayed(visit: Visit, wanted: LetterFilter, rate: float | None) -> Replayed | None:
-    """None when there is so much that it goes on by itself."""
+    """None if there is so much that it continues in the background."""
     counted_before = whole_number(visit.form.get("expected", ""), REPLAY_ITEMS_MAX + CHUNK_ITEMS)
     by = By(visit.principal.key_id or visit.owner, rate, counted_before)
     done = await begun(visit, visit.service.store.replays.replay(visit.owner, wanted, by))
@@ -33,7 +35,7 @@ async def replayed(visit: Visit, wanted: LetterFilter, rate: float | None) -> Re
 
 
 async def begun(visit: Visit, work: Coroutine[Any, Any, T]) -> T | None:
-    """What comes of some work, if it does not take long; else it is done behind the back of whoever asked for it."""
+    """The result of some work if it is quick; otherwise the work continues after the answer."""
     service = visit.service
     task: asyncio.Task[T] = service.tasks.spawn(work)
     await asyncio.wait([task], timeout=PATIENCE_SECONDS)
@@ -67,24 +69,24 @@ def rate_of(form: Mapping[str, str]) -> float | None:
         rate = 0.0
     if not RATE_MIN <= rate <= RATE_MAX:
         span = f"{RATE_MIN:g} to {RATE_MAX:,g}"
-        raise Problem(422, f"the pace must be {span} items a second", hint="leave it empty for all at once")
+        raise Problem(422, f"the pace must be {span} items per second", hint="leave the field empty for all at once")
     return rate
 
 
 def replay_sentences(found: Replayed) -> list[str]:
     if not found.items:
-        return ["Nothing failed that can be retried: it was retried already, or its sources are gone."]
-    more = " There are more; they come after these." if found.more else ""
+        return ["There are no failed items to retry: they were retried already, or their source files are gone."]
+    more = " There are more; they follow later." if found.more else ""
     return [
-        f"{counted(found.items, 'failed item')} will be queued afresh, with all their attempts before them.{more}",
-        "Each may be sent to the provider, and paid, again. What has lost its source is left out.",
+        f"{counted(found.items, 'failed item')} will be queued again; their attempts are reset.{more}",
+        "Each item may be sent to the provider and paid again. Items whose source file is gone are skipped.",
     ]
 
 
 def replayed_sentence(done: Replayed | None) -> str:
     if done is None:
-        return "They are being queued afresh; the list of replays says how far it is."
+        return "The items are being queued again; the list of replays shows the progress."
     if not done.items:
-        return "Nothing was retried: nothing failed that can be."
-    more = " There are more: do it again." if done.more else ""
-    return f"{counted(done.items, 'item')} queued afresh.{more}"
+        return "Nothing was retried: there are no failed items to retry."
+    more = " There are more: replay again." if done.more else ""
+    return f"{counted(done.items, 'item')} queued again.{more}"

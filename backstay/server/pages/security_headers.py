@@ -102,7 +102,7 @@ def _page(request: Request, body: dict[str, Any], headers: dict[str, str]) -> AS
 
 
 async def _found_page(request: Request, body: dict[str, Any], headers: dict[str, str]) -> ASGIApp:
-    """With the navigation of whoever asked, unless the database is what is wrong."""
+    """With the navigation of the visitor, unless the database is the problem."""
     if body["status"] < 500:
         with suppress(BackstayError, Problem):
             visit = await met(request)

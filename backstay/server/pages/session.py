@@ -1,4 +1,4 @@
-"""Who sits before a page: a cookie that names a key, sealed, and a token that every form must bring back."""
+"""The visitor of a page: a signed cookie that names a key, and a token that every form must send back."""
 
 from typing import Final, NamedTuple
 
@@ -15,7 +15,7 @@ _LENGTH_MAX: Final = 200
 
 
 class Session(NamedTuple):
-    """`key_id` is empty for whoever has not shown a key. The chance makes it one that no other page can guess."""
+    """`key_id` is empty for visitors without a key. The random part cannot be guessed by another site."""
 
     key_id: str
     issued_at: int

@@ -9,7 +9,7 @@ from backstay.store.views import AttemptView, EventView, ItemView
 
 WAIT_MS_MIN: Final = 1_000  # shorter ones are nobody's business
 HELD_STATES: Final = ("open", "held")
-AFRESH: Final = ("retried", "replayed")  # acts after which an item waits anew
+AFRESH: Final = ("retried", "replayed")  # after these an item waits again
 
 Kind = Literal["", "good", "bad", "warn", "wait"]
 
@@ -66,7 +66,11 @@ def _began(item: ItemView, attempt: AttemptView, last: AttemptView | None) -> in
 def _end(attempt: AttemptView, at: int) -> Entry:
     said = (attempt.error_code,) if attempt.error_code else ()
     return Entry(
-        at, "bad" if attempt.outcome == "failed" else "", f"Ended without another try: {attempt.outcome}", said, attempt
+        at,
+        "bad" if attempt.outcome == "failed" else "",
+        f"Ended without another attempt: {attempt.outcome}",
+        said,
+        attempt,
     )
 
 
@@ -96,7 +100,7 @@ def _act(act: EventView) -> Entry:
 def _wait(since: int, until: int, before: AttemptView | None, around: Around) -> Entry:
     reasons = [*_holds(since, until, around), *_pauses(since, until, around)]
     if before is not None and before.error_code:
-        reasons.append(f"for another try after {before.error_code}")
+        reasons.append(f"for a retry after {before.error_code}")
     return Entry(since, "wait", f"Waited {show_span(until - since)}", tuple(reasons or ["in the queue of its handler"]))
 
 

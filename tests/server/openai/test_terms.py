@@ -113,5 +113,5 @@ def test_the_command_gives_the_service_its_terms(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("option", ["--rpm", "--tpm", "--budget", "--max-output-tokens", "--timeout"])
 def test_terms_without_a_service_to_send_to_are_refused(option: str) -> None:
-    with pytest.raises(UsageError, match=f"{option} is for the requests of batches"):
+    with pytest.raises(UsageError, match=f"{option} applies to batch requests, and no --base-url is given"):
         _given(option, "5")

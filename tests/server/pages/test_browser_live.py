@@ -61,7 +61,7 @@ async def test_what_one_has_written_is_not_taken_away_by_news(watched_rig: Rig, 
 
     async def meanwhile(route: Route) -> None:
         fetched.append(route.request.url)
-        await page.locator("summary", has_text="Hold it").first.click()
+        await page.locator("summary", has_text="Hold this provider").first.click()
         await page.fill("#minutes-1", "15")
         await page.locator("h1").click()
         await route.continue_()
@@ -99,7 +99,7 @@ async def test_the_keyboard_goes_everywhere_and_can_be_switched_off(watched_rig:
     await expect(page.get_by_role("dialog")).to_have_count(0)
     await page.keyboard.press("?")
     await expect(page.get_by_role("dialog")).to_contain_text("Keyboard")
-    await page.get_by_role("button", name="Switch shortcuts off").click()
+    await page.get_by_role("button", name="Turn shortcuts off").click()
     await page.keyboard.press("Escape")
     await page.keyboard.press("?")
     await expect(page.get_by_role("dialog")).to_have_count(0)

@@ -21,14 +21,14 @@ async def test_dead_letters_are_grouped_counted_and_replayed(rig: Rig) -> None:
     only = await found.held(f"/dead-letters?code=UNKNOWN&job={scene.failing}")
     assert len([link for link in only.links if link.startswith("/items/")]) == 2 + 3  # and one for each group
     asked = await found.held(f"/dead-letters/replay?code=UNKNOWN&job={scene.failing}")
-    assert "2 failed items will be queued afresh" in asked.text
+    assert "2 failed items will be queued again" in asked.text
     hidden = {one["name"]: one["value"] for one in asked.all("input") if one.get("type") == "hidden"}
     assert (hidden["code"], hidden["job"]) == ("UNKNOWN", scene.failing)
     done = await found.follow(await found.post("/dead-letters/replay", code="UNKNOWN", job=scene.failing))
-    assert "2 items queued afresh" in done.text
+    assert "2 items queued again" in done.text
     assert "UNKNOWN 2" not in (await found.held("/dead-letters")).text
     older = await found.held("/dead-letters/replay?hours=24")
-    assert "Nothing failed that can be retried" in older.text
+    assert "There are no failed items to retry" in older.text
 
 
 async def test_a_replay_has_an_entry_of_who_when_and_how_far(rig: Rig) -> None:
@@ -41,7 +41,7 @@ async def test_a_replay_has_an_entry_of_who_when_and_how_far(rig: Rig) -> None:
     assert (bar["max"], int(bar["value"]) < 2) == ("2", True)
     key = rig.keys["ada", Role.ADMIN].split("_")[1]
     assert f"{key} with GW_4XX" in done.text
-    assert "0.5 a second" in done.text
+    assert "0.5 per second" in done.text
     at_once = await found.follow(await found.post("/dead-letters/replay", code="UNKNOWN", expected="2"))
     assert "at once 2 items back in the queue" in at_once.text
     other = await reader(rig, "bob")
@@ -54,7 +54,7 @@ async def test_a_pace_that_is_none_is_refused_and_nothing_is_replayed(sqlite_rig
     found = await reader(sqlite_rig)
     reply = await found.post("/dead-letters/replay", rate=rate)
     assert reply.status == 422
-    assert "items a second" in Held(reply.body.decode()).text
+    assert "items per second" in Held(reply.body.decode()).text
     assert not await sqlite_rig.service.store.replays.page("ada", None, 10)
 
 
@@ -71,11 +71,11 @@ async def test_what_takes_long_goes_on_by_itself(rig: Rig, monkeypatch: pytest.M
     found = await reader(rig)
     monkeypatch.setattr(replaying, "PATIENCE_SECONDS", 0.0)
     page = await found.follow(await found.post("/dead-letters/archive", code="GW_5XX"))
-    assert "being archived" in page.text
+    assert "Archiving has started" in page.text
     await until_said(found, "Restore archive 1")
     assert "GW_5XX 2" not in (await found.held("/dead-letters")).text
     page = await found.follow(await found.post("/dead-letters/replay", code="GW_4XX", expected="2"))
-    assert "being queued afresh" in page.text
+    assert "being queued again" in page.text
     await until_said(found, "2 items back in the queue")
 
 
@@ -90,7 +90,7 @@ async def test_a_replay_that_was_broken_off_says_how_far_it_came(sqlite_rig: Rig
     connection.close()
     page = await found.held("/dead-letters")
     assert "of job 3 older than 2 h 1 item by name" in page.text
-    assert "4,000 items back in the queue Broken off before 12,000: replay the rest." in page.text
+    assert "4,000 items back in the queue Interrupted before all 12,000 were queued: replay the rest." in page.text
 
 
 async def test_a_replay_that_goes_on_for_minutes_is_not_taken_for_one_that_was_broken_off(sqlite_rig: Rig) -> None:
@@ -115,7 +115,7 @@ async def test_dead_letters_are_archived_and_restored(rig: Rig) -> None:
     assert "GW_4XX 2" not in done.text
     assert "There is nothing to archive" in (await found.held("/dead-letters/archive?code=GW_4XX")).text
     again = await found.follow(await found.post("/dead-letters/archive", code="GW_4XX"))
-    assert "None was archived" in again.text
+    assert "Nothing was archived" in again.text
     item = await found.held(f"/items/{scene.failed}")
     assert "It is in archive 1 of the dead letters" in item.text
     assert f"/items/{scene.failed}/retry" not in item.actions
@@ -126,7 +126,7 @@ async def test_dead_letters_are_archived_and_restored(rig: Rig) -> None:
     assert f"/items/{scene.failed}/retry" in (await found.held(f"/items/{scene.failed}")).actions
     assert "GW_4XX 2" in back.text
     assert restore not in back.actions
-    assert "was back already" in (await found.follow(await found.post(restore))).text
+    assert "was already restored" in (await found.follow(await found.post(restore))).text
 
 
 async def test_only_the_first_are_counted_until_one_asks_for_more(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -182,7 +182,7 @@ async def test_errors_are_pages_in_the_same_style(sqlite_rig: Rig, monkeypatch: 
     reply = await found.get("/jobs")
     assert (reply.status, reply.headers["retry-after"]) == (503, "1")
     page = Held(reply.body.decode())
-    assert "Out of reach" in page.text
+    assert "Service unavailable" in page.text
     assert {name: reply.headers[name] for name in HEADERS} == HEADERS
 
 

@@ -90,13 +90,13 @@ async def test_what_failed_is_grouped_and_a_group_is_retried_after_it_was_counte
     assert "GW_5XX 2" in page.text
     assert "told to fail with GW_5XX" in page.text
     asked = await found.held(f"{path}/retry?code=GW_5XX")
-    assert "2 failed items will be queued afresh" in asked.text
+    assert "2 failed items will be queued again" in asked.text
     assert [one["value"] for one in asked.all("input") if one.get("name") == "code"] == ["GW_5XX"]
     done = await found.follow(await found.post(f"{path}/retry", code="GW_5XX"))
-    assert "2 items queued afresh" in done.text
+    assert "2 items queued again" in done.text
     assert "Nothing was retried" in (await found.follow(await found.post(f"{path}/retry", code="GW_5XX"))).text
-    assert "4 failed items will be queued afresh" in (await found.held(f"{path}/retry")).text
-    assert "4 items queued afresh" in (await found.follow(await found.post(f"{path}/retry"))).text
+    assert "4 failed items will be queued again" in (await found.held(f"{path}/retry")).text
+    assert "4 items queued again" in (await found.follow(await found.post(f"{path}/retry"))).text
     assert (await found.get(f"{path}/retry?code=nonsense")).status == 400
 
 
@@ -134,7 +134,7 @@ async def test_an_item_tells_its_story_and_is_retried(rig: Rig) -> None:
     assert "told to fail with GW_4XX" in page.text
     assert '"code": "GW_4XX"' in page.text
     done = await found.follow(await found.post(f"/items/{scene.failed}/retry"))
-    assert "queued afresh" in done.text
+    assert "queued again" in done.text
     assert "Retried" in done.text
     refused = await found.follow(await found.post(f"/items/{scene.failed}/retry"))
     assert "only a failed item can be retried" in refused.text
@@ -154,7 +154,7 @@ async def test_retry_is_off_and_says_why_when_the_source_is_gone(sqlite_file_url
         assert (await rig.ada.delete(f"/api/uploads/{source}")).status == 204
         page = await found.held(path)
         assert f"{path}/retry" not in page.actions
-        assert "Its source is gone" in page.text
+        assert "Its source file is gone" in page.text
         [button] = [one for one in page.all("button") if one.get("aria-describedby") == "no-retry"]
         assert "disabled" in button
         assert "its source is gone" in (await found.follow(await found.post(f"{path}/retry"))).text
@@ -175,7 +175,7 @@ async def test_a_provider_is_held_and_released_and_every_page_says_so(rig: Rig) 
     page = await found.follow(
         await found.post("/providers/hold", provider="echo", reason="they asked us to", minutes="15")
     )
-    assert "Provider echo is held" in page.text
+    assert "Provider echo is on hold" in page.text
     held = (await rig.service.store.providers.holds()).providers["echo"]
     assert (held.state, held.reason) == (BreakerState.HELD, "they asked us to")
     assert held.until_at is not None
@@ -248,7 +248,7 @@ async def test_home_says_what_needs_attention(rig: Rig) -> None:
     assert f"/jobs/{scene.waiting}" in page.links
     assert "Items unfinished 60" in page.text
     bob = await (await reader(rig, "bob")).held("/")
-    assert "Nothing. No provider is held" in bob.text
+    assert "Nothing. No provider is on hold" in bob.text
 
 
 async def test_home_says_an_owners_failures_however_many_another_had_since(rig: Rig) -> None:
@@ -257,23 +257,23 @@ async def test_home_says_an_owners_failures_however_many_another_had_since(rig: 
     await rig.work()
     bob = await (await reader(rig, "bob")).held("/")
     assert "The outcome of 101 items is unknown" in bob.text
-    assert "101 items failed for good within a day; the alarm is above 100." in bob.text
+    assert "101 items failed permanently in the last 24 hours; the alarm threshold is 100." in bob.text
     ada = await (await reader(rig)).held("/")
-    assert "1,100 or more items failed for good within a day" in ada.text
+    assert "1,100 or more items failed permanently in the last 24 hours" in ada.text
     assert "is unknown" not in ada.text
 
 
 async def test_an_unknown_outcome_among_bugs_is_told_alone_and_leads_to_itself(rig: Rig) -> None:
     job, found = await ended_as(rig.service.store, [BUG, LOST, BUG, TRUNCATED]), await reader(rig)
     home = await found.held("/")
-    assert "The outcome of 1 item is unknown: it may have been done and paid. Decide." in home.text
+    assert "The outcome of 1 item is unknown: the calls may have been processed and paid. Please decide." in home.text
     [link] = [link for link in home.links if link.startswith("/dead-letters?")]
     letters = await found.held(link)
-    listed = letters.text.partition("What it said")[2].partition("Archives")[0]
+    listed = letters.text.partition("Message")[2].partition("Archives")[0]
     assert f"{job}-1" in listed
     assert not any(f"{job}-{n}" in listed for n in (0, 2, 3))
     asked = await found.held(link.replace("/dead-letters", "/dead-letters/replay"))
-    assert "1 failed item will be queued afresh" in asked.text
+    assert "1 failed item will be queued again" in asked.text
     assert "Archive these" not in letters.text
     refused = await found.get(link.replace("/dead-letters", "/dead-letters/archive"))
     assert refused.status == 400, "more would be archived than is shown"
@@ -313,7 +313,7 @@ async def test_money_whose_outcome_is_unknown_is_booked_or_released_on_the_page(
     assert "May have been spent $1.92" in page.text
     assert {f"{path}?act=book", f"{path}?act=release"} <= set(page.links)
     asked = await found.held(f"{path}?act=book")
-    assert "Nobody knows whether $1.92 was paid" in asked.text
+    assert "It is not known whether $1.92 was paid" in asked.text
     fields = {one["name"]: one["value"] for one in asked.all("input") if one.get("type") == "hidden"}
     form = {"act": fields["act"], "expected": fields["expected"]}
     done = await found.follow(await found.post(path, None, **form, amount="0.92"))
@@ -363,10 +363,10 @@ async def test_a_late_result_is_shown_and_an_admin_accepts_it(remote: Remote) ->
     page = await writer.held(path)
     assert "A result came late" in page.text
     assert '"grade": "<b>nine</b>"' in page.text
-    assert "An admin may accept it" in page.text
-    assert "A result came late for item" in (await writer.held("/")).text
+    assert "An admin can accept it" in page.text
+    assert "A late result arrived for item" in (await writer.held("/")).text
     done = await admin.follow(await admin.post(f"/late-results/{late['id']}/accept"))
-    assert "The late result counts now" in done.text
+    assert "The late result was accepted" in done.text
     assert "Its late result was accepted" in done.text
     assert (await remote.shown_job())["succeeded"] == 1
     assert json.loads((await admin.get(f"/late-results/{late['id']}")).body) == {"grade": "<b>nine</b>"}

@@ -38,4 +38,4 @@ async def test_an_item_is_shown_while_the_place_for_files_does_not_answer(
         monkeypatch.setattr(rig.service, "artifacts", artifacts_at("s3://some-bucket/prefix"))
         page = await (await reader(rig)).held(f"/items/{job}-0")
     assert "Call 1: succeeded" in page.text
-    assert "the place for files does not answer" in page.text
+    assert "the file storage does not answer" in page.text

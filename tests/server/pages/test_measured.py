@@ -15,7 +15,7 @@ async def test_home_shows_what_workers_measured(rig: Rig) -> None:
     page = await (await reader(rig)).held("/")
     assert "Done in the last hour 12 6 failed" in page.text
     chart = next(one for one in page.all("svg") if one.get("role") == "img")
-    assert chart["aria-label"].startswith("Throughput, items a minute: 12 items")
+    assert chart["aria-label"].startswith("Throughput, items per minute: 12 items")
     assert page.all("rect")
 
 
@@ -25,7 +25,7 @@ async def test_a_day_on_home_is_no_longer_than_a_day(sqlite_rig: Rig) -> None:
     for minutes_ago, repeats in ((23 * 60, 3), (24 * 60 + 30, 40)):
         await service.store.measures.add("w", {MeasureSlot(now - minutes_ago, source): Measure(repeats=repeats)})
     page = await (await reader(sqlite_rig)).held("/")
-    assert "Lost answers within a day 3 the calls may have been paid" in page.text
+    assert "Lost answers, last 24 h 3 the calls may have been paid" in page.text
 
 
 async def test_home_stays_short_however_many_handlers_have_work(sqlite_rig: Rig) -> None:
@@ -45,7 +45,7 @@ async def test_home_stays_short_however_many_providers_are_held(sqlite_rig: Rig)
     for number in range(12):
         await sqlite_rig.service.store.providers.hold(f"p{number}", "a while ago", None)
     page = await (await reader(sqlite_rig)).held("/")
-    assert page.text.count("it is held: a while ago") == 5
+    assert page.text.count("it is on hold: a while ago") == 5
     assert "7 more providers busy, jobs resume by themselves." in page.text
 
 

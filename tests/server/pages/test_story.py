@@ -35,7 +35,7 @@ def test_attempts_and_waits_come_in_the_order_of_time() -> None:
         "Submitted; ",
         "Waited 5 s; in the queue of its handler",
         "Call 1: retry; took 1 s, the provider answered 503, GW_5XX",
-        "Waited 10 s; for another try after GW_5XX",
+        "Waited 10 s; for a retry after GW_5XX",
         "Call 2: failed; took 1 s, the provider answered 503, GW_5XX",
     ]
 
@@ -72,12 +72,12 @@ def test_an_item_that_time_ended_before_its_first_try_has_a_story() -> None:
     ended = replace(ITEM, finished_at=T + 50 * S)
     lost = AttemptView(0, "failed", 0, 0, "GW_TIMEOUT", "too late", None, None, None, None, None)
     told = [one.what for one in story(ended, [lost], [], Around("up"))]
-    assert told == ["Submitted", "Waited 50 s", "Ended without another try: failed"]
+    assert told == ["Submitted", "Waited 50 s", "Ended without another attempt: failed"]
 
 
 def test_an_item_whose_time_was_over_while_it_waited_for_another_try_has_that_wait() -> None:
     told = words([attempt(1, 0, S), attempt(1, 0, 31 * S, "failed", "GW_TIMEOUT")])
-    assert told[2:] == ["Waited 30 s; for another try after GW_5XX", "Ended without another try: failed; GW_TIMEOUT"]
+    assert told[2:] == ["Waited 30 s; for a retry after GW_5XX", "Ended without another attempt: failed; GW_TIMEOUT"]
 
 
 def test_an_item_whose_time_was_over_at_the_provider_waited_there() -> None:
@@ -85,5 +85,5 @@ def test_an_item_whose_time_was_over_at_the_provider_waited_there() -> None:
     assert told[1:] == [
         "Waited 2 s; in the queue of its handler",
         "Waited 7 s; for the provider's answer",
-        "Ended without another try: failed; GW_TIMEOUT",
+        "Ended without another attempt: failed; GW_TIMEOUT",
     ]

@@ -9,7 +9,7 @@
     write(name, value) { try { localStorage.setItem(`backstay.${name}`, value); } catch { /* a browser that keeps nothing */ } },
   };
 
-  // Moments, in the viewer's zone; those that count from now are counted anew every few seconds.
+  // Moments, in the viewer's zone; those that count from now are updated every few seconds.
 
   const AGO_SECONDS = 10;
   const exact = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
@@ -67,7 +67,7 @@
     if (place) place.textContent = text;
   }
 
-  // Parts of a page that are fetched anew.
+  // Parts of a page that are fetched again.
 
   async function fetchPart(part, href = location.href) {
     const url = new URL(href, location.href);
@@ -141,7 +141,7 @@
     pause(paused) {
       this.isPaused = paused;
       stored.write("paused", paused ? "yes" : "no");
-      say(paused ? "Live updates are paused" : "Live updates go on");
+      say(paused ? "Live updates are paused" : "Live updates are on");
       this.follow();
     }
 
@@ -149,7 +149,7 @@
       if (this.isOn && !this.source) this.open();
       if (!this.isOn) this.close();
       if (!this.isOn) this.show(this.isPaused ? "paused" : "off", "Paused");
-      this.button.textContent = this.isPaused ? "Go on" : "Pause";
+      this.button.textContent = this.isPaused ? "Resume" : "Pause";
     }
 
     open() {
@@ -255,8 +255,8 @@
   const SHORTCUTS = [
     ["/", "search or filter"],
     ["j", "next row"],
-    ["k", "row before"],
-    ["r", "retry, where there is something to retry"],
+    ["k", "previous row"],
+    ["r", "retry or replay"],
     ["?", "this list"],
   ];
   let shortcuts = stored.read("shortcuts") !== "off";
@@ -294,11 +294,11 @@
     acts.className = "acts";
     const toggle = document.createElement("button");
     toggle.type = "button";
-    toggle.textContent = shortcuts ? "Switch shortcuts off" : "Switch shortcuts on";
+    toggle.textContent = shortcuts ? "Turn shortcuts off" : "Turn shortcuts on";
     toggle.addEventListener("click", () => {
       shortcuts = !shortcuts;
       stored.write("shortcuts", shortcuts ? "on" : "off");
-      toggle.textContent = shortcuts ? "Switch shortcuts off" : "Switch shortcuts on";
+      toggle.textContent = shortcuts ? "Turn shortcuts off" : "Turn shortcuts on";
     });
     const close = document.createElement("button");
     close.type = "button";

@@ -129,6 +129,7 @@ async def test_an_upload_that_broke_off_leaves_no_parts_in_the_bucket(
     assert s3.objects("parts") == {}
 
 
+@pytest.mark.slow
 async def test_a_place_that_does_not_answer_is_said_without_its_address(
     monkeypatch: pytest.MonkeyPatch, unused_tcp_port: int
 ) -> None:

@@ -65,6 +65,7 @@ async def test_what_is_not_ready_is_left_to_the_database() -> None:
     assert [name for name, _ in in_queue(app, "waiting")] == ["backstay.work-2"]
 
 
+@pytest.mark.slow
 async def test_a_broker_that_is_away_takes_nothing_and_no_password_is_told() -> None:
     app = Celery("test", broker=f"amqp://shop:{SECRET}@127.0.0.1:1//", set_as_current=False)
     told: list[Event] = []
@@ -91,6 +92,7 @@ async def test_a_message_waits_until_a_claim_had_all_its_items() -> None:
     assert hints.take("convert", 10) == []
 
 
+@pytest.mark.slow
 async def test_redis_carries_items_too(tmp_path: Path, postgres_url: str, redis: PrivateRedis) -> None:
     async with Shop(tmp_path, postgres_url, redis.url, "shop") as shop:
         process = await shop.started()

@@ -13,6 +13,7 @@ ONLY_MESSAGES = {"SHOP_DATABASE_SECONDS": str(NEVER_SECONDS)}
 POOLS = {"prefork": ("--concurrency", "2"), "threads": ("--pool", "threads", "-c", "2"), "solo": ("--pool", "solo")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pool", POOLS)
 async def test_celery_carries_items_to_its_workers(
     pool: str, tmp_path: Path, postgres_url: str, rabbitmq: PrivateRabbitMQ
@@ -33,6 +34,7 @@ async def test_celery_carries_items_to_its_workers(
     assert len(shop.told) == 202
 
 
+@pytest.mark.slow
 async def test_items_end_once_on_sqlite_too(tmp_path: Path, sqlite_file_url: str, rabbitmq: PrivateRabbitMQ) -> None:
     async with shop_on(tmp_path, sqlite_file_url, rabbitmq) as shop:
         await shop.started()
@@ -41,6 +43,7 @@ async def test_items_end_once_on_sqlite_too(tmp_path: Path, sqlite_file_url: str
     assert set(shop.told.values()) == {1}
 
 
+@pytest.mark.slow
 async def test_a_retry_waits_its_time_in_the_database(
     tmp_path: Path, postgres_url: str, rabbitmq: PrivateRabbitMQ
 ) -> None:
@@ -54,6 +57,7 @@ async def test_a_retry_waits_its_time_in_the_database(
     assert shop.told == {f"flaky {item}": 2 if item % 10 == 0 else 1 for item in range(20)}
 
 
+@pytest.mark.slow
 async def test_a_copy_of_a_message_does_nothing(tmp_path: Path, postgres_url: str, rabbitmq: PrivateRabbitMQ) -> None:
     async with shop_on(tmp_path, postgres_url, rabbitmq) as shop:
         await shop.started(**ONLY_MESSAGES)
@@ -69,6 +73,7 @@ async def test_a_copy_of_a_message_does_nothing(tmp_path: Path, postgres_url: st
     assert set(shop.told.values()) == {1}
 
 
+@pytest.mark.slow
 async def test_what_a_killed_worker_held_is_done_by_the_next(
     tmp_path: Path, postgres_url: str, rabbitmq: PrivateRabbitMQ
 ) -> None:

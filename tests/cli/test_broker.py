@@ -80,6 +80,7 @@ def test_show_knows_what_the_database_says_though_the_broker_is_away(sqlite_shel
     assert (seen.json["reachable"], seen.json["on"], seen.json["found"]) == (False, False, [])
 
 
+@pytest.mark.slow
 def test_off_closes_the_sink_and_drops_what_has_not_left(shell: Shell):
     shell.submit("echo", 1)
     with shell.start("worker", "--app", "shop:backstay", "--broker", AWAY) as running:

@@ -223,6 +223,7 @@ def test_off_a_terminal_a_line_comes_every_ten_seconds_or_ten_percent(capsys: py
     assert says(104, 0, JobState.CANCELLED)
 
 
+@pytest.mark.slow
 def test_nothing_is_animated_or_coloured_off_a_terminal(shell: Shell) -> None:
     job_id = shell.submit("echo", 1)
     shell.tick()

@@ -17,6 +17,7 @@ def where(running: Running) -> str:
     return str(found[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
 def test_it_says_where_it_is_when_it_is_there_and_ends_in_order(sqlite_shell: Shell, end: signal.Signals) -> None:
     with sqlite_shell.start("serve", "--port", 0) as running:
@@ -29,6 +30,7 @@ def test_it_says_where_it_is_when_it_is_there_and_ends_in_order(sqlite_shell: Sh
         assert "needs a key" not in running.said
 
 
+@pytest.mark.slow
 def test_off_this_machine_it_says_that_a_key_is_needed_and_asks_for_it(sqlite_shell: Shell) -> None:
     upstream = ("--base-url", "http://127.0.0.1:1/v1")
     with sqlite_shell.start("serve", "--port", 0, "--host", "0.0.0.0", *upstream) as running:
@@ -48,6 +50,7 @@ def opens_without_a_key(shell: Shell, *options: str) -> bool:
         return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "options", "opens"),
     [

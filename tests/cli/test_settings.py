@@ -66,6 +66,7 @@ def test_every_command_uses_the_database_of_the_application_that_is_named(
     assert sqlite_shell("jobs", "--json", "--db", sqlite_shell.url).rows == []
 
 
+@pytest.mark.slow
 def test_a_worker_uses_the_database_of_its_application(sqlite_shell: Shell) -> None:
     sqlite_shell.file(OWN, "broken.py")
     named = ("--app", "broken:b")

@@ -62,6 +62,7 @@ def unused_port() -> int:
         return port
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "then"),
     [
@@ -95,6 +96,7 @@ async def test_a_database_that_is_away_is_waited_for(
         assert running.process.poll() in (None, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("command", "then"), [(WORKER, "worker started"), (SERVE[:3], "serving on")])
 async def test_a_database_that_goes_again_while_a_process_starts_does_not_end_it(
     sqlite_shell: Shell, postgres_url: str, proxy: FaultProxy, command: tuple[str, ...], then: str
@@ -108,6 +110,7 @@ async def test_a_database_that_goes_again_while_a_process_starts_does_not_end_it
         assert running.said.count("worker started") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [WORKER, RELAY, SERVE])
 async def test_a_process_that_waits_for_a_database_ends_when_it_is_told_to(
     sqlite_shell: Shell, postgres_url: str, proxy: FaultProxy, command: tuple[str, ...]
@@ -122,6 +125,7 @@ async def test_a_process_that_waits_for_a_database_ends_when_it_is_told_to(
         assert "Traceback" not in running.said
 
 
+@pytest.mark.slow
 async def test_a_server_that_does_not_answer_is_named_before_the_driver_gives_up(
     sqlite_shell: Shell, postgres_url: str, proxy: FaultProxy
 ) -> None:
@@ -135,6 +139,7 @@ async def test_a_server_that_does_not_answer_is_named_before_the_driver_gives_up
     assert told["message"].startswith(f"waiting up to 60 s for postgresql://127.0.0.1:{proxy.port}/")
 
 
+@pytest.mark.slow
 def test_a_host_that_does_not_exist_is_named_and_given_up_in_the_end(sqlite_shell: Shell) -> None:
     ran = sqlite_shell.process(
         *WORKER, "--db", "postgresql://me:hunter2@nowhere.invalid/x", BACKSTAY_START_WAIT_SECONDS="3"

@@ -162,6 +162,7 @@ def peak_kilobytes(shell: Shell, path: Path) -> int:
     return int(ran.stderr.split()[-1])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads memory where Linux shows it")
 def test_a_file_is_streamed_however_long_it_is(shell: Shell) -> None:
     row = json.dumps({"text": "x" * 500}) + "\n"

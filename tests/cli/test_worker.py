@@ -79,6 +79,7 @@ def test_the_grace_is_bounded(sqlite_shell: Shell) -> None:
     assert sqlite_shell("item", "show", f"{job_id}-0", "--json").json["state"] == "queued"
 
 
+@pytest.mark.slow
 def test_several_processes_share_the_work_and_stop_together(shell: Shell) -> None:
     port = free_port()
     job_id = shell.submit("slow", *range(8))
@@ -95,6 +96,7 @@ def test_several_processes_share_the_work_and_stop_together(shell: Shell) -> Non
     assert all(gone(pid) for pid in workers)
 
 
+@pytest.mark.slow
 def test_ctrl_c_on_the_terminal_reaches_each_child_once(sqlite_shell: Shell) -> None:
     job_id = sqlite_shell.submit("slow", 1, 2)
     with sqlite_shell.start(*WORKER, "--processes", 2) as parent:
@@ -107,6 +109,7 @@ def test_ctrl_c_on_the_terminal_reaches_each_child_once(sqlite_shell: Shell) -> 
     assert state(sqlite_shell, job_id) == "completed"
 
 
+@pytest.mark.slow
 def test_a_process_that_died_is_started_again(sqlite_shell: Shell) -> None:
     with sqlite_shell.start(*WORKER, "--processes", 2) as parent:
         first = eventually(lambda: parent.said.count("worker started") == 2 and children(parent))
@@ -119,6 +122,7 @@ def test_a_process_that_died_is_started_again(sqlite_shell: Shell) -> None:
         assert parent.wait() == 0
 
 
+@pytest.mark.slow
 def test_children_do_not_outlive_their_parent(sqlite_shell: Shell) -> None:
     with sqlite_shell.start(*WORKER, "--processes", 2) as parent:
         workers = eventually(lambda: parent.said.count("worker started") == 2 and children(parent))
@@ -128,6 +132,7 @@ def test_children_do_not_outlive_their_parent(sqlite_shell: Shell) -> None:
         assert parent.said.count("worker stopped") == 2
 
 
+@pytest.mark.slow
 def test_a_child_that_can_never_start_ends_them_all(sqlite_shell: Shell) -> None:
     # The parent can import the application, a child cannot: what is wrong does not heal by itself.
     sqlite_shell.file(
@@ -139,6 +144,7 @@ def test_a_child_that_can_never_start_ends_them_all(sqlite_shell: Shell) -> None
     assert "all worker processes are stopped" in ran.err
 
 
+@pytest.mark.slow
 def test_metrics_tell_what_is_done_and_what_waits(shell: Shell) -> None:
     port = free_port()
     done, failed, waiting = shell.submit("echo", *range(20)), shell.submit("picky", 3), shell.submit("slow", 1)
@@ -157,6 +163,7 @@ def test_metrics_tell_what_is_done_and_what_waits(shell: Shell) -> None:
         assert worker.wait() == 0
 
 
+@pytest.mark.slow
 def test_a_taken_metrics_port_is_one_line(sqlite_shell: Shell) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -193,6 +200,7 @@ def test_a_tick_follows_its_chain_up_to_the_limit(shell: Shell, monkeypatch: pyt
     assert text.endswith("nothing more to do now, no follow-up is asked for\n")
 
 
+@pytest.mark.slow
 def test_a_signal_ends_a_tick_early_and_hands_back_what_runs(sqlite_shell: Shell) -> None:
     job_id = sqlite_shell.submit("slow", 1)
     with sqlite_shell.start("tick", "--app", "shop:backstay", BACKSTAY_SHUTDOWN_SECONDS="0.1") as tick:

@@ -96,6 +96,7 @@ def _settled(port: int, worker: bool) -> str | None:
     return text if done and "backstay_ticks_hour " in text else None
 
 
+@pytest.mark.slow
 def test_every_metric_that_is_asked_for_is_shown_by_real_processes(shown: dict[str, set[str]]) -> None:
     wanted = set().union(*map(names, EXPRESSIONS.values()))
     assert wanted - shown.keys() == set()

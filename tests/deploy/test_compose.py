@@ -118,6 +118,7 @@ class Machine:
         return subprocess.run(words, env={"HEALTH_URL": url}, capture_output=True, check=False).returncode == 0
 
 
+@pytest.mark.slow
 def test_its_commands_do_the_work_together_and_end_when_they_are_told(
     tmp_path: Path,
     empty_postgres_url: str,

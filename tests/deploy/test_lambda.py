@@ -138,6 +138,7 @@ def test_a_warm_function_opens_everything_anew(
         assert (succeeded(sqlite_shell, own), succeeded(sqlite_shell, requests)) == (2, 3)
 
 
+@pytest.mark.slow
 def test_it_stops_before_lambda_would_stop_it(
     sqlite_shell: Shell, lambdas: InvokeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -48,6 +48,7 @@ def default(template: Any, name: str) -> Any:
     return template["Parameters"][name]["Default"]
 
 
+@pytest.mark.slow
 def test_cfn_lint_has_nothing_to_say() -> None:
     program = Path(sys.executable).with_name("cfn-lint")
     ran = subprocess.run([str(program), str(TEMPLATE)], capture_output=True, text=True, check=False)

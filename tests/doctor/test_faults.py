@@ -9,6 +9,8 @@ from tests.doctor import inner_faults as inner
 from tests.doctor import server_faults as around
 from tests.doctor.ward import SECRETS, Ward
 
+pytestmark = pytest.mark.slow
+
 Fault = Callable[[Ward], Awaitable[None]]
 WARN, FAIL = Level.WARN, Level.FAIL
 

@@ -1,5 +1,7 @@
 """pause, resume and cancel while things run."""
 
+import pytest
+
 from backstay.core.states import JobState
 from backstay.observe.metrics import Metrics
 from tests.engine.conftest import MakeRig
@@ -38,6 +40,7 @@ async def test_cancelling_keeps_what_is_under_way_and_starts_nothing(make_rig: M
     assert (view.state, view.cancelled, view.succeeded, provider.calls) == (JobState.CANCELLED, 2, 4, 4)
 
 
+@pytest.mark.slow
 async def test_what_has_not_ended_in_the_grace_of_a_cancel_has_an_unknown_outcome(make_rig: MakeRig) -> None:
     rig = await make_rig(cancel_grace_seconds=0.2)
     provider = rig.serves(Provider())

@@ -145,6 +145,7 @@ async def test_an_outage_of_two_hours_fails_nothing_and_burns_next_to_no_attempt
         assert shop.calls.total() - 10_000 < 150
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", [401, 402, 403])
 @virtual_time
 async def test_an_account_that_is_refused_for_an_hour_fails_nothing(status) -> None:
@@ -158,6 +159,7 @@ async def test_an_account_that_is_refused_for_an_hour_fails_nothing(status) -> N
         assert shop.calls.total() - 3_000 < 150
 
 
+@pytest.mark.slow
 @virtual_time
 async def test_a_failed_probe_is_free_three_times_and_then_costs_an_attempt() -> None:
     """However few are left: what fails for every reason there is ends by its attempts, and each call is shown."""
@@ -175,6 +177,7 @@ async def test_a_failed_probe_is_free_three_times_and_then_costs_an_attempt() ->
             assert seen.attempt_count == ATTEMPTS_MAX
 
 
+@pytest.mark.slow
 @virtual_time
 async def test_what_is_held_meets_its_deadline_and_its_job_its_limit() -> None:
     shop = Shop()
@@ -189,6 +192,7 @@ async def test_what_is_held_meets_its_deadline_and_its_job_its_limit() -> None:
         assert clock.monotonic() <= app.limits.job_timeout_seconds + 60
 
 
+@pytest.mark.slow
 @virtual_time
 async def test_a_held_item_that_is_tried_after_its_time_fails_then() -> None:
     shop = Shop()

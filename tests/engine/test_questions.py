@@ -256,6 +256,7 @@ async def test_a_cancelled_task_that_does_not_end_is_polled_at_its_interval_and_
         assert (provider.calls("cancel"), provider.calls("poll") in range(15, 23)) == (1, True), provider.calls("poll")
 
 
+@pytest.mark.slow
 @virtual_time
 async def test_a_provider_that_cancels_nothing_is_not_asked_to_cancel_hundreds() -> None:
     async with virtual_rig(tick_items_max=1_000) as rig:

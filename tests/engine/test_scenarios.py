@@ -1,5 +1,7 @@
 """Seven ways in which a poller of paid jobs goes wrong, and that each one ends: in time, and without a runaway."""
 
+import pytest
+
 from backstay.core.errors import DatabaseUnreachable
 from backstay.core.events import Trouble
 from backstay.core.states import JobState
@@ -92,6 +94,7 @@ async def test_5_a_chain_of_ticks_ends_at_its_depth_although_work_is_left(make_r
     assert (await job.show()).succeeded == 12
 
 
+@pytest.mark.slow
 async def test_6_a_result_that_could_not_be_written_is_written_later(make_rig: MakeRig, monkeypatch: object) -> None:
     rig = await make_rig()
     provider = rig.serves(Provider())

@@ -114,6 +114,7 @@ async def test_a_worker_whose_connections_are_cut_goes_on_and_loses_no_result(ma
     assert (view.state, view.succeeded, view.failed, provider.calls) == (JobState.COMPLETED, 20, 0, 23)
 
 
+@pytest.mark.slow
 async def test_nothing_more_is_claimed_while_what_was_done_cannot_be_stored(make_rig: MakeRig) -> None:
     rig = await make_rig()
     provider, settle, full = rig.serves(Provider()), rig.store.items.settle, asyncio.Event()

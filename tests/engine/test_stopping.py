@@ -132,6 +132,7 @@ async def test_a_sync_handler_that_never_returns_is_timed_out_retried_and_left_b
     release.set()
 
 
+@pytest.mark.slow
 async def test_a_handler_that_blocks_the_event_loop_keeps_its_items(make_rig: MakeRig) -> None:
     rig = await make_rig(lease_seconds=0.6, heartbeat_seconds=0.1, send_guard_seconds=0.5)
     runs = []
@@ -180,6 +181,7 @@ async def test_a_long_job_has_its_lease_extended_and_completes(make_rig: MakeRig
     assert (view.succeeded, provider.calls) == (1, 1)
 
 
+@pytest.mark.slow
 async def test_a_beat_that_failed_is_not_waited_for_as_long_as_one_that_came(
     make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -81,6 +81,7 @@ async def test_a_result_that_comes_right_after_the_deadline_is_late_too(make_rig
     assert await late_results(rig) == ['"a"']
 
 
+@pytest.mark.slow
 async def test_a_running_item_is_cut_off_when_the_grace_after_its_deadline_is_over(make_rig: MakeRig) -> None:
     rig = await make_rig(cancel_grace_seconds=0.2)
     provider = rig.serves(Provider())
@@ -248,6 +249,7 @@ async def test_priority_nine_overtakes(make_rig: MakeRig) -> None:
     assert before <= 10  # of 20 claims about one starts at a lower priority
 
 
+@pytest.mark.slow
 async def test_low_priority_is_not_starved(make_sqlite_rig: MakeRig) -> None:
     rig = await make_sqlite_rig(tick_items_max=1)
     rig.rng = Random(1)

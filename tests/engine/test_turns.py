@@ -29,6 +29,7 @@ async def finish(app: Backstay, job: Job) -> float:
     return asyncio.get_running_loop().time() - began
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seconds", "concurrency", "gap_seconds"),
     [(10, 1, 60), (10, 1, 3_600), (10, 1, 20_000), (1, 1, 60), (1, 1, 3_600), (0.1, 100, 20)],

@@ -7,6 +7,8 @@ import tomllib
 from functools import cache
 from importlib.metadata import packages_distributions
 
+import pytest
+
 from tests.house.sources import PACKAGE, ROOT, offences, python_files
 
 # Parts of another one: they come with it, in the version that it wants.
@@ -52,6 +54,7 @@ def brought_by(module: str) -> set[str]:
     return {PART_OF.get(name, name) for name in names}
 
 
+@pytest.mark.slow
 def test_a_library_that_is_imported_is_declared():
     assert offences(python_files(PACKAGE), undeclared) == []
 

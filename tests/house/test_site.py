@@ -49,6 +49,7 @@ def functions_of(path: str) -> set[str]:
     return {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
 
 
+@pytest.mark.slow
 def test_the_site_loads_nothing_from_another_host(site: Path) -> None:
     texts = [path for kind in ("html", "css") for path in site.rglob(f"*.{kind}")]
     assert len(texts) > 30
@@ -125,6 +126,7 @@ def test_a_guarantee_that_does_not_say_how_it_is_shown_is_found(cells: tuple[str
     assert flaw_of(f"| {' | '.join(cells)} |") is not None
 
 
+@pytest.mark.slow
 def test_the_tables_of_scale_are_what_the_measurements_make() -> None:
     from bench.claim_crowd import RESULTS
     from bench.crowd_tables import in_page, tables

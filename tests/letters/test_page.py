@@ -5,6 +5,8 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from backstay import Backstay, ErrorCode, Permanent
 from backstay.settings import Settings
 from tests.house.sources import ROOT
@@ -29,6 +31,7 @@ async def fail_five(url: str) -> None:
         await app.tick()
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_page_run_in_their_order(tmp_path: Path, environment: dict[str, str]) -> None:
     asyncio.run(fail_five(f"sqlite:///{tmp_path}/work.db"))
     typed = [command for kind, block in BLOCK.findall(PAGE) if kind == "sh" for command in commands(block)]

@@ -123,6 +123,7 @@ async def watch(desk: Desk, told: list[Event], **settings: int) -> DeadLetterUpk
     return DeadLetterUpkeep(client, desk.artifacts, Settings(**settings), bus)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 async def test_memory_does_not_grow_with_what_is_archived_and_restored(sqlite_site: Site, tmp_path: Path) -> None:
     scene = Scene(sqlite_site)
     await scene.store.open()

@@ -94,6 +94,7 @@ async def forgotten(rig: LaneRig, delivery: str) -> str:
     return f"{view.succeeded} {view.failed} {view.repeats} {(await rig.item(job)).error_code}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("delivery", "expected"), [("at_least_once", "1 0 1 None"), ("at_most_once", "0 1 0 UNKNOWN")])
 async def test_a_response_that_the_provider_no_longer_knows_is_never_repeated_unawares(
     sqlite_site: Site, delivery: str, expected: str
@@ -126,6 +127,7 @@ async def test_a_response_cancelled_at_the_provider_is_asked_for_anew(sqlite_sit
         assert rig.provider.bill.charged == 1
 
 
+@pytest.mark.slow
 async def test_polls_that_fail_are_no_verdict(sqlite_site: Site) -> None:
     async with lane(sqlite_site, Lane.BACKGROUND, Provider(background_seconds=0.5)) as rig:
         job = await rig.request(inputs(5), RESPONSES)

@@ -76,6 +76,7 @@ async def test_a_shard_has_the_requests_of_one_job_only(sqlite_site: Site) -> No
         assert [batch["request_counts"]["total"] for batch in await rig.batches()] == [2, 2]
 
 
+@pytest.mark.slow
 async def test_a_request_that_is_not_valid_fails_alone(sqlite_site: Site) -> None:
     bodies = chats(4)
     bodies[2]["stream"] = True
@@ -111,6 +112,7 @@ async def test_a_batch_over_the_limit_of_waiting_tokens_waits_and_comes_again_sm
         assert (await rig.item(job)).attempt_count == 1
 
 
+@pytest.mark.slow
 async def test_an_upload_that_broke_off_is_simply_tried_again(sqlite_site: Site) -> None:
     async with lane(sqlite_site, Lane.BATCH) as rig:
         rig.provider.lose["POST /files"] = 1
@@ -138,6 +140,7 @@ async def test_nothing_is_created_under_claims_that_grew_too_old(sqlite_site: Si
         assert ((await rig.item(job)).state, (await rig.item(job)).attempt_count) == (ItemState.QUEUED, 0)
 
 
+@pytest.mark.slow
 async def test_a_cancelled_job_cancels_its_batch_once(sqlite_site: Site) -> None:
     async with lane(sqlite_site, Lane.BATCH, Provider(batch_seconds=60.0)) as rig:
         job = await rig.request(chats(20))
@@ -150,6 +153,7 @@ async def test_a_cancelled_job_cancels_its_batch_once(sqlite_site: Site) -> None
         assert (await rig.batches())[0]["status"] == "cancelled", "what was done before would have been kept"
 
 
+@pytest.mark.slow
 async def test_a_job_cancelled_during_the_upload_makes_no_batch(sqlite_site: Site) -> None:
     async with lane(sqlite_site, Lane.BATCH) as rig:
         reached, go_on = asyncio.Event(), asyncio.Event()
@@ -171,6 +175,7 @@ async def test_a_job_cancelled_during_the_upload_makes_no_batch(sqlite_site: Sit
         assert rig.provider.asked["POST /batches"] == 1
 
 
+@pytest.mark.slow
 async def test_a_job_cancelled_while_its_batch_is_created_cancels_the_batch(sqlite_site: Site) -> None:
     async with lane(sqlite_site, Lane.BATCH, Provider(batch_seconds=60.0)) as rig:
         reached, go_on = asyncio.Event(), asyncio.Event()
@@ -200,6 +205,7 @@ async def test_the_file_of_a_batch_is_deleted_when_all_its_results_are_there(sql
         assert files == {batch["output_file_id"], batch["error_file_id"]}
 
 
+@pytest.mark.slow
 async def test_the_file_of_a_batch_that_left_requests_out_is_kept(sqlite_site: Site) -> None:
     async with lane(sqlite_site, Lane.BATCH) as rig:
         bodies = chats(2)
@@ -222,6 +228,7 @@ async def test_files_that_are_refused_as_too_large_become_smaller_until_each_is_
         assert (view.succeeded, view.failed) == ((9, 0) if bytes_max else (0, 9))
 
 
+@pytest.mark.slow
 async def test_a_batch_that_others_cancel_each_time_is_not_made_for_ever(sqlite_site: Site) -> None:
     async with lane(sqlite_site, Lane.BATCH, Provider(batch_seconds=2.0)) as rig:
         job = await rig.request(chats(1))
@@ -242,6 +249,7 @@ async def _ended(rig: LaneRig, job: Job, cancels: bool = False) -> bool:
     return (await job.show()).ended
 
 
+@pytest.mark.slow
 async def test_a_job_kept_waiting_shows_how_far_its_batch_is(sqlite_site: Site) -> None:
     async with lane(sqlite_site, Lane.BATCH, Provider(batch_seconds=3.0)) as rig:
         job = await rig.request(chats(10))

@@ -10,6 +10,7 @@ from tests.llm.lane_rig import Provider, chats, lane
 from tests.sites import Site
 
 
+@pytest.mark.slow
 async def test_a_refused_line_fails_its_own_request_and_one_that_broke_is_tried_again(sqlite_site: Site) -> None:
     bodies = chats(4)
     bodies[1]["metadata"] = {"practice_fault": "400"}
@@ -27,6 +28,7 @@ async def test_a_refused_line_fails_its_own_request_and_one_that_broke_is_tried_
         assert (rig.provider.bill.charged, rig.provider.bill.bodies_paid_twice) == (3, [])
 
 
+@pytest.mark.slow
 async def test_what_an_expired_batch_did_not_run_goes_into_another(sqlite_site: Site) -> None:
     async with lane(sqlite_site, Lane.BATCH, Provider(batch_expire=1.0, batch_seconds=0.5)) as rig:
         job = await rig.request(chats(6))
@@ -39,6 +41,7 @@ async def test_what_an_expired_batch_did_not_run_goes_into_another(sqlite_site: 
         assert (rig.provider.bill.charged, rig.provider.bill.bodies_paid_twice) == (6, [])
 
 
+@pytest.mark.slow
 async def test_what_a_batch_cancelled_at_the_provider_did_not_run_goes_into_another(sqlite_site: Site) -> None:
     async with lane(sqlite_site, Lane.BATCH, Provider(batch_seconds=2.0)) as rig:
         job = await rig.request(chats(6))
@@ -62,6 +65,7 @@ async def test_a_line_given_twice_is_one_result(sqlite_site: Site) -> None:
         assert rig.provider.bill.charged == 2
 
 
+@pytest.mark.slow
 async def test_a_line_without_a_status_is_tried_again(sqlite_site: Site) -> None:
     async with lane(sqlite_site, Lane.BATCH) as rig:
         job = await rig.request(chats(1, metadata={"practice_fault": "zerox1"}))
@@ -105,6 +109,7 @@ async def test_results_that_the_provider_no_longer_has_are_an_unknown_outcome(sq
         assert (view.failed, (await rig.item(job)).error_code) == (2, "UNKNOWN")
 
 
+@pytest.mark.slow
 async def test_a_batch_that_the_provider_no_longer_knows_is_an_unknown_outcome(sqlite_site: Site) -> None:
     async with lane(sqlite_site, Lane.BATCH, Provider(batch_seconds=60.0)) as rig:
         job = await rig.request(chats(2), delivery="at_most_once")

@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.llm.command_rig import REPLY, run_command
 from tests.llm.odd_servers import OddServer, answer
 
@@ -28,6 +30,7 @@ async def test_metadata_comes_back_with_the_reply_and_is_not_sent(tmp_path: Path
     ]
 
 
+@pytest.mark.slow
 async def test_metadata_comes_back_with_a_failure(tmp_path: Path) -> None:
     async with OddServer(REFUSAL).serving() as server:
         ran = await run_command(tmp_path, f"{server.url}/v1", [line(0, metadata={"row_id": 7})])

@@ -49,6 +49,7 @@ async def test_an_answer_that_is_cut_off_is_a_success_and_counted(leaping_site: 
         assert rig.provider.bill.charged == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "url"), LANES)
 async def test_who_wants_no_answer_that_is_cut_off_has_it_asked_for_anew(
     leaping_site: Site, kind: Lane, url: str

@@ -20,6 +20,7 @@ def is_of_aiohttp(head: str) -> bool:
     return "\r\nHost: " in head
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("http", ["own", "aiohttp"])
 async def test_a_run_makes_its_calls_over_the_client_that_is_set(tmp_path: Path, http: str) -> None:
     lines = [{"custom_id": f"r{n}", "method": "POST", "url": CHAT, "body": BODY} for n in range(3)]

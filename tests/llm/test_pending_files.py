@@ -5,6 +5,7 @@ import io
 import json
 
 import aiohttp
+import pytest
 from aiohttp import web
 
 from backstay.client import Job
@@ -59,6 +60,7 @@ async def check_one_batch(rig: LaneRig, requests: int, uploads: int = 1) -> None
     assert (rig.provider.bill.charged, rig.provider.bill.bodies_paid_twice) == (requests, [])
 
 
+@pytest.mark.slow
 async def test_a_batch_is_made_when_its_file_is_processed(leaping_site: Site) -> None:
     async with lane(leaping_site, Lane.BATCH, Provider(file_seconds=0.7)) as rig:
         job = await rig.request(chats(20))
@@ -117,6 +119,7 @@ async def test_a_new_process_waits_on_for_the_file_of_the_one_that_was_killed(le
         await check_one_batch(rig, 30)
 
 
+@pytest.mark.slow
 async def test_a_file_left_behind_that_is_not_whole_is_uploaded_again(sqlite_site: Site) -> None:
     async with lane(sqlite_site, Lane.BATCH, Provider(file_seconds=0.5)) as rig:
         stop = Stop(rig)
@@ -202,6 +205,7 @@ async def test_of_the_files_at_the_provider_only_those_are_unused_that_certainly
         assert [lookup.unused(digest) for digest in ("aa", "bb", "cc")] == [None, None, unused]
 
 
+@pytest.mark.slow
 async def test_a_job_that_is_cancelled_meanwhile_makes_no_batch(sqlite_site: Site) -> None:
     async with lane(sqlite_site, Lane.BATCH, Provider(file_seconds=0.2)) as rig:
         stop = Stop(rig)

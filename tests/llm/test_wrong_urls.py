@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.llm.command_rig import REPLY, run_command
 from tests.llm.odd_servers import OddServer, answer
 from tests.llm.wire_rig import CHAT
@@ -17,6 +19,7 @@ async def test_a_base_url_with_the_path_of_an_endpoint_is_told_before_anything_i
     assert f"give {server.url}/v1" in ran.told
 
 
+@pytest.mark.slow
 async def test_a_redirect_stands_in_the_errors_with_its_target_and_what_to_check(tmp_path: Path) -> None:
     for target in ("https://other.example/v1/chat", "/elsewhere/chat/"):
         (folder := tmp_path / target.strip("/").replace("/", "-")).mkdir()

@@ -48,6 +48,7 @@ async def test_a_message_that_no_queue_wants_is_not_confirmed(scene: Scene):
         assert broker.publishing
 
 
+@pytest.mark.slow
 async def test_a_delay_of_300_seconds_does_not_hold_up_one_of_2_seconds_behind_it(scene: Scene, bystander: Bystander):
     topology = scene.topology
     queue = topology.work_queue("ocr").name

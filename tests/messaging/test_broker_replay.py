@@ -82,6 +82,7 @@ async def test_replaying_one_of_100_000_messages_takes_no_more_memory_than_one_o
     assert await peak_of(counter, VERY_MANY) - await peak_of(counter, FEW) < GROWTH_KB_MAX
 
 
+@pytest.mark.slow
 async def test_a_replay_that_is_killed_loses_nothing(counter: Counter) -> None:
     await counter.fill(SOME)
     desk = counter.desk
@@ -102,6 +103,7 @@ async def test_a_replay_that_is_killed_loses_nothing(counter: Counter) -> None:
     assert await counter.shop.states(counter.failed >> 28) == ["queued"]
 
 
+@pytest.mark.slow
 async def test_a_second_replay_is_refused_in_one_line(counter: Counter) -> None:
     await counter.fill(SOME)
     desk = counter.desk
@@ -121,6 +123,7 @@ async def test_a_second_replay_is_refused_in_one_line(counter: Counter) -> None:
     assert len(await counter.dead()) == SOME - 1
 
 
+@pytest.mark.slow
 async def test_it_says_what_it_did_and_what_stays(counter: Counter) -> None:
     await counter.fill(ONE + 1)
     await fill(counter.desk.broker_url, counter.desk.topology, [poison(counter.desk.topology, 900)])
@@ -139,6 +142,7 @@ async def test_it_says_what_it_did_and_what_stays(counter: Counter) -> None:
     assert await counter.dead() == [*range(ONE), 900]
 
 
+@pytest.mark.slow
 async def test_what_it_cannot_do_is_said_in_one_line(counter: Counter) -> None:
     which = "backstay: error: no messages are chosen. give --item, --reason or both, or else --all.\n"
     for args in ((), ("--all", "--reason", "x"), ("--all", "--item", "1-1")):

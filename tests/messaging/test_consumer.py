@@ -81,6 +81,7 @@ async def test_a_copy_of_a_message_names_its_items_once(scene: Scene, bystander:
     assert await bystander.messages(scene.topology.work_queue("ocr").name) == 0
 
 
+@pytest.mark.slow
 async def test_what_came_too_early_waits_for_the_rest(scene: Scene):
     async with consuming(scene) as (broker, consumer):
         await broker.publish(work(scene.topology, 1, ITEMS[:1], wait_ms=3_000))  # by way of 2 s and 1 s
@@ -133,6 +134,7 @@ async def test_items_that_never_were_are_set_aside_and_those_that_others_have_ar
     assert await bystander.messages(scene.topology.work_queue("ocr").name) == 0
 
 
+@pytest.mark.slow
 async def test_what_nobody_can_look_up_is_kept_until_somebody_can(scene: Scene, bystander: Bystander):
     answers: list[bool] = []
 
@@ -173,6 +175,7 @@ async def test_a_handler_that_comes_later_is_consumed_too(scene: Scene):
         await consumer.stop()
 
 
+@pytest.mark.slow
 async def test_a_hundred_handlers_share_a_channel_for_a_broker_allows_only_so_many(scene: Scene):
     handlers = [f"lane:{number}" for number in range(100)]
     async with scene.broker() as broker:

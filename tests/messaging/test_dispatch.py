@@ -129,6 +129,7 @@ async def test_with_the_broker_away_from_the_start_work_is_done_from_the_databas
     assert "canary" not in repr(shop.events)
 
 
+@pytest.mark.slow
 async def test_a_wiped_broker_is_told_again_of_all_that_is_ready(
     shop: Shop, only_hints: None, rabbitmq: PrivateRabbitMQ
 ):

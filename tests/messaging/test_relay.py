@@ -27,6 +27,7 @@ async def office(leaping_site: Site, rabbitmq: PrivateRabbitMQ) -> Office:
     return Office(leaping_site, await leaping_site.open_store(), rabbitmq.url, Topology(rabbitmq.prefix()))
 
 
+@pytest.mark.slow
 async def test_every_row_leaves_once_and_the_oldest_first(office: Office) -> None:
     await office.add(1, MANY)
     async with office.relay():
@@ -62,6 +63,7 @@ async def test_a_hint_that_is_to_wait_goes_to_a_queue_that_is_not_too_slow_for_i
     assert 30_000 < json.loads(waiting.body)["rest_ms"] <= 100_000  # what it has waited here is over
 
 
+@pytest.mark.slow
 async def test_two_relays_at_once_publish_each_row_once(office: Office) -> None:
     await office.add(1, MANY)
     async with office.relay(), office.relay():
@@ -81,6 +83,7 @@ async def test_one_bad_row_is_not_in_the_way_of_the_others(office: Office) -> No
     assert said == [("the message cannot be read",)] * 2
 
 
+@pytest.mark.slow
 async def test_a_relay_that_ends_in_order_leaves_nothing_half_done(office: Office) -> None:
     await office.add(1, MANY)
     async with office.relay() as broker:
@@ -89,6 +92,7 @@ async def test_a_relay_that_ends_in_order_leaves_nothing_half_done(office: Offic
     assert {int(message.message_id) for message in await office.delivered()} == published
 
 
+@pytest.mark.slow
 async def test_while_the_broker_is_away_nothing_is_claimed_and_then_all_leaves_oldest_first(
     office: Office, rabbitmq: PrivateRabbitMQ
 ) -> None:
@@ -105,6 +109,7 @@ async def test_while_the_broker_is_away_nothing_is_claimed_and_then_all_leaves_o
     assert list(dict.fromkeys(delivered)) == list(range(1, MANY + 1))
 
 
+@pytest.mark.slow
 async def test_a_broker_that_goes_away_in_the_middle_costs_some_copies_and_no_order(
     office: Office, rabbitmq: PrivateRabbitMQ
 ) -> None:

@@ -35,6 +35,7 @@ def desk(shop: Shop, rabbitmq: PrivateRabbitMQ, tmp_path: Path) -> Desk:
     return Desk(tmp_path, shop.site.url, rabbitmq.url, Topology(rabbitmq.prefix()))
 
 
+@pytest.mark.slow
 async def test_it_tells_the_broker_what_is_ready_counts_it_and_ends_in_order(desk: Desk, shop: Shop) -> None:
     port, queue = free_port(), desk.topology.work_queue("echo").name
     with desk.start("relay", "--metrics-port", port, "--json") as running:
@@ -75,6 +76,7 @@ async def test_with_the_services_key_it_tells_webhooks_and_needs_no_broker(desk:
     assert not await shop.store.outbox.is_open()
 
 
+@pytest.mark.slow
 async def test_without_a_broker_and_a_key_it_says_what_is_missing(desk: Desk) -> None:
     ran = await asyncio.to_thread(desk.run, "relay", **NO_BROKER)
     said = "give --broker to publish to workers, or set BACKSTAY_SECRET_KEY to send webhooks"

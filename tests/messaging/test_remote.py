@@ -36,6 +36,7 @@ async def test_a_request_goes_out_signed_and_its_answer_ends_the_item(remote):
     assert [line["result"] for line in await remote.results()] == [{"grade": 7}]
 
 
+@pytest.mark.slow
 async def test_progress_is_shown_while_it_is_worked_on_and_the_last_word_stands(remote):
     asked = await remote.ask()
     for percent in range(100):
@@ -45,6 +46,7 @@ async def test_progress_is_shown_while_it_is_worked_on_and_the_last_word_stands(
     assert (await remote.item())["progress"] == 99
 
 
+@pytest.mark.slow
 async def test_an_answer_that_is_early_is_not_lost(remote, rabbitmq, monkeypatch):
     """It is there before the broker has confirmed the request."""
     async with FaultProxy.of(rabbitmq.url) as proxy:
@@ -85,6 +87,7 @@ async def test_of_the_same_answer_over_http_and_as_a_message_one_is_kept(
         assert json.loads(body) == {"status": "succeeded", "result": [1]}, "a tag is not kept"
 
 
+@pytest.mark.slow
 async def test_a_failure_that_may_be_tried_again_is_sent_again_as_a_new_request(remote):
     first = await remote.ask()
     await remote.told(first, status="failed", error={"code": "GW_5XX", "message": "the model is busy"})
@@ -97,6 +100,7 @@ async def test_a_failure_that_may_be_tried_again_is_sent_again_as_a_new_request(
     assert first.body["tag"] != second.body["tag"]
 
 
+@pytest.mark.slow
 async def test_three_failures_are_enough(remote):
     asked = await remote.ask()
     for _ in range(2):
@@ -109,6 +113,7 @@ async def test_three_failures_are_enough(remote):
     await remote.ended("failed")
 
 
+@pytest.mark.slow
 async def test_a_failure_for_good_fails_the_item(remote):
     asked = await remote.ask()
     await remote.told(asked, status="failed", error={"code": "NOT_PDF", "message": "that is a picture"})

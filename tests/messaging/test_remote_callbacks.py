@@ -138,6 +138,7 @@ async def test_an_item_that_is_gone_is_unknown(remote):
     assert reason == f"no item {remote.job}-0"
 
 
+@pytest.mark.slow
 async def test_a_flood_of_progress_is_read_to_its_end_and_one_row_is_kept_of_it(remote):
     asked = await remote.ask()
     place = (asked.body["callback"]["exchange"], asked.body["callback"]["routing_key"])
@@ -149,6 +150,7 @@ async def test_a_flood_of_progress_is_read_to_its_end_and_one_row_is_kept_of_it(
     await remote.ended("succeeded")
 
 
+@pytest.mark.slow
 async def test_a_worker_that_talks_too_much_is_put_aside(remote):
     asked = await remote.ask()
     for number in range(MESSAGES_MAX):
@@ -159,6 +161,7 @@ async def test_a_worker_that_talks_too_much_is_put_aside(remote):
     assert reason == f"there were {MESSAGES_MAX} messages about item {remote.job}-0 already"
 
 
+@pytest.mark.slow
 async def test_while_the_database_is_away_messages_wait_and_are_kept_once_when_it_is_back(
     postgres_url: str, tmp_path: Path, rabbitmq: PrivateRabbitMQ
 ) -> None:

@@ -100,6 +100,7 @@ async def stand(
         yield made
 
 
+@pytest.mark.slow
 async def test_requests_are_served_and_the_results_are_in_the_database(stand, rabbitmq):
     with stand.worker(rabbitmq.url):
         await stand.serves(1)
@@ -113,6 +114,7 @@ async def test_requests_are_served_and_the_results_are_in_the_database(stand, ra
     assert len(stand.done()) == len(set(stand.done())) == 21
 
 
+@pytest.mark.slow
 async def test_when_a_worker_is_killed_in_the_middle_another_takes_over(stand, rabbitmq):
     async def begun() -> bool:
         await stand.remote.rig.work()

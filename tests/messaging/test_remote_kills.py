@@ -57,6 +57,7 @@ async def ended(remote: MessageRemote, log: Path) -> None:
     await until(there, f"the item has succeeded; see {log}")
 
 
+@pytest.mark.slow
 async def test_killed_between_publish_and_settle_the_request_is_sent_again_under_the_same_id(
     remote, rabbitmq, tmp_path
 ):
@@ -87,6 +88,7 @@ async def test_killed_between_publish_and_settle_the_request_is_sent_again_under
     assert await remote.worker.waiting() == 0
 
 
+@pytest.mark.slow
 async def test_an_answer_to_a_request_whose_sender_was_killed_spares_the_repeat(remote, rabbitmq, tmp_path):
     log = tmp_path / "worker.log"
     async with FaultProxy.of(rabbitmq.url) as proxy:
@@ -106,6 +108,7 @@ async def test_an_answer_to_a_request_whose_sender_was_killed_spares_the_repeat(
     assert [line["result"] for line in await remote.results()] == ["done"]
 
 
+@pytest.mark.slow
 async def test_callbacks_that_came_while_nobody_was_there_are_read_by_the_next(
     database_url: str, tmp_path: Path, rabbitmq: PrivateRabbitMQ
 ) -> None:

@@ -127,6 +127,7 @@ async def test_while_the_broker_is_away_items_wait_and_lose_no_try(remote, rabbi
         assert await states(remote, job) == {"processing": 3}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("delivery", "state"), [("at_least_once", "queued"), ("at_most_once", "failed")])
 async def test_a_connection_that_breaks_before_the_confirm_leaves_it_unknown(
     remote, rabbitmq, delivery, state, monkeypatch

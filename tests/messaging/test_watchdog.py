@@ -154,6 +154,7 @@ async def test_a_wipe_is_not_forgotten_when_the_connection_breaks_before_all_is_
     assert wiped.times == 1
 
 
+@pytest.mark.slow
 async def test_a_connection_whose_bytes_vanish_is_replaced(scene: Scene, proxy: FaultProxy):
     async with consuming(scene) as (broker, consumer):
         await comes_through(scene, broker, consumer, 1)
@@ -166,6 +167,7 @@ async def test_a_connection_whose_bytes_vanish_is_replaced(scene: Scene, proxy: 
     assert "the broker did not answer in time" in {event.reason for event in scene.of(BrokerLost)}
 
 
+@pytest.mark.slow
 async def test_a_connection_that_only_hears_is_replaced(scene: Scene, proxy: FaultProxy):
     async with consuming(scene) as (broker, consumer):
         proxy.half_open()
@@ -175,6 +177,7 @@ async def test_a_connection_that_only_hears_is_replaced(scene: Scene, proxy: Fau
         await comes_through(scene, broker, consumer, 1)
 
 
+@pytest.mark.slow
 async def test_a_publish_that_hangs_ends_unconfirmed_and_by_itself_is_reason_to_start_again(
     rabbitmq: PrivateRabbitMQ, proxy: FaultProxy
 ):
@@ -206,6 +209,7 @@ async def test_connections_that_are_cut_come_back(scene: Scene, proxy: FaultProx
     assert len(scene.of(BrokerConnected)) == 4
 
 
+@pytest.mark.slow
 async def test_a_slow_network_is_no_reason_to_start_again(scene: Scene, proxy: FaultProxy):
     proxy.delay(0.02)
     async with consuming(scene) as (broker, consumer):
@@ -214,6 +218,7 @@ async def test_a_slow_network_is_no_reason_to_start_again(scene: Scene, proxy: F
     assert not scene.of(BrokerLost)
 
 
+@pytest.mark.slow
 async def test_a_broker_killed_and_restarted_still_has_what_it_confirmed(rabbitmq: PrivateRabbitMQ, scene: Scene):
     topology, wiped = scene.topology, Republished()
     async with scene.broker(wiped) as broker:
@@ -227,6 +232,7 @@ async def test_a_broker_killed_and_restarted_still_has_what_it_confirmed(rabbitm
     assert wiped.times == 0
 
 
+@pytest.mark.slow
 async def test_a_broker_that_was_wiped_is_declared_anew_and_told_of(rabbitmq: PrivateRabbitMQ, scene: Scene):
     wiped = Republished()
     async with consuming(scene, wiped) as (broker, consumer):

@@ -90,6 +90,7 @@ async def test_every_try_is_in_the_trace_of_its_submit(drawn: Drawn) -> None:
     assert tries == [1, 2]
 
 
+@pytest.mark.slow
 async def test_a_provider_s_task_is_drawn_when_it_is_submitted_and_when_it_has_ended(drawn: Drawn) -> None:
     @drawn.app.task("render")
     class Render:

@@ -94,6 +94,7 @@ def test_a_call_is_described_without_what_is_secret(sqlite_shell: Shell, receive
     assert heard == [None, None], "a provider is nobody's tracing backend unless somebody says so"
 
 
+@pytest.mark.slow
 def test_providers_are_told_the_trace_when_it_is_wanted(sqlite_shell: Shell, receiver: Collector) -> None:
     heard: list[str | None] = []
     with provider(heard) as url:

@@ -59,6 +59,7 @@ def below(spans: list[Seen], parent: Seen) -> set[str]:
     return {span.name for span in spans if span.parent_id == parent.span_id}
 
 
+@pytest.mark.slow
 def test_submit_claim_call_and_settle_in_two_processes_are_one_trace(shell: Shell, receiver: Collector) -> None:
     job = submitted(shell, "picky", 3, **receiver.environment)
     worked(shell, job, **receiver.environment)
@@ -78,6 +79,7 @@ def test_submit_claim_call_and_settle_in_two_processes_are_one_trace(shell: Shel
     assert {span.service for span in spans} == {"backstay"}
 
 
+@pytest.mark.slow
 def test_over_rabbitmq_it_is_one_trace_too(
     sqlite_shell: Shell,
     receiver: Collector,
@@ -122,6 +124,7 @@ async def test_a_remote_worker_is_told_the_trace_in_the_headers_of_its_message(
     assert sent.trace_id == trace_id
 
 
+@pytest.mark.slow
 def test_a_job_that_was_submitted_untraced_has_one_trace_all_the_same(sqlite_shell: Shell, receiver: Collector) -> None:
     sqlite_shell.submit("echo", 1, 2, 3)
     ticked(sqlite_shell, **receiver.environment)
@@ -129,6 +132,7 @@ def test_a_job_that_was_submitted_untraced_has_one_trace_all_the_same(sqlite_she
     assert len({span.trace_id for span in receiver.named("process echo")}) == 1
 
 
+@pytest.mark.slow
 def test_of_a_large_job_only_the_first_items_and_a_share_are_traced(sqlite_shell: Shell, receiver: Collector) -> None:
     sqlite_shell.submit("echo", *range(400))
     ticked(sqlite_shell, **receiver.environment, BACKSTAY_OTEL_ITEMS_SHARE="0")
@@ -138,12 +142,14 @@ def test_of_a_large_job_only_the_first_items_and_a_share_are_traced(sqlite_shell
     assert not is_traced(item_id(1, 0), read_parent(f"00-{'ab' * 16}-{'cd' * 8}-00"), 1.0)
 
 
+@pytest.mark.slow
 def test_what_the_sampler_leaves_out_is_left_out_by_everybody(sqlite_shell: Shell, receiver: Collector) -> None:
     submitted(sqlite_shell, "echo", 3, **receiver.environment, OTEL_TRACES_SAMPLER="parentbased_always_off")
     ticked(sqlite_shell, **receiver.environment)
     assert receiver.spans == []
 
 
+@pytest.mark.slow
 def test_with_the_collector_away_work_goes_on_and_it_is_told(sqlite_shell: Shell) -> None:
     away = {
         "BACKSTAY_OTEL": "1",

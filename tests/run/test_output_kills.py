@@ -16,6 +16,8 @@ from tests.house.sources import ROOT
 from tests.run.results import lines_in
 from tests.run.writer import MENDED_LIFE, in_order
 
+pytestmark = pytest.mark.slow
+
 
 def start(out: Path, life: int) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "tests.run.writer", str(out), str(life), str(life)]

@@ -24,6 +24,7 @@ async def look(rig: Rig) -> None:
     await AlarmWatch(rig.service.store, rig.made.settings, rig.made.bus).look()
 
 
+@pytest.mark.slow
 async def test_an_alarm_is_told_by_webhook_once_shown_and_told_again_when_it_is_over(
     rig: Rig, receiver: Receiver
 ) -> None:

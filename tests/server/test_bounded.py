@@ -102,6 +102,7 @@ async def test_a_streamed_body_that_drips_is_cut_off(rig: Rig, path: str, monkey
     assert [name async for name in rig.service.artifacts.names("files/")] == [], "nothing is left of it"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", STREAMED)
 async def test_a_streamed_body_that_makes_progress_is_waited_for(
     rig: Rig, path: str, monkeypatch: pytest.MonkeyPatch

@@ -157,6 +157,7 @@ async def test_an_answer_that_is_too_long_is_refused(remote):
     assert reply.status == 413
 
 
+@pytest.mark.slow
 async def test_a_worker_that_talks_too_much_is_not_listened_to_for_ever(remote):
     address = await remote.send()
     for number in range(MESSAGES_MAX + 50):

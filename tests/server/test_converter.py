@@ -139,6 +139,7 @@ async def test_a_gateway_that_is_not_there_is_gw_5xx_and_tried_again(
         assert "127.0.0.1" not in json.dumps(shown)
 
 
+@pytest.mark.slow
 async def test_while_the_gateway_fails_nothing_is_sent_and_afterwards_it_goes_on(
     sqlite_file_url: str, tmp_path: Path
 ) -> None:
@@ -212,6 +213,7 @@ async def test_the_result_of_another_handler_is_its_json(both: tuple[Rig, Practi
     assert (answer.status, answer.json) == (200, {"n": 7})
 
 
+@pytest.mark.slow
 async def test_results_and_sources_expire(database_url: str, tmp_path: Path) -> None:
     days = 2 / 86_400
     async with converting(database_url, tmp_path / "data", file_days=days) as (rig, _):

@@ -39,6 +39,7 @@ def rows(server: PrivatePostgres, url: str) -> dict[str, str]:
     }
 
 
+@pytest.mark.slow
 async def test_while_the_database_is_away_every_request_is_a_503_and_nothing_is_done(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -133,6 +133,7 @@ async def test_what_is_not_there_or_another_owners_is_not_found(rig: Rig) -> Non
     assert len(rig.service.lookout) == 0
 
 
+@pytest.mark.slow
 async def test_a_deleted_job_ends_its_streams(sqlite_rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig = sqlite_rig
     monkeypatch.setattr(events, "LOOK_SECONDS", 3.0)  # it ends and is gone between two looks
@@ -144,6 +145,7 @@ async def test_a_deleted_job_ends_its_streams(sqlite_rig: Rig, monkeypatch: pyte
         assert [event.kind for event in await stream.all()] == ["gone"]
 
 
+@pytest.mark.slow
 async def test_a_revoked_key_sees_no_more(sqlite_rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(routes, "KEY_SECONDS", 0.05)
     rig = sqlite_rig

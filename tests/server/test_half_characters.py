@@ -67,6 +67,7 @@ def bodies(things: Things) -> Iterator[tuple[str, str, Any]]:
             yield from ((method, twin, other) for other in broken(whole))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("written", WRITTEN)
 async def test_half_of_a_character_is_refused_in_every_text_of_every_body(
     rig: Rig, receiver: Receiver, written: str

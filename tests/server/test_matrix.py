@@ -116,6 +116,7 @@ def paths(routes: Any, before: str = "") -> Iterator[str]:
             yield before + route.path
 
 
+@pytest.mark.slow
 async def test_every_operation_keeps_to_whose_it_is(rig: Rig, receiver: Receiver) -> None:
     things = await made_by_ada(rig, receiver)
     wrong = []
@@ -137,6 +138,7 @@ async def test_every_operation_keeps_to_whose_it_is(rig: Rig, receiver: Receiver
     assert wrong == []
 
 
+@pytest.mark.slow
 async def test_every_operation_is_there_for_whose_it_is(rig: Rig, receiver: Receiver) -> None:
     """Else a 404 for another owner would say nothing."""
     things = await made_by_ada(rig, receiver)
@@ -148,6 +150,7 @@ async def test_every_operation_is_there_for_whose_it_is(rig: Rig, receiver: Rece
     assert wrong == []
 
 
+@pytest.mark.slow
 async def test_no_list_shows_what_is_another_owners(rig: Rig, receiver: Receiver) -> None:
     things = await made_by_ada(rig, receiver)
     lists = 0
@@ -161,6 +164,7 @@ async def test_no_list_shows_what_is_another_owners(rig: Rig, receiver: Receiver
     assert lists >= 7
 
 
+@pytest.mark.slow
 async def test_another_owners_id_answers_as_one_that_never_was(rig: Rig, receiver: Receiver) -> None:
     things = await made_by_ada(rig, receiver)
     nothing = {"job_id": "777", "item_id": "777-0", "late_id": "777", "archive_id": "777"}

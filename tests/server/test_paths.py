@@ -15,6 +15,7 @@ def with_a_slash() -> list[str]:
     return sorted(f"{path.replace('{', '').replace('}', '')}/" for path in known)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["GET", "POST", "PATCH", "DELETE", "HEAD"])
 async def test_a_slash_too_many_is_no_redirect_to_the_host_that_was_sent(sqlite_rig: Rig, method: str) -> None:
     for path in with_a_slash():

@@ -87,6 +87,7 @@ async def breaker_of(rig: Rig, state: BreakerState) -> Breaker:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", [BreakerState.HELD, BreakerState.HALF_OPEN])
 async def test_the_words_of_a_provider_are_for_operators(rig: Rig, state: BreakerState) -> None:
     own = {owner: await work_of(rig, owner) for owner in ("ada", "bob")}
@@ -157,6 +158,7 @@ async def age(rig: Rig) -> None:
         await Site(rig.made.url, Leaping()).rows(change)
 
 
+@pytest.mark.slow
 async def test_no_operation_shows_another_owner_the_words(rig: Rig, receiver: Receiver) -> None:
     """Whatever there is to read, also what is yet to be thought of."""
     things: Things = await made_by_ada(rig, receiver)

@@ -72,6 +72,7 @@ async def taken(rig: Rig, things: dict[str, Ask]) -> set[str]:
     return {name for name, ask in things.items() if await ask(rig)}
 
 
+@pytest.mark.slow
 async def test_what_was_given_out_is_taken_as_long_as_its_key_is_listed(
     serve: Callable[[str], Any], receiver: Receiver
 ) -> None:
@@ -104,6 +105,7 @@ async def told(rig: Rig, receiver: Receiver, webhook: str) -> Visit:
     return await receiver.wait(visits + 1)
 
 
+@pytest.mark.slow
 async def test_webhooks_are_signed_by_all_keys_so_that_receivers_change_their_secrets_in_their_own_time(
     serve: Callable[[str], Any], receiver: Receiver
 ) -> None:
@@ -135,6 +137,7 @@ async def test_requests_to_remote_workers_are_signed_by_all_keys(
     assert secrets[1] == secrets[2] != secrets[0], "the first key's is shown"
 
 
+@pytest.mark.slow
 async def test_the_file_beside_the_data_may_hold_several_keys_and_the_page_says_how_to_put_one_first(
     sqlite_file_url: str, tmp_path: Path, receiver: Receiver
 ) -> None:

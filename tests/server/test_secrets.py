@@ -14,6 +14,8 @@ from tests.servers.redis import PrivateRedis
 from tests.servers.s3 import BUCKET, PrivateS3
 from tests.stories.runs import COMMAND
 
+pytestmark = pytest.mark.slow
+
 PLANTED = (
     *("upstream", "redis", "signing", "gateway", "aws", "wrong", "basic", "azure", "asked", "header", "cookie"),
     *("field", "option", "hook", "callback", "database"),

@@ -117,6 +117,7 @@ async def test_a_stranger_is_refused_before_the_file_is_read(small: Rig) -> None
     assert heard.status == 401
 
 
+@pytest.mark.slow
 def test_hostile_uploads_cost_no_memory() -> None:
     """In a process of its own, which tells how large it has been."""
     done = subprocess.run(

@@ -51,6 +51,7 @@ async def test_a_job_that_ends_is_told_signed_and_the_delivery_shows_it(rig, rec
     assert delivery["event_type"] == "job.completed"
 
 
+@pytest.mark.slow
 async def test_openai_s_own_client_opens_the_events_of_batches(rig, receiver):
     webhook = await made(rig, receiver, events=["batch.completed"])
     found = await rig.service.store.webhooks.show(webhook["id"], "ada")
@@ -109,6 +110,7 @@ async def test_a_webhook_is_changed_field_by_field(rig, receiver):
     assert (await rig.ada.get(path)).status == 404
 
 
+@pytest.mark.slow
 async def test_what_failed_is_told_again_under_its_old_name(rig, receiver):
     webhook = await made(rig, receiver)
     path = f"/api/webhooks/{webhook['id']}"
@@ -207,6 +209,7 @@ async def test_a_webhook_that_cannot_be_is_refused_in_a_line(small, given):
     assert reply.status == 422, reply
 
 
+@pytest.mark.slow
 async def test_an_owner_has_so_many_webhooks_and_no_more(small, receiver):
     for _ in range(WEBHOOKS_MAX):
         await made(small, receiver)

@@ -48,10 +48,18 @@ class RunningPostgres:
 
     def execute(self, sql: str, dbname: str = "postgres") -> str:
         """Run one statement through psql, so that no event loop and no driver is needed."""
-        command = [str(self.binaries / "psql"), "-XqAt", "-v", "ON_ERROR_STOP=1", "-d", self.url(dbname), "-c", sql]
-        ran = subprocess.run(command, capture_output=True, text=True, check=False, env=_plain_environment())
+        return self._psql(dbname, "-c", sql)
+
+    def execute_script(self, sql: str, dbname: str) -> str:
+        """Run many statements, one by one, through one connection."""
+        return self._psql(dbname, "-f", "-", script=sql)
+
+    def _psql(self, dbname: str, *arguments: str, script: str | None = None) -> str:
+        command = [str(self.binaries / "psql"), "-XqAt", "-v", "ON_ERROR_STOP=1", "-d", self.url(dbname), *arguments]
+        environment = _plain_environment()
+        ran = subprocess.run(command, input=script, capture_output=True, text=True, check=False, env=environment)
         if ran.returncode != 0:
-            raise RuntimeError(f"{sql}: {ran.stderr.strip()}")
+            raise RuntimeError(f"{arguments}: {ran.stderr.strip()}")
         return ran.stdout.strip()
 
 

@@ -27,6 +27,7 @@ def test_no_seeded_world_breaks_a_promise_and_every_rare_situation_is_reached() 
     assert campaign.missing(PROBES) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", BRIEFLY, ids=lambda kind: kind.name)
 def test_a_kill_at_any_suspension_point_breaks_no_promise(kind) -> None:
     traces = list(every_point(kind, "kill"))
@@ -34,10 +35,12 @@ def test_a_kill_at_any_suspension_point_breaks_no_promise(kind) -> None:
     assert sum(trace.probes["killed"] for trace in traces) >= len(traces) - 15  # the last points lie beyond the end
 
 
+@pytest.mark.slow
 def test_a_process_that_sleeps_through_lease_and_quarantine_pays_nothing_twice() -> None:
     assert sum(trace.probes["thawed"] for trace in every_point(KINDS["call_with_find"], "freeze")) > 50
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["stop", "cancel"])
 def test_a_shutdown_or_a_cancel_at_any_suspension_point_leaves_nothing_behind(what: str) -> None:
     assert len(list(every_point(KINDS["call_at_least_once"], what))) > 50
@@ -51,11 +54,13 @@ def test_no_fault_at_any_suspension_point_breaks_a_promise(kind, what: str) -> N
         assert list(every_point(kind, what, seed))
 
 
+@pytest.mark.slow
 def test_the_same_seed_tells_the_same_story() -> None:
     for seed in range(6):
         assert digest(run_plan(plan_of(seed))) == digest(run_plan(plan_of(seed)))
 
 
+@pytest.mark.slow
 def test_the_story_does_not_hang_on_the_order_of_hashes() -> None:
     said = [_digests(hash_seed) for hash_seed in ("0", "4242")]
     assert said[0] == said[1] == str(run_seeds(range(HASHED_SEEDS)).digests)
@@ -79,5 +84,6 @@ def _run_all(plans: Iterable[Plan]) -> None:
         run_plan(plan)
 
 
+@pytest.mark.slow
 def test_the_worlds_that_notice_them_are_whole_when_nothing_is_switched_off() -> None:
     _run_all(islice(hunted(), 0, None, PARTS))

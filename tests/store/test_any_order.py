@@ -32,6 +32,8 @@ from backstay.store.submissions import Chunk, OpenJob
 from tests.sites import Site, Ticker, sqlite_url
 from tests.store.scene import LEASE_MS, Scene, chunk, decided
 
+pytestmark = pytest.mark.slow
+
 WORKERS = st.sampled_from(["w1", "w2", "w3"])
 PICK = st.integers(0, 1_000)
 OUTCOMES = st.sampled_from(

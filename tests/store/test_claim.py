@@ -153,6 +153,7 @@ async def test_a_job_that_rested_does_not_make_the_others_wait_until_it_has_caug
     assert queue.done[new] == 10
 
 
+@pytest.mark.slow
 async def test_what_is_retried_does_not_make_the_others_wait(scene: Scene) -> None:
     failed = await scene.submit(300)
     for item in await scene.claim(300):

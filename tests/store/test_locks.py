@@ -113,6 +113,7 @@ async def test_a_claim_takes_all_its_jobs_in_order_with_and_without_a_ceiling(si
     assert [item.reserved for item in (await claiming).items] == [10, 10]
 
 
+@pytest.mark.slow
 async def test_a_statement_that_stands_alone_is_tried_again_by_itself(postgres_url: str) -> None:
     """What fails is the second handler's claim: what the first won is neither lost nor claimed again."""
     site = Site(postgres_url, Ticker())

@@ -15,6 +15,8 @@ from tests.servers.pgbouncer import PrivatePgBouncer
 from tests.servers.postgres import RunningPostgres
 from tests.store.silent import expect_silence, look_soon, looks, opened, table_locked, wait_for_the_lock, write
 
+pytestmark = pytest.mark.slow
+
 WORKERS = 6
 ITEMS = 2_000
 

@@ -73,6 +73,7 @@ async def push(scene: Scene, item: Claimed, new: ItemState) -> None:
         await scene.store.sweeps.end_stopped(item.job_id, StopReason.TIMEOUT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("old", ItemState)
 async def test_only_the_transitions_of_the_table_are_possible(scene: Scene, old: ItemState) -> None:
     for new in ItemState:

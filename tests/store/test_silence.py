@@ -66,6 +66,7 @@ async def read_much(store: Store) -> int:
     return len(taken.items)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", [write, read])
 async def test_a_call_into_a_silent_connection_ends_and_the_next_one_gets_another(
     store: Store, proxy: FaultProxy, call
@@ -77,6 +78,7 @@ async def test_a_call_into_a_silent_connection_ends_and_the_next_one_gets_anothe
     await asyncio.wait_for(call(store), SOON_SECONDS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", [write, read])
 async def test_a_call_into_a_silent_connection_can_be_given_up(postgres_url: str, proxy: FaultProxy, call):
     async with opened(proxy.url(postgres_url)) as store:
@@ -90,6 +92,7 @@ async def test_a_call_into_a_silent_connection_can_be_given_up(postgres_url: str
         await asyncio.wait_for(call(store), SOON_SECONDS)
 
 
+@pytest.mark.slow
 async def test_a_transaction_whose_connection_goes_silent_in_the_middle_ends_too(
     store: Store, proxy: FaultProxy, postgres_url: str
 ):
@@ -102,6 +105,7 @@ async def test_a_transaction_whose_connection_goes_silent_in_the_middle_ends_too
     await asyncio.wait_for(write(store), SOON_SECONDS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", [write, read, write_much])
 @pytest.mark.parametrize("fault", [FaultProxy.forget, FaultProxy.stall])
 async def test_a_silent_connection_is_noticed_long_before_its_statement_is_too_late(
@@ -114,6 +118,7 @@ async def test_a_silent_connection_is_noticed_long_before_its_statement_is_too_l
     await asyncio.wait_for(asyncio.gather(*(call(watched) for _ in range(3))), SOON_SECONDS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [FaultProxy.forget, FaultProxy.stall])
 async def test_silence_in_the_middle_of_a_copy_is_noticed_and_its_locks_go(
     watched: Store, proxy: FaultProxy, postgres_url: str, fault: Fault, monkeypatch: pytest.MonkeyPatch
@@ -143,6 +148,7 @@ async def test_a_transaction_left_open_by_silence_is_ended_so_that_nobody_waits_
         assert (await asyncio.wait_for(again, SOON_SECONDS)).new
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tells", ["on", "off"])
 async def test_a_statement_that_waits_for_a_lock_is_not_given_up(
     watched: Store, proxy: FaultProxy, postgres_url: str, tells: str
@@ -162,12 +168,14 @@ async def test_a_statement_that_waits_for_a_lock_is_not_given_up(
     await asyncio.wait_for(writing, SOON_SECONDS)
 
 
+@pytest.mark.slow
 async def test_much_over_a_slow_line_is_not_given_up(watched: Store, proxy: FaultProxy):
     proxy.delay(0.02)
     await write_much(watched)
     assert await read_much(watched) == BIG_ITEMS
 
 
+@pytest.mark.slow
 async def test_much_that_lies_in_buffers_on_its_way_is_given_time_to_arrive(
     watched: Store, proxy: FaultProxy, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ):
@@ -181,6 +189,7 @@ async def test_much_that_lies_in_buffers_on_its_way_is_given_time_to_arrive(
     await asyncio.wait_for(writing, SOON_SECONDS)
 
 
+@pytest.mark.slow
 async def test_when_no_new_connection_comes_about_either_a_call_ends_as_well(
     watched: Store, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ):
@@ -215,6 +224,7 @@ async def test_a_listener_that_went_silent_is_replaced(
     await other.close()
 
 
+@pytest.mark.slow
 async def test_a_silent_database_is_closed_without_a_word(postgres_url: str, proxy: FaultProxy):
     store = Store(PostgresDatabase(proxy.url(postgres_url), Clock()))
     await store.open()

@@ -17,6 +17,8 @@ from tests.stories.test_kills import Seen, check_all_there
 from tests.stories.test_outages import ended
 from tests.stories.weather import CONCURRENCY, WORKERS, Fault, Weather, servers, weather
 
+pytestmark = pytest.mark.slow
+
 KINDS = ("askable", "unaskable")
 SUCCESSES = """
     SELECT times, count(*) FROM (

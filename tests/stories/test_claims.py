@@ -3,9 +3,13 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from backstay.core.ids import item_id
 from tests.sites import fresh_database
 from tests.stories.stage import Stage, paid_twice
+
+pytestmark = pytest.mark.slow
 
 database_url = fresh_database("postgres", later="sqlite")
 

@@ -3,12 +3,16 @@
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from backstay.core.ids import item_id
 from backstay.core.states import ItemState
 from backstay.store.outbox import HINT_ITEMS_MAX
 from tests.servers.rabbitmq import PrivateRabbitMQ
 from tests.stories.broker_stage import broker_stage
 from tests.stories.stage import by_ref, paid_twice
+
+pytestmark = pytest.mark.slow
 
 CONCURRENCY = 60
 ITEMS = 2 * HINT_ITEMS_MAX + 20

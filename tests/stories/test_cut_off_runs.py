@@ -13,6 +13,8 @@ from backstay.practice.openai_shapes import digest_of
 from tests.house.sources import ROOT
 from tests.stories.runs import COMMAND, Provider, Rehearsal, practice, wait_until
 
+pytestmark = pytest.mark.slow
+
 ITEMS = 60
 CALL_SECONDS = "2"
 LONG_CALL_SECONDS = 60  # whatever keeps the machine busy, such a call is still under way when the run ends

@@ -80,6 +80,7 @@ def test_the_quickstart_prints_its_results(tmp_path: Path) -> None:
     assert said == ["1-0 succeeded a long text", "1-1 succeeded another"]
 
 
+@pytest.mark.slow
 def test_tasks_are_submitted_polled_and_done(tmp_path: Path) -> None:
     said = run("tasks.py", tmp_path).splitlines()
     assert said[-3:] == [f"1-{number} succeeded render-{number}.png" for number in range(3)]

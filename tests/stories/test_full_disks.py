@@ -7,8 +7,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from tests.house.sources import ROOT
 from tests.stories.runs import Provider, Rehearsal, paid_again, practice, wait_until
+
+pytestmark = pytest.mark.slow
 
 COUNT = 300
 CONCURRENCY = 20

@@ -178,6 +178,7 @@ def test_what_a_guide_prints_can_be_followed(page: str, follower: Follower) -> N
     assert follower.follow(page) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", ["README.md"])
 def test_the_commands_of_an_application_in_the_readme_can_be_followed(page: str, follower: Follower) -> None:
     section = (ROOT / page).read_text(encoding="utf-8").partition("## Use it as a library\n")[2].partition("\n## ")[0]

@@ -13,6 +13,8 @@ from backstay.core.ids import item_id
 from backstay.core.states import ItemState
 from tests.stories.stage import Charge, Stage, by_ref, paid_twice, until
 
+pytestmark = pytest.mark.slow
+
 KINDS = ("unaskable", "once", "askable", "task")
 CONCURRENCY = 16
 WORKERS = 3

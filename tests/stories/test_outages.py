@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 from backstay import Job, wiring
 from backstay.core.breaker import BreakerState
 from backstay.core.errors import DatabaseUnreachable
@@ -12,6 +14,8 @@ from backstay.store.views import JobView
 from tests.servers.postgres import PrivatePostgres
 from tests.stories.app import BRISK
 from tests.stories.stage import Stage, paid_twice, until
+
+pytestmark = pytest.mark.slow
 
 ITEMS = 150
 MANY = 200

@@ -2,7 +2,11 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.stories.stage import Stage, until
+
+pytestmark = pytest.mark.slow
 
 DEATHS_MAX = 4
 

@@ -34,6 +34,7 @@ def calls_of_items(folder: Path) -> list[int]:
         return [int(row[0]) for row in database.execute("SELECT calls FROM items")]
 
 
+@pytest.mark.slow
 def test_bad_requests_among_good_ones_end_by_themselves_within_minutes(tmp_path: Path, file_url: str) -> None:
     """20 that always answer 500 and 5 that always answer 403 among 200, with default options."""
     models = ["practice-500" if n % 10 == 0 else "practice-403" if n % 40 == 7 else "practice" for n in range(200)]
@@ -48,6 +49,7 @@ def test_bad_requests_among_good_ones_end_by_themselves_within_minutes(tmp_path:
         assert sum(calls_of_items(tmp_path)) == provider.counts()["requests"], "every call is counted"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("status", "advice"), [(404, "Check the base URL"), (401, "Check the API key")])
 def test_a_run_that_is_refused_from_the_start_stops_and_fails_nothing(tmp_path, file_url, status, advice) -> None:
     with practice("--latency", "0.3") as provider:
@@ -60,6 +62,7 @@ def test_a_run_that_is_refused_from_the_start_stops_and_fails_nothing(tmp_path, 
         assert run.finish(60) == REFUSED, "the same command tries again"
 
 
+@pytest.mark.slow
 def test_once_the_key_is_right_the_same_command_does_all(tmp_path: Path, file_url: str) -> None:
     with practice("--key", "sk-right") as provider:
         run = Rehearsal(tmp_path, provider, file_url)
@@ -77,6 +80,7 @@ def test_with_wait_it_goes_on_and_what_is_refused_fails(tmp_path: Path, file_url
         assert len(run.failures()) == 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("status", "code"), [(404, REFUSED), (400, 3)])
 def test_a_file_of_a_few_requests_stops_too_unless_the_words_are_about_them(tmp_path, file_url, status, code) -> None:
     with practice("--latency", "0.3") as provider:
@@ -86,6 +90,7 @@ def test_a_file_of_a_few_requests_stops_too_unless_the_words_are_about_them(tmp_
         assert len(run.failures()) == (0 if code == REFUSED else 3)
 
 
+@pytest.mark.slow
 def test_at_a_slow_pace_a_request_that_is_refused_does_not_stop_the_others(tmp_path: Path, file_url: str) -> None:
     """Its turn comes again before theirs."""
     with practice() as provider:
@@ -95,6 +100,7 @@ def test_at_a_slow_pace_a_request_that_is_refused_does_not_stop_the_others(tmp_p
         assert (len(run.lines()), len(run.failures())) == (5, 1)
 
 
+@pytest.mark.slow
 def test_requests_refused_at_the_head_of_a_file_do_not_stop_what_succeeds(tmp_path: Path, file_url: str) -> None:
     """Refusals are quicker than answers: what is under way is waited for."""
     with practice("--latency", "1") as provider:
@@ -104,6 +110,7 @@ def test_requests_refused_at_the_head_of_a_file_do_not_stop_what_succeeds(tmp_pa
         assert (len(run.lines()), len(run.failures())) == (50, 10)
 
 
+@pytest.mark.slow
 def test_a_key_that_is_refused_does_not_stop_a_run_with_another(tmp_path: Path, file_url: str) -> None:
     with practice("--key", "sk-right") as provider:
         waiting = Rehearsal(tmp_path, provider, file_url, "--wait")

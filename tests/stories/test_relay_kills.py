@@ -5,11 +5,15 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.messaging.dead_rig import ids
 from tests.servers.rabbitmq import PrivateRabbitMQ
 from tests.sites import Leaping, Site, fresh_database
 from tests.stories.broker_stage import broker_stage
 from tests.stories.stage import until
+
+pytestmark = pytest.mark.slow
 
 database_url = fresh_database("postgres", later="sqlite")
 

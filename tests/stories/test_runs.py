@@ -64,6 +64,7 @@ def test_calls_that_are_stored_at_the_provider_are_never_paid_twice(
         assert paid_again(provider.bill()) == 0
 
 
+@pytest.mark.slow
 @size
 def test_at_most_once_lists_what_nobody_knows_instead_of_paying_again(
     tmp_path: Path, file_url: str, count: int, kills: int
@@ -94,6 +95,7 @@ def test_background_tasks_are_polled_to_their_end_by_whoever_comes_after(
         assert paid_again(provider.bill()) <= again <= run.kills * CONCURRENCY
 
 
+@pytest.mark.slow
 @size
 def test_batches_are_found_again_and_never_paid_twice(tmp_path: Path, file_url: str, count: int, kills: int) -> None:
     with practice("--seed", "5", "--batch-seconds", "2", "--fail", "0.01") as provider:
@@ -105,6 +107,7 @@ def test_batches_are_found_again_and_never_paid_twice(tmp_path: Path, file_url: 
         assert paid_again(provider.bill()) == 0
 
 
+@pytest.mark.slow
 @size
 def test_the_budget_is_never_exceeded_at_the_providers_own_count(
     tmp_path: Path, file_url: str, count: int, kills: int
@@ -123,6 +126,7 @@ def test_the_budget_is_never_exceeded_at_the_providers_own_count(
         run.check_complete(count)
 
 
+@pytest.mark.slow
 def test_a_budget_that_is_given_later_holds_for_what_was_stored_without_a_worst_case(
     tmp_path: Path, file_url: str
 ) -> None:
@@ -160,6 +164,7 @@ def test_what_nobody_knows_and_a_person_retries_is_counted_as_repeated(tmp_path:
         assert paid_again(provider.bill()) > 0
 
 
+@pytest.mark.slow
 def test_answers_that_are_cut_off_are_results_and_told_apart(tmp_path: Path, database_url: str) -> None:
     with practice("--seed", "15") as provider:
         run = rehearse(tmp_path, provider, database_url)
@@ -171,6 +176,7 @@ def test_answers_that_are_cut_off_are_results_and_told_apart(tmp_path: Path, dat
         assert (told["succeeded"], told["truncated"], told["refused"], told["filtered"]) == (20, 20, 0, 0)
 
 
+@pytest.mark.slow
 def test_an_outage_burns_no_attempts_and_ends_by_itself(tmp_path: Path, file_url: str) -> None:
     with practice("--seed", "7", "--latency", "0.05") as provider:
         provider.change(outage=[[2.0, 6.0]])
@@ -181,6 +187,7 @@ def test_an_outage_burns_no_attempts_and_ends_by_itself(tmp_path: Path, file_url
         assert '"event": "held"' in run.log
 
 
+@pytest.mark.slow
 def test_a_rate_limit_is_held_at_the_providers_own_count(tmp_path: Path, file_url: str) -> None:
     with practice("--seed", "8") as provider:
         provider.change(rpm=50, window_seconds=5)
@@ -204,6 +211,7 @@ def test_a_limit_that_only_the_provider_knows_refuses_few_calls(tmp_path: Path, 
         assert provider.counts()["limited"] <= CONCURRENCY + 5
 
 
+@pytest.mark.slow
 def test_an_exhausted_quota_pauses_the_run_and_fails_nothing(tmp_path: Path, file_url: str) -> None:
     with practice("--seed", "9", "--quota", "30") as provider:
         run = rehearse(tmp_path, provider, file_url)
@@ -219,6 +227,7 @@ def test_an_exhausted_quota_pauses_the_run_and_fails_nothing(tmp_path: Path, fil
         run.check_complete(100)
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_cleanly_and_the_same_command_goes_on_without_a_repeat(tmp_path: Path, file_url: str) -> None:
     with practice("--seed", "10", "--latency", "0.1") as provider:
         run = rehearse(tmp_path, provider, file_url)
@@ -257,6 +266,7 @@ def test_a_run_left_unfinished_is_not_paid_for_by_the_next(
         first.check_complete(400)
 
 
+@pytest.mark.slow
 def test_a_second_ctrl_c_stops_at_once_and_nothing_is_lost(tmp_path: Path, file_url: str) -> None:
     with practice("--seed", "11", "--latency", "5") as provider:
         run = rehearse(tmp_path, provider, file_url)
@@ -274,6 +284,7 @@ def test_a_second_ctrl_c_stops_at_once_and_nothing_is_lost(tmp_path: Path, file_
         run.check_complete(40)
 
 
+@pytest.mark.slow
 def test_the_same_command_again_has_nothing_to_do_and_pays_nothing(tmp_path: Path, file_url: str) -> None:
     with practice() as provider:
         run = rehearse(tmp_path, provider, file_url)

@@ -25,6 +25,8 @@ from tests.stories.balancer import balancing
 from tests.stories.runs import COMMAND, SHORT_WAITS, Provider, practice
 from tests.stories.stage import until
 
+pytestmark = pytest.mark.slow
+
 BATCHES = 6
 LINES = 60
 MANY_LINES = 40_000  # twenty writes to the database

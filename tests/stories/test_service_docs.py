@@ -201,6 +201,7 @@ def key_of(folder: Path, environment: dict[str, str]) -> str:
     return made.stdout.strip()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES)
 def test_what_a_page_about_the_service_prints_runs(
     page: str, tmp_path: Path, environment: dict[str, str], request: pytest.FixtureRequest

@@ -10,9 +10,13 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from tests.house.sources import ROOT
 from tests.stories.runs import COMMAND, practice
 from tests.stories.test_pages import PRINTED_URL, README, commands, environment
+
+pytestmark = pytest.mark.slow
 
 SECTION = README.partition("## Serve it to a team\n")[2].partition("\n## ")[0]
 PRINTED_SERVICE = "http://127.0.0.1:8000"

@@ -2,12 +2,16 @@
 
 from pathlib import Path
 
+import pytest
+
 from backstay import Job
 from backstay.core.ids import item_id
 from backstay.core.states import ItemState
 from backstay.store.views import ItemView
 from tests.sites import fresh_database
 from tests.stories.stage import Stage, paid_twice, terminate
+
+pytestmark = pytest.mark.slow
 
 database_url = fresh_database("postgres", later="sqlite")
 

@@ -31,6 +31,7 @@ async def done(job: Job) -> int:
     return (await job.show()).done
 
 
+@pytest.mark.slow
 async def test_workers_whose_connections_go_silent_notice_it_and_pay_for_nothing_twice(
     postgres_url: str, tmp_path: Path
 ) -> None:

@@ -9,6 +9,8 @@ import pytest
 from tests.house.sources import ROOT
 from tests.stories.runs import COMMAND, SHORT_WAITS, Provider, Rehearsal, practice
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:

@@ -54,6 +54,7 @@ def items_in(folder: Path, state: str) -> int:
         return int(rows.fetchone()[0])
 
 
+@pytest.mark.slow
 def test_a_provider_that_cannot_be_reached_is_told_with_its_error_and_the_next_try(
     tmp_path: Path, file_url: str
 ) -> None:
@@ -65,6 +66,7 @@ def test_a_provider_that_cannot_be_reached_is_told_with_its_error_and_the_next_t
     assert 0 < told["seconds"] <= 30
 
 
+@pytest.mark.slow
 def test_a_pause_that_the_provider_asks_for_is_told_from_an_outage(tmp_path: Path, file_url: str) -> None:
     with practice("--throttle", "1", "--retry-after", "40") as provider:
         run = rehearse(tmp_path, provider, file_url)
@@ -75,6 +77,7 @@ def test_a_pause_that_the_provider_asks_for_is_told_from_an_outage(tmp_path: Pat
     assert 20 < told["seconds"] <= 40
 
 
+@pytest.mark.slow
 def test_a_refused_key_says_which_variable_to_set_and_how_to_go_on(tmp_path: Path, file_url: str) -> None:
     with practice("--key", "sk-right") as provider:
         run = rehearse(tmp_path, provider, file_url, "--wait")
@@ -88,6 +91,7 @@ def test_a_refused_key_says_which_variable_to_set_and_how_to_go_on(tmp_path: Pat
             assert process.wait(60) == 0, run.log
 
 
+@pytest.mark.slow
 def test_a_paused_run_says_how_to_resume_it_on_its_database(tmp_path: Path, file_url: str) -> None:
     with practice("--latency", "0.5") as provider:
         run = rehearse(tmp_path, provider, file_url, "--concurrency", "1")
@@ -99,6 +103,7 @@ def test_a_paused_run_says_how_to_resume_it_on_its_database(tmp_path: Path, file
     assert told["reason"] == f"it is paused; to resume: backstay job resume 1 --db {file_url}"
 
 
+@pytest.mark.slow
 def test_tasks_of_another_key_are_told_of(tmp_path: Path, file_url: str) -> None:
     with practice("--background-seconds", "600") as provider:
         run = rehearse(tmp_path, provider, file_url, "--lane", "background")
@@ -112,6 +117,7 @@ def test_tasks_of_another_key_are_told_of(tmp_path: Path, file_url: str) -> None
     assert "10 requests at the provider can be asked for only with the key of before" in told["reason"]
 
 
+@pytest.mark.slow
 def test_a_look_up_after_a_kill_is_told_of(tmp_path: Path, file_url: str) -> None:
     with practice() as provider:
         run = rehearse(tmp_path, provider, file_url, "--lane", "batch", "--timeout", "60")

@@ -3,10 +3,13 @@
 from pathlib import Path
 
 import asyncpg
+import pytest
 
 from backstay.store.urls import is_postgres
 from tests.stories.patient_worker import NEVER_SECONDS
 from tests.stories.stage import Stage, until
+
+pytestmark = pytest.mark.slow
 
 SOON_SECONDS = 10.0
 

@@ -19,6 +19,8 @@ from tests.sites import fresh_database
 from tests.stories.app import LIMITS
 from tests.stories.stage import Stage, by_ref, paid_twice, terminate, until
 
+pytestmark = pytest.mark.slow
+
 database_url = fresh_database("postgres", later="sqlite")
 
 ITEMS = 10

@@ -55,6 +55,7 @@ def test_the_example_of_the_page_runs_and_leaves_no_file(tmp_path: Path, monkeyp
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @virtual_time
 async def test_two_days_pass_in_no_time() -> None:
     started = time.perf_counter()
@@ -159,6 +160,7 @@ async def test_seeded_chances_tell_the_same_story_twice() -> None:
     assert await story() == await story()
 
 
+@pytest.mark.slow
 @virtual_time
 async def test_a_paused_job_is_left_and_an_endless_one_is_named() -> None:
     provider = ScriptedProvider(then=broken())

@@ -43,6 +43,7 @@ async def _read(major: int, body: str, headers: dict[str, str], secrets: list[st
     return json.loads(said)
 
 
+@pytest.mark.slow
 async def test_every_major_reads_our_events_with_the_new_secret_and_the_old(telling: Desk, receiver: Receiver) -> None:
     client = telling.client()
     made = await client.webhooks.create(event_types=["batch.completed"], name="mine", url=receiver.url)

@@ -113,6 +113,7 @@ def _read_back(folder: Path, megabytes: int) -> None:
         assert service.peak_mb - before_mb <= 64, "memory does not grow with the file"
 
 
+@pytest.mark.slow
 def test_a_file_of_20_mb_comes_back_as_a_stream(tmp_path: Path) -> None:
     _read_back(tmp_path, 20)
 

@@ -13,6 +13,8 @@ from backstay.store.keys import Role
 from tests.server.openai.desk import Desk
 from tests.server.openai.majors import python_path
 
+pytestmark = pytest.mark.slow
+
 VISIT = Path(__file__).with_name("visit.py")
 
 

@@ -18,6 +18,7 @@ from backstay.store.files import StoredFile
 from tests.server.openai.desk import CHAT, Desk, line, opened, requests
 
 
+@pytest.mark.slow
 async def test_when_a_window_ends_what_was_not_sent_has_expired_and_what_was_sent_is_of_unknown_outcome(
     sqlite_file_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -66,6 +66,7 @@ class LateInTheMinute(Clock):
         return super().now_ms() + self._ahead
 
 
+@pytest.mark.slow
 async def test_who_asks_too_often_waits_as_told_and_is_answered(sqlite_file_url: str, tmp_path: Path) -> None:
     settings = {"rate_limit_per_minute": 3}
     async with opened(sqlite_file_url, tmp_path / "data", settings=settings) as desk:

@@ -65,6 +65,7 @@ async def test_a_run_is_listed_and_read_like_a_batch(
     assert [batch async for batch in desk.client("bob").batches.list()] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("adopted_first", [False, True])
 async def test_a_run_whose_failures_were_archived_is_read_like_a_batch(
     desk: Desk, database_url: str, tmp_path: Path, adopted_first: bool

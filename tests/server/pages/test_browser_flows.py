@@ -15,7 +15,7 @@ from tests.server.pages.scene import staged
 from tests.server.remote_rig import remote_work
 from tests.server.rig import Rig
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
 
 
 @pytest_asyncio.fixture(loop_scope="session")

@@ -13,7 +13,7 @@ from tests.server.pages.morning import morning
 from tests.server.pages.scene import paths, staged
 from tests.server.rig import Rig
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
 
 LOOKS = (("wide", "light"), ("narrow", "dark"))  # both sizes and both schemes; the second is judged by a few pages
 

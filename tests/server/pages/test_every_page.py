@@ -103,6 +103,7 @@ async def test_a_role_sees_what_it_may_and_is_offered_nothing_else(sqlite_rig: R
         ], path
 
 
+@pytest.mark.slow
 async def test_acts_are_refused_below_their_role(sqlite_rig: Rig) -> None:
     scene = await staged(sqlite_rig)
     writing = [f"/jobs/{scene.waiting}/{act}" for act in ("pause", "resume", "cancel", "retry")]
@@ -151,6 +152,7 @@ async def test_another_owner_sees_none_of_it(rig: Rig) -> None:
     assert (await bob.get(f"/jobs?q={scene.failing}")).status == 200, "an id of another's is no way to it"
 
 
+@pytest.mark.slow
 async def test_a_stranger_is_let_in_nowhere_but_at_the_login(sqlite_rig: Rig) -> None:
     """Over the routes that there are, so that none is forgotten."""
     scene, stranger = await staged(sqlite_rig), Reader(sqlite_rig)

@@ -96,6 +96,7 @@ async def planted(rig: Rig) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 async def test_hostile_text_in_every_field_runs_nothing_and_hides_nothing(rig: Rig) -> None:
     looking = await reader(rig)
     scene = await planted(rig)

@@ -57,7 +57,7 @@ def cannot_reach(error: Exception) -> DatabaseUnreachable:
 
 
 def _lost(error: BaseException) -> DatabaseUnreachable:
-    return DatabaseUnreachable(f"unexpected answer from PostgreSQL:  {type(error).__name__}: {one_line(str(error))}")
+    return DatabaseUnreachable(f"unexpected answer from PostgreSQL: {type(error).__name__}: {one_line(str(error))}")
 
 
 async def _release(pool: "asyncpg.Pool[asyncpg.Record]", connection: Any) -> None:

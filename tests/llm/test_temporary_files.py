@@ -46,7 +46,10 @@ def test_a_pipe_that_cannot_be_kept_is_told_likewise() -> None:
     reader, writer = os.pipe()
     os.write(writer, b"{}\n")
     os.close(writer)
-    with pytest.raises(Transient, match="No space left on device; set TMPDIR"), open_lines(f"/dev/fd/{reader}") as lines:
+    with (
+        pytest.raises(Transient, match="No space left on device; set TMPDIR"),
+        open_lines(f"/dev/fd/{reader}") as lines,
+    ):
         lines.read()
     os.close(reader)
 

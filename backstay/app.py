@@ -25,7 +25,7 @@ from backstay.handlers.registry import Registry
 from backstay.handlers.task import TaskHandler
 from backstay.observe.bus import Bus
 
-# What a handler's decorator takes besides its name and provider.
+# The options of a handler's decorator besides its name and provider.
 HANDLER_OPTIONS = frozenset(
     {"retry", "delivery", "timeout", "deadline", "concurrency", "breaker", "hold_seconds", "health"}
 )
@@ -63,7 +63,8 @@ class Backstay:
         find: Find | None = None,
         **rules: Any,
     ) -> Callable[[Callable[P, R]], FunctionHandler[P, R]]:
-        """Makes a function a handler: `async def f(item)` or `def f(item)`, with `context` as a second if wanted."""
+        """Makes a function a handler: `async def f(item)` or `def f(item)`, optionally with `context` as a second
+        parameter."""
         if name is not None and not isinstance(name, str):
             raise UsageError("the decorator @backstay.handler needs parentheses", hint="write @backstay.handler()")
 
@@ -162,8 +163,8 @@ class Backstay:
         grace_seconds: float | None = None,
     ) -> AsyncIterator[Worker]:
         """Runs a worker in this process while the block runs; for `only_job` it sends that job's LLM requests alone.
-        With hints of a broker it claims what they name; with a trial, no item fails because of the first replies. At
-        the end what is under way has the grace to finish: `shutdown_seconds`, unless another is given."""
+        With hints of a broker it claims the items that they name; with a trial, no item fails because of the first
+        replies. At the end, calls under way get time to finish: `shutdown_seconds`, unless another is given."""
         client = await self.open()
         made = wiring.parts(client.store, self.handlers, self.limits, self.bus, self.settings)
         made.only_job, made.trial = only_job, trial
@@ -177,7 +178,7 @@ class Backstay:
             await worker.stop(grace_seconds)
 
     async def tick(self, depth: int = 0) -> TickReport:
-        """One bounded invocation; ask for another when its report says so."""
+        """One bounded invocation; run another when its report says so."""
         client = await self.open()
         made = wiring.parts(client.store, self.handlers, self.limits, self.bus, self.settings)
         return await Tick(wiring.engine(self.url, made, self.limits.tick_concurrency)).run(depth)

@@ -18,15 +18,15 @@ from backstay.engine.tick import Tick, TickReport
 from backstay.observe.logs import Logs
 from backstay.observe.metrics import Metrics
 
-# What a tick may need beyond its time: last words to the database, the call for a follow-up, and closing.
+# What a tick may need after its time: final writes to the database, the call for a follow-up, and closing.
 STOP_SECONDS: Final = 20.0
 INVOKE_SECONDS: Final = 5.0
 DEPTH: Final = "chain_depth"
 NAMESPACE: Final = "Backstay"
-SAID_MAX: Final = 100  # characters that are repeated of what cannot be used
+SAID_MAX: Final = 100  # characters that an error repeats of a value
 
 
-Context = Any  # what Lambda says about one invocation; its class is in no package
+Context = Any  # Lambda's context of one invocation; its class is in no package
 
 
 class FollowUpFailed(BackstayError):
@@ -34,7 +34,7 @@ class FollowUpFailed(BackstayError):
 
 
 def handler(event: Mapping[str, Any], context: Context) -> dict[str, Any]:
-    """One invocation. What it raises is an error of the function, and of the alarm for them; no item is lost by it."""
+    """One invocation. An exception counts as an error of the function and in its alarm; no item is lost."""
     app = access.served_app(None)
     depth = depth_of(event)
     check_depth(app, depth)
@@ -75,7 +75,7 @@ async def _invoke(app: Backstay, depth: int, context: Context) -> TickReport:
 
 
 def in_time(limits: Limits, left_seconds: float) -> Limits:
-    """The limits, with as much time for the invocation as Lambda leaves it, if that is less."""
+    """The limits, with the invocation's time cut to what Lambda leaves it."""
     seconds = left_seconds - STOP_SECONDS
     if seconds < RANGES["invocation_seconds"][0]:
         hint = f"give the function more than {STOP_SECONDS:g} seconds"
@@ -101,7 +101,7 @@ def _follow_up(function: str, depth: int) -> None:
 
 @contextmanager
 def _listening(app: Backstay, metrics: Metrics) -> Iterator[None]:
-    """The application outlives an invocation, and hears of the next one as well."""
+    """The application outlives an invocation, and also gets the events of the next one."""
     listeners = (Logs(sys.stderr, app.settings.log_level, as_json=True), metrics)
     for listener in listeners:
         app.bus.subscribe(listener)
@@ -113,7 +113,7 @@ def _listening(app: Backstay, metrics: Metrics) -> Iterator[None]:
 
 
 def measured(metrics: Metrics) -> dict[str, float]:
-    """What the alarms of the function look at."""
+    """The figures that the alarms of the function use."""
     return {
         "Ticks": metrics.value("ticks_total"),
         "ChainsFull": metrics.value("chains_full_total"),
@@ -124,7 +124,7 @@ def measured(metrics: Metrics) -> dict[str, float]:
 
 
 def _embedded(values: Mapping[str, float], function: str) -> dict[str, Any]:
-    """A line of the log that CloudWatch makes metrics of."""
+    """A log line that CloudWatch turns into metrics."""
     named = [{"Name": name, "Unit": "Count"} for name in values]
     directive = {"Namespace": NAMESPACE, "Dimensions": [["FunctionName"]], "Metrics": named}
     about = {"Timestamp": Clock().now_ms(), "CloudWatchMetrics": [directive]}

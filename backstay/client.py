@@ -28,7 +28,7 @@ DEADLINE_SECONDS_MAX = 366 * 86_400
 CHUNK_CHARACTERS, BODY_CHARACTERS_MAX = 8 << 20, 64 << 20
 SHOWN_CHARACTERS_MAX = 300  # of a result, at a prompt
 WAIT_SECONDS_MIN, WAIT_SECONDS_MAX = 0.0005, 0.1
-WAIT_SHARE = 0.1  # of the time waited so far: the end is known that much late, and a long wait asks seldom
+WAIT_SHARE = 0.1  # of the time waited so far: so late the end is noticed, and a long wait polls rarely
 NO_BUDGET = "the cost of an item is known only after it ran"
 NO_BUDGET_HINT = "leave budget_micros out; LLM requests can have a budget: backstay run FILE --budget DOLLARS"
 
@@ -36,7 +36,7 @@ Items = Iterable[Any] | AsyncIterable[Any]
 
 
 class Weighed(NamedTuple):
-    """An item that costs money: its text, the worst that one call can cost (None: unknown), and its tokens."""
+    """An item that costs money: its text, the most that one call can cost (None: unknown), and its tokens."""
 
     body: str
     cost_micros: int | None
@@ -45,7 +45,7 @@ class Weighed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a job wants its items treated; what it leaves out is the handler's business."""
+    """How a job's items are treated; the handler's rules fill in what is left out."""
 
     priority: int = 0
     deadline_seconds: float | None = None
@@ -87,14 +87,14 @@ class Result(NamedTuple):
     message: str | None
     attempts: int
     repeats: int
-    flaw: Flaw | None  # what is wrong beyond the state; UNKNOWN: it may have been done and paid
+    flaw: Flaw | None  # what is wrong besides the state; UNKNOWN: it may have been processed and paid
 
     @property
     def ok(self) -> bool:
         return self.state is ItemState.SUCCEEDED
 
     def __repr__(self) -> str:
-        """Short enough for a prompt: a large value is cut, a failure says why."""
+        """Short enough for a prompt: a large value is cut, a failure shows its reason."""
         value = repr(self.value) if self.ok else ""
         why = [part for part in (self.error_code, self.message, value) if part]
         said = ": ".join([f"{self.item} {self.state}", *why])
@@ -121,7 +121,7 @@ class Client:
         opened_as: Callable[[int], None] = lambda job_id: None,
         job_timeout_seconds: float | None = None,
     ) -> "Job":
-        """Streams the items in, a chunk at a time, in constant memory. The job is whole when this returns.
+        """Submits the items chunk by chunk, in constant memory. The job is complete when this returns.
 
         A list is checked as a whole before anything is written. A stream that breaks off half-way ends its job, unless
         it has an idempotency key: then the same submit again continues where it stopped.
@@ -260,7 +260,7 @@ class Job:
     async def wait(
         self, progress: Callable[[JobView], None] | None = None, timeout_seconds: float | None = None
     ) -> JobView:
-        """Returns when the job has ended, or its budget holds it; tells its progress whenever it changed."""
+        """Returns when the job has ended, or its budget stops it; reports its progress whenever it changed."""
         clock = self._client.clock
         begun, seen = clock.monotonic(), None
         end = None if timeout_seconds is None else begun + timeout_seconds
@@ -290,7 +290,7 @@ class Job:
 
     async def settle_unknown(self, paid: bool, micros: int | None = None, expected_micros: int | None = None) -> int:
         """Settles money of unknown outcome: if it was paid it counts as spent, if not it goes back to the budget. All
-        of it, or `micros` of it. With `expected_micros` it raises if the sum is another. Returns how much it was."""
+        of it, or `micros` of it. With `expected_micros` it raises if the sum has changed. Returns how much it was."""
         verdict = MoneyVerdict(paid, self._client.owner, micros, expected_micros)
         settled = await self._client.store.jobs.settle_unknown(self.id, self._client.owner, verdict)
         await self._client.store.notify()
@@ -318,7 +318,7 @@ class Job:
         return sum([await self._accept_late_if_it_can(found, owner) for found in late])
 
     async def _accept_late_if_it_can(self, item: int, owner: str) -> int:
-        """One that is archived, or that others took meanwhile, must not keep the rest from being accepted."""
+        """An item that is archived, or that another process changed meanwhile, must not stop the others."""
         try:
             return await self._accept_late_of(item, owner)
         except (NotAllowed, NotFound):
@@ -333,7 +333,7 @@ class Job:
 
 
 async def end_some(client: Client, job_id: int) -> bool:
-    """Ends some waiting items of a job that was cancelled; whether there may be more."""
+    """Ends some waiting items of a cancelled job; returns whether there may be more."""
     items, ended_jobs, more = await client.store.sweeps.end_stopped(job_id, StopReason.CANCEL)
     stopped: list[Event] = [ItemsStopped(job_id, items, ItemState.CANCELLED)] if items else []
     for event in (*stopped, *(JobEnded(*ended) for ended in ended_jobs)):

@@ -1,4 +1,4 @@
-"""Time, chance and tasks: the one module that touches them, so that tests can put others in their place."""
+"""Time, randomness and tasks: the only module that uses them, so that tests can replace them."""
 
 import asyncio
 import contextlib
@@ -41,11 +41,12 @@ class Tasks:
         return task
 
     def start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """A task that the caller itself holds until it ends: one per item, so without the set's cost."""
+        """A task that the caller itself keeps until it ends: there is one per item, so it avoids the cost of the
+        set."""
         return asyncio.get_running_loop().create_task(work)
 
     async def stop(self) -> None:
-        """Cancels what still runs, and waits until it has ended."""
+        """Cancels all running tasks, and waits until they have ended."""
         await cancel_until_ended(list(self._running))
 
     def __len__(self) -> int:
@@ -63,13 +64,13 @@ async def cancel_until_ended(tasks: Collection[asyncio.Task[Any]]) -> None:
 
 
 def collect_rarely() -> None:
-    """For a process whose whole work is items: they make and drop so many objects that Python, left as it is, spends a
-    seventh of its time looking for garbage that has long been freed."""
+    """For a process that only works on items. They create and drop so many objects that Python would spend a seventh of
+    its time looking for garbage that has already been freed."""
     gc.set_threshold(50_000, 20, 50)
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """The quicker event loop, where there is one."""
+    """The faster event loop, where it is installed."""
     try:
         import uvloop
     except ImportError:
@@ -82,24 +83,24 @@ def new_random() -> Random:
 
 
 def new_incarnation() -> str:
-    """A worker's name for this life only: a restarted process is a stranger to its predecessor's leases."""
+    """A worker's name for this process only: a restarted process does not own the leases of the earlier one."""
     return uuid.uuid4().hex[:16]
 
 
 def new_id() -> str:
-    """Part of a name that nobody can guess and no other has."""
+    """A unique part of a name that nobody can guess."""
     return secrets.token_hex(12)
 
 
 def new_secret() -> str:
-    """256 bits of chance in 43 characters."""
+    """256 random bits in 43 characters."""
     return secrets.token_urlsafe(32)
 
 
 def this_place() -> str:
-    """Where a process's number is good: this boot of this kernel, and this namespace of processes in it.
+    """Where a process id is valid: this boot of this kernel, and this process namespace in it.
 
-    Empty where that cannot be told: then nobody is ever taken for dead by its number.
+    Empty where it is unknown: then no process is considered dead by its id.
     """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
@@ -109,7 +110,7 @@ def this_place() -> str:
 
 
 def lives(pid: int) -> bool:
-    """Whether a process of this place is there; one that cannot be asked about is taken to live."""
+    """Whether a process of this place exists; if that cannot be checked, it counts as alive."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

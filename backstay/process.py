@@ -1,6 +1,7 @@
-"""One place composes a process. Workers, ticks, the service, relays and Celery's workers differ in what they ask for.
+"""One place composes a process. Workers, ticks, the service, relays and Celery's workers differ only in their
+arguments.
 
-Each opens a client and enters `equipment`, which is all that items may need; then a worker or a tick does the items.
+Each opens a client and enters `equipment`, which has all that items may need; then a worker or a tick runs the items.
 """
 
 import asyncio
@@ -36,7 +37,7 @@ from backstay.webhooks import Relay, relaying
 T = TypeVar("T")
 
 AGAIN_SECONDS: Final = 1.0
-SILENT_SECONDS: Final = 1.5  # then it says what it waits for, though nothing has failed yet
+SILENT_SECONDS: Final = 1.5  # then it reports what it waits for, even if nothing has failed yet
 _START_HINT: Final = "check the database URL and the server; to wait longer, set BACKSTAY_START_WAIT_SECONDS"
 
 
@@ -57,8 +58,8 @@ async def equipment(
     remote: tuple[CallbackTags, Outgoing] | None = None,
 ) -> AsyncIterator[Equipment]:
     """While the block runs: handlers for the LLM requests of unfinished jobs, for the converter and for remote work, a
-    place for files, upkeep, and the broker. The parts start in the order in which one needs the other. `works` is false
-    where no items are done. The service gives its own place for files, and what signs its remote requests."""
+    place for files, upkeep, and the broker. The parts start in the order of their dependencies. `works` is false in a
+    process that runs no items. The service passes its own place for files, and the signer of its remote requests."""
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         slots = await enter(serve_lanes(app, client.store, client.clock, concurrency)) if works else 0
@@ -74,7 +75,7 @@ async def equipment(
 
 @asynccontextmanager
 async def working(app: Backstay, client: Client, equipped: Equipment) -> AsyncIterator[Worker]:
-    """While the block runs a worker does items. With a broker, hints about new items leave for it, and come in."""
+    """While the block runs, a worker runs items. With a broker, hints about new items are published and received."""
     async with (
         dispatching(app, client, equipped.broker, equipped.slots) as hints,
         app.working(equipped.slots, hints=hints) as worker,
@@ -86,7 +87,8 @@ async def working(app: Backstay, client: Client, equipped: Equipment) -> AsyncIt
 async def relaying_outboxes(
     app: Backstay, client: Client, broker: Broker | None, key: str | None
 ) -> AsyncIterator[None]:
-    """While the block runs, hints leave for the broker and, with the key that signs them, webhooks are told."""
+    """While the block runs, hints are published to the broker and, with the key that signs them, webhooks are
+    notified."""
     async with AsyncExitStack() as stack:
         if broker is not None:
             await stack.enter_async_context(relaying_work(app, client, broker))
@@ -100,14 +102,14 @@ async def relaying_outboxes(
 
 @asynccontextmanager
 async def relaying_webhooks(client: Client, relay: Relay) -> AsyncIterator[None]:
-    """While the block runs webhooks are told, and how many wait is shown."""
+    """While the block runs, webhooks are notified, and the number of waiting messages is reported."""
     async with relaying(relay), lag_told(client, WEBHOOKS):
         yield
 
 
 @asynccontextmanager
 async def _converter(app: Backstay, client: Client, artifacts: Artifacts, concurrency: int) -> AsyncIterator[None]:
-    """With a gateway's URL there is a handler for it."""
+    """With a gateway's URL, a handler for it is registered."""
     url = app.settings.gateway_url
     if url is None or NAME in app.handlers:
         yield
@@ -134,7 +136,7 @@ def gateway_rules(app: Backstay, concurrency: int) -> Rules:
 
 @asynccontextmanager
 async def start_when_reachable(app: Backstay, make: Callable[[], AbstractAsyncContextManager[T]]) -> AsyncIterator[T]:
-    """As `async with make()`, but it waits at its start until PostgreSQL can be reached: machines come up in any
+    """As `async with make()`, but it waits at its start until PostgreSQL can be reached: machines start in any
     order."""
     async with AsyncExitStack() as stack:
         yield await enter_when_reachable(stack, app, make)
@@ -143,7 +145,7 @@ async def start_when_reachable(app: Backstay, make: Callable[[], AbstractAsyncCo
 async def enter_when_reachable(
     stack: AsyncExitStack, app: Backstay, make: Callable[[], AbstractAsyncContextManager[T]]
 ) -> T:
-    """Enters what needs the database, again and again for at most `start_wait_seconds`."""
+    """Enters a context that needs the database, and retries for at most `start_wait_seconds`."""
     if not is_postgres(app.url) or app.settings.start_wait_seconds == 0:
         return await stack.enter_async_context(make())
     clock, seconds = Clock(), app.settings.start_wait_seconds
@@ -156,7 +158,7 @@ async def enter_when_reachable(
             app.bus.emit(Trouble("start", f"waiting up to {seconds:g} s for {shown(app.url)}: {why}"))
 
     while True:
-        silent = asyncio.get_running_loop().call_later(SILENT_SECONDS, say, "it has not answered yet")
+        silent = asyncio.get_running_loop().call_later(SILENT_SECONDS, say, "the database has not answered yet")
         try:
             return await stack.enter_async_context(make())
         except DatabaseRefused:

@@ -1,4 +1,4 @@
-"""Settings from flags, environment and file, in that order, each checked, each with a name to act on."""
+"""Settings from flags, environment and file, in that order. Each is checked, and errors name it."""
 
 import os
 import tomllib
@@ -20,7 +20,7 @@ FILE_NAME: Final = "backstay.toml"
 
 
 class Settings(BaseModel):
-    """Every setting there is. In the environment each is BACKSTAY_ and its name in capitals."""
+    """All settings. In the environment each is BACKSTAY_ and its name in capitals."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -32,7 +32,7 @@ class Settings(BaseModel):
     log_format: str = Field("auto", pattern="^(auto|json|console)$")
     start_wait_seconds: float = Field(60, ge=0, le=86_400)  # if PostgreSQL cannot be reached at the start
 
-    # Short names for what is most often changed. Those that a limit has too win over it.
+    # Short names for the settings that are changed most often. They win over the limit of the same meaning.
     retry_max_attempts: int | None = Field(None, ge=1, le=1000)
     retry_base_delay_ms: int | None = Field(None, ge=0, le=3_600_000)
     retry_jitter_max_ms: int | None = Field(None, ge=0, le=3_600_000)
@@ -50,31 +50,32 @@ class Settings(BaseModel):
 
     # The broker.
     broker_url: str | None = Field(None, repr=False)  # amqp://user:password@host:5672/vhost
-    broker_prefix: str = "backstay"  # what its exchanges and queues begin with: one for each database on it
+    broker_prefix: str = "backstay"  # the prefix of its exchanges and queues: a different one for each database
     broker_queues: Literal["classic", "quorum"] = "classic"
 
     # The service.
     data: str | None = None  # a folder, or s3://bucket/prefix: uploads, results, logs, archives
     redis_url: str | None = Field(None, repr=False)
-    secret_key: str | None = Field(None, repr=False, min_length=32)  # webhooks and callbacks are signed by it
+    secret_key: str | None = Field(None, repr=False, min_length=32)  # signs webhooks and callbacks
     public_url: str | None = None  # where the service is reached from outside, for callbacks
-    trusted_proxies: str = ""  # addresses or networks whose X-Forwarded-For and X-Forwarded-Proto are believed
-    inside_hosts: str = ""  # host:port of services inside that webhooks, callbacks and gateways may reach
+    trusted_proxies: str = ""  # addresses or networks whose X-Forwarded-For and X-Forwarded-Proto are trusted
+    inside_hosts: str = ""  # host:port of internal services that webhooks, callbacks and gateways may reach
     remote_kinds: str = ""  # kinds of remote work and their deadlines: writing:1200, speaking:3600
-    remote_exchanges: str = ""  # the only ones that remote items may name, with commas; empty: any but our own
+    remote_exchanges: str = ""  # the only ones that remote items may name, separated by commas; empty: any but our own
     upload_max_bytes: int = Field(1 << 30, ge=1)
     file_days: float = Field(30, gt=0, le=3650)
     cache_seconds: float = Field(300, ge=0, le=86_400)
     rate_limit_per_minute: int = Field(6_000, ge=1)  # requests of one key
 
-    # Dead letters: what an owner may hold of them; what is more is archived. More than the alarm in a day is told.
+    # Dead letters: how many an owner may hold; more are archived. More than the alarm's number in a day raises the
+    # alarm.
     dead_letter_days: float = Field(7, gt=0, le=3650)
     dead_letter_items: int = Field(10_000, ge=0, le=1_000_000)
     dead_letter_bytes: int = Field(1 << 30, ge=0, le=1 << 50)
     dead_letter_alarm: int = Field(100, ge=1, le=100_000)
 
-    # Alarms: above these they are raised.
-    alarm_timeouts: int = Field(100, ge=1, le=100_000)  # items that ran out of time, in a day
+    # Alarms are raised above these values.
+    alarm_timeouts: int = Field(100, ge=1, le=100_000)  # items that timed out, in a day
     alarm_failed_jobs_percent: int = Field(10, ge=1, le=100)  # of the jobs that ended in a day
     alarm_invocation_errors_percent: int = Field(5, ge=1, le=100)  # of a day's ticks
     alarm_chains: int = Field(2, ge=0, le=100_000)  # that ended at their depth with work left, in an hour
@@ -82,18 +83,18 @@ class Settings(BaseModel):
 
     # Traces over OpenTelemetry; where they go is in its own variables, OTEL_EXPORTER_OTLP_ENDPOINT and the others.
     otel: bool = False
-    otel_items_share: float = Field(0.01, ge=0, le=1)  # of a job's items behind the first ten
-    otel_tell_providers: bool = False  # calls to providers carry the traceparent, too
+    otel_items_share: float = Field(0.01, ge=0, le=1)  # of a job's items after the first ten
+    otel_tell_providers: bool = False  # send the traceparent with calls to providers, too
 
-    # single bounds over the profile's, by the name they have in it
+    # single limits that override the profile's, by their names
     limits: dict[str, int | float] = Field(default_factory=dict)
 
     def bounds(self) -> Limits:
-        """The profile's limits with the single settings over them."""
+        """The profile's limits, overridden by the single settings."""
         changes: dict[str, Any] = dict(self.limits)
         if self.worker_lease_ttl_sec is not None:
             changes["lease_seconds"] = self.worker_lease_ttl_sec
-            # A shorter lease wants a quicker beat and an earlier guard; both may still be set for themselves.
+            # A shorter lease needs a faster heartbeat and an earlier guard; both can still be set separately.
             third = self.worker_lease_ttl_sec / 3
             profile = profile_named(self.profile)
             for name in ("heartbeat_seconds", "send_guard_seconds"):
@@ -108,7 +109,7 @@ class Settings(BaseModel):
         return replace(profile_named(self.profile), **changes)
 
     def call_seconds(self) -> float | None:
-        """The time limit of one call, if it is set; else each lane of LLM requests has its own."""
+        """The time limit of one call, if it is set; otherwise each lane of LLM requests has its own."""
         if self.gateway_timeout_ms is not None:
             return self.gateway_timeout_ms / 1000
         return self.limits.get("call_timeout_seconds")
@@ -130,7 +131,7 @@ class Settings(BaseModel):
     def breaker_policy(self) -> BreakerPolicy:
         changes: dict[str, Any] = {
             "window_calls": self.circuit_window,
-            # A window of fewer calls than are judged by itself would never be full enough.
+            # The minimum number of calls must not be above the window, or the breaker could never open.
             "calls_min": None if self.circuit_window is None else min(self.circuit_window, BreakerPolicy().calls_min),
             "fail_ratio": self.circuit_fail_threshold,
             "open_ms": self.circuit_cooldown_ms,
@@ -144,7 +145,7 @@ def load(flags: Mapping[str, Any] | None = None, environ: Mapping[str, str] | No
     file, environment = _from_file(environ), _from_environment(environ)
     values: dict[str, Any] = {**file, **environment}
     if isinstance(file.get("limits"), dict) and "limits" in environment:
-        values["limits"] = {**file["limits"], **environment["limits"]}  # one of them does not unset the others
+        values["limits"] = {**file["limits"], **environment["limits"]}  # setting one of them does not unset the others
     values.update({name: value for name, value in (flags or {}).items() if value is not None})
     try:
         return Settings(**values)
@@ -153,7 +154,7 @@ def load(flags: Mapping[str, Any] | None = None, environ: Mapping[str, str] | No
 
 
 def origins(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Where each setting that the environment or the file names was read from; a single bound is limits.NAME."""
+    """Where each setting that the environment or the file names was read from; a single limit is limits.NAME."""
     environ = os.environ if environ is None else environ
     file = Path(environ.get(f"{PREFIX}CONFIG") or FILE_NAME).name
     found: dict[str, str] = {}
@@ -169,13 +170,13 @@ def _variable(name: str) -> str:
 
 
 def variables() -> list[str]:
-    """Every name that a setting or a single bound has in the environment."""
+    """The names of all settings and single limits in the environment."""
     names = [*(name for name in Settings.model_fields if name != "limits"), *(field.name for field in fields(Limits))]
     return [_variable(name) for name in dict.fromkeys(names)]
 
 
 def unknown_variables(environ: Mapping[str, str]) -> list[str]:
-    """Those that begin as ours do and are none of ours."""
+    """Variables with our prefix that are not settings."""
     return sorted(name for name in environ.keys() - set(variables()) if name.startswith(PREFIX))
 
 
@@ -200,7 +201,8 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     known_limits = {field.name for field in fields(Limits)}
     for key, value in environ.items():
         name = key.removeprefix(PREFIX).lower()
-        # Set to nothing is not set: compose files and units hand on what they were not given.
+        # An empty variable counts as unset: compose files and systemd units pass variables on even when they are not
+        # set.
         if not key.startswith(PREFIX) or name == "config" or not value:
             continue
         if name in Settings.model_fields and name != "limits":
@@ -211,7 +213,7 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _number(key: str, value: str) -> int | float:
-    """A whole number stays one: limits that count things take no other."""
+    """A whole number stays a whole number: limits that count things accept no other."""
     try:
         return int(value) if value.strip().lstrip("+-").isdigit() else float(value)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Secrets that are made from one key instead of stored: of webhooks, and of the addresses that answers come in at."""
+"""Secrets that are derived from one key instead of stored: for webhooks and for callback addresses."""
 
 import base64
 import hashlib
@@ -25,10 +25,10 @@ def read_keys(text: str) -> list[str]:
 
 
 class Signer:
-    """Processes with the same key sign alike: all processes of one service must share it.
+    """Processes with the same key make the same signatures: all processes of one service must share it.
 
-    While the key is being changed there are several. The first signs; what any of them has signed is good. Secrets that
-    others hold are made from each of them, so that they can be changed one by one.
+    During a key change there are several. The first one signs; signatures of all of them are valid. Secrets that others
+    hold are derived from each key, so that they can be changed one by one.
     """
 
     def __init__(self, text: str) -> None:
@@ -42,7 +42,7 @@ class Signer:
         return "<Signer>"
 
     def secret_of(self, webhook_id: str, version: int) -> str:
-        """A webhook's signing secret, as Standard Webhooks writes it: the one to be shown."""
+        """A webhook's signing secret, in the form of Standard Webhooks: the one that is shown."""
         return self.secrets_of(webhook_id, version)[0]
 
     def secrets_of(self, webhook_id: str, version: int) -> list[str]:
@@ -51,11 +51,11 @@ class Signer:
         return [SECRET_PREFIX + base64.b64encode(one).decode() for one in made]
 
     def tag(self, purpose: str, *parts: object) -> str:
-        """What makes a link one that only this service can have given out."""
+        """The tag of a link: it proves that this service made the link."""
         return self._tags(purpose, *parts)[0]
 
     def fits(self, tag: str, purpose: str, *parts: object) -> bool:
-        """Whether any of the keys made the tag. All are tried, so that the time does not tell which."""
+        """Whether any of the keys made the tag. All are tried, so that the time does not reveal which."""
         return any([hmac.compare_digest(tag.encode(), one.encode()) for one in self._tags(purpose, *parts)])
 
     def _tags(self, purpose: str, *parts: object) -> list[str]:
@@ -71,7 +71,7 @@ def _made(key: bytes, text: str) -> bytes:
 def sealed(secrets: Iterable[str], name: str, at_ms: int, body: str) -> dict[str, str]:
     """The headers of Standard Webhooks; while a secret is being changed, the old one signs too.
 
-    By hand, because a worker beside the service need not have the library for it.
+    Written by hand, because a worker need not have the library for it installed.
     """
     text = f"{name}.{at_ms // 1000}.{body}".encode()
     keys = [base64.b64decode(secret.removeprefix(SECRET_PREFIX)) for secret in secrets]
@@ -92,13 +92,14 @@ def key_beside(folder: Path) -> str:
 
 
 def _make_key(path: Path) -> None:
-    """There as a whole or not at all: another process that starts just now may make it, too, and reads it at once."""
+    """Creates the file as a whole or not at all: another process may start now, create it as well, and read it at
+    once."""
     handle, draft = tempfile.mkstemp(dir=path.parent)
     try:
         with os.fdopen(handle, "w", encoding="ascii") as file:
             file.write(new_secret())
         os.link(draft, path)
     except FileExistsError:
-        pass  # the other one's counts
+        pass  # the other process's key counts
     finally:
         os.unlink(draft)

@@ -1,4 +1,4 @@
-"""The same, for programs without asyncio: one thread runs the event loop, every method waits for its answer."""
+"""The API for programs without asyncio: one thread runs the event loop, and every method waits for its answer."""
 
 import asyncio
 import threading

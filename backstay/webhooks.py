@@ -1,4 +1,4 @@
-"""The relay: takes what happened out of the outbox and tells it to those who want to know, until they have heard."""
+"""The relay of webhooks: takes events from the outbox and delivers them until the receivers have confirmed them."""
 
 import asyncio
 from collections import Counter
@@ -16,15 +16,15 @@ from backstay.observe.bus import Bus
 from backstay.signing import Signer, sealed
 from backstay.store.webhooks import DeliveryResult, Due, Webhook, Webhooks, telling
 
-# After the first try: 5 s, 5 and 30 minutes, then hours; together a little more than three days.
+# Waits after the first try: 5 s, 5 and 30 minutes, then hours; together a little more than three days.
 LADDER_SECONDS: Final = (5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400)
-SPREAD: Final = 0.1  # so that what failed together does not come back together
+SPREAD: Final = 0.1  # so that deliveries that failed together are not retried together
 TIMEOUT_SECONDS: Final = 15.0
 LOOK_SECONDS: Final = 1.0
 AGAIN_SECONDS: Final = 5.0
 FORGET_SECONDS: Final = 600.0
 AT_ONCE_MAX: Final = 40
-AT_ONCE_EACH: Final = 5  # to one webhook: a slow one must not be in the way of the others
+AT_ONCE_EACH: Final = 5  # to one webhook: a slow one must not delay the others
 GONE: Final = 410
 
 
@@ -49,13 +49,13 @@ class Relay:
         self._loop = self._tasks.spawn(self._run())
 
     async def stop(self) -> None:
-        """What is being told has its time-out to be heard; what is not is taken up by the next."""
+        """Deliveries under way may finish within their time-out; the next relay takes over the rest."""
         if self._loop is not None:
             self._loop.cancel()
         await asyncio.gather(*filter(None, [self._loop]), *self._telling, return_exceptions=True)
 
     async def run_once(self) -> int:
-        """Spreads what happened and tells what is due, to its end; returns how many tries it made."""
+        """Creates deliveries for new events and makes all that are due; returns how many attempts it made."""
         while await self._webhooks.spread():
             pass
         tries = 0
@@ -84,7 +84,7 @@ class Relay:
                 await self._clock.sleep(pause)
 
     async def _begin(self) -> int:
-        """Begins to tell what is due, as much as there is room for: one to each, in turns."""
+        """Starts due deliveries, as many as there is room for: one per webhook, in turns."""
         room = AT_ONCE_MAX - len(self._telling)
         if room <= 0:
             return 0
@@ -109,7 +109,7 @@ class Relay:
                     Trouble("webhooks", f"{due.webhook_id} does not accept events any more and was disabled")
                 )
         except BackstayError as error:
-            # Its lease runs out, and it is told again: who has heard it knows it by its name.
+            # Its lease runs out, and it is delivered again: the receiver recognises a repeat by the event id.
             self._bus.emit(Trouble("webhooks", f"{type(error).__name__}: {error}"))
 
     async def _try(self, due: Due) -> DeliveryResult:
@@ -122,7 +122,7 @@ class Relay:
         return told_by(answer, due.tries, self._rng, self._clock.now_ms())
 
     async def knock(self, webhook: Webhook, event_type: str) -> Answer:
-        """Tells a webhook a sample, now and once."""
+        """Sends a sample event to a webhook, now and once."""
         now = self._clock.now_ms()
         *_, event_id, _, body = telling(webhook.id, webhook.owner, f"evt_{new_id()}", event_type, {"id": "sample"}, now)
         sample = Due(0, webhook.id, event_id, event_type, body, 1, now, webhook.url, webhook.secret_version, 0)
@@ -140,7 +140,7 @@ class Relay:
 
 
 def told_by(answer: Answer, tries: int, rng: Random, now_ms: int) -> DeliveryResult:
-    """2xx is heard, and nothing else is: a redirect might lead anywhere."""
+    """Only a 2xx counts as received: a redirect might lead anywhere."""
     if 200 <= answer.status <= 299:
         return DeliveryResult(True, answer.status)
     words = f": {answer.text}" if answer.text else ""
@@ -152,7 +152,7 @@ def told_by(answer: Answer, tries: int, rng: Random, now_ms: int) -> DeliveryRes
 
 
 def next_try_ms(tries: int, rng: Random, asked_ms: int | None = None) -> int | None:
-    """How long until the next try; None when there were enough."""
+    """How long until the next try; None after the last one."""
     if tries > len(LADDER_SECONDS):
         return None
     step_ms = LADDER_SECONDS[tries - 1] * 1_000

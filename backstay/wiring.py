@@ -1,4 +1,5 @@
-"""The composition root: URLs and settings become a store, an engine and listeners. The only chooser of backends."""
+"""The composition root: turns URLs and settings into a store, an engine and listeners. The only place that chooses
+backends."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,7 +25,7 @@ from backstay.store.store import Store
 from backstay.store.urls import is_postgres
 
 TRACING_EXTRA = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
-IDLE_SECONDS_SQLITE = 0.1  # no one can ring across processes, so look often
+IDLE_SECONDS_SQLITE = 0.1  # SQLite cannot notify other processes, so poll often
 IDLE_SECONDS_POSTGRES = 2.0
 
 
@@ -33,7 +34,7 @@ def sqlite_path(url: str) -> str:
     if url.startswith("sqlite:///"):
         path = url.removeprefix("sqlite:///")
     elif "://" not in url:
-        # What looks like a person or a password is not repeated.
+        # Anything that looks like a user name or a password is not repeated.
         example = "jobs.db" if "@" in url or ":" in url or not url else url
         raise UsageError("the database URL has no scheme", hint=f"write sqlite:///{example} or postgresql://…")
     else:
@@ -49,7 +50,7 @@ def sqlite_path(url: str) -> str:
 
 
 def _scheme(url: str) -> str:
-    """A URL without what may be secret in it."""
+    """A URL without possible secrets."""
     return f"{urlsplit(url).scheme}://…"
 
 
@@ -63,7 +64,7 @@ def database(url: str, clock: Clock) -> Database:
 
 
 def require_asyncpg() -> None:
-    """PostgreSQL is an extra: without its driver there is one thing to do, and it is said."""
+    """PostgreSQL is an extra: without its driver the error says how to install it."""
     if find_spec("asyncpg") is None:
         raise UsageError("PostgreSQL needs asyncpg", hint="pip install 'backstay[postgres]'")
 
@@ -85,12 +86,12 @@ async def schema_version(url: str) -> str | None:
 
 
 async def durability(url: str) -> list[Promise]:
-    """How surely the database keeps what it has committed."""
+    """The durability settings of the database."""
     return await postgres_promises(url) if is_postgres(url) else sqlite_promises(sqlite_path(url))
 
 
 async def open_store(url: str, clock: Clock | None = None) -> Store:
-    """An open store on a database of the right schema; an SQLite file is made and migrated on the way."""
+    """An open store on a database of the right schema; an SQLite file is created and migrated if needed."""
     if is_postgres(url):
         schema.check(await schema_version(url))
     else:
@@ -102,7 +103,7 @@ async def open_store(url: str, clock: Clock | None = None) -> Store:
 
 async def open_another(url: str) -> Store:
     """Another store on a database that this process has open. It creates and migrates nothing: if the file is gone, it
-    was deleted while we ran, and an empty one in its place would look as if there were no work."""
+    was deleted meanwhile, and a new empty one would look as if there were no work."""
     if is_postgres(url):
         return await open_store(url)
     _require_file(sqlite_path(url))
@@ -117,7 +118,7 @@ def _require_file(path: str) -> None:
 
 
 def start_tracing(settings: Settings, bus: Bus) -> None:
-    """From now on what goes over the bus is traced, if the settings say so. Without them nothing of it is imported."""
+    """From now on events of the bus are traced, if the settings say so. Otherwise no tracing package is imported."""
     if not settings.otel or bus.tracing is not None:
         return
     try:

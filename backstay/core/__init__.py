@@ -1,1 +1,1 @@
-"""The pure heart: states, decisions and arithmetic, with no I/O, no clock, no chance and no async."""
+"""The pure heart: states, decisions and arithmetic, without I/O, clock, randomness or async."""

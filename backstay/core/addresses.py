@@ -1,4 +1,4 @@
-"""Where a request on someone else's behalf may go: only to addresses outside, and only by URLs that say so plainly."""
+"""Where a request for a user may go: only to public addresses, and only by URLs that can be read in one way."""
 
 import re
 from collections.abc import Iterable
@@ -12,10 +12,10 @@ URL_LENGTH_MAX: Final = 2_048
 HOST_LENGTH_MAX: Final = 253
 _PORTS: Final = {"http": 80, "https": 443}
 _NAME: Final = re.compile(r"(?:[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?\.)*[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?\.?")
-# How C libraries write an address: any last part that is a number, in whatever base, makes the whole one.
+# How C libraries write an address: a host whose last part is a number in any base is an address.
 _ENDS_IN_A_NUMBER: Final = re.compile(r"(?:.*\.)?(?:\d+|0x[0-9a-f]*)\.?")
 
-# Written out, because what Python calls global has changed between its versions.
+# A list of our own, because the meaning of Python's `is_global` changes between versions.
 _INSIDE_4: Final = tuple(
     map(
         IPv4Network,
@@ -23,7 +23,7 @@ _INSIDE_4: Final = tuple(
             *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12"),
             *("192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24"),
             *("203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4"),
-            "168.63.129.16/32",  # a public address that is the inside of a cloud
+            "168.63.129.16/32",  # a public address that clouds use internally
         ),
     )
 )
@@ -45,7 +45,7 @@ class HostAddress(NamedTuple):
 
 
 def is_outside(address: str) -> bool:
-    """Whether an address belongs to the world at large, and not to this machine, its network or its cloud."""
+    """Whether an address is public: not of this machine, its network or its cloud."""
     try:
         found = ip_address(address.partition("%")[0])
     except ValueError:
@@ -61,7 +61,7 @@ def _is_outside_6(found: IPv6Address) -> bool:
 
 
 def read_place(url: str) -> HostAddress:
-    """The place of a URL that can be read in one way only; everything clever is refused."""
+    """The host and port of a URL. A URL that can be read in two ways is refused."""
     if not url or len(url) > URL_LENGTH_MAX:
         raise UsageError(f"a URL must have 1 to {URL_LENGTH_MAX:,} characters")
     if not url.isascii() or not url.isprintable() or any(sign in url for sign in " \\<>\"'`{}|^"):
@@ -84,7 +84,7 @@ def read_place(url: str) -> HostAddress:
 
 
 def _host(host: str, bracketed: bool) -> str:
-    """A host in the one form that is meant: plain IPv6 in brackets, plain IPv4 with four numbers, or a name."""
+    """A host in one of the accepted forms: plain IPv6 in brackets, plain IPv4 with four numbers, or a name."""
     try:
         if bracketed:
             return str(IPv6Address(host)) if "%" not in host else _no_host()
@@ -112,7 +112,7 @@ def is_address(host: str) -> bool:
 
 
 def read_inside(text: str) -> frozenset[str]:
-    """The places inside that may be reached all the same, from `host:port, host:port`."""
+    """The internal hosts that are allowed nevertheless, from `host:port, host:port`."""
     return frozenset(_inside(part.strip().lower()) for part in text.split(",") if part.strip())
 
 
@@ -127,5 +127,5 @@ def _inside(part: str) -> str:
 
 
 def first_inside(addresses: Iterable[str]) -> str | None:
-    """The first address that is not outside; one is enough to refuse them all."""
+    """The first address that is not public; one is enough to refuse them all."""
     return next((address for address in addresses if not is_outside(address)), None)

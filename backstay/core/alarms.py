@@ -1,4 +1,4 @@
-"""Alarms: what is watched over the whole database, how much of it is too much, and what to do then."""
+"""Alarms: what is measured over the whole database, the thresholds, and the advice."""
 
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -14,7 +14,7 @@ class Alarm(StrEnum):
 
 
 class Wording(NamedTuple):
-    """`unit` follows a figure; `too_much` is said of the figure, `advice` to the person who reads it."""
+    """`unit` and `too_much` follow the figure; `advice` tells the reader what to do."""
 
     unit: str
     too_much: str
@@ -44,13 +44,13 @@ WORDING: Final = {
     ),
 }
 
-# Of fewer than these a share says nothing.
+# With fewer of them a percentage means nothing.
 JOBS_MIN: Final = 10
 INVOCATIONS_MIN: Final = 20
 
 
 class AlarmReading(NamedTuple):
-    """What was found of one alarm. The value is in the wording's unit, shares rounded up."""
+    """The figure of one alarm, in the unit of its wording; percentages are rounded up."""
 
     alarm: Alarm
     value: int

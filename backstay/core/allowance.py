@@ -1,17 +1,17 @@
 """What a provider says is left of one of its own limits, as a bound on the calls under way.
 
-What an answer says was counted when its call came. All that are under way since may have used some of it: so no more
-may be under way than were left. They hurry while there is plenty, and few are refused when it comes to an end.
+The provider counted what is left when the call arrived. Calls that have started since then may have used some of it, so
+no more calls may be under way than were left. Calls are fast while much is left, and few are refused when it runs out.
 """
 
 
 class Allowance:
-    """Told of every answer that says what is left; looked at now and then."""
+    """Collects what the answers say is left; read from time to time."""
 
     def __init__(self) -> None:
-        self._least: int | None = None  # of what was said since the last look
+        self._least: int | None = None  # from the answers since the last look
         self._last: int | None = None
-        self._before: int | None = None  # what was said last before the last look
+        self._before: int | None = None  # from the last answer before the last look
         self._calls = 0
 
     def say(self, left: int) -> None:
@@ -20,9 +20,9 @@ class Allowance:
         self._calls += 1
 
     def calls_max(self, each: bool = False) -> int | None:
-        """How many calls may be under way; None if nothing was said. What was said is then forgotten.
+        """How many calls may be under way; None if no answer gave a figure. The figures are then forgotten.
 
-        `each`: a call takes one of what is left. Otherwise it takes what calls took lately, if that can be told.
+        `each`: a call uses one unit of what is left. Otherwise it uses what recent calls used, if that is known.
         """
         least, calls, before, last = self._least, self._calls, self._before, self._last
         self._least, self._calls, self._before = None, 0, last

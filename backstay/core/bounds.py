@@ -1,4 +1,4 @@
-"""The worst case that a configuration allows in one hour of ticks, so that nobody learns it from a bill."""
+"""The worst case that a configuration allows in one hour of ticks, so that it is known before the bill comes."""
 
 import math
 from dataclasses import dataclass
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from backstay.core.limits import Limits
 from backstay.core.retry import NAMED, RETRY_AFTER_CAP_MS
 
-# Between two tries of an item: what a provider may ask for, or the longest step of a built-in policy.
+# Between two tries of an item: the longest wait that a provider may ask for, or that a built-in policy has.
 WAIT_SECONDS_MAX = max(RETRY_AFTER_CAP_MS, *(policy.delay_ms_max for policy in NAMED.values())) / 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Counts per hour, and the longest lives; a cost of None is unknown, which is not the same as 0."""
+    """Counts per hour, and how long jobs and items live at most; a cost of None is unknown, not 0."""
 
     triggers: int
     invocations: int
@@ -21,9 +21,9 @@ class Bounds:
     retries: int
     compute_minutes: int
     cost_micros: int | None
-    item_life_seconds: float  # of an item that gets its turn; one that gets none ends with its job
+    item_life_seconds: float  # of an item that is tried; one that is never tried ends with its job
     job_life_seconds: float
-    llm_item_life_seconds: float  # the same of LLM requests: runs and batches
+    llm_item_life_seconds: float  # the same for LLM requests: runs and batches
     llm_job_life_seconds: float
 
 
@@ -52,8 +52,8 @@ def bounds(limits: Limits) -> Bounds:
 
 
 def _job_life(limits: Limits, timeout_seconds: float) -> float:
-    # The limit is looked at when an invocation starts, at worst one whole interval after it has passed; and that
-    # invocation ends what the job has left.
+    # The limit is checked when an invocation starts, at worst one whole interval after it has passed; and that
+    # invocation ends the job's remaining items.
     return timeout_seconds + limits.tick_interval_seconds + limits.invocation_seconds
 
 

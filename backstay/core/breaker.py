@@ -1,18 +1,18 @@
-"""A circuit breaker per provider as a value: what was observed, what follows, how many calls may go out.
+"""A circuit breaker per provider as a value: what was observed, the next state, how many calls may start.
 
 closed ──more than half of the window failed──▶ open ──cool-down──▶ half_open ──probes succeeded──▶ closed
                                                   ▲                      │
                                                   └──── probes failed ───┘
-held is entered by `hold` (an operator) or `refuse` (the account: bad key, no credit) and left by `release` or when its
-time is up. Each time in a row that it opens, or is refused, it stays so for twice as long.
+`hold` (an operator) or `refuse` (the account: bad key, no credit) makes it held; `release` closes it, and the end of
+its time makes it half-open. Each time in a row that it opens or is refused, the wait is twice as long.
 
 A Call is evidence about the provider: it is ok when the provider did its work, and not ok on a failure of
 infrastructure or a call whose outcome is unknown. Business errors, throttling and holds say nothing about
 the health of the provider, so the caller makes no Call of them.
 
 An item that fails again and again says more about itself than about the provider. So a closed breaker counts only the
-failures of first tries, and half open it takes one success among the probes to know that the provider is alive: from
-then on a failed probe is one bad item more, and the share of failures decides.
+failures of first tries. A half-open breaker needs one success among the probes to know that the provider works again:
+from then on a failed probe is only one more bad item, and the share of failures decides.
 """
 
 import json
@@ -33,7 +33,7 @@ class BreakerState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BreakerPolicy:
-    """The figures of a breaker; mode "hold" has no half-open, it stays open until it is released."""
+    """The settings of a breaker. In mode "hold" there is no half-open: it stays open until it is released."""
 
     window_calls: int = 20
     window_ms: int = 120_000
@@ -46,7 +46,7 @@ class BreakerPolicy:
     mode: Literal["half_open", "hold"] = "half_open"
 
     def __post_init__(self) -> None:
-        # Both ratios are exceeded, never met, so at 1 the breaker could not open, or not close again.
+        # The share must be above the ratio, so at 1 the breaker could never open, or never close again.
         rules = (
             (1 <= self.window_calls <= 1000, f"window_calls must be from 1 to 1000, not {self.window_calls}"),
             (self.window_ms >= 1, f"window_ms must be at least 1, not {self.window_ms}"),
@@ -81,7 +81,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Breaker:
-    """What all workers know about one provider; a new one is closed since ever."""
+    """What all workers know about one provider; a new one is closed."""
 
     provider: str
     state: BreakerState = BreakerState.CLOSED
@@ -109,13 +109,13 @@ def cool(breaker: Breaker, policy: BreakerPolicy, now_ms: int) -> Breaker:
     until_at = _cools_at(breaker, policy)
     if until_at is None or now_ms < until_at:
         return breaker
-    # Half-open began when the wait was over, not when somebody looked: so all workers write the same value.
+    # Half-open began when the wait was over, not when a worker looked, so all workers write the same value.
     since_at = max(until_at, breaker.since_at)
     return Breaker(breaker.provider, BreakerState.HALF_OPEN, since_at, reason=breaker.reason, opened=breaker.opened)
 
 
 def allowance(breaker: Breaker, policy: BreakerPolicy, now_ms: int) -> int | None:
-    """How many calls may be under way: None is any number; in half-open, as many as there are probes at a time."""
+    """How many calls may be under way; None: any number. Half-open, only the probes."""
     cooled = cool(breaker, policy, now_ms)
     match cooled.state:
         case BreakerState.CLOSED:
@@ -128,7 +128,7 @@ def allowance(breaker: Breaker, policy: BreakerPolicy, now_ms: int) -> int | Non
 
 
 def hold(breaker: Breaker, reason: str, now_ms: int, until_at: int | None = None) -> Breaker:
-    """Held until `until_at`, or until released; a second hold never shortens the first."""
+    """Held until `until_at`, or until released. A second hold never shortens the first one."""
     if breaker.state is not BreakerState.HELD:
         return Breaker(breaker.provider, BreakerState.HELD, now_ms, until_at, reason)
     if breaker.until_at is None or (until_at is not None and until_at <= breaker.until_at):
@@ -137,7 +137,8 @@ def hold(breaker: Breaker, reason: str, now_ms: int, until_at: int | None = None
 
 
 def refuse(breaker: Breaker, reason: str, policy: BreakerPolicy, now_ms: int, hold_ms_max: int | None) -> Breaker:
-    """Held because the provider refuses the account; longer each time in a row, up to `hold_ms_max`, None: no end."""
+    """Held because the provider refuses the account; longer each time in a row, up to `hold_ms_max` (None: without
+    end)."""
     opened = breaker.opened + (breaker.state is not BreakerState.HELD)
     until_at = None if hold_ms_max is None else now_ms + min(_cool_down_ms(policy, opened), hold_ms_max)
     return replace(hold(breaker, reason, now_ms, until_at), opened=opened)
@@ -178,8 +179,8 @@ def _evidence(breaker: Breaker, calls: Iterable[Call]) -> list[Call]:
     """Calls that began in this state, in the order they began: a call that hung until its time limit is compared with
     the calls that began at the same time, not with the few that ended last.
 
-    What began before tells of the time before: a call sent to a sick provider may time out long after the
-    provider recovered, and must not open the breaker again.
+    An earlier call tells only about the time before: a call to a failing provider may time out long after the provider
+    recovered, and must not open the breaker again.
     """
     known = [call for call in (*breaker.calls, *calls) if call.started_at >= breaker.since_at]
     return sorted(known, key=lambda call: (call.started_at, call.ended_at, call.ok))
@@ -224,7 +225,7 @@ def _cools_at(breaker: Breaker, policy: BreakerPolicy) -> int | None:
         case BreakerState.HELD:
             return breaker.until_at
         case BreakerState.OPEN if policy.mode == "half_open":
-            # Opened under the hold mode it has no end; under this mode it has the usual one.
+            # A breaker that opened in mode "hold" has no end time; in this mode it gets the usual one.
             cools_at = breaker.since_at + _cool_down_ms(policy, breaker.opened)
             return cools_at if breaker.until_at is None else breaker.until_at
         case _:

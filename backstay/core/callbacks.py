@@ -1,4 +1,4 @@
-"""What remote workers say about items: one JSON object each time, read with care, and what it means."""
+"""The messages of remote workers about items: one JSON object each, checked strictly, and what it means."""
 
 import hashlib
 import json
@@ -18,7 +18,7 @@ VERSION: Final = 1  # of messages to and from remote workers
 CALLBACK_BYTES_MAX: Final = 4 << 20
 TAG_LENGTH_MAX: Final = 100
 _TASK: Final = re.compile(r"(?P<item>[0-9]{1,12}-[0-9]{1,9})/(?P<fence>[0-9]{1,18})")
-# Of these a remote worker is believed to do better the next time, unless it says otherwise.
+# With these codes a remote worker's failure is retried, unless the worker says otherwise.
 _AGAIN: Final = frozenset({ErrorCode.GW_5XX, ErrorCode.GW_TIMEOUT, ErrorCode.IO_ERROR})
 
 
@@ -38,7 +38,7 @@ class Callback:
 
 
 class Told(NamedTuple):
-    """A message that names its item and its try itself, with the tag that shows whether it may."""
+    """A message that names its own item and try, with the tag that proves that its sender may do so."""
 
     item: str
     fence: str
@@ -47,7 +47,7 @@ class Told(NamedTuple):
 
 
 class Said(NamedTuple):
-    """A message that was kept: of which item, at which try, and how long it is."""
+    """A stored message: its item, its try and its length."""
 
     number: int
     item_id: int
@@ -131,13 +131,13 @@ def _check_error(error: Any) -> None:
 
 
 def digest_of(callback: Callback, fence: int) -> str:
-    """The same message again has the same digest. Of each try one message of progress is kept, the last."""
+    """The same message again has the same digest. For each try only the last progress message is kept."""
     told = "" if callback.kind is Kind.PROGRESS else callback.body
     return hashlib.sha256(f"{fence}\0{callback.kind}\0{told}".encode()).hexdigest()
 
 
 def result_of(body: str) -> str:
-    """A success's result as JSON text."""
+    """The result of a success as JSON text."""
     return json.dumps(json.loads(body)["result"], separators=(",", ":"))
 
 
@@ -153,7 +153,7 @@ def outcome_of(kind: str, body: str) -> Succeeded | Failed:
 
 
 def deciding(said: Sequence[Said], fence: int) -> Said | None:
-    """Which message decides about a try: a success of any try, for the work is the same, or its own failure."""
+    """The message that decides a try: a success of any try (the work is the same), or a failure of this try."""
     success = (one for one in said if one.kind == Kind.SUCCEEDED)
     failure = (one for one in said if one.kind == Kind.FAILED and one.fence == fence)
     return next(success, None) or next(failure, None)

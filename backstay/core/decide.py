@@ -1,4 +1,4 @@
-"""The one place that says what an outcome makes of an item."""
+"""The one place that decides an item's next state from an outcome."""
 
 from dataclasses import replace
 from random import Random
@@ -54,7 +54,7 @@ def _next(item: Claimed, outcome: Outcome, terms: Terms, now_ms: int, rng: Rando
         case Running():
             if timed_out(item.queued_at, now_ms, terms.limits):
                 ended = _too_old(item, terms, now_ms, "the task at the provider never ended")
-                # Its result is paid for, so the provider is asked for it a while longer.
+                # Its result is paid for, so the provider is asked for it for some time longer.
                 return ended._replace(flaw=Flaw.UNKNOWN, delay_ms=LATE_POLL_MS)
             return _poll_next(item, terms, outcome, item.provider_task_id, item.account)
         case Interrupted():
@@ -70,7 +70,8 @@ def _next(item: Claimed, outcome: Outcome, terms: Terms, now_ms: int, rng: Rando
 
 
 def _succeeded(item: Claimed, outcome: Succeeded, now_ms: int) -> Settlement:
-    """What nearly every item comes to, so it is made by position: names would cost as much as all else here."""
+    """Nearly every item ends here, so the tuple is made by position: keyword arguments would cost as much as the
+    rest."""
     calls = _calls(item)
     used = outcome.usage or (None, None, None)
     attempt = Attempt(
@@ -108,12 +109,13 @@ def _succeeded(item: Claimed, outcome: Succeeded, now_ms: int) -> Settlement:
 
 
 def _calls(item: Claimed) -> int:
-    """How many calls were made for the item, with this one; a task is one call, however often it is polled."""
+    """How many calls were made for the item, including this one; a task is one call, however often it is polled."""
     return item.calls + 1 if item.state == ItemState.SUBMITTING or item.calls == 0 else item.calls
 
 
 def _too_late(item: Claimed, outcome: Succeeded, now_ms: int) -> Settlement:
-    """The deadline has passed, so the item has failed; what came is kept as a late result, for a person to accept."""
+    """The deadline has passed, so the item has failed. Its result is kept as a late result, which a person may
+    accept."""
     failure = Failure(ErrorCode.GW_TIMEOUT, FailureKind.BUSINESS, "the deadline passed before the result arrived")
     late = Failed(failure, outcome.usage, reply=outcome.result, flaw=Flaw.LATE)
     settled = _end(item, ItemState.FAILED, now_ms, outcome=late, timed_out=1)
@@ -121,8 +123,8 @@ def _too_late(item: Claimed, outcome: Succeeded, now_ms: int) -> Settlement:
 
 
 def _stopped(item: Claimed, outcome: Stopped, terms: Terms, now_ms: int) -> Settlement:
-    """An item that was not sent is cancelled. A call that was cut off may be paid: the provider is asked about it, or
-    its outcome is unknown."""
+    """An item that was not sent is cancelled. A call that was cut off may have been paid: the provider is asked about
+    it, or its outcome is unknown."""
     if not outcome.sent and not item.repeats and not item.ask_first:
         cancelled = _end(item, ItemState.CANCELLED, now_ms, message="the job was cancelled")
         return cancelled._replace(calls=item.calls) if item.state == ItemState.SUBMITTING else cancelled
@@ -169,12 +171,12 @@ def _past_time(item: Claimed, outcome: Failed, terms: Terms, now_ms: int) -> Set
 
 
 def _flaw_of_last(item: Claimed, outcome: Failed) -> Flaw | None:
-    """The flaw of an item whose time is over after a failed call: an earlier call may have been done and paid."""
+    """The flaw of an item whose time is over after a failed call: an earlier call may have been processed and paid."""
     return _flaw(outcome) or (Flaw.UNKNOWN if item.repeats else None)
 
 
 def _is_final_refusal(item: Claimed, outcome: Failed, terms: Terms) -> bool:
-    """A second refusal is final, unless it was a probe: then perhaps everybody is refused."""
+    """A second refusal is final, unless the call was a probe: then the provider may refuse every request."""
     again = item.refused_at is not None and not _is_free_probe(item, outcome)
     return again or terms.policy.attempts_max == 1
 
@@ -208,7 +210,7 @@ def _retry(item: Claimed, outcome: Failed, terms: Terms, now_ms: int, rng: Rando
     repeat = failure.kind is FailureKind.UNKNOWN
     delay_ms = next_delay_ms(terms.policy, max(spent - 1, 0), failure.retry_after_ms, rng)
     if free:
-        delay_ms = max(delay_ms, RETRY_AFTER_FLOOR_MS)  # what costs no attempt must not spin
+        delay_ms = max(delay_ms, RETRY_AFTER_FLOOR_MS)  # no attempt is used up, so it must not loop at once
     return Settlement(
         item.id,
         item.fence,
@@ -229,7 +231,8 @@ def _retry(item: Claimed, outcome: Failed, terms: Terms, now_ms: int, rng: Rando
 
 
 def _to_be_asked(item: Claimed, outcome: Failed, now_ms: int) -> Settlement:
-    """Leaves the item submitting, with its lease given up: the worker that rescues it asks the provider first."""
+    """Leaves the item in state submitting and gives up its lease: the worker that rescues it asks the provider
+    first."""
     return Settlement(
         item.id,
         item.fence,
@@ -246,7 +249,7 @@ def _to_be_asked(item: Claimed, outcome: Failed, now_ms: int) -> Settlement:
 
 
 def _interrupted(item: Claimed, terms: Terms, now_ms: int) -> Settlement:
-    """A shutdown costs no attempt, but what it cut off may have been done and paid."""
+    """A shutdown costs no attempt, but the call that it cut off may have been processed and paid."""
     if terms.askable:
         kept = _to_be_asked(item, Failed(_unknown("the worker was stopped during the call")), now_ms)
         return kept._replace(attempt_count=item.attempt_count)
@@ -281,7 +284,7 @@ def _cannot_ask(item: Claimed, terms: Terms, now_ms: int, rng: Random) -> Settle
     back = _back(
         item, act=Act.REPEAT, detail="the worker was lost during the call; it is sent again", rescues=1, repeats=1
     )._replace(calls=_calls(item))
-    # One item among them may be what kills the workers: from the second time on they are spread out in time.
+    # One of these items may be what kills the workers: from the second time on they are spread out in time.
     return back if item.rescues == 0 else back._replace(delay_ms=int(rng.uniform(0, APART_MS << item.rescues)))
 
 

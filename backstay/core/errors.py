@@ -1,4 +1,4 @@
-"""The exceptions of backstay as one tree: what a person can act on, and what a handler may raise.
+"""The exceptions of backstay as one tree: those that a person can act on, and those that a handler may raise.
 
 BackstayError                 exit 1
 ├── UsageError                exit 2
@@ -18,7 +18,7 @@ BackstayError                 exit 1
     ├── Permanent             not retried
     ├── ProviderHeld          the provider is held, the item goes back without an attempt
     ├── OutcomeUnknown        looked up at the provider before it is sent again
-    └── Skip                  the item is skipped, which is no failure
+    └── Skip                  the item is skipped, which is not a failure
 
 The docstring of a class is its default message.
 """
@@ -41,7 +41,7 @@ class ErrorCode(StrEnum):
     UNKNOWN = "UNKNOWN"
 
 
-MAYBE_DONE = frozenset({ErrorCode.GW_TIMEOUT, ErrorCode.UNKNOWN})  # a call may have been done and paid all the same
+MAYBE_DONE = frozenset({ErrorCode.GW_TIMEOUT, ErrorCode.UNKNOWN})  # a call may still have been processed and paid
 
 
 class BackstayError(Exception):
@@ -55,7 +55,7 @@ class BackstayError(Exception):
         if hint is not None:
             self.hint = hint
         if self.hint:
-            self.add_note(f"Hint: {self.hint}")  # a traceback in the user's program prints it; str(error) is without
+            self.add_note(f"Hint: {self.hint}")  # printed by a traceback; not part of str(error)
 
     @property
     def message(self) -> str:
@@ -63,7 +63,7 @@ class BackstayError(Exception):
 
 
 def _default_message(error: type[BackstayError]) -> str:
-    # Python -OO drops docstrings; the class name is then the best sentence there is.
+    # Python -OO drops docstrings; the class name is then the only text there is.
     return (error.__doc__ or error.__name__).strip().splitlines()[0]
 
 

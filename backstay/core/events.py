@@ -20,7 +20,7 @@ class WorkerStarted:
 
 @dataclass(frozen=True, slots=True)
 class WorkerStopping:
-    """It was told to stop and claims no more."""
+    """A worker was asked to stop; it claims no more items."""
 
     worker: str
     running: int
@@ -28,7 +28,7 @@ class WorkerStopping:
 
 @dataclass(frozen=True, slots=True)
 class WorkerStopped:
-    """It has ended, and has handed back what it could not finish."""
+    """A worker has ended and handed back the items that it could not finish."""
 
     worker: str
     handed_back: int
@@ -45,7 +45,7 @@ class ItemsSubmitted:
 
 @dataclass(frozen=True, slots=True)
 class ItemsClaimed:
-    """A worker has taken items."""
+    """A worker has claimed items."""
 
     worker: str
     items: int
@@ -64,7 +64,7 @@ class ItemsSettled:
 
 @dataclass(frozen=True, slots=True)
 class LeasesLost:
-    """Items whose lease ended under their worker; it writes nothing of them."""
+    """Items whose lease ended while their worker had them; it stores no result of them."""
 
     worker: str
     items: tuple[int, ...]
@@ -72,7 +72,7 @@ class LeasesLost:
 
 @dataclass(frozen=True, slots=True)
 class ItemsRescued:
-    """Items whose worker was lost were taken up."""
+    """A worker took over items whose worker was lost."""
 
     worker: str
     handler: str
@@ -97,7 +97,7 @@ class ItemsStopped:
 
 @dataclass(frozen=True, slots=True)
 class ItemLogged:
-    """A line that a handler said of its item."""
+    """A line that a handler logged about its item."""
 
     item_id: int
     text: str
@@ -120,7 +120,7 @@ class JobsTimedOut:
 
 @dataclass(frozen=True, slots=True)
 class BreakerChanged:
-    """A provider's breaker opened, closed, tries, or is held."""
+    """A provider's breaker became open, closed, half-open or held."""
 
     before: Breaker
     after: Breaker
@@ -128,7 +128,7 @@ class BreakerChanged:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Something that is tried again by itself, and that a person may want to know of."""
+    """A failure that is retried automatically and that a person may want to know about."""
 
     where: str
     message: str
@@ -159,12 +159,12 @@ class BrokerLost:
 
 @dataclass(frozen=True, slots=True)
 class BrokerWiped:
-    """What had been declared was gone, and messages with it; all that is ready is published again."""
+    """Declared queues were gone, with their messages; hints for all ready items are published again."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessageSetAside:
-    """A message that nobody can use is in the dead queue now."""
+    """A message that cannot be used was put into the dead queue."""
 
     queue: str
     reason: str
@@ -172,7 +172,7 @@ class MessageSetAside:
 
 @dataclass(frozen=True, slots=True)
 class MessagesPublished:
-    """A batch out of the outbox: so many were confirmed, and so many are tried again."""
+    """A batch of the outbox was published: how many were confirmed, and how many are tried again."""
 
     sink: str
     messages: int
@@ -181,7 +181,7 @@ class MessagesPublished:
 
 @dataclass(frozen=True, slots=True)
 class OutboxLag:
-    """What has not left yet: how many messages, counted up to a bound, and how old the oldest is."""
+    """The unpublished messages: how many, counted up to a bound, and the age of the oldest."""
 
     sink: str
     messages: int
@@ -190,14 +190,14 @@ class OutboxLag:
 
 @dataclass(frozen=True, slots=True)
 class LettersArchived:
-    """Dead letters that left the database for archives."""
+    """Dead letters were moved from the database to archives."""
 
     items: int
 
 
 @dataclass(frozen=True, slots=True)
 class AlarmChanged:
-    """An alarm was raised, or is over; emitted once, by the process that noticed first."""
+    """An alarm was raised, or is over; emitted once, by the process that noticed it first."""
 
     reading: AlarmReading
 
@@ -210,7 +210,7 @@ class TickEnded:
     items: int
     seconds: float
     follow_up: bool
-    full: bool  # there is work left, but the chain is as long as it may be
+    full: bool  # there is work left, but the chain has reached its depth limit
 
 
 Event = (

@@ -3,13 +3,13 @@
 | status           | code       | kind           | why                                                        |
 |------------------|------------|----------------|------------------------------------------------------------|
 | 401 402 407      | FORBIDDEN  | held           | credentials or money: every other item would fail as well  |
-| 400 403 429      | FORBIDDEN  | held           | if its words say "bad key" or "no credit left"             |
-| 401 403          | FORBIDDEN  | business       | if its words say that the model or the content is refused  |
-| 403, no word     | FORBIDDEN  | refused        | this request or all of them: the next try tells            |
+| 400 403 429      | FORBIDDEN  | held           | if the text says "bad key" or "no credit left"             |
+| 401 403          | FORBIDDEN  | business       | if the text says that the model or the content is refused  |
+| 403, no text     | FORBIDDEN  | refused        | this request or all of them: the next try shows it         |
 | 408              | GW_TIMEOUT | infrastructure | the provider gave up waiting for the request: not begun    |
-| 410              | EXPIRED    | business       | what was asked for is gone for good                        |
+| 410              | EXPIRED    | business       | the requested thing is gone permanently                    |
 | 413              | TOO_LARGE  | business       | the same body is too large again                           |
-| 425              | GW_4XX     | infrastructure | too early: asked to come again                             |
+| 425              | GW_4XX     | infrastructure | too early: the provider asks for another try               |
 | 429              | GW_4XX     | throttled      | not the item's fault, so it costs no attempt               |
 | other 4xx        | GW_4XX     | business       | the request is wrong and stays wrong                       |
 | 504              | GW_TIMEOUT | infrastructure |                                                            |
@@ -54,9 +54,9 @@ __all__ = [
 
 
 class FailureKind(StrEnum):
-    """Who acts on a failure, in the order in which they win when several happened at once."""
+    """What is done about a failure. If several happened at once, the first in this order decides."""
 
-    UNKNOWN = "unknown"  # It may have been done and paid for: looked up before it is sent again.
+    UNKNOWN = "unknown"  # The call may have been processed and paid: looked up before it is sent again.
     HELD = "held"  # The account is refused: the provider is held, and the item goes back without an attempt.
     REFUSED = "refused"  # This request is refused, or all are: tried once more at no cost, then failed.
     THROTTLED = "throttled"  # Retried, costs no attempt, honours retry_after.
@@ -76,7 +76,7 @@ class Failure:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "message", one_line(self.message))
-        object.__setattr__(self, "code", public_code(self.code))  # a handler may have made one up
+        object.__setattr__(self, "code", public_code(self.code))  # a handler may have passed a code of its own
 
 
 _BY_STATUS: Final[Mapping[int, tuple[ErrorCode, FailureKind]]] = MappingProxyType(
@@ -91,7 +91,7 @@ _BY_STATUS: Final[Mapping[int, tuple[ErrorCode, FailureKind]]] = MappingProxyTyp
         504: (ErrorCode.GW_TIMEOUT, FailureKind.INFRASTRUCTURE),
     }
 )
-# What providers write, as code or in words, when they refuse the account, and when they refuse one request.
+# The codes and phrases by which providers refuse the account, and those by which they refuse one request.
 _ACCOUNT_WORDS: Final = (
     r"insufficient_quota|billing_(?:hard_limit|not_active)|(?:your )?credit balance"
     r"|insufficient (?:balance|credit|funds)|invalid_api_key|api_key_invalid|account_deactivated"
@@ -105,7 +105,7 @@ _REQUEST: Final = re.compile(
     re.IGNORECASE,
 )
 
-# Nuances that stay inside; outside, each is one of the ten.
+# Finer codes for internal use; each is shown as one of the ten.
 INNER_CODES: Final[Mapping[str, ErrorCode]] = MappingProxyType(
     {
         **{code.value: code for code in ErrorCode},
@@ -154,7 +154,7 @@ def failure_of_status(status: int, message: str = "", retry_after_ms: int | None
 def failure_of_exception(exc: BaseException, now_ms: int | None = None) -> Failure:
     """The failure that an exception stands for; without `now_ms` a Retry-After given as a date is ignored.
 
-    Cancellation and Skip are no failures: the caller deals with them before it asks.
+    Cancellation and Skip are not failures: the caller handles them first.
     """
     if isinstance(exc, BaseExceptionGroup):
         failures = [failure_of_exception(inner, now_ms) for inner in exc.exceptions]
@@ -220,15 +220,15 @@ def _verdict(exc: BaseException) -> tuple[ErrorCode, FailureKind]:
         return any(part in name for name in names for part in parts)
 
     if named("ConnectTimeout", "ConnectionTimeout", "PoolTimeout"):
-        return ErrorCode.GW_TIMEOUT, FailureKind.INFRASTRUCTURE  # It ran out of time before anything was sent.
+        return ErrorCode.GW_TIMEOUT, FailureKind.INFRASTRUCTURE  # The call timed out before anything was sent.
     if isinstance(exc, TimeoutError) or named("Timeout"):
         return ErrorCode.GW_TIMEOUT, FailureKind.UNKNOWN
     causes = [cls.__name__ for cls in type(exc.__cause__).__mro__] if named("Connect") else []
     if any(part in name for name in names + causes for part in _NEVER_CONNECTED):
-        return ErrorCode.GW_5XX, FailureKind.INFRASTRUCTURE  # There never was a connection to send it over.
+        return ErrorCode.GW_5XX, FailureKind.INFRASTRUCTURE  # There was no connection, so nothing was sent.
     broke_off = named("Connect", "NetworkError", "ProtocolError", "IncompleteRead", "PayloadError")
     if isinstance(exc, ConnectionError) or broke_off or _is_no_http(exc):
-        return ErrorCode.GW_5XX, FailureKind.UNKNOWN  # It broke off, maybe after the request was sent.
+        return ErrorCode.GW_5XX, FailureKind.UNKNOWN  # The connection broke, maybe after the request was sent.
     if isinstance(exc, OSError | MemoryError | DatabaseUnreachable | FilesUnreachable):
         return ErrorCode.IO_ERROR, FailureKind.INFRASTRUCTURE
     return ErrorCode.GW_4XX if "ValidationError" in names else ErrorCode.UNKNOWN, FailureKind.BUSINESS
@@ -243,7 +243,7 @@ def _words(exc: BaseException) -> str:
 
 
 def _is_no_http(exc: BaseException) -> bool:
-    """Whether the answer could not be read as HTTP: aiohttp then makes up a status of its own, a 400."""
+    """Whether the answer was not valid HTTP: aiohttp then sets a status of its own, 400."""
     return any(cls.__name__ == "HttpProcessingError" for cls in type(exc.__cause__).__mro__)
 
 

@@ -8,7 +8,7 @@ _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 
 
 def show_money(micros: int) -> str:
-    """Cents, and finer below a dollar: $12.40, $0.0042. A sum that is there never looks like none."""
+    """Cents, and finer below a dollar: $12.40, $0.0042. A sum above 0 is never shown as $0.00."""
     if 0 < micros < 100:
         return "<$0.0001"
     dollars = micros / MICROS_PER_DOLLAR
@@ -19,7 +19,7 @@ def show_money(micros: int) -> str:
 
 
 def show_ceiling(micros: int) -> str:
-    """To the last digit that was given: $5.00, $0.00408."""
+    """With all digits: $5.00, $0.00408."""
     dollars, rest = divmod(micros, MICROS_PER_DOLLAR)
     cents, finer = f"{rest:06}"[:2], f"{rest:06}"[2:].rstrip("0")
     return f"${dollars:,}.{cents}{finer}"
@@ -34,7 +34,7 @@ def show_tokens(tokens: int) -> str:
 
 
 def show_rate(per_second: float) -> str:
-    """In the unit in which it is a number to be imagined: 340/s, 4.2/s, 12/min, 3/h."""
+    """In the unit that gives a readable number: 340/s, 4.2/s, 12/min, 3/h."""
     if per_second == 0:
         return "0/s"
     for size, unit in ((1, "s"), (_MINUTE, "min")):
@@ -45,7 +45,7 @@ def show_rate(per_second: float) -> str:
 
 
 def show_seconds(seconds: float) -> str:
-    """Two units at most, and no finer than one would care: 42 s, 4 min 10 s, 2 h 5 min, 3 d 4 h."""
+    """At most two units, rounded to what matters: 42 s, 4 min 10 s, 2 h 5 min, 3 d 4 h."""
     whole = math.ceil(seconds)
     for size, unit, finer, finer_unit in (
         (_DAY, "d", _HOUR, "h"),

@@ -1,4 +1,4 @@
-"""What a consumer has in hand: messages that name items, each held until all of its items were in a committed claim."""
+"""The messages that a consumer holds: each names items, and is held until a committed claim has covered all of them."""
 
 from collections.abc import Collection, Hashable, Iterable
 from dataclasses import dataclass
@@ -18,14 +18,14 @@ class _Held:
 
 
 class Over(NamedTuple, Generic[M]):
-    """Messages all of whose items were in committed claims."""
+    """Messages whose items have all been in committed claims."""
 
     served: list[M]
     missed: list[M]  # of which no claim has won a single item
 
 
 class HeldMessages(Generic[M]):
-    """Messages by the names that their consumer gives them. It only keeps count: who calls it acknowledges."""
+    """Messages by the names that their consumer gives them. It only keeps count: the caller acknowledges them."""
 
     def __init__(self) -> None:
         self._held: dict[M, _Held] = {}  # the oldest first
@@ -44,7 +44,7 @@ class HeldMessages(Generic[M]):
             self._naming.setdefault(item, []).append(message)
 
     def take(self, handler: str, n: int) -> list[int]:
-        """The first items in hand for a handler, at most so many; the same again until they are done."""
+        """The first items in hand for a handler, up to a maximum; the same items again until they are done."""
         items: dict[int, None] = {}
         for held in self._by_handler.get(handler, {}).values():
             for item in held.left:
@@ -54,7 +54,8 @@ class HeldMessages(Generic[M]):
         return list(items)
 
     def done(self, items: Iterable[int], missed: Collection[int] = ()) -> Over[M]:
-        """A committed claim had these items in it, and has not won those that it missed; returns what is over by it."""
+        """Records a committed claim of these items; `missed` are those it did not win. Returns the messages that are
+        done now."""
         over: Over[M] = Over([], [])
         for item in items:
             for message in self._naming.pop(item, ()):
@@ -67,7 +68,7 @@ class HeldMessages(Generic[M]):
         return over
 
     def overdue(self, now: float) -> list[M]:
-        """Lets go of what was held for too long, and returns it: the database's order will serve its items."""
+        """Drops and returns messages that were held for too long: their items are claimed in the database's order."""
         old: list[M] = []
         for message, held in self._held.items():
             if now - held.since < HELD_SECONDS_MAX:
@@ -78,7 +79,7 @@ class HeldMessages(Generic[M]):
         return old
 
     def clear(self) -> None:
-        """The channel is gone, and with it the right to acknowledge: all of it is delivered again."""
+        """The channel is gone, so its messages can no longer be acknowledged: the broker delivers all of them again."""
         self._held.clear()
         self._by_handler.clear()
         self._naming.clear()

@@ -16,7 +16,7 @@ class Limits:
 
     item_timeout_seconds: float = 7_200
     job_timeout_seconds: float = 172_800
-    llm_item_timeout_seconds: float = 604_800  # a provider's batch may take a day, and be made again
+    llm_item_timeout_seconds: float = 604_800  # a provider's batch may take a day, and may have to be repeated
     llm_job_timeout_seconds: float = 1_209_600
     call_timeout_seconds: float = 60
     call_retries_max: int = 6
@@ -63,11 +63,11 @@ class Limits:
 
     @property
     def around_seconds(self) -> float:
-        """What comes on top of a run's own time before a lost request is certain to have landed."""
+        """The time to add to a run's own time until a lost request has surely arrived, or never will."""
         return self.send_guard_seconds + self.visibility_lag_seconds + self.reconcile_margin_seconds
 
 
-# From, to; a whole number where the field counts things. Zero is allowed where none is a sensible answer.
+# From, to; a whole number where the field counts things. Zero is allowed where it makes sense.
 RANGES: Final[Mapping[str, tuple[float, float]]] = MappingProxyType(
     {
         "item_timeout_seconds": (1, _DAYS_MAX_SECONDS),
@@ -101,7 +101,7 @@ RANGES: Final[Mapping[str, tuple[float, float]]] = MappingProxyType(
 
 
 def reconcile_after_ms(limits: Limits, run_seconds: float) -> int:
-    """How long after a claim the provider can be trusted to show a submission, or that there was none."""
+    """How long after a claim the provider reliably shows a submission, or that there was none."""
     return round((run_seconds + limits.around_seconds) * 1_000)
 
 

@@ -1,4 +1,4 @@
-"""What workers measure, minute by minute: how much was done, how long calls took, what they cost."""
+"""What workers measure per minute: how much was done, how long calls took, what they cost."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -9,11 +9,11 @@ from backstay.core.models import Act, Settlement
 from backstay.core.states import ItemState
 
 MINUTE_MS: Final = 60_000
-LATENCY_MS: Final = (100, 250, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000)  # a call is in the first it fits
+LATENCY_MS: Final = (100, 250, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000)  # a call counts in the first that fits
 
 
 class MeasureSource(NamedTuple):
-    """Whose work it was, and who did it."""
+    """The owner of the work, and the handler and provider that did it."""
 
     owner: str
     handler: str
@@ -60,7 +60,8 @@ class Measure:
         return self.latency_ms / self.calls if self.calls else None
 
     def within_ms(self, share: float) -> int | None:
-        """In how much time so large a share of the calls was answered, up to the next bound; None above the last."""
+        """The time within which this share of the calls was answered, rounded up to a bucket's bound; None above the
+        last."""
         wanted, found = share * self.calls, 0
         for bound, column in zip(LATENCY_MS, BUCKETS[:-1], strict=True):
             found += getattr(self, column)
@@ -101,7 +102,7 @@ def together(measures: Sequence[Measure]) -> Measure:
 
 
 class Sums:
-    """What a process has measured since it last wrote it down."""
+    """What a process has measured since it last stored its measures."""
 
     def __init__(self) -> None:
         self._sums: dict[MeasureSlot, Measure] = {}
@@ -116,12 +117,12 @@ class Sums:
         measure.add(settlement)
 
     def take(self) -> dict[MeasureSlot, Measure]:
-        """All of it, which is then somebody else's to keep."""
+        """Returns everything and forgets it: the caller keeps it from now on."""
         taken, self._sums = self._sums, {}
         return {place: measure for place, measure in taken.items() if any(measure.values())}
 
     def give_back(self, taken: dict[MeasureSlot, Measure]) -> None:
-        """What could not be written waits for the next time."""
+        """Takes back measures that could not be stored, for the next time."""
         for place, measure in taken.items():
             mine = self._sums.get(place)
             self._sums[place] = measure if mine is None else together([mine, measure])

@@ -22,10 +22,10 @@ def delivery_named(name: str) -> Delivery:
 
 
 class Act(StrEnum):
-    """What is rare enough in the life of an item to stand on its timeline."""
+    """The rare acts that are shown on an item's timeline."""
 
     HANDED_BACK = "handed_back"  # nothing was sent
-    REPEAT = "repeat"  # it is sent again, although the first call may have been done and paid
+    REPEAT = "repeat"  # it is sent again, although the first call may have been processed and paid
     RESCUED = "rescued"  # its worker was lost, and the provider never had it
 
 
@@ -41,7 +41,7 @@ class Claimed(NamedTuple):
     round: int
     rescues: int
     repeats: int
-    ask_first: int  # a person retries it, and an earlier call may have been done: look it up before it is sent
+    ask_first: int  # a person retries it, and an earlier call may have been processed: look it up first
     queued_at: int
     deadline_at: int | None
     claimed_at: int
@@ -68,7 +68,7 @@ class JobTerms(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """What a call consumed, as far as the handler said."""
+    """What a call consumed, as far as the handler reported it."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -76,7 +76,7 @@ class Usage(NamedTuple):
 
 
 class Attempt(NamedTuple):
-    """One try that ended, as it is written down."""
+    """One finished try, as it is stored."""
 
     item_id: int
     fence: int
@@ -94,7 +94,7 @@ class Attempt(NamedTuple):
 
 
 class Settlement(NamedTuple):
-    """What becomes of a claimed item. `was` and `fence` guard it: a holder that lost its lease settles nothing."""
+    """The change to a claimed item. `was` and `fence` guard it: a holder that lost its lease settles nothing."""
 
     id: int
     fence: int
@@ -116,6 +116,6 @@ class Settlement(NamedTuple):
     attempt: Attempt | None = None
     act: Act | None = None
     detail: str | None = None
-    freed: int = 0  # of the money set aside: what is no longer
-    unknown: int = 0  # of what is freed: what may have been paid, for all anyone knows
-    late_result: str | None = None  # what came after the deadline: kept, and for a person to accept
+    freed: int = 0  # of the money set aside: how much is freed
+    unknown: int = 0  # of what is freed: what may have been paid (unknown)
+    late_result: str | None = None  # a result after the deadline: kept, and a person may accept it

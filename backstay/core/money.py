@@ -1,4 +1,4 @@
-"""What becomes of the money set aside for a call: spent, given back, or kept because nobody knows.
+"""The money set aside for a call is spent, given back, or kept because the cost is unknown.
 
 | the outcome of the call                                | spent            | given back | kept as unknown |
 |--------------------------------------------------------|------------------|------------|-----------------|
@@ -6,7 +6,7 @@
 | an answer that does not say                            | all of it        |            |                 |
 | refused, throttled, held, never sent, never arrived    |                  | all of it  |                 |
 | an error of the provider                               |                  | all of it  |                 |
-| a 2xx that was no answer                               |                  |            | all of it       |
+| a 2xx without a valid answer                           |                  |            | all of it       |
 | a time-out, a cut connection, a lost or stopped worker |                  |            | all of it       |
 | still under way at the provider, or to be asked about  | it stays set aside                              |||
 """
@@ -36,7 +36,7 @@ def account(item: Claimed, outcome: Outcome, settlement: Settlement) -> Settleme
 
 
 def _is_answer(outcome: Outcome) -> bool:
-    """Whether an answer came, even if its flaw made a failure of it."""
+    """Whether an answer came, even one that counts as a failure because of its flaw."""
     return isinstance(outcome, Succeeded) or (isinstance(outcome, Failed) and outcome.flaw is not None)
 
 

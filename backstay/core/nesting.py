@@ -1,4 +1,4 @@
-"""How deep JSON may be nested: Python's own bound depends on how deep the caller stands; this one is everyone's."""
+"""How deep JSON may be nested. Python's own bound depends on the depth of the call stack; this one is fixed."""
 
 from typing import Any, Final
 

@@ -1,7 +1,7 @@
 """The order in which ready items are taken: one number, set at submit, that the claim's index is sorted by.
 
-Its high bits are the priority, so a higher one goes first; now and then a claim starts at a lower one, so that none is
-starved. Its low bits are a turn. A job starts at the turn that its queue has reached and takes one for each of its
+Its high bits are the priority, so a higher one goes first; some claims start at a lower priority, so that no priority
+is starved. Its low bits are a turn. A job starts at the turn that its queue has reached and takes one for each of its
 items, so jobs of one priority take turns from then on: ten items do not wait behind a million submitted before them,
 however fast or slowly those are done. Items that come back (resumed, retried) start at the turn of that time.
 """

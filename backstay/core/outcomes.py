@@ -1,4 +1,4 @@
-"""What a try at an item came to."""
+"""The outcomes of a try at an item."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -16,8 +16,8 @@ class Flaw(StrEnum):
     TRUNCATED = "truncated"  # the answer is cut off
     REFUSED = "refused"  # the model refused to answer
     FILTERED = "filtered"  # a filter of the provider removed the answer
-    UNKNOWN = "unknown"  # nobody knows whether it was done and paid
-    LATE = "late"  # its result came too late, and is kept for a person to accept
+    UNKNOWN = "unknown"  # unknown whether it was processed and paid
+    LATE = "late"  # its result came too late and is kept; a person may accept it
 
 
 ANSWER_FLAWS = (Flaw.TRUNCATED, Flaw.REFUSED, Flaw.FILTERED)  # a job counts these; --fail-on makes them failures
@@ -38,7 +38,7 @@ class Failed:
     usage: Usage | None = None
     task_ended: bool = False  # the provider's own task is over: the next try is a new request to it
     reply: str | None = None  # what the provider answered, for a person to see
-    probe: bool = False  # it was sent to find out whether an ill provider is well again, so it costs no attempt
+    probe: bool = False  # it was sent to test whether a failing provider works again, so it costs no attempt
     flaw: Flaw | None = None  # an answer came, and this is wrong with it
 
 
@@ -66,31 +66,31 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class HandedBack:
-    """Nothing was sent; the item goes back as it came."""
+    """Nothing was sent; the item goes back to the queue unchanged."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:
-    """A shutdown cut the run short; what it had sent, nobody knows."""
+    """A shutdown cut the run off; it is unknown what was sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class NeverArrived:
-    """A lost item was asked about, and the provider is certain that it never had it."""
+    """The provider was asked about a lost item, and it never received it."""
 
 
 @dataclass(frozen=True, slots=True)
 class CannotAsk:
-    """A lost item of a provider that cannot be asked."""
+    """A lost item whose provider cannot be asked about it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
     """The item's job was cancelled."""
 
-    sent: bool = False  # a call was under way and cut off: it may have been done and paid
+    sent: bool = False  # a call was under way and cut off: it may have been processed and paid
 
 
 Outcome = (

@@ -1,4 +1,4 @@
-"""How fast a provider may be called: its limits a minute, a pause it asked for, and how many calls it bears at once.
+"""How fast a provider may be called: its limits per minute, a pause it asked for, and how many calls at once it allows.
 
 Requests and tokens follow the same rule, known as GCRA: each takes its share of a minute, and the moment up to which
 the shares are taken may run ahead of now by one short burst. The minute is a second too long, because calls that left
@@ -14,9 +14,9 @@ from backstay.core.allowance import Allowance
 WINDOW_MICROS = 61_000_000
 BURSTS_PER_MINUTE = 60
 
-THROTTLED_SHARE_MAX = 0.2  # above it fewer calls are made at once: a few refusals are the weather
+THROTTLED_SHARE_MAX = 0.2  # above it fewer calls are made at once: a few refusals are normal
 WEATHER_PARTS = 4  # with a few refusals it still goes up, more slowly
-PAUSE_SHARE_MIN = 0.5  # above it the pause that the provider asks of one call is meant for all
+PAUSE_SHARE_MIN = 0.5  # above it the pause that the provider asks of one call applies to all
 CALLS_MIN = 5
 PAUSE_MS_MAX = 60_000
 SLOWER_TIMES = 3.0
@@ -39,7 +39,7 @@ class Pace:
 
 
 def start_ceiling(concurrency: int) -> int:
-    """Calls begin with a part of what is allowed: how long they take then is what rising latency is measured by."""
+    """Calls start with a part of what is allowed: their latency at that load is what later latency is compared with."""
     return max(min(concurrency, 16), concurrency // START_PARTS)
 
 
@@ -54,7 +54,8 @@ def requests_allowed(pace: Pace, in_flight: int, now_ms: int) -> int:
 
 
 def tokens_fit(pace: Pace, tokens: Sequence[int], now_ms: int) -> int:
-    """How many of these calls, in order, fit under the tokens a minute. One that never fits goes when all is quiet."""
+    """How many of these calls, in order, fit under the tokens per minute. A call that never fits starts when no tokens
+    are in use."""
     if pace.tokens_per_minute is None:
         return len(tokens)
     now = now_ms * 1000
@@ -97,7 +98,7 @@ def _burst(per_minute: int) -> int:
 
 
 def _rate(per_minute: int) -> int:
-    """What may go in a window besides the burst, so that both together are never over the limit."""
+    """What a window allows besides the burst, so that both together never exceed the limit."""
     return per_minute - (_burst(per_minute) - 1)
 
 
@@ -115,7 +116,7 @@ def _after(per_minute: int | None, at: int, count: int, now: int) -> int:
 
 
 class Answers:
-    """What one worker saw of a provider since it was last asked, and what that says about the ceiling."""
+    """What one worker saw of a provider since the last look, and what that means for the number of calls at once."""
 
     def __init__(self) -> None:
         self._seconds: list[float] = []
@@ -127,7 +128,7 @@ class Answers:
         self.tokens = Allowance()
 
     def add(self, seconds: float, throttled: bool, pause_ms: int = 0, exhausted_ms: int = 0) -> None:
-        """`exhausted_ms`: the provider said that nothing is left until then; it needs no vote."""
+        """`exhausted_ms`: the provider reported that nothing is left until then; one report is enough."""
         if throttled:
             self._throttled += 1
             self._pause_ms = max(self._pause_ms, pause_ms)
@@ -141,7 +142,7 @@ class Answers:
 
     @property
     def pause_ms(self) -> int:
-        """The pause that what was seen asks of all calls; 0 if it asks for none."""
+        """The pause for all calls that follows from the replies seen; 0: none."""
         voted = self._pause_ms if self._throttled_share() > PAUSE_SHARE_MIN else 0
         return min(max(voted, self._exhausted_ms), PAUSE_MS_MAX)
 
@@ -150,7 +151,7 @@ class Answers:
         return self._throttled / calls if calls >= CALLS_MIN else 0.0
 
     def verdict(self, pace: Pace, now_ms: int) -> Pace:
-        """The pace after what was seen, which is then forgotten."""
+        """The pace after the replies seen, which are then forgotten."""
         throttled, share, pause_ms = self._throttled, self._throttled_share(), self.pause_ms
         slow = self._slower()
         grown = len(self._seconds)

@@ -1,4 +1,4 @@
-"""Why an item is not running, in sentences that each say what to do or until when to wait."""
+"""Why an item is not running. Each sentence says what to do or how long to wait."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Reason(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Everything about an item that has a say in whether it runs."""
+    """Everything that decides whether an item runs."""
 
     now: int
     job_id: int
@@ -46,14 +46,15 @@ class Standing:
 
 
 def why_not_running(item: Standing) -> list[Reason]:
-    """Every reason that holds now, the strongest first; a running or finished item says so."""
+    """Every reason that applies now, the strongest first; for a running or finished item, that it is so."""
     if item.state in TERMINAL:
         return [_finished(item)]
     return [*_job(item), *_own(item), *_provider(item), *_workers(item), *_queue(item)]
 
 
 def why_job_waits(job: Standing) -> list[Reason]:
-    """What holds for every waiting item of a job, as which it stands here; none when nothing keeps them."""
+    """The reasons that apply to every waiting item of a job, given as one of them; empty when nothing holds them
+    back."""
     return [*_job(job), *_provider(job), *_workers(job)]
 
 

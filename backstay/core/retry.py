@@ -87,7 +87,7 @@ def policy_named(name: str) -> RetryPolicy:
 
 
 def next_delay_ms(policy: RetryPolicy, attempt: int, retry_after_ms: int | None, rng: random.Random) -> int:
-    """What the provider asked for, within a floor and a cap; without such a wish, what the policy says."""
+    """The wait that the provider asked for, within a floor and a cap; without one, the wait of the policy."""
     if retry_after_ms is None:
         return policy.delay_ms(attempt, rng)
     return min(max(retry_after_ms, RETRY_AFTER_FLOOR_MS), RETRY_AFTER_CAP_MS)

@@ -25,7 +25,7 @@ class JobState(StrEnum):
 
 
 class BatchStatus(StrEnum):
-    """How far a batch is, in the words of OpenAI's clients."""
+    """The status of a batch, as OpenAI's clients know it."""
 
     VALIDATING = "validating"
     IN_PROGRESS = "in_progress"
@@ -41,9 +41,9 @@ class StopReason(StrEnum):
     """Why a job takes no more work although items are left."""
 
     CANCEL = "cancel"
-    CANCEL_OVER = "cancel_over"  # only of tasks: cancelled, and the time to wait for their end is over
+    CANCEL_OVER = "cancel_over"  # only for tasks: cancelled, and the time to wait for their end is over
     TIMEOUT = "timeout"
-    MOVE = "move"  # only of tasks at the provider: their time there is over, and another handler goes on
+    MOVE = "move"  # only for tasks at the provider: their time there is over, and another handler continues
 
 
 _ENDS = frozenset({ItemState.SUCCEEDED, ItemState.FAILED, ItemState.SKIPPED, ItemState.CANCELLED})
@@ -53,7 +53,7 @@ _ENDS = frozenset({ItemState.SUCCEEDED, ItemState.FAILED, ItemState.SKIPPED, Ite
 #                submitting: its outcome is unknown, and the provider is asked before it is sent again.
 # processing  -> queued: the provider's task failed and may be tried again.
 # failed      -> queued: a person retries it. processing: the same, and its task at the provider continues.
-#                succeeded: its result came too late, and a person lets it count.
+#                succeeded: its result came too late, and a person accepted it.
 #                The other ends are final.
 TRANSITIONS: Mapping[ItemState, frozenset[ItemState]] = MappingProxyType(
     {

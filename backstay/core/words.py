@@ -1,4 +1,4 @@
-"""What strangers wrote, as it may be shown: the one line of what went wrong, and any text with nothing hidden in it."""
+"""Makes text from outside safe to show: the one line of an error, and any text without hidden characters."""
 
 import re
 import unicodedata
@@ -39,7 +39,7 @@ _SECRETS: Final = tuple(
         (r"\b(?:AKIA[0-9A-Z]{12,}|AIza[\w-]{20,}|eyJ[\w-]{8,}\.[\w.-]+)", "<secret>"),
     )
 )
-# URLs are matched first, so that what follows their host is not taken for a path of the server.
+# URLs are matched first, so that the part after their host is not mistaken for a path of this machine.
 _PATH: Final = re.compile(
     r"(?P<url>\b(?!file:|sqlite)[a-z][a-z0-9+.-]{1,20}://[^\s'\"]*)"
     r"|\b(?:file|sqlite)[a-z0-9+]{0,20}:/[^\s'\"]*"

@@ -101,7 +101,7 @@ class Executor:
         return Failed(failure, flight.context.used, probe=flight.probe)
 
     async def _ask(self, flight: Flight) -> Outcome | None:
-        """What became of an earlier call; None when the provider is certain that it never came, or keeps no list.
+        """The outcome of an earlier call; None if the provider certainly never received it, or keeps no list.
 
         In that case it is sent like any request that cannot be asked about: a person has decided to try it again.
         """

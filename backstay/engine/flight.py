@@ -54,7 +54,7 @@ class Flight:
             self.cut_off(Cut.STOPPED)
 
     def cut_off(self, why: Cut) -> None:
-        """Stops the run; a sync handler is told by its context and left behind."""
+        """Stops the run; a sync handler is notified by its context and left behind."""
         self.cut = why
         self.context.cancelled = True
         self.context.stopped = self.stopping

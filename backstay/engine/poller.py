@@ -30,7 +30,7 @@ CANCELLED_MAX = 100_000  # tasks remembered; one that is forgotten is cancelled 
 
 
 class PollAnswers(NamedTuple):
-    """What a provider said of its tasks, and when to ask about the rest again."""
+    """A provider's answers about its tasks, and when to ask about the rest again."""
 
     answers: Mapping[str, Outcome]
     after_ms: int = 0
@@ -162,7 +162,7 @@ class Poller:
 
 def _of_cancelled(item: Claimed, outcome: Outcome) -> Outcome:
     """What a poll means for an item, also when its job is cancelled: a result counts, and what has ended without one is
-    cancelled. A task that never says so is given up in the end, and nobody knows what became of it."""
+    cancelled. A task that never reports this is given up in the end, and its outcome is unknown."""
     match item.stop_reason, outcome:
         case StopReason.CANCEL | StopReason.CANCEL_OVER, Failed(failure=failure) if (
             failure.kind is not FailureKind.UNKNOWN

@@ -13,7 +13,7 @@ RESTART_SECONDS_FIRST = 1.0
 RESTART_SECONDS_MAX = 30.0
 STEADY_SECONDS = 60.0  # a process that lived this long starts with a clean record
 DEATHS_MAX = 10  # in a row, none of them steady
-USAGE_EXIT = 2  # what is wrong with the command does not heal by itself
+USAGE_EXIT = 2  # an error in the command: a restart does not help
 
 
 @dataclass(slots=True)
@@ -66,7 +66,7 @@ class Supervisor:
             _signal(child, signal.SIGKILL)
 
     async def _keep(self, number: int) -> int:
-        """Starts one child, again and again, until we are told to stop or it cannot be kept alive."""
+        """Starts one child, again and again, until we are asked to stop or it cannot be kept alive."""
         deaths = 0
         while not self._stopping.is_set():
             started = self._clock.monotonic()
@@ -108,7 +108,7 @@ class Supervisor:
 
 
 def _signal(child: asyncio.subprocess.Process, number: signal.Signals) -> None:
-    with suppress(ProcessLookupError):  # it has just ended by itself
+    with suppress(ProcessLookupError):  # it has just ended
         child.send_signal(number)
 
 

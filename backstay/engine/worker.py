@@ -1,4 +1,4 @@
-"""The endless worker: claims, and beside it sweeps, polls and listens, until it is told to stop."""
+"""The endless worker: claims, and beside it sweeps, polls and listens, until it is asked to stop."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -31,7 +31,7 @@ class Worker:
         self._stopping = asyncio.Event()
 
     def wake(self) -> None:
-        """Look now: there may be something to claim. A hint; the worker looks by itself as well."""
+        """Look now: there may be something to claim. Only a hint: the worker polls as well."""
         self.engine.wake.set()
 
     async def start(self) -> None:
@@ -103,7 +103,7 @@ class Worker:
         return min(idle, max(self.engine.again_at - now, PACE_SECONDS_MIN))
 
     async def _repeat(self, step: Callable[[], Awaitable[object]], seconds: float) -> None:
-        """Repeats a step for life; one that fails is told of and tried again."""
+        """Repeats a step until the worker ends; a failing one is reported and tried again."""
         while True:
             try:
                 await step()

@@ -1,1 +1,1 @@
-"""Where bytes lie: artifacts in a folder or in S3, and the files of owners."""
+"""Where bytes are stored: artifacts in a folder or in S3, and the files of owners."""

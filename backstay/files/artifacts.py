@@ -15,14 +15,14 @@ from backstay.store.urls import is_postgres
 
 CHUNK_BYTES: Final = 1 << 20
 _WHERE: Final = "choose another with --data or BACKSTAY_DATA"
-PART_BYTES: Final = 8 * CHUNK_BYTES  # of an upload to S3, which takes 10,000 of them
+PART_BYTES: Final = 8 * CHUNK_BYTES  # of an upload to S3, which accepts 10,000 of them
 
 
 class Artifacts:
-    """What is put under a name is there as a whole, or not at all."""
+    """An artifact exists as a whole, or not at all."""
 
     def __init__(self, store: Any, folder: Path | None = None, own: "Mapping[str, Artifacts] | None" = None) -> None:
-        """`own` are places of their own for names with a certain first part."""
+        """`own`: separate places for names with a certain first part."""
         self._store = store
         self._folder = folder
         self._own = own or {}
@@ -31,14 +31,14 @@ class Artifacts:
         return self._own.get(name.partition("/")[0], self)
 
     async def put(self, name: str, chunks: AsyncIterable[bytes]) -> int:
-        """Streams it in, in constant memory; returns its size. What breaks off leaves nothing behind."""
+        """Stores a stream, in constant memory; returns its size. An interrupted stream leaves nothing behind."""
         import obstore
 
         size, place = 0, self._lead(name)
         async with AsyncExitStack() as stack:
             opened = obstore.open_writer_async(place._store, name, buffer_size=PART_BYTES)
             writer = await stack.enter_async_context(opened)
-            async for chunk in chunks:  # what this raises is not the place's fault, and goes out as it is
+            async for chunk in chunks:  # an error of the stream is not the storage's fault, and is passed on unchanged
                 size += len(chunk)
                 with _reaching():
                     await writer.write(chunk)
@@ -50,7 +50,7 @@ class Artifacts:
         return size
 
     async def get(self, name: str, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
-        """Streams it out, whole or the bytes from `start` up to `end`, as far as there are any."""
+        """Streams an artifact, all of it or the bytes from `start` up to `end`, as far as they exist."""
         import obstore
 
         size = await self.size(name)
@@ -83,7 +83,7 @@ class Artifacts:
             return None
 
     async def names(self, prefix: str) -> AsyncIterator[str]:
-        """What is there under a prefix of whole parts (`logs/12`, never `logs/1` for it), in no promised order."""
+        """The artifacts under a prefix of whole parts (`logs/12`; `logs/1` would not match it), in any order."""
         import obstore
 
         pages = obstore.list(self._lead(prefix)._store, prefix).__aiter__()
@@ -96,7 +96,7 @@ class Artifacts:
                 yield found["path"]
 
     async def delete(self, name: str) -> None:
-        """Gone, or never there: both are well. What a process that was killed had put of it goes, too."""
+        """Deletes an artifact; a missing one is no error. Parts that a killed process left are deleted, too."""
         import obstore
 
         place = self._lead(name)
@@ -112,7 +112,7 @@ class Artifacts:
 
 @contextmanager
 def _reaching(name: str = "") -> Iterator[None]:
-    """Says what the storage library says, in our words; its own name buckets, paths and addresses."""
+    """Replaces the messages of the storage library, which contain buckets, paths and addresses."""
     from obstore.exceptions import BaseError, NotFoundError
 
     try:
@@ -142,9 +142,9 @@ def _drop_halves(path: Path) -> None:
 
 
 def artifacts_at(place: str, own: Mapping[str, str] | None = None) -> Artifacts:
-    """A folder, which is made, or s3://bucket/prefix with AWS's own variables for keys, region and endpoint.
+    """A folder, which is created, or s3://bucket/prefix with AWS's own variables for keys, region and endpoint.
 
-    `own` gives names with a certain first part, such as `results`, a place of their own.
+    `own` gives names with a certain first part, such as `results`, a separate place.
     """
     if find_spec("obstore") is None:
         raise UsageError(
@@ -189,7 +189,7 @@ def default_folder(url: str) -> Path:
 
 
 def artifacts_of(url: str, settings: Settings) -> Artifacts | None:
-    """The place for files of a worker; None where nothing was said of one and nothing needs one."""
+    """The place for files of a worker; None if none is set and none is needed."""
     place = settings.data
     if place is None and (settings.gateway_url or not is_postgres(url)):
         folder = default_folder(url)
@@ -198,6 +198,6 @@ def artifacts_of(url: str, settings: Settings) -> Artifacts | None:
 
 
 def files_at(place: str, settings: Settings) -> Artifacts:
-    """One place for all, but for uploads and results that were given folders of their own."""
+    """One place for all, except uploads and results with folders of their own."""
     own = {"files": settings.uploads_dir, "results": settings.results_dir}
     return artifacts_at(place, {first: folder for first, folder in own.items() if folder is not None})

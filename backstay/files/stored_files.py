@@ -1,4 +1,4 @@
-"""The bytes of owners' files: put so that what a crash leaves is found, and the files of the converter."""
+"""The bytes of owners' files, stored so that leftovers of a crash are found, and the files of the converter."""
 
 from collections.abc import AsyncIterable, AsyncIterator
 from typing import Any
@@ -10,7 +10,7 @@ from backstay.files.artifacts import Artifacts
 from backstay.handlers.gateway import Source
 from backstay.store.files import Files, NewFile
 
-PURPOSE = "user_data"  # as OpenAI's Files API, where they are seen too, calls what is for nothing of its own
+PURPOSE = "user_data"  # the purpose that OpenAI's Files API gives to files of other programs
 DAY_MS = 86_400_000
 
 
@@ -20,8 +20,8 @@ def file_of(blob: str) -> str:
 
 
 class Deposit:
-    """One owner's bytes. A row tells of them before they are there, so that what a crash leaves is found. `Files.add`
-    makes a file of them; bytes that became no file within a day are deleted."""
+    """One owner's bytes. A row announces them before they are written, so that leftovers of a crash are found.
+    `Files.add` makes a file of them; bytes without a file are deleted after a day."""
 
     def __init__(self, files: Files, artifacts: Artifacts, owner: str) -> None:
         self._files = files
@@ -39,7 +39,7 @@ class Deposit:
 
 
 class ConverterFiles:
-    """Sources are among the uploads; results lie beside them until they expire."""
+    """Sources are uploads; results are stored beside them until they expire."""
 
     def __init__(self, files: Files, artifacts: Artifacts, keep_days: float) -> None:
         self._files = files

@@ -1,1 +1,1 @@
-"""What does the work of an item: a user's function or class, wrapped so that the engine sees two shapes only."""
+"""Handlers do the work of items: a user's function or class, wrapped so that the engine sees only two interfaces."""

@@ -1,4 +1,4 @@
-"""What a handler may know and say while it runs one item."""
+"""What a handler can read and report while it runs one item."""
 
 import hashlib
 from collections.abc import Callable
@@ -13,13 +13,14 @@ COUNT_MAX: Final = 10**12  # tokens, or micro-dollars: a million dollars for one
 
 
 def client_ref(job: JobTerms, item: Claimed) -> str:
-    """Names a request to the provider: made of what is asked, never of the try, so a repeat carries the same name."""
+    """Identifies a request at the provider. It is made of the content, never of the try, so a repeat has the same
+    reference."""
     text = f"{job.owner}\0{job.ref_seed}\0{item.id}\0{item.round}\0{item.body}"
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:40]
 
 
 class Surroundings(NamedTuple):
-    """What the contexts of one worker share: its clock, its send guard, and where handlers' words go."""
+    """What the contexts of one worker share: its clock, its send guard, and where the log lines of handlers go."""
 
     clock: Clock
     guard_seconds: float
@@ -44,8 +45,10 @@ class Context:
         self.cancelled = False
         self.stopped = False  # cancelled together with its whole job
         self.used: Usage | None = None
-        self.traceparent: str | None = None  # of this call, while work is traced: for who does a part of it elsewhere
-        self.outside_traceparent: str | None = None  # the same, if providers are to be told
+        self.traceparent: str | None = (
+            None  # of this call, while work is traced: for code elsewhere that does a part of it
+        )
+        self.outside_traceparent: str | None = None  # the same, if it is sent to providers
 
     @property
     def item_id(self) -> str:
@@ -58,7 +61,7 @@ class Context:
 
     @property
     def fence(self) -> int:
-        """Which claim this is; every later one has a higher number."""
+        """The number of this claim; every later claim of the item has a higher one."""
         return self._item.fence
 
     @property
@@ -73,7 +76,7 @@ class Context:
 
     @property
     def priority(self) -> int:
-        """Its job's, from 0 to 9."""
+        """The priority of its job, from 0 to 9."""
         return self._job.priority
 
     @property
@@ -88,7 +91,7 @@ class Context:
 
     @property
     def seconds_left(self) -> float:
-        """Until this run is cut off by its timeout or the item's deadline."""
+        """The time left until this run is cut off by its timeout or the item's deadline."""
         return max(self._started + self.seconds_given - self._around.clock.monotonic(), 0.0)
 
     @property
@@ -96,26 +99,26 @@ class Context:
         return self._around.clock.monotonic() > self._started + self._around.guard_seconds
 
     def guard(self) -> None:
-        """Call it right before a request leaves: raises when the claim is too old to send anything under it."""
+        """Call it right before a request is sent: raises if the claim is too old to send anything."""
         if self.too_late_to_send:
             raise Throttled("the claim is too old to send; the item will be claimed again", retry_after_seconds=0)
 
     def progress(self, percent: int) -> None:
-        """How far this item is, 0 to 100; stored and shown while it runs."""
+        """Reports the progress of this item, 0 to 100; stored and shown while it runs."""
         self._around.progress(self._item.id, self._item.fence, min(max(int(percent), 0), 100))
 
     def usage(self, input_tokens: int = 0, output_tokens: int = 0, cost_micros: int | None = None) -> None:
-        """What this run consumed; kept with the attempt."""
+        """Reports what this run consumed; stored with the attempt."""
         cost = None if cost_micros is None else _count(cost_micros)
         self.used = Usage(_count(input_tokens) or 0, _count(output_tokens) or 0, cost)
 
     def log(self, text: str) -> None:
-        """A line for the item's own log, if one is kept, and for the worker's."""
+        """Writes a line to the item's own log, if one is kept, and to the worker's log."""
         self._around.log(self._item.id, text)
 
 
 def _count(number: object) -> int | None:
-    """A count as a database can add it up. A wrong one must not cost the result that was paid for."""
+    """A count that a database can add up. A wrong count must not lose the result that was paid for."""
     try:
         count = int(number)  # type: ignore[call-overload]
     except (TypeError, ValueError, OverflowError):

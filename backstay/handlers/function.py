@@ -1,4 +1,4 @@
-"""A user's function as a handler: async as it is, sync in a thread of its own."""
+"""A user's function as a handler: async directly, sync in a thread of its own."""
 
 import asyncio
 import contextvars
@@ -68,7 +68,7 @@ class FunctionHandler(Generic[P, R]):
 async def in_thread(work: Callable[[], Any]) -> Any:
     """Runs blocking work in a daemon thread of its own: one that never returns cannot keep the process alive.
 
-    It has the caller's context variables, so that what it traces is a part of the call.
+    It has the caller's context variables, so that its traces are part of the call.
     """
     context = contextvars.copy_context()
     loop = asyncio.get_running_loop()
@@ -89,7 +89,7 @@ async def in_thread(work: Callable[[], Any]) -> Any:
             value = context.run(work)
         except StopIteration as caught:  # a future cannot carry this one
             error = RuntimeError(f"StopIteration: {caught}")
-        except Exception as caught:  # carried over to the awaiting side
+        except Exception as caught:  # raised again in the awaiting task
             error = caught
         except BaseException as caught:  # it ends the thread, but it must not end the worker
             error = RuntimeError(f"{type(caught).__name__}: {caught}")

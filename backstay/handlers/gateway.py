@@ -1,15 +1,15 @@
-"""The converter: a source file goes to a gateway, and what comes back is kept as a file of its own.
+"""The converter: a source file is sent to a gateway, and the answer is stored as a new file.
 
 | what happens                                     | code       | tried again |
 |--------------------------------------------------|------------|-------------|
-| the source does not begin as a PDF does          | NOT_PDF    | no          |
+| the source does not begin like a PDF             | NOT_PDF    | no          |
 | the gateway answers 413, or far too much         | TOO_LARGE  | no          |
-| it answers another 4xx, or no XML                | GW_4XX     | no          |
+| it answers another 4xx, or not with XML          | GW_4XX     | no          |
 | it answers 429                                   | GW_4XX     | yes, at no cost |
-| it answers 401, 402, 403 or 407                  | FORBIDDEN  | when the provider is let go again |
-| it answers 5xx, cannot be reached, or breaks off | GW_5XX     | yes         |
+| it answers 401, 402, 403 or 407                  | FORBIDDEN  | when the provider is released |
+| it answers 5xx, cannot be reached, or closes     | GW_5XX     | yes         |
 | it answers 408 or 504, or not in time            | GW_TIMEOUT | yes         |
-| the place of files does not answer               | IO_ERROR   | yes         |
+| the file storage does not answer                 | IO_ERROR   | yes         |
 | the source is gone                               | EXPIRED    | no          |
 """
 
@@ -35,7 +35,7 @@ from backstay.handlers.handler import ASKS_AT_ONCE, Rules
 
 NAME: Final = "gateway"
 PDF_MARK: Final = b"%PDF-"
-PDF_MARK_WITHIN_BYTES: Final = 1_024  # as readers of PDF files do: some put a few bytes before it
+PDF_MARK_WITHIN_BYTES: Final = 1_024  # like PDF readers: some files have a few bytes before it
 SAID_BYTES_MAX: Final = 4_096
 CHUNK_BYTES: Final = 256 << 10
 CONNECT_SECONDS: Final = 10.0
@@ -50,14 +50,14 @@ class Source(NamedTuple):
 
 
 class Shelf(Protocol):
-    """Where sources lie and results go."""
+    """Where sources are read and results are stored."""
 
     async def open(self, owner: str, file_id: str) -> Source:
-        """Raises NotFound when it is gone, was never there, or is another's."""
+        """Raises NotFound if it is gone, never existed, or belongs to another owner."""
         ...
 
     async def keep(self, owner: str, item_id: str, filename: str, chunks: AsyncIterator[bytes]) -> dict[str, Any]:
-        """Puts a result there as a whole, or not at all; returns what the item's result says about it."""
+        """Stores a result as a whole, or not at all; returns the item's result."""
         ...
 
 
@@ -66,7 +66,7 @@ def is_pdf(start: bytes) -> bool:
 
 
 class GatewayHandler:
-    """Its items are {"file": "file-…"}: files that their owner has uploaded."""
+    """Items are {"file": "file-…"}: files that their owner has uploaded."""
 
     account: str | None = None
     answers: Answers | None = None
@@ -101,14 +101,14 @@ class GatewayHandler:
         sending = _Sending(source)
         await sending.begin()
         context.guard()
-        context.log(f"attempt {context.attempt}: {source.size} bytes are sent to the gateway")
+        context.log(f"attempt {context.attempt}: sending {source.size} bytes to the gateway")
         try:
             return await self._convert(sending, context)
         except (aiohttp.ClientError, OSError) as error:
-            if sending.error is not None:  # it was the source that broke off, and not the gateway
+            if sending.error is not None:  # the source failed, not the gateway
                 raise sending.error from None
             context.log(f"attempt {context.attempt}: {BROKEN}")
-            found = failure_of_exception(error)  # whose own words name hosts and ports
+            found = failure_of_exception(error)  # the original message contains hosts and ports
             return Failed(Failure(found.code, found.kind, BROKEN))
 
     async def _convert(self, sending: "_Sending", context: Context) -> Succeeded | Failed:
@@ -143,7 +143,7 @@ class GatewayHandler:
         return self._session
 
     async def _checked(self, answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-        """What comes back, as long as it is XML and not too much: only what is so to its end is kept."""
+        """The gateway's answer, if it is XML and not too large: it is stored only if that is true to its end."""
         if "xml" not in answer.content_type or answer.headers.get("Content-Encoding", "identity") != "identity":
             raise Permanent(f"the gateway answered {one_line(answer.content_type, 60)}, not XML", ErrorCode.GW_4XX)
         parser, size = ParserCreate(), 0
@@ -170,7 +170,7 @@ class GatewayHandler:
 
 
 class _Sending:
-    """A source on its way: looked at before the first byte leaves, and blamed for its own failures."""
+    """A source during its upload: checked before the first byte is sent, and its own failures are kept apart."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -193,7 +193,7 @@ class _Sending:
 
 
 def _secrets_of(url: str) -> tuple[str, ...]:
-    """What a gateway that repeats what it was sent would tell: the password in its URL, and the header made of it."""
+    """The secrets that a gateway could repeat: the password in its URL, and the header made of it."""
     try:
         parts = URL(url)
     except ValueError:

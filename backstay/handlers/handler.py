@@ -1,4 +1,4 @@
-"""A handler as the engine sees it, and the rules it carries."""
+"""A handler as the engine sees it, and its rules."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -16,13 +16,13 @@ ASKS_AT_ONCE = 25
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How the items of a handler are treated; what a job says at submit wins over it."""
+    """How the items of a handler are treated; the options of a job win over it."""
 
     retry: RetryPolicy = field(default_factory=lambda: NAMED["queue"])
     delivery: Delivery = Delivery.AT_LEAST_ONCE
     timeout_seconds: float | None = None
     deadline_seconds: float | None = None
-    item_timeout_seconds: float | None = None  # the age at which an item fails, if it is another than everybody's
+    item_timeout_seconds: float | None = None  # the age at which an item fails, if it differs from the general limit
     concurrency: int | None = None
     breaker: BreakerPolicy = DEFAULT_POLICY
     hold_seconds: float | None = 300.0
@@ -38,12 +38,12 @@ class Handler(Protocol):
     rules: Rules
     askable: bool
 
-    pace_name: str  # under which its pace is kept, if it is
+    pace_name: str  # the name of its pace, if it has one
     asks_at_once: int  # how many lost requests may be asked about at a time
 
     @property
     def answers(self) -> Answers | None:
-        """What its calls told about the provider's pace; None: its pace is not kept."""
+        """What its calls showed about the provider's pace; None: it has no pace."""
         ...
 
     async def run(self, body: str, context: Context) -> Succeeded | Submitted | Failed: ...
@@ -51,8 +51,8 @@ class Handler(Protocol):
     async def ask(
         self, client_ref: str, since_ms: int = 0
     ) -> Succeeded | Submitted | Failed | NeverArrived | CannotAsk:
-        """What became of a request that may have been sent, and not before then: found, or certainly never there;
-        or that this provider, as it turns out, cannot be asked at all."""
+        """Looks up a request that may have been sent, not before `since_ms`: found, or certainly never received, or
+        this provider cannot be asked."""
         ...
 
     def check(self, payload: Any) -> None:

@@ -1,4 +1,4 @@
-"""The HTTP client for URLs that other people give: a name is resolved once, and only to connect to that address."""
+"""The HTTP client for URLs that users give: a name is resolved once, and only that address is connected to."""
 
 import asyncio
 import socket
@@ -16,14 +16,14 @@ from backstay.core.failures import error_of_failure, failure_of_exception
 
 CONNECT_SECONDS: Final = 10.0
 RESOLVE_SECONDS: Final = 5.0
-REPLY_BYTES_MAX: Final = 16 << 10  # what is wanted is the status; of the rest, enough for a person to read
+REPLY_BYTES_MAX: Final = 16 << 10  # the status matters; of the body, enough for a person to read
 CONNECTIONS_MAX: Final = 200
 _HINT: Final = "an operator can allow it with BACKSTAY_INSIDE_HOSTS=host:port"
 _CLIENT_ERRORS: Final = (aiohttp.ClientError, OSError)
 
 
 class Answer(NamedTuple):
-    """What the other side said, as far as it is read."""
+    """The answer, as far as it is read."""
 
     status: int
     text: str
@@ -31,16 +31,16 @@ class Answer(NamedTuple):
 
 
 class Inside(OSError):
-    """A name or address leads inside. An OSError, because that is what a connector lets through."""
+    """A name or address is internal. An OSError, because a connector passes it on."""
 
 
 class Guard(AbstractResolver):
-    """Resolves names for the connector, and gives out only what may be connected to."""
+    """Resolves names for the connector, and returns only addresses that are allowed."""
 
     def __init__(self, inside: frozenset[str], resolver: AbstractResolver | None = None) -> None:
         self._inside = inside
         self._resolver = resolver
-        self._admitted: set[tuple[str, int]] = set()  # addresses of the places inside that are allowed
+        self._admitted: set[tuple[str, int]] = set()  # addresses of the allowed internal hosts
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
@@ -59,11 +59,11 @@ class Guard(AbstractResolver):
             await self._resolver.close()
 
     def refuses(self, place: HostAddress) -> bool:
-        """Whether a place is refused by its address alone; a name must be resolved first."""
+        """Whether a host is refused by its address alone; a name must be resolved first."""
         return is_address(place.host) and place.name not in self._inside and not is_outside(place.host)
 
     def open_socket(self, found: aiohttp.AddrInfoType) -> socket.socket:
-        """The last look before a connection: whatever came before, no socket is made for an address inside."""
+        """The last check before a connection: no socket is made for an internal address."""
         family, kind, protocol, _, (address, port, *_) = found
         allowed = (address, port) in self._admitted or f"{address}:{port}" in self._inside
         if not allowed and not is_outside(str(address)):
@@ -72,7 +72,7 @@ class Guard(AbstractResolver):
 
 
 class Outgoing:
-    """Posts to URLs that other people gave. It follows no redirect, uses no proxy and keeps no connection."""
+    """Posts to URLs that users gave. It follows no redirect, uses no proxy and keeps no connection."""
 
     def __init__(self, inside_hosts: str = "", resolver: AbstractResolver | None = None) -> None:
         self._guard = Guard(read_inside(inside_hosts), resolver)
@@ -84,7 +84,7 @@ class Outgoing:
             await session.close()
 
     def check(self, url: str) -> HostAddress:
-        """Refuses what can be refused without asking anyone: wrong URLs, and addresses inside."""
+        """Refuses what can be refused without a look-up: invalid URLs, and internal addresses."""
         place = read_place(url)
         if self._guard.refuses(place):
             raise UsageError("the URL leads to an internal address", hint=_HINT)
@@ -104,7 +104,7 @@ class Outgoing:
             return
 
     async def post(self, url: str, body: str, headers: Mapping[str, str], timeout_seconds: float) -> Answer:
-        """Sends once. Raises what a handler may raise: nothing was sent, or nobody knows."""
+        """Sends once. Raises what a handler may raise: nothing was sent, or the outcome is unknown."""
         try:
             self.check(url)
         except UsageError as error:
@@ -117,7 +117,7 @@ class Outgoing:
             ) as answer:
                 return Answer(answer.status, await _beginning(answer), answer.headers.get("retry-after"))
         except _CLIENT_ERRORS as error:
-            # Not from the error, which may hold the headers that were sent.
+            # Not chained from the error, which may hold the headers that were sent.
             raise _meaning(error, timeout_seconds) from None
 
     def _opened(self) -> aiohttp.ClientSession:
@@ -142,13 +142,13 @@ async def _beginning(answer: aiohttp.ClientResponse) -> str:
         while len(raw) < REPLY_BYTES_MAX and (chunk := await answer.content.read(REPLY_BYTES_MAX - len(raw))):
             raw += chunk
     except _CLIENT_ERRORS:
-        pass  # the status stands; what its author wanted to add is lost
+        pass  # the status counts; the rest of the body is lost
     answer.close()
     return raw.decode("utf-8", "replace")
 
 
 def _meaning(error: Exception, timeout_seconds: float) -> HandlerError:
-    """What an error of the client means: refused, never sent, or sent and nobody knows."""
+    """The meaning of an error of the client: refused, never sent, or sent with an unknown outcome."""
     if isinstance(error, Inside) or isinstance(error.__cause__, Inside) or isinstance(error.__context__, Inside):
         return Permanent("the URL leads to an internal address", ErrorCode.FORBIDDEN)
     if isinstance(error, aiohttp.ClientConnectorDNSError):

@@ -22,7 +22,7 @@ _JSON_TYPES: dict[type, type | tuple[type, ...]] = {
 
 
 def dump(value: Any, what: str = "the payload") -> str:
-    """JSON in pure ASCII: nothing in it can upset a database."""
+    """JSON in pure ASCII: every database accepts it."""
     try:
         return _ENCODER.encode(value)
     except (TypeError, ValueError, RecursionError) as error:
@@ -36,7 +36,7 @@ def _plain_value(value: Any) -> Any:
 
 @lru_cache(maxsize=TYPES_REMEMBERED_MAX)
 def _adapter(kind: type) -> Any:
-    """Made once per type: making one costs many times what it then does."""
+    """Made once per type: creating one costs many times more than using it."""
     from pydantic import TypeAdapter
 
     return TypeAdapter(kind)

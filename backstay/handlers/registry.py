@@ -1,4 +1,4 @@
-"""The handlers that one application knows, by name."""
+"""The handlers of one application, by name."""
 
 import difflib
 from collections.abc import Iterator
@@ -18,7 +18,8 @@ class Registry:
         self._handlers[handler.name] = handler
 
     def remove(self, name: str) -> None:
-        """Code that adds a handler and later closes it must remove it then: the next life opens its own."""
+        """Removes a handler. Code that adds a handler must remove it when it closes it, so that it can be opened
+        again."""
         del self._handlers[name]
 
     def __getitem__(self, name: str) -> Handler:
@@ -31,7 +32,7 @@ class Registry:
         return name in self._handlers
 
     def __iter__(self) -> Iterator[Handler]:
-        """Those that there are now: a lane may open while somebody goes through them and waits in between."""
+        """A copy of the current handlers: a lane may open while a caller iterates over them and awaits."""
         return iter(list(self._handlers.values()))
 
     def __len__(self) -> int:

@@ -12,7 +12,7 @@ from backstay.handlers.context import Context
 from backstay.handlers.handler import ASKS_AT_ONCE, Rules
 from backstay.handlers.payload import PayloadType, dump, payload_annotation
 
-Answer = Succeeded | Failed | Skipped | Running  # what a poll says of one task
+Answer = Succeeded | Failed | Skipped | Running  # a poll's answer about one task
 
 
 def done(result: Any) -> Succeeded | Failed:
@@ -35,7 +35,7 @@ def gone_wrong(message: str, retryable: bool = True, code: ErrorCode = ErrorCode
 
 
 def _answer(given: Any) -> Answer:
-    """One bad answer is the business of its own item, not of all that were asked about with it."""
+    """One bad answer fails only its own item, not the others of the same poll."""
     if isinstance(given, Succeeded | Failed | Skipped | Running):
         return given
     return gone_wrong(f"the method poll returned {type(given).__name__}", retryable=False, code=ErrorCode.UNKNOWN)
@@ -87,7 +87,7 @@ class TaskHandler:
 
 
 def _storable(task_id: Any) -> str:
-    """A provider's task id as text that every database takes; one that none takes could never be polled."""
+    """A provider's task id as text that every database accepts; another one could not be stored and polled."""
     text = str(task_id)
     if not text or "\0" in text or not text.isprintable():
         raise Permanent(f"the provider gave the task id {text!a}, which is not valid text")

@@ -1,1 +1,1 @@
-"""What Backstay knows of LLM services: request lines, prices, the wire, and a handler for each lane."""
+"""LLM services: request lines, prices, the HTTP client, and a handler for each lane."""

@@ -1,4 +1,4 @@
-"""The lane `background`: requests that the provider does in its own time, polled until they end."""
+"""The lane `background`: requests that the provider works on in the background, polled until they end."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -27,7 +27,7 @@ class BackgroundHandler(TaskLane):
     ) -> None:
         super().__init__(endpoint, wire, rules or rules_for(endpoint, RULES), clock)
         if self.llm.tasks is None:
-            raise UsageError(f"{self.llm.name} does nothing in the background", hint="use --lane call")
+            raise UsageError(f"{self.llm.name} has no background requests", hint="use --lane call")
         self._tasks = self.llm.tasks(self.channel)
         self._seconds = seconds_of(self.rules)
 
@@ -43,11 +43,12 @@ class BackgroundHandler(TaskLane):
             return Submitted(task_id, self.account)
         outcome = channel.read(reply)
         if isinstance(outcome, Succeeded):
-            raise OutcomeUnknown("the provider took the request and gave no id to ask for it by")
+            raise OutcomeUnknown("the provider accepted the request but gave no id for it")
         return outcome
 
     async def poll(self, task_ids: Sequence[str]) -> Mapping[str, Answer]:
-        """Asks about each. What cannot be learnt now is left out, and an error only if nothing was learnt at all."""
+        """Asks about each task. Tasks without an answer now are left out; it raises only if there was no answer at
+        all."""
         answers: dict[str, Answer] = {}
 
         async def look(task_id: str) -> None:

@@ -1,4 +1,4 @@
-"""The lane `batch`: requests go in the provider's own batches, at its price for them, and come back within a day."""
+"""The lane `batch`: requests go into the provider's own batches, at its batch price, and come back within a day."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -36,17 +36,17 @@ CREATE_SECONDS_MAX: Final = 60.0
 LOOKS_AT_ONCE: Final = 10
 ANSWERS_AT_ONCE: Final = 50
 ASKS_AT_ONCE: Final = 500  # one look at the list of batches answers for all of them
-# Without any chance in it: what failed together comes back together, and is one batch again.
+# Without randomness: requests that failed together come back together, and form one batch again.
 RETRY: Final = RetryPolicy("batch", attempts_max=5, base_ms=2_000, factor=4, cap_ms=600_000)
 RULES: Final = Rules(retry=RETRY, timeout_seconds=RUN_SECONDS)
-LINE_BYTES: Final = 160  # what stands around a body in its line, at most
-POLLS_PER_SECOND: Final = 500  # of single requests: each poll of one is written down
+LINE_BYTES: Final = 160  # what surrounds a body in its line, at most
+POLLS_PER_SECOND: Final = 500  # of single requests: each poll of one is stored
 POLL_MS_MAX: Final = 600_000
 LIVES_SECONDS: Final = Limits().llm_item_timeout_seconds  # of a request, at most
 
 
 class BatchHandler(TaskLane):
-    """A request is a task of the provider, named by its batch and its own reference, by which it is known there."""
+    """A request is a task of the provider, named by its batch and its own reference."""
 
     asks_at_once = ASKS_AT_ONCE
 
@@ -75,7 +75,7 @@ class BatchHandler(TaskLane):
         quiet_seconds = min(quiet_seconds, seconds / 8)
         self._gatherer = Gatherer(creation.send, self.clock, tasks, quiet_seconds, min(GATHER_SECONDS, seconds / 4))
         self._seen: set[str] = set()
-        self._models: dict[str, str | None] = {}  # of batches made here: those that fail often do not name theirs
+        self._models: dict[str, str | None] = {}  # of batches made here: failed batches often do not name their model
 
     def _open_api(self) -> BatchApi[Any]:
         if self.llm.batches is None:
@@ -83,7 +83,7 @@ class BatchHandler(TaskLane):
         return self.llm.batches(self.channel)
 
     async def close(self) -> None:
-        """Ends what is under way here; the batches at the provider go on."""
+        """Ends the work of this process; the batches at the provider continue."""
         await self._gatherer.close()
         await self._api.close()
         await self._tracker.close()
@@ -93,7 +93,7 @@ class BatchHandler(TaskLane):
         fields = _fields(request)
         model, path = self._api.group_of(request, fields)
         if (seconds := self._limits.seconds_to_wait(model)) > 0:
-            raise Throttled(f"as many tokens of {model} wait in batches as the provider allows", seconds)
+            raise Throttled(f"the tokens of {model} that wait in batches have reached the provider's limit", seconds)
         bounds = self._limits.bounds(model)
         ref = context.idempotency_key
         entry = self._entry(ref, request, fields, context, bounds)
@@ -109,7 +109,7 @@ class BatchHandler(TaskLane):
         self, ref: str, request: LlmRequest, fields: dict[str, Any], context: Context, bounds: ShardBounds
     ) -> ShardEntry:
         body = request.body
-        if "\n" in body or "\r" in body:  # between its values, where a blank is as good; inside a text they are escaped
+        if "\n" in body or "\r" in body:  # only between values, where a space means the same
             body = body.replace("\n", " ").replace("\r", " ")
         try:
             size = len(body) if body.isascii() else len(body.encode())
@@ -121,7 +121,7 @@ class BatchHandler(TaskLane):
         return ShardEntry(ref, body, size + len(request.url) + LINE_BYTES, tokens, context)
 
     async def ask(self, client_ref: str, since_ms: int = 0) -> Succeeded | Submitted | NeverArrived | CannotAsk:
-        """`since_ms`: when the request was sent at the earliest; 0 if nobody knows."""
+        """`since_ms`: the earliest time at which the request can have been sent; 0: unknown."""
         since_ms = since_ms or self.clock.now_ms() - int(self._lives_seconds * 1000)
         batch_id = await self._api.find(client_ref, since_ms)
         if batch_id is not None:
@@ -129,7 +129,8 @@ class BatchHandler(TaskLane):
         return NeverArrived() if self._api.certainty is Certainty.CERTAIN else CannotAsk()
 
     async def poll(self, task_ids: Sequence[str]) -> Mapping[str, Answer]:
-        """Asks about each batch once. What cannot be learnt now is left out; an error only if nothing was learnt."""
+        """Asks about each batch once. Requests without an answer now are left out; it raises only if there was no
+        answer at all."""
         asked: dict[str, list[str]] = {}
         for task_id in task_ids:
             asked.setdefault(task_id.rpartition("/")[0], []).append(task_id)
@@ -144,7 +145,7 @@ class BatchHandler(TaskLane):
         return answers
 
     async def cancel(self, task_id: str) -> None:
-        """A batch has the requests of one job only: with the first of them, all are to be cancelled."""
+        """A batch has the requests of one job only: if one of them is cancelled, all are."""
         await self._cancels.cancel(task_id.rpartition("/")[0])
 
     async def _answer(self, batch_id: str, task_ids: Sequence[str], answers: dict[str, Answer]) -> None:
@@ -155,7 +156,7 @@ class BatchHandler(TaskLane):
                 said = found.answer(task_id.rpartition("/")[2], wait_ms, batch_id in self._cancels)
                 answers[task_id] = fail_flawed(said, self.fail_on)
                 if count % ANSWERS_AT_ONCE == 0:
-                    await self.clock.sleep(0)  # to read an answer takes time that others want too
+                    await self.clock.sleep(0)  # reading an answer takes time that others need too
             return
         answer: Answer
         if found is None:
@@ -176,7 +177,7 @@ class BatchHandler(TaskLane):
         return self._models.get(batch.id, batch.model)
 
     def _see(self, batch: BatchView) -> None:
-        """The first time that a batch is seen to run, its model has room again."""
+        """When a batch is first seen running, its model has room again."""
         if batch.running and batch.id not in self._seen:
             self._limits.tokens_fit(self._model(batch))
             remember(self._seen, batch.id)
@@ -193,5 +194,5 @@ def _fields(request: LlmRequest) -> dict[str, Any]:
 
 
 def _after_ms(requests: int) -> int:
-    """When to poll again, if so many requests are to be polled by then."""
+    """When to poll again, for so many requests to poll."""
     return min(requests * 1000 // POLLS_PER_SECOND, POLL_MS_MAX)

@@ -1,4 +1,4 @@
-"""Makes a batch of a shard: brings its requests to the provider and creates the batch, once."""
+"""Makes a batch of a shard: uploads its requests to the provider and creates the batch, once."""
 
 import asyncio
 from typing import Any, Final
@@ -36,12 +36,12 @@ class BatchCancels:
 
 
 class BatchCreation:
-    """Whatever goes wrong before the batch is created costs nothing and is certain to be undone.
+    """A failure before the batch is created costs nothing and leaves nothing behind that counts.
 
     The claims behind a shard must be young enough when its batch is created: a request that could arrive after others
-    have asked about it, and found nothing, would be paid twice. They ask when the run's own time is over, and more; so
-    the creation begins only while every run has the time left that it may take. That leaves large files time to be
-    uploaded, and is never later than the moment at which a run that sends at its send guard may still be under way.
+    have asked about it, and found nothing, would be paid twice. Others ask only some time after the end of the run's
+    own time. So the creation begins only while every run has enough time left for it. That leaves time for large
+    uploads, and is never later than the moment at which a run that sends at its send guard may still be under way.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class BatchCreation:
         self._slots = asyncio.Semaphore(UPLOADS_AT_ONCE)
 
     async def send(self, shard: Shard) -> SentBatch | Failed:
-        """The batch; or what every request of the shard came to instead."""
+        """The batch, or the outcome of every request of the shard if there is none."""
         async with self._slots:
             drop_late(shard, 2 * self._create_seconds)
             if not shard.entries or shard.broken or shard.is_stopped():
@@ -75,11 +75,11 @@ class BatchCreation:
         except OutcomeUnknown as error:
             if self._clock.monotonic() >= ends_at - 2:
                 self._limits.too_many_bytes(shard.bytes)
-            raise Transient(f"the upload of {shard.bytes} bytes broke off: {error}") from None
+            raise Transient(f"the upload of {shard.bytes} bytes was interrupted: {error}") from None
         if not isinstance(staged, Failed):
             self._limits.bytes_fit(shard.bytes)
         elif staged.failure.code is ErrorCode.TOO_LARGE and len(shard.entries) > 1:
-            # A shard that is too large is no fault of its requests, as long as it can be made smaller.
+            # A shard that is too large is not the fault of its requests, while it can be made smaller.
             self._limits.too_many_bytes(shard.bytes)
             raise Throttled(f"the provider refused a file of {shard.bytes} bytes; the next one is smaller")
         return staged
@@ -90,7 +90,7 @@ class BatchCreation:
         batch_id = await staged.create(self._create_seconds)
         if isinstance(batch_id, Failed):
             return batch_id
-        if shard.is_stopped():  # nobody is left who would poll it, and nobody wants to pay for it
+        if shard.is_stopped():  # nothing is left that would poll it, so it must not run and cost money
             await self._cancels.cancel(batch_id)
         return SentBatch(batch_id, len(shard.entries))
 

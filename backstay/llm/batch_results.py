@@ -1,6 +1,6 @@
 """The batches under way and the results of those that have ended: each is asked for once for many requests.
 
-Results are files of lines in any order. They are read by the references of their requests, whatever they leave out.
+Results are files with lines in any order. They are found by the references of their requests; lines may be missing.
 """
 
 import asyncio
@@ -22,19 +22,19 @@ from backstay.llm.lines import LineRefused, number_lines, text_of
 from backstay.llm.provider import BatchApi, BatchView
 
 LINE_BYTES_MAX: Final = 64 << 20
-RESULTS_KEPT_MAX: Final = 16  # on disk, the longest unused goes first
+RESULTS_KEPT_MAX: Final = 16  # on disk; the least recently used is deleted first
 VIEWS_MAX: Final = 1_000
 VIEW_SECONDS: Final = 2.0  # a batch is polled in chunks of its requests, and changes slowly
-DOWNLOAD_SECONDS: Final = 20.0  # to wait for a download; it goes on, and is there for a later poll
+DOWNLOAD_SECONDS: Final = 20.0  # to wait for a download; it continues, and a later poll finds it
 _REFERENCE: Final = re.compile(r"[0-9a-f]{40}")
-_KEY_DIGITS: Final = 16  # 64 bits of a reference tell any two that will ever meet apart
+_KEY_DIGITS: Final = 16  # 64 bits of a reference are enough to distinguish any two
 _SPOT_BITS: Final = 64
 
-ReferenceOf = Callable[[bytes], str | None]  # of a line; None if nobody can tell whose it is
+ReferenceOf = Callable[[bytes], str | None]  # of a line; None if its request is unknown
 
 
 class LineIndex:
-    """Where lines stand, by their references: sixteen bytes for a line, so a hundred full batches fit in memory."""
+    """The positions of lines by their references: sixteen bytes for a line, so a hundred full batches fit in memory."""
 
     def __init__(self, lines: Iterable[tuple[str, int]]) -> None:
         entries = sorted(_key(ref) << _SPOT_BITS | spot for ref, spot in lines)
@@ -42,7 +42,7 @@ class LineIndex:
         self._spots = array("Q", (entry & ((1 << _SPOT_BITS) - 1) for entry in entries))
 
     def spots(self, ref: str) -> list[int]:
-        """Where its lines stand: none, one, or more if the provider gave it more than once."""
+        """The positions of its lines: none, one, or more if the provider returned it more than once."""
         key = _key(ref)
         at = bisect_left(self._keys, key)
         found: list[int] = []
@@ -89,7 +89,8 @@ def _key(ref: str) -> int:
 
 
 class BatchResultFile:
-    """One downloaded file of results, and where its lines are. It has no name, so it ends with whoever holds it."""
+    """One downloaded file of results, and where its lines are. The file has no name, so it disappears with the process
+    that holds it."""
 
     def __init__(self, file: BinaryIO, reference_of: ReferenceOf) -> None:
         self._file = file
@@ -108,10 +109,10 @@ class BatchResultFile:
 
 
 class LineResult(NamedTuple):
-    """What is said of one request of a batch."""
+    """The answer for one request of a batch."""
 
     answer: Answer
-    cancelled: bool = False  # it was not done, because the batch was cancelled
+    cancelled: bool = False  # it was not processed, because the batch was cancelled
 
 
 class ResultReader(Protocol):
@@ -119,13 +120,13 @@ class ResultReader(Protocol):
 
     @property
     def too_many_tokens(self) -> bool:
-        """Nothing of it was done, because too many tokens of its model wait already."""
+        """None of it was processed, because too many tokens of its model wait already."""
 
     def read_line(self, text: str) -> LineResult | None:
-        """None if the line says nothing. May raise LineRefused. A Failed says that the provider's task has ended."""
+        """None if the line has no answer. May raise LineRefused. A Failed says that the provider's task has ended."""
 
     def read_missing(self, ref: str, wait_ms: int) -> LineResult:
-        """Of a request without a line. `wait_ms`: until a batch that was refused is tried again."""
+        """For a request without a line. `wait_ms`: until a refused batch is tried again."""
 
 
 class BatchResults:
@@ -142,9 +143,9 @@ class BatchResults:
         return self._reader.too_many_tokens
 
     def answer(self, ref: str, wait_ms: int, cancelled_here: bool = False) -> Answer:
-        """A success wins over all else that is said.
+        """A success wins over every other line for the same request.
 
-        A batch that someone else cancelled costs an attempt, or it would be made and cancelled for ever.
+        A batch that someone else cancelled costs an attempt; otherwise it could be made and cancelled forever.
         """
         first: LineResult | None = None
         for file in self._files:
@@ -171,7 +172,7 @@ class BatchResults:
 
 
 class BatchTracker:
-    """Looks at each batch now and then, and keeps the results of some that have ended."""
+    """Looks at each batch from time to time, and keeps the results of some ended ones."""
 
     def __init__(self, api: BatchApi[Any], clock: Clock, tasks: Tasks) -> None:
         self._api = api
@@ -182,9 +183,9 @@ class BatchTracker:
         self._kept: dict[str, BatchResults] = {}
 
     async def look(self, batch_id: str) -> BatchResults | BatchView | None:
-        """The batch as far as it is: its results if it has ended and they are downloaded; None if it is gone."""
+        """The batch in its current state: its results if it has ended and they are downloaded; None if it is gone."""
         if (kept := self._kept.pop(batch_id, None)) is not None:
-            self._kept[batch_id] = kept  # the latest used stands last
+            self._kept[batch_id] = kept  # the most recently used is last
             return kept
         view = await self._view(batch_id)
         if view is None or not view.ended:
@@ -200,7 +201,7 @@ class BatchTracker:
 
     @property
     def requests_under_way(self) -> int:
-        """In all batches that were looked at and had not ended."""
+        """In all batches that were read and had not ended."""
         return sum(view.total for _, view in self._views.values() if not view.ended)
 
     async def close(self) -> None:

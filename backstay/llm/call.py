@@ -14,8 +14,8 @@ from backstay.llm.lane_handler import LaneHandler, fail_flawed, rules_for, secon
 from backstay.llm.provider import CallLookup, Certainty
 from backstay.llm.requests import require_request, unseal
 
-# Up to 1 s, 4 s, 16 s and a minute, each time anywhere in between: the first hiccup costs little, and a provider that
-# is ill is not met by everyone at once when it comes back.
+# Up to 1 s, 4 s, 16 s and a minute, each time anywhere in between: the first failure costs little time, and a provider
+# that comes back is not flooded by all items at once.
 RETRY: Final = RetryPolicy("call", attempts_max=5, base_ms=500, factor=4, cap_ms=30_000, spread=1.0)
 RULES: Final = Rules(retry=RETRY, timeout_seconds=600.0)
 
@@ -54,7 +54,7 @@ class CallHandler(LaneHandler):
         return fail_flawed(self._read_reply(reply, hints, self._price_of), self.fail_on)
 
     async def ask(self, client_ref: str, since_ms: int = 0) -> Succeeded | Failed | NeverArrived | CannotAsk:
-        """What became of a call whose reply was lost; what is not certain raises."""
+        """The outcome of a call whose reply was lost; raises if it is not certain."""
         if self._lookup is None:
             return CannotAsk()
         found = await self._lookup.find(client_ref, since_ms)

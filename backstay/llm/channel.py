@@ -1,4 +1,5 @@
-"""The wire to a provider together with what its replies mean: all that a provider's own part needs of a lane."""
+"""The HTTP client of a provider together with the meaning of its replies: all that a provider's own code needs of a
+lane."""
 
 import json
 from typing import TYPE_CHECKING, Any, Final
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from backstay.llm.http.wire import Wire
 
 GONE: Final = (404, 410)
-GONE_SECONDS: Final = 2.0  # before what is said to be gone is asked for again: a reader may lag behind a writer
+GONE_SECONDS: Final = 2.0  # before something reported as gone is asked for again: reads may lag behind writes
 _ID_CHARACTERS_MAX: Final = 500
 
 
@@ -32,34 +33,35 @@ class Channel:
         return self.provider.replies.read_reply(reply, self.limit_hints(reply), self.price_of)
 
     def refusal(self, reply: ProviderReply) -> Failed:
-        """What a reply without a success stands for."""
+        """The error that an unsuccessful reply stands for."""
         outcome = self.read(reply)
         assert isinstance(outcome, Failed), "only an answer can be a success"
         return outcome
 
     def require_answer(self, reply: ProviderReply) -> ProviderReply:
-        """The reply to a question, if it is an answer; else the error that it stands for."""
+        """Returns the reply to a question if it is a success; raises the error that it stands for otherwise."""
         if 200 <= reply.status <= 299:
             return reply
         self._tell_throttled(reply)
         raise error_of_failure(self.refusal(reply).failure)
 
     def count_answer(self, reply: ProviderReply, requests: int) -> None:
-        """One reply answered so many requests. How long files and batches take says nothing about the pace."""
+        """Records that one reply answered so many requests. The latency of files and batches says nothing about the
+        pace."""
         hints = self.limit_hints(reply)
         for _ in range(requests):
             self.pacer.answered(reply.status, 0.0, hints)
-            hints = NO_HINTS  # it was one call, whatever it was for
+            hints = NO_HINTS  # it was one call, whatever it answered
 
     def _tell_throttled(self, reply: ProviderReply) -> None:
-        """A refused question does not count against the number of requests, but they wait as long as it must."""
+        """A refused question does not count against the number of requests, but requests wait as long as it must."""
         if reply.status == THROTTLED:
             wait_ms = self.limit_hints(reply).wait_ms or 0
             self.pacer.answers.add(0.0, throttled=True, pause_ms=wait_ms, exhausted_ms=wait_ms)
 
 
 def object_in(reply: ProviderReply) -> dict[str, Any] | None:
-    """What the reply says, if it is a JSON object at all."""
+    """The reply's content, if it is a JSON object."""
     try:
         value = json.loads(reply.text)
     except (ValueError, RecursionError):
@@ -68,6 +70,6 @@ def object_in(reply: ProviderReply) -> dict[str, Any] | None:
 
 
 def id_in(value: dict[str, Any] | None, key: str = "id") -> str | None:
-    """The id of what the provider made, if it can be kept and asked for."""
+    """The id of what the provider created, if it can be stored and asked for."""
     named = value.get(key) if value is not None else None
     return named if isinstance(named, str) and 0 < len(named) <= _ID_CHARACTERS_MAX and named.isprintable() else None

@@ -1,4 +1,4 @@
-"""The key and what else must stay secret: read from the environment, sent in headers, and nowhere else to be seen."""
+"""The key and other secrets: read from the environment, sent in headers, and shown nowhere else."""
 
 import hashlib
 import json
@@ -14,25 +14,25 @@ _KEY: Final = re.compile(r"[!-~]+")
 _HEADER_NAME: Final = re.compile(r"[\w!#$%&'*+.^`|~-]+", re.ASCII)
 _HEADER_VALUE: Final = re.compile(r"[ -~]*")
 _OURS: Final = frozenset({"content-length", "content-type", "content-encoding", "transfer-encoding", "connection"})
-_SECRET_LENGTH_MIN: Final = 8  # a shorter one, such as "none" for a server of one's own, is a word like any other
+_SECRET_LENGTH_MIN: Final = 8  # a shorter one, such as "none" for a local server, is an ordinary word
 
 _VEILED: Final = "<secret>"
-_ESCAPED_ASCII: Final = "\\u00"  # in JSON; what is not ASCII is no part of a secret
+_ESCAPED_ASCII: Final = "\\u00"  # in JSON; a secret has only ASCII characters
 
 
 def key_of(endpoint: Endpoint, environ: Mapping[str, str] = os.environ) -> str | None:
-    """The endpoint's key; None without one, for a server that wants none."""
+    """The endpoint's key; None for a server that needs none."""
     key = environ.get(endpoint.key_env)
     if key and not _KEY.fullmatch(key):
         raise UsageError(
-            f"the key in {endpoint.key_env} has a blank, a line end or another character that no key has",
+            f"the key in {endpoint.key_env} has a space, a line end or another character that no key can have",
             hint=f"set {endpoint.key_env} again",
         )
     return key or None
 
 
 def account_of(key: str | None) -> str:
-    """Tells one key from another without giving it away."""
+    """Distinguishes keys without revealing them."""
     return hashlib.sha256(key.encode()).hexdigest()[:12] if key else ""
 
 
@@ -41,10 +41,12 @@ def headers_of(endpoint: Endpoint, environ: Mapping[str, str] = os.environ) -> d
     headers: dict[str, str] = {}
     for name, variable in endpoint.headers_env:
         if not _HEADER_NAME.fullmatch(name) or name.lower() in _OURS:
-            raise UsageError(f"{name!r} is no header that can be set")
+            raise UsageError(f"{name!r} is not a header that can be set")
         value = environ.get(variable)
         if value is None:
-            raise UsageError(f"the header {name} is to come from {variable}, which is not set", hint=f"set {variable}")
+            raise UsageError(
+                f"the environment variable {variable} for the header {name} is not set", hint=f"set {variable}"
+            )
         if not _HEADER_VALUE.fullmatch(value):
             raise UsageError(f"the value in {variable} has a line end or another character that no header can have")
         headers[name.lower()] = value
@@ -58,7 +60,7 @@ def _spelt(secret: str) -> str:
 
 
 class Veil:
-    """Takes secrets out of what a provider says, should it ever repeat them."""
+    """Removes secrets from a provider's replies, in case it repeats them."""
 
     def __init__(self, secrets: Iterable[str | None]) -> None:
         known = {secret for secret in secrets if secret and len(secret) >= _SECRET_LENGTH_MIN}

@@ -39,14 +39,14 @@ def _checked_header(names: list[str], reading: InputOptions, rows: Rows) -> list
     if repeated := next((name for name in columns if columns.count(name) > 1), None):
         raise UsageError(f"the header has the column {repeated!r} twice")
     if reading.template is None and "prompt" not in columns:
-        hint = f"columns: {', '.join(columns)}; as an id {' or '.join(IDS)} is taken"
+        hint = f"columns: {', '.join(columns)}; {' or '.join(IDS)} can hold the id"
         raise UsageError("a CSV file needs --template, or a column named prompt", hint=hint)
     rows.check_columns(columns)
     return columns
 
 
 def _records(lines: IO[bytes]) -> Iterator[tuple[int, list[str] | LineRefused]]:
-    """The records that are not blank. One may go over several lines, in quotes."""
+    """The records that are not blank. One may span several lines, in quotes."""
     lines.seek(0)
     delimiter = _delimiter(lines)
     lines.seek(0)
@@ -66,7 +66,7 @@ def _records(lines: IO[bytes]) -> Iterator[tuple[int, list[str] | LineRefused]]:
 
 
 def _delimiter(lines: IO[bytes]) -> str:
-    """Whatever there is most of in the header."""
+    """The delimiter that is most frequent in the header."""
     header = lines.readline(LINE_BYTES_MAX).decode("utf-8", "replace")
     return max(DELIMITERS, key=header.count)
 
@@ -75,5 +75,6 @@ def _texts(lines: IO[bytes]) -> Iterator[str]:
     for number, line in number_lines(lines):
         if line is None:
             raise UsageError(f"line {number} has more than {LINE_BYTES_MAX:,} bytes")
-        # What is not UTF-8 must not end the file: it is passed on in a form that can be told, and names its row.
+        # Bytes that are not UTF-8 must not end the file: they are passed on in a form that can be recognised, and the
+        # error names the row.
         yield (line.removeprefix(BOM) if number == 1 else line).decode("utf-8", "surrogateescape")

@@ -1,4 +1,4 @@
-"""What has been seen before, among a million: ids that come twice, and requests that need be paid only once."""
+"""Finds repeats among a million lines: ids that come twice, and requests that need to be paid only once."""
 
 import hashlib
 import sqlite3
@@ -38,7 +38,7 @@ class LineSet:
 
 
 class Suspicion:
-    """Says which texts may have come twice: eight bytes are kept of each, so two may look alike that are not."""
+    """Finds texts that may have come twice: eight bytes of each are kept, so two different ones may look the same."""
 
     def __init__(self) -> None:
         self._buckets = [array("q") for _ in range(BUCKETS)]
@@ -48,7 +48,7 @@ class Suspicion:
         self._buckets[mark % BUCKETS].append(mark)
 
     def narrow(self) -> bool:
-        """Keeps those only that came more than once; says whether there are any."""
+        """Keeps only those that came more than once; returns whether there are any."""
         for at, bucket in enumerate(self._buckets):
             self._buckets[at] = array("q", sorted(mark for mark, times in Counter(bucket).items() if times > 1))
         return any(self._buckets)
@@ -61,7 +61,7 @@ class Suspicion:
 
 
 class Repeat(NamedTuple):
-    """A line whose id stands on an earlier one already."""
+    """A line whose id an earlier line has already."""
 
     line: int
     first: int
@@ -80,8 +80,8 @@ def repeats(ids: Iterable[tuple[str, int]]) -> Iterator[Repeat]:
 
 
 class Originals:
-    """Tells of each request which one was the first with the same url, body and metadata, for which one line of the
-    results is right as well. A temporary file remembers them."""
+    """Finds for each request the first one with the same url, body and metadata: both can have the same answer. A
+    temporary file remembers them."""
 
     def __init__(self) -> None:
         self._scratch = _scratch()
@@ -94,8 +94,8 @@ class Originals:
         self._scratch.close()
 
     def first(self, request: LlmRequest, ordinal: int) -> int:
-        """The ordinal of the first such request: the one given, if there was none before."""
-        # Of 16 bytes of a cryptographic hash nobody has ever found two alike.
+        """The ordinal of the first such request: the given one, if there was none before."""
+        # With 16 bytes of a cryptographic hash, two different requests never collide in practice.
         kept = "" if request.metadata is None else f"\0{request.metadata}"
         digest = hashlib.blake2b(f"{request.url}\0{request.body}{kept}".encode(), digest_size=16).digest()
         with _telling():
@@ -110,12 +110,12 @@ class Originals:
 def _telling() -> Iterator[None]:
     try:
         yield
-    except sqlite3.OperationalError as error:  # all that can go wrong with statements of our own is the disk
+    except sqlite3.OperationalError as error:  # our own statements can only fail because of the disk
         raise no_room_error(error) from error
 
 
 def _scratch() -> sqlite3.Connection:
-    """A database in a temporary file that nobody else sees and that is gone when it is closed."""
+    """A database in a private temporary file, deleted when it is closed."""
     scratch = sqlite3.connect("", isolation_level=None)
     scratch.execute("PRAGMA journal_mode = OFF")
     scratch.execute("PRAGMA synchronous = OFF")

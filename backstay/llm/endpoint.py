@@ -1,4 +1,4 @@
-"""Where requests go and on what terms: all that a worker needs to know, and nothing that must stay secret."""
+"""Where requests go and on what terms: all that a worker needs to know, and no secret."""
 
 import hashlib
 import json
@@ -32,11 +32,11 @@ class Endpoint:
 
     base_url: str
     lane: Lane = Lane.CALL
-    key_env: str = "OPENAI_API_KEY"  # the variable that holds the key; the key itself is nowhere but there
+    key_env: str = "OPENAI_API_KEY"  # the variable that holds the key; the key itself is stored nowhere else
     headers_env: tuple[tuple[str, str], ...] = ()  # further headers: name, and the variable that holds the value
-    # Micro-dollars per million tokens: in, out, and cached if that is another. None: looked up by model.
+    # Micro-dollars per million tokens: in, out, and cached if it differs. None: looked up by model.
     price: tuple[int, ...] | None = None
-    reconcilable: bool = False  # calls are stored at the provider with a reference, to be found after a crash
+    reconcilable: bool = False  # calls are stored at the provider, so that a lost one can be found
     timeout_seconds: float | None = None  # of one request; None: as in the settings of the process that sends it
     fail_on: tuple[str, ...] = ()  # flaws that make an answer a failure
     api: str = DEFAULT_API  # the provider whose API it speaks, by its name in the registry
@@ -54,7 +54,8 @@ class Endpoint:
 
     @property
     def pace_name(self) -> str:
-        """Whose limits it keeps to: batches wait at the provider, and count against no limit of its calls."""
+        """The name whose limits apply: batches wait at the provider, and do not count against the limits of its
+        calls."""
         return self.name if self.lane is Lane.BATCH else self.provider
 
     @property
@@ -63,7 +64,8 @@ class Endpoint:
         return f"{self.lane.value}@{urlsplit(self.base_url).netloc.rpartition('@')[2]}#{_digest(self.dump())}"
 
     def dump(self) -> str:
-        """What names the endpoint and its runs. A term that was added later is part of it only where it is set."""
+        """The text that identifies the endpoint and its runs. A term that was added later is part of it only where it
+        is set."""
         values = asdict(self)
         if not self.fail_on:
             del values["fail_on"]
@@ -90,7 +92,7 @@ def _digest(text: str) -> str:
 
 
 def parts_of(base_url: str) -> SplitResult:
-    """A base URL in its parts; it is stored, so nothing secret may be in it."""
+    """A base URL in its parts; it is stored, so it must not contain a secret."""
     try:
         base = urlsplit(base_url)
         _ = base.port
@@ -100,16 +102,16 @@ def parts_of(base_url: str) -> SplitResult:
         raise UsageError(f"the base URL must begin with http:// or https://, not {base_url[:40]!r}")
     if "@" in base.netloc:
         raise UsageError(
-            "the base URL must not hold a user or a password", hint="give the key by an environment variable"
+            "the base URL must not contain a user name or a password", hint="pass the key in an environment variable"
         )
     if any(_SECRET_NAME.search(name) for name, _ in parse_qsl(base.query, keep_blank_values=True)):
-        raise UsageError("the base URL must not hold a key", hint="give it by --api-key-env or --header")
+        raise UsageError("the base URL must not contain a key", hint="pass the key with --api-key-env or --header")
     return base
 
 
 @lru_cache(maxsize=1024)
 def path_of(url: str, base_url: str | None) -> str:
-    """The path that a url names; one on another host than the service's would carry the key there."""
+    """The path of a url. A url on another host is refused, because the key would be sent there."""
     try:
         split = urlsplit(url)
     except ValueError:

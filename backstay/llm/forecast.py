@@ -1,4 +1,4 @@
-"""What a file of requests will take: tokens, money and time, before anything is sent."""
+"""Estimates the tokens, money and time of a file of requests, before anything is sent."""
 
 from dataclasses import dataclass
 
@@ -104,7 +104,7 @@ class Forecast:
 
 
 class Distinct:
-    """Shows a tally every request once that is in the file several times, as a run pays for it."""
+    """Counts a request that is in the file several times only once, as a run pays for it once."""
 
     def __init__(self, tally: Tally) -> None:
         self._tally = tally
@@ -123,7 +123,7 @@ class Distinct:
 
 @dataclass(frozen=True, slots=True)
 class PaceLimits:
-    """The limits that a run will keep to; None is no limit, or none that is known."""
+    """The limits of a run; None: no limit, or none that is known."""
 
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
@@ -131,7 +131,7 @@ class PaceLimits:
     latency_seconds: float | None = None
 
     def seconds(self, share: ForecastShare) -> dict[str, float]:
-        """How long each limit alone would make it take, by its name."""
+        """How long the run would take under each limit alone, by the limit's name."""
         taken = {}
         if self.requests_per_minute is not None:
             taken["rpm"] = share.requests * MINUTE_SECONDS / self.requests_per_minute
@@ -144,7 +144,7 @@ class PaceLimits:
         return taken
 
     def longest(self, share: ForecastShare) -> tuple[str, float] | None:
-        """The limit that decides, and the time it takes; None if no limit is known."""
+        """The slowest limit, and the time it takes; None if no limit is known."""
         return max(self.seconds(share).items(), key=lambda taken: taken[1], default=None)
 
 

@@ -105,7 +105,7 @@ class BatchLines:
         return self._in_any_order(text) or self._walk(text)
 
     def _in_any_order(self, text: str) -> ParsedRequest | None:
-        """A line with the four members and no other, each as plain as can be."""
+        """A line with exactly the four members, each in its simplest form."""
         before = _BEFORE.match(text)
         if before is None:
             return None
@@ -140,10 +140,10 @@ class BatchLines:
 
 
 class BodyLines:
-    """{"model": …, "messages": […]}: the line is the body; only an id of its own and its metadata are taken out of it.
+    """{"model": …, "messages": […]}: the line is the body; only its own id and its metadata are taken out of it.
 
     Such files are written for OpenAI's cookbook, whose script never sends the metadata, and writes it beside the reply.
-    OnlyPath together with `"store": true` can it be meant for the provider.
+    Only together with `"store": true` can it be meant for the provider.
     """
 
     def __init__(self, reading: InputOptions) -> None:
@@ -170,7 +170,7 @@ class BodyLines:
 
 
 class PromptLines:
-    """{"prompt": …}: becomes the body of a chat, with all else that the line has."""
+    """{"prompt": …}: becomes the body of a chat request, with all other members of the line."""
 
     def __init__(self, reading: InputOptions) -> None:
         self._reading = reading
@@ -252,7 +252,7 @@ def _check_id(found: Member) -> None:
     if not isinstance(custom_id, str):
         raise LineRefused(f"has the custom_id {preview(custom_id)}, which is not a text", LinePart.CUSTOM_ID)
     if len(custom_id) > CUSTOM_ID_CHARACTERS_MAX:
-        reason = f"has a custom_id of {len(custom_id):,} characters; at most {CUSTOM_ID_CHARACTERS_MAX} are taken"
+        reason = f"has a custom_id of {len(custom_id):,} characters; the limit is {CUSTOM_ID_CHARACTERS_MAX}"
         raise LineRefused(reason, LinePart.CUSTOM_ID)
     if _UNPRINTABLE.search(custom_id):
         raise LineRefused(
@@ -261,7 +261,7 @@ def _check_id(found: Member) -> None:
 
 
 def _named_id(fields: Mapping[str, Any], number: int) -> str:
-    """The line's own id where it has one; else one that the same file gives it every time."""
+    """The line's own id if it has one; otherwise one that is the same every time the file is read."""
     for name in IDS:
         given = fields.get(name)
         if given is not None and given != "":
@@ -277,13 +277,13 @@ def _metadata(text: str, found: Sequence[Member]) -> str | None:
     if kept.value is None:
         return None
     if kept.end - kept.start > METADATA_CHARACTERS_MAX:
-        size = f"{kept.end - kept.start:,} characters; at most {METADATA_CHARACTERS_MAX:,} are taken"
+        size = f"{kept.end - kept.start:,} characters; the limit is {METADATA_CHARACTERS_MAX:,}"
         raise LineRefused(f"has metadata of {size}")
     return text[kept.start : kept.end]
 
 
 def _others(text: str, found: Sequence[Member], without: tuple[str, ...]) -> list[str]:
-    """The members of an object as they stand in its text, but for some."""
+    """The members of an object as they are in its text, except some."""
     return [text[member.at : member.end] for member in found if member.key not in without]
 
 

@@ -1,4 +1,4 @@
-"""InputOptions a file of requests: a quick pass that checks every line, then a stream of what there is to send."""
+"""Reads a file of requests: a quick pass that checks every line, then a stream of the requests to send."""
 
 import hashlib
 from collections import Counter
@@ -18,7 +18,7 @@ from backstay.llm.requests import LlmRequest
 
 BAD_LINES_SHOWN_MAX = 100
 KINDS_MAX = 1000
-CHECKED_REQUESTS = 2_000  # that are read again together, and held against what the survey saw before one is sent
+CHECKED_REQUESTS = 2_000  # that are read again together and compared with the survey before one is sent
 CHECKED_BYTES = 4 << 20
 MODEL_CHARACTERS_MAX = 200
 OTHERS = ("(others)", "(others)")
@@ -39,7 +39,7 @@ class BadLine(NamedTuple):
 
 
 class NumberedRequest(NamedTuple):
-    """A request and the line it stands on."""
+    """A request and its line number."""
 
     line: int
     request: LlmRequest
@@ -47,7 +47,7 @@ class NumberedRequest(NamedTuple):
 
 
 class Tally(Protocol):
-    """Adds up what it is shown; it may have to start afresh."""
+    """Adds up what it is given; it may have to start again."""
 
     def add(self, parsed: ParsedRequest) -> None: ...
     def clear(self) -> None: ...
@@ -64,7 +64,8 @@ class RequestSource:
 
 @dataclass(slots=True)
 class FileSurvey:
-    """What a file holds. `digest` is of what would be sent and kept: custom_ids, urls, bodies, metadata, in order."""
+    """The content of a file. `digest` covers what would be sent and stored: custom_ids, urls, bodies, metadata, in
+    order."""
 
     requests: int = 0
     bytes: int = 0  # of the bodies
@@ -100,12 +101,12 @@ class FileChanged(UsageError):
     """Between the survey and the second reading."""
 
     def __init__(self, name: str, hint: str = "run it again") -> None:
-        super().__init__(f"{name} has been changed while it was read", hint=hint)
+        super().__init__(f"{name} was changed while it was read", hint=hint)
         self.name = name
 
 
 class Digest:
-    """Of what would be sent, with a seal on some thousand requests at a time: a change is seen before it is sent."""
+    """The digest of the requests, with a seal for every few thousand: a change is noticed before it is sent."""
 
     def __init__(self) -> None:
         self._all = hashlib.sha256()
@@ -131,7 +132,8 @@ class Digest:
 
 @contextmanager
 def open_source(file: str, reading: InputOptions) -> Iterator[RequestSource]:
-    """The requests of a file, `-` for stdin; what the user left open is told from its name and its first line."""
+    """The requests of a file, `-` for stdin; options that the user left out are guessed from its name and its first
+    line."""
     try:
         if reading.endpoint is not None:
             path_of(reading.endpoint, reading.base_url)
@@ -144,14 +146,14 @@ def open_source(file: str, reading: InputOptions) -> Iterator[RequestSource]:
             yield RequestSource(name, chosen, lambda: _taken(csv_rows.entries(lines, reading), reading.only))
         else:
             if reading.template is not None and chosen is not Format.ROWS:
-                hint = "it fills CSV files and, with --format rows, JSON objects"
-                raise UsageError(f"--template does not go with the format {chosen}", hint=hint)
+                hint = "--template works with CSV files and, with --format rows, with JSON objects"
+                raise UsageError(f"--template cannot be used with the format {chosen}", hint=hint)
             parse = PARSERS[chosen](reading)
             yield RequestSource(name, chosen, lambda: _taken(_entries(lines, parse), reading.only))
 
 
 def survey(source: RequestSource, tally: Tally | None = None) -> FileSurvey:
-    """Reads every line once, in memory that hardly grows with the file; a second time only if ids seem to repeat."""
+    """Reads every line once, with memory that hardly grows with the file; a second time only if ids seem to repeat."""
     ids = Suspicion()
     found = _look(source, ids, {}, LineSet(), tally)
     if ids.narrow():
@@ -179,7 +181,7 @@ def requests(source: RequestSource, surveyed: FileSurvey) -> Iterator[NumberedRe
     try:
         yield from _seen_before(source, surveyed)
     except UsageError:
-        raise FileChanged(source.name) from None  # whatever is wrong with it now was not so before
+        raise FileChanged(source.name) from None  # an error that was not there before: the file has changed
 
 
 def _seen_before(source: RequestSource, surveyed: FileSurvey) -> Iterator[NumberedRequest]:
@@ -188,7 +190,7 @@ def _seen_before(source: RequestSource, surveyed: FileSurvey) -> Iterator[Number
     checked: list[NumberedRequest] = []
     for line, entry in source.entries():
         if left == 0:
-            break  # what has been written to the file since is not part of it
+            break  # lines added since then are not part of the run
         if line in surveyed.bad_lines or isinstance(entry, LineRefused):
             continue
         left -= 1
@@ -248,7 +250,7 @@ def _entries(lines: IO[bytes], parse: Parser) -> Iterator[LineEntry]:
 
 
 def _taken(entries: Iterator[LineEntry], only: OnlyPath | None) -> Iterator[LineEntry]:
-    """The entries, where those that could only fail are bad lines, too."""
+    """The entries; requests that could only fail count as bad lines, too."""
     return entries if only is None else (_refuse_others(line, entry, only) for line, entry in entries)
 
 
@@ -269,7 +271,7 @@ def _detect(name: str, lines: IO[bytes], reading: InputOptions) -> Format:
                 first = value_of(text)
                 break
         except LineRefused:
-            # Not JSON at all: with a template it can only be CSV; else every such line is named as a bad one.
+            # Not JSON at all: with a template it can only be CSV; otherwise every such line is reported as a bad one.
             return Format.CSV if reading.template is not None else Format.BATCH
     if reading.template is not None:
         return Format.ROWS

@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class LaneHandler:
-    """A handler of one endpoint, over one wire that its owner opens and closes."""
+    """A handler of one endpoint, over one HTTP client that its owner opens and closes."""
 
     def __init__(self, endpoint: Endpoint, wire: Wire, rules: Rules, clock: Clock | None) -> None:
         self.name = endpoint.name
@@ -53,7 +53,7 @@ class LaneHandler:
         require_request(payload)
 
     def described(self, body: str) -> dict[str, str | int]:
-        """What a trace says of a request."""
+        """The attributes of a request in a trace."""
         request = unseal(body)
         try:
             fields = json.loads(request.body)
@@ -76,9 +76,9 @@ class TaskLane(LaneHandler, TaskHandler):
 async def ask_each(
     things: Iterable[T], ask: Callable[[T], Awaitable[None]], at_once: int, seconds: float = POLL_SECONDS
 ) -> list[HandlerError]:
-    """Asks about each, some at once, and returns what troubles there were.
+    """Asks about each task, several at once, and returns the errors.
 
-    A provider that refuses or fails is not asked about all the others too: they are left for the next time.
+    After a refusal or failure the provider is not asked about the others: they are left for the next poll.
     """
     troubles: list[HandlerError] = []
 

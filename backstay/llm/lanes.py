@@ -27,7 +27,7 @@ from backstay.observe.bus import Bus
 from backstay.settings import Settings
 from backstay.store.store import Store
 
-POLL_SHARE = 0.8  # of the time that the engine gives a poll: what was learnt by then is told
+POLL_SHARE = 0.8  # of the time that the engine gives a poll: the answers so far are then returned
 LOOK_SECONDS = 2.0
 
 
@@ -53,7 +53,7 @@ class Lanes:
         self._refused: set[str] = set()
 
     async def open(self, endpoint: Endpoint) -> Handler:
-        """The handler of an endpoint; it is there from now on."""
+        """The handler of an endpoint; it stays registered."""
         if endpoint.name in self._registry:
             return self._registry[endpoint.name]
         wire = Wire(endpoint, key_of(endpoint), self._calls_max, http=self._app.settings.http)
@@ -69,7 +69,8 @@ class Lanes:
         return handler
 
     async def open_all(self, store: Store) -> None:
-        """Opens what the unfinished jobs of a database need; one that cannot be opened here is told of once."""
+        """Opens the lanes that the unfinished jobs of a database need; one that cannot be opened here is reported
+        once."""
         for name, spec in await store.providers.endpoints():
             if name in self._registry or name in self._refused:
                 continue
@@ -94,7 +95,7 @@ class Lanes:
                 return BatchHandler(endpoint, wire, self._rules(endpoint, batch.RULES))
 
     def _rules(self, endpoint: Endpoint, usual: Rules) -> Rules:
-        """A lane's usual rules under the settings of this process; what the run itself was given wins over both."""
+        """A lane's usual rules, changed by the settings of this process; the run's own options win over both."""
         settings = self._app.settings
         return replace(
             usual,
@@ -107,8 +108,8 @@ class Lanes:
 
 @asynccontextmanager
 async def serve_lanes(app: LaneHost, store: Store, clock: Clock, concurrency: int) -> AsyncIterator[int]:
-    """While the block runs, the lanes of new jobs are opened as they come. Gives how many items to hold at once: where
-    there are only lanes, more than are called at once, because requests that go together in a batch are held together.
+    """While the block runs, the lanes of new jobs are opened as they come. Yields how many items to hold at once: with
+    only lanes, more than are called at once, because the requests of one batch are held together.
     """
     slots = concurrency if len(app.handlers) else max(concurrency, BATCH_REQUESTS_MAX)
     lanes, tasks = Lanes(app, concurrency), Tasks()

@@ -1,4 +1,4 @@
-"""Files of lines: opened to be read twice, numbered, and read as JSON that remembers where its values stand."""
+"""Files of lines: opened to be read twice, numbered, and read as JSON that remembers the positions of its values."""
 
 import json
 import re
@@ -19,7 +19,7 @@ LINE_BYTES_MAX = 60 * 1024 * 1024  # an item may have 64 Mi characters, some of 
 CHUNK_BYTES = 1 << 20
 BOM = b"\xef\xbb\xbf"
 
-_AROUND = " \t\r\n\ufeff"  # the mark stands at the start of a file, and in the middle where files were joined
+_AROUND = " \t\r\n\ufeff"  # the mark is at the start of a file, and in the middle where files were joined
 _OPENING = re.compile(r'\{[ \t\r\n]*(?="|\}\Z)')
 _KEY = re.compile(r'"([^"\\\x00-\x1f]*)"[ \t\r\n]*:[ \t\r\n]*')
 _COLON = re.compile(r"[ \t\r\n]*:[ \t\r\n]*")
@@ -28,7 +28,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class LinePart(StrEnum):
-    """What of a line is at fault."""
+    """The part of a line that is wrong."""
 
     JSON = "json"
     CUSTOM_ID = "custom_id"
@@ -39,7 +39,7 @@ class LinePart(StrEnum):
 
 
 class LineRefused(Exception):
-    """Why a line cannot be taken, as a phrase to stand behind its number, and the part that is at fault."""
+    """Why a line cannot be used, as a phrase to follow its number, and the part that is wrong."""
 
     def __init__(self, reason: str, part: LinePart | None = None) -> None:
         super().__init__(reason)
@@ -47,7 +47,7 @@ class LineRefused(Exception):
 
 
 class Member(NamedTuple):
-    """A member of an object, and where it stands in the text: key and value from `at`, the value from `start`."""
+    """A member of an object, and its position in the text: key and value from `at`, the value from `start`."""
 
     key: str
     value: Any
@@ -95,7 +95,7 @@ def number_lines(file: IO[bytes], bytes_max: int = LINE_BYTES_MAX) -> Iterator[t
 
 
 def text_of(line: bytes) -> str:
-    """What a line says, without the space around it; nothing, if it is blank."""
+    """The text of a line without the space around it; empty if it is blank."""
     try:
         return line.decode("utf-8").strip(_AROUND)
     except UnicodeDecodeError as error:
@@ -111,7 +111,7 @@ def value_of(text: str) -> Any:
 
 
 def value_at(text: str, start: int) -> tuple[Any, int]:
-    """The JSON value that starts there, and where it ends."""
+    """The JSON value that starts at a position, and where it ends."""
     try:
         found = _scan(text, start)
     except (ValueError, RecursionError) as error:
@@ -135,7 +135,7 @@ def members(text: str) -> list[Member]:
     except (ValueError, RecursionError) as error:
         raise _refused(error) from None
     if at is None:
-        value_of(text)  # says what is wrong with it
+        value_of(text)  # raises the error that describes it
         raise LineRefused("is not a JSON object", LinePart.JSON)
     return found
 
@@ -150,7 +150,7 @@ def _key_at(text: str, start: int) -> tuple[str, int]:
 
 
 def quote_json(text: str) -> str:
-    """The text as JSON, its letters as they are; half a pair of surrogates has no UTF-8 and is written as an escape."""
+    """The text as JSON, without escaping letters; a lone surrogate has no UTF-8 form and is escaped."""
     return encode_basestring_ascii(text) if _SURROGATE.search(text) else encode_basestring(text)
 
 
@@ -161,7 +161,7 @@ def preview(value: Any) -> str:
 
 
 def _check_depth(text: str, value: Any) -> None:
-    # Whatever is nested so deep has as many brackets, twice.
+    # A text nested so deep has at least that many opening and closing brackets.
     if len(text) <= 2 * NESTING_MAX or text.count("[") + text.count("{") <= NESTING_MAX:
         return
     if too_deep(value):

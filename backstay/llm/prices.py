@@ -1,4 +1,4 @@
-"""What tokens cost, in whole micro-dollars; a price that nobody knows is None and never 0."""
+"""What tokens cost, in whole micro-dollars; an unknown price is None and never 0."""
 
 import math
 import re
@@ -23,8 +23,8 @@ PRICE_MICROS_MAX = 1_000_000 * MILLION
 DAY_MS = 86_400_000
 MODELS_REMEMBERED_MAX = 4096
 MODEL_CHARACTERS_MAX = 200
-DEAR_TIERS = ("priority", "fast")  # any other costs as much as no tier at all, or less
-FALLBACK = "openai"  # whose names for models other services take over
+DEAR_TIERS = ("priority", "fast")  # any other tier costs the standard price, or less
+FALLBACK = "openai"  # whose model names other services use too
 EMBEDDINGS = "embeddings"  # as the list calls their replies
 
 _FORM = "write dollars per million tokens as INPUT/OUTPUT or INPUT/OUTPUT/CACHED, for example 0.15/0.60"
@@ -36,11 +36,11 @@ class PricePerMillion(NamedTuple):
 
     input_micros_per_million: int
     output_micros_per_million: int
-    cached_micros_per_million: int | None = None  # of input that the provider had read before; None: as all input
-    written_micros_per_million: int | None = None  # of input that it keeps for next time; None: as all input
+    cached_micros_per_million: int | None = None  # of input from the provider's cache; None: as other input
+    written_micros_per_million: int | None = None  # of input that is written to the cache; None: as other input
     call_micros: int = 0
     above: "tuple[int, PricePerMillion] | None" = None  # tokens of input, and the price when there are more
-    hour_micros_per_million: int | None = None  # of input that it keeps for an hour, if that costs more
+    hour_micros_per_million: int | None = None  # of input that is cached for an hour, if that costs more
 
     def cost_micros(
         self, input_tokens: int, output_tokens: int, cached_tokens: int = 0, written_tokens: int = 0
@@ -59,7 +59,7 @@ class PricePerMillion(NamedTuple):
         return cost if cost < MICROS_MAX else MICROS_MAX
 
     def worst_micros(self, input_tokens: int, output_tokens: int) -> int:
-        """The most that so many tokens or fewer can cost, whatever of them is kept or was."""
+        """The most that so many tokens or fewer can cost, cached or not."""
         dear = max(self[0], self[2] or 0, self[3] or 0, self.hour_micros_per_million or 0)
         total = input_tokens * dear + output_tokens * self.output_micros_per_million
         worst = min(self.call_micros - (-total // MILLION), MICROS_MAX)
@@ -73,7 +73,7 @@ class PricePerMillion(NamedTuple):
 
 
 class Quote(NamedTuple):
-    """A price, whose it is, and how many tokens the model can hold at most, input and output together."""
+    """A price, its source, and the context window of the model: input and output together."""
 
     price: PricePerMillion
     source: str
@@ -85,7 +85,7 @@ def parse_price(text: str) -> PricePerMillion:
     amounts = [_AMOUNT.fullmatch(part.strip()) for part in text.split("/")]
     rates = [_micros(Decimal(amount[1])) for amount in amounts if amount is not None]
     if len(rates) != len(amounts) or len(rates) not in (2, 3) or max(rates) > PRICE_MICROS_MAX:
-        raise UsageError(f"{text!r} is no price", hint=_FORM)
+        raise UsageError(f"{text!r} is not a price", hint=_FORM)
     return PricePerMillion(rates[0], rates[1], rates[2] if len(rates) == 3 else None)
 
 
@@ -120,7 +120,7 @@ class LanePrices:
         provider, (per_unit, share) = found[0], rates
         for extractor in provider.extractors or ():
             if extractor.api_flavor == EMBEDDINGS:
-                continue  # it would read a reply that leaves its output out as one that has none
+                continue  # it would read missing output as zero output
             try:
                 _, used = provider.extract_usage(body, api_flavor=extractor.api_flavor)
                 cost = per_unit.calc_price(used)["total_price"] / share
@@ -153,7 +153,7 @@ class PriceList:
         return None if found is None else found.price
 
     def source(self, estimate: TokenEstimate) -> str:
-        """Whose price it is."""
+        """Where the price comes from."""
         if self._given is not None:
             return "as given"
         found = self._quote(estimate)
@@ -187,7 +187,7 @@ def worst_micros(
     output_tokens_default: int | None = None,
     window_tokens: int | None = None,
 ) -> int | None:
-    """The most that one call can cost, to be set aside before it is made; None if nothing bounds it.
+    """The most that one call can cost, to be reserved before it is made; None if there is no bound.
 
     Where the body sets no bound on the output, the user's default counts, and without one the whole context window of
     the model. The window also bounds the input that the body does not show, unless the provider's own tools add to it.
@@ -213,7 +213,7 @@ def _now() -> datetime:
 
 
 def quote(model: str, base_url: str, lane: Lane = Lane.CALL, tier: str | None = None) -> Quote | None:
-    """By today's list, as it came with the installed genai-prices: nothing is ever fetched."""
+    """By the list of the installed genai-prices: nothing is downloaded."""
     return _quote(model, base_url, lane, tier, Clock().now_ms() // DAY_MS)
 
 
@@ -224,7 +224,7 @@ def _quote(model: str, base_url: str, lane: Lane, tier: str | None, day: int) ->
         return None
     provider, info = found
     start = datetime.fromtimestamp(day * DAY_MS / 1000, UTC)
-    # Some prices go by the hour; which one a call will meet is not known before, so the dearest counts.
+    # Some prices go by the hour; which one a call gets is not known before, so the highest counts.
     rates = [_rates(provider, info, lane, tier, start + timedelta(hours=hour)) for hour in range(24)]
     known = [price for rate in rates if rate is not None and (price := _price(*rate)) is not None]
     if not known:
@@ -234,10 +234,10 @@ def _quote(model: str, base_url: str, lane: Lane, tier: str | None, day: int) ->
 
 @lru_cache(maxsize=MODELS_REMEMBERED_MAX)
 def _find(model: str, base_url: str) -> "tuple[Provider, ModelInfo] | None":
-    """At the provider whose address it is; where the address says nothing, at the one whose model it is by name."""
+    """By the provider of this address; if the address is unknown, by the provider of a model of this name."""
     if len(model) > MODEL_CHARACTERS_MAX:
         return None
-    # The list alone is a megabyte of Python, and the package brings an HTTP client along.
+    # The list alone is a megabyte of Python, and the package imports an HTTP client.
     from genai_prices.data_snapshot import get_snapshot
 
     snapshot = get_snapshot()
@@ -271,7 +271,7 @@ def _rates(
 
 def _price(rates: "ModelPrice", share: int) -> PricePerMillion | None:
     if rates.input_mtok is None:
-        return None  # what is paid by the hour or by the picture is not known by the token
+        return None  # prices per hour or per picture have no price per token
     starts = {tier.start for rate in vars(rates).values() if rate is not None for tier in getattr(rate, "tiers", ())}
     price: PricePerMillion | None = None
     above: tuple[int, PricePerMillion] | None = None

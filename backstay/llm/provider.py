@@ -1,4 +1,4 @@
-"""What the lanes need of a provider: how it is asked, what its replies mean, and which of its services it has.
+"""The interface of a provider for the lanes: its requests, the meaning of its replies, and which services it has.
 
 The lanes know no path, no header and no field name of any provider. Everything of that kind is behind `LlmProvider`:
 one folder for each provider, and one line in `backstay.llm.registry`. ARCHITECTURE.md lists what a new one writes.
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from backstay.llm.batch_results import BatchResults
     from backstay.llm.channel import Channel
 
-TOKENS_MAX: Final = 10**9  # of one call, many times what any model can read; a reply that claims more says nothing
+TOKENS_MAX: Final = 10**9  # of one call, many times what any model can read; a higher claim is not credible
 OUTPUT_TOKENS_EXPECTED: Final = 300  # of a reply, where the request sets no lower bound
 
 
 class ProviderReply(NamedTuple):
-    """What a provider answered. Bytes that are not UTF-8 stand in the text as lone surrogates."""
+    """What a provider answered. Bytes that are not UTF-8 are in the text as lone surrogates."""
 
     status: int
     headers: Mapping[str, str]  # names in lower case
@@ -70,19 +70,19 @@ class PriceOf(Protocol):
 class Certainty(StrEnum):
     """What a look-up after a crash can tell."""
 
-    CERTAIN = "certain"  # what is not found never arrived
-    IF_FOUND = "if found"  # what is found is certain; what is not found may still be there
+    CERTAIN = "certain"  # a call that is not found never arrived
+    IF_FOUND = "if found"  # a call that is found is certain; one that is not found may still exist
     NEVER = "never"  # there is no look-up
 
 
 class ProviderAccess(NamedTuple):
-    """How the provider's own service is reached, unless the user says otherwise."""
+    """The provider's own service, used unless the user names another."""
 
     base_url: str
     base_url_env: str  # the variable that may name another one
     key_env: str  # the variable that holds the key
     models_path: str  # a list that costs nothing: to see whether the service answers and takes the key
-    reference_header: str | None = None  # names a request to the provider, should anyone ask about it there
+    reference_header: str | None = None  # identifies a request at the provider, for questions to its support
 
 
 class RequestForm(Protocol):
@@ -96,7 +96,7 @@ class RequestForm(Protocol):
     def auth_headers(self, base: SplitResult, key: str | None) -> dict[str, str]: ...
 
     def only_path(self, lane: Lane, reconcilable: bool) -> str | None:
-        """The one path whose requests such a lane takes; None: any."""
+        """The one path that such a lane accepts; None: any."""
 
     def check_body(self, url: str, fields: Mapping[str, Any], may_be_background: bool) -> str | None:
         """The model that a request names. Raises LineRefused, with the part at fault, for what can only fail."""
@@ -105,7 +105,7 @@ class RequestForm(Protocol):
         """Whether an object looks like the body of a request."""
 
     def sends_metadata(self, fields: Mapping[str, Any]) -> bool:
-        """Whether the metadata in a body is for the provider; else it is kept here and comes back with the result."""
+        """Whether the metadata in a body is for the provider; otherwise it is kept here and added to the result."""
 
     def url_of_body(self, fields: Mapping[str, Any], model: str | None) -> str:
         """Where a body goes that comes without a url."""
@@ -114,26 +114,26 @@ class RequestForm(Protocol):
         """Where a prompt goes that comes without a url."""
 
     def prompt_member(self, url: str, prompt: str, is_text: bool) -> str:
-        """The member of a body that asks; `prompt` is JSON, a text or messages."""
+        """The member of a body with the prompt; `prompt` is JSON, a text or messages."""
 
     def model_members(self, fields: Mapping[str, Any], model: str | None) -> list[str]:
-        """What a body needs besides, so that it names the user's model."""
+        """The further members that a body needs to name the user's model."""
 
     def estimate(
         self, url: str, body: str, fields: Mapping[str, Any], output_tokens_expected: int = OUTPUT_TOKENS_EXPECTED
     ) -> TokenEstimate: ...
 
     def trace_attributes(self, base_url: str, url: str, fields: Mapping[str, Any]) -> dict[str, str | int]:
-        """What a trace says of a request, in OpenTelemetry's words: nothing of what it asks."""
+        """The attributes of a request in a trace, by OpenTelemetry's names; never its content."""
 
 
 class ReplyForm(Protocol):
-    """What the provider's replies mean. A reply is hostile input: whatever it holds, these return something."""
+    """What the provider's replies mean. A reply is untrusted input: these methods return something for any content."""
 
     def limit_hints(self, reply: ProviderReply, now_ms: int) -> LimitHints: ...
 
     def read_reply(self, reply: ProviderReply, hints: LimitHints, price_of: PriceOf) -> Succeeded | Failed:
-        """What became of the request: result, usage, flaw, or the kind of failure and when to try again.
+        """The outcome of the request: result, usage, flaw, or the kind of failure and when to try again.
 
         A result is the text of a `response` object: status_code, request_id, body.
         """
@@ -152,11 +152,11 @@ class CallLookup(Protocol):
         """The body that is sent, so that the request can be found by its reference; Permanent if that cannot be."""
 
     async def find(self, ref: str, since_ms: int) -> Succeeded | Failed | NeverArrived | CannotAsk:
-        """Raises what is not certain."""
+        """Raises if the outcome is not certain."""
 
 
 class TaskApi(Protocol):
-    """Requests that the provider does in its own time and is asked about."""
+    """Requests that the provider works on in the background, and that are polled."""
 
     def body(self, request: LlmRequest, ref: str) -> str:
         """The body that starts a task; Permanent if there is no such task."""
@@ -165,7 +165,7 @@ class TaskApi(Protocol):
         """The id of the task that a reply of success names."""
 
     async def look(self, task_id: str) -> Answer:
-        """How the task is doing. Raises what cannot be learnt now; a Failed says that the task has ended."""
+        """The state of the task. Raises if there is no answer now; a Failed means that the task has ended."""
 
     async def cancel(self, task_id: str) -> None: ...
 
@@ -177,13 +177,13 @@ class BatchView(Protocol):
     def id(self) -> str: ...
     @property
     def running(self) -> bool:
-        """Requests of it are being done."""
+        """Whether its requests are being processed."""
 
     @property
     def ended(self) -> bool: ...
     @property
     def total(self) -> int:
-        """Its requests; 0 if the provider does not say."""
+        """The number of its requests; 0 if the provider does not report it."""
 
     @property
     def percent(self) -> int | None: ...
@@ -193,14 +193,14 @@ class BatchView(Protocol):
 
 
 class StagedShard(Protocol):
-    """A shard that lies ready at the provider, or here. Nothing of it is paid yet."""
+    """A shard that is ready, at the provider or here. It has cost nothing yet."""
 
     async def wait_ready(self, create_seconds: float) -> Failed | None:
-        """Waits while the provider processes it, and no longer than leaves its claims the time to create a batch."""
+        """Waits while the provider processes it, but leaves its claims enough time to create a batch."""
 
     async def create(self, seconds: float) -> str | Failed:
-        """The id of the batch. A refusal says what became of every request; OutcomeUnknown if the provider may have
-        made it all the same. The request goes out before anything else is awaited."""
+        """The id of the batch. A refusal gives the outcome of every request; OutcomeUnknown if the provider may have
+        created it nevertheless. The request is sent before anything else is awaited."""
 
 
 ViewT = TypeVar("ViewT", bound=BatchView)
@@ -211,27 +211,27 @@ class BatchApi(Protocol[ViewT]):
 
     @property
     def bounds(self) -> ShardBounds:
-        """Of one batch, well within the provider's own."""
+        """The limits of one batch, well below the provider's own."""
 
     @property
     def certainty(self) -> Certainty:
-        """Of `find`."""
+        """The certainty of `find`."""
 
     def group_of(self, request: LlmRequest, fields: Mapping[str, Any]) -> tuple[str | None, str]:
         """Requests of one group may share a batch: the model whose limits they share, and their path."""
 
     async def stage(self, shard: Shard, seconds: float) -> StagedShard | Failed:
-        """Writes the shard's requests and brings them to the provider, if it wants them before the batch."""
+        """Writes the shard's requests and uploads them, if the provider needs them before the batch."""
 
     async def find(self, ref: str, since_ms: int) -> str | None:
-        """The batch that has the request, which was sent at `since_ms` at the earliest. Raises what is not certain;
-        `certainty` tells what None means."""
+        """The batch that has the request, which was not sent before `since_ms`. Raises if it is not certain;
+        `certainty` defines what None means."""
 
     async def show(self, batch_id: str) -> ViewT | None:
-        """None if the provider says that there is none."""
+        """None if the provider answers that there is none."""
 
     async def read_results(self, batch: ViewT) -> "BatchResults":
-        """Of a batch that has ended."""
+        """The results of a batch that has ended."""
 
     async def cancel(self, batch_id: str) -> None: ...
 

@@ -1,4 +1,4 @@
-"""What replies say about rate limits, in all the forms that providers give them, and the pace that follows from it."""
+"""Rate limits in replies, in all the forms that providers use, and the pace that follows from them."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -11,11 +11,11 @@ from backstay.core.retry import parse_retry_after, retry_after_ms_of
 
 THROTTLED: Final = 429
 _EXACT: Final = "retry-after-ms"
-_LENGTH_MAX: Final = 64  # no true value is longer
+_LENGTH_MAX: Final = 64  # no real value is longer
 _COUNT_DIGITS_MAX: Final = 15
 _SPANS_REMEMBERED_MAX: Final = 4_096
-_EPOCH_SECONDS_MIN: Final = 10**9  # a wait of 30 years is a moment, given in seconds since 1970
-_EPOCH_MS_MIN: Final = 10**12  # ... and of 30,000 years one in milliseconds
+_EPOCH_SECONDS_MIN: Final = 10**9  # a wait of 30 years is really a time, in seconds since 1970
+_EPOCH_MS_MIN: Final = 10**12  # ... and one of 30,000 years a time in milliseconds
 
 _NUMBER: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)", re.ASCII)
 _PART: Final = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h|d)", re.ASCII)
@@ -27,7 +27,7 @@ _UNIT_SECONDS: Final = {
 
 
 class LimitHeaders(NamedTuple):
-    """The names of the headers, in lower case, that tell of one provider's limits; empty where it has none."""
+    """The names of the headers, in lower case, with one provider's limits; empty where it has none."""
 
     requests_remaining: str
     requests_reset: str
@@ -36,7 +36,7 @@ class LimitHeaders(NamedTuple):
 
 
 class LimitHints(NamedTuple):
-    """None is what the provider did not say, or not in earnest: a negative number means nothing."""
+    """None: the provider gave no figure, or a meaningless one, such as a negative number."""
 
     retry_after_ms: int | None = None
     requests_remaining: int | None = None
@@ -46,7 +46,7 @@ class LimitHints(NamedTuple):
 
     @property
     def wait_ms(self) -> int | None:
-        """How long to wait after a refusal: as told, or until what is used up is there again."""
+        """How long to wait after a refusal: as the provider asks, or until the used-up limit is reset."""
         if self.retry_after_ms is not None:
             return self.retry_after_ms
         waits = (
@@ -60,7 +60,7 @@ NO_HINTS: Final = LimitHints()
 
 
 def read_limit_headers(headers: Mapping[str, str], now_ms: int, families: Sequence[LimitHeaders]) -> LimitHints:
-    """What the headers of a reply say, by their names in lower case. A reply has one family of them."""
+    """Reads the headers of a reply, by their names in lower case. A reply has one family of them."""
     retry_after_ms = _retry_after_ms(headers, now_ms) if "retry-after" in headers or _EXACT in headers else None
     for requests, requests_reset, tokens, tokens_reset in families:
         if requests in headers or tokens in headers:
@@ -98,7 +98,7 @@ def wait_ms_of(text: str, now_ms: int) -> int | None:
 
 @lru_cache(maxsize=_SPANS_REMEMBERED_MAX)
 def _span_ms(text: str) -> int | None:
-    """A wait that does not depend on the time of day. Every reply has some, and they are much the same."""
+    """A wait that does not depend on the current time. Every reply has some, with few different values."""
     if _NUMBER.fullmatch(text):
         number = float(text)
         return retry_after_ms_of(number) if 0 <= number < _EPOCH_SECONDS_MIN else None
@@ -121,7 +121,7 @@ def _until_ms(text: str, now_ms: int) -> int | None:
 
 
 class Pacer:
-    """Told of every answer; the engine asks its `answers` now and then, and all workers keep to what they say."""
+    """Collects every answer; the engine reads `answers` from time to time, and all workers follow the result."""
 
     def __init__(self) -> None:
         self.answers = Answers()
@@ -135,7 +135,7 @@ class Pacer:
             )
             if remaining == 0 and reset_ms is not None
         ]
-        # Who names no time at which there is more does not mean it in earnest.
+        # A provider that gives no reset time does not mean it.
         if learned.requests_remaining is not None and learned.requests_reset_ms:
             self.answers.requests.say(learned.requests_remaining)
         if learned.tokens_remaining is not None and learned.tokens_reset_ms:

@@ -15,7 +15,7 @@ def provider_named(name: str) -> LlmProvider:
     try:
         return PROVIDERS[name]
     except KeyError:
-        raise UsageError(f"there is no provider {name!r}", hint=f"known are {', '.join(PROVIDERS)}") from None
+        raise UsageError(f"there is no provider {name!r}", hint=f"known: {', '.join(PROVIDERS)}") from None
 
 
 def check_base_url(base_url: str, api: str = DEFAULT_API) -> None:

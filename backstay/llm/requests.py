@@ -1,4 +1,4 @@
-"""A request as it is stored: its body stands there byte for byte as its author wrote it."""
+"""A request as it is stored: its body is kept byte for byte as its author wrote it."""
 
 import json
 from typing import Any, NamedTuple
@@ -8,11 +8,11 @@ from backstay.core.errors import UsageError
 _BODY = ',"body":'  # inside a JSON string its quotes would be escaped, so the first one is the key
 _FIRST = '{"custom_id":"'
 _MEMBERS = (("custom_id", "url", "body"), ("custom_id", "url", "metadata", "body"))
-_URL = '","url":"'  # likewise, and without escapes all between these is as it stands
+_URL = '","url":"'  # likewise; without escapes, the text between these is the value
 
 
 class LlmRequest(NamedTuple):
-    """One line of a file of requests: `url` is the path that it names, `body` the JSON text to be sent.
+    """One line of a file of requests: `url` is its path, `body` the JSON text to send.
 
     `metadata` is JSON text that is not sent and comes back in the line of the result. It is stored as a string.
     """
@@ -39,15 +39,15 @@ def unseal(text: str) -> LlmRequest:
 
 
 def require_request(payload: Any) -> LlmRequest:
-    """The request that a payload is: text as `seal` writes it, or what such text says."""
+    """The request of a payload: text as `seal` writes it, or the parsed value of such text."""
     said = _read(payload) if isinstance(payload, str) else payload
     if not isinstance(said, dict) or tuple(said) not in _MEMBERS:
-        raise UsageError("a request has a custom_id, a url and a body, in this order")
+        raise UsageError("a request must have a custom_id, a url and a body, in this order")
     custom_id, url, body, metadata = said["custom_id"], said["url"], said["body"], said.get("metadata")
     if not (isinstance(custom_id, str) and isinstance(url, str) and isinstance(body, dict)):
-        raise UsageError("the custom_id and the url of a request are text, and its body is an object")
+        raise UsageError("the custom_id and the url of a request must be text, and its body an object")
     if "metadata" in said and (not isinstance(metadata, str) or _read(metadata) is None):
-        raise UsageError("the metadata of a request is JSON, written as a text")
+        raise UsageError("the metadata of a request must be JSON, written as a text")
     return LlmRequest(custom_id, url, json.dumps(body), metadata)
 
 

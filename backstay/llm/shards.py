@@ -24,15 +24,16 @@ MODELS_MAX: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class ShardBounds:
-    """How large a batch may get, well within what its provider allows."""
+    """The size limits of a batch, well below what its provider allows."""
 
     requests_max: int = BATCH_REQUESTS_MAX
     bytes_max: int = 100 << 20
-    tokens_max: int | None = None  # of input; the provider bounds those that wait in all batches of a model
+    tokens_max: int | None = None  # of input; the provider limits the tokens that wait in all batches of a model
 
 
 class ShardKey(NamedTuple):
-    """What the requests of a shard have in common. Of one job only, so that its cancelling cancels no other's."""
+    """What the requests of a shard have in common. Of one job only, so that cancelling it does not cancel requests of
+    others."""
 
     job: str
     model: str | None
@@ -47,7 +48,7 @@ class SentBatch(NamedTuple):
 
 
 class ShardEntry:
-    """A request in a shard, and who waits for what becomes of it."""
+    """A request in a shard, and the future of its outcome."""
 
     __slots__ = ("body", "bytes", "context", "outcome", "ref", "tokens")
 
@@ -69,10 +70,10 @@ class Shard:
         self.tokens = 0
         self.opened_at = self.joined_at = now
         self.closed = asyncio.Event()
-        self.broken = False  # someone left it when it was too late to do without them
+        self.broken = False  # a request was given up too late to be taken out
 
     def has_room(self, entry: ShardEntry) -> bool:
-        """An empty one has room for everything: what is too large is for the provider to say."""
+        """An empty shard has room for everything: the provider decides what is too large."""
         bounds = self.bounds
         return not self.entries or (
             len(self.entries) < bounds.requests_max
@@ -90,7 +91,7 @@ class Shard:
             self.closed.set()
 
     def leave(self, ref: str) -> None:
-        """Nobody waits for this one any more, so it must not be sent."""
+        """This request is no longer awaited, so it must not be sent."""
         entry = self.entries.get(ref)
         if entry is None:
             return
@@ -104,7 +105,7 @@ class Shard:
 
     @property
     def seconds_left(self) -> float:
-        """Until the first of the runs that wait is cut off."""
+        """The time until the first of the waiting runs is cut off."""
         return min((entry.context.seconds_left for entry in self.entries.values()), default=0.0)
 
     def is_stopped(self) -> bool:
@@ -113,7 +114,7 @@ class Shard:
 
     @property
     def digest(self) -> str:
-        """Names the shard by what is in it, in whatever order that came."""
+        """Identifies the shard by its content, in any order."""
         return hashlib.sha256("".join(sorted(self.entries)).encode()).hexdigest()[:32]
 
 
@@ -138,7 +139,7 @@ class Gatherer:
         self._lives: dict[asyncio.Task[None], Shard] = {}
 
     async def join(self, key: ShardKey, entry: ShardEntry, bounds: ShardBounds) -> SentBatch | Failed:
-        """Puts a request into the shard that is open for its like, and waits for what becomes of it."""
+        """Puts a request into the open shard of its group, and waits for its outcome."""
         now = self._clock.monotonic()
         shard = self._open.get(key)
         if shard is not None and (shard.closed.is_set() or not shard.has_room(entry)):
@@ -172,7 +173,7 @@ class Gatherer:
                 del self._open[shard.key]
             if shard.entries:
                 settle(shard.entries.values(), await self._outcome(shard))
-        finally:  # if it was given up, nobody knows what became of it, so nobody is told anything
+        finally:  # if it was given up, the outcome is unknown, so no future gets a result
             for entry in shard.entries.values():
                 entry.outcome.cancel()
 
@@ -199,7 +200,7 @@ def settle(entries: Collection[ShardEntry], outcome: SentBatch | Failed) -> None
 
 
 def drop_late(shard: Shard, seconds: float) -> None:
-    """Sends those back, at no cost, whose claims will be too old when the others are sent."""
+    """Gives back, at no cost, requests whose claims will be too old when the others are sent."""
     late = [entry for entry in shard.entries.values() if entry.context.seconds_left < seconds]
     for entry in late:
         del shard.entries[entry.ref]
@@ -208,11 +209,11 @@ def drop_late(shard: Shard, seconds: float) -> None:
 
 
 def too_late() -> Throttled:
-    return Throttled("the claim was too old to send under; it will be taken anew", retry_after_seconds=0)
+    return Throttled("the claim is too old to send; the item will be claimed again", retry_after_seconds=0)
 
 
 class _ModelLimit:
-    """How a model's limit of waiting tokens was met."""
+    """What is known about a model's limit of waiting tokens."""
 
     __slots__ = ("held_until", "requests_max", "wait_seconds")
 
@@ -223,8 +224,8 @@ class _ModelLimit:
 
 
 class ShardLimits:
-    """How large a shard may be, as far as the provider's answers tell: bytes that are uploaded in time, and tokens that
-    may wait at once. It halves what was too much and waits longer each time; after a success it allows more again.
+    """How large a shard may be, learnt from the provider's answers: bytes that are uploaded in time, and tokens that
+    may wait at once. After a failure it halves the size and waits longer; after a success it allows more again.
     """
 
     def __init__(self, bounds: ShardBounds, clock: Clock) -> None:
@@ -243,7 +244,7 @@ class ShardLimits:
         return max(known.held_until - self._clock.monotonic(), 0.0) if known is not None else 0.0
 
     def too_many_tokens(self, model: str | None, requests: int) -> float:
-        """A batch of so many requests was refused for the tokens that wait already; returns the seconds to wait."""
+        """Records that a batch was refused because of the tokens that wait already; returns the seconds to wait."""
         now = self._clock.monotonic()
         if len(self._models) >= MODELS_MAX:
             self._models.clear()
@@ -256,16 +257,17 @@ class ShardLimits:
         return max(known.held_until - now, 1.0)
 
     def tokens_fit(self, model: str | None) -> None:
-        """A batch of the model is being run."""
+        """Records that a batch of the model is running."""
         known = self._models.get(model)
         if known is not None:
             known.wait_seconds = WAIT_SECONDS / 2
             known.requests_max = min(known.requests_max * 2, self._given.requests_max)
 
     def too_many_bytes(self, bytes_: int) -> None:
-        """An upload of so many bytes was refused, or took too long. One of more was made before that was learnt."""
+        """Records that an upload of so many bytes was refused or took too long. A larger one may have started before
+        that."""
         if bytes_ <= self._bytes_max:
-            self._bytes_max = max(bytes_ // 2, 1)  # whatever the bound, a shard has room for one request
+            self._bytes_max = max(bytes_ // 2, 1)  # a shard always has room for one request
 
     def bytes_fit(self, bytes_: int) -> None:
         if bytes_ > self._bytes_max // 2:

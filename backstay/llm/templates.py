@@ -14,12 +14,12 @@ _PLACE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 class Template:
     """Text in which {name} stands for a column, and {{ and }} for braces.
 
-    Text that is a JSON object is a body: there the names stand inside its strings, and what fills them is escaped.
+    Text that is a JSON object is a body: there the names are inside its strings, and their values are escaped.
     """
 
     def __init__(self, text: str) -> None:
         self.is_body = _is_object(text)
-        # Between the strings of JSON a line break is mere space, and a request must stay on one line.
+        # Between the strings of JSON a line break is only space, and a request must stay on one line.
         pieces = _split_body(_BREAKS.sub(" ", text.strip())) if self.is_body else _split(text)
         self._pieces = pieces  # literal text and column names take turns
         self._names = frozenset(pieces[1::2])
@@ -28,7 +28,7 @@ class Template:
         known = list(columns)
         for name in sorted(self._names.difference(known)):
             hint = f"there are {', '.join(known)}; for braces write {{{{{name}}}}}"
-            raise UsageError(f"the template has {{{name}}}, which is no column of the file", hint=hint)
+            raise UsageError(f"the template has {{{name}}}, which is not a column of the file", hint=hint)
 
     def fill(self, row: Mapping[str, str]) -> str:
         filled = list(self._pieces)
@@ -55,7 +55,7 @@ def _split(text: str) -> list[str]:
         end = place.end()
         if len(place[0]) == 1:
             near = text[max(place.start() - 20, 0) : place.end() + 20]
-            raise UsageError(f"the template has a lone {place[0]} in {near!r}", hint="write it twice to mean itself")
+            raise UsageError(f"the template has a lone {place[0]} in {near!r}", hint="to write a brace, double it")
         if place[1] is None:
             pieces[-1] += place[0][0]
         else:

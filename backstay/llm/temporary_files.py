@@ -1,4 +1,4 @@
-"""Temporary files. They have no name in any folder, so they are gone with the process, however that ends."""
+"""Temporary files. They have no name in any folder, so they disappear with the process, however it ends."""
 
 import io
 import os
@@ -14,7 +14,7 @@ BUFFER_BYTES: Final = 1 << 16
 
 
 def open_temporary() -> BinaryIO:
-    """One that says where there was no room for it, and what to do about that."""
+    """A temporary file whose errors say which folder is full, and what to do about it."""
     try:
         with tempfile.TemporaryFile(prefix="backstay-", buffering=0) as made:
             return io.BufferedRandom(_Raw(os.dup(made.fileno()), "r+"), BUFFER_BYTES)
@@ -25,7 +25,7 @@ def open_temporary() -> BinaryIO:
 def no_room_error(error: Exception) -> Transient:
     folder = tempfile.tempdir or "any folder"
     why = error.strerror if isinstance(error, OSError) and error.strerror else error
-    message = f"a temporary file cannot be written in {folder}: {why}; TMPDIR names another folder"
+    message = f"a temporary file cannot be written in {folder}: {why}; set TMPDIR to another folder"
     return Transient(message, ErrorCode.IO_ERROR)
 
 

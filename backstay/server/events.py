@@ -24,7 +24,7 @@ from backstay.store.snapshots import Snapshots
 from backstay.store.views import JobView
 
 LOOK_SECONDS: Final = 0.5
-WATCHERS_PER_SECOND: Final = 2_000  # told at most: the more they are, the longer between two looks
+WATCHERS_PER_SECOND: Final = 2_000  # notified at most: with more of them, the time between two reads grows
 LOOKED_MAX: Final = 500  # at once
 FIRST_SECONDS_MAX: Final = 10.0
 WATCHERS_MAX: Final = 10_000

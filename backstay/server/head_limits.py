@@ -12,7 +12,7 @@ HEAD_SECONDS: Final = 30.0
 class BoundedHeads(HttpToolsProtocol):
     """One connection. Bodies are bounded by those who read them; what follows them is bounded as a head is."""
 
-    _head_bytes = 0  # since something came of what was sent
+    _head_bytes = 0  # received since the parser last made progress
     _patience: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]

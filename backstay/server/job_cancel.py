@@ -28,7 +28,7 @@ async def end_waiting(service: Service, job_id: int) -> None:
 
 async def stop_job(service: Service, job_id: int, owner: str) -> None:
     """Only marks the job, if it is not over by now; its items end by and by."""
-    with suppress(NotAllowed, NotFound):  # it was cancelled before, or has just ended by itself
+    with suppress(NotAllowed, NotFound):  # it was cancelled before, or has just ended
         await service.store.jobs.cancel(job_id, owner)
 
 

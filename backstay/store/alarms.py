@@ -1,4 +1,4 @@
-"""Alarms: how it stands with what they watch, which of them are raised, and the telling of it, once each."""
+"""Alarms: their figures, which of them are raised, and the notification of webhooks, once for each change."""
 
 from typing import Final, NamedTuple
 
@@ -8,7 +8,7 @@ from backstay.store.queries import Ask, Script, one
 from backstay.store.rows import record
 
 DAY_MS: Final = 86_400_000
-LOOKED_MAX: Final = 100_001  # rows of a kind, the newest: one more than any bound
+LOOKED_MAX: Final = 100_001  # the newest rows of each kind: one more than any threshold
 RAISED: Final = "alarm.raised"
 CLEARED: Final = "alarm.cleared"
 
@@ -32,7 +32,7 @@ class AlarmStanding(NamedTuple):
 
 @record
 class RecentFailures(NamedTuple):
-    """Of the newest within a day."""
+    """For the newest rows of the last day."""
 
     letters: int
     timeouts: int
@@ -49,11 +49,11 @@ class Alarms:
         return found  # type: ignore[no-any-return]
 
     async def keep(self, reading: AlarmReading, owner: str) -> bool:
-        """Whether that is news. If it is, it is told to the owner's webhooks, in the same transaction."""
+        """Whether the alarm changed. If it did, the owner's webhooks are notified, in the same transaction."""
         return await self._db.write(lambda: _keep(reading, owner))
 
     async def known(self) -> list[AlarmStanding]:
-        """Those that are raised, then those that were, the newest first; without what only a newer version knows."""
+        """The raised alarms, then the cleared ones, newest first; alarms of a newer version are left out."""
         found: list[AlarmRow] = await self._db.read(one("alarms"))
         known = [row for row in found if row.name in set(Alarm)]
         return [

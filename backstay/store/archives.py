@@ -1,4 +1,4 @@
-"""Archives of dead letters: what leaves the database for a file in one transaction, and what comes back."""
+"""Archives of dead letters: items move from the database to a file in one transaction, and can be restored."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from backstay.store.rows import read_row, record
 DAY_MS: Final = 86_400_000
 LAST_ID: Final = (1 << 63) - 1
 
-Place = tuple[int, int]  # when an item failed, and its id: the order in which they go
+Place = tuple[int, int]  # when an item failed, and its id: the order of archiving
 BEFORE_ALL: Final[Place] = (-1, -1)
 AFTER_ALL: Final[Place] = (LAST_ID, LAST_ID)
 
@@ -28,7 +28,7 @@ class Candidate(NamedTuple):
     owner: str
     error_code: str | None
     job_id: int
-    free: int  # to go: its job has ended, and nobody has just had it restored
+    free: int  # can be archived: its job has ended, and it was not restored recently
 
     @property
     def place(self) -> Place:
@@ -37,7 +37,7 @@ class Candidate(NamedTuple):
 
 @record
 class LetterHead(NamedTuple):
-    """A failed item and what it asks."""
+    """A failed item and its request."""
 
     id: int
     fence: int
@@ -49,7 +49,7 @@ class LetterHead(NamedTuple):
 
 @record
 class LetterMessage(NamedTuple):
-    """What was said about an item from outside."""
+    """A remote worker's message about an item."""
 
     item_id: int
     owner: str
@@ -74,7 +74,8 @@ class LetterEvent(NamedTuple):
 
 
 class Letter(NamedTuple):
-    """All that there is of a failed item. Its messages and events stand under the numbers that they have here."""
+    """A failed item with everything that belongs to it. Its messages and events are listed by their ids in the
+    database."""
 
     head: LetterHead
     attempts: list[Attempt]
@@ -87,12 +88,12 @@ class Letter(NamedTuple):
 
 
 class Leaving(NamedTuple):
-    """A letter that stands in a file by now, and what is left of it here."""
+    """A letter that has been written to a file, and what of it stays in the database."""
 
     id: int
     fence: int
     body: str
-    texts: list[tuple[int, str | None]]  # the fences of attempts, and what stays of their messages
+    texts: list[tuple[int, str | None]]  # by the fence of each attempt: the part of its message that stays
     inbox: list[int]
     events: list[int]
 
@@ -121,44 +122,44 @@ class Archive(NamedTuple):
 
 
 class ItemsLost(Exception):
-    """Not all of the items could be had: some were retried, archived or deleted by someone else."""
+    """Some of the items were not available: they were retried, archived or deleted by another process."""
 
 
 class Archives:
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    # what there is
+    # reads
 
     async def oldest(self, after: Place, n: int, quiet_ms: int) -> list[Candidate]:
-        """Failed items that are in no archive, of all owners, those that failed first."""
+        """Failed items of all owners that are not archived, the oldest failures first."""
         finished_at, item = after
         values = {"finished_at": finished_at, "item_id": item, "n": n, "quiet_ms": quiet_ms}
         return await self._db.read(one("letters_oldest", values))
 
     async def newest(self, before: Place, n: int) -> list[tuple[Place, str]]:
-        """The same, those that failed last first: where each stands, and whose it is."""
+        """The same, the newest failures first: the place of each in the order, and its owner."""
         finished_at, item = before
         rows = await self._db.read(one("letters_newest", {"finished_at": finished_at, "item_id": item, "n": n}))
         return [((row["finished_at"], row["id"]), row["owner"]) for row in rows]
 
     async def sizes(self, items: Sequence[int]) -> dict[int, int]:
-        """How many bytes the texts of some items take."""
+        """The size of some items' texts in bytes."""
         rows = await self._db.read(one("letters_measured", batch=[(item,) for item in items]))
         return {row["id"]: row["bytes"] for row in rows}
 
     async def letters(self, items: Sequence[int]) -> list[Letter]:
-        """Those of some items that are failed and in no archive, with everything that belongs to them."""
+        """Those of the given items that are failed and not archived, with everything that belongs to them."""
         return await self._db.read(lambda: _letters(items))
 
-    # there and back
+    # archive and restore
 
     async def add(self, file: ArchiveFile, leaving: Sequence[Leaving]) -> int:
-        """The items' bodies leave the database, all of them or none; returns the archive's number."""
+        """Removes the items' bodies from the database, all of them or none; returns the archive's number."""
         return await self._db.write(lambda: _add(file, leaving))
 
     async def restore(self, archive: Archive, letters: Sequence[Letter], keep_ms: int) -> int:
-        """Some letters come back, those that are still in the archive; they stay at least so long."""
+        """Restores those of the letters that are still in the archive; they are not archived again for `keep_ms`."""
         return await self._db.write(lambda: _restore(archive, letters, keep_ms))
 
     async def end_restore(self, archive_id: int) -> None:
@@ -178,7 +179,7 @@ class Archives:
         return found
 
     async def find(self, archive_id: int) -> Archive | None:
-        """Whosesoever it is."""
+        """An archive of any owner."""
         rows: list[Archive] = await self._db.read(one("archive", {"archive_id": archive_id}))
         return rows[0] if rows else None
 
@@ -187,7 +188,7 @@ class Archives:
         return sorted(row["archive_id"] for row in await self._db.read(one("archives_of_job", {"job_id": job_id})))
 
     async def replace(self, archive: Archive, file: ArchiveFile, items: int) -> bool:
-        """The archive is another file from now on. False: somebody else has replaced it."""
+        """Points the archive to another file. False: another process has replaced it already."""
         values = {"blob": file.blob, "digest": file.digest, "bytes": file.bytes, "items": items}
         return bool(
             await self._db.write(one("replace_archive", {"archive_id": archive.id, "old": archive.blob, **values}))
@@ -197,7 +198,7 @@ class Archives:
         return bool(await self._db.write(one("drop_archive", {"archive_id": archive.id, "old": archive.blob})))
 
     async def kept(self, blobs: Sequence[str]) -> set[str]:
-        """Those of some files that hold what is nowhere else."""
+        """Those of the files that hold the only copy of something."""
         return {row["blob"] for row in await self._db.read(one("blobs_kept", batch=[(blob,) for blob in blobs]))}
 
 

@@ -13,8 +13,8 @@ from backstay.store.queries import Ask, Row, Script, one
 from backstay.store.result_views import ROWS_FIRST, ResultRow, rows_next
 from backstay.store.rows import record
 
-JOBS_MAX: Final = 1_000  # of an owner, looked at for runs at once
-SETTLED_MS: Final = 3_600_000  # no transaction takes so long
+JOBS_MAX: Final = 1_000  # of an owner, checked for runs at once
+SETTLED_MS: Final = 3_600_000  # no transaction takes this long
 MODELS_MAX: Final = 1_000
 MODELS_LOOKED_MAX: Final = 10_000  # batches, the newest
 
@@ -34,7 +34,7 @@ class NewBatch:
 @record
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch and what its job has come to; the job's part is None as long as there is no job."""
+    """A batch and the state of its job; the job's fields are None until there is a job."""
 
     id: str
     owner: str
@@ -72,13 +72,13 @@ class Batch:
 
     @property
     def job_ended(self) -> bool:
-        """A job that was deleted has ended, too."""
+        """A deleted job counts as ended."""
         return self.job_id is not None and (self.job_state is None or self.job_state in JOB_ENDED)
 
 
 @record
 class Adoptable(NamedTuple):
-    """A job that may be a run and no batch yet; only then does it have a first request, as it is stored."""
+    """A job that may be a run without a batch; only then is its first request given, as it is stored."""
 
     job_id: int
     created_at: int
@@ -86,13 +86,14 @@ class Adoptable(NamedTuple):
     label: str | None
     now: int
     first: str
-    adopted: int  # 2 if it had ended by then
+    adopted: int  # 2 if the run had already ended
 
 
 class JobsPage(NamedTuple):
-    """Some jobs of an owner: the runs among them that are no batch yet, which job is the last, and whether more follow.
+    """Some jobs of an owner: the runs among them that have no batch yet, which job is the last, and whether more
+    follow.
 
-    Up to `settled` nothing can change any more: the transactions of those days have ended.
+    Up to `settled` nothing can change any more: all transactions from that time have ended.
     """
 
     runs: list[Adoptable]
@@ -102,7 +103,7 @@ class JobsPage(NamedTuple):
 
 
 class Adopted(NamedTuple):
-    """What a run is as a batch."""
+    """How a run is shown as a batch."""
 
     batch_id: str
     run: Adoptable
@@ -122,7 +123,7 @@ class Batches:
         self._db = database
 
     async def create(self, new: NewBatch, replay_ms: int | None) -> tuple[str, bool]:
-        """Writes it down, or finds the same one of the last `replay_ms`; its id, and whether it is new."""
+        """Stores a batch, or finds the same one of the last `replay_ms`; returns its id and whether it is new."""
         return await self._db.write(lambda: _create(new, replay_ms))
 
     async def get(self, batch_id: str, owner: str) -> Batch:
@@ -149,7 +150,8 @@ class Batches:
     # moving on
 
     async def claim(self, lease_ms: int) -> tuple[str, str] | None:
-        """One that can be moved on, and its owner; it is nobody else's until the lease is over."""
+        """Claims a batch that can be moved on; returns it with its owner. No other process gets it before the lease
+        ends."""
         rows = await self._db.write(one("claim_batch", {"lease_ms": lease_ms}))
         return (rows[0]["id"], rows[0]["owner"]) if rows else None
 
@@ -164,14 +166,14 @@ class Batches:
         return bool(await self._db.write(one("begin_batch", values)))
 
     async def count(self, batch_id: str, requests: int, model: str | None) -> None:
-        """What a batch would have had that was cancelled before it began."""
+        """Stores the number of requests of a batch that was cancelled before it began."""
         await self._db.write(one("count_requests", {"id": batch_id, "requests": requests, "model": model}))
 
     async def fail(self, batch_id: str, errors: str) -> bool:
         return bool(await self._db.write(one("fail_batch", {"id": batch_id, "errors": errors})))
 
     async def attach(self, batch_id: str, job_id: int) -> BatchStatus:
-        """Tells which job it is; the status that it has by now."""
+        """Stores the job's id; returns the batch's current status."""
         rows = await self._db.write(one("attach_job", {"id": batch_id, "job_id": job_id}))
         return BatchStatus(rows[0]["status"])
 
@@ -179,17 +181,17 @@ class Batches:
         return bool(await self._db.write(one("finalize_batch", {"id": batch_id})))
 
     async def end(self, batch: Batch, status: BatchStatus, output: NewFile | None, errors: NewFile | None) -> bool:
-        """The last step, with its files. False: somebody else has taken it."""
+        """Ends a batch, with its files. False: another process has claimed it."""
         return await self._db.write(lambda: _end(batch, status, output, errors))
 
     async def any_expired(self, job_id: int) -> bool:
         return bool(await self._db.read(one("any_expired", {"job_id": job_id})))
 
-    # what is in it
+    # its items
 
     async def results(self, job_id: int, ok: bool) -> AsyncIterator[list[ResultRow]]:
-        """The items of a job that succeeded, or those that ended otherwise, in order, a page at a time. The caller
-        knows that the job is his."""
+        """The items of a job that succeeded, or those that ended in another state, in order, page by page. The caller
+        has checked the owner."""
         first, after = item_range(job_id)
         cursor, n = first - 1, ROWS_FIRST
         name = "batch_output" if ok else "batch_errors"
@@ -198,7 +200,7 @@ class Batches:
             cursor, n = rows[-1].id, rows_next(n, [row.characters for row in rows])
 
     async def requests(self, job_id: int) -> AsyncIterator[list[str]]:
-        """What the items of a job ask, as it is stored, a page at a time."""
+        """The requests of a job's items, as they are stored, page by page."""
         first, after = item_range(job_id)
         cursor, n = first - 1, ROWS_FIRST
         while rows := await self._db.read(one("batch_requests", {"cursor": cursor, "after": after, "n": n})):
@@ -255,7 +257,7 @@ def _adopt(owner: str, runs: Sequence[Adopted]) -> Script[None]:
     taken = {row["job_id"] for row in (yield Ask("adopt", {"owner": owner}, [adopted.row() for adopted in runs]))}
     for adopted in runs:
         job_id = adopted.run.job_id
-        if job_id in taken:  # else another process has adopted it in this moment
+        if job_id in taken:  # otherwise another process has just adopted it
             made = NewFile(adopted.file_id, owner, adopted.filename, "batch", 0, job_id=job_id, part=INPUT)
             yield from add_file(made)
 

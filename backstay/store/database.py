@@ -1,4 +1,4 @@
-"""What the store needs of a database: the one seam between SQLite and PostgreSQL."""
+"""The interface of a database: the only place where SQLite and PostgreSQL meet the store."""
 
 from collections.abc import Callable, Coroutine
 from functools import wraps
@@ -20,7 +20,7 @@ class Database(Protocol):
     async def close(self) -> None: ...
     async def write(self, make: Callable[[], Script[T]]) -> T: ...
     async def single(self, make: Callable[[], Script[T]]) -> T:
-        """Runs a script of which every statement may stand alone: it needs no transaction around it."""
+        """Runs a script whose statements are independent: it needs no transaction around it."""
         ...
 
     async def read(self, make: Callable[[], Script[T]]) -> T: ...
@@ -29,7 +29,7 @@ class Database(Protocol):
 
 
 def writes(script: Callable[Concatenate[Any, P], Script[T]]) -> _Verb[P, T]:
-    """Makes a method of a noun that is a script a verb: it runs whole, in one transaction of the noun's database."""
+    """Turns a script method into a coroutine method: the script runs in one transaction of the object's database."""
 
     @wraps(script)
     async def verb(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -40,7 +40,7 @@ def writes(script: Callable[Concatenate[Any, P], Script[T]]) -> _Verb[P, T]:
 
 
 def reads(script: Callable[Concatenate[Any, P], Script[T]]) -> _Verb[P, T]:
-    """The same for a script that changes nothing."""
+    """The same for a script that only reads."""
 
     @wraps(script)
     async def verb(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:

@@ -1,4 +1,4 @@
-"""Failed items over all jobs of an owner, but for archived ones: groups by error, pages, and what a filter chooses."""
+"""Failed items of all jobs of an owner, without archived ones: groups by error, pages, and selection by a filter."""
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -11,15 +11,15 @@ from backstay.store.listing import ItemRow, told
 from backstay.store.queries import Ask, Script
 from backstay.store.rows import record
 
-JOBS_MAX: Final = 100  # that one page visits
-LOOKED_MAX: Final = 20_000  # failed items that one page looks at
+JOBS_MAX: Final = 100  # that one page reads
+LOOKED_MAX: Final = 20_000  # failed items that one page reads
 GROUPED_MAX: Final = 10_000
 CHUNK_ITEMS: Final = 2_000
 LAST_JOB: Final = (1 << 35) - 1
 
 
 class LetterFilter(NamedTuple):
-    """Which failed items: of one job, with one error code, failed at least so long ago, with one flaw."""
+    """A filter of failed items: by job, error code, minimum age of the failure, and flaw."""
 
     job_id: int | None = None
     error_code: str | None = None
@@ -47,7 +47,7 @@ class FailingJob(NamedTuple):
 
 
 class Groups(NamedTuple):
-    """`items` are all failed ones of the jobs looked at that are not archived; the groups are of the first of them."""
+    """`items`: the failed, unarchived items of the jobs that were read; the groups cover the first of them."""
 
     groups: list[LetterGroup]
     jobs: int
@@ -66,7 +66,7 @@ class DeadLetters:
     async def page(
         self, owner: str, wanted: LetterFilter, before: int | None, n: int
     ) -> tuple[list[ItemRow], int | None]:
-        """The newest jobs' last items first, and before which id the next page begins."""
+        """The last items of the newest jobs first, and the id before which the next page begins."""
         rows, end = await self._db.read(lambda: letters_page(owner, wanted, before, n, replayable=False))
         return await self._db.read(lambda: told(rows)), end
 
@@ -77,7 +77,7 @@ def _failing_jobs(owner: str, job_id: int | None, upto: int, replayable: bool) -
 
 
 def groups_of(owner: str, job_id: int | None, n: int) -> Script[tuple[Groups, list[tuple[int]]]]:
-    """Of the first so many, and the jobs that were looked at."""
+    """The groups of the first items, up to a maximum, and the jobs that were read."""
     jobs = yield from _failing_jobs(owner, job_id, LAST_JOB, False)
     items, batch = sum(job.letters for job in jobs), [(job.id,) for job in jobs]
     groups = (yield Ask("failure_groups", {"n": n}, batch)) if jobs else []
@@ -88,7 +88,7 @@ def groups_of(owner: str, job_id: int | None, n: int) -> Script[tuple[Groups, li
 def letters_page(
     owner: str, wanted: LetterFilter, before: int | None, n: int, replayable: bool
 ) -> Script[tuple[list[ItemRow], int | None]]:
-    """Job by job, until the page is full or enough was looked at."""
+    """Job by job, until the page is full or the read limit is reached."""
     upto = LAST_JOB if before is None else job_of(before - 1)
     jobs = yield from _failing_jobs(owner, wanted.job_id, upto, replayable)
     items: list[ItemRow] = []
@@ -112,7 +112,7 @@ def letters_page(
 
 
 def chosen_items(owner: str, wanted: LetterFilter, ids: Sequence[int]) -> Script[list[FailedItem]]:
-    """Those of some items that the owner may have done again."""
+    """Those of the items that the owner may retry."""
     items: list[FailedItem] = yield Ask(
         "failed_items_of", {"owner": owner, **wanted._asdict()}, [(one,) for one in ids]
     )

@@ -1,4 +1,4 @@
-"""How surely the database keeps what it has committed, as it says itself."""
+"""The durability settings of the database, as it reports them."""
 
 from typing import NamedTuple
 
@@ -7,7 +7,7 @@ from backstay.store.urls import postgres_url
 
 
 class Promise(NamedTuple):
-    """One setting that durability hangs on."""
+    """One setting that durability depends on."""
 
     name: str
     value: str

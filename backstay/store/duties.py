@@ -1,4 +1,4 @@
-"""Duties: what one process of many does for all."""
+"""Duties: work that one process does for all of them."""
 
 from backstay.store.database import Database
 from backstay.store.queries import one
@@ -9,5 +9,5 @@ class Duties:
         self._db = database
 
     async def take(self, name: str, lease_ms: int) -> bool:
-        """Whether it is ours to do now. It is nobody else's until the lease is over, whether we live or not."""
+        """Whether this process gets the duty. No other process gets it before the lease ends, even if this one dies."""
         return bool(await self._db.write(one("take_duty", {"name": name, "lease_ms": lease_ms})))

@@ -1,4 +1,4 @@
-"""Files: what was uploaded, and what batches and jobs are read as. The bytes are among the artifacts."""
+"""Files: uploads, and the files of batches and jobs. The bytes are stored as artifacts."""
 
 import json
 from collections.abc import Sequence
@@ -10,10 +10,10 @@ from backstay.store.database import Database
 from backstay.store.queries import Ask, Script, one
 from backstay.store.rows import record
 
-LATEST: Final = ((1 << 62), "~")  # behind every file there is
+LATEST: Final = ((1 << 62), "~")  # sorts after every file
 EARLIEST: Final = (-1, "")
 BLOBS_MAX: Final = 100
-EXPECTED_MS: Final = 86_400_000  # the longest that bytes may take to come in
+EXPECTED_MS: Final = 86_400_000  # the longest time that an upload may take
 _EXPECTED: Final = "expected:"
 
 INPUT: Final = "input"
@@ -24,7 +24,7 @@ ERRORS: Final = "errors"
 @record
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """`blob` names its bytes among the artifacts; without one it is a part of a job: input, output or errors."""
+    """`blob` is the artifact with its bytes; without one the file is read from a job: input, output or errors."""
 
     id: str
     owner: str
@@ -62,11 +62,11 @@ class Files:
         self._db = database
 
     async def add(self, file: NewFile) -> bool:
-        """Whether it is new: with the same id again nothing changes."""
+        """Stores a file; returns whether it is new. The same id again changes nothing."""
         return await self._db.write(lambda: add_file(file))
 
     async def expect(self, blob: str, owner: str) -> None:
-        """Says that bytes are about to be put under a name."""
+        """Announces that an artifact is about to be written under a name."""
         await self._db.write(one("expect_blob", {"blob": blob, "owner": owner, "lives_ms": EXPECTED_MS}))
 
     async def forget_expected(self, blob: str) -> None:
@@ -85,19 +85,19 @@ class Files:
         return found
 
     async def source(self, file_id: str, owner: str) -> StoredFile | None:
-        """What a batch reads, as long as the bytes are there."""
+        """The input file of a batch, while its bytes exist."""
         if not may_be_id(file_id):
             return None
         rows: list[StoredFile] = await self._db.read(one("file_source", {"id": file_id, "owner": owner}))
         return rows[0] if rows else None
 
     async def expired(self, file_id: str, owner: str) -> bool:
-        """Whether there was such a file, and its time is over."""
+        """Whether the file existed and has expired."""
         values = {"id": file_id, "owner": owner}
         return may_be_id(file_id) and bool(await self._db.read(one("file_expired", values)))
 
     async def has_source(self, item_id: int, owner: str) -> bool:
-        """Whether an item still has the file that it is made from, or needs none."""
+        """Whether an item's source file still exists, or the item needs none."""
         return bool(await self._db.read(lambda: with_sources(owner, [item_id])))
 
     async def page(self, owner: str, after: str | None, n: int, oldest: bool, purpose: str | None) -> list[StoredFile]:
@@ -118,11 +118,11 @@ class Files:
             raise _missing(file_id)
 
     async def drop(self, file_id: str) -> None:
-        """A file that a job made is gone for its owner."""
+        """Deletes a file that a job made, for its owner."""
         await self._db.write(one("purge_files", batch=[(file_id,)]))
 
     async def idle_blobs(self) -> list[tuple[str, str]]:
-        """Files whose bytes nobody may read any more: (id, name among the artifacts)."""
+        """Files whose bytes can be deleted: (id, name of the artifact)."""
         return [(row["id"], row["blob"]) for row in await self._db.read(one("idle_blobs", {"n": BLOBS_MAX}))]
 
     async def forget_blob(self, file_id: str) -> None:
@@ -136,14 +136,14 @@ class Files:
 
 
 def add_file(file: NewFile) -> Script[bool]:
-    """Part of any transaction that makes a file; its bytes are there, and were expected."""
+    """Part of every transaction that creates a file; its bytes were announced and are stored."""
     if file.blob is not None and not (yield Ask("take_expected", {"blob": file.blob})):
-        raise NotAllowed("its bytes took more than a day to come in", hint="send it again")
+        raise NotAllowed("the upload took more than a day", hint="send it again")
     return bool((yield Ask("add_file", file.values())))
 
 
 def may_be_id(text: str) -> bool:
-    """PostgreSQL does not even look for what no text of its own can be."""
+    """Whether a text can be an id: PostgreSQL fails on a text that it cannot store, so such an id is not looked up."""
     return text.isascii() and text.isprintable()
 
 
@@ -152,7 +152,7 @@ def _missing(file_id: str) -> NotFound:
 
 
 def source_of(body: str) -> str | None:
-    """The file that a payload names; None when it names none, as far as that can be read."""
+    """The file that a payload names; None when it names none or cannot be read."""
     try:
         named = json.loads(body)
     except ValueError:
@@ -162,7 +162,7 @@ def source_of(body: str) -> str | None:
 
 
 def with_sources(owner: str, items: Sequence[int]) -> Script[set[int]]:
-    """Those of some items that need no source, or still have theirs."""
+    """Those of the items that need no source file, or whose source file still exists."""
     bodies = yield Ask("bodies_with_sources", batch=[(item,) for item in items])
     if not bodies:
         return set(items)

@@ -1,4 +1,5 @@
-"""The inbox: what remote workers said, kept before it is acted on, so that early, twice and late lose nothing."""
+"""The inbox: messages of remote workers, stored before they are used, so that early, repeated and late ones are not
+lost."""
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -21,7 +22,7 @@ LAST_ID: Final = (1 << 63) - 1
 
 class ReceivedMessage(NamedTuple):
     late: bool  # the item had ended, or its deadline had passed
-    repeated: bool  # it was said before, word for word
+    repeated: bool  # the same message came before
 
 
 @record
@@ -29,7 +30,7 @@ class Sender(NamedTuple):
     """The job whose items were sent out."""
 
     seed: str
-    old_tags: bool  # it was there before tags were made of seeds, and its id was never another job's
+    old_tags: bool  # the job is older than the seeds of tags, and its id was never used by another job
 
 
 @record
@@ -43,7 +44,7 @@ class CalledBack(NamedTuple):
 
 @record
 class AcceptedItem(NamedTuple):
-    """An item whose late result counts from now on."""
+    """An item whose late result was accepted."""
 
     id: int
     job_id: int
@@ -65,7 +66,7 @@ class LateResult(NamedTuple):
     accepted_by: str | None
     item_state: str
     deadline_at: int | None
-    body: str | None  # of one alone; lists go without
+    body: str | None  # only for a single result, not in lists
 
 
 class InboxMessages:
@@ -80,11 +81,11 @@ class InboxMessages:
         return await self._db.write(lambda: _receive(item_id, fence, callback))
 
     async def finals(self, items: Sequence[int]) -> list[Said]:
-        """What was said in time about the end of these items, in the order it came."""
+        """The final messages about these items that came in time, in order of arrival."""
         return await self._db.read(one("finals", batch=[(item,) for item in items]))
 
     async def bodies(self, said: Sequence[Said]) -> dict[int, str]:
-        """The texts of some messages, by their numbers: as many as can be held at once."""
+        """The texts of some messages, by their numbers: as many as fit into memory at once."""
         wanted: list[tuple[int]] = []
         characters = 0
         for each in said:
@@ -96,7 +97,7 @@ class InboxMessages:
         return {row["id"]: row["body"] for row in rows}
 
     async def keep_late(self, results: Sequence["LateSuccess"]) -> int:
-        """Keeps results that came after time had ended their items, and books what they cost. Returns how many."""
+        """Keeps results that came after their items had timed out, and books their costs. Returns how many."""
         return len(await self._db.write(lambda: keep_late(results)))
 
     async def late(self, owner: str, before: int | None, n: int) -> list[LateResult]:
@@ -110,13 +111,13 @@ class InboxMessages:
         return rows[0]  # type: ignore[no-any-return]
 
     async def accept(self, number: int, owner: str, by: str) -> LateResult:
-        """A person lets a late result count. Twice has the effect of once."""
+        """Accepts a late result, for a person. A repeated call changes nothing."""
         await self._db.write(lambda: _accept(number, owner, by))
         return await self.late_result(number, owner)
 
 
 class LateSuccess(NamedTuple):
-    """A result that nobody waits for any more. `reserved` was kept as unknown when time ended the item."""
+    """A result that came after its item had ended. `reserved` was booked as unknown when the item timed out."""
 
     attempt: Attempt
     result: str
@@ -138,7 +139,7 @@ def keep_late(results: Sequence[LateSuccess]) -> Script[list[int]]:
 
 @record
 class LateCost(NamedTuple):
-    """What calls of a job turned out to have cost; so much of it is known that was unknown."""
+    """The actual cost of a job's late calls; `known` is the part that was booked as unknown."""
 
     job_id: int
     known: int
@@ -211,7 +212,7 @@ def _accept(number: int, owner: str, by: str) -> Script[None]:
     attempt = Attempt(accepted.id, accepted.fence, accepted.attempt_count, ItemState.SUCCEEDED, *times, *told)
     yield from write_attempts([attempt])
     yield Ask("accept_in_job", {"job_id": accepted.job_id})
-    yield Ask("write_events", batch=[(f"item:{accepted.id}", "late_accepted", f"its late result counts, says {by}")])
+    yield Ask("write_events", batch=[(f"item:{accepted.id}", "late_accepted", f"late result accepted by {by}")])
     yield Ask("accept_inbox", {"number": number, "accepted_by": by})
 
 

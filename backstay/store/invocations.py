@@ -1,4 +1,4 @@
-"""What ticks did: a row each, because nobody can ask a process that lives for minutes."""
+"""The work of ticks, one row each, because a process that lives for minutes cannot be scraped for metrics."""
 
 from typing import Final, NamedTuple
 
@@ -7,12 +7,12 @@ from backstay.store.queries import Ask, Script, one
 from backstay.store.rows import record
 
 KEPT_MS: Final = 14 * 86_400_000
-GRACE_MS: Final = 60_000  # what a tick may need beyond its time before it counts as killed
+GRACE_MS: Final = 60_000  # how long a tick may overrun before it counts as killed
 
 
 @record
 class Lately(NamedTuple):
-    """Ticks of the last while, the chains that they make, chains that were at their longest and left work, failures."""
+    """Recent ticks, their chains, the chains that reached the depth limit with work left, and failures."""
 
     ticks: int
     chains: int
@@ -32,7 +32,7 @@ class Invocations:
         await self._db.write(one("end_invocation", values))
 
     async def fail(self, invocation: str, error: str) -> None:
-        """It failed, though it may have ended well before: a follow-up could not be asked for."""
+        """Marks a tick as failed: its follow-up could not be requested, even if the tick itself had ended well."""
         await self._db.write(one("fail_invocation", {"id": invocation, "error": error}))
 
     async def lately(self, age_ms: int) -> Lately:

@@ -18,7 +18,7 @@ from backstay.store.settle import settle as settle_all
 
 PROMOTE_ITEMS_MAX = 5_000
 STRANGERS_MAX = 1_000
-PROBE_CHOICE = 20  # items of which one is taken to try an ill provider
+PROBE_CHOICE = 20  # candidates per probe of a failing provider
 
 
 class Want(NamedTuple):
@@ -29,14 +29,14 @@ class Want(NamedTuple):
     reconcile_ms: int  # how long after the claim a request of a lost holder may still arrive at the provider
     paced: str | None = None  # the provider whose pace and whose jobs' budgets it keeps to
     only_job: int | None = None  # the one job whose items it takes, if it is paced
-    from_key: int = 0  # where in the queue to start; what is not found there is taken from its beginning
-    probes: tuple[float, ...] = ()  # where in the queue, from 0 to 1, to look for items that try an ill provider
+    from_key: int = 0  # where in the queue to start; the rest is taken from its beginning
+    probes: tuple[float, ...] = ()  # where in the queue, from 0 to 1, to look for probes of a failing provider
 
 
 class ClaimedItems(NamedTuple):
     items: list[Claimed]
-    jobs: list[JobTerms]  # the terms of the jobs that the worker had not met
-    more: bool = False  # a limit was reached: there may be more where these came from
+    jobs: list[JobTerms]  # the terms of the jobs that are new to the worker
+    more: bool = False  # a limit was reached: there may be more items
     again_ms: int | None = None  # when a provider's pace allows the next call
 
 
@@ -57,7 +57,7 @@ record(Pace)
 
 
 class Paced(NamedTuple):
-    """What was claimed of how many that the pace allowed, and how long until it allows more."""
+    """What was claimed, how many items the pace allowed, and how long until it allows more."""
 
     items: list[Claimed]
     allowed: int
@@ -71,9 +71,9 @@ class Waiting(NamedTuple):
     now: int
     resume_at: int | None  # the end of a pause that the provider asked for
     due_at: int | None  # the next try of an item
-    lost: int  # items whose sender is gone, and that are looked up
+    lost: int  # items whose worker is gone, and that are looked up
     ask_at: int | None  # when the first of those is
-    strangers: int  # tasks that are due and belong to another account; no more than so many are looked at
+    strangers: int  # due tasks of another account, counted up to a bound
 
 
 class Items:
@@ -91,7 +91,7 @@ class Items:
     ) -> ClaimedItems:
         if not any(want.paced for want in wants):
             return await self._db.single(lambda: claim_items(wants, worker, lease_ms, met, promoting, room))
-        # In a transaction each: two workers that go by the same paces in another order would wait for each other.
+        # One transaction each: two workers that lock the same paces in different orders would deadlock.
         parts: list[ClaimedItems] = []
         for index, want in enumerate(wants):
             left = None if room is None else room - sum(len(part.items) for part in parts)
@@ -103,7 +103,8 @@ class Items:
     async def claim_named(
         self, named: Sequence[tuple[Want, Collection[int]]], worker: str, lease_ms: int, met: Collection[int] = ()
     ) -> ClaimedItems:
-        """Those of the named items, by handler, that can be claimed now; the rest is done, held, or in other hands."""
+        """Claims those of the named items, by handler, that are ready; the others are done, held, or leased by another
+        worker."""
         return await self._db.single(lambda: _claim_named(named, worker, lease_ms, met))
 
     @writes
@@ -125,7 +126,7 @@ class Items:
     def poll_late(
         self, handler: str, account: str | None, items: int, lease_ms: int, late_ms: int
     ) -> Script[list[Claimed]]:
-        """Tasks whose items have run out of time, for as long as `late_ms` after that."""
+        """Tasks whose items have timed out, for `late_ms` after that."""
         values = {"handler": handler, "account": account or "", "n": items, "lease_ms": lease_ms, "late_ms": late_ms}
         yield Ask("forget_late", values)
         return sorted((yield Ask("poll_late", values)), key=_by_id)
@@ -144,14 +145,14 @@ class Items:
 
     @writes
     def disown(self, claimed_as: str) -> Script[None]:
-        """Gives back what one claim won without the worker's knowing: it was committed, its answer never came."""
+        """Gives back the items of a claim that was committed but whose answer never reached the worker."""
         rows = yield Ask("disown", {"worker": claimed_as})
         freed = ((row["job_id"], row["reserved_micros"]) for row in rows)
         yield from count(Move(job_id, None, None, freed=reserved) for job_id, reserved in freed if reserved)
 
     @writes
     def extend(self, held: Sequence[tuple[int, int]], lease_ms: int, worker: str) -> Script[set[tuple[int, int]]]:
-        """Extends the leases given as (item, fence); returns those that someone else has now."""
+        """Extends the leases given as (item, fence); returns those that another worker has now."""
         yield Ask("see_worker", {"id": worker})
         if not held:
             return set()
@@ -163,12 +164,12 @@ class Items:
         return missing
 
     async def extend_polls(self, polled: Sequence[tuple[int, int]], lease_ms: int) -> None:
-        """Holds on to tasks, given as (item, fence), that their provider is being asked about."""
+        """Keeps the tasks, given as (item, fence), whose provider is being asked about them."""
         await self._db.write(one("extend_polls", {"lease_ms": lease_ms}, polled))
 
     @writes
     def report_progress(self, progress: Sequence[tuple[int, int, int]]) -> Script[set[int]]:
-        """Writes how far items are, given as (item, fence, percent); returns the items it was written for."""
+        """Stores the progress of items, given as (item, fence, percent); returns the items that were updated."""
         rows = yield Ask("report_progress", batch=progress)
         return {row["id"] for row in rows}
 
@@ -179,13 +180,13 @@ class Items:
 
     @writes
     def advance_turns(self, served: Mapping[str, Sequence[int]]) -> Script[None]:
-        """Tells how far queues have been served: the last key of each priority, by handler."""
+        """Stores how far queues have been served: the last key of each priority, by handler."""
         rows = sorted((handler, level_of(key), key) for handler, keys in served.items() for key in keys)
         yield Ask("advance_turns", batch=rows)
 
     @reads
     def waiting(self, job_id: int, handler: str, account: str, paces: tuple[str, str]) -> Script[Waiting]:
-        """What the items of a job wait for while none of them is being sent."""
+        """What a job's items wait for while none of them is being sent."""
         first, after = item_range(job_id)
         values = {"first": first, "after": after, "handler": handler, "account": account, "n": STRANGERS_MAX}
         paced, paced_then = paces
@@ -201,7 +202,7 @@ def _promote() -> Script[int]:
 def claim_items(
     wants: Sequence[Want], worker: str, lease_ms: int, met: Collection[int], promoting: bool, room: int | None = None
 ) -> Script[ClaimedItems]:
-    """Takes what each handler wants; within `room` for all of them, what one has no items for goes to the next."""
+    """Claims what each handler wants. All share `room`: what one handler has no items for goes to the next."""
     if promoting:
         yield from _promote()
     items: list[Claimed] = []
@@ -234,9 +235,9 @@ def claim_items(
 def _claim_named(
     named: Sequence[tuple[Want, Collection[int]]], worker: str, lease_ms: int, met: Collection[int]
 ) -> Script[ClaimedItems]:
-    """Takes those of the named items that can be claimed now, whatever comes before them in the database's order.
+    """Claims those of the named items that are ready, whatever comes before them in the database's order.
 
-    Not of paced handlers: what those may take is decided in order."""
+    Not for paced handlers: their claims follow the order."""
     items: list[Claimed] = []
     for want, ids in named:
         values = {"handler": want.handler, "reconcile_ms": want.reconcile_ms, "worker": worker, "lease_ms": lease_ms}
@@ -254,7 +255,8 @@ def _together(parts: Sequence[ClaimedItems]) -> ClaimedItems:
 
 
 def _claim_paced(want: Want, provider: str, share: int, values: dict[str, Any]) -> Script[Paced]:
-    """Takes no more than the provider's pace and the jobs' budgets allow, and sets the money aside, all in one."""
+    """Claims no more than the provider's pace and the jobs' budgets allow, and reserves the money, in one
+    transaction."""
     pace, now = yield from locked_pace(provider)
     [in_flight] = yield Ask("in_flight", {"handler": want.handler})
     share = min(share, paces.requests_allowed(pace, in_flight["items"], now))
@@ -299,8 +301,8 @@ def _ask_pick(want: Want, n: int, from_key: int) -> Ask:
 
 
 def _pick_probes(want: Want, share: int) -> Script[list[Picked]]:
-    """Items from all over the queue, at each place the one that was called least: what failed just now is not tried
-    again at once, and one bad job at the head of the queue does not speak for all."""
+    """Items from the whole queue, at each place the one with the fewest calls. So an item that has just failed is not
+    tried again at once, and one bad job at the head of the queue does not decide for all."""
     if want.only_job is None:
         [edges] = yield Ask("queue_edges", {"handler": want.handler})
     else:

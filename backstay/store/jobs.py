@@ -1,4 +1,4 @@
-"""Jobs: what a person does with one. Pause, resume, cancel, retry, its money, and its deletion."""
+"""Jobs: what a person can do with one: pause, resume, cancel, retry, settle its money, and delete it."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -21,7 +21,7 @@ PURGE_ITEMS: Final = 2_000
 UNSENT_ITEMS: Final = 1_000
 DISOWNED_MAX: Final = 100
 NEVER_MS: Final = 1 << 52  # a due time of some 140,000 years from now; a job's own is this plus its id
-RETRIED: Final = ("by hand", "by hand; an earlier call may have been done and paid")
+RETRIED: Final = ("by hand", "by hand; an earlier call may have been processed and paid")
 _TABLES: Final = ("copies", "inbox", "attempts", "requests", "items")
 
 
@@ -36,7 +36,7 @@ class JobStanding(NamedTuple):
 
 @record
 class FailedItem(NamedTuple):
-    """A failed item, and whether another call may pay again for what was done."""
+    """A failed item, and whether another call may pay a second time for the same work."""
 
     id: int
     fence: int
@@ -46,7 +46,7 @@ class FailedItem(NamedTuple):
 
 @record
 class UnsentItem(NamedTuple):
-    """An item that may be sent yet, and the worst that its call may cost, if that is known."""
+    """An item that may still be sent, and the most that its call may cost, if known."""
 
     id: int
     cost_micros: int | None
@@ -54,8 +54,8 @@ class UnsentItem(NamedTuple):
 
 
 class MoneyVerdict(NamedTuple):
-    """What a person decides about money of unknown outcome: it was paid, or it was not. `micros`: only this much of it.
-    `expected`: the sum that they saw; if it is another by now, nothing changes."""
+    """What a person decides about money of unknown outcome: it was paid, or it was not. `micros`: only this part of it.
+    `expected`: the sum that they saw; if the sum has changed since, nothing is done."""
 
     paid: bool
     who: str
@@ -82,7 +82,8 @@ class Jobs:
         yield from _act("cancel_job", job_id, owner, "cancel_asked")
 
     async def retry(self, job_id: int, owner: str, item: int | None = None, items_max: int | None = None) -> int:
-        """Queues failed items afresh, chunk by chunk, each once; says why when there is nothing to retry.
+        """Queues failed items again, chunk by chunk, each once; raises an error that says why if there is nothing to
+        retry.
 
         With `items_max` it stops at the chunk that reaches it.
         """
@@ -121,7 +122,7 @@ class Jobs:
             pass
 
     async def unpark(self, job_id: int) -> None:
-        """Moves back what was parked, unless the job is paused."""
+        """Makes parked items ready again, unless the job is paused."""
         turns = 0
         while moved := await self._db.write(partial(_unpark, job_id, turns)):
             turns += moved
@@ -155,29 +156,29 @@ class Jobs:
 
     @reads
     def unsent(self, job_id: int, anew: bool, cursor: int) -> Script[list[UnsentItem]]:
-        """A page of what may be sent yet: items without a worst case, or all `anew`."""
+        """A page of items that may still be sent: those without a maximum cost, or all of them with `anew`."""
         first, after = item_range(job_id)
         values = {"cursor": max(cursor, first - 1), "after": after, "anew": int(anew), "n": UNSENT_ITEMS}
         return (yield Ask("unsent_page", values))
 
     @writes
     def weigh_items(self, weights: Sequence[tuple[int, int | None]]) -> Script[None]:
-        """The worst that a call of each item may cost: (item, micro-dollars)."""
+        """Stores the most that a call of each item may cost: (item, micro-dollars)."""
         yield Ask("weigh_items", batch=weights)
 
     @reads
     def next_cost(self, job_id: int) -> Script[int | None]:
-        """The worst that the job's next item may cost, if there is one and that is known."""
+        """The most that the job's next item may cost, if there is one and it is known."""
         first, after = item_range(job_id)
         rows = yield Ask("next_cost", {"first": first, "after": after})
         return rows[0]["cost_micros"] if rows else None
 
-    # its deletion: at once for everyone who looks, and then row by row. Every read names an owner, and none has an
-    # empty name; so a job that gets it is seen by nobody any more.
+    # Its deletion: first it disappears for every reader, then its rows are deleted step by step. Every read names an
+    # owner, and no owner has an empty name, so a job whose owner is set to the empty name is no longer visible.
 
     @writes
     def disown(self, job_id: int, owner: str) -> Script[int]:
-        """From here on there is no such job, nor its batch; returns how many items are to be deleted with it."""
+        """Makes the job and its batch disappear; returns how many items are to be deleted with it."""
         rows = yield Ask("disown_job", {"job_id": job_id, "owner": owner})
         if rows:
             for files in (yield Ask("purge_batch", {"job_id": job_id})):
@@ -192,11 +193,12 @@ class Jobs:
         )
 
     async def disowned(self) -> list[int]:
-        """Jobs that nobody owns any more and that are not all deleted."""
+        """Jobs without an owner that are not completely deleted yet."""
         return [row["id"] for row in await self._db.read(one("disowned_jobs", {"n": DISOWNED_MAX}))]
 
     async def purge(self, job_id: int) -> None:
-        """Deletes what is left of a disowned job, chunk by chunk; who is stopped half-way goes on where it was."""
+        """Deletes the rest of a job without an owner, chunk by chunk; after an interruption it continues where it
+        stopped."""
         while await self._db.write(lambda: _purge(job_id)):
             pass
 
@@ -209,7 +211,7 @@ def _act(statement: str, job_id: int, owner: str, act: str) -> Script[None]:
 
 
 def _refuse(job_id: int, owner: str, act: str) -> Script[None]:
-    """Says why nothing was changed; another owner's job does not exist."""
+    """Raises the error that says why nothing was changed; another owner's job does not exist."""
     job = yield from _standing(job_id, owner)
     state: str = job.state
     done = "cancelled" if act == "cancel_asked" else act
@@ -230,8 +232,8 @@ def _standing(job_id: int, owner: str) -> Script[JobStanding]:
 
 
 def _retry_items(job_id: int, owner: str, item: int | None, cursor: int, turns: int) -> Script[tuple[int, int | None]]:
-    """Queues a chunk of a job's failed items (or the one item) behind the cursor afresh; returns how many, and the
-    last that was looked at, if there was any: items whose sources are gone are passed over."""
+    """Queues a chunk of a job's failed items (or the one item) behind the cursor again; returns how many, and the last
+    one that was read, if any. Items whose source files are gone are skipped."""
     first, after = item_range(job_id) if item is None else (item, item + 1)
     values = {"job_id": job_id, "owner": owner, "first": max(first, cursor + 1), "after": after, "n": RETRY_ITEMS}
     failed: list[FailedItem] = yield Ask("failed_items", values)
@@ -262,15 +264,15 @@ def _why_no_retry(job_id: int, owner: str, item: int | None) -> Script[None]:
         if archive is not None:
             raise archived(item, archive)
         if state == ItemState.FAILED and not (yield from with_sources(owner, [item])):
-            hint = "upload it again, and submit it anew"
-            raise NotAllowed(f"item {show_item(item)} cannot be retried: its source is gone", hint=hint)
+            hint = "upload the file again and submit a new job"
+            raise NotAllowed(f"item {show_item(item)} cannot be retried: its source file is gone", hint=hint)
         raise NotAllowed(f"item {show_item(item)} is {state}: only a failed item can be retried")
     if job.archived:
         hint = "restore them first: `backstay deadletters archives` lists where they are"
         raise NotAllowed(f"the failed items of job {job_id} are archived", hint=hint)
     cancelled = job.state is JobState.CANCELLED
     raise NotAllowed(
-        f"job {job_id} has no failed items to retry" + (", and what was cancelled stays so" if cancelled else "")
+        f"job {job_id} has no failed items to retry" + ("; cancelled items cannot be retried" if cancelled else "")
     )
 
 
@@ -284,7 +286,7 @@ def parked_at(job_id: int) -> int:
 
 
 def _park(job_id: int, cursor: int | None) -> Script[int | None]:
-    """Parks a chunk of a paused job's ready items; returns where to go on, None when all are parked."""
+    """Parks a chunk of a paused job's ready items; returns where to continue, or None when all are parked."""
     first, after = item_range(job_id)
     span = {"cursor": first - 1 if cursor is None else cursor, "after": after, "n": PARK_ITEMS}
     rows = yield Ask("park", {"job_id": job_id, "parked_at": parked_at(job_id), **span})
@@ -292,7 +294,7 @@ def _park(job_id: int, cursor: int | None) -> Script[int | None]:
 
 
 def _unpark(job_id: int, turns: int) -> Script[int]:
-    """Makes a chunk of a job's parked items ready again, unless it is paused; chunks before it have taken `turns`."""
+    """Makes a chunk of a job's parked items ready again, unless it is paused; earlier chunks have used `turns`."""
     values = {"job_id": job_id, "parked_at": parked_at(job_id), "turns": turns, "n": PARK_ITEMS}
     rows = yield Ask("unpark", values)
     yield from widen_keys(job_id, [row["order_key"] for row in rows])
@@ -311,7 +313,8 @@ def _dollars(micros: int) -> str:
 
 
 def _purge(job_id: int) -> Script[bool]:
-    """A chunk of items with all that belongs to them; with the last one the job itself. True while there is more."""
+    """Deletes a chunk of items with all that belongs to them, and with the last chunk the job itself. True while there
+    is more."""
     if not (yield Ask("disowned_job", {"job_id": job_id})):
         return False
     first, after = item_range(job_id)

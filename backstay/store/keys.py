@@ -1,4 +1,4 @@
-"""The keys by which people and programs come in over HTTP. A key's secret is shown once and never stored."""
+"""The API keys of people and programs. A key's secret is shown once and never stored."""
 
 import hashlib
 import hmac
@@ -18,7 +18,7 @@ _FORM: Final = re.compile(r"bks_([0-9a-f]{12})_([0-9A-Za-z_-]{43})")
 
 
 class Role(StrEnum):
-    """What a key may do; each may do what those before it may."""
+    """What a key may do; each role includes the rights of those before it."""
 
     READ = "read"
     WRITE = "write"
@@ -42,7 +42,7 @@ class ApiKey(NamedTuple):
     expires_at: int | None
     revoked_at: int | None
     used_at: int | None
-    left_at: int | None  # its sessions on the page that began by then are over
+    left_at: int | None  # dashboard sessions that began before this are over
 
 
 class NewKey(NamedTuple):
@@ -60,7 +60,7 @@ class Keys:
 
     async def create(self, owner: str, role: Role, name: str = "", lives_seconds: float | None = None) -> NewKey:
         if not owner or not owner.isprintable() or len(owner) > 100:
-            raise UsageError("an owner has 1 to 100 characters that can be printed")
+            raise UsageError("an owner must have 1 to 100 printable characters")
         key_id, secret = new_id()[:12], new_secret()
         lives_ms = None if lives_seconds is None else int(lives_seconds * 1000)
         values = {"id": key_id, "owner": owner, "name": name[:100], "role": role.value, "digest": _digest(secret)}
@@ -68,7 +68,7 @@ class Keys:
         return NewKey(key_id, f"bks_{key_id}_{secret}", added["created_at"], added["expires_at"])
 
     async def verify(self, text: str) -> ApiKey | None:
-        """The key that a text is, if it counts."""
+        """The key that belongs to this text, if it is valid."""
         form = _FORM.fullmatch(text)
         found = None if form is None else await self.find(form[1])
         if form is None or found is None or not hmac.compare_digest(found.digest, _digest(form[2])):
@@ -76,7 +76,7 @@ class Keys:
         return found
 
     async def find(self, key_id: str) -> ApiKey | None:
-        """The key of an id, if it counts. Whoever asks has seen its secret before."""
+        """The key of an id, if it is valid. The caller has checked its secret before."""
         rows: list[ApiKey] = await self._db.read(one("key", {"id": key_id}))
         return rows[0] if rows else None
 
@@ -87,12 +87,12 @@ class Keys:
         await self._end(key_id, owner, 0)
 
     async def rotate(self, key_id: str, owner: str, grace_seconds: float, lives_seconds: float | None = None) -> NewKey:
-        """A new key of the same name and role; the old one counts until the grace is over."""
+        """A new key with the same name and role; the old one stays valid for a grace period."""
         name, role = await self._end(key_id, owner, max(int(grace_seconds * 1000), 0))
         return await self.create(owner, Role(role), name, lives_seconds)
 
     async def leave(self, key_id: str, left_at: int) -> None:
-        """Whoever came in with the key by then has logged out."""
+        """Ends all dashboard sessions of the key that began before now."""
         await self._db.write(one("leave_key", {"id": key_id, "left_at": left_at}))
 
     async def touch(self, key_id: str) -> None:
@@ -102,15 +102,15 @@ class Keys:
         values = {"id": key_id, "owner": owner, "grace_ms": grace_ms}
         rows = await self._db.write(one("revoke_key", values)) if _ID.fullmatch(key_id) else ()
         if not rows:
-            raise NotFound(f"no key {key_id}", hint="`backstay key list` shows the keys there are")
+            raise NotFound(f"no key {key_id}", hint="`backstay key list` shows all keys")
         return rows[0]["name"], rows[0]["role"]
 
 
 def is_key(text: str) -> bool:
-    """Whether a text means to be one of our keys, however wrong it is."""
+    """Whether a text looks like one of our keys, even if it is wrong."""
     return text.startswith("bks_")
 
 
 def _digest(secret: str) -> str:
-    """Plain SHA-256: the secret has 256 bits of chance, so there is nothing to guess."""
+    """Plain SHA-256: the secret has 256 random bits, so it cannot be guessed."""
     return hashlib.sha256(secret.encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Pages of jobs and items for the API: filters, cursors, and a bound on the rows that one page looks at."""
+"""Pages of jobs and items for the API: filters, cursors, and a bound on the rows that one page reads."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
@@ -46,11 +46,11 @@ class ItemRow(NamedTuple):
 class JobFilter(NamedTuple):
     state: str | None = None
     handler: str | None = None
-    text: str | None = None  # somewhere in its label, its key or its handler's name
+    text: str | None = None  # anywhere in its label, its key or its handler's name
 
 
 class ItemFilter(NamedTuple):
-    """Positions count from 0; `position_to` is the last one that is wanted."""
+    """Positions count from 0; `position_to` is included."""
 
     state: str | None = None
     error_code: str | None = None
@@ -60,7 +60,7 @@ class ItemFilter(NamedTuple):
 
 @record
 class Recent(NamedTuple):
-    """What became of the items of the last jobs."""
+    """The item counts of the last jobs."""
 
     jobs: int
     total: int
@@ -80,20 +80,20 @@ class Bodies(NamedTuple):
 
 
 class Listing:
-    """A page may be short, even empty, and still have a next one: it has looked at as many rows as it may."""
+    """A page may be short, even empty, and still have a next one: it reads a bounded number of rows."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
 
     async def jobs(self, owner: str, wanted: JobFilter, before: int | None, n: int) -> tuple[list[JobView], int | None]:
-        """Newest first, and before which id the next page begins."""
+        """Newest first, and the id before which the next page begins."""
         start = LAST_ID if before is None else before
         return await self._db.read(lambda: _jobs(owner, wanted, start, n))
 
     async def items(
         self, job_id: int, owner: str, wanted: ItemFilter, after: int | None, n: int
     ) -> tuple[list[ItemRow], int | None]:
-        """In the order of submit, and after which id the next page begins."""
+        """In submit order, and the id after which the next page begins."""
         return await self._db.read(lambda: _items(job_id, owner, wanted, after, n))
 
     async def item(self, item_id: int, owner: str) -> ItemRow:
@@ -131,7 +131,7 @@ def _jobs(owner: str, wanted: JobFilter, before: int, n: int) -> Script[tuple[li
 
 
 def _pattern(text: str | None) -> str | None:
-    """For LIKE, with what means something there taken as it is."""
+    """A pattern for LIKE, with its special characters escaped."""
     if not text:
         return None
     plain = "".join(f"!{letter}" if letter in "!%_" else letter for letter in text.lower())
@@ -161,12 +161,12 @@ def _items(
 
 
 def _has_none(counters: Mapping[str, int], state: str | None) -> bool:
-    """Whether a counter of the job tells that there is no item of a state."""
+    """Whether the job's counters show that no item has a state."""
     return state is not None and state in tuple(counters.keys()) and counters[state] == 0
 
 
 def told(items: Sequence[ItemRow]) -> Script[list[ItemRow]]:
-    """The items with what their last attempts said."""
+    """The items with the errors of their last attempts."""
     rows = (yield Ask("messages_of", batch=[(item.id, item.fence) for item in items])) if items else []
     messages = {row["item_id"]: row["message"] for row in rows}
     return [item._replace(message=messages.get(item.id)) for item in items]

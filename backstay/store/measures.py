@@ -1,4 +1,4 @@
-"""What workers measured: written every few seconds, kept for some days, read in steps for charts."""
+"""The measures of workers: written every few seconds, kept for some days, read in steps for charts."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
@@ -10,7 +10,7 @@ from backstay.store.queries import Ask, Script, one
 from backstay.store.rows import read_row, record, together
 
 KEPT_MINUTES: Final = 14 * 24 * 60
-ALL_MINUTES: Final = 1 << 40  # one step that holds every minute there is
+ALL_MINUTES: Final = 1 << 40  # one step that covers all minutes
 
 
 @record
@@ -34,7 +34,7 @@ class Step(NamedTuple):
 
 @record
 class ProviderSpending(NamedTuple):
-    """What calls to a provider cost, and how many were made again although the first may have been paid."""
+    """The cost of calls to a provider, and how many were repeated although the first may have been paid."""
 
     provider: str
     cost_micros: int
@@ -46,7 +46,7 @@ class Measures:
         self._db = database
 
     async def add(self, worker: str, sums: Mapping[MeasureSlot, Measure]) -> None:
-        """Adds to what the worker wrote before. In order, so that no two who add wait for each other."""
+        """Adds to what the worker wrote before. In order, so that two writers do not deadlock."""
         rows = [
             (place.source.owner, place.minute, place.source.handler, place.source.provider, *measure.values())
             for place, measure in sorted(_by_key(sums).items())

@@ -1,4 +1,4 @@
-"""The outbox: messages written in the transaction that they tell of, until a relay has published them."""
+"""The outbox: messages written in the same transaction as the change they report, until a relay has published them."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -12,22 +12,22 @@ from backstay.store.queries import Ask, Load, Script, one
 from backstay.store.rows import fields_of, record
 
 WORK: Final = "work"  # the sink of hints about items that are ready
-WEBHOOKS: Final = "webhooks"  # the sink of what happened to jobs and batches
+WEBHOOKS: Final = "webhooks"  # the sink of events about jobs and batches
 WORK_READY: Final = "work.ready"
-HINT_ITEMS_MAX: Final = 50  # that one message names
-LAG_ROWS_MAX: Final = 10_000  # as far as pending messages are counted
-PRUNE_ROWS: Final = 5_000  # dropped by one statement
+HINT_ITEMS_MAX: Final = 50  # per message
+LAG_ROWS_MAX: Final = 10_000  # pending messages are counted up to this
+PRUNE_ROWS: Final = 5_000  # deleted by one statement
 PRUNE_CHUNKS_MAX: Final = 20  # by one call
-HINT_AGE_MS: Final = 3_600_000  # what has not left by then was served by the database
+HINT_AGE_MS: Final = 3_600_000  # by then the database has served what was not published
 PUBLISHED_AGE_MS: Final = 600_000
 ERROR_CHARACTERS_MAX: Final = 200
 WAIT_STEP_MS: Final = 1_000
-REPUBLISH_ITEMS: Final = 5_000  # looked at in one transaction
+REPUBLISH_ITEMS: Final = 5_000  # read in one transaction
 
 
 @record
 class Message(NamedTuple):
-    """One row that a relay has claimed: nobody else gets it before the lease is over.
+    """One row that a relay has claimed: no other relay gets it before the lease ends.
 
     `id` is the same for every copy that is ever published of it. The payload of a hint is JSON: handler, priority, and
     either items (their ids) or first and count; with wait_ms, counted from `created_at`, if they are not due yet.
@@ -39,7 +39,7 @@ class Message(NamedTuple):
     aggregate_id: str  # of a hint: its first item's id
     payload: str
     created_at: int
-    tries: int  # with this one
+    tries: int  # including this one
     age_ms: int = 0  # since it was written, on the database's clock
 
 
@@ -50,7 +50,7 @@ class Lag(NamedTuple):
 
 
 class Outbox:
-    """What relays do with messages of a sink. Any number of them may do it at once."""
+    """What relays do with the messages of a sink. Any number of relays may run at once."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
@@ -61,12 +61,12 @@ class Outbox:
         return sorted(rows, key=_age)
 
     async def published(self, ids: Sequence[int]) -> None:
-        """The broker has confirmed them. Told twice, it is the same."""
+        """Marks messages as confirmed by the broker. A repeated call changes nothing."""
         if ids:
             await self._db.single(one("messages_published", batch=[(message,) for message in sorted(ids)]))
 
     async def failed(self, ids: Sequence[int], error: str, delay_ms: int) -> None:
-        """They were not confirmed; they are due again after the delay, or without one in their old place."""
+        """Returns unconfirmed messages: they are due again after the delay, or without a delay in their old place."""
         if ids:
             values = {"error": one_line(error, ERROR_CHARACTERS_MAX), "delay_ms": delay_ms}
             await self._db.single(one("messages_failed", values, [(message,) for message in sorted(ids)]))
@@ -76,7 +76,7 @@ class Outbox:
         return found  # type: ignore[no-any-return]
 
     async def prune(self) -> int:
-        """Drops a bounded number of hints that left, or that nobody needs any more; returns how many."""
+        """Deletes a bounded number of hints that were published or are no longer needed; returns how many."""
         published = await self._drop("drop_published", {"age_ms": PUBLISHED_AGE_MS})
         return published + await self._drop("drop_pending", {"sink": WORK, "age_ms": HINT_AGE_MS})
 
@@ -92,11 +92,11 @@ class Outbox:
     # sinks
 
     async def open_sink(self, sink: str = WORK) -> None:
-        """From now on every submit and every retry writes hints for it."""
+        """Opens the sink: from now on every submit and every retry writes hints."""
         await self._db.write(one("open_sink", {"sink": sink}))
 
     async def close_sink(self, sink: str = WORK) -> int:
-        """No more hints are written, and those that have not left are dropped; returns how many those were."""
+        """Closes the sink: no more hints are written, and unpublished ones are deleted; returns how many."""
         await self._db.write(one("close_sink", {"sink": sink}))
         dropped = 0
         while chunk := await self._drop("drop_pending", {"sink": sink, "age_ms": 0}):
@@ -107,8 +107,8 @@ class Outbox:
         return bool(await self._db.read(one("open_sinks", {"sink": sink})))
 
     async def republish(self, after_item: int = 0) -> int:
-        """Writes hints anew for every item behind this one that is ready, a page in each transaction; returns how many
-        items those were. While the sink is closed none are written."""
+        """Writes hints again for every ready item after this one, one page per transaction; returns how many items.
+        While the sink is closed, none are written."""
         items = 0
         start: int | None = after_item + 1
         while start is not None:
@@ -126,7 +126,7 @@ def _age(message: Message) -> tuple[int, int]:
 
 @record
 class HintedItem(NamedTuple):
-    """An item that went back to the queue, as a hint tells of it."""
+    """An item that went back to the queue, for a hint."""
 
     id: int
     owner: str
@@ -137,7 +137,7 @@ class HintedItem(NamedTuple):
 
 
 class Hint(NamedTuple):
-    """A message about items that are ready, as it is written."""
+    """A message about ready items, as it is stored."""
 
     owner: str
     aggregate_type: str
@@ -159,7 +159,7 @@ class _Alike(NamedTuple):
 
 
 def hint_new(owner: str, handler: str, priority: int, items: range, now: int) -> Script[None]:
-    """Hints for items in a row that are ready now."""
+    """Hints for consecutive items that are ready now."""
     parts = (items[start : start + HINT_ITEMS_MAX] for start in range(0, len(items), HINT_ITEMS_MAX))
     alike = _Alike(owner, handler, priority)
     yield from _write([_row(alike, part[0], {"first": part[0], "count": len(part)}, now) for part in parts])
@@ -171,7 +171,7 @@ def hint_few(handler: str, priority: int, count: int) -> str:
 
 
 def hint_queued(items: Sequence[int]) -> Script[None]:
-    """Hints for items that were just queued again, some to wait before they are ready."""
+    """Hints for items that were just queued again; some of them must wait before they are ready."""
     found: list[HintedItem] = (yield Ask("hinted_items", batch=[(item,) for item in items])) if items else []
     if found:
         alike = [(_Alike(one.owner, one.handler, one.priority, one.wait_ms), one.id) for one in found]

@@ -1,4 +1,5 @@
-"""What an operator looks at first: unfinished jobs, what is stuck, leases, paces, tasks at providers. All bounded."""
+"""What an operator checks first: unfinished jobs, stuck items, leases, paces, tasks at providers. All reads are
+bounded."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
@@ -13,7 +14,7 @@ from backstay.store.views import EventView, JobView
 
 DEAD_LOOKED_MAX: Final = 50_000  # failed items of all owners
 UNKNOWN_COUNTED_MAX: Final = 1_000
-GROUPED_FIRST: Final = 250  # failed items: a page is to be as quick with many as with few
+GROUPED_FIRST: Final = 250  # failed items: a page must be as fast with many as with few
 LEASES_LOOKED_MAX: Final = 20_000
 TASKS_LOOKED_MAX: Final = 1_000
 LATE_MAX: Final = 5
@@ -22,7 +23,7 @@ DAY_MS: Final = 86_400_000
 
 @record
 class Lease(NamedTuple):
-    """Items that one claim of a worker is sending."""
+    """The items that one claim of a worker is sending."""
 
     handler: str
     leased_by: str | None
@@ -42,7 +43,7 @@ class ProviderTasks(NamedTuple):
 
 
 class Dead(NamedTuple):
-    """What failed for good, by error, and what it has cost; without the cost of those of which no call said it."""
+    """Permanently failed items, by error, and their cost, as far as it is known."""
 
     found: Groups
     costs: dict[str, int]
@@ -59,13 +60,13 @@ class Overview:
         return await self._count("stuck_of", {"owner": owner})
 
     async def dead_since(self, owner: str, counted_max: int, age_ms: int = DAY_MS) -> int:
-        """How many of the owner's items failed in that time, as far as is counted."""
-        looked = max(DEAD_LOOKED_MAX, counted_max)  # a bound that could not be reached would be none
+        """How many of the owner's items failed in that time, counted up to a bound."""
+        looked = max(DEAD_LOOKED_MAX, counted_max)  # a bound above the rows that are read could never be reached
         values = {"owner": owner, "age_ms": age_ms, "looked": looked, "n": counted_max}
         return await self._count("dead_since", values)
 
     async def unknown(self, owner: str) -> int:
-        """How many of the owner's failed items may have been done and paid, as far as is counted."""
+        """How many of the owner's failed items may have been processed and paid, counted up to a bound."""
         values = {"owner": owner, "looked": DEAD_LOOKED_MAX, "n": UNKNOWN_COUNTED_MAX}
         return await self._count("unknown_of", values)
 
@@ -74,7 +75,7 @@ class Overview:
         return int(found["items"])
 
     async def dead_groups(self, owner: str, job_id: int | None, n: int = GROUPED_FIRST) -> Dead:
-        """Of as many of the owner's failed items as are looked at."""
+        """For the owner's failed items, up to a bound."""
         return await self._db.read(lambda: _dead_groups(owner, job_id, n))
 
     async def oldest_waiting(self, owner: str, handler: str) -> int | None:
@@ -82,7 +83,7 @@ class Overview:
         return found["queued_at"]  # type: ignore[no-any-return]
 
     async def events(self, subject: str, n: int) -> list[EventView]:
-        """The last acts, the last first."""
+        """The latest acts, newest first."""
         return await self._db.read(one("events_last", {"subject": subject, "n": n}))
 
     async def paces(self) -> dict[str, Pace]:

@@ -1,4 +1,4 @@
-"""How many connections a PostgreSQL server gives, and whether something that pools them stands before it."""
+"""How many connections a PostgreSQL server allows, and whether a connection pooler is in front of it."""
 
 from typing import Any, Final, NamedTuple
 
@@ -12,8 +12,8 @@ CONNECT_SECONDS: Final = 10
 class Pooling(NamedTuple):
     connections_max: int  # for everyone but superusers
     connections: int  # that are open now
-    pooled: bool  # the process that answers is not the one that was connected to
-    by_transaction: bool  # and another connection was answered by the same one
+    pooled: bool  # the server process that answers is not the one of the connection
+    by_transaction: bool  # two connections were answered by the same server process
 
 
 async def postgres_pooling(url: str) -> Pooling:

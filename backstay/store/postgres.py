@@ -26,21 +26,21 @@ CLOSE_SECONDS = 3
 QUIET_SECONDS = 0.002
 LISTENER_SECONDS = 30.0  # how often a connection that only listens is checked
 
-# Every statement of ours is a few index ranges. In a table of middling size the planner finds it cheaper to read all of
-# it and hash, for one statement; for hundreds of them a second it is not. What then must scan seems dear enough to be
-# compiled, at a tenth of a second each, so that is off too.
+# Every statement of ours is a few index ranges. In a medium-sized table the planner prefers a full scan with a hash.
+# That is cheaper for one statement, but not for hundreds of them per second. The remaining scans look expensive enough
+# for JIT compilation, which takes a tenth of a second each, so JIT is off too.
 PLANS = {"enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off", "jit": "off"}
-# The server asks a quiet client whether it is there: routers remember the connection, and a host that is gone loses
-# its locks after half a minute instead of two hours. PgBouncer takes none of these settings.
+# TCP keepalives of the server: routers keep the connection, and a host that is gone loses its locks after half a minute
+# instead of two hours. PgBouncer does not accept these settings.
 KEEPALIVES = {"tcp_keepalives_idle": "15", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3"}
 WAKE_CHANNEL = "backstay_wake"
 
 _AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
-# What PostgreSQL says of the data it was given; trying again would not help.
+# Errors about the data itself; a retry would not help.
 _DATA = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError)
-# A restart, a failover, a full disk, a lock held too long, a right withdrawn: all of them pass, so all are waited out.
+# A restart, a failover, a full disk, a lock held too long, a revoked right: all of these can end, so they are retried.
 _UNREACHABLE = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
-# What a server says to somebody it does not let in: waiting would not help.
+# Errors of a server that refuses the login; waiting would not help.
 _REFUSED = (
     asyncpg.InvalidAuthorizationSpecificationError,
     asyncpg.InvalidCatalogNameError,
@@ -57,23 +57,22 @@ def cannot_reach(error: Exception) -> DatabaseUnreachable:
 
 
 def _lost(error: BaseException) -> DatabaseUnreachable:
-    return DatabaseUnreachable(
-        f"PostgreSQL does not answer as it should: {type(error).__name__}: {one_line(str(error))}"
-    )
+    return DatabaseUnreachable(f"unexpected answer from PostgreSQL: {type(error).__name__}: {one_line(str(error))}")
 
 
 async def _release(pool: "asyncpg.Pool[asyncpg.Record]", connection: Any) -> None:
-    """Gives back a connection whose use was cut short: a statement may still be on its way to being cancelled."""
+    """Gives back a connection whose use was interrupted: its statement may not have been cancelled completely yet."""
     with suppress(*_UNREACHABLE):  # then the driver has cut it off
         await pool.release(connection, timeout=RELEASE_SECONDS)
 
 
 async def _nothing_to_reset(connection: Any) -> None:
-    """Scripts leave nothing behind in a session, so its reset would only be one more round trip for each."""
+    """Scripts leave nothing in a session, so a reset would only add a round trip."""
 
 
 class PostgresDatabase:
-    """A PostgreSQL database. Its own clock decides leases, retries and deadlines, whatever the workers' clocks say."""
+    """A PostgreSQL database. Its own clock decides about leases, retries and deadlines, not the clocks of the
+    workers."""
 
     def __init__(self, url: str, clock: Clock, connections_max: int = 5, now_sql: str | None = None) -> None:
         self._url = postgres_url(url)
@@ -94,7 +93,7 @@ class PostgresDatabase:
         try:
             self._pool = await asyncpg.create_pool(
                 self._url.dsn,
-                min_size=0,  # the driver logs every try to restore what it is to keep; nothing here needs it
+                min_size=0,  # the driver logs every attempt to restore session state; nothing here needs that
                 max_size=self._connections_max,
                 command_timeout=COMMAND_SECONDS,
                 timeout=CONNECT_SECONDS,
@@ -129,7 +128,7 @@ class PostgresDatabase:
         return connection
 
     async def _connect(self, *place: Any, **options: Any) -> "asyncpg.Connection[asyncpg.Record]":
-        """A connection with a name of its own, by which PostgreSQL can be asked about it over another."""
+        """A connection with its own name, so that PostgreSQL can be asked about it over another connection."""
         options.setdefault("timeout", CONNECT_SECONDS)
         options.setdefault("statement_cache_size", self._url.statement_cache_size)
         named = {"application_name": f"{self._url.application_name} {new_id()[:8]}"}
@@ -149,7 +148,8 @@ class PostgresDatabase:
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[Use]:
-        """A connection of the pool, which is given up when it goes silent. What goes wrong is said as our own error."""
+        """A connection of the pool, which is given up when it goes silent. Driver errors are raised as our own
+        errors."""
         pool = self._opened()
         try:
             connection = await pool.acquire()
@@ -178,7 +178,7 @@ class PostgresDatabase:
         return await self.read(make)
 
     async def read(self, make: Callable[[], Script[T]]) -> T:
-        """Statement by statement, without the round trips of a transaction; each is tried again by itself."""
+        """Statement by statement, without the round trips of a transaction; each is retried separately."""
         try:
             async with self._connection() as use:
                 return await self._drive(use, make(), TRIES_MAX)
@@ -186,9 +186,9 @@ class PostgresDatabase:
             raise _lost(error) from error
 
     async def notify(self) -> None:
-        """Tells idle workers to look now: at once, and then at most every few milliseconds, however many submit.
+        """Wakes idle workers: at once, and then at most every few milliseconds, however many submits there are.
 
-        A hint: polling alone suffices. PostgreSQL takes a lock for the whole database at every commit that notifies.
+        Only a hint: polling alone is enough. PostgreSQL locks the whole database for every commit that notifies.
         """
         if not self._url.listen or self._ringing is not None:
             return
@@ -202,7 +202,7 @@ class PostgresDatabase:
     async def _ring_later(self, seconds: float) -> None:
         await self._clock.sleep(seconds)
         self._ringing = None
-        with suppress(DatabaseUnreachable):  # the workers look by themselves when it is back
+        with suppress(DatabaseUnreachable):  # the workers poll when it is back
             await self._ring()
 
     async def _ring(self) -> None:
@@ -225,7 +225,7 @@ class PostgresDatabase:
         self._listener, self._heard_at = connection, self._clock.monotonic()
 
     async def _hear(self, listener: "asyncpg.Connection[asyncpg.Record]") -> None:
-        """Cuts off a listener that does not answer: nothing else would ever tell that no hint comes any more."""
+        """Closes a listener that does not answer: nothing else would show that hints have stopped."""
         if self._clock.monotonic() - self._heard_at < LISTENER_SECONDS:
             return
         try:

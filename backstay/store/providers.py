@@ -1,4 +1,4 @@
-"""Providers: what all workers share about them. Where requests go, how fast, the breaker's window, holds, probes."""
+"""Providers: what all workers share about them: where requests go, how fast, the breaker's window, holds, probes."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -17,7 +17,7 @@ record(Breaker)
 
 @record
 class HeldJob(NamedTuple):
-    """A job that takes no work now."""
+    """A job whose items may not be started now."""
 
     id: int
     stop_reason: StopReason | None  # None: paused
@@ -50,7 +50,7 @@ class Providers:
 
     @writes
     def observe(self, name: str, calls: Sequence[Call], policy: BreakerPolicy) -> Script[BreakerChange]:
-        """Adds calls to the shared window; one worker at a time, so that none is forgotten."""
+        """Adds calls to the shared window; one worker at a time, so that no call is lost."""
         before, now = yield from _locked(name)
         after = breakers.observe(breakers.cool(before, policy, now), calls, policy, now)
         return (yield from _saved(before, after))
@@ -70,7 +70,7 @@ class Providers:
     def refuse(
         self, name: str, reason: str, policy: BreakerPolicy, hold_seconds: float | None
     ) -> Script[BreakerChange]:
-        """Holds a provider that refuses the account: for longer each time, up to `hold_seconds`; None: no end."""
+        """Holds a provider that refuses the account: longer each time, up to `hold_seconds` (None: without end)."""
         before, now = yield from _locked(name)
         hold_ms = None if hold_seconds is None else int(hold_seconds * 1000)
         return (yield from _saved(before, breakers.refuse(before, reason, policy, now, hold_ms)))
@@ -97,20 +97,20 @@ class Providers:
 
     @reads
     def endpoints(self, open_only: bool = True) -> Script[list[tuple[str, str]]]:
-        """Where requests go, by handler: of unfinished jobs only, or all there ever were."""
+        """Where requests go, by handler: for unfinished jobs only, or for all jobs."""
         rows = yield Ask("open_endpoints" if open_only else "all_endpoints")
         return [(row["name"], row["spec"]) for row in rows]
 
     @writes
     def set_pace(self, provider: str, per_minute: tuple[int | None, int | None], concurrency: int) -> Script[None]:
-        """The limits that a person gave: requests and tokens a minute, and calls at once."""
+        """Stores a person's limits: requests and tokens per minute, and calls at once."""
         requests, tokens = per_minute
         limits = {"requests_per_minute": requests, "tokens_per_minute": tokens, "concurrency": concurrency}
         yield Ask("set_pace", {"provider": provider, **limits, "ceiling": start_ceiling(concurrency)})
 
     @writes
     def judge_pace(self, provider: str, answers: Answers) -> Script[tuple[Pace, int]]:
-        """What a worker saw becomes what all workers keep to; returns it with the database's time."""
+        """Shares what a worker saw with all workers; returns the new pace with the database's time."""
         pace, now = yield from locked_pace(provider)
         after = answers.verdict(pace, now)
         if after != pace:

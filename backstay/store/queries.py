@@ -10,7 +10,7 @@ In a statement stand, in braces:
     {batch(id bigint)}         the same with columns of its own
     {now}, {skip_locked}, {for_update}, {in picked}   what the two databases spell differently
     {JOB_OPEN}                 a closed set of words, as a list in parentheses
-    {follows :was :state}      whether the table of transitions lets a state follow that of an item that somebody holds
+    {follows :was :state}      whether the table of transitions allows this change of a held item
     {job_end}                  a piece that several statements share; they stand in `sql/shared.sql`
 """
 
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 Row = Sequence[Any]
 
-FEW_ROWS_MAX = 20  # so few are quicker inside one statement than on a way of their own
+FEW_ROWS_MAX = 20  # so few rows are faster inside one statement than by a bulk load
 
 
 class Ask(NamedTuple):
@@ -73,7 +73,7 @@ class Query:
     sql: str
     names: tuple[str, ...]  # the values it takes, in the order of a numbered dialect
     columns: tuple[str, ...]  # the columns of its batch
-    make: Make | None = None  # what makes its rows records
+    make: Make | None = None  # turns its rows into records
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ def _parts(mark: str) -> Iterator[tuple[str, str]]:
 
 @cache
 def queries_for(dialect: Dialect) -> Mapping[str, Query]:
-    """All statements for one database; an override takes its plain twin's place."""
+    """All statements for one database; an override replaces the plain statement."""
     rendered: dict[str, Query] = {}
     overrides: dict[str, Query] = {}
     for name, text in statements():
@@ -184,7 +184,7 @@ def _without_comments(text: str) -> str:
 
 
 def _with_shared(text: str) -> str:
-    """With the shared pieces in their places; a piece may have others in it."""
+    """Inserts the shared pieces; a piece may contain others."""
     pieces = shared_pieces()
     while any(name in pieces for name in _SHARED.findall(text)):
         text = _SHARED.sub(lambda match: pieces.get(match.group(1), match.group()), text)
@@ -218,7 +218,7 @@ def _each_field(record: str, expression: str) -> str:
 
 
 def _split(text: str) -> list[str]:
-    """At its commas, but not within parentheses."""
+    """Splits at commas outside of parentheses."""
     parts, depth = [""], 0
     for letter in text:
         depth += (letter == "(") - (letter == ")")
@@ -230,7 +230,7 @@ def _split(text: str) -> list[str]:
 
 
 def _batch_columns(listed: str | None, record: str | None) -> list[tuple[str, str]]:
-    """Of each column its name and its type."""
+    """The name and the type of each column."""
     if record is not None:
         return types_of(record_named(record))
     return [(name, kind) for name, kind in (column.split() for column in _split(listed or ""))]

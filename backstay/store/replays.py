@@ -1,4 +1,4 @@
-"""Replays: failed items queued afresh by a filter, at once or so many a second, and who had it done."""
+"""Replays: failed items queued again by a filter, at once or at a rate, and who asked for it."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -16,19 +16,19 @@ from backstay.store.queries import Ask, Script, one
 from backstay.store.rows import record
 from backstay.store.settle import count_flaws
 
-REPLAY_ITEMS_MAX: Final = 100_000  # by one call; whoever has more calls again
+REPLAY_ITEMS_MAX: Final = 100_000  # per call; for more, call again
 SPREAD_MS_MAX: Final = 7 * 86_400_000  # over which the items of slow replays come back
 RATE_MIN: Final = 0.01  # items a second
 RATE_MAX: Final = 10_000.0
-NAMED_MAX: Final = 20  # items that are written down by name
-LOOKED_MAX: Final = 100  # of an owner's last replays, to find the one that this goes on with
+NAMED_MAX: Final = 20  # items that are listed by id
+LOOKED_MAX: Final = 100  # of an owner's last replays, to find the one to continue
 LAST_ID: Final = (1 << 63) - 1
 
-_PAID: Final = "; an earlier call may have been done and paid"
+_PAID: Final = "; an earlier call may have been processed and paid"
 
 
 class By(NamedTuple):
-    """Who replays, and how many a second are to come back; without a rate, all at once. `expected` are as many as were
+    """Who replays, and how many items per second come back; without a rate, all at once. `expected`: how many were
     counted before."""
 
     who: str
@@ -37,7 +37,8 @@ class By(NamedTuple):
 
 
 class Replayed(NamedTuple):
-    """`more` may be left: the same call again goes on. `number` is the replay's own; without any items it has none."""
+    """With `more`, items may be left: the same call again continues. `number` is the replay's id; a replay without
+    items has none."""
 
     items: int
     more: bool
@@ -52,8 +53,8 @@ class ReplayRow(NamedTuple):
     filter: str  # as JSON
     items: int
     rate: float | None
-    until_at: int | None  # when the last of them so far was to be back
-    expected: int | None  # how many it is to have; more than it has while it goes on, or if it was broken off
+    until_at: int | None  # when the last of them so far is due
+    expected: int | None  # how many items it should have; it has fewer while it runs, or if it was interrupted
 
 
 class _Order(NamedTuple):
@@ -73,7 +74,7 @@ class Replays:
         return await self._db.read(one("replays_page", values))
 
     async def replay(self, owner: str, wanted: LetterFilter, by: By | None) -> Replayed:
-        """Queues what the filter chooses afresh, chunk by chunk, each item once; or only counts it, for nobody."""
+        """Queues the items of a filter again, chunk by chunk, each item once; without `by` it only counts them."""
         order = None if by is None else _Order(owner, wanted, by, filter_text(wanted))
         done = await self._replay(owner, wanted, order)
         if done.number is not None and by is not None and by.expected is not None:
@@ -91,7 +92,7 @@ class Replays:
         return so_far._replace(more=True)
 
     async def replay_some(self, owner: str, wanted: LetterFilter, ids: Sequence[int], by: By | None) -> Replayed:
-        """The same for some named items; those that are another's, or did not fail, are passed over."""
+        """The same for some named items; those of another owner, or that did not fail, are skipped."""
         named = sorted(set(ids))
         order = None if by is None else _Order(owner, wanted, by, filter_text(wanted, named))
         so_far = Replayed(0, more=False)
@@ -113,7 +114,7 @@ class Replays:
 
 
 def filter_text(wanted: LetterFilter, named: Sequence[int] | None = None) -> str:
-    """What was asked for; of many items that were named, the first and how many there were."""
+    """The selection as JSON; for many named items, the first of them and their number."""
     said: dict[str, object] = {}
     if wanted.job_id is not None:
         said["job"] = str(wanted.job_id)
@@ -129,8 +130,8 @@ def filter_text(wanted: LetterFilter, named: Sequence[int] | None = None) -> str
 
 
 def _replay(order: _Order, ids: Sequence[int], so_far: Replayed) -> Script[Replayed]:
-    """One chunk: the fence lets one of two replays have each item. Items that are to come back slowly are queued behind
-    those that the same filter has queued before, by whomever, so that the rate holds over several calls."""
+    """One chunk: the fence gives each item to only one of two replays. With a rate, items are queued behind those that
+    the same filter has queued before, for any user, so that the rate holds over several calls."""
     chosen = yield from chosen_items(order.owner, order.wanted, ids)
     start, step = yield from _pace(order)
     room = len(chosen) if not step else max(int((SPREAD_MS_MAX - start) / step), 0)
@@ -157,7 +158,7 @@ def _replay(order: _Order, ids: Sequence[int], so_far: Replayed) -> Script[Repla
 
 
 def _pace(order: _Order) -> Script[tuple[int, float]]:
-    """After how many milliseconds the first may come back, and how many lie between two."""
+    """After how many milliseconds the first item may come back, and how many are between two items."""
     if order.by.rate is None:
         return 0, 0.0
     values = {"owner": order.owner, "filter": order.filter, "looked": LOOKED_MAX}
@@ -178,8 +179,8 @@ def _row(order: _Order) -> dict[str, object]:
 def _reopen(
     keys: Mapping[int, int], going: Mapping[int, FailedItem], waits: Mapping[int, int], polled: Collection[int]
 ) -> Script[None]:
-    """The jobs live again, with time for the last of their items. `keys` are the places of the items in the queue;
-    those that are `polled` are not in it, because their tasks at the provider go on."""
+    """Reopens the jobs, with enough time for the last of their items. `keys` are the places of the items in the queue;
+    `polled` items are not in it, because their tasks at the provider continue."""
     jobs: dict[int, list[int]] = {}
     for item in keys:
         jobs.setdefault(job_of(item), []).append(item)

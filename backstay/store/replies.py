@@ -1,4 +1,4 @@
-"""Replies to repeat: what was answered to a request with an idempotency key, for a day."""
+"""Idempotent replies: the answer to a request with an idempotency key is kept for a day."""
 
 from typing import Final, NamedTuple
 
@@ -8,12 +8,12 @@ from backstay.store.queries import Ask, Script, one
 from backstay.store.rows import record
 
 AGE_MS: Final = 24 * 3_600_000
-LEASE_MS: Final = 30_000  # without a sign of life for so long, whoever was answering is gone
+LEASE_MS: Final = 30_000  # after so long without a sign of life the answering process is considered dead
 FORGOTTEN_MAX: Final = 20
 
 
 class KeyClaim(NamedTuple):
-    """The right to answer a key, for whoever holds its token."""
+    """The right to answer a key, for the process that holds its token."""
 
     owner: str
     key: str
@@ -22,7 +22,7 @@ class KeyClaim(NamedTuple):
 
 @record
 class KeptReply(NamedTuple):
-    """What was answered; without a status it is being answered now, without a body it was not kept."""
+    """The stored answer. Without a status, a process is still working on it; without a body, it was not kept."""
 
     digest: str
     status: int | None
@@ -35,7 +35,7 @@ class Replies:
         self._db = database
 
     async def take(self, owner: str, key: str) -> KeyClaim | KeptReply:
-        """Wins the key for its first request, or finds what that one was answered."""
+        """Claims the key for its first request, or finds the answer that the first request got."""
         claim = KeyClaim(owner, key, new_id())
         return await self._db.write(lambda: _take(claim))
 
@@ -56,4 +56,4 @@ def _take(claim: KeyClaim) -> Script[KeyClaim | KeptReply]:
     if (yield Ask("take_reply", values)):
         return claim
     rows: list[KeptReply] = yield Ask("reply", {"owner": claim.owner, "key": claim.key})
-    return rows[0] if rows else KeptReply("", None, None, None)  # given back in this moment: try again
+    return rows[0] if rows else KeptReply("", None, None, None)  # it was given back just now: try again

@@ -1,4 +1,4 @@
-"""What became of a job's items, and under which names: for whoever writes results down."""
+"""The results of a job's items and their custom_ids, for result files."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ from backstay.store.rows import record
 ENDED_ROWS = 10_000
 ROWS_FIRST = 100
 ROWS_MAX = 1_000
-READ_CHARACTERS = 4 << 20  # about so much of the bodies is held at once
+READ_CHARACTERS = 4 << 20  # of bodies that are held in memory at once, roughly
 
 Read = Callable[[Callable[[], Script[Any]]], Awaitable[Any]]
 
@@ -28,7 +28,7 @@ class ResultRow(NamedTuple):
     result: str | None
     body: str
     flaw: str | None = None
-    expired: bool = False  # its deadline ended it; told to those who write a batch's errors
+    expired: bool = False  # its deadline ended it; for the error file of a batch
 
     @property
     def characters(self) -> int:
@@ -37,7 +37,7 @@ class ResultRow(NamedTuple):
 
 @record
 class Copy(NamedTuple):
-    """A further name that an item answers for; `number` is its place among all requests of the file, from 1."""
+    """A further custom_id that gets an item's answer; `number` is its place among all requests of the file, from 1."""
 
     item_id: int
     number: int
@@ -46,7 +46,7 @@ class Copy(NamedTuple):
 
 @record
 class ItemRequest(NamedTuple):
-    """What an item asks, whatever became of it."""
+    """An item's request and state."""
 
     id: int
     state: str
@@ -54,12 +54,12 @@ class ItemRequest(NamedTuple):
 
 
 def rows_next(n: int, lengths: Sequence[int]) -> int:
-    """How many rows to read after a page of `n` whose bodies were so long."""
+    """How many rows to read after a page of `n` rows with so many characters."""
     return min(max(READ_CHARACTERS * len(lengths) // max(sum(lengths), 1), 1), n * 2, ROWS_MAX)
 
 
 class ResultViews:
-    """Reads of many at once, each bounded. The caller knows that the job is his."""
+    """Bounded reads of many items. The caller has checked the owner of the job."""
 
     def __init__(self, read: Read) -> None:
         self._read = read
@@ -72,7 +72,7 @@ class ResultViews:
         return rows
 
     async def ended(self, job_id: int) -> AsyncIterator[list[tuple[int, str]]]:
-        """The ended items of a job with their states, in order, a page at a time."""
+        """The ended items of a job with their states, in order, page by page."""
         first, after = item_range(job_id)
         cursor = first - 1
         while rows := await self._rows("ended_page", cursor=cursor, after=after, n=ENDED_ROWS):
@@ -80,7 +80,7 @@ class ResultViews:
             cursor = rows[-1]["id"]
 
     async def result_pages(self, job_id: int, cursor: int | None = None) -> AsyncIterator[list[ResultRow]]:
-        """The ended items of a job behind a cursor, in the order they were submitted, a page at a time."""
+        """The ended items of a job behind a cursor, in the order they were submitted, page by page."""
         first, after = item_range(job_id)
         cursor, n = first - 1 if cursor is None else cursor, ROWS_FIRST
         while rows := await self._rows("results_page", cursor=cursor, after=after, n=n):
@@ -92,11 +92,11 @@ class ResultViews:
         return await self._rows("results_of", [(item,) for item in items])
 
     async def requests_of(self, items: Sequence[int]) -> list[ItemRequest]:
-        """The named items with their states and bodies, whatever became of them."""
+        """The named items with their states and bodies, in any state."""
         return await self._rows("requests_of", [(item,) for item in items])
 
     async def copies_of(self, items: Sequence[int]) -> dict[int, list[Copy]]:
-        """The further names that the named items answer for."""
+        """The further custom_ids that get the answers of the named items."""
         found: dict[int, list[Copy]] = {}
         copies: list[Copy] = await self._rows("copies_of", [(item,) for item in items])
         for copy in copies:

@@ -1,7 +1,7 @@
 """Records that rows of the database become: a statement lists a record's fields, so its rows fit it by position.
 
-`@record` makes a record known by its name, for `{columns Name}` in a statement. The databases keep some types as
-plainer ones: an enum as its text, a bool as 0 or 1, a list as JSON. The annotation of a field tells its type.
+`@record` makes a record known by its name, for `{columns Name}` in a statement. The databases store some types as
+simpler ones: an enum as its text, a bool as 0 or 1, a list as JSON. The annotation of a field gives its type.
 """
 
 import json
@@ -23,7 +23,7 @@ _SQL_TYPES: Final = {int: "bigint", bool: "bigint", str: "text", float: "double 
 
 
 def record(cls: R) -> R:
-    """Makes a record, a named tuple or a dataclass, known to the statements."""
+    """Registers a record (a named tuple or a dataclass) for the statements."""
     if _RECORDS.setdefault(cls.__name__, cls) is not cls:
         raise ValueError(f"there are two records {cls.__name__}")
     return cls
@@ -40,19 +40,19 @@ def fields_of(cls: type) -> tuple[str, ...]:
 
 
 def together(name: str, *parts: tuple[str, type]) -> type:
-    """Makes known a record that has the fields of several, those of each with their prefix."""
+    """Registers a record that has the fields of several records, each with its prefix."""
     fields = [(prefix + field, kind) for prefix, part in parts for field, kind in part.__annotations__.items()]
     return record(make_dataclass(name, fields))
 
 
 def types_of(cls: type) -> list[tuple[str, str]]:
-    """Of each field its name and the type of a column that holds it."""
+    """The name of each field, and the type of its column."""
     return [(name, _SQL_TYPES.get(_plain(kind), "text")) for name, kind in cls.__annotations__.items()]
 
 
 @cache
 def maker_of(cls: Any) -> Make:
-    """Makes a record of a row that has its fields in their order."""
+    """Builds a record from a row that has its fields in the same order."""
     changed = [(at, change) for at, kind in enumerate(cls.__annotations__.values()) if (change := _change(kind))]
     if changed:
 
@@ -69,7 +69,7 @@ def maker_of(cls: Any) -> Make:
 
 
 def read_row(cls: type[T], row: Mapping[str, Any]) -> T:
-    """Makes a record of a row that has more columns than it has fields, by their names."""
+    """Builds a record by name from a row that has more columns than the record has fields."""
     known: Any = cls
     made: T = maker_of(known)([row[name] for name in fields_of(cls)])
     return made
@@ -94,7 +94,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _names_with(text: str) -> dict[str, str]:
-    """Names with what belongs to each; a bare list of names tells nothing of that."""
+    """Names with their values; a bare list of names has none."""
     told = json.loads(text)
     return told if isinstance(told, dict) else {}
 

@@ -20,12 +20,12 @@ HEAD = KNOWN[-1]
 ANSWER_SECONDS = 10.0
 SQLITE_SCHEMA = "head.sqlite.sql"
 
-# Any constant will do; it keeps two migrating processes apart.
+# Any constant works; two processes must not migrate at the same time.
 ADVISORY_LOCK = 0x6261636B
 
 
 def check(version: str | None) -> None:
-    """Raises unless the database stands exactly where this code does."""
+    """Raises unless the database has exactly the schema of this code."""
     if version is not None and version not in KNOWN:
         raise SchemaNewer(f"the database has schema {version}, this Backstay knows up to {HEAD}")
     if version != HEAD:
@@ -52,7 +52,9 @@ def sqlite_version(path: str) -> str | None:
 
 
 def _no_database(path: str) -> UsageError:
-    return UsageError(f"{Path(path).name} is a file but no SQLite database", hint="name another file; it is left alone")
+    return UsageError(
+        f"{Path(path).name} is a file but not an SQLite database", hint="choose another file; this one was not changed"
+    )
 
 
 async def postgres_version(url: str) -> str | None:
@@ -90,8 +92,8 @@ async def migrate_sqlite(path: str) -> None:
 
 
 def create_sqlite(path: str) -> bool:
-    """Gives an empty database the tables that the whole history ends in: to load Alembic for it takes most of a second.
-    A test holds the script against the history."""
+    """Creates the newest tables in an empty database by one script: loading Alembic takes most of a second. A test
+    compares the script with the history."""
     script = files("backstay.store").joinpath("migrations", SQLITE_SCHEMA).read_text(encoding="utf-8")
     connection = connect(path)
     try:
@@ -102,16 +104,16 @@ def create_sqlite(path: str) -> bool:
                 connection.execute(statement)
         connection.execute("COMMIT")
     except sqlite3.Error as error:
-        raise DatabaseUnreachable(f"cannot make the tables in {Path(path).name}: {error}") from error
+        raise DatabaseUnreachable(f"cannot create the tables in {Path(path).name}: {error}") from error
     finally:
         connection.close()
     return empty
 
 
 def sqlite_script(path: str) -> str:
-    """What makes an empty SQLite database into one like this."""
+    """The script that turns an empty SQLite database into one like this."""
     connection = connect(path)
-    # Of SQLite's own tables none may be made by hand.
+    # SQLite's own tables cannot be created by hand.
     own = "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite!_%' ESCAPE '!' ORDER BY rowid"
     made = [sql for (sql,) in connection.execute(own)]
     connection.close()
@@ -147,7 +149,8 @@ async def migrate_postgres(url: str) -> None:
     if version is not None and version not in KNOWN:
         check(version)
     place = postgres_url(url)
-    # SQLAlchemy names what it prepares, whatever the driver was told; without a name nothing stays on the connection.
+    # SQLAlchemy names its prepared statements, whatever the driver's setting; without a name nothing stays on the
+    # connection.
     unnamed = {"prepared_statement_cache_size": 0, "prepared_statement_name_func": str}
     # The driver reads the URL itself: SQLAlchemy would pass on what it does not know, such as sslmode.
     engine = create_async_engine(
@@ -164,7 +167,7 @@ async def migrate_postgres(url: str) -> None:
             await connection.commit()
     except (DBAPIError, OSError, asyncpg.PostgresError) as error:
         raise DatabaseUnreachable(
-            f"the migration was broken off, nothing was changed: {type(error).__name__}"
+            f"the migration was interrupted and nothing was changed: {type(error).__name__}"
         ) from error
     finally:
         await engine.dispose()

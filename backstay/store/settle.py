@@ -15,13 +15,13 @@ from backstay.store.outbox import hint_queued
 from backstay.store.queries import FEW_ROWS_MAX, Ask, Load, Script
 from backstay.store.rows import fields_of, record, together
 
-SUM_MAX = 10**16  # of a job, in micro-dollars or tokens: ten billion dollars; hundreds of such sums can be added up
-_COUNTED = frozenset({ItemState.PROCESSING, *TERMINAL})  # the states of which a job counts its items
+SUM_MAX = 10**16  # of a job, in micro-dollars or tokens: ten billion dollars; hundreds of such sums still fit
+_COUNTED = frozenset({ItemState.PROCESSING, *TERMINAL})  # the states that a job counts
 
 
 @record
 class Held(NamedTuple):
-    """An item, and the fence under which somebody holds it."""
+    """An item, and the fence of its lease."""
 
     id: int
     fence: int
@@ -29,7 +29,7 @@ class Held(NamedTuple):
 
 @record
 class SettledItem(NamedTuple):
-    """What a settlement says of its item alone."""
+    """The part of a settlement that is different for every item."""
 
     id: int
     fence: int
@@ -50,7 +50,7 @@ _own = attrgetter(*SettledItem._fields)
 
 class Settled(NamedTuple):
     applied: list[Settlement]
-    lost: list[Settlement]  # the lease was gone: someone else decides about these items
+    lost: list[Settlement]  # the lease was lost: another process decides about these items
     ended_jobs: list[tuple[int, JobState]]
 
 
@@ -72,7 +72,7 @@ def settle(settlements: Sequence[Settlement]) -> Script[Settled]:
 
 
 def settle_few(settlements: Sequence[Settlement]) -> Script[Settled]:
-    """The same for a few items of one fate, in one statement, where the database can do that."""
+    """The same for a few items with the same outcome, in one statement, where the database can do that."""
     [fate] = _alike(settlements)
     values = dict(zip(_FATE, fate, strict=True))
     rows = yield Ask("settle_few", values, [(*_own(s), *(s.attempt or _NO_ATTEMPT)) for s in settlements])
@@ -84,22 +84,22 @@ def settle_few(settlements: Sequence[Settlement]) -> Script[Settled]:
 def _won_and_lost(settlements: Sequence[Settlement], won: Sequence[Held]) -> tuple[list[Settlement], list[Settlement]]:
     if len(won) == len(settlements):
         return list(settlements), []
-    kept = set(won)  # by fence too: an item's old and new holder may settle together
+    kept = set(won)  # by fence too: the old and the new holder of an item may settle together
     mine = [(s, Held(s.id, s.fence) in kept) for s in settlements]
     return [s for s, is_kept in mine if is_kept], [s for s, is_kept in mine if not is_kept]
 
 
 def are_few(settlements: Sequence[Settlement]) -> bool:
-    """Whether one statement can settle them: few, alike, and with nothing more to be told."""
+    """Whether one statement can settle them: few, alike, and with nothing else to store."""
     fates = set(map(_fate, settlements))
     return len(fates) == 1 and len(settlements) <= FEW_ROWS_MAX and not any(map(_tells_more, settlements))
 
 
 def _tells_more(settlement: Settlement) -> bool:
-    """Whether it has a rare act, money, a passed deadline, a flaw or a hint to tell besides its state."""
+    """Whether it has a rare act, money, a passed deadline, a flaw or a hint besides its state."""
     attempt = settlement.attempt
     used = attempt is not None and (attempt.input_tokens is not None or attempt.cost_micros is not None)
-    rare = settlement.act is not None or settlement.freed != 0 or settlement.timed_out != 0  # or what came too late
+    rare = settlement.act is not None or settlement.freed != 0 or settlement.timed_out != 0  # or a late result
     return rare or used or settlement.state == ItemState.QUEUED or settlement.flaw is not None
 
 
@@ -117,7 +117,7 @@ def write_attempts(attempts: Sequence[Attempt]) -> Script[None]:
 
 
 def add_late(results: Sequence[tuple[int, int, str]]) -> Script[list[int]]:
-    """Of each: the item, the fence of its call, and the result as JSON text."""
+    """For each: the item, the fence of its call, and the result as JSON text."""
     rows = []
     for item_id, fence, result in results:
         callback = Callback(Kind.SUCCEEDED, f'{{"status":"succeeded","result":{result}}}')
@@ -127,7 +127,7 @@ def add_late(results: Sequence[tuple[int, int, str]]) -> Script[list[int]]:
 
 
 def flaw_late(items: Sequence[int]) -> Script[None]:
-    """The results of these items have come, if too late."""
+    """Stores the late results of these items."""
     if items:
         yield Ask("flaw_late", batch=[(item,) for item in items])
 
@@ -198,13 +198,13 @@ def _moves(settlements: Iterable[Settlement]) -> Iterable[Move]:
 
 
 def count_flaws(flaws: Iterable[str | None]) -> dict[str, int]:
-    """How many items have each of the flaws that a job counts."""
+    """How many items have each of the flaws that a job counts, in order."""
     found = Counter(flaws)
     return {flaw.value: found[flaw] for flaw in ANSWER_FLAWS}
 
 
 def count(moves: Iterable[Move]) -> Script[list[tuple[int, JobState]]]:
-    """Moves the counters of all jobs concerned; returns the jobs that ended by it."""
+    """Updates the counters of all these jobs; returns the jobs that ended."""
     sums: dict[int, JobCounts] = {}
     for move, times in Counter(moves).items():
         sums.setdefault(move.job_id, JobCounts(move.job_id)).add(move, times)

@@ -1,8 +1,8 @@
-"""Tells a connection that went silent from a statement that is only slow.
+"""Distinguishes a connection that went silent from a statement that is only slow.
 
-A router that forgot a connection, or a host that is gone, closes nothing: a statement would wait for ever. So
-PostgreSQL is asked, over another connection, what it is doing for the one that waits. A statement that it works on may
-take as long as it takes; a connection for which it does nothing, and on which no byte moves, is given up.
+A router that forgot a connection, or a host that is gone, closes nothing: a statement would wait forever. So
+PostgreSQL is asked, over another connection, what it is doing for the one that waits. A statement that PostgreSQL works
+on may take any time. A connection for which it does nothing, and on which no byte moves, is given up.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ import asyncpg
 
 from backstay.clock import Clock
 
-SLOW_SECONDS: Final = 4.0  # PostgreSQL is asked about what takes longer
+SLOW_SECONDS: Final = 4.0  # after this time PostgreSQL is asked about a statement
 LOOK_SECONDS: Final = 3.0  # between two looks: a connection that is the same at both is silent
 TICK_SECONDS: Final = 1.0
 ASK_SECONDS: Final = 5.0  # for a new connection, and for its answer
@@ -26,10 +26,10 @@ SLOW_BYTES_PER_SECOND: Final = 250_000  # sent bytes may still wait in a proxy, 
 _TCP_INFO_BYTES: Final = 136
 _TCP_INFO_AT: Final = 120
 
-# The asking connection looks for its own name, too: if a pooler hides it, the answer means nothing.
+# The asking connection also looks for its own name: if a pooler hides it, the answer means nothing.
 _ASKED = """SELECT application_name, state, wait_event_type, state_change::text
 FROM pg_stat_activity WHERE application_name = ANY($1::text[]) ORDER BY state IS NOT DISTINCT FROM 'active'"""
-# A transaction that is left open would keep its locks, and everyone who wants them waiting.
+# A transaction that stays open would keep its locks, and everyone who needs them would wait.
 _END_TRANSACTIONS = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 WHERE application_name = ANY($1::text[])
 AND (state LIKE 'idle in transaction%' OR state = 'active' AND wait_event_type = 'Client')"""
@@ -48,13 +48,13 @@ class Moved(NamedTuple):
 class Activity(NamedTuple):
     """What PostgreSQL does for a connection, and since when."""
 
-    state: str | None = None  # None: it does not know the connection, or nobody could be asked
+    state: str | None = None  # None: PostgreSQL does not know the connection, or could not be asked
     waits_for: str | None = None
     since: str | None = None
 
     def working(self, moved: Moved | None) -> bool:
-        """Whether it is at work on a statement. One that waits for the client's bytes is not; where nobody counts them
-        it may be sending or reading all the time."""
+        """Whether PostgreSQL works on a statement. One that waits for the client's bytes does not count, unless bytes
+        cannot be counted here: then it may be sending or reading all the time."""
         return self.state == "active" and (self.waits_for != "Client" or moved is None)
 
 
@@ -64,7 +64,7 @@ class Use:
     def __init__(self, connection: Any, since: float) -> None:
         self.connection = connection
         self.since = since
-        self.scope = asyncio.timeout(None)  # ends the use, whatever it waits for in the driver
+        self.scope = asyncio.timeout(None)  # ends the use, wherever it waits in the driver
         self.given_up: str | None = None  # in words
         self._moved: Moved | None = None
         self._last_look: tuple[Activity, Moved | None] | None = None
@@ -96,12 +96,12 @@ class Use:
 
 
 class Silence:
-    """Looks after the uses of a pool's connections."""
+    """Watches the uses of a pool's connections."""
 
     def __init__(self, clock: Clock, connect: Callable[[], Awaitable[Any]], drop_idle: Callable[[], None]) -> None:
         self._clock = clock
         self._connect = connect
-        self._drop_idle = drop_idle  # what is not in use has most likely been forgotten as well
+        self._drop_idle = drop_idle  # the router has most likely forgotten idle connections as well
         self.uses: set[Use] = set()
 
     def begin(self, connection: Any) -> Use:
@@ -123,15 +123,15 @@ class Silence:
             async with asyncio.timeout(ASK_SECONDS):
                 asker = await self._connect()
         except _AWAY as error:
-            self._give_up(self._silent(slow, {}), f"a new connection fails, too ({str(error) or 'it timed out'})")
+            self._give_up(self._silent(slow, {}), f"a new connection fails as well ({str(error) or 'it timed out'})")
             return
         except _NO_ANSWER:
-            return  # it refuses, so it is there: too many connections, a restart
+            return  # it refuses, so it is reachable: too many connections, a restart
         try:
             async with asyncio.timeout(ASK_SECONDS):
                 await self._ask(asker, slow)
         except _NO_ANSWER:
-            return  # it is slow to answer anyone: then only the limit of each statement ends it
+            return  # it answers everyone slowly: then only the limit of each statement ends it
         finally:
             asker.terminate()
 
@@ -157,7 +157,7 @@ class Silence:
 
 
 def bytes_moved(connection: Any) -> Moved | None:
-    """None where nobody counts them."""
+    """None where the platform does not count them."""
     transport = getattr(connection, "_transport", None)  # the driver offers no other way to its socket
     end = None if transport is None else transport.get_extra_info("socket")
     if end is None or not hasattr(socket, "TCP_INFO"):

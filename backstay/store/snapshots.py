@@ -1,4 +1,4 @@
-"""Jobs and items as they are now, many at one look: for those who ask at the same time, and those who watch."""
+"""Many jobs and items in one read, as they are now: for simultaneous requests and for live pages."""
 
 from collections.abc import Sequence
 
@@ -16,12 +16,12 @@ class Snapshots:
         self._db = database
 
     async def jobs(self, asked: Sequence[Asked]) -> dict[Asked, JobView]:
-        """Those that there are; another owner's are not."""
+        """The existing ones; those of another owner are left out."""
         found: list[JobView] = await self._db.read(one("jobs_seen", batch=asked))
         return {(view.id, view.owner): view for view in found}
 
     async def items(self, asked: Sequence[Asked]) -> dict[Asked, ItemRow]:
-        """As those of the list, each with what its last attempt said."""
+        """Items as in lists, each with the error of its last attempt."""
         found: list[ItemRow] = await self._db.read(one("items_seen", batch=asked))
         return {(item.id, item.owner): item for item in found}
 

@@ -43,9 +43,9 @@ def connect(path: str) -> sqlite3.Connection:
 def _make_private(path: str) -> None:
     """Only its user can read a new file: it holds prompts and answers. SQLite gives the files beside it its mode.
 
-    An existing file keeps its mode. If no file can be made, SQLite says why.
+    An existing file keeps its mode. If the file cannot be created, SQLite reports why.
     """
-    if path == ":memory:":  # which SQLite takes for no file at all
+    if path == ":memory:":  # for SQLite these mean: no file
         return
     with suppress(OSError):
         os.close(os.open(os.path.realpath(path), os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
@@ -87,10 +87,10 @@ def _load(connection: sqlite3.Connection, load: Load) -> list[Any]:
 
 
 class _File:
-    """The file as it was opened. SQLite goes on in a file that has lost its name, and nobody would see it any more."""
+    """The file as it was opened. SQLite would continue in a file that was removed, and its data would be lost."""
 
     def __init__(self, path: str) -> None:
-        self._path = os.path.abspath(path)  # the application may go to another folder
+        self._path = os.path.abspath(path)  # the application may change its folder
         self._opened = self._identity()
 
     def check(self) -> None:
@@ -164,8 +164,8 @@ class _Lane:
         try:
             value = run_script(self._connection, make(), self._clock.now_ms())
         except sqlite3.OperationalError:
-            raise  # a full or failing disk: the whole group is tried again by those who asked
-        except Exception as error:  # handed to the caller, who waits for it
+            raise  # a full or failing disk: the callers of the group try again
+        except Exception as error:  # passed on to the caller, who waits for it
             self._connection.execute("ROLLBACK TO script")
             self._connection.execute("RELEASE script")
             return None, error
@@ -224,7 +224,7 @@ class SQLiteDatabase:
         return lane
 
     async def notify(self) -> None:
-        """Nothing to tell: workers of this process are woken directly, those of others look often."""
+        """Nothing to do: workers of this process are woken directly, those of other processes poll often."""
 
     async def listen(self, wake: Callable[[], None]) -> None:
-        """Nobody can ring across processes here: workers look by themselves."""
+        """Nothing to do: SQLite cannot notify other processes; workers poll."""

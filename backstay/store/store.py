@@ -30,7 +30,7 @@ from backstay.store.workers import Workers
 
 
 class Store:
-    """Every change of state there is. All methods may be called by any number of processes at once."""
+    """All changes of state. Any number of processes may call all methods at once."""
 
     def __init__(self, database: Database) -> None:
         self._db = database

@@ -1,4 +1,4 @@
-"""Stories: what happened to an item, and why it or a job does not move now. For commands, pages and the API."""
+"""Stories: what happened to an item, and why it or a job does not continue now. For commands, pages and the API."""
 
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -30,7 +30,7 @@ class Moment(NamedTuple):
 
 
 async def look(store: "Store", item_id: int, owner: str, lease_ms: int, *, shows_words: bool = False) -> Shown:
-    """`shows_words`: also what the provider said when it was held, which is for operators alone."""
+    """`shows_words`: with the provider's message when it was held, which only operators may see."""
     views = store.views
     view = unparked(await views.item(item_id, owner))
     attempts = await views.attempts(item_id)
@@ -67,12 +67,12 @@ async def look_at_job(
 
 
 def unparked(view: ItemView) -> ItemView:
-    """The due time of a paused job's item that was moved out of the claim's way is no time to show."""
+    """The due time to show: a parked item of a paused job has none."""
     return view if view.due_at is None or view.due_at < NEVER_MS else replace(view, due_at=None)
 
 
 def provider_of(handler: str, workers: list[WorkerView]) -> str:
-    """The provider behind a handler, as the workers that run it say; without any, it has the handler's name."""
+    """The provider behind a handler, as its workers report it; without workers, the handler's name."""
     told = (worker.providers[handler] for worker in workers if handler in worker.providers)
     return next(told, handler)
 
@@ -83,13 +83,14 @@ def breaker_of(holds: HeldWork, handler: str, workers: list[WorkerView], shows_w
 
 
 def _standing(view: ItemView, attempts: list[AttemptView], **around: Any) -> Standing:
-    """The item's row, as far as it has a say, with what is around it."""
+    """The facts that decide whether an item runs."""
     own = {field.name: getattr(view, field.name) for field in fields(Standing) if field.name in view.__slots__}
     return Standing(**own, last_message=attempts[-1].message if attempts else None, **around)
 
 
 def is_no_try(attempt: AttemptView, before: AttemptView | None) -> bool:
-    """Of an item that time or its job ended while it waited: such an attempt has the number and start of the last."""
+    """Whether the attempt stands for an item that a time limit or its job ended while it waited: it has the number and
+    start of the last call."""
     if attempt.outcome == ItemState.SUCCEEDED:  # a late result that was accepted
         return False
     return attempt.number == 0 or (before is not None and attempt.started_at == before.started_at)

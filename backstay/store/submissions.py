@@ -18,7 +18,7 @@ CHUNK_ITEMS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class NewJob:
-    """What a submitter says of a job before its items."""
+    """What a submitter specifies for a job, before its items."""
 
     handler: str
     owner: str
@@ -31,7 +31,7 @@ class NewJob:
     idempotency_key: str | None = None
     label: str | None = None
     budget_micros: int | None = None
-    handler_then: str | None = None  # who does what is not done in time
+    handler_then: str | None = None  # the handler for items that are not done in time
     move_ms: int | None = None
 
 
@@ -48,17 +48,17 @@ class OpenJob(NamedTuple):
     deadline_at: int | None
     first_key: int  # the order key of its first item
     new: bool
-    hinted: bool = False  # somebody takes messages about its items
+    hinted: bool = False  # a relay takes messages about its items
 
 
 class Chunk(NamedTuple):
-    """Some items in a row: `digest` is of all bodies up to and with this chunk's."""
+    """Consecutive items; `digest` covers all bodies up to the end of this chunk."""
 
     position: int
     bodies: Sequence[str]
     digest: str
     last: bool
-    weights: Sequence[tuple[int | None, int]] | None = None  # of each: the worst that a call costs, and its tokens
+    weights: Sequence[tuple[int | None, int]] | None = None  # for each: the most that a call can cost, and its tokens
 
 
 class Submissions:
@@ -72,7 +72,7 @@ class Submissions:
         return await self._db.write(lambda: _open_job(job, chunk))
 
     async def reopen(self, job: NewJob, opened: OpenJob) -> OpenJob:
-        """The job as it is now: whoever submits with the same idempotency key may have added to it."""
+        """The job as it is now: another submitter with the same idempotency key may have added to it."""
         return opened if job.idempotency_key is None else await self._db.read(lambda: _job_of_key(job))
 
     async def add_items(self, handler: str, job: OpenJob, chunk: Chunk) -> None:
@@ -80,12 +80,12 @@ class Submissions:
 
     @writes
     def add_copies(self, copies: Sequence[tuple[int, int, str]]) -> Script[None]:
-        """Further custom_ids that items answer for: (item, number, custom_id)."""
+        """Further custom_ids that get the answers of items: (item, number, custom_id)."""
         yield Ask("add_copies", batch=copies)
 
 
 def _open_job(job: NewJob, chunk: Chunk) -> Script[OpenJob]:
-    """Creates the job with its first items in one transaction, or finds the one its idempotency key stands for."""
+    """Creates the job with its first items in one transaction, or finds the job of its idempotency key."""
     values = {name: getattr(job, name) for name in NewJob.__slots__}
     first = {"total": len(chunk.bodies), "digest": chunk.digest, "sealed": int(chunk.last)}
     created = yield Ask("create_job", {**values, **first, "level_key": level_key(job.priority)})
@@ -99,7 +99,7 @@ def _open_job(job: NewJob, chunk: Chunk) -> Script[OpenJob]:
 
 
 def _open_small_job(job: NewJob, chunk: Chunk) -> Script[OpenJob]:
-    """The same for a job whose few items are all there, in one statement, where the database can do that."""
+    """The same for a small job that is complete, in one statement, where the database can do that."""
     values = {name: getattr(job, name) for name in NewJob.__slots__}
     items = len(chunk.bodies)
     hint = hint_few(job.handler, job.priority, items)
@@ -112,13 +112,13 @@ def _open_small_job(job: NewJob, chunk: Chunk) -> Script[OpenJob]:
 
 
 def _job_of_key(job: NewJob) -> Script[OpenJob]:
-    """The job that its idempotency key stands for."""
+    """The job of this idempotency key."""
     [found] = yield Ask("job_of_key", {"owner": job.owner, "idempotency_key": job.idempotency_key})
     return found  # type: ignore[no-any-return]
 
 
 def _add_items(handler: str, job: OpenJob, chunk: Chunk) -> Script[None]:
-    """Adds a chunk right behind what is there; refuses if someone else has added to the job meanwhile."""
+    """Adds a chunk at the end; refuses if another submitter has added to the job meanwhile."""
     if chunk.position + len(chunk.bodies) > POSITIONS_MAX:
         raise UsageError(f"a job takes at most {POSITIONS_MAX:,} items", hint="split the work into several jobs")
     if chunk.bodies:
@@ -128,7 +128,8 @@ def _add_items(handler: str, job: OpenJob, chunk: Chunk) -> Script[None]:
         )
         if not grown:
             raise NotAllowed(
-                f"job {job.id} takes no more items here", hint="it was stopped, or another submitter adds to it"
+                f"no more items can be added to job {job.id}",
+                hint="the job was stopped, or another submitter is adding items to it",
             )
         [found] = grown
         yield from _load(handler, job, chunk, found["now"])
@@ -166,4 +167,4 @@ def _item_rows(handler: str, job: OpenJob, chunk: Chunk, now: int) -> list[tuple
 def check_same(job: OpenJob, digest: str) -> None:
     """The same key must mean the same items."""
     if job.digest != digest:
-        raise IdempotencyConflict(f"this idempotency key stands for job {job.id}, which has other items")
+        raise IdempotencyConflict(f"this idempotency key belongs to job {job.id}, which has different items")

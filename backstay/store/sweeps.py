@@ -1,4 +1,4 @@
-"""Sweeps: how time and people end things, a bounded pass at a time."""
+"""Sweeps: end items and jobs because of time limits or people, in bounded passes."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -22,7 +22,7 @@ JOBS_MAX = 100
 
 @record
 class EndedItem(NamedTuple):
-    """An item that time or a person ended."""
+    """An item that a time limit or a person ended."""
 
     id: int
     job_id: int
@@ -35,7 +35,7 @@ class EndedItem(NamedTuple):
     flaw: str | None
 
     def attempt(self, code: str | None, message: str) -> Attempt:
-        """The attempt that tells why it was not a worker who ended it."""
+        """The attempt that records why the item ended without a worker."""
         started_at = self.last_attempt_at or self.now
         told = (ItemState.FAILED, started_at, self.now, code, message)
         return Attempt(self.id, self.fence, self.calls, *told, None, None, None, None, None)
@@ -43,7 +43,7 @@ class EndedItem(NamedTuple):
 
 @record
 class LateJob(NamedTuple):
-    """A job whose handler has had its time."""
+    """A job whose handler's time is over."""
 
     id: int
     handler: str
@@ -64,7 +64,7 @@ class Sweeps:
 
     @writes
     def expire(self) -> Script[Swept]:
-        """Fails items past their deadline, whatever they wait for."""
+        """Fails items past their deadline, in any state."""
         waiting = yield Ask("expire_waiting", {"n": CHUNK_ITEMS})
         processing = yield Ask("expire_processing", {"n": CHUNK_ITEMS, "late_poll_ms": LATE_POLL_MS})
         moves = [*_moves(waiting, None), *_moves(processing, ItemState.PROCESSING)]
@@ -74,7 +74,7 @@ class Sweeps:
 
     @writes
     def stop_overdue(self) -> Script[list[int]]:
-        """Marks the jobs that ran into their own time limit; their items are ended by `end_stopped`."""
+        """Marks the jobs that exceeded their own time limit; their items are ended by `end_stopped`."""
         rows = yield Ask("stop_overdue_jobs", {"n": JOBS_MAX})
         if rows:
             detail = "the job exceeded its maximum runtime"
@@ -83,7 +83,8 @@ class Sweeps:
 
     @writes
     def move_late(self, poll_ms: int = 0) -> Script[int]:
-        """Hands over a chunk of each job whose handler has had its time; returns how many items changed hands."""
+        """Moves a chunk of each job whose handler's time is over to the next handler; returns how many items were
+        moved."""
         moved = 0
         jobs: list[LateJob] = yield Ask("late_jobs", {"n": JOBS_MAX})
         for job in jobs:
@@ -132,7 +133,7 @@ class Sweeps:
 
 
 def _moves(items: Sequence[EndedItem], old: ItemState | None) -> list[Move]:
-    """What was set aside for a call that nobody waits for any more may have been paid."""
+    """The money set aside for a call that is no longer awaited may have been paid."""
     return [
         Move(item.job_id, old, item.state, freed=item.reserved_micros, unknown=item.reserved_micros, flaw=item.flaw)
         for item in items
@@ -140,11 +141,12 @@ def _moves(items: Sequence[EndedItem], old: ItemState | None) -> list[Move]:
 
 
 def _kept_attempt(item: EndedItem) -> Attempt:
-    """Of an item that a cancel does not end as cancelled: a call may have been done, or was answered."""
+    """The message for an item that a cancel does not end as cancelled: a call may have been processed, or was
+    answered."""
     if item.flaw in ANSWER_FLAWS:
         return item.attempt(ErrorCode.GW_4XX, "the job was cancelled before it was tried again")
     return item.attempt(
-        ErrorCode.UNKNOWN, "outcome unknown: the job was cancelled, and a call may have been done before"
+        ErrorCode.UNKNOWN, "outcome unknown: the job was cancelled, and an earlier call may have been processed"
     )
 
 

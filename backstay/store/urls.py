@@ -1,4 +1,4 @@
-"""Database URLs: what of them is ours, and what may be shown."""
+"""Database URLs: our own options in them, and what of them may be shown."""
 
 from typing import NamedTuple
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
@@ -10,7 +10,7 @@ _ON = {"on": True, "off": False}
 
 
 class PostgresUrl(NamedTuple):
-    """A URL as the driver takes it, and our own options from its query.
+    """A URL for the driver, and our own options from its query.
 
     Behind PgBouncer in transaction mode both are off: ?listen=off&prepared_statements=off
     """
@@ -22,7 +22,8 @@ class PostgresUrl(NamedTuple):
 
     @property
     def statement_cache_size(self) -> int:
-        """How many the driver may keep by name; on a shared connection a name is the next client's trouble."""
+        """How many prepared statements the driver may keep; on a shared connection their names would disturb other
+        clients."""
         return 100 if self.prepared_statements else 0
 
 
@@ -30,7 +31,7 @@ def postgres_url(url: str) -> PostgresUrl:
     try:
         parts = urlsplit(url)
         _ = parts.port
-    except ValueError:  # its own words would quote the password
+    except ValueError:  # the original message would quote the password
         hint = "percent-encode / ? # [ ] @ and : in the user name and password"
         raise UsageError("the database URL is not valid", hint=hint) from None
     own: dict[str, bool] = {}

@@ -1,4 +1,4 @@
-"""The one read side: what commands, pages, metrics and the API see."""
+"""All reads of commands, pages, metrics and the API."""
 
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from backstay.store.submissions import OpenJob
 LAST_ID = (1 << 63) - 1
 SHORT_JOBS_MAX = 20
 FAILURES_COUNTED_MAX = 1_000  # of a job, by error
-NAMED_ITEMS = 2_000  # that are looked up by one statement
+NAMED_ITEMS = 2_000  # looked up by one statement
 
 
 @record
@@ -46,7 +46,7 @@ class JobView:
     budget_micros: int | None
     spent_micros: int
     reserved_micros: int  # set aside for calls under way
-    unknown_micros: int  # of calls that may have been paid, for all anyone knows
+    unknown_micros: int  # of calls that may have been paid: the outcome is unknown
     short: bool  # the next item does not fit under the ceiling
     input_tokens: int
     output_tokens: int
@@ -105,7 +105,7 @@ class ItemView:
     body: str | None
     archive_id: int | None
     calls: int
-    flaw: str | None  # what is wrong with its end, beyond the state
+    flaw: str | None  # what is wrong with its result, besides the state
 
 
 @record
@@ -142,7 +142,8 @@ class Backlog(NamedTuple):
 
 @record
 class Ceilings(NamedTuple):
-    """The largest share of a budget that an unfinished job has used, and how many jobs stand still by their budgets."""
+    """The largest share of a budget that an unfinished job has used, and how many jobs wait because of their
+    budgets."""
 
     used: float
     held: int
@@ -150,7 +151,7 @@ class Ceilings(NamedTuple):
 
 @record
 class NamedItem(NamedTuple):
-    """How it stands with an item that a message names: it may name any, whoever owns them."""
+    """The state of an item that a message names; a message may name items of any owner."""
 
     id: int
     state: ItemState
@@ -160,7 +161,7 @@ class NamedItem(NamedTuple):
 
 @record
 class UnderWay(NamedTuple):
-    """Of one job's items: those being sent, and those that wait for another try."""
+    """How many items of a job are being sent, and how many wait for another try."""
 
     sending: int
     waiting: int
@@ -185,7 +186,7 @@ class WorkerView:
     seen_at: int
     stopped_at: int | None
     now: int
-    providers: Mapping[str, str]  # handler -> the provider behind it, as far as the worker told
+    providers: Mapping[str, str]  # handler -> its provider, as far as the worker reported it
 
     def alive(self, lease_ms: int) -> bool:
         return self.stopped_at is None and self.seen_at + lease_ms > self.now
@@ -193,7 +194,7 @@ class WorkerView:
 
 @record
 class HeldLeases(NamedTuple):
-    """What one worker holds now. A worker that nobody knows any more counts as stopped."""
+    """What one worker holds now. An unknown worker counts as stopped."""
 
     worker: str
     items: int
@@ -206,7 +207,7 @@ class HeldLeases(NamedTuple):
 
 
 class Views(ResultViews):
-    """Reads, each bounded; where an owner is given, a job or item of another is not found."""
+    """Bounded reads; if an owner is given, jobs and items of other owners are not found."""
 
     async def jobs(self, owner: str, before: int = LAST_ID, n: int = 50) -> list[JobView]:
         return await self._rows("jobs_page", owner=owner, before=before, n=n)
@@ -214,11 +215,11 @@ class Views(ResultViews):
     async def job(self, job_id: int, owner: str) -> JobView:
         rows: list[JobView] = await self._rows("job", job_id=job_id, owner=owner)
         if not rows:
-            raise NotFound(f"no job {job_id}", hint="backstay jobs lists what there is")
+            raise NotFound(f"no job {job_id}", hint="`backstay jobs` lists all jobs")
         return rows[0]
 
     async def job_of_key(self, owner: str, key: str) -> int | None:
-        """The job that an owner's idempotency key stands for."""
+        """The job of an owner's idempotency key."""
         rows: list[OpenJob] = await self._rows("job_of_key", owner=owner, idempotency_key=key)
         return rows[0].id if rows else None
 
@@ -232,7 +233,7 @@ class Views(ResultViews):
         return rows[0]
 
     async def named_items(self, ids: Iterable[int]) -> dict[int, NamedItem]:
-        """Those of the items that there are, of all owners."""
+        """The existing ones of these items, of all owners."""
         named = sorted(set(ids))
         found: dict[int, NamedItem] = {}
         for start in range(0, len(named), NAMED_ITEMS):
@@ -276,11 +277,11 @@ class Views(ResultViews):
         return any((await self._rows("unfinished_here", handler=handler))[0])
 
     async def stuck(self) -> dict[str, int]:
-        """How many items wait in vain to be taken up after their worker was lost, by handler."""
+        """How many items of lost workers no worker has taken over, by handler."""
         return {row["handler"]: row["items"] for row in await self._rows("stuck")}
 
     async def leases(self) -> list[HeldLeases]:
-        """Who holds leases that are not over."""
+        """The workers that hold valid leases."""
         return await self._rows("leases_held")
 
     async def unsealed(self, age_ms: int) -> list[tuple[int, int]]:
@@ -289,7 +290,7 @@ class Views(ResultViews):
         return [(row["id"], row["age_ms"]) for row in rows]
 
     async def short_jobs(self) -> list[int]:
-        """Jobs that their budgets hold."""
+        """Jobs that wait because of their budgets."""
         return [row["id"] for row in await self._rows("short_jobs", n=SHORT_JOBS_MAX)]
 
     async def due_in_ms(self) -> int | None:

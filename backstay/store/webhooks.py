@@ -1,4 +1,4 @@
-"""Webhooks: who wants to know what happened, and every telling of it, tried until it was heard."""
+"""Webhooks: who is notified of events, and every delivery, tried until it is acknowledged."""
 
 import json
 from collections.abc import Mapping
@@ -53,7 +53,7 @@ class Webhook(NamedTuple):
 
 @record
 class WebhookDelivery(NamedTuple):
-    """One telling of one event to one webhook, as its owner sees it."""
+    """The delivery of one event to one webhook, as its owner sees it."""
 
     id: int
     event_id: str
@@ -75,7 +75,7 @@ class WebhookDelivery(NamedTuple):
 
 @record
 class Due(NamedTuple):
-    """A delivery to be made now, by whoever claimed it; without a URL its webhook takes no more."""
+    """A claimed delivery to make now; without a URL its webhook no longer accepts any."""
 
     id: int
     webhook_id: str
@@ -91,7 +91,7 @@ class Due(NamedTuple):
 
 @record
 class Happening(NamedTuple):
-    """A message of the outbox that says what happened to whose job, batch or alarm."""
+    """A message of the outbox: an event of a job, a batch or an alarm, with its owner."""
 
     id: int
     owner: str
@@ -101,17 +101,17 @@ class Happening(NamedTuple):
 
 
 class DeliveryResult(NamedTuple):
-    """What came of one try. Neither heard nor with a delay, it is given up."""
+    """The result of one delivery attempt. Neither `heard` nor with a delay, the delivery is given up."""
 
     heard: bool
     status: int | None = None
     error: str | None = None
     delay_ms: int | None = None
-    gone: bool = False  # the webhook says that it wants nothing more, ever
+    gone: bool = False  # the webhook answered that it is gone permanently
 
 
 class WebhookChange(NamedTuple):
-    """What a person changes of a webhook; None leaves a field as it is."""
+    """A person's changes to a webhook; None leaves a field unchanged."""
 
     name: str | None = None
     url: str | None = None
@@ -169,10 +169,10 @@ class Webhooks:
 
         await self._db.write(script)
 
-    # what is told
+    # deliveries
 
     async def announce(self, webhook: Webhook, event_type: str, data: dict[str, str], at_ms: int) -> WebhookDelivery:
-        """Tells one webhook alone, whatever it wants to know."""
+        """Sends an event to one webhook only, whatever events it subscribes to."""
         row = telling(webhook.id, webhook.owner, f"evt_{new_id()}", event_type, data, at_ms)
         [added] = await self._db.write(one("add_deliveries", batch=[row]))
         return await self.delivery(webhook.id, webhook.owner, added["id"])
@@ -180,7 +180,7 @@ class Webhooks:
     async def deliveries(
         self, webhook_id: str, owner: str, before: int | None = None, n: int = 50
     ) -> list[WebhookDelivery]:
-        """Newest first, from a place on."""
+        """Newest first, from a cursor on."""
         values = {"id": webhook_id, "owner": owner, "before": LAST_ID if before is None else before, "n": n}
         return await self._db.read(one("deliveries_page", values))
 
@@ -192,7 +192,7 @@ class Webhooks:
         return rows[0]
 
     async def resend(self, webhook_id: str, owner: str, delivery: int) -> WebhookDelivery:
-        """Tells it again under its old name, so that who heard it before knows it."""
+        """Delivers it again with the same event id, so that a receiver recognises a repeat."""
         values = {"id": webhook_id, "owner": owner, "delivery": delivery}
         await self._db.write(one("resend_delivery", values))
         return await self.delivery(webhook_id, owner, delivery)
@@ -204,22 +204,22 @@ class Webhooks:
     # the relay's side
 
     async def spread(self) -> int:
-        """Makes deliveries of what happened, one for each who wants to know; returns how many messages there were."""
+        """Creates the deliveries of new events, one per subscribed webhook; returns how many messages there were."""
         return await self._db.write(_spread)
 
     async def claim(self, n: int, busy: list[str], past: str = "") -> tuple[list[Due], str]:
-        """What is due to be told, one to each of n webhooks beyond `past` that are not busy; and where to go on.
+        """Claims due deliveries, one for each of n idle webhooks after `past`; and where to continue.
 
-        So they take turns, and however much waits for one, nobody is behind it.
+        So webhooks take turns: many waiting deliveries of one do not delay the others.
         """
         return await self._db.write(lambda: _claim(n, frozenset(busy), past))
 
     async def settle(self, due: Due, told: DeliveryResult) -> bool:
-        """Writes down what came of a try; returns whether the webhook was disabled by it."""
+        """Stores the result of a delivery attempt; returns whether it disabled the webhook."""
         return await self._db.write(lambda: _settle(due, told))
 
     async def forget(self) -> None:
-        """Drops a bounded number of old messages and deliveries."""
+        """Deletes a bounded number of old messages and deliveries."""
         for name in ("forget_messages", "forget_deliveries"):
             await self._db.write(one(name, {"age_ms": AGE_MS, "n": FORGOTTEN_MAX}))
 
@@ -254,7 +254,7 @@ def _claim(n: int, busy: frozenset[str], past: str) -> Script[tuple[list[Due], s
 
 
 def _ready(busy: frozenset[str], past: str) -> Script[tuple[list[str], str]]:
-    """Webhooks that can be told something now, and up to which one was looked; none: up to the last there is."""
+    """Webhooks with a due delivery, and the last one that was read; empty: all were read."""
     waiting = yield Ask("waiting_webhooks", {"past": past, "n": LOOKED_MAX})
     ready = [row["id"] for row in waiting if row["due_at"] <= row["now"] and row["id"] not in busy]
     return ready, waiting[-1]["id"] if len(waiting) == LOOKED_MAX else ""
@@ -263,11 +263,11 @@ def _ready(busy: frozenset[str], past: str) -> Script[tuple[list[str], str]]:
 def _settle(due: Due, told: DeliveryResult) -> Script[bool]:
     values = {"told": int(told.heard), "delay_ms": told.delay_ms, "answered": told.status, "error": told.error}
     if not (yield Ask("settle_delivery", {"delivery": due.id, "tries": due.tries, **values})):
-        return False  # someone else has it by now
+        return False  # another process has claimed it since
     yield Ask("mark_webhook", {"id": due.webhook_id, "failed": int(not told.heard)})
     if told.heard:
         return False
-    reason = "it answered 410 Gone" if told.gone else f"it failed for {LASTING_MS // 3_600_000} hours"
+    reason = "the URL answered 410 Gone" if told.gone else f"its deliveries failed for {LASTING_MS // 3_600_000} hours"
     lasting_ms = 0 if told.gone else LASTING_MS
     ended = yield Ask("disable_webhook", {"id": due.webhook_id, "reason": reason, "lasting_ms": lasting_ms})
     if ended:
@@ -278,7 +278,7 @@ def _settle(due: Due, told: DeliveryResult) -> Script[bool]:
 def telling(
     webhook_id: str, owner: str, event_id: str, event_type: str, data: dict[str, str], at_ms: int
 ) -> tuple[str, ...]:
-    """A delivery's row; its body is thin: who wants more asks for it."""
+    """A delivery's row. Its body is short: the receiver asks the API for more."""
     said = {"id": event_id, "object": "event", "created_at": at_ms // 1000, "type": event_type, "data": data}
     return webhook_id, owner, event_id, event_type, json.dumps(said, separators=(",", ":"))
 

@@ -1,4 +1,4 @@
-"""Workers: who is there, and whose leases end because they are gone."""
+"""Workers: which are alive, and the end of leases whose workers are dead."""
 
 from collections.abc import Callable
 from typing import Final
@@ -20,7 +20,7 @@ class Workers:
         yield Ask("forget_workers", {"age_ms": KEPT_MS})
 
     async def bury(self, worker: str, place: str, lives: Callable[[int], bool]) -> int:
-        """Ends the leases of workers of this place whose processes are gone; returns how many they were."""
+        """Ends the leases of workers on this machine whose processes are gone; returns how many."""
         return await self._bury(worker, place, lives) if place else 0
 
     @writes

@@ -14,16 +14,16 @@ from backstay.core.errors import BackstayError
 P = ParamSpec("P")
 T = TypeVar("T")
 
-FIRST_MS = 1_767_225_600_000  # midnight, 1 January 2026, UTC: any moment would do
+FIRST_MS = 1_767_225_600_000  # midnight, 1 January 2026, UTC; any time would work
 THREAD_LOOK_SECONDS = 0.02
 
 
 class EverythingWaits(BackstayError):
-    """Every task waits for something that no timer will bring."""
+    """All tasks wait, and no timer is left that could wake one."""
 
 
 class VirtualClock(Clock):
-    """All the clocks of a test: the wall's, the steady one and the loop's timers move as one."""
+    """All clocks of a test: wall clock, monotonic clock and the loop's timers move together."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -36,7 +36,7 @@ class VirtualClock(Clock):
 
 
 class _Selector(selectors.DefaultSelector):
-    """Where a real loop would sleep, this one moves the clock; it waits really only while a thread works."""
+    """Where a real loop would sleep, this one moves the clock; it really waits only while a thread works."""
 
     def __init__(self, clock: VirtualClock, busy: Callable[[], bool]) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def virtual_time(test: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
-    """Makes an async test a plain one that runs on a VirtualLoop of its own, under any test runner."""
+    """Turns an async test into a plain one that runs on its own VirtualLoop, under any test runner."""
 
     @functools.wraps(test)
     def run(*args: P.args, **kwargs: P.kwargs) -> T:

@@ -35,7 +35,7 @@ def _fresh() -> sqlite3.Connection:
 
 
 class InlineSQLite:
-    """The store's database for virtual time. What is given to `on` shares its data: another process, same file."""
+    """The store's database for virtual time. Databases made with `on` share its data: another process, same file."""
 
     dialect = SQLITE
 
@@ -73,7 +73,7 @@ class InlineSQLite:
         return value
 
     async def notify(self) -> None:
-        """Workers in virtual time look by themselves."""
+        """Nothing to do: workers in virtual time poll."""
 
     async def listen(self, wake: Callable[[], None]) -> None:
-        """Nobody rings."""
+        """Nothing to do: nothing notifies here."""

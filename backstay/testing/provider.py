@@ -1,4 +1,4 @@
-"""A fake paid provider with a will of its own: it takes requests, does them, and keeps a bill by client reference."""
+"""A fake paid provider: it accepts requests, processes them, and keeps a bill by client reference."""
 
 import asyncio
 import contextvars
@@ -35,16 +35,16 @@ class _Task:
 
 @dataclass(slots=True)
 class ScriptedProvider:
-    """Answers with `script`, reply by reply, and then with `then`: one Reply for ever, or Chances drawn with `rng`.
+    """Answers with `script`, reply by reply, and then with `then`: one Reply every time, or Chances drawn with `rng`.
 
-    Requests live outside the program that sent them: they arrive, are done and billed even when it has died.
+    Requests live outside the program that sent them: they arrive, are processed and billed even when it has died.
     """
 
     script: Iterable[Reply] = ()
     then: Reply | Replying = field(default_factory=ok)
     rng: Random = field(default_factory=lambda: Random(0))
-    deduplicates: bool = False  # a reference seen before is answered from the books, not done again
-    visible_after_seconds: float = 0.0  # how long a done request stays hidden from `find`
+    deduplicates: bool = False  # a known reference gets the stored answer and is not processed again
+    visible_after_seconds: float = 0.0  # how long a processed request stays hidden from `find`
     find_fails: float = 0.0  # the chance that `find` and `poll` answer with an error
     task_seconds: float = 5.0
     task_fails: float = 0.0  # the chance that a task ends badly
@@ -59,18 +59,18 @@ class ScriptedProvider:
     # the shape of a call
 
     async def call(self, payload: Any, ref: str) -> Any:
-        """One paid call; the value it returns is the reply's, or says which charge it was."""
+        """One paid call; returns the value of the reply, or the number of the charge."""
         return await self._request(payload, ref, self._charge)
 
     async def find(self, ref: str) -> Any:
-        """The value of a done call with this reference; None when there was none."""
+        """The value of a processed call with this reference; None if there was none."""
         charge = await self._look_up(ref)
         return None if charge is None else charge.value
 
     # the shape of a task
 
     async def submit(self, payload: Any, ref: str) -> str:
-        """Takes a task on; it is paid for from here on."""
+        """Accepts a task; it is billed from now on."""
         task_id: str = await self._request(payload, ref, self._take_on)
         return task_id
 
@@ -174,5 +174,5 @@ def _now() -> float:
 
 
 def _later(seconds: float, act: Callable[[], object]) -> None:
-    """In a context of its own: what happens at the provider belongs to no program."""
+    """In a context of its own: the provider's work does not belong to the calling program."""
     asyncio.get_running_loop().call_later(seconds, act, context=contextvars.Context())

@@ -1,4 +1,4 @@
-"""An application on an empty database in virtual time: `rehearsal` sets it up, `drain` works it through."""
+"""An application on an empty database in virtual time: `rehearsal` sets it up, `drain` runs all work."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -74,7 +74,7 @@ async def assert_paid_once(provider: ScriptedProvider, job: Job) -> None:
 
 
 def references(database: InlineSQLite, job_id: int) -> list[tuple[int, str, list[str]]]:
-    """Each item of a job as (id, state, the references of its rounds): what the provider's bill knows it by."""
+    """Each item of a job as (id, state, the references of its rounds), as they are on the provider's bill."""
     owner, seed = database.connection.execute("SELECT owner, ref_seed FROM jobs WHERE id = ?", (job_id,)).fetchone()
     terms = JobTerms(job_id, owner, seed, None, None)
     rows = database.connection.execute(
@@ -113,7 +113,7 @@ def _parts(app: Backstay, client: Client, seed: int) -> Parts:
 
 
 async def _beat(engine: Engine) -> None:
-    """The heart without its thread: in virtual time nothing blocks the loop."""
+    """The lease keeper without its thread: in virtual time nothing blocks the loop."""
     parts = engine.parts
     while True:
         await parts.clock.sleep(parts.limits.heartbeat_seconds)

@@ -10,28 +10,28 @@ from backstay.core.errors import OutcomeUnknown, Permanent, Throttled, Transient
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What happens to a request: when it arrives, whether it is done and billed, and what the client hears of it."""
+    """What happens to a request: when it arrives, whether it is processed and billed, and what the client receives."""
 
     value: Any = None  # the result; None leaves it to the provider
-    error: Callable[[], Exception] | None = None  # what the client is told
+    error: Callable[[], Exception] | None = None  # what the client gets
     billed: bool = True
     heard: bool = True  # False: no answer ever comes
-    arrives_seconds: float = 0.0  # from the send to the provider's books
-    answers_seconds: float = 0.5  # from the books to the client
+    arrives_seconds: float = 0.0  # from sending until the provider has processed it
+    answers_seconds: float = 0.5  # from there to the client
 
 
 def ok(value: Any = None, seconds: float = 0.5) -> Reply:
-    """Done, billed and told."""
+    """Processed, billed and answered."""
     return Reply(value, answers_seconds=seconds)
 
 
 def broken(seconds: float = 0.5) -> Reply:
-    """A server error: nothing was done, nothing is billed, another try may help."""
+    """A server error: nothing was processed or billed, and another try may help."""
     return Reply(error=lambda: Transient("the provider answered 503"), billed=False, answers_seconds=seconds)
 
 
 def refused(message: str = "the provider answered 422", seconds: float = 0.5) -> Reply:
-    """The request itself is wrong: no try will help."""
+    """The request itself is wrong: retries do not help."""
     return Reply(error=lambda: Permanent(message), billed=False, answers_seconds=seconds)
 
 
@@ -43,12 +43,12 @@ def throttled(retry_after_seconds: float | None = None, seconds: float = 0.1) ->
 
 
 def lost(seconds: float = 0.5) -> Reply:
-    """Done and billed, but the connection breaks before the answer is there."""
+    """Processed and billed, but the connection breaks before the answer arrives."""
     return Reply(error=lambda: OutcomeUnknown("the connection broke during the call"), answers_seconds=seconds)
 
 
 def hanging(billed: bool = True) -> Reply:
-    """Never answers. Whether it was done shows only in the bill."""
+    """Never answers. Only the bill shows whether it was processed."""
     return Reply(billed=billed, heard=False)
 
 
@@ -57,7 +57,7 @@ Replying = Callable[[Random], Reply]
 
 @dataclass(frozen=True, slots=True)
 class Chances:
-    """How likely each mishap is; the rest goes well. Drawn from the provider's own seeded Random."""
+    """The probability of each fault; the other requests succeed. Drawn from the provider's own seeded Random."""
 
     broken: float = 0.0
     throttled: float = 0.0

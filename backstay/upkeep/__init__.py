@@ -1,1 +1,1 @@
-"""What is done beside the work, for all: alarms, archives of dead letters, and how far behind the relays are."""
+"""Upkeep for the whole installation: alarms, archives of dead letters, and the lag of the relays."""

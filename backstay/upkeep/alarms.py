@@ -1,4 +1,4 @@
-"""Looks at what alarms watch, and tells when one is raised and when it is over."""
+"""Checks the figures of alarms, and reports when one is raised and when it is over."""
 
 from collections.abc import AsyncIterator
 from typing import Final
@@ -16,7 +16,8 @@ LOOK_MS: Final = 50_000  # between two checks, by any process
 
 
 class AlarmWatch:
-    """Any number of processes may have one; one of them looks for all. The settings' owner hears of it by webhook."""
+    """Any number of processes may have one; one of them checks for all. The owner in the settings is notified by
+    webhook."""
 
     def __init__(self, store: Store, settings: Settings, bus: Bus) -> None:
         self._store = store

@@ -20,9 +20,9 @@ from backstay.store.archives import Archive, Leaving, Letter, LetterEvent, Lette
 LEVEL: Final = 9
 READ_BYTES: Final = 1 << 20
 PAGE_LINES: Final = 100
-PAGE_BYTES: Final = 4 << 20  # about so much is held at once
+PAGE_BYTES: Final = 4 << 20  # held in memory at once, roughly
 MESSAGE_CHARACTERS_MAX: Final = 200  # that stay in the database
-GONE: Final = '{"archived":true}'  # what stands there for a body
+GONE: Final = '{"archived":true}'  # in place of a body
 
 _HEAD: Final = {"format": "backstay dead letters", "version": 1}
 
@@ -35,7 +35,7 @@ class Sealed(NamedTuple):
 
 
 def line_of(letter: Letter) -> bytes:
-    """Texts stand in it as texts, even where they are JSON: so they come back byte for byte."""
+    """Texts are stored as texts, even if they are JSON, so that they come back byte for byte."""
     said = {
         "item": show_item(letter.id),
         "fence": letter.head.fence,
@@ -63,7 +63,7 @@ def letter_of(line: bytes) -> Letter:
 
 
 def _without_item(said: dict[str, Any]) -> dict[str, Any]:
-    """The line says once which item it is about."""
+    """The line names its item only once."""
     return {name: value for name, value in said.items() if name not in ("item_id", "subject")}
 
 
@@ -78,20 +78,20 @@ def leaving(letter: Letter) -> Leaving:
 
 
 def stub_of(body: str) -> str:
-    """A request keeps its name, where it was to go, and its metadata: they stand in its line in a file of errors."""
+    """A request keeps its custom_id, its url and its metadata: they are part of its line in an error file."""
     if not body.startswith('{"custom_id":'):
         return GONE
     try:
         request = unseal(body)
     except (ValueError, KeyError, TypeError):
         return GONE
-    if seal(request) != body:  # something of a user's own that only begins like one
+    if seal(request) != body:  # a user's own payload that only begins like one
         return GONE
     return seal(request._replace(body=GONE))
 
 
 async def write(artifacts: Artifacts, blob: str, owner: str, pages: AsyncIterable[Sequence[Letter]]) -> Sealed:
-    """Streams it out; it is there as a whole, or not at all."""
+    """Writes the file; it exists as a whole, or not at all."""
     digest = hashlib.sha256()
 
     async def counted() -> AsyncIterator[bytes]:
@@ -115,7 +115,7 @@ async def _compressed(owner: str, pages: AsyncIterable[Sequence[Letter]]) -> Asy
 
 
 async def read(artifacts: Artifacts, archive: Archive) -> AsyncIterator[list[Letter]]:
-    """What is in an archive, a page at a time, once all of it was found to be as it was written."""
+    """The letters of an archive, page by page, after its checksum was verified."""
     with tempfile.TemporaryFile() as file:
         await _fetch(artifacts, archive, file)
         file.seek(0)
@@ -136,7 +136,7 @@ def _page(lines: "io.BufferedReader[Any]") -> list[Letter]:
 
 
 async def _fetch(artifacts: Artifacts, archive: Archive, file: IO[bytes]) -> None:
-    """Into a file of our own, because what was checked must be what is read."""
+    """Copies it into a private file, so that the bytes that were checked are the bytes that are read."""
     digest = hashlib.sha256()
     try:
         async for piece in artifacts.get(archive.blob):
@@ -151,7 +151,7 @@ async def _fetch(artifacts: Artifacts, archive: Archive, file: IO[bytes]) -> Non
 
 
 def _zstd() -> Any:
-    """A part of Python from 3.14 on; before that the service's extra brings the same."""
+    """zstd is part of Python from 3.14 on; before that the extra `service` installs it."""
     try:
         return import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
     except ImportError:

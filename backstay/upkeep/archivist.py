@@ -1,4 +1,4 @@
-"""Puts dead letters into archives and takes them out again: the file first, then one transaction that knows of it."""
+"""Puts dead letters into archives and takes them out again: the file first, then one transaction that records it."""
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Final
@@ -11,7 +11,7 @@ from backstay.store.archives import Archive, ArchiveFile, Archives, Candidate, I
 from backstay.upkeep import archive_file
 
 FOLDER: Final = "archives"
-ORPHAN_MS: Final = 86_400_000  # a file that no archive knows of by then belongs to nobody
+ORPHAN_MS: Final = 86_400_000  # after this time a file without an archive is a leftover
 SWEPT_AT_ONCE: Final = 500
 ARCHIVE_BYTES_MAX: Final = 64 << 20  # of letters in one file, unless one alone has more
 ARCHIVE_ITEMS_MAX: Final = 2_000
@@ -24,12 +24,12 @@ class Archivist:
         self._clock = clock
 
     def _new_blob(self) -> str:
-        """The time in its name tells how old it is, should nobody know of it."""
+        """The time in its name gives the age of a file without an archive."""
         return f"{FOLDER}/{self._clock.now_ms():015d}-{new_id()}.jsonl.zst"
 
     async def archive(self, chosen: Sequence[Candidate]) -> int:
-        """Takes some items of one owner out of the database, in as many files as they need; returns how many items
-        have gone. A crash before the transaction leaves a file that nobody knows of, and no other trace."""
+        """Takes some items of one owner out of the database, in as many files as they need; returns how many items were
+        archived. A crash before the transaction leaves only a file without an archive."""
         sizes = await self._archives.sizes([one.id for one in chosen])
         gone = 0
         for part in _parts(chosen, sizes):
@@ -52,12 +52,12 @@ class Archivist:
                 await self._archives.add(ArchiveFile(owner, blob, *sealed, min(times), max(times)), left)
                 return len(left)
         except ItemsLost:
-            left.clear()  # somebody else was at them; what is still to go is found by the next look
+            left.clear()  # another process changed them; the next pass finds the rest
         await self._artifacts.delete(blob)
         return 0
 
     async def restore(self, archive: Archive, keep_ms: int) -> int:
-        """Brings back what is still in an archive; again, it brings nothing and changes nothing."""
+        """Restores what is still in an archive; a second call changes nothing."""
         if archive.restored_at is not None:
             return 0
         back = 0
@@ -68,7 +68,7 @@ class Archivist:
         return back
 
     async def forget(self, job_id: int) -> None:
-        """A job is deleted: what archives hold of it goes from them, and those that held nothing else go whole."""
+        """Deletes a job's letters from archives; an archive without other letters is deleted completely."""
         for archive_id in await self._archives.of_job(job_id):
             archive = await self._archives.find(archive_id)
             if archive is not None:
@@ -86,7 +86,7 @@ class Archivist:
 
         try:
             sealed = await archive_file.write(self._artifacts, blob, archive.owner, others())
-        except NotAllowed:  # it is damaged or lost, and can never be restored: there is nothing to take from it
+        except NotAllowed:  # it is damaged or lost and can never be restored: nothing to delete from it
             return
         if kept:
             file = ArchiveFile(archive.owner, blob, *sealed, archive.first_at, archive.last_at)
@@ -99,7 +99,7 @@ class Archivist:
             await self._artifacts.delete(archive.blob)
 
     async def sweep(self) -> int:
-        """Deletes files that a crash has left, and that no archive knows of after a day; returns how many."""
+        """Deletes files that a crash left and that belong to no archive after a day; returns how many."""
         swept, old = 0, list[str]()
         async for name in self._artifacts.names(FOLDER):
             stem = name.rpartition("/")[2].partition("-")[0]

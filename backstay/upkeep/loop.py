@@ -1,5 +1,5 @@
-"""The loop of upkeep in workers, ticks and services: look at the alarms, archive dead letters beyond their bounds, and
-sweep files that no archive knows. Any number of processes may do it: each look is one process's duty for a while."""
+"""The loop of upkeep in workers, ticks and services: check the alarms, archive dead letters above their limits, and
+delete files without an archive. Any number of processes may run it: each check is done by one of them at a time."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,7 +21,7 @@ SWEEP_MS: Final = 6 * 3_600_000
 
 
 class DeadLetterUpkeep:
-    """`artifacts` is where archives go; without such a place nothing is archived, and so nothing is deleted."""
+    """`artifacts` is the place for archives; without one nothing is archived, and so nothing is deleted."""
 
     def __init__(self, client: Client, artifacts: Artifacts | None, settings: Settings, bus: Bus) -> None:
         self._store = client.store
@@ -43,7 +43,8 @@ class DeadLetterUpkeep:
 
 @asynccontextmanager
 async def upkeep(client: Client, artifacts: Artifacts | None, settings: Settings, bus: Bus) -> AsyncIterator[None]:
-    """Every minute while the block runs. At alarms also before it: a tick may be over within the minute."""
+    """Runs every minute while the block runs. Alarms are also checked at its start: a tick may end within the
+    minute."""
     alarms, letters = AlarmWatch(client.store, settings, bus), DeadLetterUpkeep(client, artifacts, settings, bus)
     tasks = Tasks()
 

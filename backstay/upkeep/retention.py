@@ -1,4 +1,4 @@
-"""Retention: which dead letters go into archives, by age, by how many an owner has, and by how much they take."""
+"""Retention: which dead letters are archived, by age, by their number and by their size per owner."""
 
 from collections.abc import AsyncIterator, Callable
 from typing import Final, NamedTuple
@@ -11,13 +11,13 @@ from backstay.store.dead_letters import LetterFilter
 from backstay.upkeep.archivist import ARCHIVE_ITEMS_MAX, Archivist
 
 PAGE_ITEMS: Final = 500
-WALK_ITEMS_MAX: Final = 1_000_000  # that one pass looks at
+WALK_ITEMS_MAX: Final = 1_000_000  # that one pass reads
 PASS_ITEMS_MAX: Final = 50_000  # that one pass archives
-PASS_SECONDS_MAX: Final = 60.0  # after which it begins no further file
-HELD_ITEMS_MAX: Final = 20_000  # that wait for others of their owner
-QUIET_MS: Final = 60_000  # after its end a job's results may yet be written out
-# When a bound is crossed, a little more goes than must: else every pass would make a file of a few letters.
-SLACK: Final = 20  # one part in so many of what may be held
+PASS_SECONDS_MAX: Final = 60.0  # after this time a pass begins no further file
+HELD_ITEMS_MAX: Final = 20_000  # that wait for more letters of their owner
+QUIET_MS: Final = 60_000  # after its end a job's results may still be written
+# Above a limit, a little more than necessary is archived: otherwise every pass would write a file of a few letters.
+SLACK: Final = 20  # 1/n of the limit
 AGE_SLACK: Final = 168  # of seven days, an hour
 
 
@@ -40,7 +40,7 @@ Rule = Callable[[Candidate], bool]
 class _Held(NamedTuple):
     items: int
     bytes: int
-    low: Place | None  # from here on backwards they go, should a bound be crossed
+    low: Place | None  # letters from here backwards are archived if a limit is exceeded
 
 
 class Retention:
@@ -51,8 +51,8 @@ class Retention:
         self._bounds = bounds
 
     async def run_once(self, *, exact: bool = False, owner: str | None = None) -> int:
-        """One bounded pass; returns how many items went. An `exact` one leaves no slack; one for an `owner` leaves the
-        others' alone."""
+        """One bounded pass; returns how many items were archived. With `exact` it archives no more than necessary; with
+        `owner` only that owner's items."""
         cutoffs = await self._cutoffs(exact)
         age_ms = self._bounds.age_ms if exact or await self._overdue() else None
 
@@ -74,13 +74,13 @@ class Retention:
         return await self._archive(goes, lambda one: one.age_ms < wanted.age_ms, BEFORE_ALL, 0)
 
     async def _overdue(self) -> bool:
-        """Whether anything that may go is so old that a file is worth while."""
+        """Whether any letter that can be archived is old enough for a new file."""
         page = await self._archives.oldest(BEFORE_ALL, PAGE_ITEMS, QUIET_MS)
         limit = self._bounds.age_ms + self._bounds.age_ms // AGE_SLACK
         return any(one.free and one.age_ms >= limit for one in page)
 
     async def _cutoffs(self, exact: bool) -> dict[str, Place]:
-        """By owner: where the newest begin that do not fit under the bounds. Owners who keep to them are left out."""
+        """By owner: the newest letter that exceeds the limits. Owners within their limits are left out."""
         held: dict[str, _Held] = {}
         found: dict[str, Place] = {}
         before, looked = AFTER_ALL, 0

@@ -140,7 +140,7 @@ def test_a_file_that_is_no_database_is_exit_code_2_and_is_left_alone(sqlite_shel
     for args in (("jobs",), ("migrate",), ("job", "show", "1")):
         ran = sqlite_shell(*args, "--db", f"sqlite:///{path}")
         assert (ran.code, len(ran.said)) == (2, 1), ran.err
-        assert "letter.db is a file but no SQLite database. name another file" in ran.err
+        assert "letter.db is a file but not an SQLite database. choose another file" in ran.err
     assert path.read_bytes() == before
 
 

@@ -73,7 +73,7 @@ def test_bad_lines_are_named_and_end_it(sqlite_shell: Shell, as_json: bool) -> N
     assert ran.said == [
         "line 2 is not JSON: Expecting value at column 1",
         "line 3 has the custom_id of line 1 again",
-        "line 4 asks for a stream; requests are answered as a whole",
+        "line 4 asks for a stream, which is not supported",
         "backstay: error: 3 bad lines; nothing was sent. fix them, or skip them with --skip-bad-lines.",
     ]
     if as_json:
@@ -160,7 +160,7 @@ def test_stdin_is_planned_too(sqlite_shell: Shell) -> None:
     ("args", "says"),
     [
         (["nothing.jsonl"], "cannot read nothing.jsonl: No such file or directory"),
-        (["requests.jsonl", "--price", "cheap"], "'cheap' is no price"),
+        (["requests.jsonl", "--price", "cheap"], "'cheap' is not a price"),
         (["requests.jsonl", "--format", "xml"], "'xml' is not one of"),
         (["requests.jsonl", "--endpoint", "https://elsewhere.example/x"], "--endpoint has the url"),
         (["empty.jsonl"], "there are no requests in empty.jsonl"),

@@ -105,7 +105,7 @@ async def test_a_database_that_goes_again_while_a_process_starts_does_not_end_it
         async with table_locked(postgres_url, "workers") as other:
             await wait_for_the_lock(other, "workers")  # it has its connections, and tells who it is
             proxy.reset()
-            await says(running, "PostgreSQL does not answer as it should")
+            await says(running, "unexpected answer from PostgreSQL")
         await says(running, then)
         assert running.said.count("worker started") == 1
 
@@ -117,7 +117,7 @@ async def test_a_process_that_waits_for_a_database_ends_when_it_is_told_to(
 ) -> None:
     proxy.black_hole()  # the driver itself would wait for ten seconds
     with sqlite_shell.start(*command, "--db", proxy.url(postgres_url), **KEY) as running:
-        await says(running, "it has not answered yet")
+        await says(running, "the database has not answered yet")
         running.send(signal.SIGTERM)
         began = time.monotonic()
         assert await ended(running) == (-signal.SIGTERM if command is SERVE else 0)
@@ -132,7 +132,7 @@ async def test_a_server_that_does_not_answer_is_named_before_the_driver_gives_up
     proxy.black_hole()
     with sqlite_shell.start(*WORKER, "--db", proxy.url(postgres_url)) as running:
         await until(lambda: proxy.connections == 1, PATIENCE_SECONDS)
-        await says(running, "it has not answered yet", 4)
+        await says(running, "the database has not answered yet", 4)
         (line,) = running.said.splitlines()
     told = json.loads(line)
     assert (told["event"], told["where"], told["level"]) == ("trouble", "start", "warning")

@@ -133,7 +133,7 @@ def test_the_same_key_and_items_make_one_job(shell: Shell) -> None:
     )
     ran = shell("submit", shell.file("2\n" * 4500), *args)
     assert (ran.code, len(ran.said)) == (2, 1)
-    assert "stands for job 1, which has other items" in ran.err
+    assert "belongs to job 1, which has different items" in ran.err
     (job,) = jobs(shell)
     assert job["total"] == 4500
 

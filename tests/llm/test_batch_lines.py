@@ -63,7 +63,7 @@ def test_blank_lines_line_ends_and_marks_are_no_matter(write: Write) -> None:
         (batch_line(None).encode(), "has no custom_id"),
         (batch_line("").encode(), "has no custom_id"),
         (batch_line(7).encode(), "has the custom_id 7, which is not a text"),
-        (batch_line("x" * 513).encode(), "has a custom_id of 513 characters; at most 512 are taken"),
+        (batch_line("x" * 513).encode(), "has a custom_id of 513 characters; the limit is 512"),
         (batch_line("a\nb").encode(), 'has the custom_id "a\\nb", with characters that cannot be printed'),
         (batch_line("a\x7f").encode(), 'has the custom_id "a\\u007f", with characters that cannot be printed'),
         (batch_line("\ud800").encode(), 'has the custom_id "\\ud800", with characters that cannot be printed'),

@@ -115,7 +115,7 @@ def test_a_flaw_fails_an_answer_only_for_who_wants_it_so(flaw: Flaw) -> None:
     [
         ("queued", None, "NOT_READY business", "use --lane background, which waits for it"),
         ("in_progress", None, "NOT_READY business", "its status is in_progress"),
-        ("failed", None, "GW_5XX unknown", "an error without a word"),
+        ("failed", None, "GW_5XX unknown", "an error without a message"),
         ("failed", {"code": "server_error", "message": "oh"}, "GW_5XX unknown", "oh (server_error)"),
         ("failed", {"code": "invalid_prompt", "message": "no"}, "GW_4XX business", "no (invalid_prompt)"),
         ("failed", {"code": "rate_limit_exceeded", "message": "later"}, "GW_4XX throttled", "later"),

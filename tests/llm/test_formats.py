@@ -105,7 +105,7 @@ def test_the_metadata_of_batch_lines_and_prompts_is_sent(write: Write) -> None:
 
 def test_metadata_that_is_too_long_makes_a_bad_line_among_good_ones(write: Write) -> None:
     lines = [json.dumps({"model": "m", "input": "x", "metadata": "y" * size}) for size in (10, 65_535, 65_534)]
-    assert look(write("\n".join(lines))).bad == [(2, "has metadata of 65,537 characters; at most 65,536 are taken")]
+    assert look(write("\n".join(lines))).bad == [(2, "has metadata of 65,537 characters; the limit is 65,536")]
 
 
 def test_other_metadata_makes_another_run_and_another_request(write: Write) -> None:
@@ -226,7 +226,7 @@ def test_bad_rows_are_named_by_the_line_they_start_on(write: Write) -> None:
     ("table", "template", "says"),
     [
         ("text\nx", None, "needs --template, or a column named prompt"),
-        ("text\nx", "{texts}", "the template has {texts}, which is no column of the file"),
+        ("text\nx", "{texts}", "the template has {texts}, which is not a column of the file"),
         ("text,text\nx,y", "{text}", "the header has the column 'text' twice"),
         ("\xff\nx", "{text}", "the header is not UTF-8"),
         ("", "{text}", "there are no requests in"),
@@ -244,5 +244,5 @@ def test_a_field_may_be_longer_than_python_takes_by_itself(write: Write) -> None
 
 
 def test_a_template_is_for_rows(write: Write) -> None:
-    with pytest.raises(UsageError, match="--template does not go with the format batch"):
+    with pytest.raises(UsageError, match="--template cannot be used with the format batch"):
         look(write(batch_line()), InputOptions(format=Format.BATCH, template="{x}"))

@@ -58,7 +58,7 @@ def test_a_price_is_read_as_people_write_it(text: str, price: PricePerMillion) -
     "text", ["", "1", "1/2/3/4", "-1/2", "a/b", "1/", "1e3/2", "nan/1", "1,5/2", "9999999/1", "\u0661/\u0662"]
 )
 def test_what_is_no_price_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="is no price"):
+    with pytest.raises(UsageError, match="is not a price"):
         parse_price(text)
 
 

@@ -74,9 +74,9 @@ async def test_a_proxy_that_builds_no_tunnel_does_not_see_the_key(
     [
         ("socks5://me:hush-hush@127.0.0.1:9", "a SOCKS proxy"),
         ("socks5h://127.0.0.1:9", "a SOCKS proxy"),
-        ("http://", "no valid URL of a proxy"),
-        ("http://[::1", "no valid URL of a proxy"),
-        ("ftp://127.0.0.1:9", "no valid URL of a proxy"),
+        ("http://", "an invalid proxy URL"),
+        ("http://[::1", "an invalid proxy URL"),
+        ("ftp://127.0.0.1:9", "an invalid proxy URL"),
     ],
 )
 async def test_a_proxy_that_cannot_be_used_is_named_at_once(

@@ -44,7 +44,7 @@ async def test_a_redirect_to_what_is_no_place_for_files_is_not_followed(where: s
 
 async def test_a_redirect_in_a_circle_is_given_up() -> None:
     async with wired(elsewhere(CONTENT)) as (wire, server):
-        with pytest.raises(Permanent, match="again and again"):
+        with pytest.raises(Permanent, match="too many times"):
             await wire.download(CONTENT, io.BytesIO(), bytes_max=100)
         assert len(server.requests) == 6
 

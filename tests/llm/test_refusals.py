@@ -48,8 +48,8 @@ def test_an_error_that_is_null_is_none():
 
 
 def test_an_error_without_a_word_has_words_all_the_same():
-    assert failure_of_error(None).message == "the provider reports an error without a word"
-    assert failure_of_error({}).message == "the provider reports an error without a word"
+    assert failure_of_error(None).message == "the provider reports an error without a message"
+    assert failure_of_error({}).message == "the provider reports an error without a message"
 
 
 @pytest.mark.parametrize(

@@ -62,5 +62,5 @@ def test_what_seal_writes_is_a_request_as_text_and_as_what_it_says(metadata):
     ],
 )
 def test_what_is_no_request_is_refused(payload):
-    with pytest.raises(UsageError, match=r"of a request|a request has"):
+    with pytest.raises(UsageError, match=r"of a request|a request must have"):
         require_request(payload)

@@ -107,7 +107,7 @@ async def test_what_such_a_look_up_does_not_find_is_not_certain_never_to_have_ar
 async def test_what_a_provider_does_not_have_is_refused_when_the_lane_is_opened() -> None:
     endpoint = Endpoint("http://127.0.0.1:1", Lane.BACKGROUND, api="two", reconcilable=True)
     wire = Wire(endpoint, KEY, connections_max=1)
-    with pytest.raises(UsageError, match="two does nothing in the background"):
+    with pytest.raises(UsageError, match="two has no background requests"):
         BackgroundHandler(endpoint, wire)
     with pytest.raises(UsageError, match="two has no way to find a call again"):
         CallHandler(endpoint, wire)

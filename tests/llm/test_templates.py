@@ -19,7 +19,7 @@ def test_a_lone_brace_is_refused_and_shown_where_it_stands(text: str, lone: str)
     with pytest.raises(UsageError) as refused:
         Template(text)
     assert refused.value.message.startswith(f"the template has a lone {lone} in ")
-    assert refused.value.hint == "write it twice to mean itself"
+    assert refused.value.hint == "to write a brace, double it"
 
 
 def test_braces_written_twice_mean_themselves() -> None:

@@ -195,7 +195,7 @@ async def test_gone_disables_at_once_and_drops_what_waits(scene):
     await scene.relay.run_once()
     webhook = await scene.show()
     assert webhook.disabled_at == START_MS
-    assert webhook.disabled_why == "it answered 410 Gone"
+    assert webhook.disabled_why == "the URL answered 410 Gone"
     assert {told.state for told in await scene.webhooks.deliveries("wh_adaa", "ada")} == {"failed"}
     assert scene.troubles == ["wh_adaa does not accept events any more and was disabled"]
     await scene.job(3)
@@ -214,7 +214,7 @@ async def test_lasting_failure_disables_and_enabling_again_starts_clean(scene):
     assert (await scene.show()).disabled_at is None
     await scene.site.advance(20)
     await scene.relay.run_once()
-    assert (await scene.show()).disabled_why == "it failed for 72 hours"
+    assert (await scene.show()).disabled_why == "its deliveries failed for 72 hours"
     await scene.webhooks.change("wh_adaa", "ada", WebhookChange(enabled=True))
     scene.receiver.says(200)
     assert (await scene.show()).failing_since is None

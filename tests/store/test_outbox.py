@@ -133,7 +133,7 @@ async def test_what_could_not_be_written_leaves_no_hint(scene: Scene) -> None:
     await scene.store.outbox.open_sink()
     opened = await scene.open_job(30, last=False)
     await hints(scene)
-    with pytest.raises(NotAllowed, match="takes no more items here"):
+    with pytest.raises(NotAllowed, match="no more items can be added to job"):
         await scene.store.submissions.add_items(
             "echo", opened, chunk(31, 30, last=True)
         )  # not right behind what is there

@@ -125,7 +125,7 @@ async def test_an_item_of_another_owners_job_does_not_exist_for_a_retry(scene: S
 
 async def test_cancelled_items_stay_cancelled(scene: Scene) -> None:
     job_id = await cancelled(scene)
-    with pytest.raises(NotAllowed, match="no failed items to retry, and what was cancelled stays so"):
+    with pytest.raises(NotAllowed, match="no failed items to retry; cancelled items cannot be retried"):
         await scene.store.jobs.retry(job_id, "ann")
     with pytest.raises(NotAllowed, match="is cancelled: only a failed item can be retried"):
         await scene.store.jobs.retry(job_id, "ann", item_id(job_id, 0))

@@ -196,7 +196,7 @@ async def test_when_no_new_connection_comes_about_either_a_call_ends_as_well(
     monkeypatch.setattr("backstay.store.silence.ASK_SECONDS", 0.5)
     await write(watched)
     proxy.black_hole()
-    await expect_silence(write(watched), "a new connection fails, too")
+    await expect_silence(write(watched), "a new connection fails as well")
 
 
 async def test_a_listener_that_went_silent_is_replaced(

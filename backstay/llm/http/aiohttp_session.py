@@ -1,4 +1,4 @@
-"""What goes through aiohttp: files, which are streamed, everything that passes a proxy, and all calls if set so."""
+"""Requests that go through aiohttp: files, which are streamed, everything through a proxy, and all calls if set so."""
 
 import io
 import socket
@@ -16,7 +16,7 @@ from backstay.llm.http.connection import ERROR_BYTES_MAX, HEAD_BYTES_MAX, HttpAn
 from backstay.llm.http.pool import ADDRESS_SECONDS, KEEPALIVE_SECONDS, send_probes
 from backstay.llm.http.proxies import Proxy
 
-_AT_ONCE_BYTES_MAX: Final = 1 << 20  # aiohttp wants larger bodies as files
+_AT_ONCE_BYTES_MAX: Final = 1 << 20  # aiohttp expects larger bodies as files
 _REDIRECTS: Final = (301, 302, 303, 307, 308)
 _REDIRECTS_MAX: Final = 5
 _CLIENT_ERRORS: Final = (aiohttp.ClientError, OSError)
@@ -35,9 +35,9 @@ class AiohttpSession:
         self._veil = veil
         self._connect_seconds = connect_seconds
         self._reply_bytes_max = reply_bytes_max
-        # Not trust_env: aiohttp would look the proxy up anew for every request, in a thread.
+        # Not trust_env: aiohttp would look up the proxy for every request, in a thread.
         self._proxy = proxy
-        # What a session always sends it also shows to a proxy, so each request brings the key along by itself.
+        # The default headers of a session are also sent to a proxy, so each request adds the key itself.
         self._headers = dict(headers)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
@@ -69,7 +69,7 @@ class AiohttpSession:
             async with self._request(method, url, seconds, headers, data, secret) as response:
                 raw, cut = await self._body(response)
         except _CLIENT_ERRORS as error:
-            # Not from the error, which may hold the headers that were sent, and with them the key.
+            # Not chained from the error, which may hold the headers that were sent, and with them the key.
             raise _meaning(error, seconds) from None
         return HttpAnswer(response.status, {name.lower(): value for name, value in response.headers.items()}, raw, cut)
 
@@ -81,7 +81,7 @@ class AiohttpSession:
         return await self.exchange("POST", url, seconds, data=form)
 
     async def download(self, url: URL, own: URL, into: BinaryIO, bytes_max: int, seconds: float) -> int:
-        """Some providers keep files elsewhere and say where; anywhere but at `own` nothing is shown that is secret."""
+        """Follows redirects to another host that keeps the files; secrets are sent only to `own`."""
         try:
             for _ in range(_REDIRECTS_MAX + 1):
                 async with self._request("GET", url, seconds, secret=url.origin() == own) as response:
@@ -90,7 +90,7 @@ class AiohttpSession:
                     url = target
         except _CLIENT_ERRORS as error:
             raise _meaning(error, seconds) from None
-        raise Permanent("the provider redirects a download again and again")
+        raise Permanent("the provider redirects a download too many times")
 
     async def _save(self, response: aiohttp.ClientResponse, into: BinaryIO, bytes_max: int) -> int:
         if response.status != 200:
@@ -133,7 +133,7 @@ class AiohttpSession:
         try:
             return await _read(response, ERROR_BYTES_MAX)
         except _CLIENT_ERRORS:
-            return b"", True  # its status alone says what became of the request
+            return b"", True  # its status alone gives the outcome of the request
 
 
 def _socket(address: AddrInfoType) -> socket.socket:
@@ -144,7 +144,7 @@ def _socket(address: AddrInfoType) -> socket.socket:
 
 
 def _redirected(response: aiohttp.ClientResponse) -> URL | None:
-    """Where else it is, if it is elsewhere: never where less care is taken than here."""
+    """The target of a redirect, if there is one: never to a less secure scheme."""
     named = response.headers.get("location")
     if response.status not in _REDIRECTS or named is None:
         return None
@@ -160,7 +160,7 @@ def _redirected(response: aiohttp.ClientResponse) -> URL | None:
 
 
 async def _read(response: aiohttp.ClientResponse, bytes_max: int) -> tuple[bytes | bytearray, bool]:
-    """The body, if it has at most so many bytes once it is unpacked; else its beginning, and that there was more."""
+    """The body, if it has at most so many bytes once it is unpacked; otherwise its beginning, and True."""
     body = bytearray()
     async for chunk in response.content.iter_any():
         body += chunk
@@ -171,7 +171,7 @@ async def _read(response: aiohttp.ClientResponse, bytes_max: int) -> tuple[bytes
 
 
 def _meaning(error: Exception, seconds: float) -> HandlerError:
-    """What an error of the client means: nothing was sent, or it may have been done and paid for."""
+    """The meaning of an error of the client: nothing was sent, or the call may have been processed and paid."""
     if type(error) is TimeoutError:
         return OutcomeUnknown(f"no answer within {seconds:g} s")
     failure = failure_of_exception(error)

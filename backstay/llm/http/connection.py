@@ -1,4 +1,4 @@
-"""One kept connection to a provider: a request goes out in one piece, and one answer comes back, or an error."""
+"""One kept connection to a provider: a request is written in one piece, and one answer or an error comes back."""
 
 import asyncio
 import zlib
@@ -13,11 +13,11 @@ from backstay.core.errors import OutcomeUnknown
 HEAD_BYTES_MAX: Final = 64 << 10
 LARGE_BYTES: Final = 1 << 20
 LARGE_AT_ONCE_MAX: Final = 4
-ERROR_BYTES_MAX: Final = 64 << 10  # a refusal says what it has to say in less
-_AT_ONCE_BYTES_MAX: Final = 64 << 10  # longer bodies are not copied to stand beside their headers
+ERROR_BYTES_MAX: Final = 64 << 10  # a refusal needs less
+_AT_ONCE_BYTES_MAX: Final = 64 << 10  # longer bodies are not copied together with their headers
 _GZIP: Final = zlib.MAX_WBITS | 16
 _GZIP_MARK: Final = 0x1F
-_MEMBERS_MAX: Final = 1_000  # of one packed answer: very many empty ones would keep the event loop busy
+_MEMBERS_MAX: Final = 1_000  # of one compressed answer: very many empty ones would keep the event loop busy
 _NOT_UNPACKED: Final = ("br", "zstd")  # any other unknown word, such as "utf-8", means a plain body
 _NAMES_REMEMBERED_MAX: Final = 1_000
 _NAMES: Final[dict[bytes, str]] = {}  # of headers, as they were written
@@ -46,7 +46,7 @@ class LargeReplies:
         self._waiting: deque[Reader] = deque()
 
     def enter(self, reader: Reader) -> bool:
-        """Whether it may read on; if not, it is told when it may."""
+        """Whether it may read on; if not, it is called back when it may."""
         if reader in self._inside:
             return True
         if len(self._inside) < self._at_once_max:
@@ -68,10 +68,10 @@ class LargeReplies:
 
 
 class Connection(asyncio.Protocol):
-    """Whatever goes wrong once a request was written leaves its outcome unknown; after it the connection is closed.
+    """Every error after a request was written leaves its outcome unknown, and closes the connection.
 
     Nothing here is awaited but the answer: with thousands of short exchanges a second, every task and every timer
-    between the socket and who waits costs more than reading the answer does.
+    between the socket and the caller costs more than reading the answer.
     """
 
     def __init__(self, large_replies: LargeReplies, bytes_max: int) -> None:
@@ -87,20 +87,20 @@ class Connection(asyncio.Protocol):
     def _forget(self) -> None:
         self._headers: dict[str, str] = {}
         self._body = bytearray()
-        self._size = 0  # of what came, as it came
+        self._size = 0  # received, still compressed
         self._status = 0  # of the answer, once its headers are there
         self._limit = 0
         self._to_the_end = False  # the body ends where the connection does
         self._unpack: Any = None
 
-    # --- for who asks
+    # --- for the caller
 
     @property
     def usable(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
 
     def ask(self, head: bytes, body: bytes, seconds: float, ends_at: float) -> "asyncio.Future[HttpAnswer]":
-        """Writes a request; the answer comes with the future. Its connection must be usable, and at nothing else."""
+        """Writes a request; the answer comes with the future. Its connection must be usable and idle."""
         loop = asyncio.get_running_loop()
         self._forget()
         self._parser = _lenient_parser(self)
@@ -131,7 +131,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._answer is None or self._answer.done():
-            self.close()  # what nobody asked for must not be taken for the answer to the next request
+            self.close()  # unexpected data must not be mistaken for the answer to the next request
             return
         self._size += len(data)
         if self._status == 0 and self._size > HEAD_BYTES_MAX + len(data):
@@ -153,10 +153,10 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._answer is not None and not self._answer.done():
-            if self._to_the_end:  # or by a reset: half a JSON object does not parse, so a cut one is noticed
+            if self._to_the_end:  # or by a reset: half a JSON object cannot be parsed, so a cut is noticed
                 self.on_message_complete()
             else:
-                self._break("the provider closed the connection before its answer was whole")
+                self._break("the provider closed the connection before its answer was complete")
         self._transport = None
         self._large_replies.leave(self)
 
@@ -166,7 +166,7 @@ class Connection(asyncio.Protocol):
         if 0 in value:
             self._break("the provider's answer is not HTTP: there is a NUL in a header")
         if self._status:
-            return  # what comes behind the body says nothing about it
+            return  # trailers after the body are ignored
         self._headers[_NAMES.get(name) or _name(name)] = decode(value.rstrip(b" \t"))
 
     def on_headers_complete(self) -> None:
@@ -174,7 +174,7 @@ class Connection(asyncio.Protocol):
             self.close()  # a second answer to one request
             return
         status = self._parser.get_status_code()
-        if status < 200:  # it says that there will be one
+        if status < 200:  # an interim status: the answer follows
             self._headers = {}
             return
         headers = self._headers
@@ -194,7 +194,7 @@ class Connection(asyncio.Protocol):
         try:
             self._body += self._unpack(data, self._limit + 1 - len(self._body)) if self._unpack else data
         except zlib.error as error:
-            self._break(f"the provider's answer cannot be unpacked: {error}")
+            self._break(f"the provider's answer cannot be decompressed: {error}")
             return
         if len(self._body) > self._limit:
             self._end(cut=True)
@@ -204,14 +204,14 @@ class Connection(asyncio.Protocol):
         if self._status == 0 or self._answer is None or self._answer.done():
             return
         if isinstance(self._unpack, _Unpack) and not self._unpack.whole:
-            self._break("the provider's answer ends before it is unpacked")
+            self._break("the provider's compressed answer is incomplete")
             return
         self._end()
         if self._to_the_end or not self._parser.should_keep_alive():
             self.close()
 
     def _end(self, cut: bool = False) -> None:
-        assert self._answer is not None, "an answer to no question"
+        assert self._answer is not None, "an answer without a request"
         if self._timer is not None:
             self._timer.cancel()
         body = self._body[: min(self._limit, ERROR_BYTES_MAX)] if cut else self._body
@@ -219,7 +219,7 @@ class Connection(asyncio.Protocol):
         self._large_replies.leave(self)
 
     def _break(self, why: str) -> None:
-        """A refusal is one by its status alone; of all else nobody knows what became of it."""
+        """A refusal is certain by its status alone; in every other case the outcome is unknown."""
         if self._answer is not None and not self._answer.done():
             if self._status >= 300:
                 self._answer.set_result(HttpAnswer(self._status, self._headers, b"", cut=True))
@@ -229,7 +229,7 @@ class Connection(asyncio.Protocol):
 
 
 def _lenient_parser(protocol: Connection) -> httptools.HttpResponseParser:
-    """Lets pass what aiohttp does: folded headers, line feeds alone, blanks after the size of a chunk.
+    """Accepts what aiohttp accepts: folded headers, line feeds alone, spaces after the size of a chunk.
 
     None of these leaves open where an answer ends. An answer with two lengths does, so it is refused.
     """
@@ -255,11 +255,11 @@ def _name(written: bytes) -> str:
 
 
 class _Unpack:
-    """Unpacks as it comes, never more than is asked for: a few bytes can stand for very many."""
+    """Decompresses in steps, never more than asked for: a few bytes can stand for very many."""
 
     def __init__(self, bits: int | None) -> None:
         self._bits = bits
-        self._machine: Any = None  # of the member that is being read; there may be several, one behind the other
+        self._machine: Any = None  # of the gzip member that is being read; there may be several in a row
         self._members = 0
 
     def __call__(self, data: bytes, bytes_max: int) -> bytes:
@@ -277,7 +277,7 @@ class _Unpack:
         self._members += 1
         if self._members > _MEMBERS_MAX:
             raise zlib.error(f"it is compressed in more than {_MEMBERS_MAX} pieces")
-        if self._bits is None:  # some mean the bare stream by it, and some the one with a header
+        if self._bits is None:  # some servers mean the bare stream by it, others the one with a header
             self._bits = zlib.MAX_WBITS if data[0] & 0xF == 8 else -zlib.MAX_WBITS
         return zlib.decompressobj(self._bits)
 
@@ -295,4 +295,4 @@ def unpacker(packed: str) -> Callable[[bytes, int], bytes] | None:
 
 
 def _refuse(data: bytes, bytes_max: int) -> bytes:
-    raise zlib.error("it is packed in a way that was not asked for")
+    raise zlib.error("it has a compression that was not asked for")

@@ -1,4 +1,4 @@
-"""The connections to one host: opened as they are needed, kept while they are used, and never more than so many."""
+"""The connections to one host: opened when needed, kept while they are used, and limited in number."""
 
 import asyncio
 import socket
@@ -13,19 +13,20 @@ from backstay.clock import Tasks
 from backstay.core.errors import ErrorCode, Transient
 from backstay.llm.http.connection import Connection, HttpAnswer, LargeReplies
 
-# Below the five seconds after which many servers drop an idle connection: a request must not cross the farewell.
+# Below the five seconds after which many servers drop an idle connection: a request must not cross with the server's
+# close.
 KEEPALIVE_SECONDS: Final = 4.0
 ADDRESS_SECONDS: Final = 60.0
 NEXT_ADDRESS_SECONDS: Final = 0.25
 # A call may be silent for many minutes, and many NATs drop a silent connection sooner. No platform has all of these
-# options; macOS has the second instead of the first.
+# options: macOS has the second instead of the first.
 _PROBES: Final = (("TCP_KEEPIDLE", 60), ("TCP_KEEPALIVE", 60), ("TCP_KEEPINTVL", 30), ("TCP_KEEPCNT", 5))
 
 T = TypeVar("T")
 
 
 def send_probes(sock: socket.socket) -> None:
-    """Lets the kernel ask the other side from time to time whether it is still there."""
+    """Turns TCP keepalive on: the kernel checks from time to time whether the other side is still there."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _PROBES:
         if (option := getattr(socket, name, None)) is not None:
@@ -52,7 +53,7 @@ class Pool:
         self._addresses_until = 0.0
 
     async def exchange(self, head: bytes, body: bytes, seconds: float, connect_seconds: float) -> HttpAnswer:
-        """Transient when nothing was sent; OutcomeUnknown when it was, and no answer came of it."""
+        """Transient when nothing was sent; OutcomeUnknown when it was sent and no answer came."""
         ends_at = self._loop.time() + seconds
         if self._room.locked():
             await self._in_time(self._room.acquire(), connect_seconds)
@@ -80,7 +81,7 @@ class Pool:
         try:
             return await connection.ask(head, body, seconds, ends_at)
         except BaseException:
-            connection.close()  # nobody waits for its answer any more, and nobody else may get it
+            connection.close()  # its answer is no longer awaited, and no other request may get it
             raise
         finally:
             self._busy.discard(connection)
@@ -143,7 +144,7 @@ class Pool:
         self._addresses_until = self._loop.time() + (ADDRESS_SECONDS if found else 0)
 
     async def _in_time(self, step: Awaitable[T], seconds: float) -> T:
-        """What goes wrong here goes wrong before anything is sent."""
+        """Errors here happen before anything is sent."""
         try:
             async with asyncio.timeout(seconds):
                 return await step

@@ -16,17 +16,17 @@ class Proxy(NamedTuple):
 
 
 def proxy_of(base: SplitResult) -> Proxy | None:
-    """The proxy of the scheme, else the one for all schemes, as with curl and httpx; None for a host in no_proxy."""
+    """The proxy of the scheme, otherwise the one for all schemes, as in curl and httpx; None for a host in no_proxy."""
     named = getproxies()
     scheme = base.scheme if named.get(base.scheme) else "all"
     if not named.get(scheme) or proxy_bypass(base.netloc):
         return None
     proxy = _url(named[scheme])
     if proxy.scheme not in ("http", "https") or not proxy.host:
-        said = "a SOCKS proxy" if proxy.scheme.startswith("socks") else "no valid URL of a proxy"
+        said = "a SOCKS proxy" if proxy.scheme.startswith("socks") else "an invalid proxy URL"
         raise UsageError(
             f"the variable {scheme}_proxy (or {scheme.upper()}_PROXY) names {said}; only HTTP proxies are supported",
-            hint="give an http:// or https:// proxy, or name the host in no_proxy to go there without one",
+            hint="set it to an http:// or https:// proxy, or add the host to no_proxy to connect without a proxy",
         )
     if proxy.user is None:
         return Proxy(proxy, {})

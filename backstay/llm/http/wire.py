@@ -1,4 +1,5 @@
-"""The HTTP client of one endpoint: one request, one reply, and errors that say whether the request can have arrived."""
+"""The HTTP client of one endpoint: one request, one reply, and errors that show whether the request can have
+arrived."""
 
 from collections.abc import Mapping
 from importlib.metadata import version
@@ -28,10 +29,10 @@ _TRACE: Final = "traceparent"
 
 
 class Wire:
-    """Sends each request once: whether it may be sent again is not for a client to decide.
+    """Sends each request once: the client does not decide about retries.
 
-    Calls go over connections of its own kind, which cost a fifth of aiohttp's time; what is rare, files and proxies, is
-    left to aiohttp. So is everything, if the setting `http` says so.
+    Calls use connections of our own, which cost a fifth of aiohttp's time. Rare requests (files, proxies) use aiohttp,
+    and so do all requests if the setting `http` says so.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class Wire:
     async def post(
         self, path: str, body: str, timeout_seconds: float, ref: str | None = None, traceparent: str | None = None
     ) -> ProviderReply:
-        """`ref` names the request to the provider, should anyone ask about it there."""
+        """`ref` identifies the request at the provider, for questions to its support."""
         data = body.encode()
         named = ((self._reference_header, ref), (_TRACE, traceparent))
         names = {name: value for name, value in named if name and value}
@@ -120,8 +121,8 @@ class Wire:
         params: Mapping[str, str] | None = None,
         timeout_seconds: float = 60,
     ) -> ProviderReply:
-        """Any other request. The target is a path below the base URL, or a URL that the provider named: on another
-        host, nothing secret goes along."""
+        """Any other request. The target is a path below the base URL, or a URL that the provider gave: to another host
+        no secret is sent."""
         url = self._target(target).update_query(params or {})
         is_own = url.origin() == self._origin
         if self._over_aiohttp or not is_own:
@@ -140,13 +141,13 @@ class Wire:
         return self._reply(await self._files().upload(url, fields, filename, file, timeout_seconds))
 
     async def download(self, target: str, into: BinaryIO, bytes_max: int, timeout_seconds: float = 600) -> int:
-        """Writes what is at a path, or at a URL that the provider named, into a file; returns how many bytes."""
+        """Downloads from a path, or from a URL that the provider gave, into a file; returns the number of bytes."""
         return await self._files().download(self._target(target), self._origin, into, bytes_max, timeout_seconds)
 
     async def _exchange(self, head: bytes, body: bytes, seconds: float) -> ProviderReply:
         if self._pool is None:
             raise _closed()
-        # Half of it at most, so that what never was connected is told from what was sent and not answered.
+        # At most half of it, so that a failed connection can be distinguished from a request without an answer.
         return self._reply(await self._pool.exchange(head, body, seconds, min(CONNECT_SECONDS, seconds / 2)))
 
     def _reply(self, answer: HttpAnswer) -> ProviderReply:
@@ -177,20 +178,20 @@ class Wire:
         return URL(target) if target.startswith(("https://", "http://")) else self._address(target)
 
     def _address(self, path: str) -> URL:
-        """A call goes to the endpoint's own host, whatever its path says."""
+        """A call always goes to the endpoint's own host."""
         if not path.startswith("/"):
             raise Permanent(f"the url of a request must begin with a slash, not {path[:40]!r}", ErrorCode.GW_4XX)
         return self._form.address(self._base, path)
 
     def _head_of(self, method: str, url: URL) -> bytes:
-        """The beginning of a request, up to the headers that every one has its own of."""
+        """The beginning of a request, up to the headers that differ for every request."""
         lines = [f"{method} {url.raw_path_qs} HTTP/1.1", f"host: {url.host_port_subcomponent}"]
         lines += (f"{name}: {value}" for name, value in self._headers.items())
         return "".join(f"{line}\r\n" for line in lines).encode("latin-1")
 
 
 def _closed() -> Transient:
-    return Transient("the wire is closed, so nothing was sent")
+    return Transient("the HTTP client is closed, so nothing was sent")
 
 
 def _own_headers() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The calls for files and batches, as far as the lane `batch` needs them. What they answer is hostile input."""
+"""The calls for files and batches that the lane `batch` needs. Their answers are untrusted input."""
 
 import re
 from collections.abc import AsyncIterator
@@ -25,7 +25,7 @@ ENDED: Final = frozenset({COMPLETED, FAILED, EXPIRED, CANCELLED})
 _OURS: Final = re.compile(rf"{MARK}-([0-9a-f]+)\.jsonl")
 PROCESSED: Final = "processed"
 UPLOADED: Final = "uploaded"
-_PENDING: Final = frozenset({"pending", "running", "notrunning"})  # as Azure says it
+_PENDING: Final = frozenset({"pending", "running", "notrunning"})  # as Azure writes it
 _BROKEN: Final = frozenset({"error", "failed", "canceled", "cancelled", "deleting", "deleted"})
 
 
@@ -38,7 +38,8 @@ class LineError(NamedTuple):
 
 
 class FileView(NamedTuple):
-    """A file as the provider shows it. Most say that it is processed, or nothing; at Azure that takes a while."""
+    """A file as the provider shows it. Most providers report it as processed at once, or report nothing; Azure needs
+    time."""
 
     id: str
     status: str | None
@@ -55,7 +56,7 @@ class FileView(NamedTuple):
 
 
 class OurFile(NamedTuple):
-    """A file with a name of ours, which says what is in it."""
+    """A file with one of our names, which identifies its content."""
 
     id: str
     digest: str
@@ -96,7 +97,7 @@ class FilesAndBatches:
         self._require_answer = channel.require_answer
 
     async def show(self, batch_id: str) -> OpenAiBatch | None:
-        """None if the provider says that there is none."""
+        """None if the provider answers that there is none."""
         reply = await self._wire.get(f"{BATCHES}/{quote(batch_id, safe='')}", timeout_seconds=ASK_SECONDS)
         if reply.status in GONE:
             return None
@@ -112,10 +113,10 @@ class FilesAndBatches:
         reply = await self._wire.post(f"{BATCHES}/{quote(batch_id, safe='')}/cancel", "", ASK_SECONDS)
         if reply.status == 429 or reply.status >= 500:
             self._require_answer(reply)
-        # Any other refusal says that there is nothing left to cancel.
+        # Any other refusal means that there is nothing left to cancel.
 
     async def since(self, created_at: int) -> list[OpenAiBatch]:
-        """The batches made since then. The provider gives the newest first, and has no filter."""
+        """The batches created since then. The provider lists the newest first, and has no filter."""
         found: list[OpenAiBatch] = []
         async for page in self._pages(BATCHES, {"limit": "100"}):
             found += map(read_batch, page)
@@ -124,7 +125,7 @@ class FilesAndBatches:
         return [batch for batch in found if batch.created_at is None or batch.created_at >= created_at]
 
     async def show_file(self, file_id: str) -> FileView | None:
-        """None if the provider says that there is none."""
+        """None if the provider answers that there is none."""
         reply = await self._wire.get(f"{FILES}/{quote(file_id, safe='')}", timeout_seconds=ASK_SECONDS)
         if reply.status in GONE:
             return None
@@ -139,7 +140,7 @@ class FilesAndBatches:
         return found
 
     async def download(self, file_id: str, into: BinaryIO) -> bool:
-        """Whether the file was there to be read."""
+        """Whether the file existed and was read."""
         path = f"{FILES}/{quote(file_id, safe='')}"
         try:
             await self._wire.download(f"{path}/content", into, DOWNLOAD_BYTES_MAX, DOWNLOAD_SECONDS)
@@ -151,7 +152,7 @@ class FilesAndBatches:
         return True
 
     async def _pages(self, path: str, params: dict[str, str]) -> AsyncIterator[list[dict[str, Any]]]:
-        """Every page of a list. One that ends otherwise than it should would hide what it does not show."""
+        """Every page of a list. A list that ends in an unexpected way is an error: it could hide entries."""
         seen: set[str] = set()
         for _ in range(PAGES_MAX):
             said = _said(self._require_answer(await self._wire.get(path, params, ASK_SECONDS)))
@@ -161,7 +162,7 @@ class FilesAndBatches:
             ids = [str(each["id"]) for each in page]
             if seen.issuperset(ids):
                 if said.get("has_more"):
-                    raise Transient("the provider's list goes on and brings nothing new")
+                    raise Transient("the provider's list repeats itself")
                 return
             yield page
             if said.get("has_more") is False:
@@ -213,7 +214,7 @@ def _dict(value: object) -> dict[str, Any]:
 
 
 def _text(value: object) -> str | None:
-    """Some providers write an empty text for none."""
+    """Some providers write an empty text instead of null."""
     return value if isinstance(value, str) and value else None
 
 

@@ -1,4 +1,4 @@
-"""Finds a request again whose batch was created and never written down: by the file that the batch was made of."""
+"""Finds a request whose batch was created but never stored here: by the file that the batch was made of."""
 
 import asyncio
 from collections.abc import Sequence
@@ -13,13 +13,13 @@ from backstay.llm.openai.batch_results import reference_of
 from backstay.llm.temporary_files import open_temporary
 
 CLOCKS_APART_SECONDS: Final = 86_400  # the provider's and the database's, at most
-FRESH_SECONDS: Final = 5.0  # how old a survey may be that says no: less than the margin before anyone asks
+FRESH_SECONDS: Final = 5.0  # how old a survey may be that found nothing: less than the margin before a look-up
 WAIT_SECONDS: Final = 40.0
 FILES_REMEMBERED_MAX: Final = 200
 
 
 class BatchLookup:
-    """Asked about many references at a time, it looks once for all of them, and reads each file once."""
+    """Many references at a time are looked up together: each file is read once."""
 
     def __init__(self, api: FilesAndBatches, clock: Clock, tasks: Tasks) -> None:
         self._api = api
@@ -27,16 +27,16 @@ class BatchLookup:
         self._tasks = tasks
         self._indexes: dict[str, LineIndex] = {}  # by file
         self._batches: dict[str, str] = {}  # by file
-        self._unused: dict[str, str] = {}  # files that no batch was made of, by the digests in their names
-        self._gone: list[OpenAiBatch] = []  # those of which nobody can tell any more what was in them
+        self._unused: dict[str, str] = {}  # files without a batch, by the digests in their names
+        self._gone: list[OpenAiBatch] = []  # those whose content is unknown
         self._survey: asyncio.Task[None] | None = None
         self._began_at = float("-inf")  # of the survey that is under way, or was the last
-        self._fresh_from = float("-inf")  # of the last survey that came to its end
-        self._covers_from = float("inf")  # the second from which on it looked at the batches
+        self._fresh_from = float("-inf")  # of the last completed survey
+        self._covers_from = float("inf")  # the second from which it read the batches
         self._wanted_from = float("inf")
 
     def remember(self, file_id: str, refs: Sequence[str]) -> None:
-        """A file of our own need not be downloaded to be known."""
+        """Records the content of a file that we uploaded, so that it need not be downloaded."""
         self._indexes[file_id] = LineIndex((ref, number) for number, ref in enumerate(refs, start=1))
         while len(self._indexes) > FILES_REMEMBERED_MAX + len(self._batches):
             del self._indexes[next(file for file in self._indexes if file not in self._batches)]
@@ -55,7 +55,7 @@ class BatchLookup:
         self._unused.pop(digest, None)
 
     async def find(self, ref: str, since: int) -> str | None:
-        """The batch that the request is in; None if there certainly is none. Whatever is not certain is raised.
+        """The batch of the request; None if there certainly is none. Raises if it is not certain.
 
         `since`: the second before which the request was certainly not sent, so no older batch has it.
         """
@@ -66,11 +66,11 @@ class BatchLookup:
             await self._wait_for_survey()
         gone = next((batch for batch in self._gone if batch.created_at is None or batch.created_at >= since), None)
         if found is None and gone is not None:
-            raise Transient(f"the file of {gone.id} was deleted at the provider, so what is in it is not certain")
+            raise Transient(f"the file of {gone.id} was deleted at the provider, so its content is not known")
         return found
 
     def _known(self, ref: str) -> str | None:
-        """Once it is known which batch a request is in, that stays so."""
+        """The batch of a request, once known, does not change."""
         return next((batch for file, batch in self._batches.items() if ref in self._indexes[file]), None)
 
     def _surveyed(self, asked_at: float, since: int) -> bool:
@@ -88,14 +88,14 @@ class BatchLookup:
         return self._indexes[file_id]
 
     async def _wait_for_survey(self) -> None:
-        """A survey of many files may take longer than one question may: it goes on, and is asked for again."""
+        """A survey of many files may take longer than one question: it continues, and is asked for again."""
         if self._survey is None or self._survey.done():
             self._began_at = self._clock.monotonic()
             self._survey = self._tasks.spawn(self._look())
         survey = self._survey
         await asyncio.wait((survey,), timeout=WAIT_SECONDS)
         if not survey.done():
-            raise Transient("the batches are still being looked through")
+            raise Transient("the provider's batches are still being searched")
         survey.result()
 
     async def _look(self) -> None:
@@ -130,7 +130,7 @@ class BatchLookup:
                 self.keep_unused(file.digest, file.id)
 
     async def _index_results(self, batch: OpenAiBatch, file_id: str) -> bool:
-        """Whether the results of a batch tell what was in its file: they do if there is one for each request."""
+        """Whether the results of a batch show the content of its file: there is one for each request."""
         if batch.status != COMPLETED:
             return False
         lines = LineIndex([*await self._lines(batch.output_file_id), *await self._lines(batch.error_file_id)])

@@ -1,4 +1,4 @@
-"""What the lines of an ended batch mean, and what it means that a request has none."""
+"""The meaning of the lines of an ended batch, and of a missing line."""
 
 import json
 import re
@@ -25,7 +25,7 @@ _HEAD: Final = re.compile(rb'\{(?:"id": ?"[^"\\]*", ?)?"custom_id": ?"([0-9a-f]{
 
 
 def reference_of(line: bytes) -> str | None:
-    """Of a line of requests or of results. Without one, its request counts as one without an answer."""
+    """The reference in a line of requests or results. A line without one counts as no answer for its request."""
     head = _HEAD.match(line)
     if head is not None:
         return head[1].decode()
@@ -40,7 +40,7 @@ def reference_of(line: bytes) -> str | None:
 class OpenAiResultReader:
     def __init__(self, batch: OpenAiBatch, whole: bool, named: LineIndex | None, price_of: PriceOf) -> None:
         self._batch = batch
-        self._whole = whole  # every file that there was could be read
+        self._whole = whole  # every existing file could be read
         self._named = named  # the lines of its input, if errors name any
         self._price_of = price_of
 
@@ -62,17 +62,17 @@ class OpenAiResultReader:
             return self._not_run(_LINE_EXPIRED, "the batch expired before this request was run")
         if self._batch.status == CANCELLED and self._whole:
             return self._not_run(_LINE_CANCELLED, "the batch was cancelled at the provider")
-        message = "the batch has ended without a word about this request, which may have been done and paid for"
+        message = "the batch ended without a result for this request, which may have been processed and paid"
         if not self._whole:
             message = "the provider no longer has the results of the batch, which were probably paid for"
         return LineResult(_ended(Failure(ErrorCode.UNKNOWN, FailureKind.UNKNOWN, message)))
 
     def _read_response(self, text: str, response: dict[str, Any]) -> Any:
-        """The same as if the reply had come by itself: its body is kept byte for byte."""
+        """The same as for a single reply: its body is kept byte for byte."""
         status, request_id = response.get("status_code"), response.get("request_id")
         body = next((text[member.start : member.end] for member in members(text) if member.key == "body"), "")
         if type(status) is not int or not 100 <= status <= 599:
-            message = "the provider gave its line neither a status nor a result"
+            message = "the provider's line has neither a status nor a result"
             return _ended(Failure(ErrorCode.GW_5XX, FailureKind.INFRASTRUCTURE, message))
         headers = {"x-request-id": request_id} if isinstance(request_id, str) else {}
         outcome = read_reply(ProviderReply(status, headers, body), NO_HINTS, self._price_of)
@@ -89,7 +89,7 @@ class OpenAiResultReader:
         return LineResult(_ended(failure), code == _LINE_CANCELLED and self._batch.status == CANCELLED)
 
     def _refusal(self, ref: str, wait_ms: int) -> Failed:
-        """Nothing of the batch was run. The requests at fault are named; the others are free to try again."""
+        """Nothing of the batch was run. The requests with errors are named; the others may be tried again."""
         errors = self._batch.errors
         if self.too_many_tokens:
             message = _sentence(*errors[0][:2])

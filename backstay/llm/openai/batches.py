@@ -37,7 +37,7 @@ LOOK_SECONDS_MAX: Final = 5.0
 
 
 class OpenAiBatches:
-    bounds = ShardBounds(BATCH_REQUESTS_MAX, bytes_max=100 << 20)  # OpenAI takes 50,000 requests and 200 MB
+    bounds = ShardBounds(BATCH_REQUESTS_MAX, bytes_max=100 << 20)  # OpenAI accepts 50,000 requests and 200 MB
     certainty = Certainty.CERTAIN
 
     def __init__(self, channel: Channel) -> None:
@@ -63,7 +63,7 @@ class OpenAiBatches:
         await self._api.cancel(batch_id)
 
     async def stage(self, shard: Shard, seconds: float) -> "UploadedShard | Failed":
-        """The file of the shard: the one that is there, also from a process that crashed; or else it is uploaded."""
+        """The file of the shard: an existing one, even from a process that crashed; otherwise it is uploaded."""
         lines = open_temporary()
         try:
             entries = list(shard.entries.values())
@@ -79,13 +79,14 @@ class OpenAiBatches:
             return self._channel.refusal(reply)
         said = object_in(reply)
         if said is None or (file_id := id_in(said)) is None:
-            raise Transient("the provider took a file and gave no id for it")
+            raise Transient("the provider accepted a file but gave no id for it")
         self._lookup.remember(file_id, list(shard.entries))
         self._lookup.keep_unused(shard.digest, file_id)
         return self._uploaded(read_file(file_id, said), shard)
 
     async def read_results(self, batch: OpenAiBatch) -> BatchResults:
-        """Both files of an ended batch. What is in neither is told from what can no longer be read."""
+        """Both files of an ended batch. A request that is in neither is distinguished from one whose file cannot be
+        read any more."""
         if not batch.ended:
             raise Transient(f"{batch.id} has not ended")
         named: LineIndex | None = None
@@ -103,7 +104,7 @@ class OpenAiBatches:
             raise
         whole = len(files) == len(ids)
         if batch.marked and batch.input_file_id is not None and whole and tells_all(batch, files):
-            with suppress(HandlerError):  # what is not deleted here goes when its time at the provider is over
+            with suppress(HandlerError):  # a file that is not deleted here expires at the provider
                 await self._api.delete(batch.input_file_id)
         reader = OpenAiResultReader(batch, whole, named, self._channel.price_of)
         return BatchResults(batch, files, reader, self._channel.wire.veil)
@@ -134,8 +135,8 @@ class OpenAiBatches:
 
 
 class UploadedShard:
-    """A shard whose lines are in a file at the provider. A file of which no batch was made is used again for the same
-    requests, also by the process that comes after a crash."""
+    """A shard whose lines are in a file at the provider. A file without a batch is used again for the same requests,
+    also by the next process after a crash."""
 
     def __init__(
         self, file: FileView, shard: Shard, channel: Channel, api: FilesAndBatches, lookup: BatchLookup
@@ -173,18 +174,18 @@ class UploadedShard:
         self._lookup.use(shard.digest)
         reply = await self._channel.wire.post(BATCHES, json.dumps(asked), seconds)
         if reply.status >= 500 or reply.status == 408:
-            # Often it is a gateway that answers so, while the batch is made behind it: it can be looked for.
+            # Often a gateway answers so while the batch is created behind it: the batch can be looked up.
             raise OutcomeUnknown(f"the provider answered {reply.status} to the creation of a batch")
         self._channel.count_answer(reply, len(shard.entries))
         if not 200 <= reply.status <= 299:
             self._lookup.keep_unused(shard.digest, self._file.id)
             return await self._refusal(reply)
         if (batch_id := id_in(object_in(reply))) is None:
-            raise OutcomeUnknown("the provider took a batch and gave no id for it")
+            raise OutcomeUnknown("the provider accepted a batch but gave no id for it")
         return batch_id
 
     async def _refusal(self, reply: ProviderReply) -> Failed:
-        """That the file was not ready after all is no fault of the requests."""
+        """If the file was not ready, the requests are not at fault."""
         refused = self._channel.refusal(reply)
         if self._file.status != PROCESSED and refused.failure.kind is FailureKind.BUSINESS:
             found = await self._look()
@@ -209,7 +210,7 @@ def tells_all(batch: OpenAiBatch, files: Sequence[BatchResultFile]) -> bool:
 
 
 def write_lines(file: BinaryIO, url: str, entries: Sequence[ShardEntry]) -> int:
-    """Returns how many bytes they are."""
+    """Returns the number of bytes."""
     middle = f'","method":"POST","url":{json.dumps(url)},"body":'
     for entry in entries:
         file.write(f'{{"custom_id":"{entry.ref}{middle}{entry.body}}}\n'.encode())

@@ -1,4 +1,4 @@
-"""Finds a chat completion again whose reply was lost: the provider stores it with a reference in its metadata."""
+"""Finds a chat completion whose reply was lost: the provider stores it with a reference in its metadata."""
 
 from typing import Any, Final
 from urllib.parse import quote
@@ -12,7 +12,7 @@ from backstay.llm.provider import Certainty, ProviderReply
 from backstay.llm.requests import LlmRequest
 
 LOOK_SECONDS: Final = 30.0
-NO_LIST: Final = (404, 405, 501)  # the service keeps no completions, or none that can be looked for
+NO_LIST: Final = (404, 405, 501)  # the service stores no completions, or none that can be looked up
 _STORED: Final = {"store": "true"}
 
 
@@ -27,13 +27,13 @@ class StoredCompletions:
             raise UsageError(_only_chat(request.url))
 
     def body(self, request: LlmRequest, ref: str) -> str:
-        """A completion that cannot carry the reference is not sent at all: later, that it is not found would be taken
-        as proof that it never arrived."""
+        """A completion that cannot carry the reference is not sent: later, a failed look-up would count as proof that
+        it never arrived."""
         if request.url != CHAT:
             raise Permanent(_only_chat(request.url), ErrorCode.GW_4XX)
         text, findable = add_reference(request.body, ref, _STORED)
         if not findable:
-            message = "its metadata is full or is not an object, so the completion could not be found again"
+            message = "the metadata is full or is not an object, so a lost completion could not be found again"
             raise Permanent(message, ErrorCode.GW_4XX)
         return text
 
@@ -46,12 +46,12 @@ class StoredCompletions:
         page = object_in(reply) or {}
         listed = page.get("data")
         if not isinstance(listed, list) or (page.get("has_more") and not listed):
-            raise Transient("the look-up gave no list")
+            raise Transient("the look-up did not return a list")
         if not listed:
             return NeverArrived()
         found = next((each["id"] for each in listed if _carries(each, ref)), None)
-        if found is None:  # it does not heed the reference, so that it lists none says nothing
-            raise Transient("the look-up gave completions of other requests")
+        if found is None:  # it ignores the reference, so an empty list would mean nothing
+            raise Transient("the look-up returned completions of other requests")
         return self._read(await wire.get(f"{CHAT}/{quote(found, safe='')}", timeout_seconds=LOOK_SECONDS))
 
     def _read(self, reply: ProviderReply) -> Succeeded:

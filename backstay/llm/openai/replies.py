@@ -1,6 +1,6 @@
-"""What a reply means: the outcome of an item, the flaw of its answer, and what it says about rate limits.
+"""The meaning of a reply: the outcome of an item, the flaw of its answer, and its rate limits.
 
-Many services speak this format, each with habits of its own, so the names of some others are read here too.
+Many services use this format, each with differences, so the names of some others are read here too.
 """
 
 import json
@@ -23,8 +23,9 @@ SHOWN_CHARACTERS_MAX: Final = 8_192
 _ID_CHARACTERS_MAX: Final = 200
 _BOM: Final = "\ufeff"
 _UNDONE: Final = frozenset(("queued", "in_progress", "failed", "cancelled"))  # of a response
-_quoted = json.encoder.encode_basestring_ascii  # JSON in ASCII: nothing in it can upset a database
-# A minute's tokens are fewer than this one request needs, so it is refused for ever, with a status that says "later".
+_quoted = json.encoder.encode_basestring_ascii  # JSON in ASCII: every database accepts it
+# The request needs more tokens than the limit of a whole minute: it is always refused, with a status that means
+# "later".
 _NEVER_FITS: Final = re.compile(r"request too large", re.IGNORECASE)
 _WRONG_REQUEST: Final = re.compile(
     r"invalid|not_found|unsupported|too_(?:large|small|long)|content_(?:filter|policy)|context_length|empty_"
@@ -46,7 +47,7 @@ _LIMIT_HEADERS: Final = (
     ),
     LimitHeaders("x-ratelimit-remaining", "x-ratelimit-reset"),
 )
-PARTS_LOOKED_MAX: Final = 256  # of the answers in one reply, and of what one answer is made of
+PARTS_LOOKED_MAX: Final = 256  # of the answers in one reply, and of the parts of one answer
 
 _BY_REASON: Final = {
     **dict.fromkeys(("length", "max_tokens", "max_output_tokens", "model_length"), Flaw.TRUNCATED),
@@ -61,7 +62,7 @@ _WORST_FIRST: Final = (Flaw.FILTERED, Flaw.REFUSED, Flaw.TRUNCATED)
 
 
 class _Nonsense(ValueError):
-    """The reply to a request that went well makes no sense; the message says why."""
+    """A successful reply cannot be understood; the message says why."""
 
 
 def limit_hints(reply: ProviderReply, now_ms: int) -> LimitHints:
@@ -69,17 +70,17 @@ def limit_hints(reply: ProviderReply, now_ms: int) -> LimitHints:
 
 
 def read_reply(reply: ProviderReply, hints: LimitHints, price_of: PriceOf) -> Succeeded | Failed:
-    """What became of the request. A result is the text of a `response` object, as in the lines of a batch's output."""
+    """The outcome of the request. A result is the text of a `response` object, as in the lines of a batch's output."""
     if not 200 <= reply.status <= 299:
         return _refused(reply, hints)
     if reply.cut:
-        message = f"the provider answered {reply.status} with more than is read of any reply"
+        message = f"the provider answered {reply.status} with a reply that is too large to read"
         failure = Failure(ErrorCode.TOO_LARGE, FailureKind.UNKNOWN, message, provider_status=reply.status)
         return Failed(failure, reply=preview_reply(reply))
     try:
         text, body = _object(reply.text)
     except _Nonsense as nonsense:
-        # It was done and probably paid for, only nobody can read what came of it.
+        # It was processed and probably paid, but the answer cannot be read.
         message = f"the provider answered {reply.status} with {nonsense}"
         failure = Failure(ErrorCode.GW_5XX, FailureKind.UNKNOWN, message, provider_status=reply.status)
         return Failed(failure, reply=preview_reply(reply))
@@ -104,19 +105,19 @@ def _undone(status: str, reply: ProviderReply, hints: LimitHints) -> Failure:
     if status == "cancelled":
         message = "the response was cancelled at the provider"
         return Failure(ErrorCode.GW_5XX, FailureKind.INFRASTRUCTURE, message, provider_status=reply.status)
-    # To send it again would start another one beside it.
+    # Sending it again would start a second one.
     message = f"the response is not finished, its status is {status}; use --lane background, which waits for it"
     return Failure(ErrorCode.NOT_READY, FailureKind.BUSINESS, message, provider_status=reply.status)
 
 
 def _broken_off(error: object, reply: ProviderReply, hints: LimitHints) -> Failure:
-    """What an error means in a reply that began well: it may have come after work that is paid for."""
+    """The meaning of an error in a reply that began well: it may have come after paid work."""
     failure = replace(failure_of_error(error, hints.wait_ms), provider_status=reply.status)
     return replace(failure, kind=FailureKind.UNKNOWN) if failure.kind is FailureKind.INFRASTRUCTURE else failure
 
 
 def failure_of_error(error: object, retry_after_ms: int | None = None) -> Failure:
-    """What an error stands for that came inside a reply of its own: its code says it, as a status or in words."""
+    """The failure behind an error object: its code gives it, as a status or in words."""
     label, message = _words(error)
     named = str(error.get("code", "")) if isinstance(error, Mapping) else ""
     if re.fullmatch(r"[45]\d\d", named, re.ASCII):
@@ -125,7 +126,7 @@ def failure_of_error(error: object, retry_after_ms: int | None = None) -> Failur
         status = 429
     else:
         status = 400 if _WRONG_REQUEST.search(label) else 500
-    return failure_of_status(status, message or "the provider reports an error without a word", retry_after_ms)
+    return failure_of_status(status, message or "the provider reports an error without a message", retry_after_ms)
 
 
 def preview_reply(reply: ProviderReply) -> str:
@@ -153,7 +154,7 @@ def _object(text: str) -> tuple[str, dict[str, Any]]:
     except (ValueError, TypeError):  # the latter for text with lone surrogates
         body = _decoded(text)
     if type(body) is not dict:
-        raise _Nonsense(f"JSON that is no object but {type(body).__name__}")
+        raise _Nonsense(f"JSON that is not an object but {type(body).__name__}")
     return text, body
 
 
@@ -165,16 +166,16 @@ _DECODER: Final = json.JSONDecoder(parse_constant=_refuse)
 
 
 def _decoded(text: str) -> object:
-    """What the other parser would not take: JSON all the same, or the reason why it is none."""
+    """For text that the other parser refused: its value if it is JSON, otherwise the reason why it is not."""
     if not text or text.isspace():
         raise _Nonsense("an empty body")
     try:
         text.encode()
         return _DECODER.decode(text)
     except UnicodeEncodeError:
-        raise _Nonsense("what is not UTF-8") from None
+        raise _Nonsense("a body that is not UTF-8") from None
     except (ValueError, RecursionError):
-        raise _Nonsense(f"what is not JSON: {text[:80]!a}") from None
+        raise _Nonsense(f"a body that is not JSON: {text[:80]!a}") from None
 
 
 def _refused(reply: ProviderReply, hints: LimitHints) -> Failed:
@@ -191,7 +192,7 @@ def _refused(reply: ProviderReply, hints: LimitHints) -> Failed:
 
 
 def _error_in(text: str) -> object:
-    """The error that a refusal holds, in whatever form."""
+    """The error object of a refusal, in any of the known forms."""
     try:
         _, body = _object(text)
     except _Nonsense:
@@ -211,13 +212,13 @@ def _words(error: object) -> tuple[str, str]:
 
 
 def flaw_of(body: Mapping[str, Any]) -> Flaw | None:
-    """The worst flaw of a reply of chat, completions, responses, messages or Gemini; None if it is whole."""
+    """The worst flaw of a reply of chat, completions, responses, messages or Gemini; None if it is complete."""
     choices = body.get("choices")
     if type(choices) is list and len(choices) == 1 and type(choice := choices[0]) is dict:
         said = choice.get("message")
         is_plain = type(said) is dict and not said.get("refusal") and type(said.get("content")) is not list
         if is_plain and choice.get("finish_reason") in _WHOLE:
-            return None  # nearly all are so
+            return None  # nearly all are like this
     found = {flaw for flaw in _flaws(body) if flaw is not None}
     return next((flaw for flaw in _WORST_FIRST if flaw in found), None)
 

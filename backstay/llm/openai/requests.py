@@ -53,7 +53,7 @@ def check_base(base: SplitResult) -> None:
 
 
 def address(base: SplitResult, path: str) -> URL:
-    """A base URL stands for the /v1 of the path; one without any path leaves it there."""
+    """The path of a base URL replaces the /v1 of the request's path; a base URL without a path keeps it."""
     root = base.path.rstrip("/")
     if root and path.startswith("/v1/"):
         path = path[3:]
@@ -79,7 +79,7 @@ def only_path(lane: Lane, reconcilable: bool) -> str | None:
 
 def check_body(url: str, fields: Mapping[str, Any], may_be_background: bool) -> str | None:
     if fields.get("stream"):
-        raise LineRefused("asks for a stream; requests are answered as a whole", LinePart.BODY)
+        raise LineRefused("asks for a stream, which is not supported", LinePart.BODY)
     if fields.get("background") and not may_be_background:
         reason = "asks for a background response; use --lane background, which waits for it"
         raise LineRefused(reason, LinePart.BODY)
@@ -139,8 +139,8 @@ def trace_attributes(base_url: str, url: str, fields: Mapping[str, Any]) -> dict
 
 
 def add_reference(body: str, ref: str, added: Mapping[str, str]) -> tuple[str, bool]:
-    """The body with members whose values are given as JSON, and with the reference in its metadata; all else of it
-    stays byte for byte. Says whether there was room for the reference."""
+    """The body with members whose values are given as JSON, and with the reference in its metadata; the rest stays byte
+    for byte. Also returns whether there was room for the reference."""
     try:
         found = members(text := body.strip())
     except LineRefused as refused:
@@ -151,9 +151,9 @@ def add_reference(body: str, ref: str, added: Mapping[str, str]) -> tuple[str, b
 
 
 def splice(text: str, found: Sequence[Member], values: Mapping[str, str]) -> str:
-    """The object with these values: in place where it has the member, at its beginning where it does not."""
+    """The object with these values: replaced where it has the member, otherwise added at its beginning."""
     pieces: list[str] = []
-    at = 1  # behind the brace
+    at = 1  # after the brace
     for member in found:
         if member.key in values:
             pieces += (text[at : member.start], values[member.key])
@@ -165,7 +165,7 @@ def splice(text: str, found: Sequence[Member], values: Mapping[str, str]) -> str
 
 
 def _merge_metadata(text: str, metadata: Member | None, ref: str) -> dict[str, str]:
-    """The user's own metadata is kept; where there is no room beside it, the reference is left out."""
+    """The user's own metadata is kept; if there is no room left, the reference is left out."""
     if metadata is None or metadata.value is None:
         return {"metadata": json.dumps({REFERENCE: ref})}
     if not isinstance(metadata.value, dict) or len({**metadata.value, REFERENCE: ref}) > _METADATA_PAIRS_MAX:

@@ -1,4 +1,4 @@
-"""Responses in the background: tasks that the provider does in its own time. It has no list of them."""
+"""Background responses: tasks of the provider. It has no list of them."""
 
 from dataclasses import replace
 from typing import Any, Final
@@ -47,7 +47,7 @@ class BackgroundResponses:
         reply = await self._channel.wire.post(f"{RESPONSES}/{quote(task_id, safe='')}/cancel", "", LOOK_SECONDS)
         if reply.status == 429 or reply.status >= 500:
             self._channel.require_answer(reply)
-        # Any other refusal says that there is nothing left to cancel.
+        # Any other refusal means that there is nothing left to cancel.
 
     def _answer(self, reply: ProviderReply, task_id: str) -> Answer:
         if reply.cut:

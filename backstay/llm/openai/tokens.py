@@ -5,25 +5,25 @@ from typing import Any
 
 from backstay.llm.provider import OUTPUT_TOKENS_EXPECTED, TokenEstimate
 
-BYTES_PER_TOKEN = 4  # of UTF-8: right for English, and near enough for scripts with more bytes to the letter
+BYTES_PER_TOKEN = 4  # of UTF-8: right for English, and close enough for scripts with more bytes per letter
 MESSAGE_TOKENS = 4  # what a message costs besides its text
 PREAMBLE_TOKENS_MAX = 64  # what a chat template may put around the messages
 TOOLS_TOKENS_MAX = 1024  # what it may put before the first tool
 IMAGE_TOKENS_EXPECTED = 1_000
 IMAGE_TOKENS_MAX = 50_000  # the model that counts pictures highest has 48,169 for the largest
 AUDIO_BYTES_PER_TOKEN = 500  # of base64: speech as MP3
-AUDIO_BYTES_PER_TOKEN_MIN = 16  # no format is so terse
+AUDIO_BYTES_PER_TOKEN_MIN = 16  # no format is so compact
 
-# Tuples, because what stands in a body may be anything, hashable or not.
+# Tuples, because a value in a body may not be hashable.
 _IMAGE = ("image_url", "input_image", "image")
 _ELSEWHERE = ("file", "input_file", "item_reference", "video_url")
 _UNREAD = {"role", "type", "id"}
-_WORDLESS = {"content", "text"}  # the names of all else are read too: think of the parameters of a tool
+_WORDLESS = {"content", "text"}  # the names of all other members count too: for example the parameters of a tool
 _STORED = ("previous_response_id", "conversation")
 _OWN_TOOLS = ("function", "custom")
 _ASKED = {"messages", "input", "instructions", "prompt", "tools", "functions", "response_format", "text"}
 _BOUNDS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
-# What bounds a reply of one endpoint is passed over in silence by another.
+# One endpoint's bound on a reply is silently ignored by another.
 _BOUNDS_AT = (
     ("/chat/completions", ("max_completion_tokens", "max_tokens")),
     ("/completions", ("max_tokens",)),
@@ -38,7 +38,7 @@ class _Input:
 
     def __init__(self) -> None:
         self.bytes = 0  # of text
-        self.tokens = 0  # of all else
+        self.tokens = 0  # of everything else
         self.data_bytes = 0  # of pictures and sound, which are not read as text
         self.data_tokens_max = 0
         self.bounded = True
@@ -72,7 +72,7 @@ class _Input:
         elif kind == "input_audio":
             self._add_audio(value)
         else:
-            # A file by its name, an answer stored elsewhere: who knows how long they are.
+            # A file by its id, an answer stored elsewhere: their lengths are unknown.
             if "file_id" in value or kind in _ELSEWHERE:
                 self.bounded = False
             for name, inner in value.items():
@@ -124,7 +124,7 @@ def estimate(
 
 
 def _output(url: str, fields: Mapping[str, Any]) -> tuple[int | None, int]:
-    """The bound that a body sets on a reply, if it does, and how many replies it asks for."""
+    """The bound that a body sets on a reply, if any, and how many replies it asks for."""
     path = url.partition("?")[0].rstrip("/")
     if path.endswith(("/embeddings", "/moderations")):
         return 0, 1
@@ -140,14 +140,14 @@ def _output(url: str, fields: Mapping[str, Any]) -> tuple[int | None, int]:
 
 
 def _predicted(fields: Mapping[str, Any]) -> int:
-    """What was predicted and is not used is paid like output."""
+    """Predicted text that is not used is paid like output."""
     predicted = _Input()
     predicted.add(fields["prediction"])
     return predicted.bytes
 
 
 def _number(value: Any) -> Any:
-    """Some servers take "10" for 10. As a bound it is not relied upon; as a number of replies it may be paid."""
+    """Some servers accept "10" as 10. It is not trusted as a bound, but as a number of replies it may be charged."""
     try:
         return float(value) if isinstance(value, str) else value
     except ValueError:
@@ -155,14 +155,14 @@ def _number(value: Any) -> Any:
 
 
 def _count(value: Any) -> int | None:
-    """A whole number above zero; whatever else stands there, the provider will refuse or ignore."""
+    """A whole number above zero; the provider refuses or ignores everything else."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
         return None
     return -int(-value // 1)
 
 
 def _has_hosted_tools(fields: Mapping[str, Any]) -> bool:
-    """Tools that the provider runs itself: what they find is read, and paid for, as often as the model likes."""
+    """Tools that the provider runs itself: their output is read, and paid for, as often as the model decides."""
     tools = fields.get("tools")
     if not isinstance(tools, list):
         return "web_search_options" in fields

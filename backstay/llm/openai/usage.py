@@ -1,4 +1,4 @@
-"""What a reply says it used, and what that costs. Where it can be read in several ways, the dearest reading counts."""
+"""The usage that a reply reports, and its cost. If it can be read in several ways, the most expensive one counts."""
 
 import math
 import re
@@ -10,7 +10,7 @@ from backstay.core.models import Usage
 from backstay.llm.provider import TOKENS_MAX, PriceOf, TokenPrice
 
 STATED_MICROS_MAX: Final = 10**10  # ten thousand dollars for one call; the same
-PARTS_MAX: Final = 64  # of a usage object, or of one inside it: a larger one is not shown to the price list
+PARTS_MAX: Final = 64  # of a usage object, or of one inside it: a larger one is not passed to the price list
 DOLLAR_MICROS: Final = 1_000_000
 TICKS_PER_MICRO: Final = 10_000  # of xAI
 
@@ -41,12 +41,12 @@ class UsageReading(NamedTuple):
 
     read: int
     written: int
-    cached: int = 0  # of those read: what the provider had kept
-    kept: int = 0  # of those read: what it keeps for next time
+    cached: int = 0  # of those read: found in the provider's cache
+    kept: int = 0  # of those read: written to the provider's cache
 
 
 def usage_of(body: Mapping[str, Any], price_of: PriceOf) -> Usage:
-    """What a reply says it used, whatever its provider. The cost is None if the reply does not say it credibly."""
+    """The usage that a reply of any provider reports. The cost is None if the reply gives no credible figures."""
     model, tier = body.get("model"), body.get("service_tier")
     if type(model) is not str:
         model = body.get("modelVersion")
@@ -66,7 +66,7 @@ def _dearest(
 ) -> Usage:
     readings = [one for said in _objects(body) if (one := _reading(said, bool(body.get("data")))) is not None]
     if any(max(one) > TOKENS_MAX for one in readings):
-        return Usage()  # whatever else it says is not to be believed either
+        return Usage()  # then its other figures are not credible either
     found = [Usage(*one[:2], None if price is None else price.cost_micros(*one)) for one in readings]
     if price is not None and _is_small(body):
         found += (used for used in price_of.listed(model, tier, body) if _is_plausible(used))
@@ -79,7 +79,7 @@ def _dearest(
 
 
 def _usual(said: dict[str, Any]) -> tuple[int, int, int] | None:
-    """What a reply has read, has written and found in a cache, if there is one way to read it, as with nearly all.
+    """Tokens read, written and cached, if there is only one way to read the reply, as with nearly all.
     Every reply passes here, so this is written for speed."""
     get = said.get
     if said.keys() <= _CHAT:
@@ -121,7 +121,7 @@ def _objects(body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _reading(said: dict[str, Any], is_embedding: bool) -> UsageReading | None:
-    """The dearest reading of one usage object; None if it leaves out what was read or written."""
+    """The most expensive reading of one usage object; None if the tokens read or written are missing."""
     read, written, total = _most(said, _READ), _most(said, _WRITTEN), _most(said, _TOTAL)
     if "promptTokenCount" in said or "totalTokenCount" in said:  # Gemini leaves zeros out
         read, written = read or 0, written or 0
@@ -133,13 +133,13 @@ def _reading(said: dict[str, Any], is_embedding: bool) -> UsageReading | None:
     read, cached, kept = _input(said, read, is_sum=total == read + written)
     written += _unsaid_output(said, written, total, read)
     if total is not None and total > read + written:
-        written = total - read  # whatever the difference was, it was not for nothing
+        written = total - read  # the unexplained difference is charged as well
     return UsageReading(read, written, cached, kept)
 
 
 def _input(said: dict[str, Any], read: int, is_sum: bool) -> tuple[int, int, int]:
-    """What was read in all, and of that what came out of a cache and what went into one. `is_sum`: the total is the
-    sum of input and output, so that what else is named can only be a part of them."""
+    """All tokens read, and of these the ones read from a cache and written to one. `is_sum`: the total is the
+    sum of input and output, so other figures can only be parts of them."""
     read += _most(said, ("toolUsePromptTokenCount",)) or 0
     hit, kept = _most(said, _CACHE_HIT) or 0, _most(said, _CACHE_WRITE) or 0
     if hit or kept:
@@ -154,7 +154,7 @@ def _input(said: dict[str, Any], read: int, is_sum: bool) -> tuple[int, int, int
 
 
 def _unsaid_output(said: dict[str, Any], written: int, total: int | None, read: int) -> int:
-    """What was written beside the answer: thoughts and the like, where they are not a part of it."""
+    """Tokens written besides the answer, such as reasoning, where they are not a part of it."""
     beside = sum(_most(said, (name,)) or 0 for name in _BESIDE_WRITTEN)
     thought = _count(_details(said, _DETAILS_WRITTEN).get("reasoning_tokens")) or 0
     is_part = total is not None and thought <= written and total == read + written
@@ -162,7 +162,7 @@ def _unsaid_output(said: dict[str, Any], written: int, total: int | None, read: 
 
 
 def _stated_micros(said: dict[str, Any]) -> int | None:
-    """What the provider itself says it charges, if it says that."""
+    """The charge that the provider itself reports, if any."""
     ticks = _count(said.get("cost_in_usd_ticks"))
     in_ticks = None if ticks is None else -(-ticks // TICKS_PER_MICRO)
     cost = said.get("cost")
@@ -179,7 +179,7 @@ def _stated_micros(said: dict[str, Any]) -> int | None:
 
 
 def _micros(dollars: object) -> int | None:
-    """However it is written; None for what is no amount of money, or too much to be true."""
+    """An amount in any notation; None if it is not an amount of money, or impossibly large."""
     if isinstance(dollars, str):
         dollars = float(dollars) if _AMOUNT.fullmatch(dollars) else None
     if isinstance(dollars, bool) or not isinstance(dollars, int | float):
@@ -195,7 +195,7 @@ def _is_plausible(used: Usage) -> bool:
 
 
 def _is_small(body: Mapping[str, Any]) -> bool:
-    """Whether the price list may read it: that walks through every list inside, one by one."""
+    """Whether it is small enough for the price list, which walks through every list inside."""
     for said in _objects(body):
         inner = (
             [value for value in said.values() if isinstance(value, dict | list)] if len(said) <= PARTS_MAX else [said]
@@ -214,7 +214,7 @@ def _details(said: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _count(value: object) -> int | None:
-    """A number of tokens, however it is written; None for what is none."""
+    """A number of tokens in any notation; None if it is not one."""
     if isinstance(value, str):
         return int(value) if value.isascii() and value.isdigit() and len(value) <= 40 else None
     if isinstance(value, float):

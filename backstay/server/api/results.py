@@ -1,4 +1,4 @@
-"""Results: what became of a job's items, as lines, streamed."""
+"""Results of a job's items, streamed as lines."""
 
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, Final, Literal

@@ -1,4 +1,4 @@
-"""Figures: what an owner has waiting, what became of the last jobs, which providers are busy, who works."""
+"""Figures: an owner's waiting items, the results of the last jobs, busy providers, live workers."""
 
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field

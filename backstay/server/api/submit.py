@@ -146,7 +146,7 @@ async def _payloads(request: Request, service: Service, handler: Handler | None)
 
 
 async def _handler(service: Service, name: str) -> Handler | None:
-    """The handler if its code is here; otherwise some worker must have told of it."""
+    """The handler if its code is here; otherwise some worker must have registered it."""
     if "@" in name and "#" in name:
         raise Problem(422, "LLM requests are not submitted here", hint="POST /v1/batches, or `backstay run`")
     if name in service.backstay.handlers:

@@ -1,4 +1,4 @@
-"""Webhooks: who is told when work ends, with what secret, and how the telling went."""
+"""Webhooks: who is notified when work ends, with which secret, and how the deliveries went."""
 
 from typing import Annotated, Any, Final, Literal
 

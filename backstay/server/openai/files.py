@@ -146,7 +146,7 @@ def _purpose(fields: Any) -> str:
 
 
 def _lifetime(fields: Any) -> int | None:
-    """How many seconds the file is to live, if that was said."""
+    """After how many seconds the file expires, if given."""
     anchor, text = fields.get("expires_after[anchor]"), fields.get("expires_after[seconds]")
     if anchor is None and text is None:
         return None
@@ -197,7 +197,7 @@ async def download(file_id: str, request: Request, service: Serving, who: Reader
     file = await service.store.files.get(file_id, who.owner)
     if file.blob is None:
         return StreamingResponse(content(service, file), media_type="application/octet-stream")
-    if await service.artifacts.size(file.blob) is None:  # said now: once the answer has begun, it could only break off
+    if await service.artifacts.size(file.blob) is None:  # checked before the answer begins
         raise Problem(410, f"The bytes of {file.id} are gone", hint="upload the file again, or run the batch again")
     headers = {"accept-ranges": "bytes", "content-length": str(file.bytes)}
     span = _span(request.headers.get("range"), file)

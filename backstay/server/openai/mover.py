@@ -89,7 +89,7 @@ class Mover:
         except asyncio.CancelledError:
             later = 0  # the process ends, and another may go on at once
             raise
-        except Exception as error:  # told, and tried again in a while
+        except Exception as error:  # reported, and tried again later
             self._tell(error, f"batch {batch_id}")
         finally:
             beat.cancel()
@@ -181,7 +181,7 @@ class Mover:
         await end_waiting(self._service, batch.job_id)
 
     async def _cancel_unsent(self, batch: Batch) -> int | None:
-        """Nobody knows of a job. The requests that there would have been are told as cancelled, if they were valid."""
+        """There is no job. Its requests are reported as cancelled, if they were valid."""
         job_id = await self._service.store.views.job_of_key(batch.owner, BatchSending.key(batch.id))
         if job_id is not None:
             await self._batches.attach(batch.id, job_id)

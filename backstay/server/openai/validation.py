@@ -1,4 +1,4 @@
-"""Whether a batch can begin: all that is wrong with its file, told together."""
+"""Checks whether a batch can begin, and reports all errors of its file together."""
 
 import json
 from collections.abc import Iterable, Iterator

@@ -83,7 +83,7 @@ def wanted_of(asked: Mapping[str, str]) -> LettersQuery:
     if job:
         job_number(job)
     hours = asked.get("hours", "")
-    if hours not in AGES:  # taken for any age, more would be replayed than was asked for
+    if hours not in AGES:  # treated as any age, more would be replayed than was asked for
         raise Problem(400, f"there is no age {hours[:40]}", hint=f"hours is {', '.join(filter(None, AGES))} or empty")
     flaw = asked.get("flaw", "")
     if flaw not in FLAWS:  # the same
@@ -181,7 +181,7 @@ async def replay(request: Request) -> Response:
 
 
 async def checked(visit: Visit, wanted: LettersQuery) -> LettersQuery:
-    """A job that is named must be the owner's, or nothing would be told apart from nothing failed."""
+    """A named job must belong to the owner; otherwise "not found" would look like "nothing failed"."""
     if wanted.job:
         await visit.service.store.views.job(job_number(wanted.job), visit.owner)
     return wanted

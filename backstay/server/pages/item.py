@@ -88,7 +88,7 @@ async def _why_no_retry(visit: Visit, shown: Shown) -> str | None:
 
 
 async def _log(service: Service, item: int) -> Log:
-    """The beginning of what its handler said; the page is there without the place for files as well."""
+    """The beginning of the handler's log; the page also works without the place for files."""
     text = bytearray()
     try:
         pieces = await log_pieces(service, item)

@@ -1,4 +1,4 @@
-"""What came of a form, said once on the page that follows it."""
+"""The result of a form, shown once on the next page."""
 
 import base64
 import binascii

@@ -44,7 +44,7 @@ class Provider(NamedTuple):
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is to be told of it."""
+        """There is nothing to show about it."""
         quiet = self.breaker.state is BreakerState.CLOSED and self.pace is None
         return quiet and not (self.sending or self.day.calls or self.tasks or self.history)
 

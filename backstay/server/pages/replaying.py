@@ -15,7 +15,7 @@ from backstay.store.replays import RATE_MAX, RATE_MIN, REPLAY_ITEMS_MAX, By, Rep
 
 T = TypeVar("T")
 
-PATIENCE_SECONDS: Final = 5.0  # for which a form waits for what it began; then it goes on by itself
+PATIENCE_SECONDS: Final = 5.0  # how long a form waits for its replay; then it continues in the background
 PACE: Final = Field(
     "rate", "Items per second", "Leave empty to queue all at once. A slow replay must finish within 7 days."
 )

@@ -75,7 +75,7 @@ def _reads(request: Request) -> bool:
 
 
 def _is_for_a_reader(request: Request, start: Message) -> bool:
-    """A problem to be told in words, not a way to elsewhere."""
+    """A problem page with a message, not a redirect."""
     kind = MutableHeaders(raw=start["headers"]).get("content-type", "")
     return kind.startswith(MEDIA_TYPE) and start["status"] >= 400 and _reads(request)
 

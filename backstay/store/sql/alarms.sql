@@ -1,4 +1,4 @@
--- Alarms, and what they are judged by. All is bounded: only the newest rows of an index are looked at.
+-- Alarms, and the figures behind them. All reads are bounded: only the newest rows of an index are read.
 
 -- name: lately_failed
 SELECT {columns RecentFailures, letters.items AS letters, letters.timeouts AS timeouts, ended.jobs AS jobs, ended.failed AS jobs_failed}
@@ -11,7 +11,7 @@ FROM (SELECT count(*) AS items, count(timed_out_at) AS timeouts
            ORDER BY finished_at DESC LIMIT :n) AS newest) AS ended;
 
 -- name: raise_alarm
--- Whoever gets the row back is the one to tell it.
+-- The process that gets the row back sends the notification.
 INSERT INTO alarms (name, value, bound, raised_at) VALUES (:name, :figure, :bound, {now})
 ON CONFLICT (name) DO UPDATE SET value = excluded.value, bound = excluded.bound, raised_at = excluded.raised_at,
     cleared_at = NULL

@@ -23,7 +23,7 @@ FROM (SELECT id, finished_at, job_id FROM items
 ORDER BY letters.finished_at DESC, letters.id DESC;
 
 -- name: letters_measured
--- How many bytes the texts of some items take, without handing out any of them.
+-- The size of some items' texts in bytes, without reading them out.
 SELECT batch.id,
     coalesce((SELECT length(CAST(body AS blob)) FROM requests WHERE item_id = batch.id), 0)
     + coalesce((SELECT sum(coalesce(length(CAST(message AS blob)), 0) + coalesce(length(CAST(result AS blob)), 0))
@@ -64,7 +64,7 @@ INSERT INTO archives (owner, blob, items, bytes, digest, first_at, last_at, crea
 VALUES (:owner, :blob, :items, :bytes, :digest, :first_at, :last_at, {now}) RETURNING id;
 
 -- name: archive_items
--- Who was retried, accepted or archived by another in the meantime is not among the rows that come back.
+-- Items that were retried, accepted or archived by another process meanwhile are not among the rows that come back.
 UPDATE items SET archive_id = :archive_id, kept_until = NULL FROM {batch(id bigint, fence bigint)}
 WHERE items.id = batch.id AND items.fence = batch.fence AND items.state = 'failed' AND items.archive_id IS NULL
 RETURNING items.id;
@@ -97,7 +97,7 @@ SELECT {columns Archive} FROM archives
 WHERE owner = :owner AND id < :before ORDER BY id DESC LIMIT :n;
 
 -- name: blobs_kept
--- Which of some files hold what is nowhere else.
+-- Which of some files hold the only copy of something.
 SELECT archives.blob FROM {batch(blob text)} JOIN archives ON archives.blob = batch.blob WHERE archives.restored_at IS NULL;
 
 -- name: restore_items
@@ -107,7 +107,7 @@ WHERE items.id = batch.id AND items.archive_id = :archive_id AND items.state = '
 RETURNING items.id;
 
 -- name: restore_inbox
--- What was said again meanwhile is there already.
+-- A message that came again meanwhile is there already.
 INSERT INTO inbox ({fields LetterMessage}) SELECT {fields LetterMessage} FROM {batch LetterMessage}
 WHERE true
 ON CONFLICT (item_id, digest) DO NOTHING;

@@ -9,11 +9,11 @@ ON CONFLICT (id) DO NOTHING
 RETURNING id;
 
 -- name: lock_input
--- Who creates a batch of a file waits for who does so at the same moment: a request and its repetition may cross.
+-- Two processes that create a batch of the same file at the same moment wait for each other: a request and its repeat may cross.
 SELECT id FROM files WHERE id = :input_file_id AND owner = :owner {for_update};
 
 -- name: same_batch
--- The one that a request sent again most likely made the first time.
+-- The batch that the first of two equal requests most likely made.
 SELECT id FROM batches
 WHERE owner = :owner AND created_at > {now} - CAST(:age_ms AS bigint) AND input_file_id = :input_file_id
   AND endpoint = :endpoint AND completion_window = :completion_window
@@ -34,7 +34,7 @@ WHERE batches.owner = :owner AND (batches.created_at, batches.id) < (:created_at
 ORDER BY batches.created_at DESC, batches.id DESC LIMIT :n;
 
 -- name: claim_batch
--- One that can be moved on, for a while. Those whose job is at work cannot, unless their time is over or their money.
+-- Claims a batch that can be moved on. A batch whose job is running cannot, unless its time or its money has run out.
 UPDATE batches SET leased_until = {now} + CAST(:lease_ms AS bigint)
 WHERE id = (
     SELECT id FROM batches
@@ -76,7 +76,7 @@ UPDATE batches SET job_id = :job_id WHERE id = :id RETURNING status;
 UPDATE batches SET status = 'finalizing', finalizing_at = {now} WHERE id = :id AND status = 'in_progress' RETURNING id;
 
 -- name: end_batch
--- Whoever asked for it to be cancelled in the last moment is told that it was.
+-- A batch that was cancelled in the last moment ends as cancelled.
 UPDATE batches SET
     status = CASE WHEN status = 'cancelling' THEN 'cancelled' ELSE CAST(:status AS text) END,
     completed_at = CASE WHEN status <> 'cancelling' AND CAST(:status AS text) = 'completed' THEN {now} END,
@@ -117,7 +117,7 @@ WHERE items.id > :cursor AND items.id < :after AND items.state IN ('failed', 'sk
 ORDER BY items.id LIMIT :n;
 
 -- name: batch_requests
--- What the items of a job ask, in order, from a cursor on.
+-- The requests of a job's items, in order, from a cursor on.
 SELECT item_id, body FROM requests WHERE item_id > :cursor AND item_id < :after ORDER BY item_id LIMIT :n;
 
 -- name: jobs_to_adopt
@@ -133,7 +133,7 @@ FROM (SELECT id, created_at, deadline_at, timeout_at, label, handler, idempotenc
 ORDER BY page.id;
 
 -- name: adopt
--- What had ended before is marked, so that nobody is told of it as if it were new.
+-- A run that had ended before is marked, so that no webhook is notified as if it were new.
 INSERT INTO batches (id, owner, job_id, status, endpoint, input_file_id, completion_window, model, created_at, expires_at,
                      in_progress_at, adopted)
 SELECT batch.id, CAST(:owner AS text), batch.job_id, 'in_progress', batch.endpoint, batch.file_id, batch.span, batch.model,
@@ -145,7 +145,7 @@ ON CONFLICT (job_id) DO NOTHING
 RETURNING job_id;
 
 -- name: models_seen
--- What an owner's last batches asked for.
+-- The requests of an owner's last batches.
 SELECT DISTINCT model
 FROM (SELECT model FROM batches WHERE owner = :owner ORDER BY created_at DESC, id DESC LIMIT :looked) AS mine
 WHERE model IS NOT NULL ORDER BY model LIMIT :n;

@@ -12,7 +12,7 @@ WHERE id {in picked}
 RETURNING id;
 
 -- name: claim
--- The ready items of one handler, in order, for one worker. What this returns is the worker's, and nothing else is.
+-- The ready items of one handler, in order, for one worker. The worker owns exactly the items that this returns.
 WITH {ready_picked}
 UPDATE items SET
     {take}
@@ -21,7 +21,7 @@ RETURNING {taken};
 
 -- name: claim.postgres
 -- why: the jobs are marked as running in the same statement, so that a claim is one round trip and one commit.
--- The ready items of one handler, in order, for one worker. What this returns is the worker's, and nothing else is.
+-- The ready items of one handler, in order, for one worker. The worker owns exactly the items that this returns.
 WITH {ready_picked}, claimed AS (
     UPDATE items SET
         {take}
@@ -32,7 +32,7 @@ SELECT * FROM claimed;
 
 -- name: claim_named
 -- Those of some named items of one handler that can be claimed now, wherever they stand in the order; due ones as well that
--- nobody has promoted yet. The conditions are inside CASE for the reason told at settle_items.
+-- nobody has promoted yet. The conditions are inside CASE for the reason given at settle_items.
 WITH {named_picked}
 UPDATE items SET
     {take}, due_at = NULL
@@ -50,7 +50,7 @@ WITH {named_picked}, claimed AS (
 SELECT * FROM claimed;
 
 -- name: in_flight
--- How many items of one handler are claimed and not settled, by whomever: as many as would be sent again if all died now.
+-- How many items of one handler are claimed and not settled, by any worker: so many would be sent again if all workers died now.
 SELECT count(*) AS items FROM items WHERE state = 'submitting' AND lease_expires_at IS NOT NULL AND handler = :handler;
 
 -- name: pick
@@ -165,7 +165,7 @@ UPDATE items SET due_at = {now} + batch.delay_ms FROM {batch(id bigint, fence bi
 WHERE items.id = batch.id AND items.fence = batch.fence AND CASE WHEN items.state = 'failed' THEN 1 ELSE 0 END <> 0;
 
 -- name: forget_late
--- Tasks that have had all their time are not asked for any more.
+-- Tasks whose time is completely over are no longer polled.
 WITH picked AS MATERIALIZED (
     SELECT id FROM items
     WHERE state = 'failed' AND due_at IS NOT NULL AND handler = :handler AND due_at <= {now} AND timed_out_at <= {now} - :late_ms
@@ -188,7 +188,7 @@ RETURNING {columns Claimed of items, {now} AS claimed_at, items.last_attempt_at 
     (SELECT body FROM requests WHERE item_id = items.id) AS body, items.reserved_micros AS reserved};
 
 -- name: disown
--- What one claim won without its worker's ever learning of it: nothing was sent, so it is queued as it was.
+-- The items of a claim whose answer never reached its worker: nothing was sent, so they are queued as before.
 UPDATE items SET state = 'queued', fence = fence + 1, leased_by = NULL, lease_expires_at = NULL
 WHERE state = 'submitting' AND leased_by = :worker AND lease_expires_at IS NOT NULL
 RETURNING job_id, reserved_micros;
@@ -215,7 +215,7 @@ SELECT {columns Held of batch} FROM items JOIN {batch(id bigint, fence bigint)} 
 WHERE CASE WHEN items.state = 'failed' AND items.timed_out_at IS NOT NULL THEN 1 ELSE 0 END <> 0;
 
 -- name: report_progress
--- How far running items are, said by their holder. What is in other hands just now is passed over, as in extend.
+-- The progress of running items, from their holder. Rows that another transaction has locked are skipped, as in extend.
 WITH picked AS MATERIALIZED (
     SELECT items.id, batch.progress FROM items
     JOIN {batch(id bigint, fence bigint, progress bigint)} ON items.id = batch.id AND items.fence = batch.fence

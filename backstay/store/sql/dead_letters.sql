@@ -1,4 +1,4 @@
--- Failed items, over all jobs of an owner: seen in groups, a page at a time, and queued afresh by a filter.
+-- Failed items, over all jobs of an owner: shown in groups, page by page, and queued again by a filter.
 
 -- name: failing_jobs
 -- An owner's jobs that have failed items here and not in an archive, newest first; only those whose items could be retried, if asked for.
@@ -24,7 +24,7 @@ FROM (SELECT id FROM items WHERE job_id = :job_id AND state = 'failed' AND archi
       ORDER BY id DESC LIMIT :looked) AS failures;
 
 -- name: failure_groups
--- Why items of some jobs failed. Bounded: who asks knows from the jobs' counters whether these were all.
+-- Why items of some jobs failed. Bounded: the caller knows from the jobs' counters whether these were all.
 SELECT {columns LetterGroup, coalesce(error_code, 'UNKNOWN') AS error_code, count(*) AS items, min(id) AS oldest, max(id) AS newest,
     min(finished_at) AS first_at, max(finished_at) AS last_at}
 FROM (SELECT items.id, items.error_code, items.finished_at FROM {batch(job_id bigint)}
@@ -33,7 +33,7 @@ FROM (SELECT items.id, items.error_code, items.finished_at FROM {batch(job_id bi
 GROUP BY coalesce(error_code, 'UNKNOWN') ORDER BY items DESC, error_code;
 
 -- name: failed_items_of
--- Those of some items that an owner may queue afresh, each with what failed_items says of it.
+-- Those of some items that an owner may queue again, each with the columns of failed_items.
 SELECT {columns FailedItem of items, {pays_again}}
 FROM {batch(id bigint)} JOIN items ON items.id = batch.id JOIN jobs ON jobs.id = items.job_id
 WHERE items.state = 'failed' AND items.archive_id IS NULL AND jobs.owner = :owner AND (jobs.stop_reason IS NULL OR jobs.finished_at IS NOT NULL)
@@ -48,7 +48,7 @@ SELECT {columns ReplayRow, "by" AS "by"} FROM replays
 WHERE owner = :owner AND id < :before ORDER BY id DESC LIMIT :n;
 
 -- name: replay_tail
--- For how long items yet come back that the same filter had done again.
+-- How long items of an earlier replay with the same filter still come back.
 SELECT max(until_at) - {now} AS tail_ms
 FROM (SELECT filter, until_at FROM replays WHERE owner = :owner ORDER BY id DESC LIMIT :looked) AS mine
 WHERE filter = :filter AND until_at > {now};
@@ -61,5 +61,5 @@ VALUES (:owner, :who, {now}, :filter, 0, CAST(:rate AS double precision), CAST(:
 UPDATE replays SET items = items + :items, until_at = {now} + CAST(:tail_ms AS bigint) WHERE id = :replay_id;
 
 -- name: end_replay
--- It has gone through all that its filter chose: what it was to have is what it has.
+-- The replay has gone through all items of its filter: the expected number is the real one.
 UPDATE replays SET expected = items WHERE id = :replay_id;

@@ -1,4 +1,4 @@
--- Duties: what one process of many does for all.
+-- Duties: work that one process does for all of them.
 
 -- name: take_duty
 -- One process at a time does it for all; the others look again when its time is over.

@@ -1,13 +1,13 @@
 -- Files: what was uploaded, and what batches and jobs are read as.
 
 -- name: expect_blob
--- Bytes are about to be put. A row that nobody sees says so, and its time runs out unless a file is made of them.
+-- An artifact is about to be written. A hidden row records it, and expires unless a file is made of it.
 INSERT INTO files (id, owner, filename, purpose, bytes, created_at, expires_at, deleted_at, blob)
 VALUES ('expected:' || CAST(:blob AS text), :owner, '', 'expected', 0, {now}, {now} + CAST(:lives_ms AS bigint), {now},
         CAST(:blob AS text));
 
 -- name: take_expected
--- No row back: its time is over, and its bytes are being taken away.
+-- No row back: it has expired, and its bytes are being deleted.
 DELETE FROM files WHERE id = 'expected:' || CAST(:blob AS text) AND expires_at > {now} RETURNING id;
 
 -- name: forget_expected
@@ -55,7 +55,7 @@ WHERE id = :id AND owner = :owner AND deleted_at IS NULL AND (expires_at IS NULL
 RETURNING id;
 
 -- name: idle_blobs
--- Bytes that nobody may read any more, but for those that a batch is still taking its requests from.
+-- Bytes that can be deleted, except those that a batch still reads its requests from.
 SELECT id, blob FROM files
 WHERE expires_at <= {now} AND blob IS NOT NULL AND NOT EXISTS (
     SELECT 1 FROM batches LEFT JOIN jobs ON jobs.id = batches.job_id
@@ -83,6 +83,6 @@ WHERE files.owner = :owner AND files.blob IS NOT NULL AND files.deleted_at IS NU
   AND (files.expires_at IS NULL OR files.expires_at > {now});
 
 -- name: file_expired
--- Whether an owner's file has had its time; one that its owner deleted has not, it is just not there.
+-- Whether an owner's file has expired. A file that its owner deleted has not expired; it does not exist.
 SELECT id FROM files
 WHERE id = :id AND owner = :owner AND expires_at <= {now} AND (deleted_at IS NULL OR deleted_at > expires_at);

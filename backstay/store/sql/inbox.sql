@@ -1,7 +1,7 @@
--- What remote workers said about items: kept first, as it came, and then acted on.
+-- Messages of remote workers about items: stored as they came, and used afterwards.
 
 -- name: callback_job
--- What tags are checked against. Of a job that is being deleted nothing is taken any more.
+-- What tags are checked against. Messages for a job that is being deleted are no longer accepted.
 SELECT {columns Sender, ref_seed AS seed} FROM jobs WHERE id = :job_id AND owner <> '';
 
 -- name: callback_item
@@ -22,15 +22,15 @@ ON CONFLICT (item_id, digest) DO UPDATE SET body = excluded.body, received_at = 
 RETURNING id;
 
 -- name: hurry_item
--- There is news of it: it is polled now. Even if a poller is at it, which may have looked too early: with the fence moved on
--- what that one settles is void, and cannot put the next look off again.
+-- A message has come, so the item is polled now, even if a poller works on it, which may have read too early: the new
+-- fence makes that poller's settlement fail, so it cannot delay the next poll.
 UPDATE items SET due_at = {now}, fence = fence + 1 WHERE id = :item_id AND state = 'processing' AND due_at > {now};
 
 -- name: show_progress
 UPDATE items SET progress = :progress WHERE id = :item_id AND state = 'processing' AND provider_task_id = :task;
 
 -- name: finals
--- What was said in time about the end of some items.
+-- The final messages about some items that came in time.
 SELECT {columns Said of inbox, inbox.id AS number, length(inbox.body) AS length}
 FROM {batch(item_id bigint)} JOIN inbox ON inbox.item_id = batch.item_id
 WHERE inbox.kind IN ('succeeded', 'failed') AND inbox.is_late = 0 ORDER BY inbox.id;
@@ -88,7 +88,7 @@ WHERE inbox.id = :number AND inbox.owner = :owner AND inbox.is_late = 1 AND inbo
   AND EXISTS (SELECT 1 FROM jobs WHERE jobs.id = items.job_id AND jobs.owner = :owner);
 
 -- name: accept_item
--- A failed item succeeds after all, because a person says that its late result counts. Not while it is archived.
+-- A failed item succeeds after all, because a person accepted its late result. Not while it is archived.
 UPDATE items SET state = 'succeeded', fence = fence + 1, attempt_count = attempt_count + 1, error_code = NULL,
     timed_out_at = NULL, due_at = NULL, progress = 100, finished_at = {now}, flaw = CASE WHEN flaw IN ('unknown', 'late') THEN NULL ELSE flaw END
 WHERE id = :item_id AND state = 'failed' AND archive_id IS NULL

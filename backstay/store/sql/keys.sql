@@ -6,7 +6,7 @@ VALUES (:id, :owner, :name, :role, :digest, {now}, {now} + CAST(:lives_ms AS big
 RETURNING created_at, expires_at;
 
 -- name: key
--- One that counts: neither revoked nor expired.
+-- A valid key: neither revoked nor expired.
 SELECT {columns ApiKey}
 FROM api_keys WHERE id = :id AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > {now});
 
@@ -15,7 +15,7 @@ SELECT {columns ApiKey}
 FROM api_keys WHERE owner = :owner ORDER BY created_at DESC, id LIMIT :n;
 
 -- name: revoke_key
--- At once, or when those who still use it have had time to change over.
+-- At once, or after a grace period in which its users can change to the new one.
 UPDATE api_keys SET
     revoked_at = CASE WHEN :grace_ms = 0 THEN {now} ELSE revoked_at END,
     expires_at = CASE WHEN :grace_ms = 0 THEN expires_at

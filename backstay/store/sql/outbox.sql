@@ -1,4 +1,4 @@
--- Messages until they have left: who takes them (sinks), and what a relay does with them. Webhooks take theirs in webhooks.sql.
+-- Messages until they are published: who takes them (sinks), and what a relay does with them. Webhooks take theirs in webhooks.sql.
 
 -- name: open_sink
 INSERT INTO sinks (name, opened_at) VALUES (:sink, {now}) ON CONFLICT (name) DO NOTHING;
@@ -37,7 +37,7 @@ SELECT {columns Lag, count(*) AS rows, coalesce({now} - min(created_at), 0) AS a
 FROM (SELECT created_at FROM outbox WHERE status = 'pending' AND sink = :sink ORDER BY due_at, id LIMIT :n) AS waiting;
 
 -- name: drop_published
--- A chunk of hints that left a while ago.
+-- A chunk of hints that were published some time ago.
 WITH picked AS MATERIALIZED (
     SELECT id FROM outbox WHERE sink = 'work' AND processed_at IS NOT NULL AND processed_at < {now} - CAST(:age_ms AS bigint)
     ORDER BY processed_at LIMIT :n {skip_locked}
@@ -45,7 +45,7 @@ WITH picked AS MATERIALIZED (
 DELETE FROM outbox WHERE id {in picked} RETURNING id;
 
 -- name: drop_pending
--- A chunk of messages that have not left, though they are so old; as many are looked at.
+-- A chunk of old unpublished messages; as many rows are read.
 WITH picked AS MATERIALIZED (
     SELECT id, created_at FROM outbox WHERE status = 'pending' AND sink = :sink
     ORDER BY due_at, id LIMIT :n {skip_locked}
@@ -54,7 +54,7 @@ DELETE FROM outbox WHERE id {in picked} AND status = 'pending' AND created_at <=
 RETURNING id;
 
 -- name: hinted_items
--- What a hint says of items that went back to the queue just now; nothing while nobody takes hints.
+-- The content of hints for items that have just gone back to the queue; empty while no sink is open.
 SELECT {columns HintedItem of items, jobs.owner AS owner, jobs.priority AS priority, items.due_at - {now} AS wait_ms,
     {now} AS now}
 FROM {batch(id bigint)} JOIN items ON items.id = batch.id JOIN jobs ON jobs.id = items.job_id

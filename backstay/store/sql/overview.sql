@@ -1,4 +1,4 @@
--- What an operator looks at: each statement reads a bounded number of rows, however many there are. Whose an item is, is
+-- What an operator looks at: each statement reads a bounded number of rows, however many there are. The owner of an item is
 -- looked up row by row: for a join PostgreSQL would read all jobs.
 
 -- name: open_jobs_of
@@ -7,21 +7,21 @@ SELECT {columns JobView}
 FROM jobs WHERE state IN {JOB_OPEN} AND owner = :owner ORDER BY id DESC LIMIT :n;
 
 -- name: stuck_of
--- How many of an owner's items wait in vain to be taken up after their worker was lost. Of the first thousand of all.
+-- How many of an owner's items no worker has taken over after their worker was lost. Among the first thousand of all.
 SELECT count(*) AS items FROM (
     SELECT job_id FROM items WHERE state = 'submitting' AND lease_expires_at <= {now} AND reconcile_after <= {now}
     ORDER BY lease_expires_at LIMIT 1000) AS stuck
 WHERE (SELECT owner FROM jobs WHERE jobs.id = stuck.job_id) = :owner;
 
 -- name: dead_since
--- How many of an owner's items failed of late, as far as is counted. Of the last so many of all.
+-- How many of an owner's items failed recently, counted up to a bound, among the latest of all owners.
 SELECT count(*) AS items FROM (SELECT 1 AS letter FROM (
     SELECT job_id FROM items WHERE state = 'failed' AND archive_id IS NULL AND finished_at > {now} - CAST(:age_ms AS bigint)
     ORDER BY finished_at DESC, id DESC LIMIT :looked) AS dead
 WHERE (SELECT owner FROM jobs WHERE jobs.id = dead.job_id) = :owner LIMIT :n) AS mine;
 
 -- name: unknown_of
--- How many of an owner's failed items have an unknown outcome, as far as is counted. Of the last so many of all.
+-- How many of an owner's failed items have an unknown outcome, counted up to a bound, among the latest of all owners.
 SELECT count(*) AS items FROM (SELECT 1 AS letter FROM (
     SELECT job_id FROM items WHERE state = 'failed' AND flaw = 'unknown' AND archive_id IS NULL
     ORDER BY finished_at DESC, id DESC LIMIT :looked) AS dead
@@ -35,7 +35,7 @@ SELECT min(waiting.queued_at) AS queued_at FROM (
 WHERE (SELECT owner FROM jobs WHERE jobs.id = waiting.job_id) = :owner;
 
 -- name: events_last
--- The last acts about something, the last first.
+-- The latest acts about a subject, newest first.
 SELECT {columns EventView} FROM events WHERE subject = :subject ORDER BY id DESC LIMIT :n;
 
 -- name: paces

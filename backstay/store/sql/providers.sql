@@ -35,7 +35,7 @@ INSERT INTO workers (id, host, pid, place, handlers, started_at, seen_at)
 VALUES (:id, :host, :pid, :place, :handlers, {now}, {now});
 
 -- name: neighbours
--- The workers of one place that have not said that they stopped.
+-- The workers of one machine that have not reported that they stopped.
 SELECT id, pid FROM workers WHERE place = :place AND stopped_at IS NULL AND id <> :id;
 
 -- name: bury
@@ -50,11 +50,11 @@ UPDATE workers SET seen_at = {now} WHERE id = :id;
 UPDATE workers SET seen_at = {now}, stopped_at = {now} WHERE id = :id;
 
 -- name: forget_workers
--- Workers not heard of for long.
+-- Workers that have been silent for long.
 DELETE FROM workers WHERE seen_at < {now} - :age_ms;
 
 -- name: set_pace
--- The limits that a person gave; the latest win, and what the provider was learnt to bear starts anew if they changed.
+-- The limits that a person gave; the latest win, and the learnt number of calls at once is reset if they changed.
 INSERT INTO paces (provider, requests_per_minute, tokens_per_minute, concurrency, ceiling)
 VALUES (:provider, :requests_per_minute, :tokens_per_minute, :concurrency, :ceiling)
 ON CONFLICT (provider) DO UPDATE SET

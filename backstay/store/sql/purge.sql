@@ -2,7 +2,7 @@
 -- No owner has an empty name. It stands here as a literal, so that planners know how few such jobs there are.
 
 -- name: disown_job
--- Only when its end is all told: a batch whose results are being written out is not over yet.
+-- Only when it has ended completely: a batch whose results are being written has not.
 UPDATE jobs SET owner = '', idempotency_key = NULL
 WHERE id = :job_id AND owner = :owner AND state IN {JOB_ENDED} AND finished_at IS NOT NULL
   AND NOT EXISTS (SELECT 1 FROM batches WHERE batches.job_id = jobs.id
@@ -43,7 +43,7 @@ DELETE FROM batches WHERE job_id = :job_id
 RETURNING output_file_id, error_file_id, CASE WHEN adopted > 0 THEN input_file_id END AS input_file_id;
 
 -- name: purge_files
--- Gone for their owner; their bytes go as those of any deleted file.
+-- Deleted for their owner; their bytes are removed like those of any deleted file.
 UPDATE files SET deleted_at = {now}, expires_at = {now}
 WHERE deleted_at IS NULL AND id IN (SELECT batch.id FROM {batch(id text)});
 

@@ -1,7 +1,7 @@
 -- Replies to requests with an idempotency key: taken before the work is done, kept with its answer.
 
 -- name: take_reply
--- Wins the key when it is new, its reply is too old to count, or whoever was answering is gone.
+-- Claims the key when it is new, its reply has expired, or the process that was answering is gone.
 INSERT INTO replies (owner, key, digest, created_at, token, leased_until)
 VALUES (:owner, :key, '', {now}, :token, {now} + CAST(:lease_ms AS bigint))
 ON CONFLICT (owner, key) DO UPDATE SET digest = '', created_at = excluded.created_at, token = excluded.token,
@@ -18,7 +18,7 @@ UPDATE replies SET leased_until = {now} + CAST(:lease_ms AS bigint)
 WHERE owner = :owner AND key = :key AND token = :token AND status IS NULL;
 
 -- name: keep_reply
--- Only by whoever has the key now.
+-- Only by the process that has the key now.
 UPDATE replies SET digest = :digest, status = :answered, headers = :headers, body = :body
 WHERE owner = :owner AND key = :key AND token = :token AND status IS NULL;
 
@@ -27,7 +27,7 @@ WHERE owner = :owner AND key = :key AND token = :token AND status IS NULL;
 DELETE FROM replies WHERE owner = :owner AND key = :key AND token = :token AND status IS NULL;
 
 -- name: forget_replies
--- A few of those that no longer count, each time a key is taken, so that the table stays as long as a day.
+-- Deletes a few expired ones each time a key is claimed, so that the table holds about one day.
 DELETE FROM replies WHERE (owner, key) IN (
     SELECT owner, key FROM replies
     WHERE created_at <= {now} - CAST(:age_ms AS bigint) AND leased_until <= {now}

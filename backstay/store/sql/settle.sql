@@ -1,11 +1,11 @@
 -- How items leave their holder, and how their jobs end.
 
 -- name: settle_items
--- What became of claimed items that share a fate. Guarded by state and fence: an item missing from the answer was lost.
+-- Settles claimed items with the same outcome. Guarded by state and fence: an item missing from the answer was lost.
 -- The state is compared inside CASE, where PostgreSQL cannot guess how many rows that leaves. It would guess from old
 -- statistics that hardly any item is leased, and join every leased item, or every item, with every row of the batch, where
 -- one probe of the primary key for each row is meant.
--- Who has given an item up holds no lease: the same settlement, sent again because its answer was lost, changes nothing.
+-- A worker that has given an item up holds no lease: the same settlement, sent again because its answer was lost, changes nothing.
 -- What comes back after its job's time to move goes straight to the next handler.
 UPDATE items SET
     state = :state,
@@ -65,7 +65,7 @@ WHERE jobs.id = moved.job_id
 RETURNING jobs.id, jobs.state;
 
 -- name: settle_few.postgres
--- why: a few items of one fate in one round trip: settle_items, their attempts and count_items in one statement.
+-- why: a few items with the same outcome in one round trip: settle_items, their attempts and count_items in one statement.
 -- The jobs are taken in the order of their ids, as everywhere. What goes back into the queue is not settled here: it has a
 -- hint to tell.
 WITH few AS MATERIALIZED (

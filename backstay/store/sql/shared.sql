@@ -40,7 +40,7 @@ picked AS MATERIALIZED (
 )
 
 -- shared: named_picked
--- Those of some named items that can be claimed now; the conditions are inside CASE for the reason told at settle_items.
+-- Those of some named items that can be claimed now; the conditions are inside CASE for the reason given at settle_items.
 picked AS MATERIALIZED (
     SELECT items.id FROM {batch(id bigint)} JOIN items ON items.id = batch.id
     WHERE CASE WHEN items.state = 'queued' AND items.handler = :handler AND (items.due_at IS NULL OR items.due_at <= {now})
@@ -68,7 +68,7 @@ started AS (
 )
 
 -- shared: pays_again
--- Whether another call of a failed item may pay again: a call may have been done and paid, and it cannot be looked up.
+-- Whether another call of a failed item may pay again: a call may have been processed and paid, and it cannot be looked up.
 CASE WHEN items.flaw = 'unknown' AND items.provider_task_id IS NOT NULL THEN 0
          WHEN items.error_code IN {MAYBE_DONE}
           AND (items.provider_task_id IS NOT NULL OR items.reconcile_after <= items.last_attempt_at) THEN 1 ELSE 0 END AS repeat
@@ -86,6 +86,6 @@ error_code IN {MAYBE_DONE} AND provider_task_id IS NULL
 CASE WHEN {asks_later} THEN reconcile_after ELSE {now} + batch.wait_ms END
 
 -- shared: settled_guard
--- A settlement counts for who holds the item, in the state and under the fence that they know, and for a state that may follow.
+-- A settlement is valid only from the holder of the item, with the state and the fence that it knows, and for an allowed next state.
 CASE WHEN items.state = :was AND items.leased_by IS NOT NULL THEN 1 ELSE 0 END <> 0
   AND ({follows :was :state})

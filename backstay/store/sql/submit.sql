@@ -42,12 +42,12 @@ WITH job AS (
 SELECT {columns OpenJob, 1 AS new, 0 AS hinted} FROM job;
 
 -- name: job_of_key
--- The job an owner's idempotency key stands for.
+-- The job of an owner's idempotency key.
 SELECT {columns OpenJob, 0 AS new, 0 AS hinted}
 FROM jobs WHERE owner = :owner AND idempotency_key = :idempotency_key;
 
 -- name: grow_job
--- Counts a chunk of items in. No row back: another submitter was quicker, or the job has ended.
+-- Adds a chunk of items to the counters. No row back: another submitter was faster, or the job has ended.
 UPDATE jobs SET total = total + :added, digest = :digest,
     last_key = CASE WHEN last_key < first_key + total + :added THEN first_key + total + :added ELSE last_key END
 WHERE id = :job_id AND total = :expected AND sealed = 0 AND stop_reason IS NULL
@@ -70,18 +70,18 @@ UPDATE jobs SET budget_micros = :budget_micros, short = 0 WHERE id = :job_id AND
 SELECT unknown_micros FROM jobs WHERE id = :job_id AND owner = :owner;
 
 -- name: settle_unknown
--- Some of the money whose outcome is unknown was spent after all, or was not. No row back: it is another sum by now.
+-- Some of the money whose outcome is unknown was spent after all, or was not. No row back: the sum has changed.
 UPDATE jobs SET unknown_micros = unknown_micros - :micros, spent_micros = spent_micros + :booked,
     short = CASE WHEN CAST(:booked AS bigint) = 0 THEN 0 ELSE short END
 WHERE id = :job_id AND owner = :owner AND unknown_micros = :seen
 RETURNING unknown_micros;
 
 -- name: weigh_items
--- The worst that calls may cost, told anew.
+-- New figures for the most that calls may cost.
 UPDATE items SET cost_micros = batch.cost FROM {batch(id bigint, cost bigint)} WHERE items.id = batch.id;
 
 -- name: add_copies
--- Further names that an item answers for; told again after a crash, they are there already.
+-- Further custom_ids that get an item's answer; written again after a crash, they are there already.
 INSERT INTO copies (item_id, number, custom_id)
 SELECT item_id, number, custom_id FROM {batch(item_id bigint, number bigint, custom_id text)} WHERE true
 ON CONFLICT (item_id, number) DO NOTHING;

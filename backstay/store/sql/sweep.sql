@@ -1,4 +1,4 @@
--- How time and people end things: deadlines, job timeouts, pause, resume, cancel, retry.
+-- What ends or changes jobs and items because of time or people: deadlines, job timeouts, pause, resume, cancel, retry.
 
 -- name: expire_waiting
 -- Items past their deadline that no provider task stands for.
@@ -42,7 +42,7 @@ WHERE id {in picked}
 RETURNING id;
 
 -- name: late_jobs
--- Jobs whose handler has had its time: what is left goes to another.
+-- Jobs whose handler's time is over: the remaining items go to another handler.
 SELECT {columns LateJob} FROM jobs
 WHERE move_at IS NOT NULL AND state IN {JOB_OPEN} AND move_at <= {now} ORDER BY move_at LIMIT :n;
 
@@ -63,7 +63,7 @@ FROM turned WHERE items.id = turned.id AND items.state = 'queued' RETURNING item
 SELECT id, stop_reason FROM jobs WHERE held = 1 AND stop_reason IS NOT NULL AND id > :after ORDER BY id LIMIT :n;
 
 -- name: seal_stopped
--- A stopped job gets no more items, even if its submitter never came back to say so.
+-- A stopped job gets no more items, even if its submitter never sealed it.
 UPDATE jobs SET sealed = 1 WHERE id = :job_id AND sealed = 0;
 
 -- name: end_queued
@@ -166,9 +166,9 @@ WHERE items.id >= :first AND items.id < :after AND items.state = 'failed' AND it
 ORDER BY items.id LIMIT :n;
 
 -- name: retry_items
--- Failed items start afresh, at the end of a person's patience: attempts from zero, ready now or after a wait, timed from
+-- Failed items start again because a person retries them: attempts from zero, ready now or after a wait, timed from
 -- then. A request that may have reached the provider keeps its reference, and is looked up first, when it must have landed;
--- a task of which nobody knows is polled again, and nothing is sent; a known failure is asked anew.
+-- a task of unknown outcome is polled again, and nothing is sent; a known failure is sent again.
 UPDATE items SET
     state = CASE WHEN flaw = 'unknown' AND provider_task_id IS NOT NULL THEN 'processing' ELSE 'queued' END,
     fence = items.fence + 1, attempt_count = 0, rescues = 0, reserved_micros = 0,
@@ -194,7 +194,7 @@ WHERE items.id = batch.id AND items.fence = batch.fence AND items.archive_id IS 
 RETURNING items.id, items.order_key, items.state;
 
 -- name: reopen_job
--- A job whose items are retried lives again, with a new time limit, from when the last of them comes back.
+-- A job whose items are retried is reopened, with a new time limit, counted from when the last of them comes back.
 -- One that was not over keeps its hold: it may have been paused or cancelled a moment ago.
 UPDATE jobs SET failed = failed - :retried, processing = processing + :polled, repeats = repeats + :repeated, finished_at = NULL,
     truncated = truncated - :truncated, refused = refused - :refused, filtered = filtered - :filtered,
@@ -210,7 +210,7 @@ RETURNING id, state;
 SELECT id FROM jobs WHERE held = 1 AND stop_reason IS NULL AND state = 'paused' ORDER BY id;
 
 -- name: park
--- A chunk of a paused job's ready items steps out of the claim's way.
+-- Parks a chunk of a paused job's ready items, so that claims need not skip them.
 WITH picked AS MATERIALIZED (
     SELECT id FROM items
     WHERE id > :cursor AND id < :after AND state = 'queued' AND due_at IS NULL

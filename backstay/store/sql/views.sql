@@ -1,4 +1,4 @@
--- The one read side: commands, pages, metrics and the API read these and nothing else. None counts rows of a big table.
+-- All reads of commands, pages, metrics and the API. None counts rows of a big table.
 
 -- name: job_state
 SELECT {columns JobStanding} FROM jobs WHERE id = :job_id AND owner = :owner;
@@ -39,7 +39,7 @@ SELECT {columns Waiting, {now} AS now,
         WHERE coalesce(account, '') <> :account AND id >= :first AND id < :after) AS strangers};
 
 -- name: copies_of
--- The further names that some items answer for.
+-- The further custom_ids that get the answers of some items.
 SELECT {columns Copy of copies}
 FROM {batch(id bigint)} JOIN copies ON copies.item_id = batch.id ORDER BY copies.item_id, copies.number;
 
@@ -53,7 +53,7 @@ WHERE items.id > :cursor AND items.id < :after AND items.state IN ('queued', 'su
 ORDER BY items.id LIMIT :n;
 
 -- name: next_cost
--- The worst that the next item of a job may cost: the one that does not fit, if the job is short of money.
+-- The most that the next item of a job may cost: the one that does not fit, if the budget is too small for it.
 SELECT cost_micros FROM items WHERE id >= :first AND id < :after AND state = 'queued' AND due_at IS NULL
 ORDER BY id LIMIT 1;
 
@@ -110,7 +110,7 @@ LEFT JOIN attempts ON attempts.item_id = items.id AND attempts.fence = items.fen
 WHERE items.state IN {ITEM_ENDED} ORDER BY items.id;
 
 -- name: requests_of
--- Some items, whatever became of them, and what they ask.
+-- Some items in any state, with their requests.
 SELECT {columns ItemRequest of items, requests.body AS body}
 FROM {batch(id bigint)} JOIN items ON items.id = batch.id JOIN requests ON requests.item_id = items.id;
 
@@ -127,7 +127,7 @@ SELECT min(queued_at) AS queued_at FROM (
     ORDER BY order_key LIMIT 1000) AS waiting;
 
 -- name: ceilings
--- How much of its budget the unfinished job has used that has used the most of it, and how many jobs a budget holds.
+-- The largest share of a budget that an unfinished job has used, and how many jobs wait because of their budgets.
 SELECT {columns Ceilings, coalesce(max(CASE WHEN budget_micros > 0 THEN
         (spent_micros + reserved_micros + unknown_micros) / CAST(budget_micros AS double precision) END), 0) AS used,
     CAST(coalesce(sum(CASE WHEN short = 1 AND reserved_micros = 0 THEN 1 ELSE 0 END), 0) AS bigint) AS held}
@@ -189,6 +189,6 @@ SELECT count(*) AS items FROM (
     ORDER BY items.order_key DESC LIMIT 1000) AS ahead;
 
 -- name: named_items
--- What messages name: how it stands with those items, whoever owns them.
+-- The states of the items that messages name, of all owners.
 SELECT {columns NamedItem of items, jobs.owner AS owner}
 FROM {batch(id bigint)} JOIN items ON items.id = batch.id JOIN jobs ON jobs.id = items.job_id;

@@ -1,4 +1,4 @@
--- Messages to the outside: what happened (outbox), who wants to know (webhooks), and each telling (deliveries).
+-- Messages to the outside: events (outbox), who is notified (webhooks), and each notification (deliveries).
 
 -- name: add_webhook
 -- Not beyond the number that an owner may have. The same id again is the same webhook.
@@ -17,7 +17,7 @@ SELECT {columns Webhook}
 FROM webhooks WHERE owner = :owner AND deleted_at IS NULL ORDER BY id LIMIT :n;
 
 -- name: change_webhook
--- What is not given stays as it is. One that is enabled again starts with a clean record.
+-- What is not given stays as it is. A webhook that is enabled again starts without earlier failures.
 UPDATE webhooks SET
     name = coalesce(CAST(:name AS text), name), url = coalesce(CAST(:url AS text), url),
     events = coalesce(CAST(:events AS text), events), updated_at = {now},
@@ -30,7 +30,7 @@ WHERE id = :id AND owner = :owner AND deleted_at IS NULL
 RETURNING id;
 
 -- name: rotate_webhook
--- A new secret; the old one is signed with as well until its grace is over.
+-- A new secret; until the grace period is over the old one is used for signing as well.
 UPDATE webhooks SET secret_version = secret_version + 1, updated_at = {now},
     old_secret_until = CASE WHEN CAST(:grace_ms AS bigint) > 0 THEN {now} + CAST(:grace_ms AS bigint) END
 WHERE id = :id AND owner = :owner AND deleted_at IS NULL
@@ -40,14 +40,14 @@ RETURNING id;
 UPDATE webhooks SET deleted_at = {now} WHERE id = :id AND owner = :owner AND deleted_at IS NULL RETURNING id;
 
 -- name: disable_webhook
--- One that says it is gone, or has failed for too long.
+-- Disables a webhook that answers that it is gone, or that has failed for too long.
 UPDATE webhooks SET disabled_at = {now}, disabled_why = :reason
 WHERE id = :id AND disabled_at IS NULL AND deleted_at IS NULL
   AND (CAST(:lasting_ms AS bigint) = 0 OR failing_since <= {now} - CAST(:lasting_ms AS bigint))
 RETURNING id;
 
 -- name: mark_webhook
--- Whether it takes what it is told: since when it has not.
+-- Stores whether deliveries succeed, and since when they fail.
 UPDATE webhooks SET failing_since = CASE WHEN CAST(:failed AS bigint) = 0 THEN NULL ELSE coalesce(failing_since, {now}) END
 WHERE id = :id AND (CAST(:failed AS bigint) = 1 OR failing_since IS NOT NULL) AND (CAST(:failed AS bigint) = 0 OR failing_since IS NULL);
 
@@ -56,7 +56,7 @@ SELECT {columns Happening} FROM outbox
 WHERE status = 'pending' AND sink = 'webhooks' AND due_at <= {now} ORDER BY due_at, id LIMIT :n {skip_locked};
 
 -- name: webhooks_of
--- Who wants to know about these owners' work.
+-- The webhooks that subscribe to these owners' events.
 SELECT {columns Webhook} FROM webhooks
 WHERE webhooks.owner IN (SELECT owner FROM {batch(owner text)}) AND disabled_at IS NULL AND deleted_at IS NULL
 ORDER BY webhooks.id;
@@ -78,7 +78,7 @@ ON CONFLICT (webhook_id, event_id) DO NOTHING
 RETURNING id;
 
 -- name: waiting_webhooks
--- Those with something to be told, from one on in the order of their ids, and when that is due. Each costs two looks into an
+-- Webhooks with a waiting delivery, from an id on in order, and when it is due. Each costs two looks into an
 -- index, however much waits for it.
 WITH RECURSIVE waiting(id, looked) AS (
     SELECT min(webhook_id), 1 FROM deliveries WHERE due_at IS NOT NULL AND webhook_id > CAST(:past AS text)
@@ -106,7 +106,7 @@ RETURNING {columns Due of deliveries, {now} AS now,
     (SELECT CASE WHEN old_secret_until > {now} THEN 1 ELSE 0 END FROM webhooks WHERE webhooks.id = webhook_id) AS two_secrets};
 
 -- name: settle_delivery
--- What came of one try: told, to be tried again, or given up.
+-- The result of one attempt: delivered, to be tried again, or given up.
 UPDATE deliveries SET
     delivered_at = CASE WHEN CAST(:told AS bigint) = 1 THEN {now} ELSE delivered_at END,
     given_up_at = CASE WHEN CAST(:told AS bigint) = 0 AND CAST(:delay_ms AS bigint) IS NULL THEN {now} END,
@@ -116,7 +116,7 @@ WHERE id = :delivery AND tries = :tries AND due_at IS NOT NULL
 RETURNING id;
 
 -- name: give_up_deliveries
--- Nobody is there to be told any more.
+-- The webhook was deleted or disabled, so nothing is delivered any more.
 UPDATE deliveries SET due_at = NULL, given_up_at = {now} WHERE webhook_id = :id AND due_at IS NOT NULL;
 
 -- name: deliveries_page
@@ -129,7 +129,7 @@ SELECT {columns WebhookDelivery}
 FROM deliveries WHERE id = :delivery AND webhook_id = :id AND owner = :owner;
 
 -- name: resend_delivery
--- Tries start afresh. One that is being told this moment is left to that; its lease tells.
+-- Attempts start from zero. A delivery that is being made right now (it has a lease) is left alone.
 UPDATE deliveries SET due_at = {now}, tries = 0, delivered_at = NULL, given_up_at = NULL
 WHERE id = :delivery AND webhook_id = :id AND owner = :owner AND due_at IS NULL
 RETURNING id;

@@ -157,7 +157,7 @@ async def test_retry_is_off_and_says_why_when_the_source_is_gone(sqlite_file_url
         assert "Its source file is gone" in page.text
         [button] = [one for one in page.all("button") if one.get("aria-describedby") == "no-retry"]
         assert "disabled" in button
-        assert "its source is gone" in (await found.follow(await found.post(f"{path}/retry"))).text
+        assert "its source file is gone" in (await found.follow(await found.post(f"{path}/retry"))).text
 
 
 async def test_an_item_says_why_it_waits(rig: Rig) -> None:

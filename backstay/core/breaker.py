@@ -31,6 +31,11 @@ class BreakerState(StrEnum):
     HELD = "held"
 
 
+def act_of(state: BreakerState) -> str:
+    """The event that a breaker writes into its provider's timeline when it comes into a state."""
+    return f"breaker_{state.value}"
+
+
 @dataclass(frozen=True, slots=True)
 class BreakerPolicy:
     """The figures of a breaker; mode "hold" has no half-open, it stays open until it is released."""

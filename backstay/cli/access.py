@@ -23,7 +23,7 @@ T = TypeVar("T")
 _FORM = "write MODULE:NAME, for example shop.work:backstay"
 
 
-class Source(StrEnum):
+class DatabaseSource(StrEnum):
     """What named a database, in the words that people see."""
 
     FLAG = "--db"
@@ -33,14 +33,17 @@ class Source(StrEnum):
     DEFAULT = "the default"
 
 
-LENIENT = (Source.DEFAULT, Source.APPLICATION)  # nobody typed these names just now: a missing file is no typing error
+LENIENT = (
+    DatabaseSource.DEFAULT,
+    DatabaseSource.APPLICATION,
+)  # nobody typed these names just now: a missing file is no typing error
 
 
 class Target(NamedTuple):
     """A database, where its name came from, and the application if that was imported for it."""
 
     url: str
-    source: Source
+    source: DatabaseSource
     app: "Backstay | None" = None
 
     @property
@@ -162,26 +165,26 @@ def choose(db: str | None) -> Target:
         found = (_flag(db) or _of(app))._replace(app=app)
     else:
         found = _flag(db) or _from_settings(loaded.database_url) or _default()
-    if found.source is not Source.DEFAULT:  # whose folder may not be there yet
+    if found.source is not DatabaseSource.DEFAULT:  # whose folder may not be there yet
         check_url(found.url)
     return found
 
 
 def _flag(db: str | None) -> Target | None:
-    return None if db is None else Target(db, Source.FLAG)
+    return None if db is None else Target(db, DatabaseSource.FLAG)
 
 
 def _from_settings(url: str | None) -> Target | None:
     from backstay import settings
 
     in_environment = bool(os.environ.get(f"{settings.PREFIX}DATABASE_URL"))
-    return Target(url, Source.ENVIRONMENT if in_environment else Source.FILE) if url else None
+    return Target(url, DatabaseSource.ENVIRONMENT if in_environment else DatabaseSource.FILE) if url else None
 
 
 def _of(app: "Backstay") -> Target:
     """The application has read the environment and backstay.toml itself, unless its code names a database."""
     url = app.settings.database_url
-    return Target(url, Source.APPLICATION) if url else _default()
+    return Target(url, DatabaseSource.APPLICATION) if url else _default()
 
 
 def check_url(url: str) -> None:
@@ -236,12 +239,12 @@ def default_file() -> Path:
 
 
 def _default() -> Target:
-    return Target(f"sqlite:///{default_file()}", Source.DEFAULT)
+    return Target(f"sqlite:///{default_file()}", DatabaseSource.DEFAULT)
 
 
 def make_folder(target: Target) -> None:
     """The user's own file gets its folder when something is to be stored there."""
-    if target.source is not Source.DEFAULT:
+    if target.source is not DatabaseSource.DEFAULT:
         return
     folder = default_file().parent
     try:

@@ -63,9 +63,9 @@ def _object(breaker: "Breaker") -> dict[str, object]:
 
 def _row(breaker: "Breaker", now: int) -> tuple[object, ...]:
     from backstay.core.breaker import BreakerState
-    from backstay.core.sentences import Moment
+    from backstay.core.sentences import TimePoint
 
-    until = None if breaker.until_at is None else str(Moment(breaker.until_at, now))
+    until = None if breaker.until_at is None else str(TimePoint(breaker.until_at, now))
     if until is None and breaker.state is BreakerState.HELD:
         until = "released by hand"
     return breaker.provider, breaker.state, until, breaker.reason

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from backstay.core.breaker import Breaker, BreakerState
-from backstay.core.sentences import Moment, NextCommand, Sentence
+from backstay.core.sentences import NextCommand, Sentence, TimePoint
 from backstay.core.states import TERMINAL, ItemState, JobState, StopReason
 
 AHEAD_MAX = 1_000  # counting stops here
@@ -59,7 +59,7 @@ def why_job_waits(job: Standing) -> list[Reason]:
 
 
 def _finished(item: Standing) -> Reason:
-    when = "" if item.finished_at is None else Sentence(" since ", Moment(item.finished_at, item.now))
+    when = "" if item.finished_at is None else Sentence(" since ", TimePoint(item.finished_at, item.now))
     why = f": {_error(item)}" if item.state is ItemState.FAILED else ""
     return Reason("finished", Sentence(f"the item is finished: {item.state}", when, why))
 
@@ -89,19 +89,19 @@ def _own(item: Standing) -> Iterator[Reason]:
         yield _processing(item)
     elif item.due_at is not None and item.due_at > item.now:
         last = f"; the last attempt failed with {_error(item)}" if item.error_code else ""
-        text = Sentence("the item waits until ", Moment(item.due_at, item.now), last)
+        text = Sentence("the item waits until ", TimePoint(item.due_at, item.now), last)
         yield Reason("waits_for_retry", text, item.due_at)
 
 
 def _submitting(item: Standing) -> Reason:
     expires_at = item.lease_expires_at or 0
     if expires_at > item.now:
-        since = "" if item.last_attempt_at is None else Sentence(" since ", Moment(item.last_attempt_at, item.now))
-        lease = Sentence("; its lease ends ", Moment(expires_at, item.now), " unless extended")
+        since = "" if item.last_attempt_at is None else Sentence(" since ", TimePoint(item.last_attempt_at, item.now))
+        lease = Sentence("; its lease ends ", TimePoint(expires_at, item.now), " unless extended")
         return Reason("running", Sentence(f"it is running on worker {item.leased_by}", since, lease))
     ask_at = max(expires_at, item.reconcile_after or 0)
     if ask_at > item.now:
-        when: str = Sentence("after ", Moment(ask_at, item.now), " at the latest")
+        when: str = Sentence("after ", TimePoint(ask_at, item.now), " at the latest")
     else:
         when = "at the next sweep by a worker that runs its handler"
     how = "its worker was lost" if item.leased_by is not None else "the outcome of its last call is unknown"
@@ -113,7 +113,7 @@ def _processing(item: Standing) -> Reason:
     task = f"task {item.provider_task_id}" if item.provider_task_id else "its task"
     if item.due_at is None or item.due_at <= item.now:
         return Reason("at_provider", f"the provider works on {task}; the next poll is due now")
-    text = Sentence(f"the provider works on {task}; the next poll is at ", Moment(item.due_at, item.now))
+    text = Sentence(f"the provider works on {task}; the next poll is at ", TimePoint(item.due_at, item.now))
     return Reason("at_provider", text, item.due_at)
 
 
@@ -126,12 +126,12 @@ def _provider(item: Standing) -> Iterator[Reason]:
     release = Sentence("until `", NextCommand(f"provider release {breaker.provider}"), "`")
     match breaker.state:
         case BreakerState.HELD:
-            until = release if until_at is None else Sentence("until ", Moment(until_at, item.now), ", or ", release)
+            until = release if until_at is None else Sentence("until ", TimePoint(until_at, item.now), ", or ", release)
             text = Sentence(f"provider {breaker.provider} is held{because}, ", until)
             yield Reason("provider_held", text, until_at)
         case BreakerState.OPEN:
             due = "until its health probe succeeds" if breaker.until_at is None else "and a new attempt is due now"
-            until = Sentence(due) if until_at is None else Sentence("until ", Moment(until_at, item.now))
+            until = Sentence(due) if until_at is None else Sentence("until ", TimePoint(until_at, item.now))
             text = Sentence(f"the breaker of provider {breaker.provider} is open{because}, ", until)
             yield Reason("breaker_open", text, until_at)
         case BreakerState.HALF_OPEN:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple, Self
 
 
-class Moment(NamedTuple):
+class TimePoint(NamedTuple):
     """A time in a sentence, and the present, from which its distance is counted."""
 
     at: int
@@ -31,9 +31,9 @@ class NextCommand(NamedTuple):
 class Sentence(str):
     """A plain text to everybody else. Who shows it may show its moments and commands in another way: see `parts`."""
 
-    parts: "tuple[str | Moment | NextCommand, ...]"
+    parts: "tuple[str | TimePoint | NextCommand, ...]"
 
-    def __new__(cls, *parts: str | Moment | NextCommand) -> Self:
+    def __new__(cls, *parts: str | TimePoint | NextCommand) -> Self:
         made = super().__new__(cls, "".join(map(str, parts)))
         made.parts = tuple(inner for part in parts for inner in parts_of(part))
         return made
@@ -42,7 +42,7 @@ class Sentence(str):
         return self.parts
 
 
-def parts_of(text: str | Moment | NextCommand) -> tuple[str | Moment | NextCommand, ...]:
+def parts_of(text: str | TimePoint | NextCommand) -> tuple[str | TimePoint | NextCommand, ...]:
     """Of a text that knows no parts, the text."""
     return text.parts if isinstance(text, Sentence) else (text,)
 

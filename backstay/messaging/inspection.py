@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from aio_pika.abc import AbstractConnection
 
 
-class Fault(Enum):
+class BrokerFault(Enum):
     """What is wrong with an exchange or queue."""
 
     MISSING = auto()
@@ -22,9 +22,9 @@ class Fault(Enum):
 
 
 _PROBLEMS: Final = {
-    Fault.MISSING: "missing",
-    Fault.UNUSABLE: "no worker could process these messages: see `backstay broker replay`",
-    Fault.UNCONSUMED: "messages wait and no worker consumes them",
+    BrokerFault.MISSING: "missing",
+    BrokerFault.UNUSABLE: "no worker could process these messages: see `backstay broker replay`",
+    BrokerFault.UNCONSUMED: "messages wait and no worker consumes them",
 }
 
 
@@ -38,7 +38,7 @@ class Found:
     arguments: Mapping[str, Any] = field(default_factory=dict)  # as they would be declared now
     messages: int | None = None
     consumers: int | None = None
-    fault: Fault | None = None
+    fault: BrokerFault | None = None
     difference: str = ""  # what the broker says about a declaration that differs
 
     @property
@@ -56,7 +56,7 @@ async def inspect(connection: "AbstractConnection", topology: Topology, handlers
 async def _exchange(connection: "AbstractConnection", exchange: Exchange) -> Found:
     found = Found("exchange", exchange.name, {"type": exchange.type})
     if not await has_exchange(connection, exchange.name):
-        return replace(found, fault=Fault.MISSING)
+        return replace(found, fault=BrokerFault.MISSING)
     # Declared as it is, it stays as it is; what is declared otherwise is told of.
     return _compared(found, await declare(connection, [exchange], ()))
 
@@ -64,7 +64,7 @@ async def _exchange(connection: "AbstractConnection", exchange: Exchange) -> Fou
 async def _queue(connection: "AbstractConnection", topology: Topology, queue: Queue) -> Found:
     depth = await depth_of(connection, queue.name)
     if depth is None:
-        return Found("queue", queue.name, queue.arguments, fault=Fault.MISSING)
+        return Found("queue", queue.name, queue.arguments, fault=BrokerFault.MISSING)
     fault = _fault(topology, queue, depth)
     found = Found("queue", queue.name, queue.arguments, depth.messages, depth.consumers, fault)
     return _compared(found, await declare(connection, (), [queue]))
@@ -73,12 +73,12 @@ async def _queue(connection: "AbstractConnection", topology: Topology, queue: Qu
 def _compared(found: Found, differences: Sequence[Difference]) -> Found:
     if not differences:
         return found
-    return replace(found, fault=Fault.DIFFERENT, difference=differences[0].reason)
+    return replace(found, fault=BrokerFault.DIFFERENT, difference=differences[0].reason)
 
 
-def _fault(topology: Topology, queue: Queue, depth: QueueDepth) -> Fault | None:
+def _fault(topology: Topology, queue: Queue, depth: QueueDepth) -> BrokerFault | None:
     if queue.name == topology.dead and depth.messages:
-        return Fault.UNUSABLE
+        return BrokerFault.UNUSABLE
     if queue.exchange in (topology.work, topology.callbacks) and depth.messages and not depth.consumers:
-        return Fault.UNCONSUMED
+        return BrokerFault.UNCONSUMED
     return None

@@ -48,9 +48,9 @@ async def broker(setup: Setup) -> AsyncIterator[Finding]:
 
 
 def _judged(found: "list[Found]", topology: "Topology") -> Iterator[Finding]:
-    from backstay.messaging.inspection import Fault
+    from backstay.messaging.inspection import BrokerFault
 
-    missing = [one for one in found if one.fault is Fault.MISSING]
+    missing = [one for one in found if one.fault is BrokerFault.MISSING]
     if len(missing) == len(found):
         says = (
             f"nothing is declared under {topology.prefix}: no worker has used this broker yet, or its data was deleted"
@@ -60,13 +60,13 @@ def _judged(found: "list[Found]", topology: "Topology") -> Iterator[Finding]:
     for one in missing:
         yield warn(f"the {one.kind} {one.name} is missing", f"start a worker, or: {again('broker declare')}")
     for one in found:
-        if one.fault is Fault.UNUSABLE:
+        if one.fault is BrokerFault.UNUSABLE:
             says = f"{one.name} holds {one.messages:,} messages that no worker could process"
             yield warn(says, f"replay them: {again('broker replay')}")
-        elif one.fault is Fault.UNCONSUMED:
+        elif one.fault is BrokerFault.UNCONSUMED:
             says = f"{one.messages:,} messages wait in {one.name}, and no worker consumes them"
             yield fail(says, "start a worker with this broker and an application that has the handler")
-        elif one.fault is Fault.DIFFERENT:
+        elif one.fault is BrokerFault.DIFFERENT:
             says = f"the {one.kind} {one.name} was declared differently: {one.problem}"
             yield fail(says, f"delete the {one.kind}, it is declared again; or {_ELSEWHERE}")
     if not any(one.fault for one in found):

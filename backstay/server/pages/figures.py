@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from markupsafe import Markup
 
 from backstay.core.figures import show_ceiling, show_hours, show_money, show_rate, show_seconds, show_tokens
-from backstay.core.sentences import Moment, parts_of, show_span
+from backstay.core.sentences import TimePoint, parts_of, show_span
 from backstay.core.words import visible
 
 LINE_CHARACTERS: Final = 200
@@ -73,7 +73,7 @@ def sentence(text: str) -> Markup:
     wrote into it stay text."""
     said, left = Markup(""), SENTENCE_CHARACTERS
     for part in parts_of(text):
-        if isinstance(part, Moment):
+        if isinstance(part, TimePoint):
             said += moment(part.at) + f" ({part.distance})"
         else:
             plain = visible(str(part)[:left])

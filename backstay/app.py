@@ -1,15 +1,16 @@
 """`Backstay(url)`: an application's handlers, and everything that can be done with them on one database."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import Any, Never, ParamSpec, Protocol, Self, TypedDict, TypeVar, Unpack, cast, overload
 
 from backstay import settings as settings_module
 from backstay import wiring
-from backstay.client import Client, Items, Job, Options
+from backstay.client import Client, Items, Job, Options, SubmitOptions
 from backstay.clock import Clock
+from backstay.core.breaker import BreakerPolicy
 from backstay.core.errors import UsageError
 from backstay.core.limits import Limits
 from backstay.core.models import Delivery, delivery_named
@@ -25,15 +26,37 @@ from backstay.handlers.registry import Registry
 from backstay.handlers.task import TaskHandler
 from backstay.observe.bus import Bus
 
-# The options of a handler's decorator besides its name and provider.
-HANDLER_OPTIONS = frozenset(
-    {"retry", "delivery", "timeout", "deadline", "concurrency", "breaker", "hold_seconds", "health"}
-)
 HOLD_SECONDS = 300.0
 
 P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C")
+V = TypeVar("V")
+
+
+class HandlerOptions(TypedDict, total=False):
+    """What `handler` and `task` take besides a name and a provider."""
+
+    retry: str | RetryPolicy
+    delivery: str | Delivery
+    timeout: float | None
+    deadline: float | None
+    concurrency: int | None
+    breaker: BreakerPolicy | None
+    hold_seconds: float | None
+    health: Callable[[], Awaitable[object]] | None
+
+
+class Register(Protocol):
+    """Makes a handler of a function: its value is what the function returns, after `await` if it is async."""
+
+    @overload  # the type that is returned has no Any in it: mypy would take Any for an excuse to know no job's type
+    def __call__(
+        self, function: Callable[P, Coroutine[Any, Any, V]], /
+    ) -> FunctionHandler[P, Coroutine[object, Never, V], V]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, V], /) -> FunctionHandler[P, V, V]: ...
 
 
 class Backstay:
@@ -49,6 +72,7 @@ class Backstay:
 
     @property
     def url(self) -> str:
+        """The URL of the database. Raises `UsageError` if neither the program nor the settings name one."""
         if self.settings.database_url is None:
             raise UsageError("no database URL is given", hint="pass one: Backstay('sqlite:///jobs.db')")
         return self.settings.database_url
@@ -61,23 +85,23 @@ class Backstay:
         *,
         provider: str | None = None,
         find: Find | None = None,
-        **rules: Any,
-    ) -> Callable[[Callable[P, R]], FunctionHandler[P, R]]:
+        **rules: Unpack[HandlerOptions],
+    ) -> Register:
         """Makes a function a handler: `async def f(item)` or `def f(item)`, optionally with `context` as a second
         parameter."""
         if name is not None and not isinstance(name, str):
             raise UsageError("the decorator @backstay.handler needs parentheses", hint="write @backstay.handler()")
 
-        def register(function: Callable[P, R]) -> FunctionHandler[P, R]:
+        def register(function: Callable[P, R]) -> FunctionHandler[P, R, Any]:
             own = name or function.__name__
-            made = FunctionHandler(function, own, provider or own, self._rules(rules), find)
+            made = FunctionHandler[P, R, Any](function, own, provider or own, self._rules(rules), find)
             self.handlers.add(made)
             return made
 
-        return register
+        return cast(Register, register)
 
     def task(
-        self, name: str, *, provider: str | None = None, account: str | None = None, **rules: Any
+        self, name: str, *, provider: str | None = None, account: str | None = None, **rules: Unpack[HandlerOptions]
     ) -> Callable[[type[C]], type[C]]:
         """Makes a class a handler of provider tasks: `submit` and `poll`, and `find` and `cancel` where it can."""
 
@@ -87,15 +111,13 @@ class Backstay:
 
         return register
 
-    def _rules(self, given: dict[str, Any]) -> Rules:
+    def _rules(self, given: HandlerOptions) -> Rules:
         """A handler's options as rules; the settings fill in what is left out."""
-        unknown = given.keys() - HANDLER_OPTIONS
-        if unknown:
-            hint = f"known: {', '.join(sorted(HANDLER_OPTIONS))}"
-            raise UsageError(f"@handler and @task have no option {sorted(unknown)[0]!r}", hint=hint)
+        _refuse_unknown("@handler and @task have", given, HandlerOptions.__annotations__)
         for name in ("timeout", "deadline", "concurrency", "hold_seconds"):
-            if given.get(name) is not None and given[name] <= 0:
-                raise UsageError(f"a handler's {name} must be above 0, not {given[name]}")
+            number = cast(float | None, given.get(name))
+            if number is not None and number <= 0:
+                raise UsageError(f"a handler's {name} must be above 0, not {number}")
         retry = given.get("retry", "queue")
         if retry == "gateway":
             retry = self.settings.gateway_policy()
@@ -113,6 +135,7 @@ class Backstay:
     # life
 
     async def open(self) -> Client:
+        """Opens the database, if it is not open yet. `async with Backstay(url) as backstay` does it for you."""
         if self._client is None:
             wiring.start_tracing(self.settings, self.bus)
             store = await wiring.open_store(self.url)
@@ -120,6 +143,7 @@ class Backstay:
         return self._client
 
     async def close(self) -> None:
+        """Closes the database. It is opened again at the next use."""
         if self._client is not None:
             client, self._client = self._client, None
             await client.store.close()
@@ -137,8 +161,22 @@ class Backstay:
 
     # work
 
-    async def submit(self, handler: str | Handler, items: Items, **options: Any) -> Job:
-        """Queues items: a list, an iterator or an async iterator of JSON payloads. Options: see `Options`."""
+    @overload
+    async def submit(
+        self, handler: FunctionHandler[..., Any, V], items: Items, **options: Unpack[SubmitOptions]
+    ) -> Job[V]: ...
+
+    @overload
+    async def submit(self, handler: str | Handler, items: Items, **options: Unpack[SubmitOptions]) -> Job[Any]: ...
+
+    async def submit(self, handler: str | Handler, items: Items, **options: Unpack[SubmitOptions]) -> Job[Any]:
+        """Queues items: a list, an iterator or an async iterator of JSON payloads.
+
+        With the handler itself, the job knows the type of its results: `await backstay.submit(shout, ["a", "b"])`.
+        The name is enough in a program that does not have the function: `await backstay.submit("shout", ["a"])`.
+        Results are then plain JSON.
+        """
+        _refuse_unknown("submit() has", options, SubmitOptions.__annotations__)
         named = self.handlers[handler if isinstance(handler, str) else getattr(handler, "name", repr(handler))]
         if options.get("deadline_seconds") is None:
             options["deadline_seconds"] = named.rules.deadline_seconds
@@ -148,9 +186,11 @@ class Backstay:
             return dump(payload)
 
         client = await self.open()
-        return await client.submit(named.name, items, _options(options), encode, self._wake)
+        job = await client.submit(named.name, items, Options(**options), encode, self._wake)
+        return Job(client, job.id, handler.load_value) if isinstance(handler, FunctionHandler) else job
 
-    async def job(self, job_id: int) -> Job:
+    async def job(self, job_id: int) -> Job[Any]:
+        """A job that was submitted before, by this process or another: `await backstay.job(12)`."""
         return (await self.open()).job(job_id)
 
     @asynccontextmanager
@@ -188,10 +228,8 @@ class Backstay:
             worker.wake()
 
 
-def _options(given: dict[str, Any]) -> Options:
-    unknown = given.keys() - set(Options.__slots__)
+def _refuse_unknown(what: str, given: Mapping[str, Any], known: Collection[str]) -> None:
+    unknown = sorted(given.keys() - set(known))
     if unknown:
-        raise UsageError(
-            f"submit() has no option {sorted(unknown)[0]!r}", hint=f"known: {', '.join(Options.__slots__)}"
-        )
-    return Options(**given)
+        hint = f"known: {', '.join(known)}"
+        raise UsageError(f"{what} no option {unknown[0]!r}", hint=hint)

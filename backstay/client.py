@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypedDict
 
 from backstay.clock import Clock, new_incarnation
 from backstay.core.errors import NotAllowed, NotFound, UsageError, WaitTimeout
@@ -34,6 +34,15 @@ NO_BUDGET_HINT = "leave budget_micros out; LLM requests can have a budget: backs
 
 Items = Iterable[Any] | AsyncIterable[Any]
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    V_co = TypeVar("V_co", covariant=True, default=Any)  # what the handler of a job returns
+else:
+    from typing import TypeVar
+
+    V_co = TypeVar("V_co", covariant=True)
+
 
 class Weighed(NamedTuple):
     """An item that costs money: its text, the most that one call can cost (None: unknown), and its tokens."""
@@ -41,6 +50,20 @@ class Weighed(NamedTuple):
     body: str
     cost_micros: int | None
     tokens: int
+
+
+class SubmitOptions(TypedDict, total=False):
+    """What `submit` takes besides the handler and its items: the fields of `Options`, each of them by name."""
+
+    priority: int
+    deadline_seconds: float | None
+    idempotency_key: str | None
+    retry: str | None
+    delivery: str | None
+    label: str | None
+    budget_micros: int | None
+    handler_then: str | None
+    move_seconds: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +98,18 @@ def _is_time(seconds: object) -> bool:
     return isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds <= DEADLINE_SECONDS_MAX
 
 
-class Result(NamedTuple):
-    """One ended item: `value` when it succeeded, a code and a line that says why when it did not."""
+class Result(NamedTuple, Generic[V_co]):
+    """One ended item: `value` when it succeeded, a code and a line that says why when it did not.
+
+    `value` has the type that the handler returns if the job was submitted with the handler itself. Of a job that was
+    submitted by name or found by its id, it is plain JSON.
+    """
 
     item: str
     position: int
     state: ItemState
     payload: Any
-    value: Any
+    value: V_co | None
     error_code: str | None
     message: str | None
     attempts: int
@@ -91,6 +118,7 @@ class Result(NamedTuple):
 
     @property
     def ok(self) -> bool:
+        """Whether the item succeeded: then `value` is what its handler returned."""
         return self.state is ItemState.SUCCEEDED
 
     def __repr__(self) -> str:
@@ -120,7 +148,7 @@ class Client:
         wake: Callable[[], None],
         opened_as: Callable[[int], None] = lambda job_id: None,
         job_timeout_seconds: float | None = None,
-    ) -> "Job":
+    ) -> "Job[Any]":
         """Submits the items chunk by chunk, in constant memory. The job is complete when this returns.
 
         A list is checked as a whole before anything is written. A stream that breaks off half-way ends its job, unless
@@ -139,11 +167,7 @@ class Client:
                 if opened is None:
                     opened = await self.store.submissions.open(new, chunk)
                     opened_as(opened.id)
-                if chunk.position > 0 or not opened.new:
-                    opened = await self._continue(new, opened, chunk)
-                if chunk.position == 0 or chunk.last:
-                    wake()
-                    await self.store.notify()
+                opened = await self._store(new, opened, chunk, wake)
         except BaseException:
             traced.broke_off()
             if opened is not None and opened.new and options.idempotency_key is None:
@@ -154,6 +178,15 @@ class Client:
         self.bus.emit(ItemsSubmitted(opened.id, handler, total))
         traced.submitted(opened.id, total)
         return self.job(opened.id)
+
+    async def _store(self, new: NewJob, opened: OpenJob, chunk: Chunk, wake: Callable[[], None]) -> OpenJob:
+        """Adds a chunk, unless it opened the job and is in it, and tells workers of the first and the last."""
+        if chunk.position > 0 or not opened.new:
+            opened = await self._continue(new, opened, chunk)
+        if chunk.position == 0 or chunk.last:
+            wake()
+            await self.store.notify()
+        return opened
 
     async def _continue(self, new: NewJob, opened: OpenJob, chunk: Chunk) -> OpenJob:
         """Adds a chunk to a job that exists; items that another submitter with the same key added are skipped."""
@@ -192,7 +225,7 @@ class Client:
             move_ms=None if options.move_seconds is None else int(options.move_seconds * 1000),
         )
 
-    def job(self, job_id: int) -> "Job":
+    def job(self, job_id: int) -> "Job[Any]":
         return Job(self, job_id)
 
 
@@ -244,17 +277,19 @@ async def _each(items: Items) -> AsyncIterator[Any]:
             yield item
 
 
-class Job:
-    """A submitted job, by its id."""
+class Job(Generic[V_co]):
+    """A submitted job, by its id. In annotations, `Job[str]` is a job whose handler returns texts."""
 
-    def __init__(self, client: Client, job_id: int) -> None:
+    def __init__(self, client: Client, job_id: int, load: Callable[[str], V_co] = json.loads) -> None:
         self._client = client
+        self._load = load
         self.id = job_id
 
     def __repr__(self) -> str:
         return f"<Job {self.id} of {self._client.owner!r}>"
 
     async def show(self) -> JobView:
+        """How the job stands now: its state, its counts, its money. Raises `NotFound` if it was deleted."""
         return await self._client.store.views.job(self.id, self._client.owner)
 
     async def wait(
@@ -276,15 +311,17 @@ class Job:
                 raise WaitTimeout(f"job {self.id} has not ended within {timeout_seconds:g} s")
             await clock.sleep(min(max((now - begun) * WAIT_SHARE, WAIT_SECONDS_MIN), WAIT_SECONDS_MAX))
 
-    async def results(self) -> AsyncIterator[Result]:
-        """Every item that has ended, in the order of submit."""
+    async def results(self) -> AsyncIterator[Result[V_co]]:
+        """Every item that has ended, in the order of submit: `async for result in job.results(): ...`"""
         async for row in self._client.store.views.results(self.id, self._client.owner):
-            yield _result(row)
+            yield _result(row, self._load)
 
     async def pause(self) -> None:
+        """Starts no more items until `resume`. Calls under way finish, and their results count."""
         await self._client.store.jobs.pause(self.id, self._client.owner)
 
     async def resume(self) -> None:
+        """Continues a paused job. The time that it was paused does not count against its time limit."""
         await self._client.store.jobs.resume(self.id, self._client.owner)
         await self._client.store.notify()
 
@@ -341,13 +378,13 @@ async def end_some(client: Client, job_id: int) -> bool:
     return more
 
 
-def _result(row: ResultRow) -> Result:
+def _result(row: ResultRow, load: Callable[[str], V_co]) -> Result[V_co]:
     return Result(
         item=show_item(row.id),
         position=position_of(row.id),
         state=ItemState(row.state),
         payload=json.loads(row.body),
-        value=json.loads(row.result) if row.result is not None and row.state == ItemState.SUCCEEDED else None,
+        value=load(row.result) if row.result is not None and row.state == ItemState.SUCCEEDED else None,
         error_code=row.error_code,
         message=row.message,
         attempts=row.attempt_count,

@@ -2,18 +2,20 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar, Unpack, overload
 
 from backstay.app import Backstay
-from backstay.client import Items, Job, Result
+from backstay.client import Items, Job, Result, SubmitOptions, V_co
 from backstay.engine.tick import TickReport
+from backstay.handlers.function import FunctionHandler
 from backstay.handlers.handler import Handler
 from backstay.store.views import JobView
 
 T = TypeVar("T")
+V = TypeVar("V")
 
 
 class SyncBackstay:
@@ -33,18 +35,32 @@ class SyncBackstay:
         self.close()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Runs a coroutine in the background thread and returns its result, for what has no method here:
+        `backstay.run(backstay.app.open())`."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def close(self) -> None:
+        """Closes the database and ends the background thread. The object cannot be used afterwards."""
         self.run(self.app.close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
-    def submit(self, handler: str | Handler, items: Items, **options: Any) -> "SyncJob":
+    @overload
+    def submit(
+        self, handler: FunctionHandler[..., Any, V], items: Items, **options: Unpack[SubmitOptions]
+    ) -> "SyncJob[V]": ...
+
+    @overload
+    def submit(self, handler: str | Handler, items: Items, **options: Unpack[SubmitOptions]) -> "SyncJob[Any]": ...
+
+    def submit(self, handler: str | Handler, items: Items, **options: Unpack[SubmitOptions]) -> "SyncJob[Any]":
+        """Queues items: a list or an iterator of JSON payloads: `backstay.submit(shout, ["a", "b"])`. With the handler
+        itself the job knows the type of its results; with its name, results are plain JSON."""
         return SyncJob(self, self.run(self.app.submit(handler, items, **options)))
 
-    def job(self, job_id: int) -> "SyncJob":
+    def job(self, job_id: int) -> "SyncJob[Any]":
+        """A job that was submitted before, by this process or another: `backstay.job(12)`."""
         return SyncJob(self, self.run(self.app.job(job_id)))
 
     def tick(self, depth: int = 0) -> TickReport:
@@ -61,10 +77,10 @@ class SyncBackstay:
             self.run(block.__aexit__(None, None, None))
 
 
-class SyncJob:
+class SyncJob(Generic[V_co]):
     """A job whose methods wait for their answer."""
 
-    def __init__(self, face: SyncBackstay, job: Job) -> None:
+    def __init__(self, face: SyncBackstay, job: Job[V_co]) -> None:
         self._face = face
         self._job = job
         self.id = job.id
@@ -78,9 +94,10 @@ class SyncJob:
     def wait(self, progress: Callable[[JobView], None] | None = None, timeout_seconds: float | None = None) -> JobView:
         return self._face.run(self._job.wait(progress, timeout_seconds))
 
-    def results(self) -> Iterator[Result]:
+    def results(self) -> Iterator[Result[V_co]]:
+        """Every item that has ended, in the order of submit: `for result in job.results(): ...`"""
         results = self._job.results()
-        while (result := self._face.run(_next(results.__anext__))) is not None:
+        while (result := self._face.run(_next(results))) is not None:
             yield result
 
     def pause(self) -> None:
@@ -102,9 +119,5 @@ class SyncJob:
         return self._face.run(self._job.accept_late(item))
 
 
-async def _next(step: Callable[[], Any]) -> Result | None:
-    try:
-        result: Result = await step()
-    except StopAsyncIteration:
-        return None
-    return result
+async def _next(results: AsyncIterator[T]) -> T | None:
+    return await anext(results, None)

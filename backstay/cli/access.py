@@ -4,13 +4,15 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
-from backstay.cli.command import given_app, repeated
+from backstay.cli.command import given_app, on_same_database
 from backstay.core.errors import BackstayError, NotFound, UsageError
+from backstay.core.sentences import NextCommand, Sentence
 
 if TYPE_CHECKING:
     from backstay.app import Backstay
@@ -21,14 +23,27 @@ T = TypeVar("T")
 _FORM = "write MODULE:NAME, for example shop.work:backstay"
 
 
-LENIENT = ("the default", "the application")  # nobody typed these names just now: a missing file is no typing error
+class DatabaseSource(StrEnum):
+    """What named a database, in the words that people see."""
+
+    FLAG = "--db"
+    ENVIRONMENT = "BACKSTAY_DATABASE_URL"
+    FILE = "backstay.toml"
+    APPLICATION = "the application"
+    DEFAULT = "the default"
+
+
+LENIENT = (
+    DatabaseSource.DEFAULT,
+    DatabaseSource.APPLICATION,
+)  # nobody typed these names just now: a missing file is no typing error
 
 
 class Target(NamedTuple):
     """A database, where its name came from, and the application if that was imported for it."""
 
     url: str
-    source: str
+    source: DatabaseSource
     app: "Backstay | None" = None
 
     @property
@@ -49,7 +64,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             return runner.run(work)
     except BackstayError as error:
-        error.hint = repeated(error.hint)
+        error.hint = on_same_database(error.hint)
         raise
 
 
@@ -150,26 +165,26 @@ def choose(db: str | None) -> Target:
         found = (_flag(db) or _of(app))._replace(app=app)
     else:
         found = _flag(db) or _from_settings(loaded.database_url) or _default()
-    if found.source != "the default":  # whose folder may not be there yet
+    if found.source is not DatabaseSource.DEFAULT:  # whose folder may not be there yet
         check_url(found.url)
     return found
 
 
 def _flag(db: str | None) -> Target | None:
-    return None if db is None else Target(db, "--db")
+    return None if db is None else Target(db, DatabaseSource.FLAG)
 
 
 def _from_settings(url: str | None) -> Target | None:
     from backstay import settings
 
     in_environment = bool(os.environ.get(f"{settings.PREFIX}DATABASE_URL"))
-    return Target(url, f"{settings.PREFIX}DATABASE_URL" if in_environment else settings.FILE_NAME) if url else None
+    return Target(url, DatabaseSource.ENVIRONMENT if in_environment else DatabaseSource.FILE) if url else None
 
 
 def _of(app: "Backstay") -> Target:
     """The application has read the environment and backstay.toml itself, unless its code names a database."""
     url = app.settings.database_url
-    return Target(url, "the application") if url else _default()
+    return Target(url, DatabaseSource.APPLICATION) if url else _default()
 
 
 def check_url(url: str) -> None:
@@ -195,7 +210,7 @@ _URL_HINT = "use sqlite:///file.db or postgresql://user@host:5432/name"
 def require_file(target: Target) -> None:
     """A command that only looks must not make a new, empty database, least of all out of a typing error."""
     name = missing_file(target.url)
-    hint = repeated("`backstay migrate` creates it, --db chooses another")
+    hint = on_same_database(Sentence("`", NextCommand("migrate"), "` creates it, --db chooses another"))
     if name and target.source in LENIENT:
         raise NoFileYet(f"there is no {target.shown} yet", hint=f"this database comes from {target.source}; {hint}")
     if name:
@@ -224,12 +239,12 @@ def default_file() -> Path:
 
 
 def _default() -> Target:
-    return Target(f"sqlite:///{default_file()}", "the default")
+    return Target(f"sqlite:///{default_file()}", DatabaseSource.DEFAULT)
 
 
 def make_folder(target: Target) -> None:
     """The user's own file gets its folder when something is to be stored there."""
-    if target.source != "the default":
+    if target.source is not DatabaseSource.DEFAULT:
         return
     folder = default_file().parent
     try:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from backstay.core.sentences import NextCommand, parts_of
+
 if TYPE_CHECKING:
     from typing_extensions import override
 else:
@@ -140,17 +142,6 @@ def place_options(command: F) -> F:
 
 _APP_HELP = "Your Backstay object, for example shop.work:backstay. Default: BACKSTAY_APP or `app` in backstay.toml."
 _MEMORY = "backstay.given."
-_NAMED = (
-    "backstay migrate",
-    "backstay jobs",
-    "backstay job resume",
-    "backstay provider list",
-    "backstay provider release",
-    "backstay worker",
-    "backstay key create",
-    "backstay deadletters restore",
-    "backstay deadletters archives",
-)
 
 
 def _remember(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
@@ -178,12 +169,9 @@ def again(command: str) -> str:
     return f"backstay {command}" + (f" --app {shlex.quote(app)}" if app else "")
 
 
-def repeated(hint: str) -> str:
-    """A hint whose commands are on the same database as this one."""
-    for name in _NAMED:
-        if f"{name} --" not in hint:  # what names its place itself is left as it is
-            hint = hint.replace(name, again(name.removeprefix("backstay ")))
-    return hint
+def on_same_database(text: str) -> str:
+    """A text whose commands are on the same database as this one."""
+    return "".join(again(part.text) if isinstance(part, NextCommand) else str(part) for part in parts_of(text))
 
 
 def log_level_option(command: F) -> F:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from backstay.cli import access, output
-from backstay.cli.command import Command, LazyGroup, json_option, place_options, repeated
+from backstay.cli.command import Command, LazyGroup, json_option, on_same_database, place_options
 from backstay.cli.jobs import show_moment
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def show(item_id: str, body: bool, db: str | None, as_json: bool) -> None:
     _print_item(item_id, shown.view)
     output.data("why it is not running" if shown.view.state in ("queued", "processing") else "how it stands")
     for reason in shown.reasons:
-        output.data(f"  {repeated(reason.text)}")
+        output.data(f"  {on_same_database(reason.text)}")
     if body:
         last = shown.attempts[-1].result if shown.attempts else None
         output.record((("payload", shown.view.body), ("result", last)))

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from backstay.cli import access, output
-from backstay.cli.command import Command, Duration, LazyGroup, json_option, place_options
+from backstay.cli.command import Command, Duration, LazyGroup, again, json_option, place_options
 
 if TYPE_CHECKING:
     from backstay.client import Client
@@ -63,9 +63,9 @@ def _object(breaker: "Breaker") -> dict[str, object]:
 
 def _row(breaker: "Breaker", now: int) -> tuple[object, ...]:
     from backstay.core.breaker import BreakerState
-    from backstay.core.reasons import show_time
+    from backstay.core.sentences import TimePoint
 
-    until = None if breaker.until_at is None else show_time(breaker.until_at, now)
+    until = None if breaker.until_at is None else str(TimePoint(breaker.until_at, now))
     if until is None and breaker.state is BreakerState.HELD:
         until = "released by hand"
     return breaker.provider, breaker.state, until, breaker.reason
@@ -106,7 +106,7 @@ def release(name: str, db: str | None, as_json: bool) -> None:
     async def act(client: "Client") -> "Breaker":
         holds = await client.store.providers.holds()
         if name not in holds.providers:
-            raise NotFound(f"no provider {name!r} is held or open", hint="`backstay provider list` shows them all")
+            raise NotFound(f"no provider {name!r} is held or open", hint=f"`{again('provider list')}` shows them all")
         change = await client.store.providers.release(name)
         await client.store.notify()
         return change.after

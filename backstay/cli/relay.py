@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -38,7 +38,7 @@ class RelayOptions(NamedTuple):
 @log_level_option
 @json_option
 @click.pass_context
-def relay(ctx: click.Context, /, db: str | None, broker: str | None, **given: object) -> None:
+def relay(ctx: click.Context, /, db: str | None, broker: str | None, **given: Any) -> None:
     """Publishes messages from the outbox until it is stopped. It runs no items.
 
     With a broker it tells workers which items are ready. With the service's key (BACKSTAY_SECRET_KEY, or the file
@@ -50,7 +50,7 @@ def relay(ctx: click.Context, /, db: str | None, broker: str | None, **given: ob
     """
     from backstay.cli.running import log_to_stderr
 
-    asked = RelayOptions(**given)  # type: ignore[arg-type]
+    asked = RelayOptions(**given)
     loaded = access.use_broker(access.open_app(db), broker)
     log_to_stderr(loaded, asked.log_level, asked.as_json)
     ctx.exit(access.run(_relay(loaded, asked)))

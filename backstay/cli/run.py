@@ -15,6 +15,7 @@ from backstay.core.errors import UsageError
 
 if TYPE_CHECKING:
     from backstay.app import Backstay
+    from backstay.llm.formats import InputOptions
     from backstay.llm.intake import FileSurvey, RequestSource
     from backstay.run.order import Order
     from backstay.run.summary import Summary
@@ -66,9 +67,6 @@ def run(
     Exit codes: 0 every request succeeded, 3 some failed, 7 the budget is reached, 9 the provider refused the first
     requests, 130 interrupted, 2 wrong usage.
     """
-    from backstay.llm.intake import open_source, survey
-    from backstay.run.weights import WeighedRun
-
     if as_json and out == "-":
         raise UsageError("--json and --out - would both write to stdout", hint="name a file: --out results.jsonl")
     order = terms.order(
@@ -81,11 +79,21 @@ def run(
     )
     terms.require_key()
     app = access.open_app(db, must_exist=False)
-    with open_source(file, wanted.reading(terms.url, terms.only, terms.api)) as source:
+    summary = _run_file(app, file, wanted, wanted.reading(terms.url, terms.only, terms.api), order, as_json)
+    ctx.exit(summary.exit_code)
+
+
+def _run_file(
+    app: "Backstay", file: str, wanted: RequestOptions, reading: "InputOptions", order: "Order", as_json: bool
+) -> "Summary":
+    """Checks every line, then runs them all."""
+    from backstay.llm.intake import open_source, survey
+    from backstay.run.weights import WeighedRun
+
+    with open_source(file, reading) as source:
         surveyed = survey(source, WeighedRun(order) if order.budget_micros is not None else None)
         tell_bad_lines(surveyed, wanted.skip_bad_lines)
-        summary = access.run(_go(app, order, source, surveyed, as_json))
-    ctx.exit(summary.exit_code)
+        return access.run(_go(app, order, source, surveyed, as_json))
 
 
 def default_out(file: str) -> str:

@@ -11,13 +11,13 @@ from click.core import ParameterSource
 from backstay.cli import access, output
 from backstay.cli.command import (
     Command,
+    again,
     app_option,
     broker_option,
     db_option,
     json_option,
     log_level_option,
     metrics_options,
-    repeated,
 )
 from backstay.cli.request_options import price_option
 from backstay.cli.run_options import (
@@ -127,7 +127,7 @@ def _open_here(given: dict[str, Any], settings: "Settings") -> bool:
     nothing always tells a request that the proxy passes on from one that a program on this machine sends."""
     listens_here, required = given["host"] in LOOPBACK, given["require_key"]
     if required is False and not listens_here:
-        hint = "leave out --host, or create keys with `backstay key create`"
+        hint = f"leave out --host, or create keys with `{again('key create')}`"
         raise UsageError("--no-require-key works only for a service that listens on this machine", hint=hint)
     if required is None:
         elsewhere = settings.public_url is not None and urlsplit(settings.public_url).hostname not in LOOPBACK
@@ -201,4 +201,4 @@ def _tell(url: str, options: "ServiceOptions", as_json: bool) -> None:
     if options.upstream is None:
         output.note("backstay: batches are refused: no --base-url is given, so their requests have no destination")
     if not options.open_here:
-        output.note(f"backstay: every request needs a key, {repeated('`backstay key create` creates one')}")
+        output.note(f"backstay: every request needs a key, `{again('key create')}` creates one")

@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -65,7 +65,7 @@ class WorkerOptions(NamedTuple):
     "--attached", is_flag=True, hidden=True, help="Stop when stdin closes, because the parent process is gone."
 )
 @click.pass_context
-def worker(ctx: click.Context, /, db: str | None, broker: str | None, **given: object) -> None:
+def worker(ctx: click.Context, /, db: str | None, broker: str | None, **given: Any) -> None:
     """Runs the items of an application, and queued LLM requests, until it is stopped.
 
     Without an application it runs only the requests of `backstay submit` and `backstay run`. Logs go to stderr; --json
@@ -76,7 +76,7 @@ def worker(ctx: click.Context, /, db: str | None, broker: str | None, **given: o
     """
     from backstay.cli.running import log_to_stderr
 
-    asked = WorkerOptions(**given)  # type: ignore[arg-type]
+    asked = WorkerOptions(**given)
     loaded = access.served_app(asked.app, os.environ.get(CHILD_DATABASE) if asked.attached else db)
     access.use_broker(loaded, broker)
     log_to_stderr(loaded, asked.log_level, asked.as_json)

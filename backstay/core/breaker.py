@@ -31,6 +31,11 @@ class BreakerState(StrEnum):
     HELD = "held"
 
 
+def act_of(state: BreakerState) -> str:
+    """The event that a breaker writes into its provider's timeline when it comes into a state."""
+    return f"breaker_{state.value}"
+
+
 @dataclass(frozen=True, slots=True)
 class BreakerPolicy:
     """The settings of a breaker. In mode "hold" there is no half-open: it stays open until it is released."""

@@ -25,6 +25,8 @@ The docstring of a class is its default message.
 
 from enum import StrEnum
 
+from backstay.core.sentences import NextCommand, Sentence
+
 
 class ErrorCode(StrEnum):
     """The ten public error codes; there are no others."""
@@ -77,7 +79,7 @@ class SchemaBehind(BackstayError):
     """The database schema is older than this version of backstay."""
 
     exit_code = 2
-    hint = "run `backstay migrate`"
+    hint = Sentence("run `", NextCommand("migrate"), "`")
 
 
 class SchemaNewer(BackstayError):
@@ -137,6 +139,7 @@ class BrokerUnreachable(BackstayError):
     """The broker cannot be reached."""
 
     exit_code = 8
+    hint = "start the broker, or correct BACKSTAY_BROKER_URL; until then workers poll the database"
 
 
 class HandlerError(BackstayError):

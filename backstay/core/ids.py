@@ -23,6 +23,10 @@ def item_range(job_id: int) -> tuple[int, int]:
     return job_id << POSITION_BITS, (job_id + 1) << POSITION_BITS
 
 
+def show_items(number: int) -> str:
+    return f"{number:,} item{'' if number == 1 else 's'}"
+
+
 def show_item(item: int) -> str:
     return f"{job_of(item)}-{position_of(item)}"
 

@@ -2,17 +2,18 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import NamedTuple
 
 from backstay.core.breaker import Breaker, BreakerState
+from backstay.core.sentences import NextCommand, Sentence, TimePoint
 from backstay.core.states import TERMINAL, ItemState, JobState, StopReason
 
 AHEAD_MAX = 1_000  # counting stops here
 
 
 class Reason(NamedTuple):
-    """`code` is for programs, `text` for people; `until_at` is when it ends by itself, if that is known."""
+    """`code` is for programs, `text` for people; `until_at` is when it ends by itself, if that is known. A text with
+    moments or commands in it is a Sentence."""
 
     code: str
     text: str
@@ -58,24 +59,10 @@ def why_job_waits(job: Standing) -> list[Reason]:
     return [*_job(job), *_provider(job), *_workers(job)]
 
 
-def show_time(at: int, now: int) -> str:
-    """A moment, and how far it is from now: 2024-05-01 12:00:03 UTC (in 12 s)."""
-    moment = datetime.fromtimestamp(at / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    distance = show_span(abs(at - now))
-    return f"{moment} ({f'in {distance}' if at > now else f'{distance} ago'})"
-
-
-def show_span(ms: int) -> str:
-    for size, unit in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min")):
-        if ms >= 2 * size:
-            return f"{ms // size} {unit}"
-    return f"{ms / 1000:.0f} s"
-
-
 def _finished(item: Standing) -> Reason:
-    when = f" since {show_time(item.finished_at, item.now)}" if item.finished_at is not None else ""
+    when = "" if item.finished_at is None else Sentence(" since ", TimePoint(item.finished_at, item.now))
     why = f": {_error(item)}" if item.state is ItemState.FAILED else ""
-    return Reason("finished", f"the item is finished: {item.state}{when}{why}")
+    return Reason("finished", Sentence(f"the item is finished: {item.state}", when, why))
 
 
 def _error(item: Standing) -> str:
@@ -88,7 +75,8 @@ def _job(item: Standing) -> Iterator[Reason]:
     elif item.stop_reason == StopReason.TIMEOUT:
         yield Reason("job_timed_out", f"job {item.job_id} exceeded its maximum runtime: its items are being failed")
     elif item.job_state is JobState.PAUSED:
-        yield Reason("job_paused", f"job {item.job_id} is paused; to resume: backstay job resume {item.job_id}")
+        resume = NextCommand(f"job resume {item.job_id}")
+        yield Reason("job_paused", Sentence(f"job {item.job_id} is paused; to resume: ", resume))
     if item.job_short and item.state is ItemState.QUEUED:
         go_on = "to resume: the same `backstay run` or `backstay submit` with a higher --budget"
         yield Reason("budget_reached", f"the next item of job {item.job_id} could exceed its budget; {go_on}")
@@ -102,22 +90,23 @@ def _own(item: Standing) -> Iterator[Reason]:
         yield _processing(item)
     elif item.due_at is not None and item.due_at > item.now:
         last = f"; the last attempt failed with {_error(item)}" if item.error_code else ""
-        yield Reason("waits_for_retry", f"the item waits until {show_time(item.due_at, item.now)}{last}", item.due_at)
+        text = Sentence("the item waits until ", TimePoint(item.due_at, item.now), last)
+        yield Reason("waits_for_retry", text, item.due_at)
 
 
 def _submitting(item: Standing) -> Reason:
     expires_at = item.lease_expires_at or 0
     if expires_at > item.now:
-        since = "" if item.last_attempt_at is None else f" since {show_time(item.last_attempt_at, item.now)}"
-        lease = f"its lease ends {show_time(expires_at, item.now)} unless extended"
-        return Reason("running", f"it is running on worker {item.leased_by}{since}; {lease}")
+        since = "" if item.last_attempt_at is None else Sentence(" since ", TimePoint(item.last_attempt_at, item.now))
+        lease = Sentence("; its lease ends ", TimePoint(expires_at, item.now), " unless extended")
+        return Reason("running", Sentence(f"it is running on worker {item.leased_by}", since, lease))
     ask_at = max(expires_at, item.reconcile_after or 0)
     if ask_at > item.now:
-        when = f"after {show_time(ask_at, item.now)} at the latest"
+        when: str = Sentence("after ", TimePoint(ask_at, item.now), " at the latest")
     else:
         when = "at the next sweep by a worker that runs its handler"
     how = "its worker was lost" if item.leased_by is not None else "the outcome of its last call is unknown"
-    text = f"{how}; a worker asks the provider about it, or runs it again, {when}"
+    text = Sentence(f"{how}; a worker asks the provider about it, or runs it again, ", when)
     return Reason("worker_lost", text, ask_at if ask_at > item.now else None)
 
 
@@ -125,8 +114,8 @@ def _processing(item: Standing) -> Reason:
     task = f"task {item.provider_task_id}" if item.provider_task_id else "its task"
     if item.due_at is None or item.due_at <= item.now:
         return Reason("at_provider", f"the provider works on {task}; the next poll is due now")
-    when = show_time(item.due_at, item.now)
-    return Reason("at_provider", f"the provider works on {task}; the next poll is at {when}", item.due_at)
+    text = Sentence(f"the provider works on {task}; the next poll is at ", TimePoint(item.due_at, item.now))
+    return Reason("at_provider", text, item.due_at)
 
 
 def _provider(item: Standing) -> Iterator[Reason]:
@@ -135,17 +124,17 @@ def _provider(item: Standing) -> Iterator[Reason]:
         return
     until_at = breaker.until_at if breaker.until_at is not None and breaker.until_at > item.now else None
     because = f" because {breaker.reason}" if breaker.reason else ""
-    release = f"until `backstay provider release {breaker.provider}`"
+    release = Sentence("until `", NextCommand(f"provider release {breaker.provider}"), "`")
     match breaker.state:
         case BreakerState.HELD:
-            until = release if until_at is None else f"until {show_time(until_at, item.now)}, or {release}"
-            yield Reason("provider_held", f"provider {breaker.provider} is held{because}, {until}", until_at)
+            until = release if until_at is None else Sentence("until ", TimePoint(until_at, item.now), ", or ", release)
+            text = Sentence(f"provider {breaker.provider} is held{because}, ", until)
+            yield Reason("provider_held", text, until_at)
         case BreakerState.OPEN:
-            until = "until its health probe succeeds" if breaker.until_at is None else "and a new attempt is due now"
-            until = until if until_at is None else f"until {show_time(until_at, item.now)}"
-            yield Reason(
-                "breaker_open", f"the breaker of provider {breaker.provider} is open{because}, {until}", until_at
-            )
+            due = "until its health probe succeeds" if breaker.until_at is None else "and a new attempt is due now"
+            until = Sentence(due) if until_at is None else Sentence("until ", TimePoint(until_at, item.now))
+            text = Sentence(f"the breaker of provider {breaker.provider} is open{because}, ", until)
+            yield Reason("breaker_open", text, until_at)
         case BreakerState.HALF_OPEN:
             tried = f"provider {breaker.provider} gets a few items as a test{because}"
             yield Reason("breaker_half_open", f"{tried}; the other items follow when these succeed")
@@ -153,9 +142,10 @@ def _provider(item: Standing) -> Iterator[Reason]:
 
 def _workers(item: Standing) -> Iterator[Reason]:
     if item.live_workers == 0 and not _held_by_a_worker(item):
-        command = "backstay worker" if item.is_request else "backstay worker --app PACKAGE.MODULE:NAME"
+        command = NextCommand("worker") if item.is_request else "backstay worker --app PACKAGE.MODULE:NAME"
         same = ", or run the same `backstay run` again" if item.is_request else ""
-        yield Reason("no_worker", f"no live worker runs handler {item.handler!r}; start one: {command}{same}")
+        text = Sentence(f"no live worker runs handler {item.handler!r}; start one: ", command, same)
+        yield Reason("no_worker", text)
 
 
 def _held_by_a_worker(item: Standing) -> bool:

@@ -12,15 +12,16 @@ from backstay.core.outcomes import NeverArrived, Submitted, Succeeded
 from backstay.core.pace import Answers
 from backstay.handlers.context import Context
 from backstay.handlers.handler import ASKS_AT_ONCE, Rules
-from backstay.handlers.payload import PayloadType, dump, payload_annotation
+from backstay.handlers.payload import PayloadType, ResultType, dump, payload_annotation
 
 P = ParamSpec("P")
-R = TypeVar("R")
+R = TypeVar("R")  # what a call of the function returns
+V = TypeVar("V")  # the same, after await
 
 Find = Callable[[str], Awaitable[Any]]
 
 
-class FunctionHandler(Generic[P, R]):
+class FunctionHandler(Generic[P, R, V]):
     """Keeps the function's own signature: calling it runs the function, nothing else."""
 
     account: str | None = None
@@ -35,6 +36,7 @@ class FunctionHandler(Generic[P, R]):
         annotation, self._wants_context = payload_annotation(function)
         self._function = function
         self._payload = PayloadType(annotation)
+        self._result = ResultType(function)
         self._find = find
         self._is_async = inspect.iscoroutinefunction(function)
         self.name = name
@@ -47,6 +49,11 @@ class FunctionHandler(Generic[P, R]):
 
     def check(self, payload: Any) -> None:
         self._payload.check(payload)
+
+    def load_value(self, text: str) -> V:
+        """A stored result as the function returned it."""
+        value: V = self._result.load(text)
+        return value
 
     async def run(self, body: str, context: Context) -> Succeeded | Submitted:
         payload = self._payload.load(body)

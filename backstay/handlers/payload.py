@@ -4,7 +4,8 @@ import inspect
 import json
 import typing
 from collections.abc import Callable
-from functools import lru_cache
+from contextlib import suppress
+from functools import cached_property, lru_cache
 from typing import Any
 
 from backstay.core.errors import ErrorCode, Permanent, UsageError
@@ -80,6 +81,32 @@ class PayloadType:
             raise UsageError(f"the payload does not fit the handler: {where}: {first['msg']}") from error
 
 
+class ResultType:
+    """Makes of a result's JSON what the handler returned, as its return annotation says."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._annotation = _hints(function).get("return", Any)
+
+    @cached_property
+    def _adapter(self) -> Any:
+        from pydantic import TypeAdapter
+        from pydantic.errors import PydanticUserError
+
+        try:
+            return None if self._annotation in _PLAIN else TypeAdapter(self._annotation)
+        except PydanticUserError:  # of a class that it does not know
+            return None
+
+    def load(self, text: str) -> Any:
+        """A result that is not as annotated stays plain JSON: one of them must not hide the others."""
+        from pydantic import ValidationError
+
+        if self._adapter is not None:
+            with suppress(ValidationError):
+                return self._adapter.validate_json(text, strict=True)
+        return _DECODER.decode(text)
+
+
 def _is(payload: Any, kind: type) -> bool:
     """Whether a value is of a plain JSON type: a whole number is also a float, and true is not a number."""
     if isinstance(payload, bool):
@@ -99,8 +126,11 @@ def payload_annotation(function: Callable[..., Any]) -> tuple[Any, bool]:
     if len(payload) != 1 or payload[0].kind in (payload[0].VAR_POSITIONAL, payload[0].VAR_KEYWORD):
         name = getattr(function, "__name__", str(function))
         raise UsageError(f"{name} must take one payload, and optionally a context: def {name}(item, context)")
+    return _hints(function).get(payload[0].name, inspect.Parameter.empty), wants_context
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
     try:
-        hints = typing.get_type_hints(function)
+        return typing.get_type_hints(function)
     except NameError:
-        hints = {}
-    return hints.get(payload[0].name, inspect.Parameter.empty), wants_context
+        return {}

@@ -20,6 +20,8 @@ HEARTBEAT_SECONDS: Final = 10
 CONNECT_SECONDS: Final = 10.0
 CLOSE_SECONDS: Final = 3.0
 REASON_CHARACTERS_MAX: Final = 200
+ACCOUNT_HINT: Final = "correct the user and the password in BACKSTAY_BROKER_URL; write special characters as %XX"
+VHOST_HINT: Final = "correct the vhost in BACKSTAY_BROKER_URL, or give the user permissions on it"
 URL_HINT: Final = "write amqp://user:password@host:5672/vhost, with special characters as %XX"
 
 
@@ -74,9 +76,15 @@ async def open_connection(url: str, name: str) -> "AbstractConnection":
         # All that the driver makes of it: the broker closed the connection when it was asked for the vhost.
         vhost = unquote(urlsplit(url).path[1:]) or "/"
         said = f"refuses the vhost {vhost!r}: it does not exist, or the account may not use it"
-        raise BrokerUnreachable(f"the broker at {show_url(url)} {said}") from error
+        raise BrokerUnreachable(f"the broker at {show_url(url)} {said}", hint=VHOST_HINT) from error
+    except (aio_pika.exceptions.AuthenticationError, aio_pika.exceptions.ProbableAuthenticationError) as error:
+        raise BrokerUnreachable(_unreachable(url, error), hint=ACCOUNT_HINT) from error
     except (OSError, TimeoutError, aio_pika.exceptions.AMQPError, ValueError, RuntimeError) as error:
-        raise BrokerUnreachable(f"the broker at {show_url(url)} cannot be reached: {reason_of(error)}") from error
+        raise BrokerUnreachable(_unreachable(url, error)) from error
+
+
+def _unreachable(url: str, error: Exception) -> str:
+    return f"the broker at {show_url(url)} cannot be reached: {reason_of(error)}"
 
 
 def _with_heartbeat(url: str) -> str:

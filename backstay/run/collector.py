@@ -33,7 +33,7 @@ class Collector:
         self._job_id = job_id
         self._owner = owner
         self._copies = copies
-        self._time_limit: int | None = None  # of the job, when the first line was written
+        self._retries: int | None = None  # of the job, when the first line was written
         self._unknown = False  # a line says that the outcome is unknown: it may become known yet
         self._ended: list[ResultRow] = []
         self._unread: list[int] = []
@@ -58,8 +58,8 @@ class Collector:
 
     async def write(self) -> None:
         """Writes what was heard of; first of all, what earlier tries and others have brought."""
-        if self._time_limit is None:
-            self._time_limit = await self._time_limit_now()
+        if self._retries is None:
+            self._retries = await self._views.retries(self._job_id)
             self._ended, self._unread, self._size = [], [], 0  # may have been retried before; the database knows
             if self._files.failed:
                 await self._files.renew_errors(self._failures())
@@ -92,13 +92,9 @@ class Collector:
     async def finish(self) -> None:
         """Writes the rest. What was retried, or has a late result by now, has an old failure in the errors."""
         await self.write()
-        if self._unknown or await self._time_limit_now() != self._time_limit:
+        if self._unknown or await self._views.retries(self._job_id) != self._retries:
             await self._files.renew_errors(self._failures())
         await self.catch_up()
-
-    async def _time_limit_now(self) -> int:
-        """Every retry gives the job a new time limit, so a change of it shows a retry."""
-        return (await self._views.job(self._job_id, self._owner)).timeout_at
 
     async def _failures(self) -> AsyncIterator[Ended]:
         async for page in self._views.ended(self._job_id):
@@ -174,4 +170,5 @@ def _row(settled: Settlement, attempt: Attempt, body: str) -> ResultRow:
         attempt.result,
         body,
         settled.flaw,
+        attempt.provider_status,
     )

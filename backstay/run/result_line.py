@@ -21,7 +21,7 @@ SKIPPED: Final = "skipped"
 OPENING: Final = b'{"id":"batch_req_'
 HEAD: Final = re.compile(rb'\{"id":"batch_req_([0-9]{1,11})-([0-9]{1,9})(?:-([0-9]{1,9}))?","custom_id":')
 
-_SAYS_TOO_LITTLE = ('{"status_code":2', '{"status_code":3')
+_ERROR_STATUS_MIN = 400  # from here on the provider's own answer says what went wrong
 _CODES: Final = {Flaw.UNKNOWN.value: OUTCOME_UNKNOWN, Flaw.LATE.value: LATE_RESULT}
 _NO_REASON = "no reason was recorded"
 _WAS_CANCELLED = "the job was cancelled before this request was done"
@@ -43,6 +43,7 @@ class Ended(NamedTuple):
     copies: tuple[Copy, ...] = ()
     number: int | None = None
     metadata: str | None = None  # of the request, as JSON
+    status: int | None = None  # of the response
 
 
 def ended_of(row: ResultRow, copies: Sequence[Copy] = ()) -> Ended:
@@ -57,6 +58,7 @@ def ended_of(row: ResultRow, copies: Sequence[Copy] = ()) -> Ended:
         row.message or (_WAS_CANCELLED if row.state == ItemState.CANCELLED else None),
         tuple(copies),
         metadata=request.metadata,
+        status=row.provider_status,
     )
 
 
@@ -89,7 +91,7 @@ def _one_line(text: str) -> str:
 def _error(ended: Ended) -> str:
     """Null when the provider's own answer is enough. An answer that came too late, makes no sense or is a redirect
     needs a code and a message."""
-    if ended.ok or (ended.response and not ended.response.startswith(_SAYS_TOO_LITTLE)):
+    if ended.ok or (ended.response and (ended.status or 0) >= _ERROR_STATUS_MIN):
         return "null"
     code, message = ended.code or ErrorCode.UNKNOWN.value, ended.message or _NO_REASON
     return f'{{"code":{json.dumps(code)},"message":{json.dumps(message)}}}'

@@ -2,6 +2,7 @@
 
 from backstay.core.errors import NotFound
 from backstay.core.ids import show_item
+from backstay.core.sentences import NextCommand, Sentence
 from backstay.server.cache import Gathered
 from backstay.store.batches import Batch, missing
 from backstay.store.files import may_be_id
@@ -21,7 +22,7 @@ class CoalescedReads:
     async def job(self, job_id: int, owner: str) -> JobView:
         found = await self._jobs.find((job_id, owner))
         if found is None:
-            raise NotFound(f"no job {job_id}", hint="`backstay jobs` lists the jobs")
+            raise NotFound(f"no job {job_id}", hint=Sentence("`", NextCommand("jobs"), "` lists the jobs"))
         return found
 
     async def item(self, item_id: int, owner: str) -> ItemRow:

@@ -70,6 +70,7 @@ class Problem(Exception):
         label: str | None = None,
         type: str | None = None,
         lingers: bool = False,
+        is_for_programs: bool = False,
     ) -> None:
         """`param`, `label` and `type` are what OpenAI's errors say besides: which field, and words for programs."""
         super().__init__(detail)
@@ -81,6 +82,7 @@ class Problem(Exception):
         self.param = param
         self.label = label
         self.type = type
+        self.is_for_programs = is_for_programs  # its hint names paths of the API, which are nothing for a page
         self.lingers = lingers  # the sender is still sending: it hears this, and is then cut off
 
     def body(self) -> dict[str, Any]:
@@ -102,7 +104,7 @@ def problem_of(error: Exception) -> Problem:
         case RequestValidationError():
             return _of_validation(error)
         case HTTPException(status_code=404):
-            return Problem(404, "this path does not exist", hint=_PATHS)
+            return Problem(404, "this path does not exist", hint=_PATHS, is_for_programs=True)
         case HTTPException():
             return Problem(error.status_code, str(error.detail), headers=dict(error.headers or {}))
         case NotFound():
@@ -138,6 +140,11 @@ def _no_json(text: str, at: int, why: str) -> str:
     return f"the body is not JSON: {why[:1].lower()}{why[1:]} at line {line} column {column}"
 
 
+def reads(request: Request) -> bool:
+    """A person with a browser; a script that fetches a part of a page only wants the number."""
+    return "text/html" in request.headers.get("accept", "")
+
+
 def answer(problem: Problem) -> JSONResponse:
     kind = LingeringResponse if problem.lingers else JSONResponse
     return kind(problem.body(), problem.status, headers=problem.headers, media_type=MEDIA_TYPE)
@@ -163,7 +170,10 @@ def said(request: Request, problem: Problem) -> JSONResponse:
 
 def install(app: FastAPI) -> None:
     async def handle(request: Request, error: Exception) -> JSONResponse:
-        return said(request, problem_of(error))
+        problem = problem_of(error)
+        if problem.is_for_programs and reads(request):
+            problem.hint = ""
+        return said(request, problem)
 
     for kind in (Problem, RequestValidationError, HTTPException, BackstayError, Exception):
         app.add_exception_handler(kind, handle)

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 from backstay.core.errors import NotFound
 from backstay.core.ids import job_of
 from backstay.core.models import Attempt
+from backstay.core.sentences import NextCommand, Sentence
 from backstay.store.database import Database
 from backstay.store.queries import Ask, Script, one
 from backstay.store.rows import read_row, record
@@ -175,7 +176,10 @@ class Archives:
     async def archive(self, archive_id: int, owner: str) -> Archive:
         found = await self.find(archive_id)
         if found is None or found.owner != owner:
-            raise NotFound(f"no archive {archive_id}", hint="`backstay deadletters archives` lists what there is")
+            raise NotFound(
+                f"no archive {archive_id}",
+                hint=Sentence("`", NextCommand("deadletters archives"), "` lists what there is"),
+            )
         return found
 
     async def find(self, archive_id: int) -> Archive | None:

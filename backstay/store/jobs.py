@@ -5,7 +5,8 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from backstay.core.errors import NotAllowed, NotFound, UsageError
-from backstay.core.ids import item_range, job_of, show_item
+from backstay.core.ids import item_range, job_of, show_item, show_items
+from backstay.core.sentences import NextCommand, Sentence
 from backstay.core.states import JOB_ENDED, ItemState, JobState, StopReason
 from backstay.store.database import Database, reads, writes
 from backstay.store.files import with_sources
@@ -249,7 +250,8 @@ def _retry_items(job_id: int, owner: str, item: int | None, cursor: int, turns: 
         counts = {"retried": len(retried), "repeated": sum(retried.values()), "polled": polled, "wait_ms": 0}
         yield Ask("reopen_job", {"job_id": job_id, **counts, **flaws})
         yield from widen_keys(job_id, [row["order_key"] for row in rows])
-        yield Ask("write_events", batch=[(f"item:{one}", "retried", RETRIED[again]) for one, again in retried.items()])
+        told = [(f"item:{one}", "retried", RETRIED[again]) for one, again in retried.items()]
+        yield Ask("write_events", batch=[*told, (f"job:{job_id}", "retried", show_items(len(retried)))])
         yield from hint_queued(sorted(retried))
     return len(retried), failed[-1].id if failed else None
 
@@ -268,7 +270,7 @@ def _why_no_retry(job_id: int, owner: str, item: int | None) -> Script[None]:
             raise NotAllowed(f"item {show_item(item)} cannot be retried: its source file is gone", hint=hint)
         raise NotAllowed(f"item {show_item(item)} is {state}: only a failed item can be retried")
     if job.archived:
-        hint = "restore them first: `backstay deadletters archives` lists where they are"
+        hint = Sentence("restore them first: `", NextCommand("deadletters archives"), "` lists where they are")
         raise NotAllowed(f"the failed items of job {job_id} are archived", hint=hint)
     cancelled = job.state is JobState.CANCELLED
     raise NotAllowed(
@@ -277,7 +279,7 @@ def _why_no_retry(job_id: int, owner: str, item: int | None) -> Script[None]:
 
 
 def archived(item: int, archive: int) -> NotAllowed:
-    hint = f"restore it first: `backstay deadletters restore {archive}`"
+    hint = Sentence("restore it first: `", NextCommand(f"deadletters restore {archive}"), "`")
     return NotAllowed(f"item {show_item(item)} is in archive {archive}", hint=hint)
 
 

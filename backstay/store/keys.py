@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from backstay.clock import new_id, new_secret
 from backstay.core.errors import NotFound, UsageError
+from backstay.core.sentences import NextCommand, Sentence
 from backstay.store.database import Database
 from backstay.store.queries import one
 from backstay.store.rows import record
@@ -102,7 +103,7 @@ class Keys:
         values = {"id": key_id, "owner": owner, "grace_ms": grace_ms}
         rows = await self._db.write(one("revoke_key", values)) if _ID.fullmatch(key_id) else ()
         if not rows:
-            raise NotFound(f"no key {key_id}", hint="`backstay key list` shows all keys")
+            raise NotFound(f"no key {key_id}", hint=Sentence("`", NextCommand("key list"), "` shows all keys"))
         return rows[0]["name"], rows[0]["role"]
 
 

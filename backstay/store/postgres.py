@@ -34,6 +34,7 @@ PLANS = {"enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": 
 # instead of two hours. PgBouncer does not accept these settings.
 KEEPALIVES = {"tcp_keepalives_idle": "15", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3"}
 WAKE_CHANNEL = "backstay_wake"
+ACCOUNT_HINT = "correct the user and the password in the URL; write special characters as %XX"
 
 _AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 # Errors about the data itself; a retry would not help.
@@ -53,7 +54,8 @@ _REFUSED = (
 def cannot_reach(error: Exception) -> DatabaseUnreachable:
     """The error of a connection that cannot be made."""
     kind = DatabaseRefused if isinstance(error, _REFUSED) else DatabaseUnreachable
-    return kind(f"cannot reach PostgreSQL: {str(error) or 'it did not answer in time'}")
+    hint = ACCOUNT_HINT if isinstance(error, asyncpg.InvalidAuthorizationSpecificationError) else None
+    return kind(f"cannot reach PostgreSQL: {str(error) or 'it did not answer in time'}", hint=hint)
 
 
 def _lost(error: BaseException) -> DatabaseUnreachable:

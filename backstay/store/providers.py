@@ -137,6 +137,6 @@ def _saved(before: Breaker, after: Breaker) -> Script[BreakerChange]:
         }
         yield Ask("save_provider", values)
     if after.state is not before.state:
-        detail = f"{before.state} -> {after.state}" + (f": {after.reason}" if after.reason else "")
-        yield Ask("write_events", batch=[(f"provider:{after.provider}", "breaker", detail)])
+        act = breakers.act_of(after.state)
+        yield Ask("write_events", batch=[(f"provider:{after.provider}", act, after.reason or None)])
     return BreakerChange(before, after)

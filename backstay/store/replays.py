@@ -1,11 +1,12 @@
 """Replays: failed items queued again by a filter, at once or at a rate, and who asked for it."""
 
 import json
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from backstay.core.ids import job_of, show_item
+from backstay.core.ids import job_of, show_item, show_items
 from backstay.core.states import ItemState
 from backstay.store.database import Database
 from backstay.store.dead_letters import CHUNK_ITEMS, LetterFilter, chosen_items, letters_page
@@ -152,6 +153,8 @@ def _replay(order: _Order, ids: Sequence[int], so_far: Replayed) -> Script[Repla
     yield Ask("count_replay", {"replay_id": number, "items": len(retried), "tail_ms": tail})
     said = f"replay {number} by {order.by.who}"
     told = [(f"item:{item}", "replayed", said + (_PAID if going[item].repeat else "")) for item in retried]
+    jobs = Counter(map(job_of, retried))
+    told += [(f"job:{job_id}", "replayed", f"{show_items(items)}, {said}") for job_id, items in jobs.items()]
     yield Ask("write_events", batch=told)
     yield from hint_queued(retried)
     return Replayed(so_far.items + len(retried), len(chosen) > room, number)

@@ -28,6 +28,7 @@ class ResultRow(NamedTuple):
     result: str | None
     body: str
     flaw: str | None = None
+    provider_status: int | None = None  # of the reply that `result` holds, if there was one
     expired: bool = False  # its deadline ended it; for the error file of a batch
 
     @property

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from backstay.core.errors import NotFound
 from backstay.core.ids import item_range, show_item
+from backstay.core.sentences import NextCommand, Sentence
 from backstay.core.states import JOB_ENDED, ItemState, JobState
 from backstay.store.result_views import ResultRow, ResultViews
 from backstay.store.rows import record
@@ -215,7 +216,7 @@ class Views(ResultViews):
     async def job(self, job_id: int, owner: str) -> JobView:
         rows: list[JobView] = await self._rows("job", job_id=job_id, owner=owner)
         if not rows:
-            raise NotFound(f"no job {job_id}", hint="`backstay jobs` lists all jobs")
+            raise NotFound(f"no job {job_id}", hint=Sentence(NextCommand("jobs"), " lists all jobs"))
         return rows[0]
 
     async def job_of_key(self, owner: str, key: str) -> int | None:
@@ -247,6 +248,11 @@ class Views(ResultViews):
 
     async def events(self, subject: str, n: int = 500) -> list[EventView]:
         return await self._rows("events", subject=subject, n=n)
+
+    async def retries(self, job_id: int) -> int:
+        """How often failed items of a job were queued again by a person."""
+        [found] = await self._rows("count_retries", subject=f"job:{job_id}")
+        return found["retries"]  # type: ignore[no-any-return]
 
     async def results(self, job_id: int, owner: str, cursor: int | None = None) -> AsyncIterator[ResultRow]:
         """All ended items of a job, in the order they were submitted, a page at a time."""

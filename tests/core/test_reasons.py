@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from backstay.core.breaker import Breaker, BreakerState
-from backstay.core.reasons import Standing, show_span, show_time, why_job_waits, why_not_running
+from backstay.core.reasons import Standing, why_job_waits, why_not_running
+from backstay.core.sentences import TimePoint, show_span
 from backstay.core.states import TERMINAL, ItemState, JobState
 
 NOW = 1_714_564_800_000  # 2024-05-01 12:00:00 UTC
@@ -171,4 +172,4 @@ def test_spans_are_short(ms: int, shown: str) -> None:
 
 
 def test_a_moment_in_the_past_is_ago() -> None:
-    assert show_time(NOW - 3_000, NOW) == "2024-05-01 11:59:57 UTC (3 s ago)"
+    assert str(TimePoint(NOW - 3_000, NOW)) == "2024-05-01 11:59:57 UTC (3 s ago)"

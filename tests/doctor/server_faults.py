@@ -122,6 +122,10 @@ async def the_broker_refuses_the_password(ward: Ward) -> None:
     ward.set(broker_url=ward.servers.rabbitmq.url.replace(":guest@", ":canary-password@"))
 
 
+async def the_broker_has_no_such_vhost(ward: Ward) -> None:
+    ward.set(broker_url=f"{ward.servers.rabbitmq.url.rstrip('/')}/nowhere")
+
+
 async def a_queue_has_other_arguments(ward: Ward) -> None:
     channel = await ward.channel()
     await channel.queue_delete(ward.topology.callbacks)

@@ -52,6 +52,7 @@ FAULTS: list[tuple[Fault, str, Level, str, str]] = [
         "start the broker, or correct BACKSTAY_BROKER_URL",
     ),
     (around.the_broker_refuses_the_password, "broker", FAIL, "ACCESS_REFUSED", "correct the user and the password"),
+    (around.the_broker_has_no_such_vhost, "broker", FAIL, "refuses the vhost", "correct the vhost in"),
     (around.a_queue_has_other_arguments, "broker", FAIL, ".callbacks was declared differently", "delete the queue"),
     (around.the_broker_was_wiped, "broker", WARN, "nothing is declared under", "backstay broker declare"),
     (around.messages_were_set_aside, "broker", WARN, "holds 1 messages that no worker", "backstay broker replay"),

@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from random import Random
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
-from backstay.app import Backstay
+from backstay.app import Backstay, HandlerOptions
 from backstay.client import Client, Job, Result
 from backstay.clock import Tasks, new_incarnation
 from backstay.core.events import Event
@@ -56,7 +56,7 @@ class Rig:
         self.app.handler(name, find=provider.find if askable else None, **rules)(handler)
         return provider
 
-    def takes_tasks(self, provider: TaskProvider, name: str = "task", **rules: Any) -> None:
+    def takes_tasks(self, provider: TaskProvider, name: str = "task", **rules: Unpack[HandlerOptions]) -> None:
         self.app.handlers.add(TaskHandler(provider, name, name, self.app._rules(rules), "account-1"))
 
     async def submit(self, items: Any = ("a",), handler: str = "call", **options: Any) -> Job:

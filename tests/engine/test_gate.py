@@ -67,7 +67,7 @@ async def test_however_long_an_outage_lasts_its_probes_cost_no_attempt(make_rig:
     assert (await job.show()).failed == 0
 
 
-class Answering(FunctionHandler[Any, Any]):
+class Answering(FunctionHandler[Any, Any, Any]):
     """Returns what went wrong, where a function could only raise it."""
 
     async def run(self, body: str, context: Context) -> Any:

@@ -28,7 +28,7 @@ def test_a_handler_stays_the_function_it_was() -> None:
 @pytest.mark.parametrize("handler", [lambda: 1, lambda a, b: 1, lambda *items: 1])
 def test_a_function_that_takes_no_single_payload_is_refused(handler: object) -> None:
     with pytest.raises(UsageError, match="one payload"):
-        Backstay("sqlite:///unused.db").handler("h")(handler)  # type: ignore[arg-type]
+        Backstay("sqlite:///unused.db").handler("h")(handler)  # type: ignore[call-overload]
 
 
 def test_two_handlers_of_one_name_are_refused() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import backstay
-from backstay.app import HANDLER_OPTIONS, Backstay
+from backstay.app import Backstay, HandlerOptions
 from backstay.client import Job, Options, Result
 from backstay.core.errors import ErrorCode
 from backstay.core.failures import FailureKind, failure_of_status
@@ -66,7 +66,8 @@ def public_names() -> list[str]:
     records = [*Options.__slots__, *Result._fields, *JobView.__slots__, *TickReport.__slots__]
     words = [*ErrorCode, *NAMED, *ItemState, *JobState]
     return sorted(
-        {*backstay.__all__, *HANDLER_OPTIONS, *options, *members, *records, *map(str, words)} - {"__version__"}
+        {*backstay.__all__, *HandlerOptions.__annotations__, *options, *members, *records, *map(str, words)}
+        - {"__version__"}
     )
 
 

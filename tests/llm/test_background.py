@@ -1,6 +1,7 @@
 """Responses in the background: submitted once, polled until they end, and never repeated unawares."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,7 @@ async def test_responses_are_made_in_the_background_and_read_when_they_are_done(
         job = await rig.request(inputs(30), RESPONSES)
         view = await rig.done(job)
         assert (view.state, view.succeeded, view.repeats) == (JobState.COMPLETED, 30, 0)
-        first = (await rig.results(job))[0].value
+        first: Any = (await rig.results(job))[0].value
         assert first["status_code"] == 200
         assert first["request_id"].startswith("req_")
         assert (first["body"]["status"], first["body"]["background"], first["body"]["store"]) == (
@@ -48,7 +49,8 @@ async def test_the_reference_stands_in_the_metadata_and_on_the_bill(sqlite_site:
     async with lane(sqlite_site, Lane.BACKGROUND) as rig:
         job = await rig.request(inputs(1, metadata={"own": "kept"}), RESPONSES)
         await rig.done(job)
-        body = (await rig.results(job))[0].value["body"]
+        value: Any = (await rig.results(job))[0].value
+        body = value["body"]
         [ref] = rig.provider.bill.by_ref
         assert body["metadata"] == {"own": "kept", "backstay_ref": ref}
         assert len(ref) == 40
@@ -58,7 +60,8 @@ async def test_a_response_cut_short_by_its_own_bound_is_a_result(sqlite_site: Si
     async with lane(sqlite_site, Lane.BACKGROUND) as rig:
         job = await rig.request(inputs(1, max_output_tokens=1), RESPONSES)
         assert (await rig.done(job)).succeeded == 1
-        assert (await rig.results(job))[0].value["body"]["status"] == "incomplete"
+        value: Any = (await rig.results(job))[0].value
+        assert value["body"]["status"] == "incomplete"
 
 
 async def test_a_response_that_failed_at_the_provider_is_asked_for_anew(sqlite_site: Site) -> None:

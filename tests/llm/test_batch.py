@@ -22,6 +22,7 @@ async def test_requests_become_one_batch_and_come_back_each_once(sqlite_site: Si
         assert (view.state, view.succeeded, view.repeats) == (JobState.COMPLETED, 40, 0)
         assert [batch["request_counts"]["total"] for batch in await rig.batches()] == [40]
         for n, result in enumerate(await rig.results(job)):
+            assert result.value is not None
             assert result.value["status_code"] == 200
             assert f"say {n}" in result.value["body"]["choices"][0]["message"]["content"]
         bill = rig.provider.bill

@@ -24,8 +24,9 @@ def row(
     message: str | None = None,
     result: str | None = None,
     flaw: str | None = None,
+    status: int | None = None,
 ) -> ResultRow:
-    return ResultRow(item_id(JOB, 5), state, code, 1, 0, message, result, BODY, flaw)
+    return ResultRow(item_id(JOB, 5), state, code, 1, 0, message, result, BODY, flaw, status)
 
 
 @pytest.mark.parametrize("flaw", [None, "truncated"])
@@ -47,11 +48,12 @@ def test_the_metadata_of_a_request_stands_in_its_line_as_it_was_written(state: s
 @pytest.mark.parametrize(
     ("ended", "response", "code"),
     [
-        (row("failed", "GW_4XX", "no", REFUSAL), 400, None),
-        (row("failed", "UNKNOWN", "the provider redirects", REFUSAL.replace("400", "307")), 307, "UNKNOWN"),
+        (row("failed", "GW_4XX", "no", REFUSAL, status=400), 400, None),
+        (row("failed", "GW_4XX", "no", REFUSAL.replace(":4", ": 4"), status=400), 400, None),
+        (row("failed", "UNKNOWN", "the provider redirects", REFUSAL.replace("400", "307"), status=307), 307, "UNKNOWN"),
         (row("failed", "GW_TIMEOUT", "it took too long"), None, "GW_TIMEOUT"),
         (
-            row("failed", "GW_TIMEOUT", "the deadline passed before the result arrived", ANSWER, "late"),
+            row("failed", "GW_TIMEOUT", "the deadline passed before the result arrived", ANSWER, "late", 200),
             200,
             "late_result",
         ),

@@ -142,7 +142,7 @@ async def test_what_happened_to_a_provider_before_is_told_without_its_words(rig:
     await rig.work()
     browser, operator = await reader(rig, "bob"), await reader(rig)
     history, story = await browser.held("/providers"), await browser.held(f"/items/{job}-0")
-    assert "closed -> held" in history.text
+    assert "Breaker held" in history.text
     assert "provider echo was held" in story.text
     assert "canary" not in history.text + story.text
     assert "canary" in (await operator.held("/providers")).text

@@ -141,7 +141,7 @@ def _task_handler(work: Work) -> TaskHandler:
     return TaskHandler(tasks, work.kind.name, work.kind.name, work.rules())
 
 
-def _call_handler(work: Work) -> FunctionHandler[Any, Any]:
+def _call_handler(work: Work) -> FunctionHandler[Any, Any, Any]:
     async def call(item: Any, context: Context) -> Any:
         return await work.run(item, context, work.provider.call)
 

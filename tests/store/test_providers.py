@@ -122,8 +122,8 @@ async def test_a_change_is_told_in_the_providers_timeline(scene: Scene) -> None:
     await scene.store.providers.hold("p", "why")
     await scene.store.providers.hold("p", "why")
     await scene.store.providers.release("p")
-    details = [event.detail for event in await scene.store.views.events("provider:p")]
-    assert details == ["closed -> held: why", "held -> closed"]
+    told = [(event.act, event.detail) for event in await scene.store.views.events("provider:p")]
+    assert told == [("breaker_held", "why"), ("breaker_closed", None)]
 
 
 async def test_a_worker_is_seen_while_it_beats_and_gone_when_it_leaves(scene: Scene) -> None:

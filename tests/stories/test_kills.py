@@ -127,7 +127,7 @@ async def test_workers_killed_at_random_moments_lose_nothing_and_pay_nothing_twi
 
 def check_all_there(results: Mapping[int, Result], items: int) -> None:
     assert len(results) == items
-    lost = [r for r in results.values() if not r.ok or r.value["payload"] != r.position]
+    lost = [r for r in results.values() if not r.ok or r.value is None or r.value["payload"] != r.position]
     assert lost == [], "no result is lost, and each belongs to its item"
 
 

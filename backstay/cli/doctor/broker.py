@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from backstay.messaging.inspection import Found
     from backstay.messaging.topology import Topology
 
+_ELSEWHERE = "set BACKSTAY_BROKER_QUEUES or BACKSTAY_BROKER_PREFIX"
+
 
 async def broker(setup: Setup) -> AsyncIterator[Finding]:
     """Whether the broker answers, its exchanges and queues are as they should be, and somebody consumes them."""
@@ -38,23 +40,17 @@ async def broker(setup: Setup) -> AsyncIterator[Finding]:
         async with connected(url, "backstay doctor") as connection:
             found = await inspect(connection, topology, sorted(names))
     except BrokerUnreachable as error:
-        yield fail(error.message, _advice(error))
+        yield fail(error.message, error.hint)
         return
     yield ok(f"{show_url(url)} answers")
     for finding in _judged(found, topology):
         yield finding
 
 
-def _advice(error: BrokerUnreachable) -> str:
-    if "ACCESS_REFUSED" in error.message or "ACCESS-REFUSED" in error.message:
-        return "correct the user and the password in BACKSTAY_BROKER_URL; write special characters as %XX"
-    if "NOT_ALLOWED" in error.message or "not found" in error.message:
-        return "correct the vhost in BACKSTAY_BROKER_URL, or give the user permissions on it"
-    return "start the broker, or correct BACKSTAY_BROKER_URL; until then workers poll the database"
-
-
 def _judged(found: "list[Found]", topology: "Topology") -> Iterator[Finding]:
-    missing = [one for one in found if not one.there]
+    from backstay.messaging.inspection import BrokerFault
+
+    missing = [one for one in found if one.fault is BrokerFault.MISSING]
     if len(missing) == len(found):
         says = (
             f"nothing is declared under {topology.prefix}: no worker has used this broker yet, or its data was deleted"
@@ -64,22 +60,14 @@ def _judged(found: "list[Found]", topology: "Topology") -> Iterator[Finding]:
     for one in missing:
         yield warn(f"the {one.kind} {one.name} is missing", f"start a worker, or: {again('broker declare')}")
     for one in found:
-        if one.there and one.problem:
-            yield _problem(one)
-    if not any(one.problem for one in found):
+        if one.fault is BrokerFault.UNUSABLE:
+            says = f"{one.name} holds {one.messages:,} messages that no worker could process"
+            yield warn(says, f"replay them: {again('broker replay')}")
+        elif one.fault is BrokerFault.UNCONSUMED:
+            says = f"{one.messages:,} messages wait in {one.name}, and no worker consumes them"
+            yield fail(says, "start a worker with this broker and an application that has the handler")
+        elif one.fault is BrokerFault.DIFFERENT:
+            says = f"the {one.kind} {one.name} was declared differently: {one.problem}"
+            yield fail(says, f"delete the {one.kind}, it is declared again; or {_ELSEWHERE}")
+    if not any(one.fault for one in found):
         yield ok(f"{len(found)} exchanges and queues are as they should be")
-
-
-def _problem(one: "Found") -> Finding:
-    from backstay.messaging.inspection import NOBODY_CAN_USE, NOBODY_CONSUMES
-
-    if one.problem == NOBODY_CAN_USE:
-        return warn(
-            f"{one.name} holds {one.messages:,} messages that no worker could process",
-            f"replay them: {again('broker replay')}",
-        )
-    if one.problem == NOBODY_CONSUMES:
-        advice = "start a worker with this broker and an application that has the handler"
-        return fail(f"{one.messages:,} messages wait in {one.name}, and no worker consumes them", advice)
-    advice = f"delete the {one.kind}, it is declared again; or set BACKSTAY_BROKER_QUEUES or BACKSTAY_BROKER_PREFIX"
-    return fail(f"the {one.kind} {one.name} was declared differently: {one.problem}", advice)

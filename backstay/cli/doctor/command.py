@@ -1,5 +1,7 @@
 """The command itself: who is asked for, how it is printed, and the exit code."""
 
+from typing import Any
+
 import click
 
 from backstay.cli import access, output
@@ -31,13 +33,13 @@ MARKS = {Level.OK: "ok  ", Level.WARN: "WARN", Level.FAIL: "FAIL"}
 @place_options
 @json_option
 @click.pass_context
-def doctor(ctx: click.Context, /, db: str | None, as_json: bool, **given: str | None) -> None:
+def doctor(ctx: click.Context, /, db: str | None, as_json: bool, **given: Any) -> None:
     """Checks everything that work depends on: database, broker, Redis, files, providers, clocks, workers, settings.
 
     It changes nothing, except for a small test file that it writes to the place for files and deletes again. Every line
     that is not ok says what to do. The exit code is 1 if a line says FAIL, otherwise 0: a WARN does not stop work.
     """
-    asked = DoctorOptions(db, **given)  # type: ignore[arg-type]
+    asked = DoctorOptions(db, **given)
 
     async def look() -> list[tuple[str, Finding]]:
         return [found async for found in examine(asked)]

@@ -28,10 +28,7 @@ async def database(setup: Setup) -> AsyncIterator[Finding]:
     try:
         await wiring.schema_version(setup.app.url)
     except DatabaseUnreachable as error:
-        advice = error.hint
-        if "password" in error.message:
-            advice = "correct the user and the password in the URL; write special characters as %XX"
-        yield fail(f"{says}: {error.message}", advice)
+        yield fail(f"{says}: {error.message}", error.hint)
     else:
         yield ok(says)
 

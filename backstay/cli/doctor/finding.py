@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from backstay.cli.command import repeated
+from backstay.cli.command import on_same_database
 from backstay.core.errors import BackstayError
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def fail(says: str, advice: str) -> Finding:
 
 
 def wrong(error: BackstayError) -> Finding:
-    return fail(error.message, repeated(error.hint))
+    return fail(error.message, on_same_database(error.hint))
 
 
 def name_of(check: Check) -> str:

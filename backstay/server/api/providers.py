@@ -7,10 +7,10 @@ from pydantic import BaseModel, Field
 from pydantic_core import to_json
 
 from backstay.core.breaker import Breaker, without_words
-from backstay.core.errors import NotFound
 from backstay.core.failures import one_line
 from backstay.server import etags
 from backstay.server.auth import Operator, Principal, Reader, operates
+from backstay.server.problems import Problem
 from backstay.server.service import Service, Serving
 from backstay.server.shapes import PROBLEMS, ProviderShape, Strict, provider_object
 
@@ -83,7 +83,8 @@ async def known_breakers(service: Service, who: Principal) -> tuple[dict[str, Br
 async def known_provider(service: Service, who: Principal, provider: str) -> Breaker:
     found = (await known_breakers(service, who))[0].get(provider)
     if found is None:
-        raise NotFound(f"no provider {one_line(provider)[:100]}", hint="GET /api/providers lists the providers")
+        detail, hint = f"no provider {one_line(provider)[:100]}", "GET /api/providers lists the providers"
+        raise Problem(404, detail, hint=hint, is_for_programs=True)
     return found
 
 

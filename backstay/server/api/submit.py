@@ -102,7 +102,9 @@ async def submit_job(
     encode: Callable[[Any], str]
     if kind in LINES:
         if query.handler is None:
-            raise Problem(422, "handler: the query parameter is missing", hint="POST /api/jobs?handler=NAME")
+            raise Problem(
+                422, "handler: the query parameter is missing", hint="POST /api/jobs?handler=NAME", is_for_programs=True
+            )
         name, given = query.handler, query
         found = await _handler(service, name)
         items, encode = _payloads(request, service, found), str

@@ -1,7 +1,6 @@
 """How pages show figures, moments and what strangers wrote."""
 
 import json
-import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
@@ -9,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from markupsafe import Markup
 
 from backstay.core.figures import show_ceiling, show_hours, show_money, show_rate, show_seconds, show_tokens
-from backstay.core.reasons import show_span
+from backstay.core.sentences import TimePoint, parts_of, show_span
 from backstay.core.words import visible
 
 LINE_CHARACTERS: Final = 200
@@ -17,7 +16,7 @@ BODY_CHARACTERS: Final = 8_000
 INDENTED_CHARACTERS: Final = 100_000  # longer JSON is shown as it is
 _YEAR_9999_MS: Final = 253_402_300_799_000
 LINES: Final = "\n\t"
-_MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", re.ASCII)
+SENTENCE_CHARACTERS: Final = 500
 
 
 class Excerpt(NamedTuple):
@@ -69,22 +68,18 @@ def moment(ms: int | None, kind: str = "") -> Markup:
     return Markup('<time datetime="{}"{}>{}</time>').format(iso, relative, at.strftime("%Y-%m-%d %H:%M:%S UTC"))
 
 
-def timed(text: str) -> Markup:
-    """A sentence of ours with moments in it, which are then in the viewer's zone as well."""
-    said, at = Markup(""), 0
-    for found in _MOMENT.finditer(text):
-        said += visible(text[at : found.start()]) + _instant(found[0])
-        at = found.end()
-    return said + visible(text[at:])
-
-
-def _instant(text: str) -> str:
-    """What a stranger wrote is in the sentence, too: a day that no calendar has stays as it is."""
-    try:
-        instant = datetime.strptime(text, "%Y-%m-%d %H:%M:%S UTC").replace(tzinfo=UTC)
-    except ValueError:
-        return text
-    return moment(int(instant.timestamp() * 1_000))
+def sentence(text: str) -> Markup:
+    """A sentence of ours, with a capital at its start. Its moments are in the viewer's zone; those that a stranger
+    wrote into it stay text."""
+    said, left = Markup(""), SENTENCE_CHARACTERS
+    for part in parts_of(text):
+        if isinstance(part, TimePoint):
+            said += moment(part.at) + f" ({part.distance})"
+        else:
+            plain = visible(str(part)[:left])
+            said += plain if said else plain[:1].upper() + plain[1:]
+            left -= len(plain)
+    return said
 
 
 def count(number: int | None) -> str:
@@ -136,11 +131,11 @@ FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "money": money,
     "rate": show_rate,
     "seconds": show_seconds,
+    "sentence": sentence,
     "hours": show_hours,
     "share": share,
     "size": size,
     "span": show_span,
-    "timed": timed,
     "tokens": show_tokens,
     "visible": visible,
 }

@@ -14,7 +14,6 @@ from backstay.server.pages import layout
 from backstay.server.pages.charts import most_within
 from backstay.server.pages.notices import redirected
 from backstay.server.pages.page_request import Visit, acted, seen, whole_number
-from backstay.server.pages.timeline import change_and_why
 from backstay.server.problems import Problem
 from backstay.store.keys import Role
 from backstay.store.overview import ProviderTasks
@@ -89,7 +88,7 @@ async def breaker_events(visit: Visit, provider: str, n: int) -> list[EventView]
     events = await visit.service.store.overview.events(f"provider:{provider}", n)
     if operates(visit.principal, visit.service):
         return events
-    return [event._replace(detail=change_and_why(event)[0]) for event in events]
+    return [event._replace(detail=None) for event in events]
 
 
 @router.post("/providers/hold")

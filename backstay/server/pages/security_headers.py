@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from backstay.core.errors import BackstayError
 from backstay.server.pages import layout
 from backstay.server.pages.page_request import met
-from backstay.server.problems import MEDIA_TYPE, OPENAI_PATHS, Problem, answer, problem_of
+from backstay.server.problems import MEDIA_TYPE, OPENAI_PATHS, Problem, answer, problem_of, reads
 
 OTHERS: Final = ("/api/", "/callbacks/", *OPENAI_PATHS)
 POLICY: Final = (
@@ -61,7 +61,7 @@ class Dressed:
         except Exception as error:
             if not begun:
                 problem = problem_of(error)
-                told = _page(request, problem.body(), {}) if _reads(request) else answer(problem)
+                told = _page(request, problem.body(), {}) if reads(request) else answer(problem)
                 await told(scope, receive, _wrapped(send))
             raise
         if not begun and start:
@@ -69,15 +69,10 @@ class Dressed:
             await (await _found_page(request, json.loads(bytes(body)), kept))(scope, receive, _wrapped(send))
 
 
-def _reads(request: Request) -> bool:
-    """A person with a browser; a script that fetches a part of a page only wants the number."""
-    return "text/html" in request.headers.get("accept", "")
-
-
 def _is_for_a_reader(request: Request, start: Message) -> bool:
     """A problem page with a message, not a redirect."""
     kind = MutableHeaders(raw=start["headers"]).get("content-type", "")
-    return kind.startswith(MEDIA_TYPE) and start["status"] >= 400 and _reads(request)
+    return kind.startswith(MEDIA_TYPE) and start["status"] >= 400 and reads(request)
 
 
 def _wrapped(send: Send) -> Send:

@@ -3,12 +3,13 @@
 from collections.abc import Iterator, Sequence
 from typing import Final, Literal, NamedTuple
 
-from backstay.core.reasons import show_span
+from backstay.core.breaker import BreakerState, act_of
+from backstay.core.sentences import show_span
 from backstay.store.stories import is_no_try
 from backstay.store.views import AttemptView, EventView, ItemView
 
 WAIT_MS_MIN: Final = 1_000  # shorter ones are nobody's business
-HELD_STATES: Final = ("open", "held")
+HELD_STATES: Final = {act_of(state): state for state in (BreakerState.OPEN, BreakerState.HELD)}
 AFRESH: Final = ("retried", "replayed")  # after these an item waits again
 
 Kind = Literal["", "good", "bad", "warn", "wait"]
@@ -115,21 +116,14 @@ def _stretches(events: Sequence[EventView]) -> Iterator[tuple[int, int | None, s
     """When a breaker let nothing through: from, to, in which state, why."""
     began: tuple[int, str, str] | None = None
     for event in events:
-        change, why = change_and_why(event)
-        state = change.rpartition("-> ")[2]
-        if began is not None and state not in HELD_STATES:
+        state = HELD_STATES.get(event.act)
+        if began is not None and state is None:
             yield began[0], event.at, began[1], began[2]
             began = None
-        elif began is None and state in HELD_STATES:
-            began = (event.at, state, why)
+        elif began is None and state is not None:
+            began = (event.at, state.value, event.detail or "")
     if began is not None:
         yield began[0], None, began[1], began[2]
-
-
-def change_and_why(event: EventView) -> tuple[str, str]:
-    """A breaker's events say `closed -> open: why`."""
-    change, _, why = (event.detail or "").partition(": ")
-    return change, why
 
 
 def _pauses(since: int, until: int, around: Around) -> Iterator[str]:

@@ -98,6 +98,7 @@ SELECT 1 FROM items WHERE job_id = :job_id AND state = 'failed' AND timed_out_at
 -- name: batch_output
 -- As results_page, of those that succeeded.
 SELECT {columns ResultRow of items, attempts.message AS message, attempts.result AS result,
+    attempts.provider_status AS provider_status,
     requests.body AS body, 0 AS expired}
 FROM items JOIN requests ON requests.item_id = items.id AND requests.item_id > :cursor AND requests.item_id < :after
 LEFT JOIN attempts ON attempts.item_id = items.id AND attempts.fence = items.fence
@@ -108,6 +109,7 @@ ORDER BY items.id LIMIT :n;
 -- name: batch_errors
 -- As results_page, of those that ended otherwise, and with whether it was the deadline that ended them.
 SELECT {columns ResultRow of items, attempts.message AS message, attempts.result AS result,
+    attempts.provider_status AS provider_status,
     requests.body AS body, 
     CASE WHEN items.timed_out_at >= items.deadline_at - 5000 THEN 1 ELSE 0 END AS expired}
 FROM items JOIN requests ON requests.item_id = items.id AND requests.item_id > :cursor AND requests.item_id < :after

@@ -85,10 +85,15 @@ SELECT {columns AttemptView} FROM attempts WHERE item_id = :item_id ORDER BY fen
 -- name: events
 SELECT {columns EventView} FROM events WHERE subject = :subject ORDER BY id LIMIT :n;
 
+-- name: count_retries
+-- How often failed items of a job were queued again: each chunk of them writes one event of the job.
+SELECT count(*) AS retries FROM events WHERE subject = :subject AND act IN ('retried', 'replayed');
+
 -- name: results_page
 -- A job's ended items in the order they were submitted, with their last attempt, from a cursor on. Every table has the
 -- span: PostgreSQL would merge them otherwise, reading the bodies of all earlier jobs on the way.
 SELECT {columns ResultRow of items, attempts.message AS message, attempts.result AS result,
+    attempts.provider_status AS provider_status,
     requests.body AS body, 0 AS expired}
 FROM items JOIN requests ON requests.item_id = items.id AND requests.item_id > :cursor AND requests.item_id < :after
 LEFT JOIN attempts ON attempts.item_id = items.id AND attempts.fence = items.fence
@@ -104,6 +109,7 @@ WHERE id > :cursor AND id < :after AND state IN {ITEM_ENDED} ORDER BY id LIMIT :
 -- name: results_of
 -- Some ended items with their last attempt.
 SELECT {columns ResultRow of items, attempts.message AS message, attempts.result AS result,
+    attempts.provider_status AS provider_status,
     requests.body AS body, 0 AS expired}
 FROM {batch(id bigint)} JOIN items ON items.id = batch.id JOIN requests ON requests.item_id = items.id
 LEFT JOIN attempts ON attempts.item_id = items.id AND attempts.fence = items.fence

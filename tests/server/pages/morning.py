@@ -191,9 +191,12 @@ def _around(connection: sqlite3.Connection, now: int) -> None:
     _add(connection, "workers", columns, ("w-51aa", "batch-4.internal", 993, told, now - 2 * DAY, gone, gone))
     columns = "provider requests_per_minute tokens_per_minute concurrency ceiling"
     _add(connection, "paces", columns, ("openai", 10_000, 4_000_000, 128, 96), ("anthropic", 2_000, None, 32, 32))
-    for seconds, change in ((0, "closed -> open: 11 of 20 calls failed, the last with 503"), (90, "open -> half_open")):
+    for seconds, change in (
+        (0, ("breaker_open", "11 of 20 calls failed, the last with 503")),
+        (90, ("breaker_half_open", None)),
+    ):
         at = now - 7 * HOUR + seconds * SECOND
-        _add(connection, "events", "subject at act detail", ("provider:openai", at, "breaker", change))
+        _add(connection, "events", "subject at act detail", ("provider:openai", at, *change))
     columns = "owner by at filter items rate until_at expected"
     _add(connection, "replays", columns, ("ada", "ops-laptop", now - DAY, '{"code": "GW_5XX"}', 312, None, None, 312))
     slow = (

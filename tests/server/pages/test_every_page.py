@@ -172,6 +172,10 @@ async def test_errors_are_pages_in_the_same_style(sqlite_rig: Rig, monkeypatch: 
     missing = await found.held("/nowhere", 404)
     assert "Not found" in missing.text
     assert "/jobs" in missing.links
+    assert "openapi" not in missing.text, "paths of the API are for programs"
+    unknown = await found.post("/providers/hold", provider="nobody", minutes="1")
+    assert unknown.status == 404
+    assert "/api/providers" not in str(unknown)
     assert "Not found" in (await found.held("/jobs/999", 404)).text
     assert "Not found" in (await found.held("/items/9-<b>", 404)).text
     refused = await found.held("/jobs?cursor=nonsense", 400)

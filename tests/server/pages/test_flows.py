@@ -189,7 +189,7 @@ async def test_a_provider_is_held_and_released_and_every_page_says_so(rig: Rig) 
     assert "is held because they asked us to" in item.text
     page = await found.follow(await found.post("/providers/release", provider="echo"))
     assert "Provider echo is released" in page.text
-    assert "closed -> held: they asked us to" in page.text
+    assert "Breaker held: they asked us to" in page.text
     assert (await found.post("/providers/hold", provider="nobody")).status == 404
     for minutes in ("soon", "0", "0" * 8 + "1" + "9" * 5_000):
         assert (await found.post("/providers/hold", provider="echo", minutes=minutes)).status == 422

@@ -46,9 +46,9 @@ def test_a_wait_that_nobody_notices_is_not_told() -> None:
 
 def test_a_wait_behind_a_held_provider_says_so_and_why() -> None:
     held = [
-        EventView(T + 2 * S, "breaker", "closed -> open: 6 of the last 10 calls failed"),
-        EventView(T + 9 * S, "breaker", "open -> half_open"),
-        EventView(T + 60 * S, "breaker", "half_open -> held: quota"),
+        EventView(T + 2 * S, "breaker_open", "6 of the last 10 calls failed"),
+        EventView(T + 9 * S, "breaker_half_open", None),
+        EventView(T + 60 * S, "breaker_held", "quota"),
     ]
     [_, waited, _] = words([attempt(1, 10 * S, 11 * S)], around=Around("up", held))
     assert waited == "Waited 10 s; provider up was open: 6 of the last 10 calls failed"

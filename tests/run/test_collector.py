@@ -13,6 +13,8 @@ from backstay.core.ids import item_id
 from backstay.llm.requests import LlmRequest, seal
 from backstay.run.collector import Collector, verify
 from backstay.run.output import ResultFiles, errors_path
+from backstay.store.dead_letters import LetterFilter
+from backstay.store.replays import By
 from tests.run.results import ids_in, lines_in, standing
 
 
@@ -70,6 +72,26 @@ async def test_failures_retried_while_the_run_goes_on_end_where_they_belong(benc
         await collector.finish()
     assert standing(bench.out) == (["a", "b", "d"], ["c"])
     assert "never" in bench.errors()["c"]
+
+
+async def test_failures_replayed_from_the_dead_letters_while_the_run_goes_on_end_where_they_belong(
+    bench: Bench,
+) -> None:
+    bench.why = {"b": "no", "c": "no"}
+    await bench.submit("a", "b", "c")
+    await bench.work()
+    with bench.files() as files:
+        collector = bench.collector(files)
+        await collector.write()
+        wanted = LetterFilter(job_id=bench.job.id)
+        await bench.client.store.replays.replay(bench.client.owner, wanted, By("ada"))
+        bench.why = {"c": "never"}
+        await bench.work()
+        await collector.finish()
+    assert standing(bench.out) == (["a", "b"], ["c"])
+    assert "never" in bench.errors()["c"]
+    told = await bench.client.store.views.events(f"job:{bench.job.id}")
+    assert [(event.act, event.detail) for event in told] == [("replayed", "2 items, replay 1 by ada")]
 
 
 async def test_failures_retried_while_no_run_went_on_are_taken_up_from_the_database(bench: Bench) -> None:

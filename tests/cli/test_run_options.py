@@ -134,8 +134,8 @@ def test_a_key_that_is_not_there_is_missed_before_the_first_call(
 @pytest.mark.parametrize(
     ("options", "word"),
     [
-        (("--base-url", "http://me:SECRETWORD@127.0.0.1:9/v1"), "must not hold a user or a password"),
-        (("--base-url", "http://127.0.0.1:9/v1?api_key=SECRETWORD"), "must not hold a key"),
+        (("--base-url", "http://me:SECRETWORD@127.0.0.1:9/v1"), "must not contain a user name or a password"),
+        (("--base-url", "http://127.0.0.1:9/v1?api_key=SECRETWORD"), "must not contain a key"),
         (("--base-url", "http://[::1"), "the base URL is not valid"),
         ((*HERE, "--header", "X-Key=sk-SECRETWORD"), "must have the form NAME=VARIABLE"),
     ],

@@ -87,7 +87,7 @@ def test_hints_repeat_the_database_that_was_given(sqlite_shell: Shell) -> None:
     assert ran.said[-1] == "1 item failed; to see why: backstay job show 1 --db sqlite:///third.db"
     for verb in ("show", "pause"):
         assert "looked in SQLite file third.db" in sqlite_shell("job", verb, "9", *db).err
-    assert "backstay jobs --db sqlite:///third.db lists" in sqlite_shell("job", "show", "9", *db).err
+    assert "`backstay jobs --db sqlite:///third.db` lists" in sqlite_shell("job", "show", "9", *db).err
 
 
 def test_a_hint_does_not_repeat_a_password(sqlite_shell: Shell, empty_postgres_url: str) -> None:

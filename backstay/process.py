@@ -16,8 +16,7 @@ from backstay.clock import Clock
 from backstay.core.errors import DatabaseRefused, DatabaseUnreachable
 from backstay.core.events import Trouble
 from backstay.engine.worker import Worker
-from backstay.files.artifacts import Artifacts, artifacts_of
-from backstay.files.stored_files import ConverterFiles
+from backstay.files.artifacts import Artifacts, ConverterFiles, artifacts_of
 from backstay.handlers.gateway import NAME, GatewayHandler
 from backstay.handlers.handler import Rules
 from backstay.handlers.outgoing import Outgoing
@@ -26,11 +25,11 @@ from backstay.messaging.broker import Broker
 from backstay.messaging.dispatch import broker_here, dispatching
 from backstay.messaging.outbox_relay import lag_told, relaying_work
 from backstay.observe.item_logs import ItemLogs
-from backstay.remote.tags import CallbackTags
+from backstay.remote.handler import CallbackTags
 from backstay.remote.work import remote_here, remote_work
 from backstay.signing import Signer
+from backstay.store.database import is_postgres, shown
 from backstay.store.outbox import WEBHOOKS
-from backstay.store.urls import is_postgres, shown
 from backstay.upkeep.loop import upkeep
 from backstay.webhooks import Relay, relaying
 

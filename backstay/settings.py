@@ -9,10 +9,10 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from backstay.core.bounds import profile_named
 from backstay.core.breaker import BreakerPolicy
 from backstay.core.errors import UsageError
 from backstay.core.limits import Limits
-from backstay.core.profiles import profile_named
 from backstay.core.retry import GATEWAY, RetryPolicy
 
 PREFIX: Final = "BACKSTAY_"

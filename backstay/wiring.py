@@ -18,11 +18,10 @@ from backstay.handlers.registry import Registry
 from backstay.observe.bus import Bus
 from backstay.settings import Settings
 from backstay.store import schema
-from backstay.store.database import Database
-from backstay.store.durability import Promise, postgres_promises, sqlite_promises
+from backstay.store.database import Database, is_postgres
+from backstay.store.database_checks import Promise, postgres_promises, sqlite_promises
 from backstay.store.sqlite import SQLiteDatabase
 from backstay.store.store import Store
-from backstay.store.urls import is_postgres
 
 TRACING_EXTRA = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
 IDLE_SECONDS_SQLITE = 0.1  # SQLite cannot notify other processes, so poll often
@@ -127,8 +126,7 @@ def start_tracing(settings: Settings, bus: Bus) -> None:
         missing = list(TRACING_EXTRA)
     if missing:
         raise UsageError("tracing needs packages that are not installed", hint="pip install 'backstay[otel]'")
-    from backstay.observe.exporting import provider_here
-    from backstay.observe.tracing import Tracing
+    from backstay.observe.tracing import Tracing, provider_here
 
     provider = provider_here(lambda said: bus.emit(Trouble("tracing", said)))
     bus.tracing = Tracing(provider, Clock(), settings.otel_items_share, settings.otel_tell_providers)

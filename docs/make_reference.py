@@ -18,8 +18,7 @@ from backstay.core.breaker import BreakerPolicy
 from backstay.core.errors import BackstayError, ErrorCode, HandlerError
 from backstay.core.limits import RANGES, Limits
 from backstay.core.retry import GATEWAY
-from backstay.observe.gauges import Gauges
-from backstay.observe.metrics import Metrics
+from backstay.observe.metrics import Gauges, Metrics
 from backstay.server.app import create_app
 from backstay.server.service import ServiceOptions
 from backstay.settings import Settings

@@ -26,7 +26,7 @@ from backstay.core.errors import DatabaseUnreachable
 from backstay.files.artifacts import artifacts_at
 from backstay.store import silence
 from backstay.store.archives import Archive, Letter, LetterHead
-from backstay.upkeep import archive_file
+from backstay.upkeep import archivist
 from tests.servers.fault_proxy import FaultProxy
 from tests.servers.postgres import PrivatePostgres
 from tests.servers.rabbitmq import PrivateRabbitMQ, RabbitMQMissing
@@ -206,9 +206,9 @@ async def archive(folder: Path) -> None:
         yield letters
 
     artifacts = artifacts_at(str(folder / "data"))
-    sealed = await archive_file.write(artifacts, "archives/a.jsonl.zst", "ann", pages())
+    sealed = await archivist.write(artifacts, "archives/a.jsonl.zst", "ann", pages())
     kept = Archive(1, "ann", "archives/a.jsonl.zst", len(letters), sealed.bytes, sealed.digest, 0, 0, 0, None)
-    assert [letter async for page in archive_file.read(artifacts, kept) for letter in page] == letters
+    assert [letter async for page in archivist.read(artifacts, kept) for letter in page] == letters
 
 
 @contextmanager

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from backstay.cli.command import given_app, on_same_database
+from backstay.core.display import NextCommand, Sentence
 from backstay.core.errors import BackstayError, NotFound, UsageError
-from backstay.core.sentences import NextCommand, Sentence
 
 if TYPE_CHECKING:
     from backstay.app import Backstay
@@ -190,7 +190,7 @@ def _of(app: "Backstay") -> Target:
 def check_url(url: str) -> None:
     """Refuses what cannot be a database before anything is opened or made."""
     from backstay import wiring
-    from backstay.store.urls import is_postgres, postgres_url
+    from backstay.store.database import is_postgres, postgres_url
 
     try:
         port = urlsplit(url).port
@@ -219,7 +219,7 @@ def require_file(target: Target) -> None:
 
 def missing_file(url: str) -> str | None:
     """The name of the SQLite file that is not there yet."""
-    from backstay.store.urls import is_postgres
+    from backstay.store.database import is_postgres
 
     file = None if is_postgres(url) else Path(url.removeprefix("sqlite:///"))
     return file.name if file is not None and not file.exists() else None
@@ -227,9 +227,9 @@ def missing_file(url: str) -> str | None:
 
 def shown(url: str) -> str:
     """A database for people: without what may be secret in its URL."""
-    from backstay.store import urls
+    from backstay.store import database
 
-    return urls.shown(url) if urls.is_postgres(url) else f"SQLite file {url.removeprefix('sqlite:///')}"
+    return database.shown(url) if database.is_postgres(url) else f"SQLite file {url.removeprefix('sqlite:///')}"
 
 
 def default_file() -> Path:

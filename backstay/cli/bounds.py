@@ -26,7 +26,7 @@ def bounds(profile: str | None, as_json: bool) -> None:
 
     from backstay import settings
     from backstay.core import bounds as core
-    from backstay.core.figures import show_hours
+    from backstay.core.display import show_hours
 
     loaded = settings.load({"profile": profile})
     limits = loaded.bounds()
@@ -61,7 +61,7 @@ def profiles(as_json: bool) -> None:
     """Shows the three predefined sets of limits; BACKSTAY_PROFILE or backstay.toml chooses one."""
     from dataclasses import asdict
 
-    from backstay.core.profiles import PROFILES as named
+    from backstay.core.bounds import PROFILES as named
 
     if as_json:
         for name, limits in named.items():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from backstay.core.sentences import NextCommand, parts_of
+from backstay.core.display import NextCommand, parts_of
 
 if TYPE_CHECKING:
     from typing_extensions import override

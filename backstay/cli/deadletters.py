@@ -14,9 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from backstay.client import Client
-    from backstay.store.dead_letters import Groups, LetterFilter
+    from backstay.store.dead_letters import Groups, LetterFilter, Replayed, ReplayRow
     from backstay.store.listing import ItemRow
-    from backstay.store.replays import Replayed, ReplayRow
 
 ROWS_MAX = 1_000
 
@@ -214,7 +213,7 @@ def replay(
     what: see `backstay deadletters replays`.
     """
     from backstay.core.ids import read_item
-    from backstay.store.replays import By
+    from backstay.store.dead_letters import By
 
     if not (items or job is not None or code or older_than or everything):
         raise UsageError("no dead letters are chosen", hint="give item ids, --job, --code, --older-than or --all")

@@ -66,7 +66,7 @@ job = LazyGroup(
 def show(job_id: int, db: str | None, as_json: bool) -> None:
     """Shows a job: its progress, why it waits, its failures by kind, and its history."""
 
-    from backstay.store.stories import look_at_job
+    from backstay.store.overview import look_at_job
 
     app = access.open_app(db)
     lease_ms = app.limits.lease_ms
@@ -121,7 +121,7 @@ def _state(view: "JobView") -> str:
 
 def _cost(view: "JobView") -> str | None:
     """Of a job that costs money; nothing spent may also mean that no price is known."""
-    from backstay.core.figures import show_money
+    from backstay.core.display import show_money
 
     if view.budget_micros is None and not view.used_micros:
         return None
@@ -293,7 +293,7 @@ def settle_unknown(
     `backstay job show` shows the sum; check it against the provider's bill. --book counts it as spent, --release gives
     it back to the budget. The job's history records the decision.
     """
-    from backstay.core.figures import show_ceiling
+    from backstay.core.display import show_ceiling
 
     if paid is None:
         raise UsageError("give --book or --release", hint="--book: the money was paid; --release: it was not")

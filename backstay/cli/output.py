@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 import click
 
-from backstay.core.words import visible
+from backstay.core.display import visible
 
 MISSING = "-"
 

@@ -18,7 +18,7 @@ from backstay.cli.run_options import (
     only_of,
     service_url,
 )
-from backstay.core.figures import show_money, show_seconds
+from backstay.core.display import show_money, show_seconds
 
 if TYPE_CHECKING:
     from backstay.core.limits import Limits

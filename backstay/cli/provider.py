@@ -63,7 +63,7 @@ def _object(breaker: "Breaker") -> dict[str, object]:
 
 def _row(breaker: "Breaker", now: int) -> tuple[object, ...]:
     from backstay.core.breaker import BreakerState
-    from backstay.core.sentences import TimePoint
+    from backstay.core.display import TimePoint
 
     until = None if breaker.until_at is None else str(TimePoint(breaker.until_at, now))
     if until is None and breaker.state is BreakerState.HELD:

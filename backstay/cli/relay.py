@@ -57,7 +57,7 @@ def relay(ctx: click.Context, /, db: str | None, broker: str | None, **given: An
 
 
 async def _relay(app: "Backstay", asked: RelayOptions) -> int:
-    from backstay.cli import scrape
+    from backstay.cli import running
     from backstay.cli.running import INTERRUPTED, Signals, Stopping
     from backstay.observe.metrics import Metrics
     from backstay.process import start_when_reachable
@@ -67,7 +67,7 @@ async def _relay(app: "Backstay", asked: RelayOptions) -> int:
     signals = Signals(stopping.ask, mine.cancel)
     app.bus.subscribe(metrics)
     try:
-        with scrape.serving(metrics.registry, asked.metrics_host, asked.metrics_port), stopping.while_starting():
+        with running.serving(metrics.registry, asked.metrics_host, asked.metrics_port), stopping.while_starting():
             async with start_when_reachable(app, lambda: _run_relays(app)):
                 await stopping.wait()
     except asyncio.CancelledError:

@@ -88,7 +88,7 @@ def _run_file(
 ) -> "Summary":
     """Checks every line, then runs them all."""
     from backstay.llm.intake import open_source, survey
-    from backstay.run.weights import WeighedRun
+    from backstay.run.order import WeighedRun
 
     with open_source(file, reading) as source:
         surveyed = survey(source, WeighedRun(order) if order.budget_micros is not None else None)

@@ -204,7 +204,7 @@ def only_of(api: str, lane: str, reconcilable: bool = False) -> "OnlyPath | None
 def _check_deadline(deadline: float | None, timeout: float | None) -> None:
     """Batches may begin until the last quarter of the deadline, which must be enough to gather and create one."""
     from backstay import settings
-    from backstay.core.figures import show_seconds
+    from backstay.core.display import show_seconds
     from backstay.llm.batch import RUN_SECONDS
 
     if deadline is None:

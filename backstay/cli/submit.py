@@ -86,8 +86,8 @@ def _queue_requests(
 ) -> None:
     from backstay.cli.run import default_out
     from backstay.llm.intake import open_source, survey
+    from backstay.run.order import WeighedRun, set_ceiling
     from backstay.run.submission import Submission
-    from backstay.run.weights import WeighedRun, set_ceiling
 
     order = terms.order(out=default_out(file), label=label or Path(file).name)
     with open_source(file, wanted.reading(terms.url, terms.only, terms.api)) as source:

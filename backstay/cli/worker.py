@@ -85,7 +85,7 @@ def worker(ctx: click.Context, /, db: str | None, broker: str | None, **given: A
 
 
 async def _serve(app: "Backstay", asked: WorkerOptions) -> int:
-    from backstay.cli import scrape
+    from backstay.cli import running
     from backstay.cli.running import Signals, Stopping
     from backstay.clock import collect_rarely
     from backstay.observe.metrics import Metrics
@@ -94,13 +94,13 @@ async def _serve(app: "Backstay", asked: WorkerOptions) -> int:
     collect_rarely()
     metrics, working = Metrics(), None
     stopping = Stopping()
-    counting = asked.metrics_port is not None or scrape.counted_for_a_parent()
+    counting = asked.metrics_port is not None or running.counted_for_a_parent()
     if counting:
         app.bus.subscribe(metrics)
     signals = Signals(stopping.ask, lambda: working.hurry() if working else None)
     if asked.attached:
         _watch_parent(stopping.ask)
-    with scrape.serving(metrics.registry, asked.metrics_host, asked.metrics_port), stopping.while_starting():
+    with running.serving(metrics.registry, asked.metrics_host, asked.metrics_port), stopping.while_starting():
         async with start_when_reachable(app, lambda: _run_worker(app, asked, metrics if counting else None)) as working:
             await stopping.wait()
     return signals.exit_code
@@ -109,14 +109,14 @@ async def _serve(app: "Backstay", asked: WorkerOptions) -> int:
 @asynccontextmanager
 async def _run_worker(app: "Backstay", asked: WorkerOptions, metrics: "Metrics | None") -> "AsyncIterator[Worker]":
     """A worker with all that its items may need, while the block runs; given metrics are kept up to date."""
-    from backstay.cli import scrape
+    from backstay.cli import running
     from backstay.clock import Tasks
     from backstay.process import equipment, working
 
     tasks, concurrency = Tasks(), asked.concurrency or app.limits.worker_concurrency
     async with access.client_of(app) as client:
         if metrics is not None:
-            tasks.spawn(scrape.refresh(client.store, client.clock, metrics, app))
+            tasks.spawn(running.refresh(client.store, client.clock, metrics, app))
         try:
             async with equipment(app, client, concurrency) as equipped, working(app, client, equipped) as worker:
                 yield worker
@@ -138,26 +138,26 @@ def _watch_parent(ask: Callable[[], None]) -> None:
 async def _supervise(app: "Backstay", asked: WorkerOptions) -> int:
     import signal
 
-    from backstay.cli import scrape
+    from backstay.cli import running
     from backstay.clock import Clock
     from backstay.engine.supervisor import Orders, Supervisor
     from backstay.process import start_when_reachable
 
     async with start_when_reachable(app, lambda: access.client_of(app)):
         output.note(f"starting {asked.processes} worker processes")  # the database is there, and has its schema
-    with scrape.shared_folder() as folder:
+    with running.shared_folder() as folder:
         environment = {**os.environ, CHILD_DATABASE: app.url}
         if app.settings.broker_url is not None:
             environment[CHILD_BROKER] = app.settings.broker_url
         if asked.metrics_port is not None:
-            environment[scrape.FOLDER_VARIABLE] = folder
+            environment[running.FOLDER_VARIABLE] = folder
         stop_seconds = app.limits.shutdown_seconds + KILL_MARGIN_SECONDS
         orders = Orders(child_command(asked), environment, asked.processes, stop_seconds)
-        supervisor = Supervisor(orders, Clock(), app.bus.emit, lambda pid: scrape.forget(folder, pid))
+        supervisor = Supervisor(orders, Clock(), app.bus.emit, lambda pid: running.forget(folder, pid))
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, supervisor.pass_on, number)
-        with scrape.serving(scrape.registry_of(folder), asked.metrics_host, asked.metrics_port):
+        with running.serving(running.registry_of(folder), asked.metrics_host, asked.metrics_port):
             return await supervisor.run()
 
 

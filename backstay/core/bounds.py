@@ -1,10 +1,44 @@
 """The worst case that a configuration allows in one hour of ticks, so that it is known before the bill comes."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
 
+from backstay.core.errors import UsageError
 from backstay.core.limits import Limits
 from backstay.core.retry import NAMED, RETRY_AFTER_CAP_MS
+
+PROFILES: Final[Mapping[str, Limits]] = MappingProxyType(
+    {
+        "conservative": Limits(
+            item_timeout_seconds=3_600,
+            job_timeout_seconds=86_400,
+            llm_item_timeout_seconds=172_800,
+            llm_job_timeout_seconds=259_200,
+            chain_depth_max=1,
+            call_retries_max=3,
+        ),
+        "balanced": Limits(),
+        "aggressive": Limits(
+            item_timeout_seconds=14_400,
+            job_timeout_seconds=345_600,
+            llm_item_timeout_seconds=1_209_600,
+            llm_job_timeout_seconds=2_592_000,
+            chain_depth_max=5,
+            call_retries_max=10,
+        ),
+    }
+)
+
+
+def profile_named(name: str) -> Limits:
+    limits = PROFILES.get(name)
+    if limits is None:
+        raise UsageError(f"there is no profile {name!r}; choose from {', '.join(PROFILES)}")
+    return limits
+
 
 # Between two tries of an item: the longest wait that a provider may ask for, or that a built-in policy has.
 WAIT_SECONDS_MAX = max(RETRY_AFTER_CAP_MS, *(policy.delay_ms_max for policy in NAMED.values())) / 1000

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 from backstay.core.errors import ErrorCode, UsageError
 from backstay.core.failures import Failure, FailureKind, one_line, public_code
 from backstay.core.ids import read_item, show_item
-from backstay.core.nesting import NESTING_MAX, too_deep
+from backstay.core.json_depth import NESTING_MAX, too_deep
 from backstay.core.outcomes import Failed, Succeeded
 
 VERSION: Final = 1  # of messages to and from remote workers

@@ -4,8 +4,8 @@ from dataclasses import replace
 from random import Random
 from typing import assert_never
 
-from backstay.core.deadlines import past_deadline, timed_out
 from backstay.core.failures import ErrorCode, Failure, FailureKind
+from backstay.core.limits import past_deadline, timed_out
 from backstay.core.models import Act, Attempt, Claimed, Delivery, Settlement
 from backstay.core.money import account
 from backstay.core.outcomes import (

@@ -25,7 +25,7 @@ The docstring of a class is its default message.
 
 from enum import StrEnum
 
-from backstay.core.sentences import NextCommand, Sentence
+from backstay.core.display import NextCommand, Sentence
 
 
 class ErrorCode(StrEnum):

@@ -25,6 +25,7 @@ from http import HTTPStatus
 from types import MappingProxyType
 from typing import Final
 
+from backstay.core.display import one_line
 from backstay.core.errors import (
     DatabaseUnreachable,
     ErrorCode,
@@ -37,7 +38,6 @@ from backstay.core.errors import (
     Transient,
 )
 from backstay.core.retry import parse_retry_after, retry_after_ms_of
-from backstay.core.words import one_line
 
 __all__ = [
     "INNER_CODES",

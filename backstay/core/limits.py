@@ -118,3 +118,13 @@ def _require_in_range(name: str, value: object) -> None:
 
 def _plain(number: float) -> str:
     return f"{number:.0f}"
+
+
+def timed_out(created_at: int, now_ms: int, limits: Limits) -> bool:
+    """Whether an unfinished item has timed out; the caller checks only after one more poll or try."""
+    return now_ms - created_at > round(limits.item_timeout_seconds * 1_000)
+
+
+def past_deadline(deadline: int | None, now_ms: int) -> bool:
+    """Work that ends exactly at the deadline is still in time."""
+    return deadline is not None and now_ms > deadline

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from backstay.core.breaker import Breaker, BreakerState
-from backstay.core.sentences import NextCommand, Sentence, TimePoint
+from backstay.core.display import NextCommand, Sentence, TimePoint
 from backstay.core.states import TERMINAL, ItemState, JobState, StopReason
 
 AHEAD_MAX = 1_000  # counting stops here

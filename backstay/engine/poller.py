@@ -16,9 +16,8 @@ from backstay.core.retry import RETRY_AFTER_CAP_MS
 from backstay.core.states import StopReason
 from backstay.engine.flight import Flights
 from backstay.engine.gate import Gate
-from backstay.engine.handler_tasks import HandlerTasks, ItemQuota
+from backstay.engine.handler_tasks import CallQuota, HandlerTasks, ItemQuota, ask_provider, new_turn
 from backstay.engine.parts import Parts
-from backstay.engine.provider_questions import CallQuota, ask_provider, new_turn
 from backstay.engine.settler import Settler, keep_late
 from backstay.handlers.task import TaskHandler
 from backstay.store.inbox import LateSuccess

@@ -5,18 +5,17 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from backstay.clock import lives
-from backstay.core.deadlines import timed_out
 from backstay.core.errors import DatabaseUnreachable
 from backstay.core.events import ItemsExpired, ItemsRescued, ItemsStopped, JobEnded, JobsTimedOut, Trouble
 from backstay.core.failures import ErrorCode, Failure, FailureKind, failure_of_exception
+from backstay.core.limits import timed_out
 from backstay.core.models import Claimed
 from backstay.core.outcomes import CannotAsk, Failed, Outcome, Stopped
 from backstay.core.states import ItemState, JobState, StopReason
 from backstay.engine.flight import Flights
 from backstay.engine.gate import Gate
-from backstay.engine.handler_tasks import HandlerTasks, ItemQuota
+from backstay.engine.handler_tasks import HandlerTasks, ItemQuota, ask_provider, new_turn
 from backstay.engine.parts import Parts
-from backstay.engine.provider_questions import ask_provider, new_turn
 from backstay.engine.settler import Settler
 from backstay.handlers.context import client_ref
 from backstay.handlers.handler import Handler

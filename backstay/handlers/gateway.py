@@ -24,12 +24,12 @@ from xml.parsers.expat import ExpatError, ParserCreate
 import aiohttp
 from yarl import URL
 
+from backstay.core.display import one_line
 from backstay.core.errors import ErrorCode, NotFound, Permanent, Transient, UsageError
 from backstay.core.failures import Failure, failure_of_exception, failure_of_status
 from backstay.core.outcomes import Failed, NeverArrived, Succeeded
 from backstay.core.pace import Answers
 from backstay.core.retry import parse_retry_after
-from backstay.core.words import one_line
 from backstay.handlers.context import Context
 from backstay.handlers.handler import ASKS_AT_ONCE, Rules
 

@@ -17,7 +17,7 @@ from backstay.core.failures import Failure, FailureKind
 from backstay.core.outcomes import Failed, Succeeded
 from backstay.handlers.task import Answer
 from backstay.llm.channel import GONE_SECONDS
-from backstay.llm.credentials import Veil
+from backstay.llm.endpoint import Veil
 from backstay.llm.lines import LineRefused, number_lines, text_of
 from backstay.llm.provider import BatchApi, BatchView
 

@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from backstay.llm.requests import LlmRequest
+from backstay.llm.lines import LlmRequest
 from backstay.llm.temporary_files import no_room_error
 
 BUCKETS = 256

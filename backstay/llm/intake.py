@@ -1,6 +1,8 @@
 """Reads a file of requests: a quick pass that checks every line, then a stream of the requests to send."""
 
+import csv
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -9,12 +11,81 @@ from pathlib import PurePath
 from typing import IO, Any, NamedTuple, Protocol
 
 from backstay.core.errors import UsageError
-from backstay.llm import csv_rows
 from backstay.llm.duplicates import LineSet, Repeat, Suspicion, repeats
 from backstay.llm.endpoint import path_of
-from backstay.llm.formats import PARSERS, Format, InputOptions, OnlyPath, ParsedRequest, Parser
-from backstay.llm.lines import LINE_BYTES_MAX, LineRefused, number_lines, open_lines, text_of, value_of
-from backstay.llm.requests import LlmRequest
+from backstay.llm.formats import IDS, PARSERS, Format, InputOptions, OnlyPath, ParsedRequest, Parser, Rows
+from backstay.llm.lines import BOM, LINE_BYTES_MAX, LineRefused, LlmRequest, number_lines, open_lines, text_of, value_of
+
+DELIMITERS = ",;\t"
+_UNDECODED = re.compile("[\ud800-\udfff]")
+
+
+def entries(lines: IO[bytes], reading: InputOptions) -> Iterator[tuple[int, ParsedRequest | LineRefused]]:
+    """Every row below the header with the number of the line it starts on."""
+    csv.field_size_limit(LINE_BYTES_MAX)
+    rows = Rows(reading)
+    columns: list[str] = []
+    for line, found in _records(lines):
+        try:
+            if isinstance(found, LineRefused):
+                raise found
+            if not columns:
+                columns = _checked_header(found, reading, rows)
+            elif len(found) != len(columns):
+                raise LineRefused(f"has {len(found)} fields where the header has {len(columns)}")
+            else:
+                yield line, rows.fill(line, dict(zip(columns, found, strict=True)))
+        except LineRefused as refused:
+            if not columns:
+                raise UsageError(f"the header {refused}") from None
+            yield line, refused
+
+
+def _checked_header(names: list[str], reading: InputOptions, rows: Rows) -> list[str]:
+    columns = [name.strip() for name in names]
+    if repeated := next((name for name in columns if columns.count(name) > 1), None):
+        raise UsageError(f"the header has the column {repeated!r} twice")
+    if reading.template is None and "prompt" not in columns:
+        hint = f"columns: {', '.join(columns)}; {' or '.join(IDS)} can hold the id"
+        raise UsageError("a CSV file needs --template, or a column named prompt", hint=hint)
+    rows.check_columns(columns)
+    return columns
+
+
+def _records(lines: IO[bytes]) -> Iterator[tuple[int, list[str] | LineRefused]]:
+    """The records that are not blank. One may span several lines, in quotes."""
+    lines.seek(0)
+    delimiter = _delimiter(lines)
+    lines.seek(0)
+    reader = csv.reader(_texts(lines), delimiter=delimiter, strict=True)
+    while True:
+        line = reader.line_num + 1
+        try:
+            record = next(reader, None)
+        except csv.Error as error:
+            yield line, LineRefused(f"is not CSV: {error}")
+            continue
+        if record is None:
+            return
+        if record:
+            undecoded = any(map(_UNDECODED.search, record))
+            yield line, LineRefused("is not UTF-8") if undecoded else record
+
+
+def _delimiter(lines: IO[bytes]) -> str:
+    """The delimiter that is most frequent in the header."""
+    header = lines.readline(LINE_BYTES_MAX).decode("utf-8", "replace")
+    return max(DELIMITERS, key=header.count)
+
+
+def _texts(lines: IO[bytes]) -> Iterator[str]:
+    for number, line in number_lines(lines):
+        if line is None:
+            raise UsageError(f"line {number} has more than {LINE_BYTES_MAX:,} bytes")
+        # Bytes that are not UTF-8 must not end the file: they are passed on in a form that can be recognised, and the
+        # error names the row.
+        yield (line.removeprefix(BOM) if number == 1 else line).decode("utf-8", "surrogateescape")
+
 
 BAD_LINES_SHOWN_MAX = 100
 KINDS_MAX = 1000
@@ -143,7 +214,7 @@ def open_source(file: str, reading: InputOptions) -> Iterator[RequestSource]:
     with open_lines(file) as lines:
         chosen = reading.format or _detect(name, lines, reading)
         if chosen is Format.CSV:
-            yield RequestSource(name, chosen, lambda: _taken(csv_rows.entries(lines, reading), reading.only))
+            yield RequestSource(name, chosen, lambda: _taken(entries(lines, reading), reading.only))
         else:
             if reading.template is not None and chosen is not Format.ROWS:
                 hint = "--template works with CSV files and, with --format rows, with JSON objects"

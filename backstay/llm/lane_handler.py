@@ -2,24 +2,27 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from backstay.clock import Clock
-from backstay.core.errors import HandlerError, ProviderHeld, Throttled
+from backstay.core.errors import HandlerError, OutcomeUnknown, ProviderHeld, Throttled, UsageError
 from backstay.core.failures import ErrorCode, Failure, FailureKind
 from backstay.core.outcomes import CannotAsk, Failed, Flaw, NeverArrived, Submitted, Succeeded
 from backstay.core.pace import Answers
-from backstay.handlers.handler import Rules
-from backstay.handlers.task import TaskHandler
+from backstay.core.retry import RetryPolicy
+from backstay.handlers.context import Context
+from backstay.handlers.handler import ASKS_AT_ONCE, Rules
+from backstay.handlers.task import Answer, TaskHandler
 from backstay.llm.channel import Channel
 from backstay.llm.endpoint import Endpoint
 from backstay.llm.http.wire import Wire
+from backstay.llm.lines import require_request, unseal
 from backstay.llm.prices import LanePrices
+from backstay.llm.provider import CallLookup, Certainty
 from backstay.llm.registry import provider_named
-from backstay.llm.requests import require_request, unseal
 
 POLL_SECONDS: Final = 40.0  # then the rest is left for the next poll
 TROUBLES_MAX: Final = 20
@@ -116,3 +119,105 @@ def rules_for(endpoint: Endpoint, usual: Rules) -> Rules:
 def seconds_of(rules: Rules) -> float:
     assert rules.timeout_seconds is not None, "every lane has a time limit"
     return rules.timeout_seconds
+
+
+# Up to 1 s, 4 s, 16 s and a minute, each time anywhere in between: the first failure costs little time, and a provider
+# that comes back is not flooded by all items at once.
+RETRY: Final = RetryPolicy("call", attempts_max=5, base_ms=500, factor=4, cap_ms=30_000, spread=1.0)
+RULES: Final = Rules(retry=RETRY, timeout_seconds=600.0)
+
+
+class CallHandler(LaneHandler):
+    """A call can be found again after a crash, if the user wants that and the provider has a look-up for it."""
+
+    asks_at_once = ASKS_AT_ONCE
+
+    def __init__(self, endpoint: Endpoint, wire: Wire, rules: Rules | None = None, clock: Clock | None = None) -> None:
+        super().__init__(endpoint, wire, rules or rules_for(endpoint, RULES), clock)
+        self._seconds = seconds_of(self.rules)
+        self._lookup = self._open_lookup() if endpoint.reconcilable else None
+        self.askable = self._lookup is not None
+        # Every call passes here, so these are looked up once.
+        self._post = wire.post
+        self._answered = self.channel.pacer.answered
+        self._limit_hints = self.llm.replies.limit_hints
+        self._read_reply = self.llm.replies.read_reply
+        self._price_of = self.channel.price_of
+
+    def check(self, payload: Any) -> None:
+        request = require_request(payload)
+        if self._lookup is not None:
+            self._lookup.check(request)
+
+    async def run(self, body: str, context: Context) -> Succeeded | Failed:
+        request, clock = unseal(body), self.clock
+        ref = context.idempotency_key
+        text = request.body if self._lookup is None else self._lookup.body(request, ref)
+        context.guard()
+        began = clock.monotonic()
+        reply = await self._post(request.url, text, self._seconds, ref, context.outside_traceparent)
+        hints = self._limit_hints(reply, clock.now_ms())
+        self._answered(reply.status, clock.monotonic() - began, hints)
+        return fail_flawed(self._read_reply(reply, hints, self._price_of), self.fail_on)
+
+    async def ask(self, client_ref: str, since_ms: int = 0) -> Succeeded | Failed | NeverArrived | CannotAsk:
+        """The outcome of a call whose reply was lost; raises if it is not certain."""
+        if self._lookup is None:
+            return CannotAsk()
+        found = await self._lookup.find(client_ref, since_ms)
+        if isinstance(found, NeverArrived) and self._lookup.certainty is not Certainty.CERTAIN:
+            return CannotAsk()
+        return fail_flawed(found, self.fail_on)
+
+    def _open_lookup(self) -> CallLookup:
+        if self.llm.call_lookup is None:
+            raise UsageError(f"{self.llm.name} has no way to find a call again", hint="leave --reconcilable out")
+        return self.llm.call_lookup(self.channel)
+
+
+BACKGROUND_RULES: Final = Rules(retry=RETRY, timeout_seconds=60.0)
+LOOKS_AT_ONCE: Final = 20
+
+
+class BackgroundHandler(TaskLane):
+    """A task whose id was lost cannot be asked about."""
+
+    def __init__(
+        self, endpoint: Endpoint, wire: Wire, rules: Rules | None = None, *, clock: Clock | None = None
+    ) -> None:
+        super().__init__(endpoint, wire, rules or rules_for(endpoint, BACKGROUND_RULES), clock)
+        if self.llm.tasks is None:
+            raise UsageError(f"{self.llm.name} has no background requests", hint="use --lane call")
+        self._tasks = self.llm.tasks(self.channel)
+        self._seconds = seconds_of(self.rules)
+
+    async def run(self, body: str, context: Context) -> Succeeded | Submitted | Failed:
+        request, channel = unseal(body), self.channel
+        ref = context.idempotency_key
+        text = self._tasks.body(request, ref)
+        context.guard()
+        began = self.clock.monotonic()
+        reply = await channel.wire.post(request.url, text, self._seconds, ref, context.outside_traceparent)
+        channel.pacer.answered(reply.status, self.clock.monotonic() - began, channel.limit_hints(reply))
+        if 200 <= reply.status <= 299 and (task_id := self._tasks.task_id(reply)) is not None:
+            return Submitted(task_id, self.account)
+        outcome = channel.read(reply)
+        if isinstance(outcome, Succeeded):
+            raise OutcomeUnknown("the provider accepted the request but gave no id for it")
+        return outcome
+
+    async def poll(self, task_ids: Sequence[str]) -> Mapping[str, Answer]:
+        """Asks about each task. Tasks without an answer now are left out; it raises only if there was no answer at
+        all."""
+        answers: dict[str, Answer] = {}
+
+        async def look(task_id: str) -> None:
+            answers[task_id] = fail_flawed(await self._tasks.look(task_id), self.fail_on)
+
+        troubles = await ask_each(task_ids, look, LOOKS_AT_ONCE, self.poll_seconds)
+        if troubles and not answers:
+            raise troubles[0]
+        return answers
+
+    async def cancel(self, task_id: str) -> None:
+        await self._tasks.cancel(task_id)

@@ -14,14 +14,11 @@ from backstay.core.events import Trouble
 from backstay.core.limits import Limits
 from backstay.handlers.handler import Handler, Rules
 from backstay.handlers.registry import Registry
-from backstay.llm import background, batch, call
-from backstay.llm.background import BackgroundHandler
+from backstay.llm import batch, lane_handler
 from backstay.llm.batch import BatchHandler
-from backstay.llm.call import CallHandler
-from backstay.llm.credentials import key_of
-from backstay.llm.endpoint import Endpoint, Lane, load_endpoint
+from backstay.llm.endpoint import Endpoint, Lane, key_of, load_endpoint
 from backstay.llm.http.wire import Wire
-from backstay.llm.lane_handler import POLL_SECONDS, TaskLane
+from backstay.llm.lane_handler import POLL_SECONDS, BackgroundHandler, CallHandler, TaskLane
 from backstay.llm.shards import BATCH_REQUESTS_MAX
 from backstay.observe.bus import Bus
 from backstay.settings import Settings
@@ -86,10 +83,10 @@ class Lanes:
     def _handler(self, endpoint: Endpoint, wire: Wire) -> Handler:
         match endpoint.lane:
             case Lane.CALL:
-                rules = replace(self._rules(endpoint, call.RULES), concurrency=self._calls_max)
+                rules = replace(self._rules(endpoint, lane_handler.RULES), concurrency=self._calls_max)
                 return CallHandler(endpoint, wire, rules)
             case Lane.BACKGROUND:
-                rules = replace(self._rules(endpoint, background.RULES), concurrency=self._calls_max)
+                rules = replace(self._rules(endpoint, lane_handler.RULES), concurrency=self._calls_max)
                 return BackgroundHandler(endpoint, wire, rules)
             case Lane.BATCH:
                 return BatchHandler(endpoint, wire, self._rules(endpoint, batch.RULES))

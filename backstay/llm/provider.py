@@ -16,8 +16,8 @@ from backstay.core.models import Usage
 from backstay.core.outcomes import CannotAsk, Failed, NeverArrived, Succeeded
 from backstay.handlers.task import Answer
 from backstay.llm.endpoint import Lane
+from backstay.llm.lines import LlmRequest
 from backstay.llm.rate_limits import LimitHints
-from backstay.llm.requests import LlmRequest
 from backstay.llm.shards import Shard, ShardBounds
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from backstay.messaging.connection import Broken
 from backstay.messaging.declaring import QueueDepth
-from backstay.messaging.link import Broken
 from backstay.messaging.messages import Incoming
 from backstay.messaging.topology import Queue
 

@@ -8,9 +8,8 @@ from backstay.app import Backstay
 from backstay.client import Client
 from backstay.clock import Tasks, new_random
 from backstay.messaging.broker import Broker
-from backstay.messaging.connection import check_url, require_aio_pika
+from backstay.messaging.connection import WATCH, LinkWatch, Means, check_url, require_aio_pika
 from backstay.messaging.consumer import Consumer
-from backstay.messaging.link import WATCH, LinkWatch, Means
 from backstay.messaging.outbox_relay import relaying_work
 from backstay.messaging.topology import Topology
 from backstay.settings import Settings

@@ -1,22 +1,54 @@
 """Carries committed results from the database into the result files, as they come."""
 
 import asyncio
+from array import array
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from backstay.core.events import Event, ItemsSettled
 from backstay.core.ids import item_id, job_of, position_of
 from backstay.core.models import Attempt, Settlement
 from backstay.core.outcomes import Flaw
 from backstay.core.states import TERMINAL, ItemState
-from backstay.llm.requests import unseal
-from backstay.run.file_order import FileOrder, LinePlace
+from backstay.llm.lines import unseal
 from backstay.run.output import ResultFiles
-from backstay.run.positions import Positions
+from backstay.run.result_file import Positions
 from backstay.run.result_line import Ended, ended_of
 from backstay.store.result_views import Copy, ResultRow
 from backstay.store.views import Views
+
+
+class LinePlace(NamedTuple):
+    """A request: an item, or with a number a copy of it."""
+
+    position: int
+    number: int | None = None
+
+
+class FileOrder:
+    """Four bytes for a request, so that it can be told of a million which are copies."""
+
+    def __init__(self) -> None:
+        self._items = array("i")  # by number: one more than the position of the item that it is a copy of, or 0
+
+    def add(self, position: int, number: int) -> None:
+        if number >= len(self._items):
+            self._items.extend([0] * (number + 1 - len(self._items)))
+        self._items[number] = position + 1
+
+    def places(self, items: int) -> Iterator[LinePlace]:
+        """Every request in its order. A request that is not a copy is the next item."""
+        position = 0
+        for number, copied in enumerate(self._items):
+            if copied:
+                yield LinePlace(copied - 1, number)
+            elif number and position < items:
+                yield LinePlace(position)
+                position += 1
+        for left in range(position, items):
+            yield LinePlace(left)
+
 
 PAGE_ITEMS = 500
 HELD_CHARACTERS_MAX = 8_000_000  # of results that wait to be written; the database has them too

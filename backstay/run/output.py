@@ -17,7 +17,9 @@ followed, also when the file is replaced.
 """
 
 import os
+import select
 import stat
+import sys
 from collections.abc import AsyncIterable, Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -26,10 +28,59 @@ from types import TracebackType
 from typing import Final, Self
 
 from backstay.core.errors import BackstayError, UsageError
-from backstay.run.positions import Positions
-from backstay.run.result_file import AFRESH, MOVE_AWAY, ResultFile, Witness, witness_of
+from backstay.run.result_file import AFRESH, MOVE_AWAY, Positions, ResultFile, Witness, witness_of
 from backstay.run.result_line import Ended, lines_of
-from backstay.run.result_stream import STDOUT, FailureStream, ResultStream
+
+STDOUT: Final = "-"
+# Opened again, a redirected standard stream would be written from its start, over what others wrote there.
+_STANDARD: Final = {
+    **dict.fromkeys((STDOUT, "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"), 1),
+    **dict.fromkeys(("/dev/stderr", "/dev/fd/2", "/proc/self/fd/2"), 2),
+}
+
+
+class ResultStream:
+    def __init__(self, path: str | Path) -> None:
+        self.path = path
+        number = _STANDARD.get(str(path))
+        try:
+            self._fd = os.open(path, os.O_WRONLY) if number is None else os.dup(number)
+        except OSError as error:
+            said = f"{path} cannot be opened for writing: {error.strerror}"
+            raise UsageError(said, hint="choose another --out") from error
+
+    def append(self, data: bytes) -> None:
+        """Waits for a slow reader. A reader that has gone is a BrokenPipeError, as everywhere."""
+        rest = memoryview(data)
+        while rest:
+            try:
+                rest = rest[os.write(self._fd, rest) :]
+            except BlockingIOError:
+                select.select([], [self._fd], [])
+            except BrokenPipeError:
+                raise
+            except OSError as error:
+                raise BackstayError(f"{self.path} cannot be written: {error.strerror}") from error
+
+    def release(self) -> None:
+        os.close(self._fd)
+        self._fd = -1
+
+    abandon = release
+
+
+class FailureStream:
+    """Stderr as it is at the moment, because a live view puts itself in its place to keep the lines above its block."""
+
+    def append(self, data: bytes) -> None:
+        sys.stderr.write(data.decode())
+        sys.stderr.flush()
+
+    def release(self) -> None:
+        """It is not ours to close."""
+
+    abandon = release
+
 
 CHUNK_BYTES: Final = 4 << 20
 

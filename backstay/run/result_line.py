@@ -9,7 +9,7 @@ from backstay.core.errors import ErrorCode
 from backstay.core.ids import position_of
 from backstay.core.outcomes import Flaw
 from backstay.core.states import ItemState
-from backstay.llm.requests import unseal
+from backstay.llm.lines import unseal
 from backstay.store.result_views import Copy, ResultRow
 
 OUTCOME_UNKNOWN: Final = "outcome_unknown"

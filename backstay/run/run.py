@@ -3,29 +3,128 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, suppress
+from typing import Final, NamedTuple
 
 from backstay.app import Backstay
 from backstay.client import Client, Job
 from backstay.clock import Tasks, wait_for_event
-from backstay.core.breaker import BreakerState
-from backstay.core.errors import DatabaseUnreachable
+from backstay.core.breaker import Breaker, BreakerState
+from backstay.core.display import show_count
+from backstay.core.errors import DatabaseUnreachable, ErrorCode
+from backstay.core.events import Event, ItemsSettled, Trouble
 from backstay.core.outcomes import ANSWER_FLAWS, Flaw
 from backstay.core.states import JobState
 from backstay.engine.first_replies import FirstReplies
 from backstay.engine.worker import Worker
+from backstay.llm.endpoint import Lane, account_of, key_of
 from backstay.llm.intake import FileSurvey, RequestSource
 from backstay.llm.lanes import Lanes
 from backstay.run.collector import Collector, verify
 from backstay.run.meter import RunState
-from backstay.run.order import Order
+from backstay.run.order import Order, set_ceiling
 from backstay.run.output import ResultFiles
 from backstay.run.result_line import ended_of
 from backstay.run.submission import Submission
 from backstay.run.summary import Ending, Summary
 from backstay.run.view import View
-from backstay.run.waits import Again, Wait, Waits
-from backstay.run.weights import set_ceiling
-from backstay.store.views import JobView
+from backstay.store.items import STRANGERS_MAX, Waiting
+from backstay.store.views import JobView, UnderWay
+
+SHORT_MS: Final = 2_000  # what is over sooner is not worth a word
+MESSAGE_CHARACTERS_MAX: Final = 160
+
+Again = Callable[[str], str]  # a command to type next, on the same database
+
+
+class Wait(NamedTuple):
+    why: str
+    seconds: float | None = None  # until the next try, if that is known
+
+
+class Waits:
+    """Listens to the engine for what the provider said last, and is asked why nothing moves."""
+
+    def __init__(self, order: Order, again: Again) -> None:
+        self._order = order
+        self._again = again
+        self.provider = order.endpoint.provider  # with its key, once that is known
+        self._places = (order.endpoint.provider, *(endpoint.name for endpoint in order.endpoints))
+        self._trouble: str | None = None
+        self._unsure: str | None = None  # why a look-up came to nothing
+
+    def __call__(self, event: Event) -> None:
+        """Remembers the last error of failed calls. Refusals and rate limits are shown elsewhere."""
+        if isinstance(event, ItemsSettled):
+            for settlement in event.settlements:
+                attempt = settlement.attempt
+                if attempt is not None and attempt.message and attempt.error_code != ErrorCode.GW_4XX:
+                    self._trouble = attempt.message
+        elif isinstance(event, Trouble) and any(place in event.where for place in self._places):
+            self._trouble = event.message
+            if event.look_up:
+                self._unsure = event.message
+
+    async def look(self, client: Client, seen: JobView, under_way: UnderWay) -> Wait | None:
+        """One read, and a second one while nothing is being sent."""
+        if seen.ended:
+            return None
+        if seen.state is JobState.PAUSED:
+            return Wait(f"the job is paused; to resume: {self._again(f'job resume {seen.id}')}")
+        holds = await client.store.providers.holds()
+        breaker = holds.providers.get(self.provider)
+        if breaker is not None and breaker.state is not BreakerState.CLOSED:
+            return self._of_breaker(breaker, holds.now)
+        if seen.held_by_budget:
+            return Wait("the budget is reached")
+        if under_way.sending or not seen.sealed:
+            return None
+        first, last = self._order.endpoints[0], self._order.endpoints[-1]
+        paces = (first.pace_name, last.pace_name)
+        waiting = await client.store.items.waiting(seen.id, first.name, account_of(key_of(first)), paces)
+        return self.of_items(seen, under_way, waiting)
+
+    def _of_breaker(self, breaker: Breaker, now: int) -> Wait:
+        seconds = _seconds(breaker.until_at, now)
+        if breaker.state is not BreakerState.HELD:
+            return Wait(f"the provider is failing: {self._last(breaker.reason)}", seconds)
+        why = f"the provider is held: {breaker.reason}"
+        if breaker.until_at is None:
+            return Wait(f"{why}; to resume: {self._again(f'provider release {breaker.provider}')}")
+        key = self._order.endpoint.key_env
+        return Wait(f"{why}; fix it (the API key is in {key}) and run the same command again", seconds)
+
+    def of_items(self, seen: JobView, under_way: UnderWay, waiting: Waiting) -> Wait | None:
+        """While nothing is being sent: a pause, a look-up, another key, or the time until the next try."""
+        now, left = waiting.now, seen.total - seen.done
+        if waiting.resume_at is not None and waiting.resume_at > now + SHORT_MS:
+            return Wait("the provider asked for a pause", _seconds(waiting.resume_at, now))
+        if waiting.strangers and waiting.strangers + under_way.waiting >= min(left, STRANGERS_MAX):
+            tasks = show_count(waiting.strangers, "request")
+            key = self._order.endpoint.key_env
+            return Wait(f"{tasks} at the provider need the earlier API key; set {key} to it")
+        if waiting.lost and not seen.processing:
+            cut = show_count(waiting.lost, "request")
+            endpoint = self._order.endpoint
+            asked = endpoint.reconcilable or endpoint.lane is Lane.BATCH
+            then = "being looked up at the provider" if asked else "running again"
+            why = f", again: {_short(self._unsure)}" if asked and self._unsure else ""
+            return Wait(f"{cut} interrupted earlier: {then}{why}", _seconds(waiting.ask_at, now))
+        if waiting.due_at is not None and waiting.due_at > now + SHORT_MS and under_way.waiting >= left:
+            tries = show_count(left, "request")
+            return Wait(f"{tries} waiting for a retry: {self._last('failed')}", _seconds(waiting.due_at, now))
+        return None
+
+    def _last(self, otherwise: str) -> str:
+        return _short(self._trouble or otherwise)
+
+
+def _short(said: str) -> str:
+    return said if len(said) <= MESSAGE_CHARACTERS_MAX else f"{said[: MESSAGE_CHARACTERS_MAX - 1]}…"
+
+
+def _seconds(at: int | None, now: int) -> float | None:
+    return (at - now) / 1000 if at is not None and at > now else None
+
 
 LOOK_SECONDS = 0.2
 CATCH_UP_SECONDS = 15.0

@@ -10,10 +10,9 @@ from backstay.core.pace import START_PARTS
 from backstay.llm.duplicates import Originals
 from backstay.llm.endpoint import Lane
 from backstay.llm.intake import FileChanged, FileSurvey, RequestSource, requests
-from backstay.llm.requests import seal
+from backstay.llm.lines import seal
 from backstay.llm.shards import BATCH_REQUESTS_MAX
-from backstay.run.order import Order
-from backstay.run.weights import Scales
+from backstay.run.order import Order, Scales
 
 COPIES_CHUNK = 1_000
 STOPPED = "it was stopped before the rest was stored; to send the whole file again, use --new and another --out"

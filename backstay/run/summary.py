@@ -6,11 +6,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
+from backstay.core.display import one_line, show_ceiling, show_count, show_money, show_seconds
 from backstay.core.failures import Failure
-from backstay.core.figures import show_ceiling, show_count, show_money, show_seconds
 from backstay.core.ids import show_item
 from backstay.core.outcomes import ANSWER_FLAWS
-from backstay.core.words import one_line
 from backstay.run.result_line import Ended
 from backstay.store.views import FailureGroup
 

@@ -1,11 +1,13 @@
 """The application: routes, and what lives and ends with the service."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import count
 from pathlib import Path
+from typing import Final
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request, Response
+from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import backstay
@@ -15,30 +17,81 @@ from backstay.core.errors import BackstayError, UsageError
 from backstay.files.artifacts import default_folder, files_at
 from backstay.handlers.outgoing import Outgoing
 from backstay.process import equipment, relaying_outboxes, relaying_webhooks, working
-from backstay.remote.tags import CallbackTags
+from backstay.remote.handler import CallbackTags
 from backstay.server import problems
 from backstay.server.api import items, jobs
 from backstay.server.api import routers as api_routers
 from backstay.server.auth import KeyRing
 from backstay.server.body_limits import BodyLimits
-from backstay.server.cache import Details
-from backstay.server.coalesced_reads import CoalescedReads
-from backstay.server.direct_routes import Direct
+from backstay.server.cache import CoalescedReads, Details
 from backstay.server.events import Lookout
 from backstay.server.idempotency import Idempotent
-from backstay.server.job_removal import remove_rest
+from backstay.server.job_control import remove_rest
 from backstay.server.openai import batches
 from backstay.server.openai import routers as openai_routers
 from backstay.server.openai.mover import moving
 from backstay.server.pages import routers as page_routers
 from backstay.server.pages.security_headers import Dressed
-from backstay.server.problems import OPENAI_PREFIXES
+from backstay.server.problems import OPENAI_PREFIXES, Problem, problem_of, said
 from backstay.server.ratelimit import Limited, RateLimit
-from backstay.server.route_branches import branches
 from backstay.server.service import Service, ServiceOptions
 from backstay.server.shared_state import SharedState
 from backstay.signing import Signer, key_beside
 from backstay.webhooks import Relay
+
+Show = Callable[[Request, str], Awaitable[Response]]
+
+
+class Direct:
+    def __init__(self, app: ASGIApp, shown: Mapping[str, Show]) -> None:
+        """`shown` says which function shows what is below a path, by its id."""
+        self._app = app
+        self._shown = shown
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        start, _, name = scope.get("path", "").rpartition("/")
+        show = self._shown.get(start)
+        if show is None or not name or scope["type"] != "http" or scope["method"] != "GET" or scope["query_string"]:
+            return await self._app(scope, receive, send)
+        request = Request(scope)
+        try:
+            answer = await show(request, name)
+        except (Problem, BackstayError) as error:
+            answer = said(request, problem_of(error))
+        return await answer(scope, receive, send)
+
+
+_SEGMENTS: Final = 2  # /api/jobs, /v1/batches
+
+
+class Branch(APIRouter):
+    """The routes whose paths begin alike, in their order."""
+
+    def __init__(self, start: str, routes: list[BaseRoute]) -> None:
+        super().__init__()
+        self._start = start
+        self.routes.extend(routes)
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        if not scope["path"].startswith(self._start):
+            return Match.NONE, {}
+        return super().matches(scope)
+
+
+def branches(routers: Iterable[APIRouter], prefix: str = "") -> list[Branch]:
+    """All routes of some routers, to be included under a prefix."""
+    grouped: dict[str, list[BaseRoute]] = {}
+    for router in routers:
+        for route in router.routes:
+            grouped.setdefault(_start_of(prefix + getattr(route, "path", "")), []).append(route)
+    return [Branch(start, routes) for start, routes in grouped.items()]
+
+
+def _start_of(path: str) -> str:
+    """What every path of a route begins with, as far as it tells branches apart."""
+    segments = path.split("/")[1:]
+    fixed = [segment for segment in segments[: _SEGMENTS + path.startswith("/openai/v1/")] if "{" not in segment]
+    return "/" + "/".join(fixed)
 
 
 def create_app(made: Backstay, options: ServiceOptions) -> FastAPI:

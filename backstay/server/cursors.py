@@ -2,8 +2,16 @@
 
 import base64
 import binascii
-from typing import Final
+from collections.abc import Iterable
+from typing import Annotated, Any, Final
 
+from fastapi import Path, Query, Request
+from fastapi.responses import Response
+from pydantic_core import to_json
+
+from backstay.core.errors import NotFound, UsageError
+from backstay.core.ids import POSITION_BITS, read_item
+from backstay.server.etags import JSON
 from backstay.server.problems import Problem
 from backstay.server.service import Service
 
@@ -32,3 +40,45 @@ def take(service: Service, owner: str, what: str, cursor: str | None) -> int | N
     if not service.signer.fits(tag, "cursor", owner, what, number):
         raise Problem(400, "the cursor is not valid", hint=_HINT)
     return number
+
+
+PAGE_MAX: Final = 1_000
+PAGE_DEFAULT: Final = 50
+_ROW_DIGITS_MAX: Final = 18
+_JOB_DIGITS_MAX: Final = len(str(1 << (63 - POSITION_BITS)))
+
+Limit = Annotated[int, Query(ge=1, le=PAGE_MAX, description="how many at most")]
+Cursor = Annotated[str | None, Query(max_length=100, description="next_cursor of the page before")]
+JobId = Annotated[str, Path(description="a job's id", examples=["12"])]
+ItemId = Annotated[str, Path(description="an item's id: JOB-POSITION", examples=["12-345"])]
+
+
+def job_number(text: str) -> int:
+    """A text that is not an id is handled like an unknown id."""
+    if text.isascii() and text.isdigit() and len(text) <= _JOB_DIGITS_MAX and int(text) < 1 << (63 - POSITION_BITS):
+        return int(text)
+    raise NotFound(f"no job {text[:40]}")
+
+
+def row_number(text: str, what: str) -> int:
+    """The number of a row other than a job, from a path."""
+    if text.isascii() and text.isdigit() and len(text) <= _ROW_DIGITS_MAX:
+        return int(text)
+    raise NotFound(f"no {what} {text[:40]}")
+
+
+def item_number(text: str) -> int:
+    try:
+        return read_item(text)
+    except UsageError:
+        raise NotFound(f"no item {text[:40]}") from None
+
+
+def page(request: Request, data: Iterable[dict[str, Any]], next_cursor: str | None) -> Response:
+    """A page, with the way to the next one in its body and as a Link."""
+    body = to_json({"data": list(data), "has_more": next_cursor is not None, "next_cursor": next_cursor})
+    headers = {"cache-control": "private, no-cache"}
+    if next_cursor is not None:
+        following = request.url.include_query_params(cursor=next_cursor)
+        headers["link"] = f'<{following.path}?{following.query}>; rel="next"'
+    return Response(body, headers=headers, media_type=JSON)

@@ -7,17 +7,71 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from ipaddress import ip_network
 from types import FrameType
-from typing import Any
+from typing import Any, Final
 
 import uvicorn
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 from typing_extensions import override
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from backstay.app import Backstay
 from backstay.core.errors import UsageError
 from backstay.process import enter_when_reachable
-from backstay.server.head_limits import BoundedHeads
+
+HEAD_BYTES_MAX: Final = 64 << 10
+HEAD_SECONDS: Final = 30.0
+
+
+class BoundedHeads(HttpToolsProtocol):
+    """One connection. Bodies are bounded by those who read them; what follows them is bounded as a head is."""
+
+    _head_bytes = 0  # received since the parser last made progress
+    _patience: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._wait()
+
+    def on_headers_complete(self) -> None:
+        self._head_bytes = 0
+        self._stop_waiting()
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._head_bytes = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._head_bytes = 0
+        super().on_message_complete()
+
+    def data_received(self, data: bytes) -> None:
+        self._head_bytes += len(data)
+        super().data_received(data)
+        if self._head_bytes > HEAD_BYTES_MAX and not self.transport.is_closing():
+            self.send_400_response("The headers of the request are too long.")
+
+    def _wait(self) -> None:
+        self._stop_waiting()
+        self._patience = self.loop.call_later(HEAD_SECONDS, self._give_up)
+
+    def _stop_waiting(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+    def _give_up(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.close()
 
 
 def server_config(app: ASGIApp, trusted_proxies: str, **more: Any) -> uvicorn.Config:

@@ -1,12 +1,16 @@
 """What goes wrong, as RFC 9457 problems with one of the ten codes and a hint."""
 
+import asyncio
+from contextlib import suppress
 from typing import Any, Final
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.types import Receive, Scope, Send
 
+from backstay.core.display import visible
 from backstay.core.errors import (
     BackstayError,
     DatabaseUnreachable,
@@ -18,8 +22,39 @@ from backstay.core.errors import (
     UsageError,
     WaitTimeout,
 )
-from backstay.core.words import visible
-from backstay.server.early_answers import LingeringResponse
+
+LINGER_SECONDS: Final = 3.0
+LINGER_BYTES_MAX: Final = 32 << 20
+
+
+class LingeringResponse(JSONResponse):
+    """Closes the connection only after reading on for a while.
+
+    Closed at once, with bytes of the sender still unread, the system would reset the connection, and with it throw away
+    the answer before the sender sees it.
+    """
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await super().__call__(scope, receive, send)
+            return
+        headers = [*self.raw_headers, (b"connection", b"close")]
+        await send({"type": "http.response.start", "status": self.status_code, "headers": headers})
+        await send({"type": "http.response.body", "body": self.body, "more_body": True})
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LINGER_SECONDS):
+                await _read_on(receive)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _read_on(receive: Receive) -> None:
+    left = LINGER_BYTES_MAX
+    while left > 0:
+        message = await receive()
+        if message["type"] != "http.request" or not message.get("more_body", False):
+            return
+        left -= len(message.get("body", b""))
+
 
 MEDIA_TYPE: Final = "application/problem+json"
 OPENAI_PREFIXES: Final = ("/v1", "/openai/v1", "/openai")  # OpenAI's client calls the first; Azure's the others

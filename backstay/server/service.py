@@ -12,14 +12,13 @@ from backstay.clock import Tasks
 from backstay.files.artifacts import Artifacts
 from backstay.handlers.outgoing import Outgoing
 from backstay.llm.endpoint import Endpoint
-from backstay.remote.tags import CallbackTags
+from backstay.remote.handler import CallbackTags
 from backstay.signing import Signer
 from backstay.store.store import Store
 
 if TYPE_CHECKING:
     from backstay.server.auth import KeyRing
-    from backstay.server.cache import Details
-    from backstay.server.coalesced_reads import CoalescedReads
+    from backstay.server.cache import CoalescedReads, Details
     from backstay.server.events import Lookout
     from backstay.server.openai.adoption import Looked
     from backstay.server.ratelimit import RateLimit

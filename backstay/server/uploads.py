@@ -24,7 +24,7 @@ from starlette.requests import ClientDisconnect
 
 from backstay.clock import new_id
 from backstay.core.errors import DatabaseUnreachable, FilesUnreachable, NotAllowed
-from backstay.files.stored_files import Deposit
+from backstay.files.artifacts import Deposit
 from backstay.server.multipart_form import FILE_FIELD, Form, Head, broken_off
 from backstay.server.problems import Problem
 from backstay.server.service import Service

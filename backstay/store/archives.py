@@ -4,13 +4,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
+from backstay.core.display import NextCommand, Sentence
 from backstay.core.errors import NotFound
 from backstay.core.ids import job_of
 from backstay.core.models import Attempt
-from backstay.core.sentences import NextCommand, Sentence
 from backstay.store.database import Database
-from backstay.store.queries import Ask, Script, one
-from backstay.store.rows import read_row, record
+from backstay.store.queries import Ask, Script, one, read_row, record
 
 DAY_MS: Final = 86_400_000
 LAST_ID: Final = (1 << 63) - 1

@@ -9,9 +9,8 @@ from backstay.core.ids import POSITIONS_MAX, item_range
 from backstay.core.states import JOB_ENDED, BatchStatus, JobState
 from backstay.store.database import Database
 from backstay.store.files import INPUT, LATEST, NewFile, add_file, may_be_id
-from backstay.store.queries import Ask, Row, Script, one
+from backstay.store.queries import Ask, Row, Script, one, record
 from backstay.store.result_views import ROWS_FIRST, ResultRow, rows_next
-from backstay.store.rows import record
 
 JOBS_MAX: Final = 1_000  # of an owner, checked for runs at once
 SETTLED_MS: Final = 3_600_000  # no transaction takes this long

@@ -7,8 +7,7 @@ from typing import Any, Final
 
 from backstay.core.errors import NotAllowed, NotFound
 from backstay.store.database import Database
-from backstay.store.queries import Ask, Script, one
-from backstay.store.rows import record
+from backstay.store.queries import Ask, Script, one, record
 
 LATEST: Final = ((1 << 62), "~")  # sorts after every file
 EARLIEST: Final = (-1, "")

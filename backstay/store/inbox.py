@@ -11,8 +11,7 @@ from backstay.core.models import Attempt
 from backstay.core.states import TERMINAL, ItemState
 from backstay.store.database import Database
 from backstay.store.jobs import archived
-from backstay.store.queries import Ask, Script, one
-from backstay.store.rows import record
+from backstay.store.queries import Ask, Script, one, record
 from backstay.store.settle import add_late, flaw_late, write_attempts
 
 MESSAGES_MAX: Final = 100  # about one item

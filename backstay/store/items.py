@@ -11,8 +11,7 @@ from backstay.core.money import fit
 from backstay.core.order import level_of
 from backstay.core.pace import Pace
 from backstay.store.database import Database, reads, writes
-from backstay.store.queries import Ask, Script, one
-from backstay.store.rows import read_row, record
+from backstay.store.queries import Ask, Script, one, read_row, record
 from backstay.store.settle import Move, Settled, are_few, count, settle_few
 from backstay.store.settle import settle as settle_all
 

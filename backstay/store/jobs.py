@@ -4,16 +4,15 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
+from backstay.core.display import NextCommand, Sentence
 from backstay.core.errors import NotAllowed, NotFound, UsageError
 from backstay.core.ids import item_range, job_of, show_item, show_items
-from backstay.core.sentences import NextCommand, Sentence
 from backstay.core.states import JOB_ENDED, ItemState, JobState, StopReason
 from backstay.store.database import Database, reads, writes
 from backstay.store.files import with_sources
 from backstay.store.items import widen_keys
 from backstay.store.outbox import hint_queued
-from backstay.store.queries import Ask, Script, one
-from backstay.store.rows import record
+from backstay.store.queries import Ask, Script, one, record
 from backstay.store.settle import count_flaws
 
 RETRY_ITEMS: Final = 2_000  # by one transaction

@@ -7,11 +7,10 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from backstay.clock import new_id, new_secret
+from backstay.core.display import NextCommand, Sentence
 from backstay.core.errors import NotFound, UsageError
-from backstay.core.sentences import NextCommand, Sentence
 from backstay.store.database import Database
-from backstay.store.queries import one
-from backstay.store.rows import record
+from backstay.store.queries import one, record
 
 KEYS_SHOWN_MAX: Final = 1_000
 _ID: Final = re.compile("[0-9a-f]{12}")

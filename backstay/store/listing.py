@@ -7,8 +7,7 @@ from backstay.core.errors import NotFound
 from backstay.core.ids import POSITIONS_MAX, item_range, show_item
 from backstay.core.states import ItemState
 from backstay.store.database import Database
-from backstay.store.queries import Ask, Script, one
-from backstay.store.rows import record
+from backstay.store.queries import Ask, Script, one, record
 from backstay.store.views import LAST_ID, Backlog, JobView
 
 JOBS_LOOKED_MAX: Final = 2_000  # by one page

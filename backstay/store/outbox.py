@@ -8,8 +8,7 @@ from typing import Any, Final, NamedTuple
 from backstay.core.failures import one_line
 from backstay.core.ids import item_range, job_of
 from backstay.store.database import Database
-from backstay.store.queries import Ask, Load, Script, one
-from backstay.store.rows import fields_of, record
+from backstay.store.queries import Ask, Load, Script, fields_of, one, record
 
 WORK: Final = "work"  # the sink of hints about items that are ready
 WEBHOOKS: Final = "webhooks"  # the sink of events about jobs and batches

@@ -1,16 +1,48 @@
-"""What an operator checks first: unfinished jobs, stuck items, leases, paces, tasks at providers. All reads are
-bounded."""
+"""What the dashboard reads: the overview of all work, and the story of one item or job."""
 
-from collections.abc import Mapping
-from typing import Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from backstay.core.breaker import Breaker, without_words
 from backstay.core.pace import Pace
+from backstay.core.reasons import Reason, Standing, why_job_waits, why_not_running
+from backstay.core.states import ItemState
+from backstay.store.batches import Batch
 from backstay.store.database import Database
 from backstay.store.dead_letters import Groups, groups_of
 from backstay.store.inbox import LateResult
-from backstay.store.queries import Ask, Script, one
-from backstay.store.rows import record
-from backstay.store.views import EventView, JobView
+from backstay.store.jobs import NEVER_MS
+from backstay.store.listing import ItemRow
+from backstay.store.providers import HeldWork
+from backstay.store.queries import Ask, Script, one, record
+from backstay.store.views import AttemptView, EventView, ItemView, JobView, WorkerView
+
+if TYPE_CHECKING:
+    from backstay.store.store import Store
+
+
+Asked = tuple[int, str]  # an id, and the owner it must belong to
+
+
+class Snapshots:
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    async def jobs(self, asked: Sequence[Asked]) -> dict[Asked, JobView]:
+        """The existing ones; those of another owner are left out."""
+        found: list[JobView] = await self._db.read(one("jobs_seen", batch=asked))
+        return {(view.id, view.owner): view for view in found}
+
+    async def items(self, asked: Sequence[Asked]) -> dict[Asked, ItemRow]:
+        """Items as in lists, each with the error of its last attempt."""
+        found: list[ItemRow] = await self._db.read(one("items_seen", batch=asked))
+        return {(item.id, item.owner): item for item in found}
+
+    async def batches(self, asked: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Batch]:
+        found: list[Batch] = await self._db.read(one("batches_seen", batch=asked))
+        return {(batch.id, batch.owner): batch for batch in found}
+
 
 DEAD_LOOKED_MAX: Final = 50_000  # failed items of all owners
 UNKNOWN_COUNTED_MAX: Final = 1_000
@@ -107,3 +139,103 @@ def _dead_groups(owner: str, job_id: int | None, n: int) -> Script[Dead]:
     costs = (yield Ask("dead_costs", {"n": n}, jobs)) if jobs else []
     known = {row["error_code"]: row["cost_micros"] for row in costs if row["cost_micros"] is not None}
     return Dead(found, known)
+
+
+class Shown(NamedTuple):
+    view: ItemView
+    attempts: list[AttemptView]
+    events: list[EventView]
+    reasons: list[Reason]
+
+
+class Moment(NamedTuple):
+    """A line of a timeline."""
+
+    at: int
+    what: str
+    detail: str | None
+
+
+async def look(store: "Store", item_id: int, owner: str, lease_ms: int, *, shows_words: bool = False) -> Shown:
+    """`shows_words`: with the provider's message when it was held, which only operators may see."""
+    views = store.views
+    view = unparked(await views.item(item_id, owner))
+    attempts = await views.attempts(item_id)
+    workers = await views.workers()
+    live = sum(view.handler in worker.handlers and worker.alive(lease_ms) for worker in workers)
+    breaker = breaker_of(await store.providers.holds(), view.handler, workers, shows_words)
+    ahead = await views.ahead(item_id) if view.state == "queued" else 0
+    is_request = view.handler in dict(await store.providers.endpoints(open_only=False))
+    standing = _standing(view, attempts, breaker=breaker, live_workers=live, ahead=ahead, is_request=is_request)
+    return Shown(view, attempts, await views.events(f"item:{item_id}"), why_not_running(standing))
+
+
+async def look_at_job(
+    store: "Store", job_id: int, owner: str, lease_ms: int, *, shows_words: bool = False
+) -> tuple[JobView, list[Reason]]:
+    """The job, and what keeps its waiting items from being started. `shows_words`: as for an item."""
+    view = await store.views.job(job_id, owner)
+    if view.ended or view.done + view.processing >= view.total:
+        return view, []
+    workers, holds = await store.views.workers(), await store.providers.holds()
+    standing = Standing(
+        now=holds.now,
+        job_id=view.id,
+        job_state=view.state,
+        stop_reason=view.stop_reason,
+        state=ItemState.QUEUED,
+        handler=view.handler,
+        breaker=breaker_of(holds, view.handler, workers, shows_words),
+        job_short=view.held_by_budget,
+        live_workers=sum(view.handler in worker.handlers and worker.alive(lease_ms) for worker in workers),
+        is_request=view.handler in dict(await store.providers.endpoints(open_only=False)),
+    )
+    return view, why_job_waits(standing)
+
+
+def unparked(view: ItemView) -> ItemView:
+    """The due time to show: a parked item of a paused job has none."""
+    return view if view.due_at is None or view.due_at < NEVER_MS else replace(view, due_at=None)
+
+
+def provider_of(handler: str, workers: list[WorkerView]) -> str:
+    """The provider behind a handler, as its workers report it; without workers, the handler's name."""
+    told = (worker.providers[handler] for worker in workers if handler in worker.providers)
+    return next(told, handler)
+
+
+def breaker_of(holds: HeldWork, handler: str, workers: list[WorkerView], shows_words: bool) -> Breaker | None:
+    found = holds.providers.get(provider_of(handler, workers))
+    return found if found is None or shows_words else without_words(found)
+
+
+def _standing(view: ItemView, attempts: list[AttemptView], **around: Any) -> Standing:
+    """The facts that decide whether an item runs."""
+    own = {field.name: getattr(view, field.name) for field in fields(Standing) if field.name in view.__slots__}
+    return Standing(**own, last_message=attempts[-1].message if attempts else None, **around)
+
+
+def is_no_try(attempt: AttemptView, before: AttemptView | None) -> bool:
+    """Whether the attempt stands for an item that a time limit or its job ended while it waited: it has the number and
+    start of the last call."""
+    if attempt.outcome == ItemState.SUCCEEDED:  # a late result that was accepted
+        return False
+    return attempt.number == 0 or (before is not None and attempt.started_at == before.started_at)
+
+
+def timeline(view: ItemView, attempts: list[AttemptView], events: list[EventView]) -> list[Moment]:
+    """The item's submission, tries and rare acts in the order of time."""
+    moments = [Moment(view.created_at, "submitted", None)]
+    for attempt, before in zip(attempts, [None, *attempts], strict=False):
+        status = None if attempt.provider_status is None else f"provider status {attempt.provider_status}"
+        took = f"{(attempt.ended_at - attempt.started_at) / 1000:.3f} s"
+        detail = ", ".join(part for part in (took, status, attempt.error_code, attempt.message) if part)
+        # An item that time ended before its first try has an attempt without a time.
+        at = attempt.ended_at or view.finished_at or view.created_at
+        if is_no_try(attempt, before):
+            said = ", ".join(part for part in (attempt.error_code, attempt.message) if part)
+            moments.append(Moment(at, f"ended without another try: {attempt.outcome}", said))
+        else:
+            moments.append(Moment(at, f"call {attempt.number} ended: {attempt.outcome}", detail))
+    moments += [Moment(event.at, event.act, event.detail) for event in events]
+    return sorted(moments, key=lambda moment: moment.at)

@@ -9,8 +9,7 @@ from backstay.core.pace import Answers, Pace, start_ceiling
 from backstay.core.states import StopReason
 from backstay.store.database import Database, reads, writes
 from backstay.store.items import locked_pace, save_pace
-from backstay.store.queries import Ask, Script
-from backstay.store.rows import read_row, record
+from backstay.store.queries import Ask, Script, read_row, record
 
 record(Breaker)
 

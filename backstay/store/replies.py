@@ -4,8 +4,7 @@ from typing import Final, NamedTuple
 
 from backstay.clock import new_id
 from backstay.store.database import Database
-from backstay.store.queries import Ask, Script, one
-from backstay.store.rows import record
+from backstay.store.queries import Ask, Script, one, record
 
 AGE_MS: Final = 24 * 3_600_000
 LEASE_MS: Final = 30_000  # after so long without a sign of life the answering process is considered dead

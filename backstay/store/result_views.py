@@ -4,8 +4,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
 from backstay.core.ids import item_range
-from backstay.store.queries import Ask, Row, Script
-from backstay.store.rows import record
+from backstay.store.queries import Ask, Row, Script, record
 
 ENDED_ROWS = 10_000
 ROWS_FIRST = 100

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backstay.core.errors import DatabaseUnreachable, SchemaBehind, SchemaNewer, UsageError
+from backstay.store.database import postgres_url
 from backstay.store.sqlite import BUSY_SECONDS, connect
-from backstay.store.urls import postgres_url
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

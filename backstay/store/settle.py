@@ -12,8 +12,7 @@ from backstay.core.models import Act, Attempt, Settlement
 from backstay.core.outcomes import ANSWER_FLAWS
 from backstay.core.states import JOB_ENDED, TERMINAL, ItemState, JobState
 from backstay.store.outbox import hint_queued
-from backstay.store.queries import FEW_ROWS_MAX, Ask, Load, Script
-from backstay.store.rows import fields_of, record, together
+from backstay.store.queries import FEW_ROWS_MAX, Ask, Load, Script, fields_of, record, together
 
 SUM_MAX = 10**16  # of a job, in micro-dollars or tokens: ten billion dollars; hundreds of such sums still fit
 _COUNTED = frozenset({ItemState.PROCESSING, *TERMINAL})  # the states that a job counts

@@ -2,31 +2,26 @@
 
 from collections.abc import Callable
 
-from backstay.store.alarms import Alarms
 from backstay.store.archives import Archives
 from backstay.store.batches import Batches
 from backstay.store.database import Database
-from backstay.store.dead_letters import DeadLetters
-from backstay.store.duties import Duties
+from backstay.store.dead_letters import DeadLetters, Replays
 from backstay.store.files import Files
 from backstay.store.inbox import InboxMessages
-from backstay.store.invocations import Invocations
 from backstay.store.items import Items
 from backstay.store.jobs import Jobs
 from backstay.store.keys import Keys
 from backstay.store.listing import Listing
-from backstay.store.measures import Measures
+from backstay.store.measures import Alarms, Measures
 from backstay.store.outbox import Outbox
-from backstay.store.overview import Overview
+from backstay.store.overview import Overview, Snapshots
 from backstay.store.providers import Providers
-from backstay.store.replays import Replays
 from backstay.store.replies import Replies
-from backstay.store.snapshots import Snapshots
 from backstay.store.submissions import Submissions
 from backstay.store.sweeps import Sweeps
 from backstay.store.views import Views
 from backstay.store.webhooks import Webhooks
-from backstay.store.workers import Workers
+from backstay.store.workers import Duties, Invocations, Workers
 
 
 class Store:

@@ -9,8 +9,7 @@ from backstay.core.ids import POSITION_BITS, POSITIONS_MAX, item_id
 from backstay.core.order import level_key
 from backstay.store.database import Database, writes
 from backstay.store.outbox import hint_few, hint_new
-from backstay.store.queries import FEW_ROWS_MAX, Ask, Load, Script
-from backstay.store.rows import record
+from backstay.store.queries import FEW_ROWS_MAX, Ask, Load, Script, record
 
 ITEM_COLUMNS = ("id", "job_id", "handler", "state", "order_key", "created_at", "queued_at", "deadline_at")
 CHUNK_ITEMS = 2_000

@@ -4,12 +4,12 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from backstay.core.display import NextCommand, Sentence
 from backstay.core.errors import NotFound
 from backstay.core.ids import item_range, show_item
-from backstay.core.sentences import NextCommand, Sentence
 from backstay.core.states import JOB_ENDED, ItemState, JobState
+from backstay.store.queries import record
 from backstay.store.result_views import ResultRow, ResultViews
-from backstay.store.rows import record
 from backstay.store.submissions import OpenJob
 
 LAST_ID = (1 << 63) - 1

@@ -7,8 +7,7 @@ from typing import Final, Literal, NamedTuple, get_args
 from backstay.clock import new_id
 from backstay.core.errors import NotAllowed, NotFound
 from backstay.store.database import Database
-from backstay.store.queries import Ask, Script, one
-from backstay.store.rows import record
+from backstay.store.queries import Ask, Script, one, record
 
 EventName = Literal[
     "batch.completed",

@@ -10,9 +10,20 @@ async def test_a_lost_reply_is_looked_up_and_not_paid_again():
 
 from backstay.testing.clock import EverythingWaits, VirtualClock, VirtualLoop, virtual_time
 from backstay.testing.database import InlineSQLite
-from backstay.testing.provider import Charge, ScriptedProvider
+from backstay.testing.provider import (
+    Chances,
+    Charge,
+    Reply,
+    Replying,
+    ScriptedProvider,
+    broken,
+    hanging,
+    lost,
+    ok,
+    refused,
+    throttled,
+)
 from backstay.testing.rehearsal import assert_paid_once, drain, rehearsal
-from backstay.testing.replies import Chances, Reply, Replying, broken, hanging, lost, ok, refused, throttled
 
 __all__ = [
     "Chances",

@@ -1,14 +1,176 @@
 """Puts dead letters into archives and takes them out again: the file first, then one transaction that records it."""
 
-from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import Final
+import asyncio
+import hashlib
+import io
+import json
+import sys
+import tempfile
+from collections.abc import AsyncIterable, AsyncIterator, Iterator, Sequence
+from importlib import import_module
+from typing import IO, Any, Final, NamedTuple
 
 from backstay.clock import Clock, new_id
-from backstay.core.errors import NotAllowed
-from backstay.core.ids import job_of
+from backstay.core.errors import NotAllowed, NotFound, UsageError
+from backstay.core.ids import job_of, read_item, show_item
+from backstay.core.models import Attempt
 from backstay.files.artifacts import Artifacts
-from backstay.store.archives import Archive, ArchiveFile, Archives, Candidate, ItemsLost, Leaving, Letter
-from backstay.upkeep import archive_file
+from backstay.llm.lines import seal, unseal
+from backstay.store.archives import (
+    Archive,
+    ArchiveFile,
+    Archives,
+    Candidate,
+    ItemsLost,
+    Leaving,
+    Letter,
+    LetterEvent,
+    LetterHead,
+    LetterMessage,
+)
+
+LEVEL: Final = 9
+READ_BYTES: Final = 1 << 20
+PAGE_LINES: Final = 100
+PAGE_BYTES: Final = 4 << 20  # held in memory at once, roughly
+MESSAGE_CHARACTERS_MAX: Final = 200  # that stay in the database
+GONE: Final = '{"archived":true}'  # in place of a body
+
+_HEAD: Final = {"format": "backstay dead letters", "version": 1}
+
+
+class Sealed(NamedTuple):
+    """A file that was written whole."""
+
+    bytes: int
+    digest: str
+
+
+def line_of(letter: Letter) -> bytes:
+    """Texts are stored as texts, even if they are JSON, so that they come back byte for byte."""
+    said = {
+        "item": show_item(letter.id),
+        "fence": letter.head.fence,
+        "handler": letter.head.handler,
+        "error_code": letter.head.error_code,
+        "finished_at": letter.head.finished_at,
+        "request": letter.head.body,
+        "attempts": [_without_item(attempt._asdict()) for attempt in letter.attempts],
+        "inbox": [{"id": number, **_without_item(one._asdict())} for number, one in letter.inbox.items()],
+        "events": [{"id": number, **_without_item(one._asdict())} for number, one in letter.events.items()],
+    }
+    return json.dumps(said, separators=(",", ":")).encode() + b"\n"
+
+
+def letter_of(line: bytes) -> Letter:
+    said = json.loads(line)
+    item = read_item(said["item"])
+    told = {name: said[name] for name in ("fence", "handler", "error_code", "finished_at")}
+    return Letter(
+        LetterHead(item, **told, body=said["request"]),
+        [Attempt(item, **one) for one in said["attempts"]],
+        {one.pop("id"): LetterMessage(item, **one) for one in said["inbox"]},
+        {one.pop("id"): LetterEvent(f"item:{item}", **one) for one in said["events"]},
+    )
+
+
+def _without_item(said: dict[str, Any]) -> dict[str, Any]:
+    """The line names its item only once."""
+    return {name: value for name, value in said.items() if name not in ("item_id", "subject")}
+
+
+def leaving(letter: Letter) -> Leaving:
+    head = letter.head
+    texts = [
+        (one.fence, None if one.message is None else one.message[:MESSAGE_CHARACTERS_MAX])
+        for one in letter.attempts
+        if one.fence == head.fence or one.result is not None or len(one.message or "") > MESSAGE_CHARACTERS_MAX
+    ]
+    return Leaving(head.id, head.fence, stub_of(head.body or ""), texts, list(letter.inbox), list(letter.events))
+
+
+def stub_of(body: str) -> str:
+    """A request keeps its custom_id, its url and its metadata: they are part of its line in an error file."""
+    if not body.startswith('{"custom_id":'):
+        return GONE
+    try:
+        request = unseal(body)
+    except (ValueError, KeyError, TypeError):
+        return GONE
+    if seal(request) != body:  # a user's own payload that only begins like one
+        return GONE
+    return seal(request._replace(body=GONE))
+
+
+async def write(artifacts: Artifacts, blob: str, owner: str, pages: AsyncIterable[Sequence[Letter]]) -> Sealed:
+    """Writes the file; it exists as a whole, or not at all."""
+    digest = hashlib.sha256()
+
+    async def counted() -> AsyncIterator[bytes]:
+        async for piece in _compressed(owner, pages):
+            digest.update(piece)
+            yield piece
+
+    return Sealed(await artifacts.put(blob, counted()), digest.hexdigest())
+
+
+async def _compressed(owner: str, pages: AsyncIterable[Sequence[Letter]]) -> AsyncIterator[bytes]:
+    press = _zstd().ZstdCompressor(level=LEVEL)
+
+    def squeeze(letters: Sequence[Letter]) -> bytes:
+        return b"".join(press.compress(line_of(letter)) for letter in letters)
+
+    yield press.compress(json.dumps({**_HEAD, "owner": owner}).encode() + b"\n")
+    async for page in pages:
+        yield await asyncio.to_thread(squeeze, page)
+    yield press.flush()
+
+
+async def read(artifacts: Artifacts, archive: Archive) -> AsyncIterator[list[Letter]]:
+    """The letters of an archive, page by page, after its checksum was verified."""
+    with tempfile.TemporaryFile() as file:
+        await _fetch(artifacts, archive, file)
+        file.seek(0)
+        lines = io.BufferedReader(_zstd().ZstdFile(file), READ_BYTES)
+        head = json.loads(await asyncio.to_thread(lines.readline))
+        if {name: head.get(name) for name in _HEAD} != _HEAD:
+            raise NotAllowed(f"archive {archive.id} was written by another version", hint="upgrade backstay")
+        while page := await asyncio.to_thread(_page, lines):
+            yield page
+
+
+def _page(lines: "io.BufferedReader[Any]") -> list[Letter]:
+    page, size = list[Letter](), 0
+    while len(page) < PAGE_LINES and size < PAGE_BYTES and (line := lines.readline()):
+        page.append(letter_of(line))
+        size += len(line)
+    return page
+
+
+async def _fetch(artifacts: Artifacts, archive: Archive, file: IO[bytes]) -> None:
+    """Copies it into a private file, so that the bytes that were checked are the bytes that are read."""
+    digest = hashlib.sha256()
+    try:
+        async for piece in artifacts.get(archive.blob):
+            digest.update(piece)
+            file.write(piece)
+    except NotFound:
+        hint = f"look for {archive.blob} in BACKSTAY_DATA, or in a backup of it"
+        raise NotAllowed(f"the file of archive {archive.id} is gone", hint=hint) from None
+    if digest.hexdigest() != archive.digest:
+        hint = f"nothing was changed; look for an older copy of {archive.blob}"
+        raise NotAllowed(f"the file of archive {archive.id} is damaged: its checksum differs", hint=hint)
+
+
+def _zstd() -> Any:
+    """zstd is part of Python from 3.14 on; before that the extra `service` installs it."""
+    try:
+        return import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
+    except ImportError:
+        raise UsageError(
+            "archives need packages that are not installed", hint="pip install 'backstay[service]'"
+        ) from None
+
 
 FOLDER: Final = "archives"
 ORPHAN_MS: Final = 86_400_000  # after this time a file without an archive is a leftover
@@ -42,10 +204,10 @@ class Archivist:
         async def pages() -> AsyncIterator[list[Letter]]:
             for some in _pages(chosen, sizes):
                 letters = await self._archives.letters([one.id for one in some])
-                left.extend(map(archive_file.leaving, letters))
+                left.extend(map(leaving, letters))
                 yield letters
 
-        sealed = await archive_file.write(self._artifacts, blob, owner, pages())
+        sealed = await write(self._artifacts, blob, owner, pages())
         times = [one.finished_at for one in chosen]
         try:
             if left:
@@ -61,7 +223,7 @@ class Archivist:
         if archive.restored_at is not None:
             return 0
         back = 0
-        async for letters in archive_file.read(self._artifacts, archive):
+        async for letters in read(self._artifacts, archive):
             back += await self._archives.restore(archive, letters, keep_ms)
         await self._archives.end_restore(archive.id)
         await self._artifacts.delete(archive.blob)
@@ -79,13 +241,13 @@ class Archivist:
 
         async def others() -> AsyncIterator[list[Letter]]:
             nonlocal kept
-            async for letters in archive_file.read(self._artifacts, archive):
+            async for letters in read(self._artifacts, archive):
                 rest = [letter for letter in letters if job_of(letter.id) != job_id]
                 kept += len(rest)
                 yield rest
 
         try:
-            sealed = await archive_file.write(self._artifacts, blob, archive.owner, others())
+            sealed = await write(self._artifacts, blob, archive.owner, others())
         except NotAllowed:  # it is damaged or lost and can never be restored: nothing to delete from it
             return
         if kept:
@@ -121,7 +283,7 @@ def _parts(chosen: Sequence[Candidate], sizes: dict[int, int]) -> Iterator[list[
 
 
 def _pages(chosen: Sequence[Candidate], sizes: dict[int, int]) -> Iterator[list[Candidate]]:
-    return _cut(chosen, sizes, archive_file.PAGE_LINES, archive_file.PAGE_BYTES)
+    return _cut(chosen, sizes, PAGE_LINES, PAGE_BYTES)
 
 
 def _cut(

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backstay.core.addresses import HostAddress, first_inside, is_outside, read_inside, read_place
 from backstay.core.errors import UsageError
+from backstay.handlers.outgoing import HostAddress, first_inside, is_outside, read_inside, read_place
 
 INSIDE = [
     *("0.0.0.0", "10.1.2.3", "100.64.0.1", "100.100.100.200", "127.0.0.1", "127.255.255.254", "169.254.169.254"),

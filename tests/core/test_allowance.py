@@ -1,7 +1,6 @@
 """What is left of a provider's limits bounds the calls under way, so that few are refused."""
 
-from backstay.core.allowance import Allowance
-from backstay.core.pace import Answers, Pace
+from backstay.core.pace import Allowance, Answers, Pace
 
 PACE = Pace("p", None, None, concurrency=100, ceiling=80)
 

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backstay.core.bounds import bounds
+from backstay.core.bounds import PROFILES, bounds, profile_named
 from backstay.core.limits import Limits
-from backstay.core.profiles import PROFILES, profile_named
 
 BALANCED = profile_named("balanced")
 

@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from backstay.core.deadlines import past_deadline, timed_out
+from backstay.core.bounds import PROFILES, profile_named
 from backstay.core.errors import UsageError
-from backstay.core.limits import RANGES, Limits, reconcile_after_ms
-from backstay.core.profiles import PROFILES, profile_named
+from backstay.core.limits import RANGES, Limits, past_deadline, reconcile_after_ms, timed_out
 
 BALANCED = Limits()
 NOW = 1_700_000_000_000

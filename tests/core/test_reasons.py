@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from backstay.core.breaker import Breaker, BreakerState
+from backstay.core.display import TimePoint, show_span
 from backstay.core.reasons import Standing, why_job_waits, why_not_running
-from backstay.core.sentences import TimePoint, show_span
 from backstay.core.states import TERMINAL, ItemState, JobState
 
 NOW = 1_714_564_800_000  # 2024-05-01 12:00:00 UTC

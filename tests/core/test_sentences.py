@@ -3,8 +3,8 @@
 import json
 import pickle
 
+from backstay.core.display import NextCommand, Sentence, TimePoint, parts_of
 from backstay.core.errors import SchemaBehind
-from backstay.core.sentences import NextCommand, Sentence, TimePoint, parts_of
 
 NOW = 1_714_564_800_000  # 2024-05-01 12:00:00 UTC
 

@@ -13,7 +13,7 @@ from backstay import wiring
 from backstay.aws_lambda import FollowUpFailed, depth_of, handler, in_time
 from backstay.core.errors import UsageError
 from backstay.core.limits import Limits
-from backstay.store.invocations import Lately
+from backstay.store.workers import Lately
 from tests.cli.conftest import folder, shell, sqlite_shell
 from tests.cli.shell import Shell
 from tests.deploy.chat import request_lines

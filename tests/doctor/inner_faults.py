@@ -5,7 +5,7 @@ import resource
 import subprocess
 import sys
 
-from backstay.cli.doctor import disks
+from backstay.cli.doctor import machine
 from backstay.clock import new_incarnation, this_place
 from backstay.store.items import Want
 from backstay.store.store import Store
@@ -50,7 +50,7 @@ async def few_files_may_be_open(ward: Ward) -> None:
 
 async def the_disk_is_full(ward: Ward) -> None:
     # No test may fill a disk, so the bar is where no disk reaches.
-    ward.monkeypatch.setattr(disks, "FAIL_BYTES", 1 << 60)
+    ward.monkeypatch.setattr(machine, "FAIL_BYTES", 1 << 60)
 
 
 async def there_is_no_common_key(ward: Ward) -> None:

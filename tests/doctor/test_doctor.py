@@ -10,9 +10,8 @@ import pytest
 
 from backstay import settings
 from backstay.cli.doctor import examination, work
-from backstay.cli.doctor.examination import CHECKS, DoctorOptions, examine, setup_of
+from backstay.cli.doctor.examination import CHECKS, DoctorOptions, examine, setup_of, veil_of
 from backstay.cli.doctor.finding import Finding, Level, Setup, name_of, ok, purpose_of
-from backstay.cli.doctor.veil import veil_of
 from backstay.clock import Clock
 from backstay.core.errors import UsageError
 from tests.house.sources import ROOT

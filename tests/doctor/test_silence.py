@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from backstay.cli.doctor import examination, files, providers
+from backstay.cli.doctor import examination, files, services
 from backstay.cli.doctor.examination import DoctorOptions, examine
 from backstay.cli.doctor.finding import Finding, Level, Setup, ok
 from backstay.store import schema
@@ -72,7 +72,7 @@ async def test_checks_wait_at_the_same_time(sqlite_file_url: str, monkeypatch: p
 async def test_providers_that_never_answer_are_waited_for_together(
     sqlite_file_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(providers, "ASK_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(services, "ASK_SECONDS", PATIENCE_SECONDS)
     async with silent() as place:
         says = await told(DoctorOptions(sqlite_file_url, base_url=f"http://{place}/v1"), "providers")
     assert says == [f"{place} cannot be reached: no answer within 0.3 s"]

@@ -6,7 +6,7 @@ import pytest
 
 from backstay.core.breaker import BreakerPolicy
 from backstay.core.events import TickEnded
-from backstay.store.invocations import Lately
+from backstay.store.workers import Lately
 from backstay.testing import virtual_time
 from tests.engine.conftest import MakeRig
 from tests.engine.provider import Provider, TaskProvider

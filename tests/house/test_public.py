@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import backstay
+from backstay.core.bounds import PROFILES
 from backstay.core.limits import Limits
-from backstay.core.profiles import PROFILES
 from backstay.settings import Settings
 
 ROOT = Path(__file__).parents[2]

@@ -10,7 +10,7 @@ from backstay.core.alarms import Alarm, AlarmReading
 from backstay.core.events import AlarmChanged, Event
 from backstay.observe.bus import Bus
 from backstay.settings import Settings
-from backstay.upkeep.alarms import LOOK_MS, AlarmWatch
+from backstay.upkeep.loop import LOOK_MS, AlarmWatch
 from tests.engine.provider import HttpError, Provider
 from tests.engine.rig import Rig
 from tests.letters.desk import DAY_MS, Desk

@@ -14,11 +14,11 @@ from backstay.core.errors import NotAllowed, NotFound
 from backstay.core.failures import ErrorCode, Failure, FailureKind
 from backstay.core.ids import item_id, show_item
 from backstay.core.outcomes import Failed
-from backstay.llm.requests import LlmRequest, seal, unseal
+from backstay.llm.lines import LlmRequest, seal, unseal
 from backstay.store.archives import Archive, ArchiveFile, Archives, Leaving
 from backstay.store.queries import one
-from backstay.upkeep import archive_file
-from backstay.upkeep.archive_file import GONE, stub_of
+from backstay.upkeep import archivist
+from backstay.upkeep.archivist import GONE, stub_of
 from tests.letters.desk import DAY_MS, Desk, ids
 from tests.store.scene import WRONG
 
@@ -101,7 +101,7 @@ async def test_a_file_is_lines_of_json_that_any_program_can_read(desk: Desk) -> 
     job = await desk.fail(2)
     await desk.archive()
     packed = b"".join([piece async for piece in desk.artifacts.get((await desk.blobs())[0])])
-    head, *lines = archive_file._zstd().decompress(packed).splitlines()
+    head, *lines = archivist._zstd().decompress(packed).splitlines()
     assert json.loads(head) == {"format": "backstay dead letters", "version": 1, "owner": "ann"}
     said = [json.loads(line) for line in lines]
     assert [(one["item"], one["request"]) for one in said] == [(f"{job}-0", '"body-0"'), (f"{job}-1", '"body-1"')]
@@ -118,7 +118,7 @@ async def test_a_file_that_an_older_version_wrote_can_be_read(desk: Desk) -> Non
     await desk.artifacts.put("archives/old.jsonl.zst", pieces())
     digest = hashlib.sha256(packed).hexdigest()
     old = Archive(1, "ann", "archives/old.jsonl.zst", 40, len(packed), digest, 0, 0, 0, None)
-    letters = [letter async for page in archive_file.read(desk.artifacts, old) for letter in page]
+    letters = [letter async for page in archivist.read(desk.artifacts, old) for letter in page]
     assert [letter.id for letter in letters] == [item_id(7, n) for n in range(40)]
     assert letters[39].head.body == '{"text": "ünïcödé 39"}' + "x" * 50
 
@@ -238,7 +238,7 @@ async def test_a_restore_that_was_cut_short_is_gone_on_with(desk: Desk, monkeypa
     await desk.fail(5)
     before = await desk.bodies()
     await desk.archive()
-    monkeypatch.setattr("backstay.upkeep.archive_file.PAGE_LINES", 2)
+    monkeypatch.setattr("backstay.upkeep.archivist.PAGE_LINES", 2)
     plain, calls = Archives.restore, 0
 
     async def dies_at_the_second(self: Archives, *given: Any) -> int:

@@ -6,8 +6,7 @@ import json
 import pytest
 
 from backstay.core.ids import item_id
-from backstay.store.dead_letters import LetterFilter
-from backstay.store.replays import By
+from backstay.store.dead_letters import By, LetterFilter
 from tests.letters.desk import DAY_MS, Desk, ids
 from tests.store.scene import WRONG
 
@@ -35,8 +34,8 @@ async def test_items_come_back_at_the_rate_without_anyone_staying_awake(desk: De
 async def test_the_same_filter_again_goes_on_behind_what_still_comes_back(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("backstay.store.replays.CHUNK_ITEMS", 1)
-    monkeypatch.setattr("backstay.store.replays.REPLAY_ITEMS_MAX", 2)
+    monkeypatch.setattr("backstay.store.dead_letters.CHUNK_ITEMS", 1)
+    monkeypatch.setattr("backstay.store.dead_letters.REPLAY_ITEMS_MAX", 2)
     job = await desk.fail(4)
     first = await desk.store.replays.replay("ann", ALL, By("eve", 1))
     await desk.site.advance(0.5)

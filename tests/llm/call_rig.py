@@ -8,10 +8,10 @@ from backstay.clock import Clock
 from backstay.core.models import Claimed, JobTerms
 from backstay.core.outcomes import Failed, Succeeded
 from backstay.handlers.context import Context, Surroundings
-from backstay.llm.call import CallHandler
 from backstay.llm.endpoint import Endpoint
 from backstay.llm.http.wire import Wire
-from backstay.llm.requests import LlmRequest, seal
+from backstay.llm.lane_handler import CallHandler
+from backstay.llm.lines import LlmRequest, seal
 from backstay.practice import Faults, Practice
 from tests.llm.odd_servers import OddServer
 

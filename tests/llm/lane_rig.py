@@ -10,11 +10,10 @@ import aiohttp
 from aiohttp import web
 
 from backstay.client import Job
-from backstay.llm.background import BackgroundHandler
 from backstay.llm.batch import BatchHandler
-from backstay.llm.call import CallHandler
 from backstay.llm.endpoint import Endpoint, Lane
 from backstay.llm.http.wire import Wire
+from backstay.llm.lane_handler import BackgroundHandler, CallHandler
 from backstay.llm.shards import ShardBounds
 from backstay.practice import Faults, Practice
 from tests.engine.rig import Rig

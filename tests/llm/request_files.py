@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from backstay.llm.formats import InputOptions
 from backstay.llm.intake import FileSurvey, open_source, requests, survey
-from backstay.llm.requests import LlmRequest
+from backstay.llm.lines import LlmRequest
 
 CHAT = "/v1/chat/completions"
 BODY = '{"model":"m","messages":[]}'

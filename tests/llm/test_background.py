@@ -8,11 +8,11 @@ import pytest
 from backstay.client import Options
 from backstay.core.errors import Throttled, Transient
 from backstay.core.states import ItemState, JobState
-from backstay.llm.background import BackgroundHandler
 from backstay.llm.batch import BatchHandler
 from backstay.llm.endpoint import Endpoint, Lane
+from backstay.llm.lane_handler import BackgroundHandler
+from backstay.llm.lines import LlmRequest, seal
 from backstay.llm.openai.requests import add_reference
-from backstay.llm.requests import LlmRequest, seal
 from tests.llm.lane_rig import CHAT, RESPONSES, LaneRig, Provider, inputs, lane
 from tests.llm.odd_servers import answer
 from tests.llm.wire_rig import wired

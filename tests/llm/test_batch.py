@@ -9,7 +9,7 @@ import pytest
 from backstay.client import Job, Options
 from backstay.core.states import ItemState, JobState
 from backstay.llm.endpoint import Lane
-from backstay.llm.requests import LlmRequest, seal
+from backstay.llm.lines import LlmRequest, seal
 from backstay.llm.shards import ShardBounds
 from tests.llm.lane_rig import CHAT, HALF, MINUTES_10, LaneRig, Provider, chats, lane
 from tests.sites import Site

@@ -12,8 +12,7 @@ from backstay.core.errors import UsageError
 from backstay.llm import intake
 from backstay.llm.formats import BatchLines, InputOptions
 from backstay.llm.intake import open_source, requests, survey
-from backstay.llm.lines import number_lines
-from backstay.llm.requests import LlmRequest
+from backstay.llm.lines import LlmRequest, number_lines
 from tests.llm.request_files import Write, batch_line, look, reason, sent
 
 

@@ -11,9 +11,9 @@ from backstay.core.errors import OutcomeUnknown, Throttled, UsageError
 from backstay.core.failures import FailureKind, failure_of_exception
 from backstay.core.outcomes import Failed, Succeeded
 from backstay.handlers.handler import Handler
-from backstay.llm.call import RETRY
 from backstay.llm.endpoint import Endpoint
-from backstay.llm.requests import LlmRequest, seal
+from backstay.llm.lane_handler import RETRY
+from backstay.llm.lines import LlmRequest, seal
 from backstay.practice import Faults
 from tests.llm.call_rig import BODY, KEY, Rig, answered, practised
 from tests.llm.odd_servers import answer, says_nothing

@@ -7,8 +7,7 @@ import traceback
 import pytest
 
 from backstay.core.errors import HandlerError, UsageError
-from backstay.llm.credentials import Veil, account_of, key_of
-from backstay.llm.endpoint import Endpoint
+from backstay.llm.endpoint import Endpoint, Veil, account_of, key_of
 from backstay.llm.http.wire import Wire
 from tests.llm.odd_servers import Answer, OddServer, answer, hangs_up
 from tests.llm.wire_rig import CHAT, KEY, OK, wire_to, wired

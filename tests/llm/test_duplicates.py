@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backstay.llm.duplicates import LineSet, Originals, Suspicion, repeats
-from backstay.llm.requests import LlmRequest
+from backstay.llm.lines import LlmRequest
 
 
 @given(st.sets(st.integers(1, 5000)))

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from backstay.client import Options, Weighed
 from backstay.llm.endpoint import Endpoint, Lane
-from backstay.llm.requests import LlmRequest, seal
+from backstay.llm.lines import LlmRequest, seal
 from tests.llm.lane_rig import CHAT, PRICE, LaneRig, lane
 from tests.llm.test_flawed_answers import done
 from tests.sites import Site

@@ -12,10 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backstay.core.errors import UsageError
-from backstay.core.nesting import NESTING_MAX
+from backstay.core.json_depth import NESTING_MAX
 from backstay.llm import lines
-from backstay.llm.lines import LineRefused, members, number_lines, open_lines, text_of, value_of
-from backstay.llm.requests import LlmRequest, seal, unseal
+from backstay.llm.lines import (
+    LineRefused,
+    LlmRequest,
+    members,
+    number_lines,
+    open_lines,
+    seal,
+    text_of,
+    unseal,
+    value_of,
+)
 
 TEXTS = st.text(st.characters(codec="utf-8"))
 VALUES = st.recursive(

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from backstay.core.errors import UsageError
-from backstay.llm.requests import LlmRequest, require_request, seal, unseal
+from backstay.llm.lines import LlmRequest, require_request, seal, unseal
 
 TRICKY = st.text() | st.sampled_from(['","url":"', ',"body":', '"', "\\", '\\","url":"x', "é", "\x00", "\ud800"])
 BODIES = st.sampled_from(['{"body":1,"url":"x"}', '{ "a" : 1.10 }', "{}", '{"a":"\\u00e9 é"}', '{"a":",\\"body\\":"}'])

@@ -12,12 +12,11 @@ from backstay.client import Job
 from backstay.core.errors import UsageError
 from backstay.core.outcomes import CannotAsk, Flaw
 from backstay.llm import registry
-from backstay.llm.background import BackgroundHandler
 from backstay.llm.batch import BatchHandler
-from backstay.llm.call import CallHandler
 from backstay.llm.endpoint import Endpoint, Lane, load_endpoint
 from backstay.llm.formats import InputOptions
 from backstay.llm.http.wire import Wire
+from backstay.llm.lane_handler import BackgroundHandler, CallHandler
 from tests.engine.rig import Rig
 from tests.llm.request_files import sent
 from tests.llm.second_provider import ASK, TWO, TwoServer

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backstay.llm.lines import LlmRequest
 from backstay.llm.openai import tokens
 from backstay.llm.openai.tokens import IMAGE_TOKENS_MAX
 from backstay.llm.provider import OUTPUT_TOKENS_EXPECTED, TokenEstimate
-from backstay.llm.requests import LlmRequest
 
 CHAT, RESPONSES, EMBEDDINGS, COMPLETIONS = (
     f"/v1/{name}" for name in ("chat/completions", "responses", "embeddings", "completions")

@@ -8,11 +8,11 @@ from typing import Any
 from pamqp.commands import Basic
 
 from backstay.clock import Clock
+from backstay.messaging.broker import properties_of
 from backstay.messaging.connection import connected
-from backstay.messaging.dead_queue import DeadQueue, Judge, Verdict
+from backstay.messaging.dead_messages import DeadQueue, Judge, Verdict
 from backstay.messaging.declaring import declare, open_channel
 from backstay.messaging.messages import CALLBACK, REASON_HEADER, Incoming, OutgoingMessage, Work, send_work
-from backstay.messaging.publishing import properties_of
 from backstay.messaging.topology import Topology
 
 AT_ONCE = 1_000

@@ -127,7 +127,7 @@ def sending(monkeypatch: pytest.MonkeyPatch, proxy: FaultProxy | None = None) ->
         made.append(await open_connection(url if proxy is None else proxy.url(url), name))
         return made[-1]
 
-    monkeypatch.setattr("backstay.remote.requests.open_connection", opened)
+    monkeypatch.setattr("backstay.remote.over_messages.open_connection", opened)
     return made
 
 

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 from backstay.clock import Clock, Tasks, new_random
 from backstay.core.events import Event
 from backstay.messaging.broker import Broker, Wiped
-from backstay.messaging.connection import connected
+from backstay.messaging.connection import LinkWatch, Means, connected
 from backstay.messaging.declaring import QueueDepth, declare, depth_of, open_channel
-from backstay.messaging.link import LinkWatch, Means
 from backstay.messaging.messages import Incoming, OutgoingMessage, Work, send_work
 from backstay.messaging.topology import Queue, Topology
 

@@ -8,7 +8,7 @@ import pytest
 from backstay.clock import Clock
 from backstay.core.errors import BrokerUnreachable, NotAllowed
 from backstay.messaging.connection import connected
-from backstay.messaging.dead_queue import PREFETCH_MESSAGES, WINDOW_MESSAGES, DeadQueue, Verdict, reason_kept
+from backstay.messaging.dead_messages import PREFETCH_MESSAGES, WINDOW_MESSAGES, DeadQueue, Verdict, reason_kept
 from backstay.messaging.declaring import open_channel
 from backstay.messaging.messages import Incoming, OutgoingMessage
 from backstay.messaging.topology import Topology

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from backstay.remote.requests import CHANNELS_MAX
+from backstay.remote.over_messages import CHANNELS_MAX
 from tests.messaging.remote_rig import KEY, MessageRemote, message_work, sending
 from tests.messaging.rig import until
 from tests.servers.fault_proxy import FaultProxy
@@ -113,7 +113,7 @@ async def test_more_exchanges_than_channels_are_served(remote, monkeypatch):
 async def test_while_the_broker_is_away_items_wait_and_lose_no_try(remote, rabbitmq, monkeypatch):
     async with FaultProxy.of(rabbitmq.url) as proxy:
         sending(monkeypatch, proxy)
-        monkeypatch.setattr("backstay.remote.requests.AWAY_SECONDS", 0.0)
+        monkeypatch.setattr("backstay.remote.over_messages.AWAY_SECONDS", 0.0)
         await proxy.cut()
         job = await remote.rig.submit("remote", [item(remote)] * 3)
         await remote.rig.work()

@@ -3,10 +3,10 @@
 from prometheus_client import CollectorRegistry
 
 from backstay.core.alarms import Alarm
-from backstay.observe.gauges import Gauges
-from backstay.store.invocations import Lately
+from backstay.observe.metrics import Gauges
 from backstay.store.measures import ProviderSpending
 from backstay.store.views import Backlog
+from backstay.store.workers import Lately
 
 
 class Shown:

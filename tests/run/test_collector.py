@@ -10,11 +10,10 @@ from backstay import Backstay
 from backstay.client import Client, Job, Options
 from backstay.core.errors import Permanent, UsageError
 from backstay.core.ids import item_id
-from backstay.llm.requests import LlmRequest, seal
+from backstay.llm.lines import LlmRequest, seal
 from backstay.run.collector import Collector, verify
 from backstay.run.output import ResultFiles, errors_path
-from backstay.store.dead_letters import LetterFilter
-from backstay.store.replays import By
+from backstay.store.dead_letters import By, LetterFilter
 from tests.run.results import ids_in, lines_in, standing
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from backstay.core.figures import show_ceiling, show_count, show_money, show_rate, show_seconds, show_tokens
+from backstay.core.display import show_ceiling, show_count, show_money, show_rate, show_seconds, show_tokens
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backstay.run.file_order import FileOrder, LinePlace
+from backstay.run.collector import FileOrder, LinePlace
 
 
 @given(st.lists(st.integers(0, 5), max_size=40))

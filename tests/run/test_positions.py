@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backstay.core.ids import POSITIONS_MAX
-from backstay.run.positions import Positions
+from backstay.run.result_file import Positions
 
 
 def test_the_memory_for_a_million_positions_is_125_kb() -> None:

@@ -14,8 +14,7 @@ from rich.console import Console
 
 from backstay.run.meter import MeterReading, RunState
 from backstay.run.summary import Ending, Summary
-from backstay.run.terminal import Block, Terminal
-from backstay.run.view import Events, Holds, PlainLines
+from backstay.run.view import Block, Events, Holds, PlainLines, Terminal
 from tests.house.sources import ROOT
 
 STATE = RunState(

@@ -7,11 +7,10 @@ import pytest
 
 from backstay.core.errors import UsageError
 from backstay.llm.endpoint import Endpoint, Lane
+from backstay.llm.lines import LlmRequest
 from backstay.llm.prices import MICROS_MAX
 from backstay.llm.provider import TOKENS_MAX
-from backstay.llm.requests import LlmRequest
-from backstay.run.order import Order
-from backstay.run.weights import Scales
+from backstay.run.order import Order, Scales
 
 STORED = {"previous_response_id": "resp_1"}
 

@@ -7,7 +7,7 @@ import pytest
 from standardwebhooks import Webhook as Seal
 
 from backstay.store.keys import Role
-from backstay.upkeep.alarms import AlarmWatch
+from backstay.upkeep.loop import AlarmWatch
 from tests.server.pages.reader import reader
 from tests.server.receiver import Receiver
 from tests.server.rig import Rig, rigged

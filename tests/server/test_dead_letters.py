@@ -104,8 +104,8 @@ async def test_two_replays_at_once_queue_each_item_once(rig: Rig) -> None:
 
 
 async def test_one_call_replays_a_bounded_number(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backstay.store.replays.CHUNK_ITEMS", 2)
-    monkeypatch.setattr("backstay.store.replays.REPLAY_ITEMS_MAX", 4)
+    monkeypatch.setattr("backstay.store.dead_letters.CHUNK_ITEMS", 2)
+    monkeypatch.setattr("backstay.store.dead_letters.REPLAY_ITEMS_MAX", 4)
     await rig.submit("refuse", list(range(7)))
     await rig.work()
     assert await replayed(rig, dry_run=True) == (4, True)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from backstay.core.errors import NotAllowed
-from backstay.files.stored_files import Deposit
-from backstay.server.job_removal import drop_blobs
+from backstay.files.artifacts import Deposit
+from backstay.server.job_control import drop_blobs
 from backstay.store.files import NewFile
 from tests.server.converting import upload
 from tests.server.pdfs import pdf

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from backstay.server.pages.session import COOKIE
+from backstay.server.pages.page_request import COOKIE
 from backstay.signing import KEY_NAME
 from backstay.store.keys import Role
 from tests.house.sources import ROOT

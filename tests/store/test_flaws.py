@@ -5,8 +5,7 @@ import pytest
 from backstay.core.failures import ErrorCode, Failure, FailureKind
 from backstay.core.models import Usage
 from backstay.core.outcomes import Failed, Flaw, Succeeded
-from backstay.store.dead_letters import LetterFilter
-from backstay.store.replays import By
+from backstay.store.dead_letters import By, LetterFilter
 from tests.store.scene import BROKEN, OK, Scene, decided
 
 COUNTED = (Flaw.TRUNCATED, Flaw.REFUSED, Flaw.FILTERED)

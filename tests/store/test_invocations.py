@@ -1,7 +1,7 @@
 """Ticks are written down before they do anything, so that one that was killed is known by it."""
 
-from backstay.store.invocations import GRACE_MS, KEPT_MS, Lately
 from backstay.store.store import Store
+from backstay.store.workers import GRACE_MS, KEPT_MS, Lately
 from tests.sites import Site
 
 HOUR_MS = 3_600_000

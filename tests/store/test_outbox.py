@@ -9,9 +9,8 @@ import pytest
 from backstay.core.errors import NotAllowed
 from backstay.core.ids import item_id
 from backstay.store import outbox
-from backstay.store.dead_letters import LetterFilter
+from backstay.store.dead_letters import By, LetterFilter
 from backstay.store.outbox import HINT_AGE_MS, HINT_ITEMS_MAX, PUBLISHED_AGE_MS, WORK, Lag, Message
-from backstay.store.replays import By
 from tests.store.scene import BROKEN, OK, WRONG, Scene, chunk, decided, new_job
 
 LEASE_MS = 30_000

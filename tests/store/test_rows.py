@@ -11,8 +11,7 @@ import pytest
 import backstay.store
 import backstay.store.store
 from backstay.core.states import JobState
-from backstay.store.queries import POSTGRES, SQLITE, queries_for, render
-from backstay.store.rows import fields_of, maker_of, read_row, record
+from backstay.store.queries import POSTGRES, SQLITE, fields_of, maker_of, queries_for, read_row, record, render
 from backstay.store.views import JobView
 from tests.sites import Site
 

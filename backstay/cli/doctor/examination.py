@@ -2,33 +2,63 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import unquote, urlsplit
 
 from backstay.cli import access
-from backstay.cli.doctor import broker, database, disks, files, machine, providers, redis, settings, work
+from backstay.cli.doctor import database, files, machine, services, work
 from backstay.cli.doctor.finding import Check, Finding, Level, Setup, fail, name_of, ok, wrong
-from backstay.cli.doctor.veil import veil_of
 from backstay.cli.run_options import API
+from backstay.core.display import visible
 from backstay.core.errors import BackstayError
-from backstay.core.words import visible
+from backstay.llm.endpoint import Veil
 
 if TYPE_CHECKING:
     from backstay.clock import Clock
     from backstay.llm.endpoint import Endpoint
 
+
+SECRET_VARIABLES = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "OPENAI_API_KEY")
+
+
+def veil_of(setup: "Setup") -> Veil:
+    return Veil(_secrets(setup))
+
+
+def _secrets(setup: "Setup") -> Iterator[str | None]:
+    from backstay.signing import read_keys
+
+    settings = setup.settings
+    yield from (settings.secret_key, *read_keys(settings.secret_key or ""))
+    for url in (setup.app.url, settings.broker_url, settings.redis_url, settings.gateway_url):
+        yield from _passwords(url)
+    for name in (*SECRET_VARIABLES, *((setup.endpoint.key_env,) if setup.endpoint else ())):
+        yield setup.environ.get(name)
+
+
+def _passwords(url: str | None) -> Iterator[str]:
+    try:
+        password = urlsplit(url or "").password
+    except ValueError:
+        return
+    if password:
+        yield password
+        yield unquote(password)
+
+
 CHECK_SECONDS: Final = 30.0
 
 # What can be looked at without the database, the database itself, and what needs it open.
 AROUND: Final[tuple[Check, ...]] = (
-    *(settings.settings, machine.versions, machine.extras, machine.open_files),
-    *(disks.disk_space, files.files, files.folder_permissions, files.secret_key, redis.redis),
+    *(machine.settings, machine.versions, machine.extras, machine.open_files),
+    *(machine.disk_space, files.files, files.folder_permissions, files.secret_key, services.redis),
 )
 DATABASE: Final[tuple[Check, ...]] = (database.schema, database.durability, database.connections)
 INSIDE: Final[tuple[Check, ...]] = (
     *(database.clock, work.workers, work.backlog, work.stuck_items, work.dead_leases, work.unsealed_jobs),
-    *(work.budgets, work.outbox, providers.breakers, providers.providers, broker.broker),
+    *(work.budgets, work.outbox, services.breakers, services.providers, services.broker),
 )
 CHECKS: Final = (*AROUND, database.database, *DATABASE, *INSIDE)
 
@@ -96,7 +126,7 @@ async def _all(setup: Setup, stack: AsyncExitStack) -> AsyncIterator[tuple[str, 
             setup.client = await stack.enter_async_context(access.client_of(setup.app)) if there else None
         except BackstayError as error:
             yield name_of(database.database), wrong(error)
-    without = (providers.providers, broker.broker)
+    without = (services.providers, services.broker)
     for one in await _together([check for check in INSIDE if setup.client is not None or check in without], setup):
         yield one
 

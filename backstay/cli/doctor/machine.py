@@ -1,13 +1,17 @@
-"""This machine and what is installed on it: versions, extras, and how many files may be open."""
+"""Looks at this machine: Python and its libraries, the clock, open files, the disks and the settings."""
 
+import difflib
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Iterator
-from typing import TYPE_CHECKING, Final, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from backstay.cli.doctor.finding import Finding, Setup, fail, ok, warn
 
 if TYPE_CHECKING:
     from backstay.settings import Settings
+
 
 SHOWN: Final = ("aiohttp", "asyncpg", "aio-pika", "redis", "obstore", "uvloop")
 SQLITE_MIN: Final = (3, 38)  # the first with -> and ->>
@@ -93,7 +97,7 @@ def _is_there(module: str) -> bool:
 
 def _wanted(url: str, settings: "Settings") -> Iterator[tuple[str, tuple[str, str]]]:
     """The module, the extra that brings it, and what needs it."""
-    from backstay.store.urls import is_postgres
+    from backstay.store.database import is_postgres
 
     if is_postgres(url):
         yield "asyncpg", ("postgres", "PostgreSQL")
@@ -122,3 +126,90 @@ async def open_files(setup: Setup) -> AsyncIterator[Finding]:
         yield warn(
             says, f"raise it (ulimit -n {needed * 2}, LimitNOFILE= in a systemd unit), or lower worker_concurrency"
         )
+
+
+FAIL_BYTES: Final = 256 << 20
+WARN_BYTES: Final = 2 << 30
+WARN_SHARE: Final = 0.05
+
+
+async def disk_space(setup: Setup) -> AsyncIterator[Finding]:
+    """Free space where the SQLite file, the folder for files and temporary files are."""
+    import shutil
+
+    seen: set[int] = set()
+    for what, folder in _folders(setup):
+        nearest = next(path for path in (folder, *folder.parents) if path.is_dir())
+        device = nearest.stat().st_dev
+        if device in seen:
+            continue
+        seen.add(device)
+        usage = shutil.disk_usage(nearest)
+        says = f"{usage.free / (1 << 30):,.1f} GiB free of {usage.total / (1 << 30):,.1f} for {what}"
+        advice = "free some space: a full disk stops all work"
+        if usage.free < FAIL_BYTES:
+            yield fail(says, advice)
+        elif usage.free < WARN_BYTES or usage.free < usage.total * WARN_SHARE:
+            yield warn(says, advice)
+        else:
+            yield ok(says)
+
+
+def _folders(setup: Setup) -> Iterator[tuple[str, Path]]:
+    from backstay.store.database import is_postgres
+
+    settings = setup.settings
+    if not is_postgres(setup.app.url):
+        yield "the database", Path(setup.app.url.removeprefix("sqlite:///")).resolve().parent
+    for what, place in (("files", settings.data), ("uploads", settings.uploads_dir), ("results", settings.results_dir)):
+        if place is not None and "://" not in place:
+            yield what, Path(place).resolve()
+    yield "temporary files", Path(tempfile.gettempdir())
+
+
+OTHERS: Final = frozenset({"CONFIG", "DEBUG", "CHILD_DATABASE_URL"})  # variables of ours that are no settings
+
+
+async def settings(setup: Setup) -> AsyncIterator[Finding]:
+    """Every setting that is not at its default, with where it came from; and variables that are no setting."""
+    from backstay import settings as settings_module
+
+    loaded = setup.settings
+    loaded.bounds()
+    yield ok(f"profile {loaded.profile}, owner {loaded.owner}")
+    origins = settings_module.origins(setup.environ)
+    for name, value in sorted(_changed(loaded).items()):
+        if name != "database_url":  # the database's own line says it
+            yield ok(f"{name} is {shown(name, value)}, from {origins.get(name, 'a flag or the application')}")
+    for variable in settings_module.unknown_variables(setup.environ):
+        if variable.removeprefix(settings_module.PREFIX) not in OTHERS:
+            yield _unknown(variable)
+
+
+def _changed(loaded: "Settings") -> dict[str, Any]:
+    """By name, a single bound as limits.NAME."""
+    plain = {name: getattr(loaded, name) for name in type(loaded).model_fields if name != "limits"}
+    defaults = {name: field.default for name, field in type(loaded).model_fields.items()}
+    changed = {name: value for name, value in plain.items() if value != defaults[name]}
+    return {**changed, **{f"limits.{name}": value for name, value in loaded.limits.items()}}
+
+
+def shown(name: str, value: Any) -> str:
+    """A setting for people: secrets are hidden, and URLs are shown without user and password."""
+    from backstay.settings import Settings
+    from backstay.store import database
+
+    text = str(value)
+    if "://" in text:
+        return database.shown(text)
+    field = Settings.model_fields.get(name)
+    return "set, and not shown" if field is not None and not field.repr else text
+
+
+def _unknown(variable: str) -> Finding:
+    from backstay.settings import variables
+
+    known = variables()
+    close = [one for one in known if one.startswith(variable)] or difflib.get_close_matches(variable, known, 1, 0.8)
+    meant = f"did you mean {close[0]}? " if close else ""
+    return warn(f"{variable} is not a setting and is ignored", f"{meant}docs/settings.md lists them all")

@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 from yarl import URL
 
 from backstay.core.errors import ErrorCode, Permanent, Transient
-from backstay.llm.credentials import Veil, account_of, headers_of
-from backstay.llm.endpoint import Endpoint, parts_of
+from backstay.llm.endpoint import Endpoint, Veil, account_of, headers_of, parts_of
 from backstay.llm.http.connection import HttpAnswer, decode
-from backstay.llm.http.pool import Pool
-from backstay.llm.http.proxies import Proxy, proxy_of
+from backstay.llm.http.pool import Pool, Proxy, proxy_of
 from backstay.llm.provider import ProviderReply
 from backstay.llm.registry import provider_named
 

@@ -12,6 +12,7 @@ from backstay.core.outcomes import Failed
 from backstay.handlers.function import in_thread
 from backstay.llm.batch_results import BatchResultFile, BatchResults, LineIndex
 from backstay.llm.channel import Channel, id_in, object_in
+from backstay.llm.lines import LlmRequest
 from backstay.llm.openai.batch_api import (
     BATCHES,
     COMPLETED,
@@ -24,10 +25,8 @@ from backstay.llm.openai.batch_api import (
     OpenAiBatch,
     read_file,
 )
-from backstay.llm.openai.batch_lookup import BatchLookup
-from backstay.llm.openai.batch_results import OpenAiResultReader, reference_of
+from backstay.llm.openai.batch_results import BatchLookup, OpenAiResultReader, reference_of
 from backstay.llm.provider import Certainty, ProviderReply
-from backstay.llm.requests import LlmRequest
 from backstay.llm.shards import BATCH_REQUESTS_MAX, Shard, ShardBounds, ShardEntry
 from backstay.llm.temporary_files import open_temporary
 

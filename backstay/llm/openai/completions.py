@@ -7,9 +7,9 @@ from backstay.core.errors import ErrorCode, Permanent, Transient, UsageError
 from backstay.core.failures import error_of_failure
 from backstay.core.outcomes import CannotAsk, Failed, NeverArrived, Succeeded
 from backstay.llm.channel import Channel, object_in
+from backstay.llm.lines import LlmRequest
 from backstay.llm.openai.requests import CHAT, REFERENCE, add_reference
 from backstay.llm.provider import Certainty, ProviderReply
-from backstay.llm.requests import LlmRequest
 
 LOOK_SECONDS: Final = 30.0
 NO_LIST: Final = (404, 405, 501)  # the service stores no completions, or none that can be looked up

@@ -9,11 +9,11 @@ from backstay.core.failures import Failure, FailureKind
 from backstay.core.outcomes import Failed, Running
 from backstay.handlers.task import Answer, gone_wrong
 from backstay.llm.channel import GONE, GONE_SECONDS, Channel, id_in, object_in
+from backstay.llm.lines import LlmRequest
 from backstay.llm.openai.replies import failure_of_error, preview_reply
 from backstay.llm.openai.requests import RESPONSES, add_reference
 from backstay.llm.openai.usage import usage_of
 from backstay.llm.provider import ProviderReply
-from backstay.llm.requests import LlmRequest
 
 LOOK_SECONDS: Final = 20.0
 _ADDED: Final = {"background": "true", "store": "true"}

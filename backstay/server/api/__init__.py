@@ -3,17 +3,11 @@
 from fastapi import APIRouter
 
 from backstay.server.api import (
-    alarms,
-    archives,
     callbacks,
     dead_letters,
     events,
-    health,
-    item_results,
     items,
     jobs,
-    late,
-    logs,
     providers,
     results,
     stats,
@@ -25,21 +19,19 @@ from backstay.server.api import (
 
 def routers() -> list[APIRouter]:
     return [
-        health.router,
+        stats.health_router,
         submit.router,
         jobs.router,
         items.router,
-        item_results.router,
-        logs.router,
         uploads.router,
         results.router,
-        archives.router,  # before dead letters, whose ids may be anything
+        dead_letters.archives_router,  # before dead letters, whose ids may be anything
         dead_letters.router,
         events.router,
         providers.router,
-        alarms.router,
+        stats.alarms_router,
         stats.router,
         webhooks.router,
         callbacks.router,
-        late.router,
+        results.late_router,
     ]

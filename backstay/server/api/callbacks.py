@@ -7,7 +7,7 @@ from fastapi.responses import JSONResponse
 
 from backstay.core.callbacks import CALLBACK_BYTES_MAX, read_callback
 from backstay.core.errors import NotFound, UsageError
-from backstay.remote.tags import secrets_of
+from backstay.remote.handler import secrets_of
 from backstay.server.auth import Admin
 from backstay.server.problems import Problem
 from backstay.server.request_bodies import whole_bytes

@@ -8,8 +8,8 @@ from starlette.types import Receive, Scope, Send
 
 from backstay.clock import Tasks, wait_for_event
 from backstay.core.errors import DatabaseUnreachable
-from backstay.server.api.pages import ItemId, JobId, item_number, job_number
 from backstay.server.auth import Reader, presented
+from backstay.server.cursors import ItemId, JobId, item_number, job_number
 from backstay.server.events import Lookout, Subject, Watcher
 from backstay.server.service import Service, Serving
 from backstay.server.shapes import PROBLEMS

@@ -1,24 +1,32 @@
 """Items: list with filters, show, timeline, why it is not running, retry."""
 
-from collections.abc import Collection
-from typing import Annotated, Any, Literal
+import json
+from collections.abc import AsyncGenerator, Collection
+from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
 from pydantic_core import to_json
 
-from backstay.core.errors import ErrorCode
+from backstay.core.errors import ErrorCode, NotFound
+from backstay.core.failures import public_code
 from backstay.core.ids import POSITIONS_MAX, job_of
 from backstay.core.ids import show_item as show_id
 from backstay.core.states import ItemState
+from backstay.handlers.gateway import NAME
+from backstay.observe.item_logs import place_of
 from backstay.server import cursors, etags
-from backstay.server.api.pages import PAGE_DEFAULT, Cursor, ItemId, JobId, Limit, item_number, job_number, page
+from backstay.server.api.uploads import streamed, there
 from backstay.server.auth import Principal, Reader, Writer, allowed, operates
+from backstay.server.cursors import PAGE_DEFAULT, Cursor, ItemId, JobId, Limit, item_number, job_number, page
+from backstay.server.etags import JSON
+from backstay.server.problems import Problem
 from backstay.server.service import Service, Serving, service_of
 from backstay.server.shapes import CHANGES, PROBLEMS, ItemPage, ItemShape, ReasonShape, item_bytes, item_object
 from backstay.store.keys import Role
 from backstay.store.listing import ItemFilter, ItemRow
-from backstay.store.stories import Shown, look, timeline
+from backstay.store.overview import Shown, look, timeline
 
 router = APIRouter(prefix="/api", tags=["items"], responses=PROBLEMS)
 
@@ -150,3 +158,70 @@ async def retry_item(request: Request, who: Writer, service: Serving, item_id: I
 async def _looked(service: Service, who: Principal, item_id: str) -> Shown:
     lease_ms, words = service.backstay.limits.lease_ms, operates(who, service)
     return await look(service.store, item_number(item_id), who.owner, lease_ms, shows_words=words)
+
+
+_GONE: Final[dict[int | str, dict[str, Any]]] = {
+    200: {"content": {"application/json": {}, "application/xml": {}}},
+    409: {"description": "There is no result yet (NOT_READY), or the item failed (with its code)."},
+    410: {"description": "The result has expired (EXPIRED)."},
+}
+
+
+@router.get("/items/{item_id}/result", response_class=Response, responses=_GONE)
+async def read_result(who: Reader, service: Serving, item_id: ItemId) -> Response:
+    """Returns the converted file as it is; for other handlers, the JSON result."""
+    number = item_number(item_id)
+    row = await service.store.listing.item(number, who.owner)
+    if row.state != ItemState.SUCCEEDED:
+        raise _none(row)
+    text = (await service.store.listing.bodies(number, who.owner)).result or "null"
+    if row.handler != NAME:
+        return Response(text, media_type=JSON)
+    made = json.loads(text)
+    return await streamed(service, await there(service, made["file"], who.owner), made["content_type"])
+
+
+def _none(row: ItemRow) -> Problem:
+    item = show_id(row.id)
+    if row.state in (ItemState.QUEUED, ItemState.SUBMITTING, ItemState.PROCESSING):
+        headers = {"retry-after": "1", "x-should-retry": "true"}
+        detail = f"item {item} is {row.state}: there is no result yet"
+        return Problem(409, detail, code=ErrorCode.NOT_READY, hint="ask again when the item has ended", headers=headers)
+    headers = {"x-should-retry": "false"}
+    if row.state == ItemState.FAILED:
+        hint = "if you can fix the cause, retry the item"
+        detail = f"item {item} failed: {row.message or row.error_code}"
+        return Problem(409, detail, code=public_code(row.error_code or ""), hint=hint, headers=headers)
+    return Problem(409, f"item {item} was {row.state}: there is no result", headers=headers)
+
+
+_TEXT: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "description": "The lines of the log, the oldest first.",
+        "content": {"text/plain": {"schema": {"type": "string"}}},
+    }
+}
+
+
+@router.get("/items/{item_id}/log", response_class=StreamingResponse, responses=_TEXT)
+async def stream_log(who: Reader, service: Serving, item_id: ItemId) -> StreamingResponse:
+    """The log output of the item's handler, of all attempts. The last seconds of a running item may be missing."""
+    number = item_number(item_id)
+    await service.store.listing.item(number, who.owner)
+    pieces = await log_pieces(service, number)
+    headers = {"x-content-type-options": "nosniff"}
+    return StreamingResponse(log_chunks(service, pieces), headers=headers, media_type="text/plain; charset=utf-8")
+
+
+async def log_pieces(service: Service, item: int) -> list[str]:
+    """Their names, the oldest first."""
+    return sorted([name async for name in service.artifacts.names(place_of(item))])
+
+
+async def log_chunks(service: Service, pieces: list[str]) -> AsyncGenerator[bytes, None]:
+    for name in pieces:
+        try:
+            async for chunk in service.artifacts.get(name):
+                yield chunk
+        except NotFound:
+            return  # the job was deleted meanwhile

@@ -8,17 +8,16 @@ from pydantic_core import to_json
 
 from backstay.core.states import JobState
 from backstay.server import cursors, etags
-from backstay.server.api.pages import PAGE_DEFAULT, Cursor, JobId, Limit, job_number, page
 from backstay.server.auth import Principal, Reader, Writer, allowed, operates
-from backstay.server.job_cancel import cancel_job
-from backstay.server.job_removal import remove
+from backstay.server.cursors import PAGE_DEFAULT, Cursor, JobId, Limit, job_number, page
+from backstay.server.job_control import cancel_job, remove
 from backstay.server.service import Service, Serving, service_of
 from backstay.server.shapes import CHANGES, PROBLEMS, JobPage, JobShape, ReasonShape, Strict, job_bytes, job_object
+from backstay.store.dead_letters import REPLAY_ITEMS_MAX
 from backstay.store.jobs import MoneyVerdict
 from backstay.store.keys import Role
 from backstay.store.listing import JobFilter
-from backstay.store.replays import REPLAY_ITEMS_MAX
-from backstay.store.stories import look_at_job
+from backstay.store.overview import look_at_job
 
 MICROS_MAX: Final = (1 << 62) - 1
 

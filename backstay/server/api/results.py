@@ -1,17 +1,23 @@
 """Results of a job's items, streamed as lines."""
 
+import json
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, Final, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, Field
 from pydantic_core import to_json
 
-from backstay.core.ids import POSITIONS_MAX, item_range, position_of, show_item
-from backstay.server.api.pages import JobId, job_number
-from backstay.server.auth import Reader
+from backstay.core.callbacks import result_of
+from backstay.core.ids import POSITIONS_MAX, item_range, job_of, position_of, show_item
+from backstay.core.states import ItemState
+from backstay.server import cursors, etags
+from backstay.server.auth import Admin, Reader
+from backstay.server.cursors import PAGE_DEFAULT, Cursor, JobId, Limit, job_number, page, row_number
 from backstay.server.service import Service, Serving
-from backstay.server.shapes import PROBLEMS
+from backstay.server.shapes import CHANGES, PROBLEMS, PageShape
+from backstay.store.inbox import LateResult
 from backstay.store.result_views import ResultRow
 
 router = APIRouter(prefix="/api/jobs", tags=["results"], responses=PROBLEMS)
@@ -62,3 +68,76 @@ def _line(row: ResultRow, payload: bool) -> bytes:
     result = row.result if row.state == "succeeded" and row.result is not None else "null"
     asked = f',"payload":{row.body}' if payload else ""
     return said[:-1] + f',"result":{result}{asked}}}'.replace("\r", " ").replace("\n", " ").encode() + b"\n"
+
+
+late_router = APIRouter(prefix="/api/late-results", tags=["late results"], responses=PROBLEMS)
+
+_WHAT: Final = "late-results"
+
+LateId = Annotated[str, Path(description="a late result's id", examples=["7"])]
+
+
+class LateShape(BaseModel):
+    """All moments are milliseconds since 1970, UTC."""
+
+    id: str
+    item: str
+    job: str
+    item_state: ItemState
+    is_late: bool
+    received_at: int
+    deadline_at: int | None
+    accepted_at: int | None
+    accepted_by: str | None
+
+
+class WholeLateShape(LateShape):
+    result: Any = Field(None, description="the result of the remote worker")
+
+
+class LatePage(PageShape):
+    data: list[LateShape]
+
+
+@late_router.get("", response_model=LatePage)
+async def list_late_results(
+    request: Request, who: Reader, service: Serving, limit: Limit = PAGE_DEFAULT, cursor: Cursor = None
+) -> Response:
+    """Newest first, accepted or not."""
+    before = cursors.take(service, who.owner, _WHAT, cursor)
+    found = await service.store.inbox.late(who.owner, before, limit)
+    next_cursor = cursors.give(service, who.owner, _WHAT, found[-1].number if len(found) == limit else None)
+    return page(request, map(late_object, found), next_cursor)
+
+
+@late_router.get("/{late_id}", response_model=WholeLateShape)
+async def show_late_result(who: Reader, service: Serving, late_id: LateId) -> Response:
+    return _whole(await service.store.inbox.late_result(row_number(late_id, "late result"), who.owner))
+
+
+@late_router.post("/{late_id}/accept", response_model=WholeLateShape, responses=CHANGES)
+async def accept_late_result(who: Admin, service: Serving, late_id: LateId) -> Response:
+    """Accepts a late result: its failed item succeeds with it. Repeating it is harmless."""
+    number = row_number(late_id, "late result")
+    return _whole(await service.store.inbox.accept(number, who.owner, who.name))
+
+
+def _whole(late: LateResult) -> Response:
+    """The result goes out as the JSON text that it is: not all that JSON can say can be written in UTF-8."""
+    said = json.dumps(late_object(late))
+    result = result_of(late.body or '{"result":null}')
+    return Response(f'{said[:-1]}, "result": {result}}}', media_type=etags.JSON)
+
+
+def late_object(late: LateResult) -> dict[str, Any]:
+    return {
+        "id": str(late.number),
+        "item": show_item(late.item_id),
+        "job": str(job_of(late.item_id)),
+        "item_state": late.item_state,
+        "is_late": True,
+        "received_at": late.received_at,
+        "deadline_at": late.deadline_at,
+        "accepted_at": late.accepted_at,
+        "accepted_by": late.accepted_by,
+    }

@@ -1,16 +1,22 @@
 """Figures: an owner's waiting items, the results of the last jobs, busy providers, live workers."""
 
-from fastapi import APIRouter, Response
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 from pydantic_core import to_json
 
+from backstay.core.alarms import WORDING, Alarm
 from backstay.core.breaker import BreakerState
+from backstay.core.errors import BackstayError
 from backstay.server import etags
 from backstay.server.api.providers import shown_breakers
-from backstay.server.auth import Admin, Reader
+from backstay.server.auth import Admin, Operator, Reader
 from backstay.server.service import Serving
 from backstay.server.shapes import PROBLEMS, ProviderShape, provider_object
 from backstay.store.listing import RECENT_JOBS
+from backstay.store.measures import AlarmStanding
 
 router = APIRouter(prefix="/api", tags=["stats"], responses=PROBLEMS)
 
@@ -91,3 +97,67 @@ async def list_workers(who: Admin, service: Serving) -> Response:
     workers = await service.store.views.workers()
     data = [{**{n: getattr(one, n) for n in shown}, "alive": one.alive(lease_ms)} for one in workers]
     return Response(to_json({"data": data}), media_type=etags.JSON)
+
+
+alarms_router = APIRouter(prefix="/api/alarms", tags=["alarms"], responses=PROBLEMS)
+
+
+class AlarmShape(BaseModel):
+    id: Alarm
+    raised: bool
+    value: int = Field(description="the last reading; shares are in percent, ages in seconds")
+    bound: int = Field(description="the alarm is raised above this value")
+    raised_at: int
+    cleared_at: int | None
+    text: str
+    advice: str
+
+
+class AlarmsShape(BaseModel):
+    data: list[AlarmShape]
+
+
+@alarms_router.get("", response_model=AlarmsShape)
+async def list_alarms(who: Operator, service: Serving) -> Response:
+    """Lists raised alarms first, then past ones. Alarms that were never raised are not listed."""
+    data = [_alarm_object(standing) for standing in await service.store.alarms.known()]
+    return Response(to_json({"data": data}), media_type=etags.JSON)
+
+
+def _alarm_object(standing: AlarmStanding) -> dict[str, object]:
+    reading = standing.reading
+    return {
+        "id": reading.alarm,
+        "raised": standing.cleared_at is None,
+        "value": reading.value,
+        "bound": reading.bound,
+        "raised_at": standing.raised_at,
+        "cleared_at": standing.cleared_at,
+        "text": reading.words,
+        "advice": WORDING[reading.alarm].advice,
+    }
+
+
+health_router = APIRouter(tags=["health"])
+
+
+@health_router.get("/livez", include_in_schema=False)
+async def livez() -> dict[str, str]:
+    """Checks only that the process answers."""
+    return {"status": "ok"}
+
+
+@health_router.get("/readyz", include_in_schema=False)
+async def readyz(request: Request, service: Serving) -> JSONResponse:
+    checks: dict[str, str] = {}
+    verbose = request.query_params.get("verbose", "0").lower() not in ("0", "false")  # the bare word is a yes
+    try:
+        await service.store.providers.holds()
+        checks["database"] = "ok"
+    except BackstayError as error:
+        checks["database"] = type(error).__name__
+    ready = set(checks.values()) == {"ok"}
+    if verbose and service.shared is not None:  # without it the service is slower, and as ready as with it
+        checks["redis"] = "ok" if await service.shared.ask(lambda redis: redis.ping()) else "does not answer"
+    said: dict[str, Any] = {"status": "ok" if ready else "not ready", **({"checks": checks} if verbose else {})}
+    return JSONResponse(said, 200 if ready else 503)

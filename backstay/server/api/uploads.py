@@ -9,13 +9,13 @@ from pydantic import BaseModel, Field
 from pydantic_core import to_json
 
 from backstay.core.errors import ErrorCode, NotFound
-from backstay.files.stored_files import DAY_MS, PURPOSE
+from backstay.files.artifacts import DAY_MS, PURPOSE
 from backstay.handlers.gateway import is_pdf
-from backstay.server.api.pages import PAGE_DEFAULT, Cursor, Limit, page
 from backstay.server.auth import Reader, Writer
+from backstay.server.cursors import PAGE_DEFAULT, Cursor, Limit, page
 from backstay.server.etags import JSON
 from backstay.server.idempotency import EffectId
-from backstay.server.job_removal import drop_blobs
+from backstay.server.job_control import drop_blobs
 from backstay.server.problems import Problem
 from backstay.server.service import Service, Serving
 from backstay.server.shapes import MOMENT, PROBLEMS, PageShape

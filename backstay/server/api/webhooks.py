@@ -8,8 +8,8 @@ from pydantic import BaseModel, Field
 
 from backstay.core.errors import NotAllowed
 from backstay.server import cursors
-from backstay.server.api.pages import PAGE_DEFAULT, Cursor, Limit, page, row_number
 from backstay.server.auth import Reader, Writer
+from backstay.server.cursors import PAGE_DEFAULT, Cursor, Limit, page, row_number
 from backstay.server.idempotency import EffectId
 from backstay.server.service import Serving
 from backstay.server.shapes import CHANGES, PROBLEMS, PageShape, Strict

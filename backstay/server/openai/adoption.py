@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from backstay.clock import new_id
-from backstay.llm.requests import unseal
+from backstay.llm.lines import unseal
 from backstay.server.openai.survey import shown_model
 from backstay.server.service import Service
 from backstay.store.batches import Adoptable, Adopted

@@ -10,10 +10,9 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from backstay.llm.lines import LineRefused
 from backstay.server.auth import Reader, Writer
 from backstay.server.idempotency import EffectId
-from backstay.server.job_removal import drop_blobs
+from backstay.server.job_control import drop_blobs
 from backstay.server.multipart_form import Head
-from backstay.server.openai.content import content
-from backstay.server.openai.shapes import file_object, page
+from backstay.server.openai.shapes import content, file_object, page
 from backstay.server.openai.survey import Repeats, Survey
 from backstay.server.problems import Problem
 from backstay.server.service import Service, Serving

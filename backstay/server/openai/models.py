@@ -7,7 +7,7 @@ from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse
 
 from backstay.core.errors import BackstayError, NotFound
-from backstay.llm.credentials import key_of
+from backstay.llm.endpoint import key_of
 from backstay.llm.http.wire import Wire
 from backstay.server.auth import Reader
 from backstay.server.service import Service, Serving

@@ -7,8 +7,8 @@ from backstay.client import Options, Weighed
 from backstay.core.errors import UsageError
 from backstay.core.states import BatchStatus
 from backstay.llm.endpoint import Endpoint
-from backstay.llm.requests import seal
-from backstay.server.openai.reading import requests_of
+from backstay.llm.lines import seal
+from backstay.server.openai.survey import requests_of
 from backstay.server.openai.validation import Unbounded, scales_of
 from backstay.server.service import Service
 from backstay.store.batches import Batch

@@ -1,13 +1,18 @@
 """What a file of requests holds: found line by line while it comes in, so that a batch of it can begin at once."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, Final, NamedTuple
 
+from backstay.core.errors import NotFound
 from backstay.llm.duplicates import Suspicion
 from backstay.llm.formats import ENVELOPE, BatchLines, InputOptions, ParsedRequest
 from backstay.llm.lines import LinePart, LineRefused, members, text_of
 from backstay.llm.openai.requests import CHAT, COMPLETIONS, EMBEDDINGS
+from backstay.server.openai.shapes import content
+from backstay.server.service import Service
+from backstay.store.batches import Batch
+from backstay.store.files import StoredFile
 
 LINE_BYTES_MAX: Final = 32 << 20
 LONG_CHARACTERS: Final = 1 << 20
@@ -252,3 +257,29 @@ def _wrong(value: dict[str, Any], why: LineRefused, line: int) -> Iterator[Fault
     yield Fault(
         "invalid_json_line" if why.part is LinePart.JSON else "invalid_request", line, f"This line {why}.", None
     )
+
+
+BREATH_LINES: Final = 200  # after so many, others have their turn
+
+
+async def requests_of(service: Service, batch: Batch) -> AsyncIterator[tuple[int, ParsedRequest]]:
+    """Each with the number of its line."""
+    file = await service.store.files.source(batch.input_file_id, batch.owner)
+    if file is None:
+        raise NotFound(f"the bytes of file {batch.input_file_id} are gone")
+    # What a batch may not ask for is found when its file comes in; a batch that has begun is read to its end.
+    parse, number = RequestLines(InputOptions(background=True)), 0
+    async for line in _lines(service, file):
+        number += 1
+        if text := text_of(line):
+            yield number, parse(number, text)
+        if number % BREATH_LINES == 0:
+            await service.main.clock.sleep(0)
+
+
+async def _lines(service: Service, file: StoredFile) -> AsyncIterator[bytes]:
+    lines = LineCutter()
+    async for piece in content(service, file):
+        for line in lines.feed(piece):
+            yield line
+    yield lines.end()

@@ -7,12 +7,10 @@ from typing import Any, Final
 
 from backstay.core.errors import UsageError
 from backstay.llm.lines import LineRefused
-from backstay.run.order import Order
-from backstay.run.weights import Scales
-from backstay.server.openai.content import content
+from backstay.run.order import Order, Scales
 from backstay.server.openai.models import upstream_models
-from backstay.server.openai.reading import requests_of
-from backstay.server.openai.survey import FAULTS_MAX, Fault, Survey
+from backstay.server.openai.shapes import content
+from backstay.server.openai.survey import FAULTS_MAX, Fault, Survey, requests_of
 from backstay.server.service import Service, ServiceOptions
 from backstay.store.batches import Batch
 from backstay.store.files import StoredFile

@@ -3,15 +3,13 @@
 from fastapi import APIRouter
 
 from backstay.server.pages import (
-    archives,
-    assets,
     dead_letters,
     home,
     item,
-    job,
     job_acts,
     jobs,
     keys,
+    layout,
     live,
     login,
     providers,
@@ -23,15 +21,13 @@ from backstay.server.pages import (
 def routers() -> list[APIRouter]:
     """Home is the last: its path is the beginning of all others."""
     return [
-        assets.router,
+        layout.router,
         login.router,
         live.router,
         jobs.router,
-        job.router,
         job_acts.router,
         item.router,
         dead_letters.router,
-        archives.router,
         providers.router,
         safety.router,
         workers.router,

@@ -1,25 +1,117 @@
 """Dead letters: permanently failed items, grouped by error; a replay counts a group first and then queues it again."""
 
-from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+import asyncio
+from collections.abc import Coroutine, Mapping
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from fastapi import APIRouter, Request, Response
 from pydantic_core import from_json
 
-from backstay.core.errors import ErrorCode
+from backstay.core.errors import BackstayError, ErrorCode
+from backstay.core.events import Trouble
 from backstay.core.outcomes import ANSWER_FLAWS, Flaw
 from backstay.server import cursors
-from backstay.server.api.pages import job_number
+from backstay.server.cursors import job_number, row_number
 from backstay.server.pages import layout
-from backstay.server.pages.figures import counted
-from backstay.server.pages.notices import redirected
-from backstay.server.pages.page_request import Visit, acted, code_named, seen
-from backstay.server.pages.replaying import PACE, rate_of, replay_sentences, replayed, replayed_sentence, would_replay
+from backstay.server.pages.figures import count, counted
+from backstay.server.pages.layout import Field, redirected
+from backstay.server.pages.page_request import Visit, acted, code_named, seen, whole_number
 from backstay.server.problems import Problem
 from backstay.store import dead_letters as letters
+from backstay.store.dead_letters import (
+    CHUNK_ITEMS,
+    GROUPED_MAX,
+    RATE_MAX,
+    RATE_MIN,
+    REPLAY_ITEMS_MAX,
+    By,
+    LetterFilter,
+    Replayed,
+    ReplayRow,
+)
 from backstay.store.keys import Role
 from backstay.store.overview import GROUPED_FIRST
-from backstay.store.replays import ReplayRow
+from backstay.upkeep.archivist import Archivist
+from backstay.upkeep.retention import PASS_ITEMS_MAX, Retention, bounds_of
+
+T = TypeVar("T")
+
+PATIENCE_SECONDS: Final = 5.0  # how long a form waits for its replay; then it continues in the background
+PACE: Final = Field(
+    "rate", "Items per second", "Leave empty to queue all at once. A slow replay must finish within 7 days."
+)
+
+
+async def would_replay(visit: Visit, wanted: LetterFilter) -> Replayed:
+    return await visit.service.store.replays.replay(visit.owner, wanted, None)
+
+
+async def replayed(visit: Visit, wanted: LetterFilter, rate: float | None) -> Replayed | None:
+    """None if there is so much that it continues in the background."""
+    counted_before = whole_number(visit.form.get("expected", ""), REPLAY_ITEMS_MAX + CHUNK_ITEMS)
+    by = By(visit.principal.key_id or visit.owner, rate, counted_before)
+    done = await begun(visit, visit.service.store.replays.replay(visit.owner, wanted, by))
+    await wake(visit)
+    return done
+
+
+async def begun(visit: Visit, work: Coroutine[Any, Any, T]) -> T | None:
+    """The result of some work if it is quick; otherwise the work continues after the answer."""
+    service = visit.service
+    task: asyncio.Task[T] = service.tasks.spawn(work)
+    await asyncio.wait([task], timeout=PATIENCE_SECONDS)
+    if task.done():
+        return task.result()
+
+    def tell(ended: asyncio.Task[T]) -> None:
+        error = None if ended.cancelled() else ended.exception()
+        if isinstance(error, BackstayError):
+            service.backstay.bus.emit(Trouble("dead letters", str(error)))
+        elif error is not None:
+            raise error
+        service.wake()
+
+    task.add_done_callback(tell)
+    return None
+
+
+async def wake(visit: Visit) -> None:
+    await visit.service.store.notify()
+    visit.service.wake()
+
+
+def rate_of(form: Mapping[str, str]) -> float | None:
+    text = form.get("rate", "").strip().replace(",", ".")
+    if not text:
+        return None
+    try:
+        rate = float(text[:20])
+    except ValueError:
+        rate = 0.0
+    if not RATE_MIN <= rate <= RATE_MAX:
+        span = f"{RATE_MIN:g} to {RATE_MAX:,g}"
+        raise Problem(422, f"the pace must be {span} items per second", hint="leave the field empty for all at once")
+    return rate
+
+
+def replay_sentences(found: Replayed) -> list[str]:
+    if not found.items:
+        return ["There are no failed items to retry: they were retried already, or their source files are gone."]
+    more = " There are more; they follow later." if found.more else ""
+    return [
+        f"{counted(found.items, 'failed item')} will be queued again; their attempts are reset.{more}",
+        "Each item may be sent to the provider and paid again. Items whose source file is gone are skipped.",
+    ]
+
+
+def replayed_sentence(done: Replayed | None) -> str:
+    if done is None:
+        return "The items are being queued again; the list of replays shows the progress."
+    if not done.items:
+        return "Nothing was retried: there are no failed items to retry."
+    more = " There are more: replay again." if done.more else ""
+    return f"{counted(done.items, 'item')} queued again.{more}"
+
 
 router = APIRouter(include_in_schema=False)
 
@@ -185,3 +277,72 @@ async def checked(visit: Visit, wanted: LettersQuery) -> LettersQuery:
     if wanted.job:
         await visit.service.store.views.job(job_number(wanted.job), visit.owner)
     return wanted
+
+
+BACK: Final = "/dead-letters#archives"
+
+
+@router.get("/dead-letters/archive")
+async def ask_archive(request: Request) -> Response:
+    """Counts first, as far as one page counts."""
+    visit = await seen(request, Role.ADMIN)
+    wanted = await checked(visit, _by_error(wanted_of(visit.asked)))
+    dead = await visit.service.store.overview.dead_groups(visit.owner, wanted.chosen.job_id, GROUPED_MAX)
+    items = sum(group.items for group in dead.found.groups if wanted.code in ("", group.error_code))
+    many = ("" if dead.found.complete else "more than ") + counted(items, "dead letter")
+    which = f", if they are {AGES[wanted.hours]}" if wanted.hours else ""
+    sentences = [
+        f"Of {many}, those whose jobs have ended move into files{which}; at most {count(PASS_ITEMS_MAX)} at once.",
+        "Archived items cannot be replayed until you restore them. Restoring brings them back completely.",
+    ]
+    return await layout.asked(
+        visit,
+        title=f"Archive dead letters: {wanted.words}",
+        sentences=sentences if items else ["There is nothing to archive."],
+        action="/dead-letters/archive",
+        fields=wanted.link,
+        act="Archive" if items else "",
+        back=layout.query("/dead-letters", wanted.link),
+    )
+
+
+@router.post("/dead-letters/archive")
+async def archive(request: Request) -> Response:
+    visit = await acted(request, Role.ADMIN)
+    wanted, service = await checked(visit, _by_error(wanted_of(visit.form))), visit.service
+    bounds = bounds_of(service.backstay.settings)
+    retention = Retention(service.store.archives, service.artifacts, service.main.clock, bounds)
+    items = await begun(visit, retention.archive(visit.owner, wanted.chosen))
+    if items is None:
+        return redirected(visit, BACK, "Archiving has started; each archive is listed when it is complete.")
+    said = (
+        f"{counted(items, 'dead letter')} archived."
+        if items
+        else "Nothing was archived: the jobs of these items have not ended."
+    )
+    return redirected(visit, BACK, said, _kind(items))
+
+
+@router.post("/dead-letters/archives/{number}/restore")
+async def restore(request: Request, number: str) -> Response:
+    visit = await acted(request, Role.ADMIN)
+    service = visit.service
+    found = await service.store.archives.archive(row_number(number, "archive"), visit.owner)
+    archivist = Archivist(service.store.archives, service.artifacts, service.main.clock)
+    items = await begun(visit, archivist.restore(found, bounds_of(service.backstay.settings).age_ms))
+    await wake(visit)
+    if items is None:
+        return redirected(visit, BACK, f"Archive {found.id} is being restored.")
+    said = f"{counted(items, 'dead letter')} of archive {found.id} restored."
+    return redirected(visit, BACK, said if items else f"Archive {found.id} was already restored.", _kind(items))
+
+
+def _by_error(wanted: LettersQuery) -> LettersQuery:
+    """Retention knows no flaws, only error and age: without this check it would archive more than was asked for."""
+    if wanted.flaw:
+        raise Problem(400, "dead letters cannot be archived by outcome", hint="filter by error, job and age instead")
+    return wanted
+
+
+def _kind(items: int) -> Literal["done", "refused"]:
+    return "done" if items else "refused"

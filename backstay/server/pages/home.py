@@ -1,16 +1,148 @@
 """Home: what needs attention, how much is done and at what price, and the jobs that run."""
 
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, Literal, NamedTuple
 
 from fastapi import APIRouter, Request, Response
 
+from backstay.core.alarms import WORDING, Alarm
+from backstay.core.breaker import Breaker, BreakerState
+from backstay.core.ids import show_item
 from backstay.core.measures import MINUTE_MS, Measure, together
+from backstay.core.outcomes import Flaw
 from backstay.core.states import JobState
+from backstay.server.api.providers import shown_breakers
 from backstay.server.pages import charts, layout
-from backstay.server.pages.attention import attention
-from backstay.server.pages.forecasts import outlook
+from backstay.server.pages.figures import counted, is_near_budget, outlook, share
+from backstay.server.pages.layout import query
 from backstay.server.pages.page_request import Visit, seen
-from backstay.store.views import Backlog
+from backstay.store.measures import AlarmStanding
+from backstay.store.overview import UNKNOWN_COUNTED_MAX
+from backstay.store.views import Backlog, JobView, WorkerView
+
+LATE_LOOKED: Final = 50
+ALARM_PAGES: Final = {  # where one sees more, and what is there
+    Alarm.ITEM_TIMEOUTS: ("/dead-letters?code=GW_TIMEOUT", "Dead letters"),
+    Alarm.FAILED_JOBS: ("/jobs?state=failed", "Failed jobs"),
+    Alarm.INVOCATION_ERRORS: ("/workers", "Workers"),
+    Alarm.CHAIN_DEPTH: ("/safety", "Bounds"),
+    Alarm.OUTBOX_LAG: ("/workers", "Workers"),
+}
+LINES_OF_A_KIND: Final = 5
+COUNTED_BEYOND: Final = 1_000  # dead letters above the alarm, before it says "or more"
+
+Kind = Literal["bad", "warn", "busy"]
+
+
+class Notice(NamedTuple):
+    kind: Kind
+    icon: str
+    text: str
+    href: str
+    place: str  # what is there, as the words of the link
+    until_at: int | None = None
+
+
+async def attention(visit: Visit, jobs: Sequence[JobView], backlog: Sequence[Backlog]) -> list[Notice]:
+    """The worst first."""
+    store, owner = visit.service.store, visit.owner
+    alarm = visit.service.backstay.settings.dead_letter_alarm
+    lease_ms = visit.service.backstay.limits.lease_ms
+    workers = await store.views.workers()
+    breakers, _ = await shown_breakers(visit.service, visit.principal)
+    found = [
+        *_stuck(await store.overview.stuck(owner)),
+        *_idle(backlog, [worker for worker in workers if worker.alive(lease_ms)]),
+        *_dead(await store.overview.dead_since(owner, alarm + COUNTED_BEYOND), alarm),
+        *_alarms(await store.alarms.raised() if owner == visit.service.main.owner else ()),
+        *_unknown(await store.overview.unknown(owner)),
+        *_budgets(jobs),
+        *await _late(visit),
+        *_providers(breakers.values()),
+    ]
+    order = ("bad", "warn", "busy")
+    return sorted(found, key=lambda notice: order.index(notice.kind))
+
+
+def _providers(breakers: Iterable[Breaker]) -> Iterator[Notice]:
+    busy = [one for one in breakers if one.state is not BreakerState.CLOSED]
+    for one in busy[:LINES_OF_A_KIND]:
+        words = {BreakerState.OPEN: "its circuit breaker is open", BreakerState.HELD: "it is on hold"}
+        state = words.get(one.state, "the next few items test it")
+        because = f": {one.reason}" if one.reason else ""
+        text = f"Provider {one.provider} busy, jobs resume by themselves; {state}{because}."
+        yield Notice("busy", "wait", text, "/providers", "Providers", one.until_at)
+    if len(busy) > LINES_OF_A_KIND:
+        text = f"{counted(len(busy) - LINES_OF_A_KIND, 'more provider')} busy, jobs resume by themselves."
+        yield Notice("busy", "wait", text, "/providers", "Providers")
+
+
+def _stuck(items: int) -> Iterator[Notice]:
+    if items:
+        text = f"{counted(items, 'item')} of a dead worker wait: no live worker runs their handler."
+        yield Notice("bad", "warn", text, "/jobs?state=running", "Running jobs")
+
+
+def _idle(backlog: Sequence[Backlog], alive: Sequence[WorkerView]) -> Iterator[Notice]:
+    served = {handler for worker in alive for handler in worker.handlers}
+    idle = [queue for queue in backlog if queue.handler not in served and queue.items]
+    for queue in idle[:LINES_OF_A_KIND]:
+        text = f"No live worker runs {queue.handler}: {counted(queue.items, 'item')} wait. Start one: backstay worker"
+        yield Notice("bad", "warn", text, query("/jobs", {"handler": queue.handler}), "Its jobs")
+    if len(idle) > LINES_OF_A_KIND:
+        text = f"No live worker runs {counted(len(idle) - LINES_OF_A_KIND, 'more handler')} with items that wait."
+        yield Notice("bad", "warn", text, "/jobs", "Jobs")
+
+
+def _dead(items: int, alarm: int) -> Iterator[Notice]:
+    if items > alarm:
+        many = _up_to(items, alarm + COUNTED_BEYOND)
+        text = f"{many} failed permanently in the last 24 hours; the alarm threshold is {alarm:,}."
+        yield Notice("bad", "warn", text, "/dead-letters", "Dead letters")
+
+
+def _up_to(items: int, counted_max: int) -> str:
+    return f"{items:,} or more items" if items >= counted_max else counted(items, "item")
+
+
+def _alarms(raised: Iterable[AlarmStanding]) -> Iterator[Notice]:
+    """Alarms of the whole database. Dead letters are left out: each owner sees their own at once."""
+    for reading in (standing.reading for standing in raised if standing.reading.alarm is not Alarm.DEAD_LETTERS):
+        text = f"{reading.words}: {WORDING[reading.alarm].advice}."
+        yield Notice("bad", "warn", text, *ALARM_PAGES[reading.alarm])
+
+
+def _unknown(items: int) -> Iterator[Notice]:
+    if items:
+        many = _up_to(items, UNKNOWN_COUNTED_MAX)
+        text = f"The outcome of {many} is unknown: the calls may have been processed and paid. Please decide."
+        yield Notice("warn", "warn", text, f"/dead-letters?flaw={Flaw.UNKNOWN.value}", "Decide")
+
+
+def _budgets(jobs: Sequence[JobView]) -> Iterator[Notice]:
+    near = [job for job in jobs if job.held_by_budget or is_near_budget(job)]
+    for job in near[:LINES_OF_A_KIND]:
+        if job.held_by_budget:
+            text = f"Job {job.id} is stopped: its next item could exceed its budget."
+        else:
+            text = f"Job {job.id} has used {share(job.used_micros, job.budget_micros or 0)} of its budget."
+        yield Notice("warn", "warn", text, f"/jobs/{job.id}", f"Job {job.id}")
+
+
+async def _late(visit: Visit) -> list[Notice]:
+    late = await visit.service.store.inbox.late(visit.owner, None, LATE_LOOKED)
+    open_ones = [one for one in late if one.accepted_at is None and one.item_state == "failed"]
+    return [
+        Notice(
+            "warn",
+            "late",
+            f"A late result arrived for item {show_item(one.item_id)}. Accept it or ignore it.",
+            f"/items/{show_item(one.item_id)}",
+            f"Item {show_item(one.item_id)}",
+        )
+        for one in open_ones[:LINES_OF_A_KIND]
+    ]
+
 
 router = APIRouter(include_in_schema=False)
 

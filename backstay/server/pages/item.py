@@ -6,25 +6,24 @@ from typing import Final, NamedTuple
 from fastapi import APIRouter, Request, Response
 
 from backstay.core.callbacks import result_of
+from backstay.core.display import visible
 from backstay.core.errors import FilesUnreachable, NotAllowed
 from backstay.core.ids import job_of, show_item
 from backstay.core.states import ItemState
-from backstay.core.words import visible
-from backstay.server.api.item_results import read_result
-from backstay.server.api.logs import log_chunks, log_pieces, stream_log
-from backstay.server.api.pages import item_number, row_number
+from backstay.server.api.items import log_chunks, log_pieces, read_result, stream_log
 from backstay.server.auth import operates
+from backstay.server.cursors import item_number, row_number
 from backstay.server.etags import JSON
 from backstay.server.pages import layout
 from backstay.server.pages.figures import LINES, excerpt
-from backstay.server.pages.notices import redirected
+from backstay.server.pages.layout import redirected
 from backstay.server.pages.page_request import Visit, acted, seen
 from backstay.server.pages.providers import breaker_events
 from backstay.server.pages.timeline import Around, story
 from backstay.server.service import Service
 from backstay.store.inbox import LateResult
 from backstay.store.keys import Role
-from backstay.store.stories import Shown, look, provider_of
+from backstay.store.overview import Shown, look, provider_of
 
 router = APIRouter(include_in_schema=False)
 

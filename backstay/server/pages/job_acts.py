@@ -6,18 +6,14 @@ from typing import Final
 
 from fastapi import APIRouter, Request, Response
 
+from backstay.core.display import show_ceiling
 from backstay.core.errors import NotAllowed, UsageError
-from backstay.core.figures import show_ceiling
 from backstay.core.ids import job_of, show_item
 from backstay.server.api.jobs import MICROS_MAX
-from backstay.server.api.pages import item_number, job_number
-from backstay.server.job_cancel import cancel_job
+from backstay.server.cursors import item_number, job_number
+from backstay.server.job_control import cancel_job
 from backstay.server.pages import layout
-from backstay.server.pages.figures import count, counted
-from backstay.server.pages.layout import Field
-from backstay.server.pages.notices import redirected
-from backstay.server.pages.page_request import Visit, acted, code_named, flaw_named, seen, whole_number
-from backstay.server.pages.replaying import (
+from backstay.server.pages.dead_letters import (
     PACE,
     rate_of,
     replay_sentences,
@@ -26,6 +22,9 @@ from backstay.server.pages.replaying import (
     wake,
     would_replay,
 )
+from backstay.server.pages.figures import count, counted
+from backstay.server.pages.layout import Field, redirected
+from backstay.server.pages.page_request import Visit, acted, code_named, flaw_named, seen, whole_number
 from backstay.server.problems import Problem
 from backstay.store.dead_letters import LetterFilter
 from backstay.store.jobs import MoneyVerdict

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request, Response
 
 from backstay.core.errors import NotFound
 from backstay.server.pages import layout
-from backstay.server.pages.notices import redirected
+from backstay.server.pages.layout import redirected
 from backstay.server.pages.page_request import Visit, acted, seen, whole_number
 from backstay.server.problems import Problem
 from backstay.store.keys import NewKey, Role

@@ -1,23 +1,103 @@
 """Puts a view into its template, with what is around every page: navigation, the banner, what was just done."""
 
+import base64
+import binascii
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any, Final, NamedTuple
+from importlib.resources import files
+from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import urlencode
 
-from fastapi import Request, Response
-from fastapi.responses import HTMLResponse
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import HTMLResponse, RedirectResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from backstay.core.breaker import Breaker, BreakerState
+from backstay.core.errors import NotFound
 from backstay.core.ids import job_of, position_of, show_item
 from backstay.server.api.providers import shown_breakers
-from backstay.server.pages import notices, session
-from backstay.server.pages.assets import asset_url
+from backstay.server.pages import page_request
 from backstay.server.pages.figures import FILTERS
-from backstay.server.pages.page_request import TOKEN_FIELD, Visit, here
+from backstay.server.pages.page_request import TOKEN_FIELD, Visit, here, is_https, local
 from backstay.server.problems import Problem
+from backstay.server.service import Service
 from backstay.store.keys import Role
+
+router = APIRouter(include_in_schema=False)
+
+TYPES: Final = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
+FOREVER: Final = "public, max-age=31536000, immutable"
+
+
+class Asset(NamedTuple):
+    body: bytes
+    digest: str
+    media_type: str
+
+
+@cache
+def assets() -> dict[str, Asset]:
+    """All there are; nothing else of the disk can be asked for."""
+    found = {}
+    for file in files("backstay.server.pages").joinpath("static").iterdir():
+        kind = TYPES.get(file.name.rpartition(".")[2])
+        if kind is not None:
+            body = file.read_bytes()
+            found[file.name] = Asset(body, hashlib.blake2b(body, digest_size=8).hexdigest(), kind)
+    return found
+
+
+def asset_url(name: str) -> str:
+    return f"/static/{name}?v={assets()[name].digest}"
+
+
+@router.get("/static/{name}")
+async def show_asset(request: Request, name: str) -> Response:
+    asset = assets().get(name)
+    if asset is None:
+        raise NotFound(f"no file {name[:40]}")
+    kept = FOREVER if request.query_params.get("v") == asset.digest else "no-cache"
+    return Response(asset.body, headers={"cache-control": kept}, media_type=asset.media_type)
+
+
+@router.get("/favicon.ico")
+async def show_icon(request: Request) -> Response:
+    return await show_asset(request, "favicon.svg")
+
+
+COOKIE: Final = "backstay_flash"
+SECONDS: Final = 60
+TEXT_MAX: Final = 500
+_LENGTH_MAX: Final = 4_000
+
+
+class Flash(NamedTuple):
+    kind: Literal["done", "refused"]
+    text: str
+
+
+def redirected(visit: Visit, path: str, text: str, kind: Literal["done", "refused"] = "done") -> Response:
+    """To the page that shows what was done, with a sentence about it; loading that again does nothing again."""
+    response = RedirectResponse(local(path), 303)
+    said = base64.urlsafe_b64encode(json.dumps([kind, text[:TEXT_MAX]]).encode()).decode()
+    value = f"{said}.{visit.service.signer.tag('flash', said)}"
+    secure = is_https(visit.request, visit.service)
+    response.set_cookie(COOKIE, value, max_age=SECONDS, path="/", secure=secure, httponly=True, samesite="strict")
+    return response
+
+
+def read(request: Request, service: Service) -> Flash | None:
+    """What the last form left, if this service wrote it."""
+    said, _, tag = request.cookies.get(COOKIE, "")[:_LENGTH_MAX].partition(".")
+    if not said or not service.signer.fits(tag, "flash", said):
+        return None
+    try:
+        return Flash(*json.loads(base64.urlsafe_b64decode(said)))
+    except (binascii.Error, ValueError, TypeError):
+        return None
+
 
 THEME_COOKIE: Final = "backstay_theme"
 THEMES: Final = ("auto", "light", "dark")
@@ -65,14 +145,14 @@ async def shown(visit: Visit, template: str, status: int = 200, **values: Any) -
             raise Problem(404, f"this page has no section {part[:40]}")
         context = found.new_context(_with_macros({**_around(visit), **values}))
         return HTMLResponse("".join(found.blocks[part](context)), status)
-    said = notices.read(visit.request, visit.service)
+    said = read(visit.request, visit.service)
     busy = await busy_providers(visit) if visit.who is not None else ()
     text = found.render(_with_macros({**_around(visit), "busy": busy, "flash": said, **values}))
     response = HTMLResponse(text, status)
-    if notices.COOKIE in visit.request.cookies:
-        response.delete_cookie(notices.COOKIE, path="/", httponly=True, samesite="strict")
+    if COOKIE in visit.request.cookies:
+        response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
     if visit.is_new:
-        session.give(response, visit.request, visit.service, visit.session)
+        page_request.give(response, visit.request, visit.service, visit.session)
     return response
 
 

@@ -9,7 +9,7 @@ from starlette.types import Receive, Scope, Send
 from backstay.clock import Tasks, wait_for_event
 from backstay.core.errors import DatabaseUnreachable
 from backstay.server.api.events import BEAT, BEAT_SECONDS, KEY_SECONDS, RETRY, SEND_SECONDS_MAX, STREAM_SECONDS_MAX
-from backstay.server.api.pages import item_number, job_number
+from backstay.server.cursors import item_number, job_number
 from backstay.server.events import Subject, Watcher
 from backstay.server.pages.page_request import Visit, met, seen
 

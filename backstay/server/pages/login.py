@@ -5,7 +5,7 @@ from typing import Final
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
 
-from backstay.server.pages import layout, session
+from backstay.server.pages import layout, page_request
 from backstay.server.pages.page_request import Visit, local, met, with_form
 from backstay.server.problems import Problem
 from backstay.server.ratelimit import from_address
@@ -34,7 +34,7 @@ async def login(request: Request) -> Response:
     if key is None:
         return await _form(visit, following, 403, "This key is not valid. It may have been revoked, or have expired.")
     response = RedirectResponse(following, 303)
-    session.give(response, request, visit.service, session.begin(visit.service, key.id))
+    page_request.give(response, request, visit.service, page_request.begin(visit.service, key.id))
     return response
 
 
@@ -45,7 +45,7 @@ async def logout(request: Request) -> Response:
     if visit.session.key_id:
         await visit.service.store.keys.leave(visit.session.key_id, visit.session.issued_at)
     response = RedirectResponse("/login", 303)
-    session.take(response, request, visit.service)
+    page_request.take(response, request, visit.service)
     return response
 
 
@@ -55,7 +55,7 @@ async def choose_theme(request: Request) -> Response:
     theme = visit.form.get("theme", "")
     response = RedirectResponse(local(visit.form.get("next")), 303)
     if theme in layout.THEMES:
-        secure = session.is_https(request, visit.service)
+        secure = page_request.is_https(request, visit.service)
         response.set_cookie(
             layout.THEME_COOKIE, theme, max_age=YEAR_SECONDS, path="/", secure=secure, httponly=True, samesite="lax"
         )

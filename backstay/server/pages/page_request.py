@@ -2,20 +2,81 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import parse_qsl, quote, urlsplit
 
-from fastapi import Request
+from fastapi import Request, Response
 
+from backstay.clock import new_id
 from backstay.core.errors import ErrorCode
 from backstay.core.outcomes import Flaw
 from backstay.server.auth import Principal, from_here
-from backstay.server.pages import session as sessions
-from backstay.server.pages.session import Session
 from backstay.server.problems import Problem
 from backstay.server.request_bodies import whole_bytes
 from backstay.server.service import Service, service_of
+from backstay.signing import Signer
 from backstay.store.keys import Role
+
+COOKIE: Final = "backstay_session"
+LIVES_MS: Final = 12 * 3_600_000
+SKEW_MS_MAX: Final = 5_000  # the server that gave it may have a clock that is ahead of this one's
+_LENGTH_MAX: Final = 200
+
+
+class Session(NamedTuple):
+    """`key_id` is empty for visitors without a key. The random part cannot be guessed by another site."""
+
+    key_id: str
+    issued_at: int
+    chance: str
+
+
+def begin(service: Service, key_id: str = "") -> Session:
+    return Session(key_id, service.main.clock.now_ms(), new_id())
+
+
+def sealed(signer: Signer, session: Session) -> str:
+    return ".".join((*map(str, session), signer.tag("session", *session)))
+
+
+def unsealed(signer: Signer, text: str | None, now_ms: int) -> Session | None:
+    """The session that a cookie stands for; None when it is not ours, or its time is over."""
+    parts = (text or "")[:_LENGTH_MAX].split(".")
+    if len(parts) != 4 or not (parts[1].isascii() and parts[1].isdigit()):
+        return None
+    session = Session(parts[0], int(parts[1]), parts[2])
+    is_in_time = -SKEW_MS_MAX <= now_ms - session.issued_at < LIVES_MS
+    return session if is_in_time and signer.fits(parts[3], "session", *session) else None
+
+
+def token_of(signer: Signer, session: Session) -> str:
+    """What a form brings back to show that this service made it, for this session."""
+    return signer.tag("form", session.chance)
+
+
+def is_https(request: Request, service: Service) -> bool:
+    """Whether the browser came over TLS. Any proxy may say so: a client that lies loses only its own cookie."""
+    public = service.backstay.settings.public_url or ""
+    said = request.headers.get("x-forwarded-proto", "")
+    return "https" in (request.url.scheme, said.strip().lower()) or str(public).startswith("https://")
+
+
+def give(response: Response, request: Request, service: Service, session: Session) -> None:
+    response.set_cookie(
+        COOKIE,
+        sealed(service.signer, session),
+        max_age=LIVES_MS // 1000,
+        path="/",
+        secure=is_https(request, service),
+        httponly=True,
+        samesite="strict",
+    )
+
+
+def take(response: Response, request: Request, service: Service) -> None:
+    secure = is_https(request, service)
+    response.delete_cookie(COOKIE, path="/", secure=secure, httponly=True, samesite="strict")
+
 
 FORM_BYTES_MAX: Final = 64 << 10
 FIELDS_MAX: Final = 100
@@ -48,7 +109,7 @@ class Visit:
 
     @property
     def token(self) -> str:
-        return sessions.token_of(self.service.signer, self.session)
+        return token_of(self.service.signer, self.session)
 
     @property
     def asked(self) -> Mapping[str, str]:
@@ -70,8 +131,8 @@ class Visit:
 async def met(request: Request) -> Visit:
     """Any visitor, with or without a key."""
     service = service_of(request)
-    cookie = request.cookies.get(sessions.COOKIE)
-    session = sessions.unsealed(service.signer, cookie, service.main.clock.now_ms())
+    cookie = request.cookies.get(COOKIE)
+    session = unsealed(service.signer, cookie, service.main.clock.now_ms())
     who: Principal | None = None
     if session is not None and session.key_id:
         key = await service.ring.by_id(session.key_id)
@@ -81,7 +142,7 @@ async def met(request: Request) -> Visit:
             who = Principal(key.owner, key.role, key.id)
     if who is None and service.options.open_here and from_here(request):
         who = Principal(service.owner, Role.ADMIN)
-    return Visit(request, service, session or sessions.begin(service), session is None, who, {})
+    return Visit(request, service, session or begin(service), session is None, who, {})
 
 
 async def seen(request: Request, role: Role = Role.READ) -> Visit:

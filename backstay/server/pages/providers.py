@@ -12,12 +12,11 @@ from backstay.server.api.providers import known_breakers, known_provider
 from backstay.server.auth import operates, require_operator
 from backstay.server.pages import layout
 from backstay.server.pages.charts import most_within
-from backstay.server.pages.notices import redirected
+from backstay.server.pages.layout import redirected
 from backstay.server.pages.page_request import Visit, acted, seen, whole_number
 from backstay.server.problems import Problem
 from backstay.store.keys import Role
-from backstay.store.overview import ProviderTasks
-from backstay.store.stories import provider_of
+from backstay.store.overview import ProviderTasks, provider_of
 from backstay.store.views import EventView
 
 router = APIRouter(include_in_schema=False)

@@ -5,10 +5,9 @@ from typing import NamedTuple
 
 from fastapi import APIRouter, Request, Response
 
-from backstay.core.bounds import Bounds, bounds
-from backstay.core.figures import show_money, show_seconds
+from backstay.core.bounds import PROFILES, Bounds, bounds
+from backstay.core.display import show_money, show_seconds
 from backstay.core.limits import Limits
-from backstay.core.profiles import PROFILES
 from backstay.server.pages import layout
 from backstay.server.pages.page_request import seen
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from openai.types import Batch
 
-from backstay.server.openai import reading, validation
-from backstay.server.openai.content import content
+from backstay.server.openai import survey, validation
+from backstay.server.openai.shapes import content
 from backstay.server.service import Service
 from backstay.store.files import StoredFile
 from tests.server.openai.desk import Desk, line, opened, requests
@@ -39,7 +39,7 @@ async def test_what_was_not_in_yet_is_told_as_cancelled(
         await going_on.wait()
         yield whole[half:]
 
-    monkeypatch.setattr(reading, "content", halting)
+    monkeypatch.setattr(survey, "content", halting)
     async with opened(database_url, tmp_path / "data") as desk:
         batch = await desk.create(requests(5_000))
         views = desk.rig.service.store.views

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from backstay.core.errors import BackstayError
-from backstay.server.job_removal import drop_blobs
-from backstay.server.openai import mover, reading
-from backstay.server.openai.content import content
+from backstay.server.job_control import drop_blobs
+from backstay.server.openai import mover, survey
+from backstay.server.openai.shapes import content
 from backstay.server.service import Service
 from backstay.store.batches import NewBatch
 from backstay.store.files import StoredFile
@@ -62,7 +62,7 @@ async def test_a_submission_that_broke_off_goes_on_where_it_was(
                 raise BackstayError("the disk went away")
             yield chunk[half:]
 
-    monkeypatch.setattr(reading, "content", torn)
+    monkeypatch.setattr(survey, "content", torn)
     monkeypatch.setattr(mover, "TROUBLE_MS", 10)
     async with opened(database_url, tmp_path / "data", works=False) as desk:
         store = desk.rig.service.store
@@ -119,7 +119,7 @@ async def test_a_deleted_input_is_kept_until_its_requests_are_in(
         async for chunk in content(service, file):
             yield chunk
 
-    monkeypatch.setattr(reading, "content", slow)
+    monkeypatch.setattr(survey, "content", slow)
     desk = sqlite_desk
     batch = await desk.until(await desk.create(requests(3)), "in_progress")
     await desk.client().files.delete(batch.input_file_id)

@@ -11,8 +11,8 @@ from backstay import settings
 from backstay.cli.serve import _options, serve
 from backstay.core.errors import UsageError
 from backstay.llm.endpoint import Endpoint
-from backstay.server.openai import reading
-from backstay.server.openai.content import content
+from backstay.server.openai import survey
+from backstay.server.openai.shapes import content
 from backstay.server.service import Service, ServiceOptions
 from backstay.store.files import StoredFile
 from tests.server.openai.desk import CHAT, Desk, line, opened, requests
@@ -46,12 +46,12 @@ async def test_a_budget_that_comes_after_a_batch_began_is_not_tried_for_ever(
             yield piece[: piece.index(b"request-2100")]
             await asyncio.Event().wait()
 
-    monkeypatch.setattr(reading, "content", torn)
+    monkeypatch.setattr(survey, "content", torn)
     async with opened(sqlite_file_url, tmp_path / "data", works=False) as desk:
         batch = await desk.create(requests(2_200))
         while not await desk.rig.service.store.views.jobs("ada"):  # noqa: ASYNC110 - it tells nobody
             await asyncio.sleep(0.01)
-    monkeypatch.setattr(reading, "content", content)
+    monkeypatch.setattr(survey, "content", content)
     async with opened(sqlite_file_url, tmp_path / "data", works=False, budget_micros=1_000_000) as desk:
         await _fails_of_unbounded_cost(desk, batch.id, 1)
         [job] = await desk.rig.service.store.views.jobs("ada")

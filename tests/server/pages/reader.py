@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 from http.cookies import SimpleCookie
 from typing import Any
 
-from backstay.server.pages.session import COOKIE
+from backstay.server.pages.page_request import COOKIE
 from backstay.store.keys import Role
 from tests.server.rig import Reply, Rig
 

@@ -5,7 +5,7 @@ import sqlite3
 
 import pytest
 
-from backstay.server.pages import dead_letters, replaying
+from backstay.server.pages import dead_letters
 from backstay.store.keys import Role
 from tests.server.pages.reader import Held, Reader, reader
 from tests.server.pages.scene import staged
@@ -69,7 +69,7 @@ async def test_an_age_that_is_none_is_refused_and_nothing_is_replayed(sqlite_rig
 async def test_what_takes_long_goes_on_by_itself(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     await staged(rig)
     found = await reader(rig)
-    monkeypatch.setattr(replaying, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(dead_letters, "PATIENCE_SECONDS", 0.0)
     page = await found.follow(await found.post("/dead-letters/archive", code="GW_5XX"))
     assert "Archiving has started" in page.text
     await until_said(found, "Restore archive 1")

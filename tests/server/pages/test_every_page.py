@@ -9,7 +9,7 @@ import pytest
 from fastapi.routing import APIRoute
 
 from backstay.core.errors import DatabaseUnreachable
-from backstay.server.pages import assets, routers
+from backstay.server.pages import layout, routers
 from backstay.server.pages.security_headers import HEADERS
 from backstay.store.keys import Role
 from tests.server.pages.reader import Held, Reader, reader
@@ -51,7 +51,7 @@ async def test_no_page_has_script_or_style_of_its_own(sqlite_rig: Rig) -> None:
     scene, found = await staged(sqlite_rig), await reader(sqlite_rig)
     for path in paths(scene):
         page = await found.held(path)
-        assert [one["src"] for one in page.all("script")] == [assets.asset_url("app.js")]
+        assert [one["src"] for one in page.all("script")] == [layout.asset_url("app.js")]
         assert not page.all("style")
         for tag, attributes in page.elements:
             assert "style" not in attributes, (path, tag)
@@ -226,9 +226,9 @@ async def test_a_key_in_a_header_is_no_session_and_a_session_no_key(sqlite_rig: 
 
 async def test_files_are_kept_by_browsers_and_nothing_else_of_the_disk_is_given(sqlite_rig: Rig) -> None:
     stranger = Reader(sqlite_rig)
-    for name in assets.assets():
-        reply = await stranger.get(assets.asset_url(name))
-        assert (reply.status, reply.headers["cache-control"]) == (200, assets.FOREVER)
+    for name in layout.assets():
+        reply = await stranger.get(layout.asset_url(name))
+        assert (reply.status, reply.headers["cache-control"]) == (200, layout.FOREVER)
         assert (await stranger.get(f"/static/{name}")).headers["cache-control"] == "no-cache"
     for path in ("/static/../visit.py", "/static/%2e%2e/visit.py", "/static/nothing.css", "/static/"):
         assert (await stranger.get(path)).status == 404
@@ -236,7 +236,7 @@ async def test_files_are_kept_by_browsers_and_nothing_else_of_the_disk_is_given(
 
 
 def test_the_script_is_small_and_ours() -> None:
-    found = assets.assets()
+    found = layout.assets()
     assert len(found["app.js"].body) < SCRIPT_BYTES_MAX
     for name in ("app.js", "app.css"):
         text = found[name].body.decode()
@@ -244,7 +244,7 @@ def test_the_script_is_small_and_ours() -> None:
 
 
 def test_every_template_is_escaped_by_default() -> None:
-    folder = Path(assets.__file__).parent / "templates"
+    folder = Path(layout.__file__).parent / "templates"
     for file in folder.glob("*.html"):
         text = file.read_text(encoding="utf-8")
         assert "| safe" not in text, file.name

@@ -11,12 +11,12 @@ from urllib.parse import quote
 import pytest
 
 from backstay.app import Backstay
+from backstay.core.display import visible
 from backstay.core.errors import ErrorCode, Permanent
 from backstay.core.ids import read_item
-from backstay.core.words import visible
-from backstay.server.pages import assets
+from backstay.server.pages import layout
 from backstay.server.pages.figures import excerpt, line
-from backstay.server.pages.notices import COOKIE
+from backstay.server.pages.layout import COOKIE
 from backstay.store.keys import Role
 from tests.server.pages.reader import Held, Reader, reader
 from tests.server.rig import Rig, rigged
@@ -106,7 +106,7 @@ async def test_hostile_text_in_every_field_runs_nothing_and_hides_nothing(rig: R
         assert len(reply.body) < 250_000, path
         page = await looking.held(path)
         assert not hidden(page), path
-        assert [one["src"] for one in page.all("script")] == [assets.asset_url("app.js")], path
+        assert [one["src"] for one in page.all("script")] == [layout.asset_url("app.js")], path
         assert not [one for one in page.elements if one[1].get("id") == "planted"], path
         assert not [one for one in page.elements if any(name.startswith("on") for name in one[1])], path
         assert len(page.all("img")) == 1, path

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from backstay.server.pages import session
+from backstay.server.pages import page_request
 from backstay.server.pages.page_request import local
 from backstay.server.service import ServiceOptions
 from backstay.store.keys import Role
@@ -27,10 +27,10 @@ async def test_a_stranger_is_sent_to_the_login_and_comes_back_from_there(rig: Ri
 async def test_the_cookie_is_for_this_site_and_no_script(sqlite_rig: Rig) -> None:
     stranger = Reader(sqlite_rig)
     token = await stranger.token()
-    before = stranger.cookies[session.COOKIE]
+    before = stranger.cookies[page_request.COOKIE]
     reply = await stranger("POST", "/login", data={"token": token, "key": sqlite_rig.keys["ada", Role.READ]})
-    [header] = [one for one in reply.headers.getall("set-cookie") if one.startswith(session.COOKIE)]  # type: ignore[attr-defined]
-    morsel = SimpleCookie(header)[session.COOKIE]
+    [header] = [one for one in reply.headers.getall("set-cookie") if one.startswith(page_request.COOKIE)]  # type: ignore[attr-defined]
+    morsel = SimpleCookie(header)[page_request.COOKIE]
     assert (morsel["httponly"], morsel["samesite"].lower(), morsel["path"]) == (True, "strict", "/")
     assert morsel["max-age"] == "43200"
     assert not morsel["secure"]  # the test speaks plain HTTP
@@ -72,10 +72,15 @@ async def test_a_session_ends_after_twelve_hours(sqlite_rig: Rig) -> None:
     found = await reader(sqlite_rig)
     service = sqlite_rig.service
     now = service.main.clock.now_ms()
-    known = session.unsealed(service.signer, found.cookies[session.COOKIE], now)
+    known = page_request.unsealed(service.signer, found.cookies[page_request.COOKIE], now)
     assert known is not None
-    for age, status in ((session.LIVES_MS - 60_000, 200), (session.LIVES_MS + 1, 303), (-60_000, 303), (-4_000, 200)):
-        found.cookies = {session.COOKIE: session.sealed(service.signer, known._replace(issued_at=now - age))}
+    for age, status in (
+        (page_request.LIVES_MS - 60_000, 200),
+        (page_request.LIVES_MS + 1, 303),
+        (-60_000, 303),
+        (-4_000, 200),
+    ):
+        found.cookies = {page_request.COOKIE: page_request.sealed(service.signer, known._replace(issued_at=now - age))}
         assert (await found.get("/jobs")).status == status
 
 
@@ -90,10 +95,10 @@ async def test_a_revoked_key_is_logged_out_at_once(rig: Rig) -> None:
 
 async def test_a_cookie_that_was_changed_is_nobodys(sqlite_rig: Rig) -> None:
     found = await reader(sqlite_rig, "bob")
-    value = found.cookies[session.COOKIE]
+    value = found.cookies[page_request.COOKIE]
     ada = sqlite_rig.keys["ada", Role.ADMIN].split("_")[1]
     for forged in (value.replace(value.split(".")[0], ada), value[:-1] + "x", "a.b.c.d", "....", "\x00", "a" * 10_000):
-        found.cookies = {session.COOKIE: forged.replace("\x00", "%00")}
+        found.cookies = {page_request.COOKIE: forged.replace("\x00", "%00")}
         assert (await found.get("/jobs")).status == 303
 
 

@@ -1,12 +1,46 @@
-"""Deletes while a client waits: a job or a file is gone at once; its rows and artifacts follow."""
+"""What ends a job on request: a cancel, and its removal."""
 
+from contextlib import suppress
 from typing import Final
 
-from backstay.core.errors import BackstayError
+from backstay.client import end_some
+from backstay.core.errors import BackstayError, NotAllowed, NotFound
 from backstay.core.events import Trouble
-from backstay.files.stored_files import file_of
+from backstay.files.artifacts import file_of
 from backstay.server.service import Service
 from backstay.upkeep.archivist import Archivist
+
+CHUNKS_AT_ONCE: Final = 5
+
+
+async def cancel_job(service: Service, job_id: int, owner: str) -> None:
+    """Marks the job as cancelled, which is final, and ends its waiting items."""
+    await service.store.jobs.cancel(job_id, owner)
+    for _ in range(CHUNKS_AT_ONCE):
+        if not await end_some(service.main, job_id):
+            return
+    service.tasks.spawn(_end_rest(service, job_id))
+
+
+async def end_waiting(service: Service, job_id: int) -> None:
+    """Ends all waiting items of a job that was stopped."""
+    while await end_some(service.main, job_id):
+        pass
+
+
+async def stop_job(service: Service, job_id: int, owner: str) -> None:
+    """Only marks the job, if it is not over by now; its items end by and by."""
+    with suppress(NotAllowed, NotFound):  # it was cancelled before, or has just ended
+        await service.store.jobs.cancel(job_id, owner)
+
+
+async def _end_rest(service: Service, job_id: int) -> None:
+    """Whatever stops this, the workers' sweeps end the rest."""
+    try:
+        await end_waiting(service, job_id)
+    except BackstayError as error:
+        service.backstay.bus.emit(Trouble("cancel", str(error)))
+
 
 ITEMS_AT_ONCE: Final = 10_000
 

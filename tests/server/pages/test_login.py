@@ -122,7 +122,7 @@ async def test_a_form_without_its_token_does_nothing(sqlite_rig: Rig, path: str)
     for token in ("", "wrong", "é", await other.token()):
         reply = await found.post(path, token=token)
         assert reply.status == 403, reply
-        assert "too old" in Held(reply.body.decode()).text
+        assert "send the form again" in Held(reply.body.decode()).text
     assert (await found("POST", path, data={})).status == 403
 
 

@@ -216,7 +216,7 @@ class Views(ResultViews):
     async def job(self, job_id: int, owner: str) -> JobView:
         rows: list[JobView] = await self._rows("job", job_id=job_id, owner=owner)
         if not rows:
-            raise NotFound(f"no job {job_id}", hint=Sentence(NextCommand("jobs"), " lists all jobs"))
+            raise NotFound(f"no job {job_id}", hint=Sentence("`", NextCommand("jobs"), "` lists all jobs"))
         return rows[0]
 
     async def job_of_key(self, owner: str, key: str) -> int | None:

@@ -1,7 +1,7 @@
 """Ticks are written down before they do anything, so that one that was killed is known by it."""
 
 from backstay.store.store import Store
-from backstay.store.workers import GRACE_MS, KEPT_MS, Lately
+from backstay.store.workers import GRACE_MS, INVOCATIONS_KEPT_MS, Lately
 from tests.sites import Site
 
 HOUR_MS = 3_600_000
@@ -37,6 +37,6 @@ async def test_an_hour_later_nothing_of_it_counts_and_after_its_time_it_is_forgo
     await store.invocations.begin("a", 0, 600)
     await site.advance(HOUR_MS / 1000)
     assert await store.invocations.lately(HOUR_MS) == Lately(0, 0, 0, 0)
-    await site.advance(KEPT_MS / 1000)
+    await site.advance(INVOCATIONS_KEPT_MS / 1000)
     await store.invocations.begin("b", 0, 600)
     assert await site.one("SELECT count(*) FROM invocations") == 1

@@ -84,7 +84,7 @@ def test_a_refused_key_says_which_variable_to_set_and_how_to_go_on(tmp_path: Pat
         run.requests(10)
         with running(run, OPENAI_API_KEY="sk-wrong-and-secret"):
             told = held(run)
-        assert "(the key is in OPENAI_API_KEY) and run the same command again" in told["reason"]
+        assert "(the API key is in OPENAI_API_KEY) and run the same command again" in told["reason"]
         assert 0 < told["seconds"] <= 30
         assert "sk-wrong" not in run.log
         with running(run, OPENAI_API_KEY="sk-right") as process:
@@ -100,7 +100,7 @@ def test_a_paused_run_says_how_to_resume_it_on_its_database(tmp_path: Path, file
             wait_until(run.lines, "results come in")
             subprocess.run([*COMMAND, "job", "pause", "1", "--db", file_url], check=True, capture_output=True)
             told = held(run)
-    assert told["reason"] == f"it is paused; to resume: backstay job resume 1 --db {file_url}"
+    assert told["reason"] == f"the job is paused; to resume: backstay job resume 1 --db {file_url}"
 
 
 @pytest.mark.slow
@@ -114,7 +114,7 @@ def test_tasks_of_another_key_are_told_of(tmp_path: Path, file_url: str) -> None
             assert process.wait(60) == 130
         with running(run, OPENAI_API_KEY="sk-two"):
             told = held(run)
-    assert "10 requests at the provider can be asked for only with the key of before" in told["reason"]
+    assert "10 requests at the provider need the earlier API key" in told["reason"]
 
 
 @pytest.mark.slow

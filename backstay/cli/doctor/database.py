@@ -62,7 +62,7 @@ async def durability(setup: Setup) -> AsyncIterator[Finding]:
 
 
 async def connections(setup: Setup) -> AsyncIterator[Finding]:
-    """Whether PostgreSQL gives connections enough, and what a PgBouncer before it needs."""
+    """Whether PostgreSQL allows enough connections, and what a PgBouncer in front of it needs."""
     from backstay.store.database import is_postgres, postgres_url
     from backstay.store.database_checks import postgres_pooling
 

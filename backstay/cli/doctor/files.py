@@ -131,7 +131,7 @@ def _permissions(what: str, folder: Path) -> Iterator[Finding]:
 
 
 async def secret_key(setup: Setup) -> AsyncIterator[Finding]:
-    """Whether all processes of a service can sign alike: they need one key."""
+    """Whether all processes of a service have the same signing key."""
     from backstay.remote.work import key_known_here
     from backstay.signing import Signer, read_keys
     from backstay.store.database import is_postgres

@@ -167,11 +167,11 @@ def _folders(setup: Setup) -> Iterator[tuple[str, Path]]:
     yield "temporary files", Path(tempfile.gettempdir())
 
 
-OTHERS: Final = frozenset({"CONFIG", "DEBUG", "CHILD_DATABASE_URL"})  # variables of ours that are no settings
+OTHERS: Final = frozenset({"CONFIG", "DEBUG", "CHILD_DATABASE_URL"})  # variables of ours that are not settings
 
 
 async def settings(setup: Setup) -> AsyncIterator[Finding]:
-    """Every setting that is not at its default, with where it came from; and variables that are no setting."""
+    """Every setting that is not at its default, with where it came from; and variables that are not settings."""
     from backstay import settings as settings_module
 
     loaded = setup.settings

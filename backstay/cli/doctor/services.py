@@ -19,7 +19,7 @@ _ELSEWHERE = "set BACKSTAY_BROKER_QUEUES or BACKSTAY_BROKER_PREFIX"
 
 
 async def broker(setup: Setup) -> AsyncIterator[Finding]:
-    """Whether the broker answers, its exchanges and queues are as they should be, and somebody consumes them."""
+    """Whether the broker answers, its exchanges and queues are correct, and a worker consumes them."""
     from importlib.util import find_spec
 
     url = setup.settings.broker_url
@@ -112,7 +112,7 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 
 async def breakers(setup: Setup) -> AsyncIterator[Finding]:
-    """Which providers are sent nothing now, and why."""
+    """Which providers get no calls now, and why."""
     from backstay.core.breaker import BreakerState
 
     found = (await setup.store.providers.holds()).providers
@@ -125,7 +125,7 @@ async def breakers(setup: Setup) -> AsyncIterator[Finding]:
 
 
 async def providers(setup: Setup) -> AsyncIterator[Finding]:
-    """Whether the services of unfinished requests, the gateway and --base-url answer, and take the key."""
+    """Whether the services of unfinished requests, the gateway and --base-url answer, and accept the key."""
     endpoints = [setup.endpoint] if setup.endpoint is not None else []
     if setup.client is not None:
         endpoints += await _unfinished(setup)

@@ -47,7 +47,7 @@ def crewed(backlog: "list[Backlog]", alive: "list[WorkerView]", requests: Contai
 
 
 async def stuck_items(setup: Setup) -> AsyncIterator[Finding]:
-    """Whether what lost its worker is taken up by another."""
+    """Whether another worker takes over the items of a lost worker."""
     requests = dict(await setup.store.providers.endpoints())
     yield stuck(await setup.store.views.stuck(), await _alive(setup), requests)
 
@@ -86,7 +86,7 @@ def _is_gone(leases: "HeldLeases", here: str, lives: Callable[[int], bool]) -> b
 
 
 async def unsealed_jobs(setup: Setup) -> AsyncIterator[Finding]:
-    """Whether a submit was broken off half-way: its job waits for the rest, and never ends."""
+    """Whether a submit was interrupted half-way: its job waits for the rest, and never ends."""
     found = await setup.store.views.unsealed(OPEN_MS_MAX)
     for job_id, age_ms in found:
         says = f"job {job_id} has been open for new items for {age_ms / 60_000:.0f} min"
@@ -99,7 +99,7 @@ async def unsealed_jobs(setup: Setup) -> AsyncIterator[Finding]:
 
 
 async def budgets(setup: Setup) -> AsyncIterator[Finding]:
-    """Which jobs are held by their budgets."""
+    """Which jobs wait because of their budgets."""
     short = await setup.store.views.short_jobs()
     for job_id in short:
         how = "the same `backstay run` or `submit` with a higher --budget"
@@ -109,7 +109,7 @@ async def budgets(setup: Setup) -> AsyncIterator[Finding]:
 
 
 async def outbox(setup: Setup) -> AsyncIterator[Finding]:
-    """Whether messages leave: hints for a broker, RabbitMQ or Celery's, and events for webhooks."""
+    """Whether messages are published: hints for a broker (RabbitMQ or Celery's), and events for webhooks."""
     sinks = setup.store.outbox
     if await sinks.is_open():
         advice = f"see the logs of the workers and the relay; if you use no broker any more: {again('broker off')}"

@@ -15,7 +15,7 @@ from tests.stories.runs import COMMAND, Provider, Rehearsal, practice, wait_unti
 
 pytestmark = pytest.mark.slow
 
-ITEMS = 60
+ITEMS = 300  # so many are not done before the run is stopped, however busy the machine is
 CALL_SECONDS = "2"
 LONG_CALL_SECONDS = 60  # whatever keeps the machine busy, such a call is still under way when the run ends
 

@@ -44,7 +44,7 @@ def handler(event: Mapping[str, Any], context: Context) -> dict[str, Any]:
             report = access.run(_invoke(app, depth, context))
         return asdict(report)
     finally:
-        output.data(output.as_json(_embedded(measured(metrics), context.function_name)))
+        output.data(output.as_json(_embedded(figures_for_alarms(metrics), context.function_name)))
         sys.stdout.flush()
 
 
@@ -112,7 +112,7 @@ def _listening(app: Backstay, metrics: Metrics) -> Iterator[None]:
             app.bus.unsubscribe(listener)
 
 
-def measured(metrics: Metrics) -> dict[str, float]:
+def figures_for_alarms(metrics: Metrics) -> dict[str, float]:
     """The figures that the alarms of the function use."""
     return {
         "Ticks": metrics.value("ticks_total"),

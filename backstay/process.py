@@ -28,7 +28,7 @@ from backstay.observe.item_logs import ItemLogs
 from backstay.remote.handler import CallbackTags
 from backstay.remote.work import remote_here, remote_work
 from backstay.signing import Signer
-from backstay.store.database import is_postgres, shown
+from backstay.store.database import is_postgres, show_url
 from backstay.store.outbox import WEBHOOKS
 from backstay.upkeep.loop import upkeep
 from backstay.webhooks import Relay, relaying
@@ -154,7 +154,7 @@ async def enter_when_reachable(
     def say(why: str) -> None:
         if why not in said:
             said.add(why)
-            app.bus.emit(Trouble("start", f"waiting up to {seconds:g} s for {shown(app.url)}: {why}"))
+            app.bus.emit(Trouble("start", f"waiting up to {seconds:g} s for {show_url(app.url)}: {why}"))
 
     while True:
         silent = asyncio.get_running_loop().call_later(SILENT_SECONDS, say, "the database has not answered yet")

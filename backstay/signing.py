@@ -47,7 +47,7 @@ class Signer:
 
     def secrets_of(self, webhook_id: str, version: int) -> list[str]:
         """All secrets that its receiver may hold: each of them signs."""
-        made = [_made(key, f"webhook\0{webhook_id}\0{version}") for key in self._keys]
+        made = [_signature_of(key, f"webhook\0{webhook_id}\0{version}") for key in self._keys]
         return [SECRET_PREFIX + base64.b64encode(one).decode() for one in made]
 
     def tag(self, purpose: str, *parts: object) -> str:
@@ -60,15 +60,15 @@ class Signer:
 
     def _tags(self, purpose: str, *parts: object) -> list[str]:
         text = "\0".join((purpose, *map(str, parts)))
-        made = [_made(key, text)[:_TAG_BYTES] for key in self._keys]
+        made = [_signature_of(key, text)[:_TAG_BYTES] for key in self._keys]
         return [base64.urlsafe_b64encode(one).decode().rstrip("=") for one in made]
 
 
-def _made(key: bytes, text: str) -> bytes:
+def _signature_of(key: bytes, text: str) -> bytes:
     return hmac.new(key, text.encode(), hashlib.sha256).digest()
 
 
-def sealed(secrets: Iterable[str], name: str, at_ms: int, body: str) -> dict[str, str]:
+def webhook_headers(secrets: Iterable[str], name: str, at_ms: int, body: str) -> dict[str, str]:
     """The headers of Standard Webhooks; while a secret is being changed, the old one signs too.
 
     Written by hand, because a worker need not have the library for it installed.

@@ -13,7 +13,7 @@ from backstay.core.events import Trouble
 from backstay.core.failures import one_line, parse_retry_after
 from backstay.handlers.outgoing import Answer, Outgoing
 from backstay.observe.bus import Bus
-from backstay.signing import Signer, sealed
+from backstay.signing import Signer, webhook_headers
 from backstay.store.webhooks import DeliveryResult, Due, Webhook, Webhooks, telling
 
 # Waits after the first try: 5 s, 5 and 30 minutes, then hours; together a little more than three days.
@@ -131,7 +131,7 @@ class Relay:
     def _headers(self, due: Due) -> dict[str, str]:
         versions = [due.secret_version, due.secret_version - 1][: 1 + due.two_secrets]
         secrets = [secret for version in versions for secret in self._signer.secrets_of(due.webhook_id, version)]
-        return sealed(secrets, due.event_id, self._clock.now_ms(), due.body)
+        return webhook_headers(secrets, due.event_id, self._clock.now_ms(), due.body)
 
     async def _forget(self) -> None:
         if self._clock.monotonic() >= self._forget_at:

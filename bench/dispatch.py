@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from backstay.core.ids import item_id
-from backstay.messaging.connection import connected
+from backstay.messaging.connection import connect_once
 from backstay.messaging.declaring import depth_of
 from backstay.messaging.dispatch import broker_here, dispatching, topology_of
 from backstay.messaging.outbox_relay import relaying_work
@@ -100,7 +100,7 @@ async def _depth() -> int:
     """How many messages the broker has: a row that only left the outbox does not count."""
     app = _at["app"]
     queue = topology_of(app.settings).work_queue("noop")
-    async with connected(app.settings.broker_url) as connection:
+    async with connect_once(app.settings.broker_url) as connection:
         found = await depth_of(connection, queue.name)
     return 0 if found is None else found.messages
 

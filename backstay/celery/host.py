@@ -129,7 +129,7 @@ class Host:
                 await self._serve()
             except Exception as error:
                 self._trouble = error
-                self._app.bus.emit(Trouble("celery", _said(error)))
+                self._app.bus.emit(Trouble("celery", _reason_of(error)))
                 await wait_for_event(self._stopping, AGAIN_SECONDS)
 
     async def _serve(self) -> None:
@@ -186,6 +186,6 @@ class Host:
             self._settled = asyncio.Event()
 
 
-def _said(error: Exception) -> str:
+def _reason_of(error: Exception) -> str:
     hint = error.hint if isinstance(error, BackstayError) else ""
     return f"{type(error).__name__}: {error}" + (f"; {hint}" if hint else "")

@@ -48,7 +48,7 @@ class Target(NamedTuple):
 
     @property
     def shown(self) -> str:
-        return shown(self.url)
+        return show_database(self.url)
 
 
 class NoFileYet(NotFound):
@@ -150,7 +150,7 @@ def with_client(app: "Backstay", work: Callable[["Client"], Coroutine[Any, Any, 
     try:
         return run(inside())
     except NotFound as error:
-        error.hint = "; ".join(part for part in (f"looked in {shown(app.url)}", error.hint) if part)
+        error.hint = "; ".join(part for part in (f"looked in {show_database(app.url)}", error.hint) if part)
         raise
 
 
@@ -225,11 +225,11 @@ def missing_file(url: str) -> str | None:
     return file.name if file is not None and not file.exists() else None
 
 
-def shown(url: str) -> str:
+def show_database(url: str) -> str:
     """A database for people: without what may be secret in its URL."""
     from backstay.store import database
 
-    return database.shown(url) if database.is_postgres(url) else f"SQLite file {url.removeprefix('sqlite:///')}"
+    return database.show_url(url) if database.is_postgres(url) else f"SQLite file {url.removeprefix('sqlite:///')}"
 
 
 def default_file() -> Path:

@@ -80,7 +80,7 @@ def declare(ctx: click.Context, handlers: tuple[str, ...], broker: str | None, d
     Workers do this themselves; this command does it beforehand. An existing queue with other arguments is left alone
     and reported, with exit code 1: delete it, or set BACKSTAY_BROKER_QUEUES or BACKSTAY_BROKER_PREFIX.
     """
-    from backstay.messaging.connection import connected, show_url
+    from backstay.messaging.connection import connect_once, show_url
     from backstay.messaging.declaring import declare as declare_on
     from backstay.messaging.dispatch import topology_of
 
@@ -89,7 +89,7 @@ def declare(ctx: click.Context, handlers: tuple[str, ...], broker: str | None, d
 
     async def make(client: "Client") -> list[Any]:
         queues = topology.queues(sorted({*handlers, *await _handlers(client)}))
-        async with connected(url, "backstay declare") as connection:
+        async with connect_once(url, "backstay declare") as connection:
             return list(await declare_on(connection, topology.exchanges, queues))
 
     differences = access.with_client(loaded, make)
@@ -125,7 +125,7 @@ async def _handlers(client: "Client") -> list[str]:
 
 
 async def _look(app: "Backstay", client: "Client", url: str) -> BrokerState:
-    from backstay.messaging.connection import connected
+    from backstay.messaging.connection import connect_once
     from backstay.messaging.declaring import inspect
     from backstay.messaging.dispatch import topology_of
     from backstay.store.outbox import WORK
@@ -134,7 +134,7 @@ async def _look(app: "Backstay", client: "Client", url: str) -> BrokerState:
     is_open, lag, handlers = await outbox.is_open(), await outbox.lag(WORK), await _handlers(client)
     names = sorted({*handlers, *(handler.name for handler in app.handlers)})
     try:
-        async with connected(url, "backstay show") as connection:
+        async with connect_once(url, "backstay show") as connection:
             return BrokerState(is_open, lag, await inspect(connection, topology_of(app.settings), names), None)
     except BrokerUnreachable as error:
         return BrokerState(is_open, lag, [], error)
@@ -245,13 +245,13 @@ def replay(
 
 
 async def _replay(app: "Backstay", client: "Client", url: str, choice: "Choice", who: str | None) -> dict[str, Any]:
-    from backstay.messaging.connection import connected
+    from backstay.messaging.connection import connect_once
     from backstay.messaging.dead_messages import ITEMS, MESSAGES, DeadMessages, DeadQueue
     from backstay.messaging.dispatch import topology_of
 
     topology = topology_of(app.settings)
     judge = DeadMessages(client.store, topology, choice, who)
-    async with connected(url, "backstay replay") as connection:
+    async with connect_once(url, "backstay replay") as connection:
         await DeadQueue(connection, topology, client.clock).replay(judge)
     return {word: judge.counts[word] for word in (*MESSAGES, *ITEMS)} | {"reasons": dict(judge.reasons)}
 

@@ -130,7 +130,7 @@ def _print_items(rows: "list[ItemRow]", as_json: bool) -> None:
 
     if as_json:
         for row in rows:
-            output.data(output.as_json({"item": show_item(row.id), **_shown(row)}))
+            output.data(output.as_json({"item": show_item(row.id), **_item_fields(row)}))
         return
     cells = [(show_item(row.id), row.error_code, _moment(row.finished_at), row.handler, row.message) for row in rows]
     if cells:
@@ -139,7 +139,7 @@ def _print_items(rows: "list[ItemRow]", as_json: bool) -> None:
         output.note("no dead letters")
 
 
-def _shown(row: "ItemRow") -> dict[str, Any]:
+def _item_fields(row: "ItemRow") -> dict[str, Any]:
     names = ("handler", "error_code", "message", "attempt_count", "finished_at", "archive_id")
     return {name: getattr(row, name) for name in names}
 
@@ -171,7 +171,7 @@ def show(item_id: str, db: str | None, as_json: bool) -> None:
     row, payload = access.with_client(access.open_app(db), read)
     asked = None if row.archive_id is not None else payload
     if as_json:
-        output.data(output.as_json({"item": name, **_shown(row), "payload": json.loads(asked or "null")}))
+        output.data(output.as_json({"item": name, **_item_fields(row), "payload": json.loads(asked or "null")}))
         return
     where = None if row.archive_id is None else f"{row.archive_id}: {again(f'deadletters restore {row.archive_id}')}"
     failed = (("error", row.error_code), ("message", row.message), ("failed", _moment(row.finished_at)))

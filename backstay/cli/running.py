@@ -153,7 +153,7 @@ def counted_for_a_parent() -> bool:
 
 
 @asynccontextmanager
-async def metered(app: "Backstay", host: str, port: int | None) -> AsyncIterator[None]:
+async def serve_metrics(app: "Backstay", host: str, port: int | None) -> AsyncIterator[None]:
     """While the block runs, what the application does is counted and how things stand is looked at, on a store of its
     own; without a port, nothing."""
     if port is None:

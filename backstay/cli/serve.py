@@ -187,7 +187,7 @@ async def _serve(loaded: "Backstay", given: dict[str, Any], options: "ServiceOpt
     host = f"[{given['host']}]" if ":" in given["host"] else given["host"]
     url = f"http://{host}:{sockets[0].getsockname()[1]}"
     async with start_when_reachable(
-        loaded, lambda: running.metered(loaded, given["metrics_host"], given["metrics_port"])
+        loaded, lambda: running.serve_metrics(loaded, given["metrics_host"], given["metrics_port"])
     ):
         await Listening(config, app, loaded, lambda: _tell(url, options, given["as_json"])).serve(sockets)
     return 0

@@ -99,7 +99,7 @@ def tokens_fit(pace: Pace, tokens: Sequence[int], now_ms: int) -> int:
     return fit
 
 
-def taken(pace: Pace, calls: int, tokens: int, now_ms: int) -> Pace:
+def pace_after(pace: Pace, calls: int, tokens: int, now_ms: int) -> Pace:
     """The pace after these calls have started."""
     now = now_ms * 1000
     return replace(

@@ -214,13 +214,13 @@ def open_source(file: str, reading: InputOptions) -> Iterator[RequestSource]:
     with open_lines(file) as lines:
         chosen = reading.format or _detect(name, lines, reading)
         if chosen is Format.CSV:
-            yield RequestSource(name, chosen, lambda: _taken(entries(lines, reading), reading.only))
+            yield RequestSource(name, chosen, lambda: _accept_entries(entries(lines, reading), reading.only))
         else:
             if reading.template is not None and chosen is not Format.ROWS:
                 hint = "--template works with CSV files and, with --format rows, with JSON objects"
                 raise UsageError(f"--template cannot be used with the format {chosen}", hint=hint)
             parse = PARSERS[chosen](reading)
-            yield RequestSource(name, chosen, lambda: _taken(_entries(lines, parse), reading.only))
+            yield RequestSource(name, chosen, lambda: _accept_entries(_entries(lines, parse), reading.only))
 
 
 def survey(source: RequestSource, tally: Tally | None = None) -> FileSurvey:
@@ -320,7 +320,7 @@ def _entries(lines: IO[bytes], parse: Parser) -> Iterator[LineEntry]:
             yield number, refused
 
 
-def _taken(entries: Iterator[LineEntry], only: OnlyPath | None) -> Iterator[LineEntry]:
+def _accept_entries(entries: Iterator[LineEntry], only: OnlyPath | None) -> Iterator[LineEntry]:
     """The entries; requests that could only fail count as bad lines, too."""
     return entries if only is None else (_refuse_others(line, entry, only) for line, entry in entries)
 

@@ -127,7 +127,7 @@ async def close_connection(connection: "AbstractConnection") -> None:
 
 
 @asynccontextmanager
-async def connected(url: str, name: str = "backstay") -> "AsyncIterator[AbstractConnection]":
+async def connect_once(url: str, name: str = "backstay") -> "AsyncIterator[AbstractConnection]":
     """For one errand; what the broker has against it is said as our own errors are."""
     connection = await open_connection(url, name)
     from aiormq.exceptions import AMQPError, ChannelAccessRefused

@@ -14,7 +14,7 @@ from backstay.core.outcomes import Failed, Running, Submitted, Succeeded
 from backstay.handlers.context import Context
 from backstay.handlers.handler import Rules
 from backstay.handlers.task import TaskHandler
-from backstay.signing import Signer, sealed
+from backstay.signing import Signer, webhook_headers
 from backstay.store.inbox import InboxMessages
 
 PURPOSE: Final = "callback"
@@ -51,7 +51,7 @@ class CallbackTags:
         return (item_id, int(fence)) if fits or fits_as_before else None
 
     def sign(self, owner: str, name: str, body: str) -> Mapping[str, str]:
-        return sealed(secrets_of(self._signer, owner), name, self._clock.now_ms(), body)
+        return webhook_headers(secrets_of(self._signer, owner), name, self._clock.now_ms(), body)
 
 
 NAME: Final = "remote"

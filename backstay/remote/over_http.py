@@ -51,7 +51,7 @@ def is_credential(name: str) -> bool:
     return is_key or words[-1] == "token" or not _SECRET_WORDS.isdisjoint(words)
 
 
-def traced(context: Context) -> dict[str, str]:
+def trace_headers(context: Context) -> dict[str, str]:
     """The W3C header by which a remote worker's spans become part of the item's trace."""
     return {} if context.traceparent is None else {TRACEPARENT: context.traceparent}
 
@@ -108,7 +108,7 @@ class OverHttp:
 
     async def send(self, payload: dict[str, Any], context: Context, seconds: float) -> Failed | None:
         text, name = dump(self._request(payload, context)), context.idempotency_key
-        own = {"idempotency-key": name, **traced(context), **self.sign(context.owner, name, text)}
+        own = {"idempotency-key": name, **trace_headers(context), **self.sign(context.owner, name, text)}
         headers = {**payload.get("headers", {}), **own}
         answer = await self.outgoing.post(payload["url"], text, headers, seconds)
         return None if 200 <= answer.status <= 299 else Failed(_refusal(answer))

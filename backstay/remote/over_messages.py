@@ -31,7 +31,7 @@ from backstay.handlers.context import Context
 from backstay.handlers.payload import dump
 from backstay.messaging.connection import CLOSE_SECONDS, close_connection, open_connection
 from backstay.messaging.messages import CONTENT_TYPE, REQUEST
-from backstay.remote.over_http import SIGNATURE, check_headers, traced
+from backstay.remote.over_http import SIGNATURE, check_headers, trace_headers
 
 NAME_BYTES_MAX: Final = 255  # of an exchange or a routing key, as AMQP counts
 REQUEST_BYTES_MAX: Final = 16_000_000  # RabbitMQ 4 takes no message above 16 MiB, and closes the channel that sent it
@@ -106,7 +106,7 @@ class OverMessages:
         body = text.encode()
         if len(body) > REQUEST_BYTES_MAX:
             raise Permanent(f"the request has more than {REQUEST_BYTES_MAX:,} bytes", ErrorCode.TOO_LARGE)
-        headers = {**payload.get("headers", {}), **traced(context), **self.sign(context.owner, name, text)}
+        headers = {**payload.get("headers", {}), **trace_headers(context), **self.sign(context.owner, name, text)}
         place = (payload["exchange"], payload.get("routing_key", ""))
         await self.requests.publish(MessageRequest(*place, name, body, headers, context.priority), seconds)
         return None

@@ -178,7 +178,7 @@ class ResultFiles:
     def drop_results(self, dropped: Positions) -> None:
         """Takes away all lines of these items, so that they are written again, whole."""
         with self._lock:
-            self._in_results = _kept(self._results, dropped)
+            self._in_results = _drop_lines(self._results, dropped)
 
     @property
     def succeeded(self) -> int:
@@ -231,7 +231,7 @@ class ResultFiles:
     def _drop_failures(self) -> None:
         """Those that have succeeded since."""
         if isinstance(self._errors, ResultFile):
-            self._in_errors, self._overtaken = _kept(self._errors, self._in_results), False
+            self._in_errors, self._overtaken = _drop_lines(self._errors, self._in_results), False
 
     async def ordered(self, rows: AsyncIterable[Ended]) -> None:
         """Rewrites both files from all ended items, in the order in which they are given.
@@ -326,7 +326,7 @@ def _afresh(sink: Sink, positions: Positions, replaced: ExitStack) -> tuple[Sink
     return sink, positions
 
 
-def _kept(sink: Sink, dropped: Positions) -> Positions:
+def _drop_lines(sink: Sink, dropped: Positions) -> Positions:
     """Rewrites a file without the lines of the items to drop; returns the items whose lines are left."""
     assert isinstance(sink, ResultFile), "only what is in a file can be taken out again"
     kept = Positions()

@@ -32,7 +32,7 @@ from backstay.server.openai import routers as openai_routers
 from backstay.server.openai.mover import moving
 from backstay.server.pages import routers as page_routers
 from backstay.server.pages.security_headers import Dressed
-from backstay.server.problems import OPENAI_PREFIXES, Problem, problem_of, said
+from backstay.server.problems import OPENAI_PREFIXES, Problem, problem_of, problem_response
 from backstay.server.ratelimit import Limited, RateLimit
 from backstay.server.service import Service, ServiceOptions
 from backstay.server.shared_state import SharedState
@@ -57,7 +57,7 @@ class Direct:
         try:
             answer = await show(request, name)
         except (Problem, BackstayError) as error:
-            answer = said(request, problem_of(error))
+            answer = problem_response(request, problem_of(error))
         return await answer(scope, receive, send)
 
 
@@ -221,4 +221,4 @@ class Named:
         except BackstayError as error:  # an unreachable database is not logged again for every request
             if begun:
                 raise
-            await problems.said(Request(scope), problems.problem_of(error))(scope, receive, named)
+            await problems.problem_response(Request(scope), problems.problem_of(error))(scope, receive, named)

@@ -72,7 +72,7 @@ class KeyRing:
             await self._keys.touch(key.id)
 
 
-def presented(request: Request) -> str | None:
+def key_in_request(request: Request) -> str | None:
     """The key that a request brings, as OpenAI's and as Azure's client send it."""
     scheme, _, text = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and text.strip():
@@ -90,7 +90,7 @@ async def principal(request: Request) -> Principal:
 
 async def _principal(request: Request) -> Principal:
     service = service_of(request)
-    text = presented(request)
+    text = key_in_request(request)
     if text is not None and is_key(text):
         key = await service.ring.find(text)
         if key is None:
@@ -127,7 +127,7 @@ def _same_origin(request: Request) -> bool:
     return request.headers["origin"] == f"{request.url.scheme}://{request.headers.get('host', '')}"
 
 
-async def allowed(request: Request, role: Role) -> Principal:
+async def require_role(request: Request, role: Role) -> Principal:
     """The caller, if their role allows it. Quick routes call this; the others use Reader, Writer or Admin."""
     found = await principal(request)
     if not found.role.includes(role):
@@ -137,7 +137,7 @@ async def allowed(request: Request, role: Role) -> Principal:
 
 def require(role: Role) -> Callable[[Request], Awaitable[Principal]]:
     async def check(request: Request) -> Principal:
-        return await allowed(request, role)
+        return await require_role(request, role)
 
     return check
 
@@ -148,7 +148,7 @@ def operates(found: Principal, service: Service) -> bool:
 
 
 async def operator(request: Request) -> Principal:
-    found = await allowed(request, Role.ADMIN)
+    found = await require_role(request, Role.ADMIN)
     require_operator(found, service_of(request))
     return found
 
@@ -171,10 +171,10 @@ __all__ = [
     "Principal",
     "Reader",
     "Writer",
-    "allowed",
     "from_here",
+    "key_in_request",
     "operates",
-    "presented",
     "principal",
     "require_operator",
+    "require_role",
 ]

@@ -12,7 +12,7 @@ from fastapi import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from backstay.server.auth import principal
-from backstay.server.problems import OPENAI_PATHS, OPENAI_PREFIXES, Problem, said
+from backstay.server.problems import OPENAI_PATHS, OPENAI_PREFIXES, Problem, problem_response
 from backstay.server.request_bodies import check_characters
 
 BODY_BYTES_MAX: Final = 4 << 20
@@ -44,7 +44,7 @@ class BodyLimits:
             if is_keyed and not is_streamed:
                 await body.hold()
         except Problem as problem:
-            return await said(request, problem)(scope, receive, send)
+            return await problem_response(request, problem)(scope, receive, send)
         return await self._app(scope, body.receive, send)
 
 

@@ -31,7 +31,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from backstay.clock import Clock, Tasks, new_id
 from backstay.core.errors import BackstayError
 from backstay.server.auth import Principal, principal
-from backstay.server.problems import OPENAI_PATHS, Problem, said
+from backstay.server.problems import OPENAI_PATHS, Problem, problem_response
 from backstay.server.service import Service, service_of
 from backstay.store.keys import Role
 from backstay.store.replies import LEASE_MS, KeptReply, KeyClaim, Replies
@@ -139,7 +139,7 @@ class Idempotent:
         try:
             await self._once(request, found, key, receive, send)
         except Problem as problem:
-            await said(request, problem)(scope, receive, send)
+            await problem_response(request, problem)(scope, receive, send)
 
     async def _once(self, request: Request, found: Principal, key: str, receive: Receive, send: Send) -> None:
         if not (1 <= len(key) <= KEY_CHARACTERS_MAX and key.isascii() and key.isprintable()):

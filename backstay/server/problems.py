@@ -198,7 +198,7 @@ def answer_openai(problem: Problem) -> JSONResponse:
     return kind({"error": said}, status, headers=problem.headers)
 
 
-def said(request: Request, problem: Problem) -> JSONResponse:
+def problem_response(request: Request, problem: Problem) -> JSONResponse:
     """In the words of whichever API was asked."""
     return answer_openai(problem) if request.url.path.startswith(OPENAI_PATHS) else answer(problem)
 
@@ -208,7 +208,7 @@ def install(app: FastAPI) -> None:
         problem = problem_of(error)
         if problem.is_for_programs and reads(request):
             problem.hint = ""
-        return said(request, problem)
+        return problem_response(request, problem)
 
     for kind in (Problem, RequestValidationError, HTTPException, BackstayError, Exception):
         app.add_exception_handler(kind, handle)

@@ -7,7 +7,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from backstay.clock import Clock
 from backstay.server.auth import principal
-from backstay.server.problems import OPENAI_PATHS, Problem, said
+from backstay.server.problems import OPENAI_PATHS, Problem, problem_response
 from backstay.server.service import service_of
 from backstay.server.shared_state import SharedState
 
@@ -66,7 +66,7 @@ class Limited:
             "ratelimit": f'"requests";r={max(left, 0)};t={reset}',
         }
         if left < 0:
-            await said(request, _too_many(limit.per_minute, {**headers, "retry-after": str(reset)}))(
+            await problem_response(request, _too_many(limit.per_minute, {**headers, "retry-after": str(reset)}))(
                 scope, receive, send
             )
             return None

@@ -56,7 +56,7 @@ def is_postgres(url: str) -> bool:
     return url.partition(":")[0] in ("postgres", "postgresql")
 
 
-def shown(url: str) -> str:
+def show_url(url: str) -> str:
     """A URL without user, password and query, for people and logs, however badly it is written."""
     scheme, _, rest = url.partition("://")
     place = rest.rpartition("@")[2].partition("?")[0]

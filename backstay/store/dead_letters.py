@@ -12,7 +12,7 @@ from backstay.store.database import Database
 from backstay.store.files import with_sources
 from backstay.store.items import widen_keys
 from backstay.store.jobs import FailedItem
-from backstay.store.listing import ItemRow, told
+from backstay.store.listing import ItemRow, add_last_errors
 from backstay.store.outbox import hint_queued
 from backstay.store.queries import Ask, Script, one, record
 from backstay.store.settle import count_flaws
@@ -74,7 +74,7 @@ class DeadLetters:
     ) -> tuple[list[ItemRow], int | None]:
         """The last items of the newest jobs first, and the id before which the next page begins."""
         rows, end = await self._db.read(lambda: letters_page(owner, wanted, before, n, replayable=False))
-        return await self._db.read(lambda: told(rows)), end
+        return await self._db.read(lambda: add_last_errors(rows)), end
 
 
 def _failing_jobs(owner: str, job_id: int | None, upto: int, replayable: bool) -> Script[list[FailingJob]]:

@@ -10,7 +10,7 @@ from backstay.core.ids import job_of, show_item
 from backstay.core.models import Attempt
 from backstay.core.states import TERMINAL, ItemState
 from backstay.store.database import Database
-from backstay.store.jobs import archived
+from backstay.store.jobs import archived_error
 from backstay.store.queries import Ask, Script, one, record
 from backstay.store.settle import add_late, flaw_late, write_attempts
 
@@ -203,7 +203,7 @@ def _accept(number: int, owner: str, by: str) -> Script[None]:
         item = show_item(late.item_id)
         [stands] = yield Ask("item_state", {"item_id": late.item_id})
         if stands["archive_id"] is not None:
-            raise archived(late.item_id, stands["archive_id"])
+            raise archived_error(late.item_id, stands["archive_id"])
         raise NotAllowed(f"item {item} is {late.item_state}: only a failed item takes a late result")
     accepted: AcceptedItem = rows[0]
     told = (None, None, None, result_of(late.body or ""), None, None, None)

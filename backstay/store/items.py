@@ -275,7 +275,7 @@ def _claim_paced(want: Want, provider: str, share: int, values: dict[str, Any]) 
     ]
     yield Ask("reserve", batch=marks)
     tokens = {item.id: item.tokens for item in picked}
-    after = paces.taken(pace, len(items), sum(tokens[item.id] for item in items), now)
+    after = paces.pace_after(pace, len(items), sum(tokens[item.id] for item in items), now)
     yield from save_pace(after)
     return Paced(items, share, paces.waits_ms(after, now))
 

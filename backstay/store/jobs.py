@@ -263,7 +263,7 @@ def _why_no_retry(job_id: int, owner: str, item: int | None) -> Script[None]:
             raise NotFound(f"no item {show_item(item)}")
         state, archive = found[0]["state"], found[0]["archive_id"]
         if archive is not None:
-            raise archived(item, archive)
+            raise archived_error(item, archive)
         if state == ItemState.FAILED and not (yield from with_sources(owner, [item])):
             hint = "upload the file again and submit a new job"
             raise NotAllowed(f"item {show_item(item)} cannot be retried: its source file is gone", hint=hint)
@@ -277,7 +277,7 @@ def _why_no_retry(job_id: int, owner: str, item: int | None) -> Script[None]:
     )
 
 
-def archived(item: int, archive: int) -> NotAllowed:
+def archived_error(item: int, archive: int) -> NotAllowed:
     hint = Sentence("restore it first: `", NextCommand(f"deadletters restore {archive}"), "`")
     return NotAllowed(f"item {show_item(item)} is in archive {archive}", hint=hint)
 

@@ -156,7 +156,7 @@ def _items(
         span = {"cursor": cursor, "upto": upto, "state": wanted.state, "error_code": wanted.error_code}
         rows = yield Ask("items_page", {**span, "owner": owner, "n": n})
         upto = rows[-1].id if len(rows) == n else upto
-    return (yield from told(rows)), upto if upto < last else None
+    return (yield from add_last_errors(rows)), upto if upto < last else None
 
 
 def _has_none(counters: Mapping[str, int], state: str | None) -> bool:
@@ -164,7 +164,7 @@ def _has_none(counters: Mapping[str, int], state: str | None) -> bool:
     return state is not None and state in tuple(counters.keys()) and counters[state] == 0
 
 
-def told(items: Sequence[ItemRow]) -> Script[list[ItemRow]]:
+def add_last_errors(items: Sequence[ItemRow]) -> Script[list[ItemRow]]:
     """The items with the errors of their last attempts."""
     rows = (yield Ask("messages_of", batch=[(item.id, item.fence) for item in items])) if items else []
     messages = {row["item_id"]: row["message"] for row in rows}

@@ -159,7 +159,7 @@ class Moment(NamedTuple):
 async def look(store: "Store", item_id: int, owner: str, lease_ms: int, *, shows_words: bool = False) -> Shown:
     """`shows_words`: with the provider's message when it was held, which only operators may see."""
     views = store.views
-    view = unparked(await views.item(item_id, owner))
+    view = show_due_time(await views.item(item_id, owner))
     attempts = await views.attempts(item_id)
     workers = await views.workers()
     live = sum(view.handler in worker.handlers and worker.alive(lease_ms) for worker in workers)
@@ -193,7 +193,7 @@ async def look_at_job(
     return view, why_job_waits(standing)
 
 
-def unparked(view: ItemView) -> ItemView:
+def show_due_time(view: ItemView) -> ItemView:
     """The due time to show: a parked item of a paused job has none."""
     return view if view.due_at is None or view.due_at < NEVER_MS else replace(view, due_at=None)
 

@@ -58,7 +58,7 @@ def cannot_reach(error: Exception) -> DatabaseUnreachable:
     return kind(f"cannot reach PostgreSQL: {str(error) or 'it did not answer in time'}", hint=hint)
 
 
-def _lost(error: BaseException) -> DatabaseUnreachable:
+def _unreachable(error: BaseException) -> DatabaseUnreachable:
     return DatabaseUnreachable(f"unexpected answer from PostgreSQL: {type(error).__name__}: {one_line(str(error))}")
 
 
@@ -156,7 +156,7 @@ class PostgresDatabase:
         try:
             connection = await pool.acquire()
         except _UNREACHABLE as error:
-            raise _lost(error) from error
+            raise _unreachable(error) from error
         use, whole = self._silence.begin(connection), False
         try:
             async with use.scope:
@@ -165,7 +165,7 @@ class PostgresDatabase:
         except (*_AGAIN, *_DATA):
             raise
         except _UNREACHABLE as error:
-            raise _lost(error) if use.given_up is None else DatabaseUnreachable(use.given_up) from error
+            raise _unreachable(error) if use.given_up is None else DatabaseUnreachable(use.given_up) from error
         finally:
             self._silence.uses.discard(use)
             if whole:
@@ -185,7 +185,7 @@ class PostgresDatabase:
             async with self._connection() as use:
                 return await self._drive(use, make(), TRIES_MAX)
         except _AGAIN as error:
-            raise _lost(error) from error
+            raise _unreachable(error) from error
 
     async def notify(self) -> None:
         """Wakes idle workers: at once, and then at most every few milliseconds, however many submits there are.
@@ -223,7 +223,7 @@ class PostgresDatabase:
             connection = await self._connect()
             await connection.add_listener(WAKE_CHANNEL, lambda *_: wake())
         except _UNREACHABLE as error:
-            raise _lost(error) from error
+            raise _unreachable(error) from error
         self._listener, self._heard_at = connection, self._clock.monotonic()
 
     async def _hear(self, listener: "asyncpg.Connection[asyncpg.Record]") -> None:
@@ -234,7 +234,7 @@ class PostgresDatabase:
             await listener.execute("SELECT 1", timeout=CLOSE_SECONDS)
         except _UNREACHABLE as error:
             listener.terminate()
-            raise _lost(error) from error
+            raise _unreachable(error) from error
         self._heard_at = self._clock.monotonic()
 
     def _opened(self) -> "asyncpg.Pool[asyncpg.Record]":
@@ -249,7 +249,7 @@ class PostgresDatabase:
                     return await self._drive(use, make())
             except _AGAIN as error:
                 if left == 0:
-                    raise _lost(error) from error
+                    raise _unreachable(error) from error
         raise AssertionError("unreachable")
 
     async def _drive(self, use: Use, script: Script[T], tries_max: int = 1) -> T:

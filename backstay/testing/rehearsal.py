@@ -83,12 +83,12 @@ def references(database: InlineSQLite, job_id: int) -> list[tuple[int, str, list
         item_range(job_id),
     ).fetchall()
     return [
-        (item, state, [client_ref(terms, _asked(item, number, body)) for number in range(rounds + 1)])
+        (item, state, [client_ref(terms, _reference_parts(item, number, body)) for number in range(rounds + 1)])
         for item, state, rounds, body in rows
     ]
 
 
-def _asked(item: int, round_number: int, body: str) -> Claimed:
+def _reference_parts(item: int, round_number: int, body: str) -> Claimed:
     """The part of an item that its reference is made of."""
     return Claimed(item, 0, "", "", 0, 0, round_number, 0, 0, 0, 0, None, 0, 0, None, None, None, body)
 

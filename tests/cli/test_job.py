@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from backstay import wiring
-from backstay.cli.access import shown
+from backstay.cli.access import show_database
 from backstay.cli.watch import WatchLines
 from backstay.core.states import JobState
 from backstay.store.views import JobView
@@ -29,7 +29,11 @@ def test_jobs_are_listed_newest_first_a_page_at_a_time(shell: Shell) -> None:
 
 def test_no_jobs_is_said_beside_the_data(shell: Shell) -> None:
     ran = shell("jobs")
-    assert (ran.code, ran.out, ran.said) == (0, "", [f"no jobs in {shown(shell.url)} (from BACKSTAY_DATABASE_URL)"])
+    assert (ran.code, ran.out, ran.said) == (
+        0,
+        "",
+        [f"no jobs in {show_database(shell.url)} (from BACKSTAY_DATABASE_URL)"],
+    )
     assert shell("jobs", "--json").out == ""
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from backstay.cli.doctor.database import skew
 from backstay.cli.doctor.finding import Level
-from backstay.cli.doctor.work import crewed, stuck
+from backstay.cli.doctor.work import find_missing_workers, stuck
 from backstay.settings import load
 from backstay.store.views import Backlog, WorkerView
 from tests.cli.shell import Shell, eventually
@@ -220,7 +220,7 @@ def test_a_live_worker_of_another_handler_does_not_count() -> None:
     alive = [WorkerView("w", "host", 1, ("echo",), 0, 0, None, 0, {})]
     found = {
         finding.says.partition(":")[0]: finding.level
-        for finding in crewed([Backlog("echo", 1, 5, 0, 0), Backlog("odd", 1, 5, 0, 0)], alive)
+        for finding in find_missing_workers([Backlog("echo", 1, 5, 0, 0), Backlog("odd", 1, 5, 0, 0)], alive)
     }
     assert found == {"echo": Level.OK, "odd": Level.FAIL}
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backstay.core.pace import Answers, Pace, requests_allowed, start_ceiling, taken, tokens_fit, waits_ms
+from backstay.core.pace import Answers, Pace, pace_after, requests_allowed, start_ceiling, tokens_fit, waits_ms
 
 FREE = Pace("p", None, None, concurrency=100, ceiling=100)
 
@@ -18,7 +18,7 @@ def test_no_minute_ever_sees_more_requests_than_the_limit(per_minute: int, step_
     sent: list[int] = []
     for now in range(0, 150_000, step_ms):
         allowed = requests_allowed(pace, 0, now)
-        pace = taken(pace, allowed, 0, now)
+        pace = pace_after(pace, allowed, 0, now)
         sent += [now] * allowed
     for index, at in enumerate(sent):
         assert index < per_minute or sent[index - per_minute] <= at - 60_000
@@ -29,7 +29,7 @@ def test_nearly_all_of_the_limit_is_used() -> None:
     sent = 0
     for now in range(0, 600_000, 50):
         allowed = requests_allowed(pace, 0, now)
-        pace = taken(pace, allowed, 0, now)
+        pace = pace_after(pace, allowed, 0, now)
         sent += allowed
     assert sent > 0.95 * 6_000
 
@@ -37,20 +37,20 @@ def test_nearly_all_of_the_limit_is_used() -> None:
 def test_tokens_are_counted_by_their_weight_in_order() -> None:
     pace = replace(FREE, tokens_per_minute=60_000)
     assert tokens_fit(pace, [400, 400, 400], 1_000) == 2
-    assert tokens_fit(taken(pace, 2, 800, 1_000), [400], 1_000) == 0
-    assert tokens_fit(taken(pace, 2, 800, 1_000), [400], 2_000) == 1
+    assert tokens_fit(pace_after(pace, 2, 800, 1_000), [400], 1_000) == 0
+    assert tokens_fit(pace_after(pace, 2, 800, 1_000), [400], 2_000) == 1
 
 
 def test_a_call_larger_than_a_burst_goes_alone_when_all_is_quiet_and_is_paid_off_before_the_next() -> None:
     pace = replace(FREE, tokens_per_minute=600)
     assert tokens_fit(pace, [500, 1], 1_000) == 1
-    after = taken(pace, 1, 500, 1_000)
+    after = pace_after(pace, 1, 500, 1_000)
     assert tokens_fit(after, [500], 10_000) == 0
     assert tokens_fit(after, [500], 60_000) == 1
 
 
 def test_the_wait_it_names_is_the_wait_it_takes() -> None:
-    pace = taken(replace(FREE, requests_per_minute=60), 1, 0, 5_000)
+    pace = pace_after(replace(FREE, requests_per_minute=60), 1, 0, 5_000)
     wait = waits_ms(pace, 5_000)
     assert wait > 0
     assert requests_allowed(pace, 0, 5_000 + wait) == 1

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from backstay.aws_lambda import NAMESPACE, STOP_SECONDS, measured
+from backstay.aws_lambda import NAMESPACE, STOP_SECONDS, figures_for_alarms
 from backstay.core.bounds import bounds
 from backstay.core.limits import RANGES, Limits
 from backstay.observe.metrics import Metrics
@@ -97,7 +97,7 @@ def metrics_of(alarm: Any) -> set[tuple[str, str]]:
 def test_every_alarm_looks_at_a_metric_that_there_is(template: Any) -> None:
     alarms = [one["Properties"] for one in template["Resources"].values() if one["Type"] == "AWS::CloudWatch::Alarm"]
     used = set().union(*map(metrics_of, alarms))
-    ours = {(NAMESPACE, name) for name in measured(Metrics())}
+    ours = {(NAMESPACE, name) for name in figures_for_alarms(Metrics())}
     assert used - {("AWS/Lambda", "Errors"), ("AWS/Lambda", "Invocations")} == ours
 
 

@@ -15,7 +15,7 @@ from backstay import wiring
 from backstay.cli.doctor.examination import DoctorOptions, examine
 from backstay.cli.doctor.finding import Finding, Level
 from backstay.clock import Clock
-from backstay.messaging.connection import connected
+from backstay.messaging.connection import connect_once
 from backstay.messaging.declaring import declare, open_channel
 from backstay.messaging.topology import Topology
 from backstay.store.store import Store
@@ -69,7 +69,7 @@ class Ward:
         return Topology(self.prefix)
 
     async def channel(self) -> Any:
-        connection = await self.undo.enter_async_context(connected(self.servers.rabbitmq.url))
+        connection = await self.undo.enter_async_context(connect_once(self.servers.rabbitmq.url))
         return await open_channel(connection)
 
     def sql(self, text: str) -> str:
@@ -94,7 +94,7 @@ async def admitted(servers: Servers, monkeypatch: pytest.MonkeyPatch, folder: Pa
     ward.set(data=f"s3://{BUCKET}/{ward.prefix}")
     for name, value in {**SECRETS, **servers.s3.environment}.items():
         monkeypatch.setenv(name, value)
-    async with connected(servers.rabbitmq.url) as connection:
+    async with connect_once(servers.rabbitmq.url) as connection:
         assert await declare(connection, ward.topology.exchanges, ward.topology.fixed_queues) == []
     return ward
 

@@ -9,7 +9,7 @@ from pamqp.commands import Basic
 
 from backstay.clock import Clock
 from backstay.messaging.broker import properties_of
-from backstay.messaging.connection import connected
+from backstay.messaging.connection import connect_once
 from backstay.messaging.dead_messages import DeadQueue, Judge, Verdict
 from backstay.messaging.declaring import declare, open_channel
 from backstay.messaging.messages import CALLBACK, REASON_HEADER, Incoming, OutgoingMessage, Work, send_work
@@ -40,7 +40,7 @@ def poison(topology: Topology, number: int, reason: str = "is not JSON") -> Outg
 
 async def fill(url: str, topology: Topology, dead: Sequence[OutgoingMessage], **changed: Any) -> None:
     """Puts messages into the dead queue, in their order; `changed` are properties of theirs."""
-    async with connected(url) as connection:
+    async with connect_once(url) as connection:
         await declare(connection, topology.exchanges, topology.fixed_queues)
         channel = await open_channel(connection, confirms=True)
 
@@ -58,7 +58,7 @@ async def fill(url: str, topology: Topology, dead: Sequence[OutgoingMessage], **
 
 
 async def replay(url: str, topology: Topology, judge: Judge) -> None:
-    async with connected(url) as connection:
+    async with connect_once(url) as connection:
         await DeadQueue(connection, topology, Clock()).replay(judge)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from backstay.clock import Clock, Tasks, new_random
 from backstay.core.events import Event
 from backstay.messaging.broker import Broker, Wiped
-from backstay.messaging.connection import LinkWatch, Means, connected
+from backstay.messaging.connection import LinkWatch, Means, connect_once
 from backstay.messaging.declaring import QueueDepth, declare, depth_of, open_channel
 from backstay.messaging.messages import Incoming, OutgoingMessage, Work, send_work
 from backstay.messaging.topology import Queue, Topology
@@ -75,7 +75,7 @@ class Bystander:
         self._url = url
 
     async def depth(self, queue: str) -> QueueDepth | None:
-        async with connected(self._url) as connection:
+        async with connect_once(self._url) as connection:
             return await depth_of(connection, queue)
 
     async def messages(self, queue: str) -> int:
@@ -95,7 +95,7 @@ class Bystander:
                 if len(taken) == messages:
                     all_taken.set_result(raw.delivery_tag)
 
-        async with connected(self._url) as connection:
+        async with connect_once(self._url) as connection:
             depth = await depth_of(connection, queue)
             assert depth is not None, f"there is no queue {queue}"
             if messages := depth.messages:
@@ -109,7 +109,7 @@ class Bystander:
         """A queue that gets a copy of whatever goes to a handler from now on; returns its name."""
         queue = topology.work_queue(handler)
         tap = replace(queue, name=f"{queue.name}.tap", arguments={})
-        async with connected(self._url) as connection:
+        async with connect_once(self._url) as connection:
             # The handler's own too: a relay makes it when nobody takes a message, and now somebody does.
             await declare(connection, (), [queue, tap])
         return tap.name
@@ -121,7 +121,7 @@ class Bystander:
         async def keep(_: object) -> None:
             return
 
-        async with connected(self._url) as connection:
+        async with connect_once(self._url) as connection:
             await declare(connection, topology.exchanges, [queue])
             channel = await open_channel(connection)
             await channel.basic_qos(prefetch_count=1)
@@ -129,17 +129,17 @@ class Bystander:
             yield
 
     async def delete(self, queue: str) -> None:
-        async with connected(self._url) as connection:
+        async with connect_once(self._url) as connection:
             await (await open_channel(connection)).queue_delete(queue)
 
     async def replace(self, queue: Queue) -> None:
         """Deletes a queue and makes it again, as a person in a hurry does."""
-        async with connected(self._url) as connection:
+        async with connect_once(self._url) as connection:
             await (await open_channel(connection)).queue_delete(queue.name)
             await declare(connection, (), [queue])
 
     async def delete_exchange(self, exchange: str) -> None:
-        async with connected(self._url) as connection:
+        async with connect_once(self._url) as connection:
             await (await open_channel(connection)).exchange_delete(exchange)
 
 

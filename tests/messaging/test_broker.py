@@ -6,7 +6,7 @@ import pytest
 
 from backstay.core.errors import BrokerUnreachable
 from backstay.core.events import BrokerConnected, BrokerLost, BrokerWiped, Trouble
-from backstay.messaging.connection import connected
+from backstay.messaging.connection import connect_once
 from backstay.messaging.declaring import declare
 from backstay.messaging.messages import read_work
 from backstay.messaging.topology import Queue, Topology
@@ -91,7 +91,7 @@ async def test_quorum_queues_take_the_same_messages(rabbitmq: PrivateRabbitMQ, b
 async def test_a_queue_with_other_arguments_is_told_of_and_used_as_it_is(scene: Scene, rabbitmq: PrivateRabbitMQ):
     topology = scene.topology
     other = Queue(topology.dead, topology.dead, "", {"x-max-length": 10})
-    async with connected(rabbitmq.url) as connection:
+    async with connect_once(rabbitmq.url) as connection:
         await declare(connection, topology.exchanges, [other])
     async with scene.broker() as broker:
         await ready(broker)
@@ -120,5 +120,5 @@ async def test_a_wrong_password_is_a_broker_that_is_away(rabbitmq: PrivateRabbit
 
 async def test_a_vhost_that_is_not_there_is_told_of_in_plain_words(rabbitmq: PrivateRabbitMQ):
     with pytest.raises(BrokerUnreachable, match="refuses the vhost 'nowhere': it does not exist, or the account"):
-        async with connected(f"{rabbitmq.url}nowhere"):
+        async with connect_once(f"{rabbitmq.url}nowhere"):
             pass

@@ -7,7 +7,7 @@ import pytest
 
 from backstay.clock import Clock
 from backstay.core.errors import BrokerUnreachable, NotAllowed
-from backstay.messaging.connection import connected
+from backstay.messaging.connection import connect_once
 from backstay.messaging.dead_messages import PREFETCH_MESSAGES, WINDOW_MESSAGES, DeadQueue, Verdict, reason_kept
 from backstay.messaging.declaring import open_channel
 from backstay.messaging.messages import Incoming, OutgoingMessage
@@ -160,7 +160,7 @@ async def test_what_another_replay_left_aside_is_moved_back_first(scene: Scene) 
 
 async def test_a_broker_that_goes_away_in_mid_replay_is_told_of_and_nothing_is_lost(classic: Scene) -> None:
     await classic.fill(MANY)
-    async with connected(classic.url) as connection:
+    async with connect_once(classic.url) as connection:
 
         async def cut(window: Sequence[Incoming]) -> Sequence[Verdict]:
             if ids(window)[-1] >= WINDOW_MESSAGES:
@@ -175,7 +175,7 @@ async def test_a_broker_that_goes_away_in_mid_replay_is_told_of_and_nothing_is_l
 
 
 async def test_whoever_else_is_bound_to_dead_messages_does_not_get_them_again(classic: Scene) -> None:
-    async with connected(classic.url) as connection:
+    async with connect_once(classic.url) as connection:
         channel = await open_channel(connection)
         await classic.fill(1)
         mine = f"{classic.topology.prefix}.alerts"

@@ -8,7 +8,7 @@ from pamqp.commands import Basic
 from typing_extensions import override
 
 from backstay.core.events import BrokerLost, MessageSetAside
-from backstay.messaging.connection import UNREAD_HEADER, connected
+from backstay.messaging.connection import UNREAD_HEADER, connect_once
 from backstay.messaging.consumer import Consumer
 from backstay.messaging.declaring import open_channel
 from backstay.messaging.messages import REASON_HEADER, OutgoingMessage, read_work
@@ -58,7 +58,7 @@ class AsTheyAre(Basic.Properties):
 
 
 async def publish(url: str, exchange: str, key: str, body: bytes, properties: bytes) -> None:
-    async with connected(url) as connection:
+    async with connect_once(url) as connection:
         channel = await open_channel(connection, confirms=True)
         made = AsTheyAre(properties)
         answer = await channel.basic_publish(body, exchange=exchange, routing_key=key, properties=made, mandatory=True)

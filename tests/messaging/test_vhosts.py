@@ -5,7 +5,7 @@ import json
 import pytest
 
 from backstay.core.errors import BrokerUnreachable, NotAllowed
-from backstay.messaging.connection import connected
+from backstay.messaging.connection import connect_once
 from backstay.messaging.declaring import declare
 from backstay.messaging.topology import Topology
 from tests.messaging.rig import Bystander, Scene, ready, until, work
@@ -43,7 +43,7 @@ def node(rabbitmq: PrivateRabbitMQ) -> PrivateRabbitMQ:
 async def opens(url: str) -> bool:
     """Definitions arrive one after the other."""
     try:
-        async with connected(url):
+        async with connect_once(url):
             return True
     except BrokerUnreachable:
         return False
@@ -62,7 +62,7 @@ async def test_where_queues_are_quorum_unless_they_say_otherwise_ours_say_classi
 
 async def test_a_vhost_that_is_not_there_is_named(node: PrivateRabbitMQ):
     with pytest.raises(BrokerUnreachable, match="refuses the vhost 'nowhere': it does not exist, or"):
-        async with connected(node.vhost("nowhere")):
+        async with connect_once(node.vhost("nowhere")):
             raise AssertionError("it was opened")
 
 
@@ -70,7 +70,7 @@ async def test_a_queue_that_the_broker_refuses_is_told_of_with_the_brokers_own_r
     async def refused() -> str:
         topology = Topology(node.prefix())
         try:
-            async with connected(node.vhost("full")) as connection:
+            async with connect_once(node.vhost("full")) as connection:
                 await declare(connection, topology.exchanges, topology.queues(["ocr"]))
         except NotAllowed as error:
             return str(error)
@@ -86,6 +86,6 @@ async def test_an_account_without_a_right_is_told_which_one(node: PrivateRabbitM
     url = node.vhost("full").replace("guest:guest", "visitor:canary")
     await until(lambda: opens(url))
     with pytest.raises(NotAllowed, match=r"lacks a permission: ACCESS_REFUSED .* refused for user 'visitor'") as caught:
-        async with connected(url) as connection:
+        async with connect_once(url) as connection:
             await declare(connection, Topology(node.prefix()).exchanges, ())
     assert "canary" not in str(caught.value)

@@ -8,7 +8,7 @@ from standardwebhooks import Webhook
 
 from backstay.clock import Clock
 from backstay.core.errors import UsageError
-from backstay.signing import KEY_LENGTH_MIN, KEY_NAME, Signer, key_beside, sealed
+from backstay.signing import KEY_LENGTH_MIN, KEY_NAME, Signer, key_beside, webhook_headers
 
 
 def test_processes_that_start_together_have_one_key(tmp_path: Path) -> None:
@@ -28,7 +28,7 @@ def test_a_key_that_is_there_stays(tmp_path: Path) -> None:
 def test_each_of_two_secrets_opens_what_both_have_sealed() -> None:
     signer, body = Signer("k" * 32), '{"say": "Grüße"}'
     secrets = [signer.secret_of("wh_1", version) for version in (2, 1)]
-    headers = sealed(secrets, "evt_1", Clock().now_ms(), body)
+    headers = webhook_headers(secrets, "evt_1", Clock().now_ms(), body)
     for secret in secrets:
         assert Webhook(secret).verify(body, headers) == {"say": "Grüße"}
 

@@ -112,13 +112,13 @@ def _endpoint(asked: DoctorOptions) -> "Endpoint | None":
 async def _all(setup: Setup, stack: AsyncExitStack) -> AsyncIterator[tuple[str, Finding]]:
     for one in await _together(AROUND, setup):
         yield one
-    found = await _said(database.database, setup)
+    found = await _findings_of(database.database, setup)
     there = all(finding.level is not Level.FAIL for finding in found)
     for finding in found:
         yield name_of(database.database), finding
     if there and access.missing_file(setup.app.url) is None:
         for check in DATABASE:
-            found = await _said(check, setup)
+            found = await _findings_of(check, setup)
             there = there and not (check is database.schema and found[-1].level is Level.FAIL)
             for finding in found:
                 yield name_of(check), finding
@@ -133,11 +133,11 @@ async def _all(setup: Setup, stack: AsyncExitStack) -> AsyncIterator[tuple[str, 
 
 async def _together(checks: Sequence[Check], setup: Setup) -> list[tuple[str, Finding]]:
     """In their order. At the same time, for where nothing answers each takes as long as it has patience."""
-    found = await asyncio.gather(*(_said(check, setup) for check in checks))
+    found = await asyncio.gather(*(_findings_of(check, setup) for check in checks))
     return [(name_of(check), finding) for check, said in zip(checks, found, strict=True) for finding in said]
 
 
-async def _said(check: Check, setup: Setup) -> list[Finding]:
+async def _findings_of(check: Check, setup: Setup) -> list[Finding]:
     """What a check found; that it broke off is a finding as well."""
     found: list[Finding] = []
     try:

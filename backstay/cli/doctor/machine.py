@@ -78,7 +78,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 async def extras(setup: Setup) -> AsyncIterator[Finding]:
     """Whether the libraries are installed that the URLs of the settings need."""
-    wanted = dict(_wanted(setup.app.url, setup.settings))
+    wanted = dict(_needed_modules(setup.app.url, setup.settings))
     for module, (extra, why) in wanted.items():
         if not _is_there(module):
             yield fail(f"{why} needs {module}, which is not installed", f"pip install 'backstay[{extra}]'")
@@ -95,7 +95,7 @@ def _is_there(module: str) -> bool:
         return False
 
 
-def _wanted(url: str, settings: "Settings") -> Iterator[tuple[str, tuple[str, str]]]:
+def _needed_modules(url: str, settings: "Settings") -> Iterator[tuple[str, tuple[str, str]]]:
     """The module, the extra that brings it, and what needs it."""
     from backstay.store.database import is_postgres
 
@@ -180,7 +180,7 @@ async def settings(setup: Setup) -> AsyncIterator[Finding]:
     origins = settings_module.origins(setup.environ)
     for name, value in sorted(_changed(loaded).items()):
         if name != "database_url":  # the database's own line says it
-            yield ok(f"{name} is {shown(name, value)}, from {origins.get(name, 'a flag or the application')}")
+            yield ok(f"{name} is {show_setting(name, value)}, from {origins.get(name, 'a flag or the application')}")
     for variable in settings_module.unknown_variables(setup.environ):
         if variable.removeprefix(settings_module.PREFIX) not in OTHERS:
             yield _unknown(variable)
@@ -194,14 +194,14 @@ def _changed(loaded: "Settings") -> dict[str, Any]:
     return {**changed, **{f"limits.{name}": value for name, value in loaded.limits.items()}}
 
 
-def shown(name: str, value: Any) -> str:
+def show_setting(name: str, value: Any) -> str:
     """A setting for people: secrets are hidden, and URLs are shown without user and password."""
     from backstay.settings import Settings
     from backstay.store import database
 
     text = str(value)
     if "://" in text:
-        return database.shown(text)
+        return database.show_url(text)
     field = Settings.model_fields.get(name)
     return "set, and not shown" if field is not None and not field.repr else text
 

@@ -32,7 +32,7 @@ async def broker(setup: Setup) -> AsyncIterator[Finding]:
         return
     if find_spec("aio_pika") is None:
         return  # the extras say so
-    from backstay.messaging.connection import connected, show_url
+    from backstay.messaging.connection import connect_once, show_url
     from backstay.messaging.declaring import inspect
     from backstay.messaging.dispatch import topology_of
 
@@ -41,7 +41,7 @@ async def broker(setup: Setup) -> AsyncIterator[Finding]:
     if setup.client is not None:
         names |= {waiting.handler for waiting in await setup.store.views.backlog()}
     try:
-        async with connected(url, "backstay doctor") as connection:
+        async with connect_once(url, "backstay doctor") as connection:
             found = await inspect(connection, topology, sorted(names))
     except BrokerUnreachable as error:
         yield fail(error.message, error.hint)

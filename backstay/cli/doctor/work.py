@@ -28,11 +28,13 @@ async def workers(setup: Setup) -> AsyncIterator[Finding]:
 async def backlog(setup: Setup) -> AsyncIterator[Finding]:
     """Whether a live worker runs each handler that has unfinished items."""
     requests = dict(await setup.store.providers.endpoints())
-    for finding in crewed(await setup.store.views.backlog(), await _alive(setup), requests):
+    for finding in find_missing_workers(await setup.store.views.backlog(), await _alive(setup), requests):
         yield finding
 
 
-def crewed(backlog: "list[Backlog]", alive: "list[WorkerView]", requests: Container[str] = ()) -> Iterator[Finding]:
+def find_missing_workers(
+    backlog: "list[Backlog]", alive: "list[WorkerView]", requests: Container[str] = ()
+) -> Iterator[Finding]:
     """Requests may wait until their run is resumed: that is fine."""
     for waiting in backlog:
         runs = sum(waiting.handler in worker.handlers for worker in alive)

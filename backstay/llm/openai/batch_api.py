@@ -101,7 +101,7 @@ class FilesAndBatches:
         reply = await self._wire.get(f"{BATCHES}/{quote(batch_id, safe='')}", timeout_seconds=ASK_SECONDS)
         if reply.status in GONE:
             return None
-        found = read_batch(_said(self._require_answer(reply)))
+        found = read_batch(_object_in_reply(self._require_answer(reply)))
         if found.id != batch_id:
             raise Transient(f"the provider was asked about {batch_id} and answered about another batch")
         return found
@@ -129,7 +129,7 @@ class FilesAndBatches:
         reply = await self._wire.get(f"{FILES}/{quote(file_id, safe='')}", timeout_seconds=ASK_SECONDS)
         if reply.status in GONE:
             return None
-        return read_file(file_id, _said(self._require_answer(reply)))
+        return read_file(file_id, _object_in_reply(self._require_answer(reply)))
 
     async def our_files(self) -> list[OurFile]:
         found: list[OurFile] = []
@@ -155,7 +155,7 @@ class FilesAndBatches:
         """Every page of a list. A list that ends in an unexpected way is an error: it could hide entries."""
         seen: set[str] = set()
         for _ in range(PAGES_MAX):
-            said = _said(self._require_answer(await self._wire.get(path, params, ASK_SECONDS)))
+            said = _object_in_reply(self._require_answer(await self._wire.get(path, params, ASK_SECONDS)))
             page = said.get("data")
             if not isinstance(page, list) or not all(isinstance(each, dict) and each.get("id") for each in page):
                 raise Transient("the provider's list is not valid")
@@ -202,7 +202,7 @@ def _errors(data: object) -> list[LineError]:
     return [LineError(str(each.get("code")), str(each.get("message")), _whole(each.get("line"))) for each in found]
 
 
-def _said(reply: ProviderReply) -> dict[str, Any]:
+def _object_in_reply(reply: ProviderReply) -> dict[str, Any]:
     said = object_in(reply)
     if said is None:
         raise Transient("the provider's answer is not a JSON object")

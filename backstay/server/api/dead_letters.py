@@ -79,7 +79,7 @@ async def list_dead_letters(
     older_than_seconds: Age = 0,
 ) -> Response:
     """Lists dead letters; the last items of the newest jobs come first."""
-    wanted = _wanted(job, code, older_than_seconds)
+    wanted = _filter_of(job, code, older_than_seconds)
     what = f"dead\0{wanted.job_id}\0{code}\0{wanted.age_ms}"
     before = cursors.take(service, who.owner, what, cursor)
     found, following = await service.store.dead_letters.page(who.owner, wanted, before, limit)
@@ -114,7 +114,7 @@ async def show_dead_letter(request: Request, who: Reader, service: Serving, item
 @router.post("/replay", response_model=ReplayedShape)
 async def replay_dead_letters(who: Writer, service: Serving, given: ReplayShape) -> Response:
     """Queues failed items again. Repeating a replay queues each item once: a queued item is no longer failed."""
-    wanted = _wanted(given.job, given.code, given.older_than_seconds)
+    wanted = _filter_of(given.job, given.code, given.older_than_seconds)
     replays, by = service.store.replays, None if given.dry_run else By(who.key_id or who.owner, given.rate)
     if given.ids is None:
         done = await replays.replay(who.owner, wanted, by)
@@ -128,7 +128,7 @@ async def replay_dead_letters(who: Writer, service: Serving, given: ReplayShape)
     return Response(to_json(said), media_type=etags.JSON)
 
 
-def _wanted(job: str | None, code: ErrorCode | None, seconds: float) -> LetterFilter:
+def _filter_of(job: str | None, code: ErrorCode | None, seconds: float) -> LetterFilter:
     return LetterFilter(None if job is None else job_number(job), code, int(seconds * 1000))
 
 

@@ -8,7 +8,7 @@ from starlette.types import Receive, Scope, Send
 
 from backstay.clock import Tasks, wait_for_event
 from backstay.core.errors import DatabaseUnreachable
-from backstay.server.auth import Reader, presented
+from backstay.server.auth import Reader, key_in_request
 from backstay.server.cursors import ItemId, JobId, item_number, job_number
 from backstay.server.events import Lookout, Subject, Watcher
 from backstay.server.service import Service, Serving
@@ -59,7 +59,7 @@ async def _watch(request: Request, service: Service, subject: Subject, last_id: 
     if first.ended and first.id == last_id:
         service.lookout.leave(watcher)
         return Response(status_code=204)  # on which a browser stops coming back
-    return EventStream(service, watcher, presented(request), last_id)
+    return EventStream(service, watcher, key_in_request(request), last_id)
 
 
 class EventStream(Response):

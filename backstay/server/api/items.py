@@ -17,8 +17,8 @@ from backstay.core.states import ItemState
 from backstay.handlers.gateway import NAME
 from backstay.observe.item_logs import place_of
 from backstay.server import cursors, etags
-from backstay.server.api.uploads import streamed, there
-from backstay.server.auth import Principal, Reader, Writer, allowed, operates
+from backstay.server.api.uploads import stream_file, there
+from backstay.server.auth import Principal, Reader, Writer, operates, require_role
 from backstay.server.cursors import PAGE_DEFAULT, Cursor, ItemId, JobId, Limit, item_number, job_number, page
 from backstay.server.etags import JSON
 from backstay.server.problems import Problem
@@ -102,7 +102,7 @@ async def show_item(
     include: Annotated[list[Literal["payload", "result"]], Query(max_length=2)] = [],  # noqa: B006 - FastAPI copies it
 ) -> Response:
     """The answer has an ETag; send it in If-None-Match to poll cheaply."""
-    who, service = await allowed(request, Role.READ), service_of(request)
+    who, service = await require_role(request, Role.READ), service_of(request)
     row = await service.seen.item(item_number(item_id), who.owner)
     return etags.answer(request, await _with_bodies(service, row, who.owner, include) if include else item_bytes(row))
 
@@ -124,7 +124,7 @@ async def _with_bodies(service: Service, row: ItemRow, owner: str, include: Coll
 @router.get("/items/{item_id}/why", response_model=WhyShape)
 async def explain_item(who: Reader, service: Serving, item_id: ItemId) -> Response:
     """Says why the item is not running now. Each reason says what to do, or how long to wait."""
-    shown = await _looked(service, who, item_id)
+    shown = await _look_up(service, who, item_id)
     reasons = [reason._asdict() for reason in shown.reasons]
     return Response(to_json({"id": item_id, "state": shown.view.state, "reasons": reasons}), media_type=etags.JSON)
 
@@ -132,7 +132,7 @@ async def explain_item(who: Reader, service: Serving, item_id: ItemId) -> Respon
 @router.get("/items/{item_id}/timeline", response_model=TimelineShape)
 async def show_timeline(who: Reader, service: Serving, item_id: ItemId) -> Response:
     """Everything that happened to the item, in order of time."""
-    shown = await _looked(service, who, item_id)
+    shown = await _look_up(service, who, item_id)
     fields = AttemptShape.model_fields
     said = {
         "id": item_id,
@@ -155,7 +155,7 @@ async def retry_item(request: Request, who: Writer, service: Serving, item_id: I
     return etags.answer(request, item_bytes(await service.store.listing.item(number, who.owner)))
 
 
-async def _looked(service: Service, who: Principal, item_id: str) -> Shown:
+async def _look_up(service: Service, who: Principal, item_id: str) -> Shown:
     lease_ms, words = service.backstay.limits.lease_ms, operates(who, service)
     return await look(service.store, item_number(item_id), who.owner, lease_ms, shows_words=words)
 
@@ -178,7 +178,7 @@ async def read_result(who: Reader, service: Serving, item_id: ItemId) -> Respons
     if row.handler != NAME:
         return Response(text, media_type=JSON)
     made = json.loads(text)
-    return await streamed(service, await there(service, made["file"], who.owner), made["content_type"])
+    return await stream_file(service, await there(service, made["file"], who.owner), made["content_type"])
 
 
 def _none(row: ItemRow) -> Problem:

@@ -8,7 +8,7 @@ from pydantic_core import to_json
 
 from backstay.core.states import JobState
 from backstay.server import cursors, etags
-from backstay.server.auth import Principal, Reader, Writer, allowed, operates
+from backstay.server.auth import Principal, Reader, Writer, operates, require_role
 from backstay.server.cursors import PAGE_DEFAULT, Cursor, JobId, Limit, job_number, page
 from backstay.server.job_control import cancel_job, remove
 from backstay.server.service import Service, Serving, service_of
@@ -68,8 +68,8 @@ async def list_jobs(
 @router.get("/{job_id}", response_model=JobShape)
 async def show_job(request: Request, job_id: JobId) -> Response:
     """The answer has an ETag; send it in If-None-Match to poll cheaply."""
-    who = await allowed(request, Role.READ)
-    return etags.answer(request, await _shown(service_of(request), who, job_number(job_id)))
+    who = await require_role(request, Role.READ)
+    return etags.answer(request, await _job_body(service_of(request), who, job_number(job_id)))
 
 
 @router.get("/{job_id}/why", response_model=JobWhyShape)
@@ -88,7 +88,7 @@ async def pause_job(request: Request, who: Writer, service: Serving, job_id: Job
     """Starts no more items until the job is resumed; running items finish."""
     job = await _unchanged(request, service, who, job_id)
     await service.client(who.owner).job(job).pause()
-    return etags.answer(request, await _shown(service, who, job))
+    return etags.answer(request, await _job_body(service, who, job))
 
 
 @router.post("/{job_id}/resume", response_model=JobShape, responses=CHANGES)
@@ -96,7 +96,7 @@ async def resume_job(request: Request, who: Writer, service: Serving, job_id: Jo
     job = await _unchanged(request, service, who, job_id)
     await service.client(who.owner).job(job).resume()
     service.wake()
-    return etags.answer(request, await _shown(service, who, job))
+    return etags.answer(request, await _job_body(service, who, job))
 
 
 @router.post("/{job_id}/cancel", response_model=JobShape, responses=CHANGES)
@@ -104,7 +104,7 @@ async def cancel(request: Request, who: Writer, service: Serving, job_id: JobId)
     """Waiting items end now, or soon if there are very many; running calls get a limited time to finish."""
     job = await _unchanged(request, service, who, job_id)
     await cancel_job(service, job, who.owner)
-    return etags.answer(request, await _shown(service, who, job))
+    return etags.answer(request, await _job_body(service, who, job))
 
 
 @router.post("/{job_id}/retry", response_model=RetriedJob, responses=CHANGES)
@@ -129,7 +129,7 @@ async def settle_unknown(
     await service.store.jobs.settle_unknown(job, who.owner, verdict)
     await service.store.notify()
     service.wake()
-    return etags.answer(request, await _shown(service, who, job))
+    return etags.answer(request, await _job_body(service, who, job))
 
 
 @router.delete("/{job_id}", status_code=204, responses=CHANGES)
@@ -140,7 +140,7 @@ async def delete_job(request: Request, who: Writer, service: Serving, job_id: Jo
     return Response(status_code=204)
 
 
-async def _shown(service: Service, who: Principal, job: int) -> bytes:
+async def _job_body(service: Service, who: Principal, job: int) -> bytes:
     return job_bytes(await service.seen.job(job, who.owner))
 
 
@@ -148,5 +148,5 @@ async def _unchanged(request: Request, service: Service, who: Principal, job_id:
     """The job to change, if it is as If-Match says."""
     job = job_number(job_id)
     if "if-match" in request.headers:
-        etags.require_match(request, await _shown(service, who, job))
+        etags.require_match(request, await _job_body(service, who, job))
     return job

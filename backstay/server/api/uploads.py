@@ -121,13 +121,13 @@ async def show_upload(who: Reader, service: Serving, file_id: FileId) -> Respons
 @router.get("/{file_id}/content", response_class=StreamingResponse, responses={**_BYTES, **_GONE})
 async def read_upload(who: Reader, service: Serving, file_id: FileId) -> StreamingResponse:
     """The bytes of the file, unchanged."""
-    return await streamed(service, await there(service, file_id, who.owner), "application/octet-stream")
+    return await stream_file(service, await there(service, file_id, who.owner), "application/octet-stream")
 
 
 @router.delete("/{file_id}", status_code=204)
 async def delete_upload(who: Writer, service: Serving, file_id: FileId) -> Response:
     """Deletes the file at once. Items that need it can then neither run nor be retried."""
-    found = await _found(service, file_id, who.owner)
+    found = await _find_file(service, file_id, who.owner)
     if found is None:
         raise _missing(file_id)
     await service.store.files.delete(file_id, who.owner)
@@ -137,7 +137,7 @@ async def delete_upload(who: Writer, service: Serving, file_id: FileId) -> Respo
 
 async def there(service: Service, file_id: str, owner: str) -> StoredFile:
     """The owner's file, as long as its bytes can be read."""
-    found = await _found(service, file_id, owner)
+    found = await _find_file(service, file_id, owner)
     if found is not None:
         return found
     if await service.store.files.expired(file_id, owner):
@@ -145,7 +145,7 @@ async def there(service: Service, file_id: str, owner: str) -> StoredFile:
     raise _missing(file_id)
 
 
-async def _found(service: Service, file_id: str, owner: str) -> StoredFile | None:
+async def _find_file(service: Service, file_id: str, owner: str) -> StoredFile | None:
     found = await service.store.files.find(file_id, owner)
     return found if found is not None and found.blob is not None else None
 
@@ -154,7 +154,7 @@ def _missing(file_id: str) -> NotFound:
     return NotFound(f"no upload {file_id[:40]}")
 
 
-async def streamed(service: Service, file: StoredFile, media_type: str) -> StreamingResponse:
+async def stream_file(service: Service, file: StoredFile, media_type: str) -> StreamingResponse:
     size = await service.artifacts.size(file.blob) if file.blob else None
     if file.blob is None or size is None:
         raise Problem(410, f"the bytes of {file.id} are gone", hint="upload the file again, or run the work again")

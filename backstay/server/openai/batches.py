@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from backstay.core.reasons import Reason
 from backstay.core.states import BatchStatus
-from backstay.server.auth import Reader, Writer, allowed, operates
+from backstay.server.auth import Reader, Writer, operates, require_role
 from backstay.server.idempotency import EffectId
 from backstay.server.job_control import stop_job
 from backstay.server.openai.adoption import adopt
@@ -166,7 +166,7 @@ async def list_batches(
 
 @router.get("/batches/{batch_id}")
 async def show(request: Request, batch_id: str) -> Response:
-    who, service = await allowed(request, Role.READ), service_of(request)
+    who, service = await require_role(request, Role.READ), service_of(request)
     return JSONResponse(batch_object(await service.seen.batch(batch_id, who.owner)))
 
 

@@ -44,11 +44,11 @@ async def upstream_models(service: Service) -> list[dict[str, Any]] | None:
     kept = service.kept_models
     now = service.main.clock.monotonic()
     if kept is None or now >= kept[0] + KEPT_SECONDS:
-        kept = service.kept_models = (now, await _asked(service))
+        kept = service.kept_models = (now, await _ask_for_models(service))
     return kept[1]
 
 
-async def _asked(service: Service) -> list[dict[str, Any]] | None:
+async def _ask_for_models(service: Service) -> list[dict[str, Any]] | None:
     upstream = service.options.upstream
     if upstream is None:
         return None

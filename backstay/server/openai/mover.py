@@ -208,9 +208,9 @@ class Mover:
                 assert_never(batch.status)
 
     async def _validate(self, batch: Batch) -> int | None:
-        faults, survey = await validation.looked(self._service, batch)
+        faults, survey = await validation.check_file(self._service, batch)
         if faults:
-            await self._batches.fail(batch.id, validation.told(faults))
+            await self._batches.fail(batch.id, validation.errors_as_json(faults))
         else:
             await self._batches.begin(batch.id, survey["requests"], next(iter(survey["models"]), None))
         return None
@@ -245,7 +245,7 @@ class Mover:
         return (await self._service.store.views.job(batch.job_id, batch.owner)).held_by_budget
 
     async def _fail_begun(self, batch: Batch, fault: Fault) -> None:
-        await self._batches.fail(batch.id, validation.told([fault]))
+        await self._batches.fail(batch.id, validation.errors_as_json([fault]))
         job_id = batch.job_id or await self._service.store.views.job_of_key(batch.owner, BatchSending.key(batch.id))
         if job_id is not None:
             await stop_job(self._service, job_id, batch.owner)
@@ -253,7 +253,7 @@ class Mover:
     async def _fail_unsent(self, batch: Batch) -> None:
         message = f"The bytes of file {batch.input_file_id} are gone."
         fault = Fault("invalid_request", None, message, "file_id")
-        await self._batches.fail(batch.id, validation.told([fault]))
+        await self._batches.fail(batch.id, validation.errors_as_json([fault]))
 
     async def _cancel(self, batch: Batch) -> int | None:
         if batch.job_id is None:
@@ -275,7 +275,7 @@ class Mover:
             await self._batches.attach(batch.id, job_id)
             return None
         if not batch.requests:
-            faults, survey = await validation.looked(self._service, batch)
+            faults, survey = await validation.check_file(self._service, batch)
             if not faults and survey["requests"]:
                 await self._batches.count(batch.id, survey["requests"], next(iter(survey["models"]), None))
                 return None

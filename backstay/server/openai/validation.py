@@ -30,14 +30,14 @@ class Unbounded(Exception):
         self.fault = Fault("unbounded_cost", line, UNBOUNDED_WORDS, "body")
 
 
-async def looked(service: Service, batch: Batch) -> tuple[list[Fault], dict[str, Any]]:
+async def check_file(service: Service, batch: Batch) -> tuple[list[Fault], dict[str, Any]]:
     """All that is wrong with a batch's file, and what is in it."""
     file = await service.store.files.find(batch.input_file_id, batch.owner)
     if file is None:
         return missing_file(batch.input_file_id), {}
     if file.purpose != "batch":
         return wrong_purpose(file), {}
-    survey = await surveyed(service, file)
+    survey = await survey_of_file(service, file)
     faults = await faults_of(service, batch, survey)
     if not faults and service.options.budget_micros is not None:
         faults = await _unbounded(service, batch)
@@ -61,10 +61,10 @@ async def _unbounded(service: Service, batch: Batch) -> list[Fault]:
             count += 1
             if count <= FAULTS_MAX:
                 found.append(Unbounded(line).fault)
-    return _shown(found, count)
+    return _faults_to_show(found, count)
 
 
-async def surveyed(service: Service, file: StoredFile) -> dict[str, Any]:
+async def survey_of_file(service: Service, file: StoredFile) -> dict[str, Any]:
     """What is in the file: known from its upload, unless it is the requests of a run."""
     if file.survey is not None:
         known: dict[str, Any] = json.loads(file.survey)
@@ -89,7 +89,7 @@ async def faults_of(service: Service, batch: Batch, survey: dict[str, Any]) -> l
     count += sum(
         number - len(lines) for url, (number, lines) in survey["urls"].items() if not _fits(url, batch.endpoint)
     )
-    return _shown(found, count)
+    return _faults_to_show(found, count)
 
 
 def missing_file(file_id: str) -> list[Fault]:
@@ -101,7 +101,7 @@ def wrong_purpose(file: StoredFile) -> list[Fault]:
     return [Fault("invalid_request", None, message, "file_id")]
 
 
-def told(faults: Iterable[Fault]) -> str:
+def errors_as_json(faults: Iterable[Fault]) -> str:
     """As a batch's errors are kept."""
     return json.dumps([fault._asdict() for fault in faults])
 
@@ -139,7 +139,7 @@ def _unknown_models(models: dict[str, int], listed: list[dict[str, Any]] | None)
             yield Fault("model_not_found", line, f"The model {model!r} does not exist.", "body.model")
 
 
-def _shown(faults: list[Fault], count: int) -> list[Fault]:
+def _faults_to_show(faults: list[Fault], count: int) -> list[Fault]:
     faults.sort(key=lambda fault: fault.line or 0)
     if count <= FAULTS_MAX:
         return faults

@@ -55,7 +55,9 @@ async def list_event_types(who: Reader) -> Response:
 async def create_endpoint(given: NewEndpoint, who: Writer, service: Serving, effect: EffectId) -> Response:
     """The answer contains the signing secret; it is not shown again."""
     await _check_url(service, given.url)
-    made = await service.store.webhooks.add(f"wh_{effect}", who.owner, given.url, _known(given.event_types), given.name)
+    made = await service.store.webhooks.add(
+        f"wh_{effect}", who.owner, given.url, _known_events(given.event_types), given.name
+    )
     return _with_secret(service, made)
 
 
@@ -80,7 +82,7 @@ async def change_endpoint(given: ChangedEndpoint, who: Writer, service: Serving,
     await service.store.webhooks.show(endpoint_id, who.owner)
     if given.url is not None:
         await _check_url(service, given.url)
-    events = None if given.event_types is None else _known(given.event_types)
+    events = None if given.event_types is None else _known_events(given.event_types)
     changed = await service.store.webhooks.change(endpoint_id, who.owner, WebhookChange(given.name, given.url, events))
     return JSONResponse(endpoint_object(service, changed))
 
@@ -102,7 +104,7 @@ async def rotate_secret(
 @router.post("/webhook_endpoints/{endpoint_id}/test")
 async def test_endpoint(given: Knock, who: Writer, service: Serving, endpoint_id: EndpointId) -> Response:
     """Sends a sample event now and returns the answer."""
-    [event] = _known([given.event_type])
+    [event] = _known_events([given.event_type])
     webhook = await service.store.webhooks.show(endpoint_id, who.owner)
     if webhook.disabled_at is not None:
         raise NotAllowed(f"webhook {endpoint_id} is disabled")
@@ -121,7 +123,7 @@ async def _check_url(service: Service, url: str) -> None:
         raise Problem(400, error.message, hint=error.hint, param="url", label="invalid_url") from None
 
 
-def _known(events: list[str]) -> tuple[str, ...]:
+def _known_events(events: list[str]) -> tuple[str, ...]:
     unknown = next((event for event in events if event not in EVENTS), None)
     if unknown is not None:
         hint = f"known: {', '.join(EVENTS)}"

@@ -13,9 +13,9 @@ from backstay.core.outcomes import ANSWER_FLAWS, Flaw
 from backstay.server import cursors
 from backstay.server.cursors import job_number, row_number
 from backstay.server.pages import layout
-from backstay.server.pages.figures import count, counted
-from backstay.server.pages.layout import Field, redirected
-from backstay.server.pages.page_request import Visit, acted, code_named, seen, whole_number
+from backstay.server.pages.figures import count, count_of
+from backstay.server.pages.layout import Field, redirect_with_notice
+from backstay.server.pages.page_request import Visit, code_named, visit_to_act, visit_to_read, whole_number
 from backstay.server.problems import Problem
 from backstay.store import dead_letters as letters
 from backstay.store.dead_letters import (
@@ -46,16 +46,16 @@ async def would_replay(visit: Visit, wanted: LetterFilter) -> Replayed:
     return await visit.service.store.replays.replay(visit.owner, wanted, None)
 
 
-async def replayed(visit: Visit, wanted: LetterFilter, rate: float | None) -> Replayed | None:
+async def replay_letters(visit: Visit, wanted: LetterFilter, rate: float | None) -> Replayed | None:
     """None if there is so much that it continues in the background."""
     counted_before = whole_number(visit.form.get("expected", ""), REPLAY_ITEMS_MAX + CHUNK_ITEMS)
     by = By(visit.principal.key_id or visit.owner, rate, counted_before)
-    done = await begun(visit, visit.service.store.replays.replay(visit.owner, wanted, by))
+    done = await finish_or_continue(visit, visit.service.store.replays.replay(visit.owner, wanted, by))
     await wake(visit)
     return done
 
 
-async def begun(visit: Visit, work: Coroutine[Any, Any, T]) -> T | None:
+async def finish_or_continue(visit: Visit, work: Coroutine[Any, Any, T]) -> T | None:
     """The result of some work if it is quick; otherwise the work continues after the answer."""
     service = visit.service
     task: asyncio.Task[T] = service.tasks.spawn(work)
@@ -99,7 +99,7 @@ def replay_sentences(found: Replayed) -> list[str]:
         return ["There are no failed items to retry: they were retried already, or their source files are gone."]
     more = " There are more; they follow later." if found.more else ""
     return [
-        f"{counted(found.items, 'failed item')} will be queued again; their attempts are reset.{more}",
+        f"{count_of(found.items, 'failed item')} will be queued again; their attempts are reset.{more}",
         "Each item may be sent to the provider and paid again. Items whose source file is gone are skipped.",
     ]
 
@@ -110,7 +110,7 @@ def replayed_sentence(done: Replayed | None) -> str:
     if not done.items:
         return "Nothing was retried: there are no failed items to retry."
     more = " There are more: replay again." if done.more else ""
-    return f"{counted(done.items, 'item')} queued again.{more}"
+    return f"{count_of(done.items, 'item')} queued again.{more}"
 
 
 router = APIRouter(include_in_schema=False)
@@ -186,7 +186,7 @@ def wanted_of(asked: Mapping[str, str]) -> LettersQuery:
 
 @router.get("/dead-letters")
 async def list_letters(request: Request) -> Response:
-    visit = await seen(request)
+    visit = await visit_to_read(request)
     store, wanted = visit.service.store, wanted_of(visit.asked)
     chosen = wanted.chosen
     what = "\0".join(("page-of-letters", *wanted.link.values()))
@@ -194,7 +194,7 @@ async def list_letters(request: Request) -> Response:
     found, following = await store.dead_letters.page(visit.owner, chosen, before, ROWS)
     cursor = cursors.give(visit.service, visit.owner, what, following)
     looked = letters.GROUPED_MAX if wanted.whole else GROUPED_FIRST
-    return await layout.shown(
+    return await layout.show_page(
         visit,
         "dead_letters.html",
         wanted=wanted,
@@ -235,7 +235,7 @@ def _replay(row: ReplayRow, now: int) -> Replay:
     parts += [
         f"older than {hours:g} h" if hours else "",
         FLAWS.get(said.get("flaw", ""), "") if "flaw" in said else "",
-        f"{counted(said['named'], 'item')} by name" if "named" in said else "",
+        f"{count_of(said['named'], 'item')} by name" if "named" in said else "",
     ]
     back = row.items
     if row.until_at is not None and row.until_at > now:
@@ -248,31 +248,31 @@ def _replay(row: ReplayRow, now: int) -> Replay:
 @router.get("/dead-letters/replay")
 async def ask_replay(request: Request) -> Response:
     """Counts first."""
-    visit = await seen(request, Role.WRITE)
-    wanted = await checked(visit, wanted_of(visit.asked))
+    visit = await visit_to_read(request, Role.WRITE)
+    wanted = await check_named_job(visit, wanted_of(visit.asked))
     found = await would_replay(visit, wanted.chosen)
-    return await layout.asked(
+    return await layout.ask_to_confirm(
         visit,
         title=f"Replay dead letters: {wanted.words}",
         sentences=replay_sentences(found),
         action="/dead-letters/replay",
         fields={**wanted.link, "expected": str(found.items)},
         asks=[PACE],
-        act=f"Replay {counted(found.items, 'item')}" if found.items else "",
+        act=f"Replay {count_of(found.items, 'item')}" if found.items else "",
         back=layout.query("/dead-letters", wanted.link),
     )
 
 
 @router.post("/dead-letters/replay")
 async def replay(request: Request) -> Response:
-    visit = await acted(request)
-    wanted = await checked(visit, wanted_of(visit.form))
-    done = await replayed(visit, wanted.chosen, rate_of(visit.form))
+    visit = await visit_to_act(request)
+    wanted = await check_named_job(visit, wanted_of(visit.form))
+    done = await replay_letters(visit, wanted.chosen, rate_of(visit.form))
     is_vain = done is not None and not done.items
-    return redirected(visit, "/dead-letters", replayed_sentence(done), "refused" if is_vain else "done")
+    return redirect_with_notice(visit, "/dead-letters", replayed_sentence(done), "refused" if is_vain else "done")
 
 
-async def checked(visit: Visit, wanted: LettersQuery) -> LettersQuery:
+async def check_named_job(visit: Visit, wanted: LettersQuery) -> LettersQuery:
     """A named job must belong to the owner; otherwise "not found" would look like "nothing failed"."""
     if wanted.job:
         await visit.service.store.views.job(job_number(wanted.job), visit.owner)
@@ -285,17 +285,17 @@ BACK: Final = "/dead-letters#archives"
 @router.get("/dead-letters/archive")
 async def ask_archive(request: Request) -> Response:
     """Counts first, as far as one page counts."""
-    visit = await seen(request, Role.ADMIN)
-    wanted = await checked(visit, _by_error(wanted_of(visit.asked)))
+    visit = await visit_to_read(request, Role.ADMIN)
+    wanted = await check_named_job(visit, _by_error(wanted_of(visit.asked)))
     dead = await visit.service.store.overview.dead_groups(visit.owner, wanted.chosen.job_id, GROUPED_MAX)
     items = sum(group.items for group in dead.found.groups if wanted.code in ("", group.error_code))
-    many = ("" if dead.found.complete else "more than ") + counted(items, "dead letter")
+    many = ("" if dead.found.complete else "more than ") + count_of(items, "dead letter")
     which = f", if they are {AGES[wanted.hours]}" if wanted.hours else ""
     sentences = [
         f"Of {many}, those whose jobs have ended move into files{which}; at most {count(PASS_ITEMS_MAX)} at once.",
         "Archived items cannot be replayed until you restore them. Restoring brings them back completely.",
     ]
-    return await layout.asked(
+    return await layout.ask_to_confirm(
         visit,
         title=f"Archive dead letters: {wanted.words}",
         sentences=sentences if items else ["There is nothing to archive."],
@@ -308,33 +308,35 @@ async def ask_archive(request: Request) -> Response:
 
 @router.post("/dead-letters/archive")
 async def archive(request: Request) -> Response:
-    visit = await acted(request, Role.ADMIN)
-    wanted, service = await checked(visit, _by_error(wanted_of(visit.form))), visit.service
+    visit = await visit_to_act(request, Role.ADMIN)
+    wanted, service = await check_named_job(visit, _by_error(wanted_of(visit.form))), visit.service
     bounds = bounds_of(service.backstay.settings)
     retention = Retention(service.store.archives, service.artifacts, service.main.clock, bounds)
-    items = await begun(visit, retention.archive(visit.owner, wanted.chosen))
+    items = await finish_or_continue(visit, retention.archive(visit.owner, wanted.chosen))
     if items is None:
-        return redirected(visit, BACK, "Archiving has started; each archive is listed when it is complete.")
+        return redirect_with_notice(visit, BACK, "Archiving has started; each archive is listed when it is complete.")
     said = (
-        f"{counted(items, 'dead letter')} archived."
+        f"{count_of(items, 'dead letter')} archived."
         if items
         else "Nothing was archived: the jobs of these items have not ended."
     )
-    return redirected(visit, BACK, said, _kind(items))
+    return redirect_with_notice(visit, BACK, said, _kind(items))
 
 
 @router.post("/dead-letters/archives/{number}/restore")
 async def restore(request: Request, number: str) -> Response:
-    visit = await acted(request, Role.ADMIN)
+    visit = await visit_to_act(request, Role.ADMIN)
     service = visit.service
     found = await service.store.archives.archive(row_number(number, "archive"), visit.owner)
     archivist = Archivist(service.store.archives, service.artifacts, service.main.clock)
-    items = await begun(visit, archivist.restore(found, bounds_of(service.backstay.settings).age_ms))
+    items = await finish_or_continue(visit, archivist.restore(found, bounds_of(service.backstay.settings).age_ms))
     await wake(visit)
     if items is None:
-        return redirected(visit, BACK, f"Archive {found.id} is being restored.")
-    said = f"{counted(items, 'dead letter')} of archive {found.id} restored."
-    return redirected(visit, BACK, said if items else f"Archive {found.id} was already restored.", _kind(items))
+        return redirect_with_notice(visit, BACK, f"Archive {found.id} is being restored.")
+    said = f"{count_of(items, 'dead letter')} of archive {found.id} restored."
+    return redirect_with_notice(
+        visit, BACK, said if items else f"Archive {found.id} was already restored.", _kind(items)
+    )
 
 
 def _by_error(wanted: LettersQuery) -> LettersQuery:

@@ -98,7 +98,7 @@ def count(number: int | None) -> str:
     return "–" if number is None else f"{number:,}"
 
 
-def counted(number: int, noun: str) -> str:
+def count_of(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
@@ -134,7 +134,7 @@ def share(part: int, whole: int) -> str:
 FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "ceiling": show_ceiling,
     "count": count,
-    "counted": counted,
+    "counted": count_of,
     "decimal": decimal,
     "excerpt": excerpt,
     "latency": latency,

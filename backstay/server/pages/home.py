@@ -13,9 +13,9 @@ from backstay.core.outcomes import Flaw
 from backstay.core.states import JobState
 from backstay.server.api.providers import shown_breakers
 from backstay.server.pages import charts, layout
-from backstay.server.pages.figures import counted, is_near_budget, outlook, share
+from backstay.server.pages.figures import count_of, is_near_budget, outlook, share
 from backstay.server.pages.layout import query
-from backstay.server.pages.page_request import Visit, seen
+from backstay.server.pages.page_request import Visit, visit_to_read
 from backstay.store.measures import AlarmStanding
 from backstay.store.overview import UNKNOWN_COUNTED_MAX
 from backstay.store.views import Backlog, JobView, WorkerView
@@ -73,13 +73,13 @@ def _providers(breakers: Iterable[Breaker]) -> Iterator[Notice]:
         text = f"Provider {one.provider} busy, jobs resume by themselves; {state}{because}."
         yield Notice("busy", "wait", text, "/providers", "Providers", one.until_at)
     if len(busy) > LINES_OF_A_KIND:
-        text = f"{counted(len(busy) - LINES_OF_A_KIND, 'more provider')} busy, jobs resume by themselves."
+        text = f"{count_of(len(busy) - LINES_OF_A_KIND, 'more provider')} busy, jobs resume by themselves."
         yield Notice("busy", "wait", text, "/providers", "Providers")
 
 
 def _stuck(items: int) -> Iterator[Notice]:
     if items:
-        text = f"{counted(items, 'item')} of a dead worker wait: no live worker runs their handler."
+        text = f"{count_of(items, 'item')} of a dead worker wait: no live worker runs their handler."
         yield Notice("bad", "warn", text, "/jobs?state=running", "Running jobs")
 
 
@@ -87,10 +87,10 @@ def _idle(backlog: Sequence[Backlog], alive: Sequence[WorkerView]) -> Iterator[N
     served = {handler for worker in alive for handler in worker.handlers}
     idle = [queue for queue in backlog if queue.handler not in served and queue.items]
     for queue in idle[:LINES_OF_A_KIND]:
-        text = f"No live worker runs {queue.handler}: {counted(queue.items, 'item')} wait. Start one: backstay worker"
+        text = f"No live worker runs {queue.handler}: {count_of(queue.items, 'item')} wait. Start one: backstay worker"
         yield Notice("bad", "warn", text, query("/jobs", {"handler": queue.handler}), "Its jobs")
     if len(idle) > LINES_OF_A_KIND:
-        text = f"No live worker runs {counted(len(idle) - LINES_OF_A_KIND, 'more handler')} with items that wait."
+        text = f"No live worker runs {count_of(len(idle) - LINES_OF_A_KIND, 'more handler')} with items that wait."
         yield Notice("bad", "warn", text, "/jobs", "Jobs")
 
 
@@ -102,7 +102,7 @@ def _dead(items: int, alarm: int) -> Iterator[Notice]:
 
 
 def _up_to(items: int, counted_max: int) -> str:
-    return f"{items:,} or more items" if items >= counted_max else counted(items, "item")
+    return f"{items:,} or more items" if items >= counted_max else count_of(items, "item")
 
 
 def _alarms(raised: Iterable[AlarmStanding]) -> Iterator[Notice]:
@@ -160,14 +160,14 @@ class QueueView(NamedTuple):
 
 @router.get("/")
 async def show_home(request: Request) -> Response:
-    visit = await seen(request)
+    visit = await visit_to_read(request)
     store, now = visit.service.store, visit.service.main.clock.now_ms()
     found = await store.overview.open_jobs(visit.owner, JOBS_LOOKED)
     jobs = sorted(found, key=lambda job: job.state is not JobState.RUNNING)  # else as they came, the newest first
     backlog = await store.listing.backlog(visit.owner)
     largest = sorted(backlog, key=lambda one: -one.items)[:QUEUES_SHOWN]
     queues = [QueueView(one, await store.overview.oldest_waiting(visit.owner, one.handler)) for one in largest]
-    return await layout.shown(
+    return await layout.show_page(
         visit,
         "home.html",
         notices=await attention(visit, jobs, backlog),

@@ -16,8 +16,8 @@ from backstay.server.cursors import item_number, row_number
 from backstay.server.etags import JSON
 from backstay.server.pages import layout
 from backstay.server.pages.figures import LINES, excerpt
-from backstay.server.pages.layout import redirected
-from backstay.server.pages.page_request import Visit, acted, seen
+from backstay.server.pages.layout import redirect_with_notice
+from backstay.server.pages.page_request import Visit, visit_to_act, visit_to_read
 from backstay.server.pages.providers import breaker_events
 from backstay.server.pages.timeline import Around, story
 from backstay.server.service import Service
@@ -40,13 +40,13 @@ class Log(NamedTuple):
 
 @router.get("/items/{item_id}")
 async def show(request: Request, item_id: str) -> Response:
-    visit = await seen(request)
+    visit = await visit_to_read(request)
     service, number = visit.service, item_number(item_id)
     lease_ms, words = service.backstay.limits.lease_ms, operates(visit.principal, service)
     shown = await look(service.store, number, visit.owner, lease_ms, shows_words=words)
     last = shown.attempts[-1] if shown.attempts else None
     costs = [attempt.cost_micros for attempt in shown.attempts if attempt.cost_micros is not None]
-    return await layout.shown(
+    return await layout.show_page(
         visit,
         "item.html",
         item=shown.view,
@@ -108,14 +108,14 @@ def _result(late: LateResult) -> str:
 
 @router.get("/items/{item_id}/request")
 async def show_request(request: Request, item_id: str) -> Response:
-    visit = await seen(request)
+    visit = await visit_to_read(request)
     bodies = await visit.service.store.listing.bodies(item_number(item_id), visit.owner)
     return _as_file(bodies.payload, f"item-{show_item(item_number(item_id))}-request.json")
 
 
 @router.get("/items/{item_id}/result")
 async def show_result(request: Request, item_id: str) -> Response:
-    visit = await seen(request)
+    visit = await visit_to_read(request)
     response = await read_result(visit.principal, visit.service, item_id)
     name = f"item-{show_item(item_number(item_id))}-result.json"
     response.headers.setdefault("content-disposition", f'attachment; filename="{name}"')
@@ -124,29 +124,29 @@ async def show_result(request: Request, item_id: str) -> Response:
 
 @router.get("/items/{item_id}/log")
 async def show_log(request: Request, item_id: str) -> Response:
-    visit = await seen(request)
+    visit = await visit_to_read(request)
     return await stream_log(visit.principal, visit.service, item_id)
 
 
 @router.get("/late-results/{number}")
 async def show_late(request: Request, number: str) -> Response:
-    visit = await seen(request)
+    visit = await visit_to_read(request)
     late = await visit.service.store.inbox.late_result(row_number(number, "late result"), visit.owner)
     return _as_file(_result(late), f"item-{show_item(late.item_id)}-late-result.json")
 
 
 @router.post("/late-results/{number}/accept")
 async def accept_late(request: Request, number: str) -> Response:
-    visit = await acted(request, Role.ADMIN)
+    visit = await visit_to_act(request, Role.ADMIN)
     inbox, row = visit.service.store.inbox, row_number(number, "late result")
     late = await inbox.late_result(row, visit.owner)
     path = f"/items/{show_item(late.item_id)}"
     try:
         await inbox.accept(row, visit.owner, visit.name)
     except NotAllowed as refused:
-        return redirected(visit, path, refused.message, "refused")
+        return redirect_with_notice(visit, path, refused.message, "refused")
     job = job_of(late.item_id)
-    return redirected(visit, path, f"The late result was accepted: the item has succeeded in job {job}.")
+    return redirect_with_notice(visit, path, f"The late result was accepted: the item has succeeded in job {job}.")
 
 
 def _as_file(text: str | None, name: str) -> Response:

@@ -14,7 +14,7 @@ from backstay.server.api.results import stream_results
 from backstay.server.cursors import item_number, job_number
 from backstay.server.pages import layout
 from backstay.server.pages.figures import outlook
-from backstay.server.pages.page_request import Visit, seen, whole_number
+from backstay.server.pages.page_request import Visit, visit_to_read, whole_number
 from backstay.store.listing import ItemFilter, JobFilter
 from backstay.store.views import FAILURES_COUNTED_MAX, FailureGroup
 
@@ -53,7 +53,7 @@ def wanted_of(asked: Mapping[str, str]) -> JobsQuery:
 
 @router.get("/jobs")
 async def list_jobs(request: Request) -> Response:
-    visit = await seen(request)
+    visit = await visit_to_read(request)
     wanted = wanted_of(visit.asked)
     direct = await _named(visit, wanted.q) if wanted.q and not wanted.cursor else None
     if direct is not None:
@@ -63,7 +63,7 @@ async def list_jobs(request: Request) -> Response:
     found, following = await visit.service.store.listing.jobs(visit.owner, wanted.chosen, before, ROWS)
     cursor = cursors.give(visit.service, visit.owner, what, following)
     now = visit.service.main.clock.now_ms()
-    return await layout.shown(
+    return await layout.show_page(
         visit,
         "jobs.html",
         wanted=wanted,
@@ -128,7 +128,7 @@ def items_query_of(asked: Mapping[str, str]) -> ItemsQuery:
 
 @router.get("/jobs/{job_id}")
 async def show_job(request: Request, job_id: str) -> Response:
-    visit = await seen(request)
+    visit = await visit_to_read(request)
     store, job = visit.service.store, job_number(job_id)
     view = await store.views.job(job, visit.owner)
     wanted = items_query_of(visit.asked)
@@ -136,7 +136,7 @@ async def show_job(request: Request, job_id: str) -> Response:
     after = cursors.take(visit.service, visit.owner, what, wanted.cursor or None)
     items, following = await store.listing.items(job, visit.owner, wanted.chosen, after, ROWS)
     cursor, path = cursors.give(visit.service, visit.owner, what, following), f"/jobs/{job}"
-    return await layout.shown(
+    return await layout.show_page(
         visit,
         "job.html",
         job=view,
@@ -163,7 +163,7 @@ async def _failures(visit: Visit, job: int) -> list[FailuresView]:
 @router.get("/jobs/{job_id}/results.jsonl")
 async def download_results(request: Request, job_id: str) -> Response:
     """What has ended so far, all or with one state, as a file."""
-    visit = await seen(request)
+    visit = await visit_to_read(request)
     chosen = next((state for state in ENDED if state == visit.asked.get("state")), None)
     response = await stream_results(
         visit.principal, visit.service, job_id, chosen, after=-1, payload=chosen == "failed"

@@ -6,8 +6,8 @@ from fastapi import APIRouter, Request, Response
 
 from backstay.core.errors import NotFound
 from backstay.server.pages import layout
-from backstay.server.pages.layout import redirected
-from backstay.server.pages.page_request import Visit, acted, seen, whole_number
+from backstay.server.pages.layout import redirect_with_notice
+from backstay.server.pages.page_request import Visit, visit_to_act, visit_to_read, whole_number
 from backstay.server.problems import Problem
 from backstay.store.keys import NewKey, Role
 
@@ -20,34 +20,34 @@ DAY_SECONDS: Final = 86_400.0
 
 @router.get("/keys")
 async def list_keys(request: Request) -> Response:
-    return await _shown(await seen(request, Role.ADMIN))
+    return await _show_keys(await visit_to_read(request, Role.ADMIN))
 
 
 @router.post("/keys")
 async def create(request: Request) -> Response:
     """Answers with the key itself, and not by a redirect: nothing may keep it."""
-    visit = await acted(request, Role.ADMIN)
+    visit = await visit_to_act(request, Role.ADMIN)
     role = visit.form.get("role", "")
     if role not in {known.value for known in Role}:
         raise Problem(422, "the role must be read, write or admin")
     made = await visit.service.store.keys.create(
         visit.owner, Role(role), visit.form.get("name", "").strip(), _lives(visit.form.get("days", ""))
     )
-    return await _shown(visit, made)
+    return await _show_keys(visit, made)
 
 
 @router.post("/keys/{key_id}/rotate")
 async def rotate(request: Request, key_id: str) -> Response:
-    visit = await acted(request, Role.ADMIN)
-    return await _shown(visit, await visit.service.store.keys.rotate(key_id[:40], visit.owner, GRACE_SECONDS))
+    visit = await visit_to_act(request, Role.ADMIN)
+    return await _show_keys(visit, await visit.service.store.keys.rotate(key_id[:40], visit.owner, GRACE_SECONDS))
 
 
 @router.get("/keys/{key_id}/revoke")
 async def ask_revoke(request: Request, key_id: str) -> Response:
-    visit = await seen(request, Role.ADMIN)
+    visit = await visit_to_read(request, Role.ADMIN)
     if key_id not in {key.id for key in await visit.service.store.keys.list(visit.owner)}:
         raise NotFound(f"no key {key_id[:40]}")
-    return await layout.asked(
+    return await layout.ask_to_confirm(
         visit,
         title=f"Revoke key {key_id}?",
         sentences=["Programs that use this key are refused from now on. This cannot be undone."]
@@ -61,14 +61,16 @@ async def ask_revoke(request: Request, key_id: str) -> Response:
 
 @router.post("/keys/{key_id}/revoke")
 async def revoke(request: Request, key_id: str) -> Response:
-    visit = await acted(request, Role.ADMIN)
+    visit = await visit_to_act(request, Role.ADMIN)
     await visit.service.store.keys.revoke(key_id[:40], visit.owner)
-    return redirected(visit, "/keys", f"Key {key_id[:12]} is revoked.")
+    return redirect_with_notice(visit, "/keys", f"Key {key_id[:12]} is revoked.")
 
 
-async def _shown(visit: Visit, made: NewKey | None = None) -> Response:
+async def _show_keys(visit: Visit, made: NewKey | None = None) -> Response:
     keys = await visit.service.store.keys.list(visit.owner)
-    return await layout.shown(visit, "keys.html", keys=keys, made=made, roles=list(Role), grace_seconds=GRACE_SECONDS)
+    return await layout.show_page(
+        visit, "keys.html", keys=keys, made=made, roles=list(Role), grace_seconds=GRACE_SECONDS
+    )
 
 
 def _lives(days: str) -> float | None:

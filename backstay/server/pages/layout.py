@@ -78,7 +78,7 @@ class Flash(NamedTuple):
     text: str
 
 
-def redirected(visit: Visit, path: str, text: str, kind: Literal["done", "refused"] = "done") -> Response:
+def redirect_with_notice(visit: Visit, path: str, text: str, kind: Literal["done", "refused"] = "done") -> Response:
     """To the page that shows what was done, with a sentence about it; loading that again does nothing again."""
     response = RedirectResponse(local(path), 303)
     said = base64.urlsafe_b64encode(json.dumps([kind, text[:TEXT_MAX]]).encode()).decode()
@@ -136,7 +136,7 @@ def templates() -> Environment:
     return made
 
 
-async def shown(visit: Visit, template: str, status: int = 200, **values: Any) -> Response:
+async def show_page(visit: Visit, template: str, status: int = 200, **values: Any) -> Response:
     """A whole page, or with `?part=` one block of it: what a script puts in the place of the one that is there."""
     found = templates().get_template(template)
     part = visit.asked.get("part")
@@ -164,7 +164,7 @@ class Field(NamedTuple):
     hint: str
 
 
-async def asked(
+async def ask_to_confirm(
     visit: Visit,
     *,
     title: str,
@@ -184,7 +184,7 @@ async def asked(
         "fields": fields or {},
         "asks": asks if act else (),
     }
-    return await shown(visit, "confirm.html", **values, **around)
+    return await show_page(visit, "confirm.html", **values, **around)
 
 
 def _around(visit: Visit) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from backstay.core.errors import DatabaseUnreachable
 from backstay.server.api.events import BEAT, BEAT_SECONDS, KEY_SECONDS, RETRY, SEND_SECONDS_MAX, STREAM_SECONDS_MAX
 from backstay.server.cursors import item_number, job_number
 from backstay.server.events import Subject, Watcher
-from backstay.server.pages.page_request import Visit, met, seen
+from backstay.server.pages.page_request import Visit, visit_of_anyone, visit_to_read
 
 router = APIRouter(include_in_schema=False)
 
@@ -23,7 +23,7 @@ HELLO: Final = b"event: hello\ndata: {}\n\n"
 @router.get("/live")
 async def watch(request: Request) -> Response:
     """`?job=12&job=13&item=12-3`; without any it only says that the service is there."""
-    visit = await seen(request)
+    visit = await visit_to_read(request)
     wanted = request.query_params.multi_items()[:SUBJECTS_MAX]
     subjects = [Subject("job", job_number(text), visit.owner) for name, text in wanted if name == "job"]
     subjects += [Subject("item", item_number(text), visit.owner) for name, text in wanted if name == "item"]
@@ -99,7 +99,7 @@ class Pulse(Response):
     async def _may_see(self) -> bool:
         """While the database does not answer there is nothing new to see, so nobody is sent away for it."""
         try:
-            who = (await met(self._visit.request)).who
+            who = (await visit_of_anyone(self._visit.request)).who
         except DatabaseUnreachable:
             return True
         return who is not None and who.owner == self._visit.owner

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
 
 from backstay.server.pages import layout, page_request
-from backstay.server.pages.page_request import Visit, local, met, with_form
+from backstay.server.pages.page_request import Visit, local, visit_of_anyone, with_form
 from backstay.server.problems import Problem
 from backstay.server.ratelimit import from_address
 
@@ -17,14 +17,14 @@ YEAR_SECONDS: Final = 366 * 86_400
 
 @router.get("/login")
 async def show_login(request: Request) -> Response:
-    visit = await met(request)
+    visit = await visit_of_anyone(request)
     return await _form(visit, local(visit.asked.get("next")))
 
 
 @router.post("/login")
 async def login(request: Request) -> Response:
     """Counts guesses by their address, like guesses of keys in headers."""
-    visit = await with_form(await met(request))
+    visit = await with_form(await visit_of_anyone(request))
     limit = visit.service.rate_limit
     left, reset = await limit.hit(from_address(request, "login"))
     if left < 0:
@@ -41,7 +41,7 @@ async def login(request: Request) -> Response:
 @router.post("/logout")
 async def logout(request: Request) -> Response:
     """A copy of the cookie is of no use afterwards; nor are earlier ones of the same key."""
-    visit = await with_form(await met(request))
+    visit = await with_form(await visit_of_anyone(request))
     if visit.session.key_id:
         await visit.service.store.keys.leave(visit.session.key_id, visit.session.issued_at)
     response = RedirectResponse("/login", 303)
@@ -51,7 +51,7 @@ async def logout(request: Request) -> Response:
 
 @router.post("/theme")
 async def choose_theme(request: Request) -> Response:
-    visit = await with_form(await met(request))
+    visit = await with_form(await visit_of_anyone(request))
     theme = visit.form.get("theme", "")
     response = RedirectResponse(local(visit.form.get("next")), 303)
     if theme in layout.THEMES:
@@ -64,4 +64,6 @@ async def choose_theme(request: Request) -> Response:
 
 async def _form(visit: Visit, following: str, status: int = 200, refused: str | None = None) -> Response:
     open_here = visit.service.options.open_here
-    return await layout.shown(visit, "login.html", status, following=following, refused=refused, open_here=open_here)
+    return await layout.show_page(
+        visit, "login.html", status, following=following, refused=refused, open_here=open_here
+    )

@@ -35,11 +35,11 @@ def begin(service: Service, key_id: str = "") -> Session:
     return Session(key_id, service.main.clock.now_ms(), new_id())
 
 
-def sealed(signer: Signer, session: Session) -> str:
+def seal_session(signer: Signer, session: Session) -> str:
     return ".".join((*map(str, session), signer.tag("session", *session)))
 
 
-def unsealed(signer: Signer, text: str | None, now_ms: int) -> Session | None:
+def open_session(signer: Signer, text: str | None, now_ms: int) -> Session | None:
     """The session that a cookie stands for; None when it is not ours, or its time is over."""
     parts = (text or "")[:_LENGTH_MAX].split(".")
     if len(parts) != 4 or not (parts[1].isascii() and parts[1].isdigit()):
@@ -64,7 +64,7 @@ def is_https(request: Request, service: Service) -> bool:
 def give(response: Response, request: Request, service: Service, session: Session) -> None:
     response.set_cookie(
         COOKIE,
-        sealed(service.signer, session),
+        seal_session(service.signer, session),
         max_age=LIVES_MS // 1000,
         path="/",
         secure=is_https(request, service),
@@ -128,11 +128,11 @@ class Visit:
             )
 
 
-async def met(request: Request) -> Visit:
+async def visit_of_anyone(request: Request) -> Visit:
     """Any visitor, with or without a key."""
     service = service_of(request)
     cookie = request.cookies.get(COOKIE)
-    session = unsealed(service.signer, cookie, service.main.clock.now_ms())
+    session = open_session(service.signer, cookie, service.main.clock.now_ms())
     who: Principal | None = None
     if session is not None and session.key_id:
         key = await service.ring.by_id(session.key_id)
@@ -145,18 +145,18 @@ async def met(request: Request) -> Visit:
     return Visit(request, service, session or begin(service), session is None, who, {})
 
 
-async def seen(request: Request, role: Role = Role.READ) -> Visit:
+async def visit_to_read(request: Request, role: Role = Role.READ) -> Visit:
     """A look by someone who may; a stranger is sent to the login, and comes back from there."""
-    visit = await met(request)
+    visit = await visit_of_anyone(request)
     if visit.who is None:
         raise _to_login(request)
     visit.require(role)
     return visit
 
 
-async def acted(request: Request, role: Role = Role.WRITE) -> Visit:
+async def visit_to_act(request: Request, role: Role = Role.WRITE) -> Visit:
     """A form sent by a visitor with the needed role, from a page of this service that was made for them."""
-    visit = await met(request)
+    visit = await visit_of_anyone(request)
     if visit.who is None:
         raise _to_login(request)
     checked = await with_form(visit)

@@ -12,8 +12,8 @@ from backstay.server.api.providers import known_breakers, known_provider
 from backstay.server.auth import operates, require_operator
 from backstay.server.pages import layout
 from backstay.server.pages.charts import most_within
-from backstay.server.pages.layout import redirected
-from backstay.server.pages.page_request import Visit, acted, seen, whole_number
+from backstay.server.pages.layout import redirect_with_notice
+from backstay.server.pages.page_request import Visit, visit_to_act, visit_to_read, whole_number
 from backstay.server.problems import Problem
 from backstay.store.keys import Role
 from backstay.store.overview import ProviderTasks, provider_of
@@ -54,9 +54,9 @@ class Provider(NamedTuple):
 
 @router.get("/providers")
 async def list_providers(request: Request) -> Response:
-    visit = await seen(request)
+    visit = await visit_to_read(request)
     may_hold = operates(visit.principal, visit.service)
-    return await layout.shown(visit, "providers.html", providers=await _providers(visit), may_hold=may_hold)
+    return await layout.show_page(visit, "providers.html", providers=await _providers(visit), may_hold=may_hold)
 
 
 async def _providers(visit: Visit) -> list[Provider]:
@@ -102,7 +102,7 @@ async def hold(request: Request) -> Response:
         )
     reason = one_line(visit.form.get("reason", "")) or f"held by {visit.name}"
     await visit.service.store.providers.hold(name, reason, minutes * 60.0 if minutes else None)
-    return redirected(visit, "/providers", f"Provider {name} is on hold: its items wait and lose no attempt.")
+    return redirect_with_notice(visit, "/providers", f"Provider {name} is on hold: its items wait and lose no attempt.")
 
 
 @router.post("/providers/release")
@@ -113,11 +113,11 @@ async def release(request: Request) -> Response:
     await visit.service.store.providers.release(name)
     await visit.service.store.notify()
     visit.service.wake()
-    return redirected(visit, "/providers", f"Provider {name} is released: its items run again.")
+    return redirect_with_notice(visit, "/providers", f"Provider {name} is released: its items run again.")
 
 
 async def _operated(request: Request) -> Visit:
     """All owners share the providers, so one of them acts, as over HTTP."""
-    visit = await acted(request, Role.ADMIN)
+    visit = await visit_to_act(request, Role.ADMIN)
     require_operator(visit.principal, visit.service)
     return visit

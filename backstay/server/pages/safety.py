@@ -9,7 +9,7 @@ from backstay.core.bounds import PROFILES, Bounds, bounds
 from backstay.core.display import show_money, show_seconds
 from backstay.core.limits import Limits
 from backstay.server.pages import layout
-from backstay.server.pages.page_request import seen
+from backstay.server.pages.page_request import visit_to_read
 
 router = APIRouter(include_in_schema=False)
 
@@ -23,9 +23,9 @@ class SafetyRow(NamedTuple):
 
 @router.get("/safety")
 async def show_safety(request: Request) -> Response:
-    visit = await seen(request)
+    visit = await visit_to_read(request)
     made = visit.service.backstay
-    return await layout.shown(
+    return await layout.show_page(
         visit,
         "safety.html",
         profile=made.settings.profile,
@@ -39,8 +39,8 @@ async def show_safety(request: Request) -> Response:
 
 
 def _row(name: str, limits: Limits) -> SafetyRow:
-    profiles = [_shown(name, getattr(one, name)) for one in PROFILES.values()]
-    return SafetyRow(_words(name), _shown(name, getattr(limits, name)), profiles, len(set(profiles)) > 1)
+    profiles = [_show_limit(name, getattr(one, name)) for one in PROFILES.values()]
+    return SafetyRow(_words(name), _show_limit(name, getattr(limits, name)), profiles, len(set(profiles)) > 1)
 
 
 def _words(name: str) -> str:
@@ -50,7 +50,7 @@ def _words(name: str) -> str:
     return bare.removesuffix("_max").replace("_", " ").capitalize().replace("Llm", "LLM") + most
 
 
-def _shown(name: str, value: float | None) -> str:
+def _show_limit(name: str, value: float | None) -> str:
     if value is None:
         return "not set"
     if name.endswith("_seconds"):

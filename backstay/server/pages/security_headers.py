@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from backstay.core.errors import BackstayError
 from backstay.server.pages import layout
-from backstay.server.pages.page_request import met
+from backstay.server.pages.page_request import visit_of_anyone
 from backstay.server.problems import MEDIA_TYPE, OPENAI_PATHS, Problem, answer, problem_of, reads
 
 OTHERS: Final = ("/api/", "/callbacks/", *OPENAI_PATHS)
@@ -100,8 +100,8 @@ async def _found_page(request: Request, body: dict[str, Any], headers: dict[str,
     """With the navigation of the visitor, unless the database is the problem."""
     if body["status"] < 500:
         with suppress(BackstayError, Problem):
-            visit = await met(request)
-            response = await layout.shown(visit, "error.html", body["status"], problem=body)
+            visit = await visit_of_anyone(request)
+            response = await layout.show_page(visit, "error.html", body["status"], problem=body)
             response.headers.update(headers)
             return response
     return _page(request, body, headers)

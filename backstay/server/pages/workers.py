@@ -5,7 +5,7 @@ from collections import Counter
 from fastapi import APIRouter, Request, Response
 
 from backstay.server.pages import layout
-from backstay.server.pages.page_request import seen
+from backstay.server.pages.page_request import visit_to_read
 from backstay.store.keys import Role
 
 router = APIRouter(include_in_schema=False)
@@ -13,7 +13,7 @@ router = APIRouter(include_in_schema=False)
 
 @router.get("/workers")
 async def list_workers(request: Request) -> Response:
-    visit = await seen(request, Role.ADMIN)
+    visit = await visit_to_read(request, Role.ADMIN)
     store = visit.service.store
     lease_ms = visit.service.backstay.limits.lease_ms
     held: Counter[str] = Counter()
@@ -22,7 +22,7 @@ async def list_workers(request: Request) -> Response:
     workers = [(worker, _state(worker.alive(lease_ms), worker.stopped_at)) for worker in await store.views.workers()]
     known = {worker.id for worker, _ in workers}
     lost = sum(items for worker, items in held.items() if worker not in known)
-    return await layout.shown(visit, "workers.html", workers=workers, held=held, lost=lost, lease_ms=lease_ms)
+    return await layout.show_page(visit, "workers.html", workers=workers, held=held, lost=lost, lease_ms=lease_ms)
 
 
 def _state(alive: bool, stopped_at: int | None) -> str:

@@ -72,7 +72,7 @@ async def test_a_session_ends_after_twelve_hours(sqlite_rig: Rig) -> None:
     found = await reader(sqlite_rig)
     service = sqlite_rig.service
     now = service.main.clock.now_ms()
-    known = page_request.unsealed(service.signer, found.cookies[page_request.COOKIE], now)
+    known = page_request.open_session(service.signer, found.cookies[page_request.COOKIE], now)
     assert known is not None
     for age, status in (
         (page_request.LIVES_MS - 60_000, 200),
@@ -80,7 +80,9 @@ async def test_a_session_ends_after_twelve_hours(sqlite_rig: Rig) -> None:
         (-60_000, 303),
         (-4_000, 200),
     ):
-        found.cookies = {page_request.COOKIE: page_request.sealed(service.signer, known._replace(issued_at=now - age))}
+        found.cookies = {
+            page_request.COOKIE: page_request.seal_session(service.signer, known._replace(issued_at=now - age))
+        }
         assert (await found.get("/jobs")).status == status
 
 

@@ -94,10 +94,10 @@ class Relay:
         for due in dues:
             task = self._tasks.spawn(self._tell(due))
             self._telling[task] = due.webhook_id
-            task.add_done_callback(self._told)
+            task.add_done_callback(self._note_answer)
         return len(dues)
 
-    def _told(self, task: asyncio.Task[None]) -> None:
+    def _note_answer(self, task: asyncio.Task[None]) -> None:
         self._telling.pop(task, None)
         self._freed.set()
 

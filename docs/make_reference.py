@@ -151,7 +151,8 @@ def metrics_page() -> str:
 def _families(registry: CollectorRegistry) -> str:
     rows = []
     for family in registry.collect():
-        labels = ", ".join(f"`{label}`" for label in registry._names_to_collectors[family.name]._labelnames)
+        collector: Any = registry._names_to_collectors[family.name]
+        labels = ", ".join(f"`{label}`" for label in collector._labelnames)
         name = f"{family.name}_total" if family.type == "counter" else family.name
         rows.append((f"`{name}`", family.type, labels, family.documentation))
     return table(("metric", "type", "labels", "what it is"), rows)

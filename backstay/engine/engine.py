@@ -43,7 +43,7 @@ class Engine:
         self.freed = asyncio.Event()  # a run has ended
         self.wanting = True  # a claim stopped at a limit: more is there when a run has ended
         self.gate = Gate(parts, self.flights)
-        self.settler = Settler(parts, self.flights, self._observed, self.gate.states, self.gate.judge)
+        self.settler = Settler(parts, self.flights, self._note_settled, self.gate.states, self.gate.judge)
         self.executor = Executor(parts, self.flights, self.settler, self._slot_freed)
         self.poller = Poller(parts, self.flights, self.gate, self.settler)
         self.sweeper = Sweeper(parts, self.flights, self.gate, self.settler)
@@ -94,7 +94,7 @@ class Engine:
         now = parts.clock.monotonic()
         taken, named = await self._claim_in_turn(wants, room, now)
         if taken.items:
-            self._served(taken.items)
+            self._note_turns(taken.items)
             parts.remember(taken.jobs)
             self.executor.start(taken.items, now, self.gate.is_probe)
             parts.emit(ItemsClaimed(parts.worker, len(taken.items), named))
@@ -124,7 +124,7 @@ class Engine:
     async def _claim_named(self, turns: Turns, wants: Sequence[Want], named: Named) -> ClaimedItems:
         parts = self.parts
         taken = await self._under_a_name(
-            lambda name: parts.store.items.claim_named(named, name, parts.lease_ms, parts.met())
+            lambda name: parts.store.items.claim_named(named, name, parts.lease_ms, parts.known_jobs())
         )
         won = {item.id for item in taken.items}
         for _, ids in named:
@@ -138,7 +138,7 @@ class Engine:
         parts = self.parts
         promoting = now >= self.promote_at
         taken = await self._under_a_name(
-            lambda name: parts.store.items.claim(wants, name, parts.lease_ms, parts.met(), promoting, room)
+            lambda name: parts.store.items.claim(wants, name, parts.lease_ms, parts.known_jobs(), promoting, room)
         )
         self.wanting = taken.more
         self.again_at = float("inf") if taken.again_ms is None else now + taken.again_ms / 1000
@@ -162,7 +162,7 @@ class Engine:
             await self.parts.store.items.disown(self._broken_off)
             self._broken_off = None
 
-    def _served(self, items: Sequence[Claimed]) -> None:
+    def _note_turns(self, items: Sequence[Claimed]) -> None:
         """Remembers how far the queues have come. Probes are taken from anywhere in them, so they say nothing."""
         for item in reversed(items):  # the last are mostly the furthest
             level = (item.handler, level_of(item.order_key))
@@ -231,7 +231,7 @@ class Engine:
             await self._heart.stop()
         self.parts.emit(WorkerStopped(self.parts.worker, self.flights.cut_short))
 
-    def _observed(self, group: Sequence[Ready]) -> None:
+    def _note_settled(self, group: Sequence[Ready]) -> None:
         if self.wanting or any(ready.settlement.state is ItemState.QUEUED or ready.settlement.freed for ready in group):
             # There is room behind the settler again, something goes back, or money given back is enough for more.
             self.wake.set()

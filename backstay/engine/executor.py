@@ -25,7 +25,7 @@ class Executor:
         self._freed = freed
         self._progress: dict[int, tuple[int, int]] = {}  # item -> (fence, percent), not yet stored
         guard = parts.limits.send_guard_seconds
-        self._around = Surroundings(parts.clock, guard, self._progressed, self._logged)
+        self._around = Surroundings(parts.clock, guard, self._note_progress, self._note_log)
 
     def start(self, items: list[Claimed], started: float, is_probe: Callable[[Handler], bool]) -> None:
         """Starts the runs of freshly claimed items. Their time counts from before the claim was sent off: a process
@@ -141,10 +141,10 @@ class Executor:
                 message = "the handler was cancelled from within"
                 return Failed(Failure(ErrorCode.UNKNOWN, FailureKind.UNKNOWN, message), flight.context.used)
 
-    def _progressed(self, item_id: int, fence: int, percent: int) -> None:
+    def _note_progress(self, item_id: int, fence: int, percent: int) -> None:
         self._progress[item_id] = (fence, percent)
 
-    def _logged(self, item_id: int, text: str) -> None:
+    def _note_log(self, item_id: int, text: str) -> None:
         self._parts.emit(ItemLogged(item_id, one_line(text, 2_000)))
 
     async def store_progress(self) -> None:

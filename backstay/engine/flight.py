@@ -112,7 +112,7 @@ class Flights:
             for lease in asked:
                 del self._asked[lease]
 
-    def polled(self) -> list[tuple[int, int]]:
+    def polled_leases(self) -> list[tuple[int, int]]:
         """The tasks that providers are being asked about."""
         return self._asked_in(ItemState.PROCESSING)
 

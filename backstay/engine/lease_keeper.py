@@ -17,7 +17,7 @@ OpenStore = Callable[[], Awaitable[Store]]
 async def beat(store: Store, flights: Flights, parts: Parts) -> set[tuple[int, int]]:
     """One beat: extends every lease held and returns the lost ones, as (item, fence). An item whose time is over is not
     lost: its run continues, because a late result is kept."""
-    if polled := flights.polled():
+    if polled := flights.polled_leases():
         await store.items.extend_polls(polled, parts.lease_ms)
     return await store.items.extend(flights.leases(parts.clock.monotonic()), parts.lease_ms, parts.worker)
 
@@ -63,9 +63,9 @@ class LeaseKeeper:
                     store = await self._open_store()
                 lost = await beat(store, self._flights, self._parts)
             except Exception as error:  # whatever it is, the next beat must come
-                self._tell(self._parts.refused, "heartbeat", f"{type(error).__name__}: {error}")
+                self._tell(self._parts.note_refusal, "heartbeat", f"{type(error).__name__}: {error}")
                 continue
-            self._tell(self._parts.accepted, "heartbeat")
+            self._tell(self._parts.note_success, "heartbeat")
             pause = regular
             if lost:
                 self._loop.call_soon_threadsafe(let_go, lost, self._flights, self._parts)

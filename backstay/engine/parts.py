@@ -65,7 +65,7 @@ class Parts:
     def emit(self, event: Event) -> None:
         self.bus.emit(event)
 
-    def refused(self, where: str, message: str) -> None:
+    def note_refusal(self, where: str, message: str) -> None:
         """Tells of a refusal, and keeps it until it is `accepted` there."""
         now = self.clock.monotonic()
         before = self.refusals.get(where)
@@ -73,10 +73,10 @@ class Parts:
         self.refusals[where] = Refusal(now if before is None else before.since, now, trouble.message)
         self.emit(trouble)
 
-    def accepted(self, where: str) -> None:
+    def note_success(self, where: str) -> None:
         self.refusals.pop(where, None)
 
-    def met(self) -> Collection[int]:
+    def known_jobs(self) -> Collection[int]:
         """The jobs whose terms are known; they never change.
 
         Forgets old ones rather than growing without bound, but a generation late: someone may just be at work on them.

@@ -58,7 +58,7 @@ class Poller:
 
     async def _polled(self) -> list[TaskHandler]:
         await self._gate.refresh()
-        return [handler for handler in self._parts.registry.polled() if self._gate.may_call(handler)]
+        return [handler for handler in self._parts.registry.task_handlers() if self._gate.may_call(handler)]
 
     async def _poll_all(self, handler: TaskHandler) -> None:
         while self._gate.may_call(handler) and await self._poll(handler, POLL_ITEMS_MAX):
@@ -84,7 +84,7 @@ class Poller:
         parts = self._parts
         grace_ms = int(parts.limits.cancel_grace_seconds * 1000)
         taken = await parts.store.items.poll(
-            handler.name, handler.account, items_max, parts.worker, parts.lease_ms, parts.met(), grace_ms
+            handler.name, handler.account, items_max, parts.worker, parts.lease_ms, parts.known_jobs(), grace_ms
         )
         parts.remember(taken.jobs)
         look_at(len(taken.items))

@@ -93,10 +93,10 @@ class Settler:
         while True:
             try:
                 settled = await self._parts.store.items.settle([ready.settlement for ready in group])
-                self._parts.accepted(SETTLE)
+                self._parts.note_success(SETTLE)
                 break
             except DatabaseUnreachable as error:
-                self._parts.refused(SETTLE, str(error))
+                self._parts.note_refusal(SETTLE, str(error))
                 await self._parts.clock.sleep(AGAIN_SECONDS)
             except Exception as error:
                 if len(group) > 1:

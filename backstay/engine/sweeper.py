@@ -160,7 +160,7 @@ class Sweeper:
         parts = self._parts
         rescuer = f"{parts.worker}:rescue"
         taken = await parts.store.items.rescue(
-            handler.name, handler.askable, items_max, rescuer, parts.lease_ms, parts.met()
+            handler.name, handler.askable, items_max, rescuer, parts.lease_ms, parts.known_jobs()
         )
         parts.remember(taken.jobs)
         look_at(len(taken.items))

@@ -79,10 +79,10 @@ class Worker:
             self.engine.wake.clear()
             try:
                 claimed = await self.engine.claim_once(self._parts.limits.claim_items_max)
-                self._parts.accepted("claim")
+                self._parts.note_success("claim")
                 idle = 0.0 if claimed and self.engine.wanting else await self._idle_for()
             except Exception as error:
-                self._parts.refused("claim", f"{type(error).__name__}: {error}")
+                self._parts.note_refusal("claim", f"{type(error).__name__}: {error}")
                 idle = AGAIN_SECONDS
             if idle:
                 await wait_for_event(self.engine.wake, idle)

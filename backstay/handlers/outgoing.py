@@ -237,7 +237,7 @@ class Outgoing:
         limit = aiohttp.ClientTimeout(total=timeout_seconds, connect=min(CONNECT_SECONDS, timeout_seconds / 2))
         sent = {"content-type": "application/json", "user-agent": f"backstay/{version('backstay')}", **headers}
         try:
-            async with self._opened().post(
+            async with self._open_session().post(
                 URL(url, encoded=True), data=body.encode(), headers=sent, timeout=limit, allow_redirects=False
             ) as answer:
                 return Answer(answer.status, await _beginning(answer), answer.headers.get("retry-after"))
@@ -245,7 +245,7 @@ class Outgoing:
             # Not chained from the error, which may hold the headers that were sent.
             raise _meaning(error, timeout_seconds) from None
 
-    def _opened(self) -> aiohttp.ClientSession:
+    def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
             connector = aiohttp.TCPConnector(
                 resolver=self._guard,

@@ -38,7 +38,7 @@ class Registry:
     def __len__(self) -> int:
         return len(self._handlers)
 
-    def polled(self) -> Iterator[TaskHandler]:
+    def task_handlers(self) -> Iterator[TaskHandler]:
         return (handler for handler in self if isinstance(handler, TaskHandler))
 
 

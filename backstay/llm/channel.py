@@ -50,7 +50,7 @@ class Channel:
         pace."""
         hints = self.limit_hints(reply)
         for _ in range(requests):
-            self.pacer.answered(reply.status, 0.0, hints)
+            self.pacer.note_answer(reply.status, 0.0, hints)
             hints = NO_HINTS  # it was one call, whatever it answered
 
     def _tell_throttled(self, reply: ProviderReply) -> None:

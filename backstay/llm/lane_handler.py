@@ -139,7 +139,7 @@ class CallHandler(LaneHandler):
         self.askable = self._lookup is not None
         # Every call passes here, so these are looked up once.
         self._post = wire.post
-        self._answered = self.channel.pacer.answered
+        self._answered = self.channel.pacer.note_answer
         self._limit_hints = self.llm.replies.limit_hints
         self._read_reply = self.llm.replies.read_reply
         self._price_of = self.channel.price_of
@@ -198,7 +198,7 @@ class BackgroundHandler(TaskLane):
         context.guard()
         began = self.clock.monotonic()
         reply = await channel.wire.post(request.url, text, self._seconds, ref, context.outside_traceparent)
-        channel.pacer.answered(reply.status, self.clock.monotonic() - began, channel.limit_hints(reply))
+        channel.pacer.note_answer(reply.status, self.clock.monotonic() - began, channel.limit_hints(reply))
         if 200 <= reply.status <= 299 and (task_id := self._tasks.task_id(reply)) is not None:
             return Submitted(task_id, self.account)
         outcome = channel.read(reply)

@@ -126,7 +126,7 @@ class Pacer:
     def __init__(self) -> None:
         self.answers = Answers()
 
-    def answered(self, status: int, seconds: float, learned: LimitHints) -> None:
+    def note_answer(self, status: int, seconds: float, learned: LimitHints) -> None:
         exhausted = [
             reset_ms
             for remaining, reset_ms in (

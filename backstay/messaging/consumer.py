@@ -67,7 +67,7 @@ class Consumer:
         with suppress(TimeoutError):  # a connection that hangs is not waited for: it comes again
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self._acknowledge()
-        self._lost()
+        self._note_loss()
 
     # what the worker sees
 
@@ -103,10 +103,10 @@ class Consumer:
             if handler not in self._consumed:
                 self._consumed.add(handler)
                 queue = self._broker.topology.work_queue(handler)
-                arrived = partial(self._arrived, handler)
-                self._broker.consume(Subscription(queue, self._prefetch, arrived, self._lost))
+                arrived = partial(self._receive, handler)
+                self._broker.consume(Subscription(queue, self._prefetch, arrived, self._note_loss))
 
-    def _arrived(self, handler: str, delivery: MessageDelivery) -> None:
+    def _receive(self, handler: str, delivery: MessageDelivery) -> None:
         message, topology = delivery.message, self._broker.topology
         work = read_work(message)
         if isinstance(work, Work) and work.handler != handler:
@@ -124,7 +124,7 @@ class Consumer:
         self._moves.append((delivery, outgoing, reason))
         self._something_moves.set()
 
-    def _lost(self) -> None:
+    def _note_loss(self) -> None:
         """The broker delivers again what was in hand; it could not be acknowledged any more."""
         for hand in self._hands.values():
             hand.clear()

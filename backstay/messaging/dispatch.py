@@ -68,10 +68,10 @@ async def dispatching(
         yield None
         return
 
-    async def known(items: Sequence[int]) -> Collection[int]:
+    async def jobs_known(items: Sequence[int]) -> Collection[int]:
         return await client.store.views.named_items(items)
 
-    consumer = Consumer(broker, lambda: [handler.name for handler in app.handlers], concurrency, known)
+    consumer = Consumer(broker, lambda: [handler.name for handler in app.handlers], concurrency, jobs_known)
     async with relaying_work(app, client, broker):
         consumer.start()
         try:

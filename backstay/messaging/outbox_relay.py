@@ -114,7 +114,7 @@ class OutboxRelay:
             await marking
 
     async def _publish(self, messages: Sequence[Message]) -> None:
-        told, outgoing, bad = self._worded(messages)
+        told, outgoing, bad = self._to_messages(messages)
         error = UNCONFIRMED
         try:
             confirmed = await self._publisher.publish_many(outgoing) if outgoing else []
@@ -125,7 +125,7 @@ class OutboxRelay:
         await self._marked()  # the one before: marks do not overtake each other, nor pile up
         self._marking = self._tasks.spawn(self._mark(told, confirmed, bad, error))
 
-    def _worded(self, messages: Sequence[Message]) -> tuple[list[Message], list[OutgoingMessage], list[Message]]:
+    def _to_messages(self, messages: Sequence[Message]) -> tuple[list[Message], list[OutgoingMessage], list[Message]]:
         """Rows that can be sent, as messages, and those that cannot: one bad row must not be in the way of the rest."""
         told, outgoing, bad = [], [], []
         for message in messages:

@@ -72,12 +72,12 @@ class Limited:
             return None
         raw = [(name.encode(), value.encode()) for name, value in headers.items()]
 
-        async def counted(message: Message) -> None:
+        async def count(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message["headers"], *raw]
             await send(message)
 
-        await self._app(scope, receive, counted)
+        await self._app(scope, receive, count)
 
 
 def _too_many(per_minute: int, headers: dict[str, str]) -> Problem:

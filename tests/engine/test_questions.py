@@ -36,7 +36,7 @@ async def one_turn(rig: VirtualRig, provider: SlowProvider, *what: str) -> list[
     """When a worker asks this, from its first call until it lets go of the item."""
     async with rig.working() as worker, asyncio.timeout(2 * LONGEST_SECONDS):
         flights = worker.engine.flights
-        while not provider.calls(*what) or flights.polled() or flights.leases(rig.clock.monotonic()):
+        while not provider.calls(*what) or flights.polled_leases() or flights.leases(rig.clock.monotonic()):
             await rig.clock.sleep(0.5)
         return provider.times(*what)
 

@@ -21,7 +21,7 @@ def hints_of(headers: dict[str, str], now_ms: int) -> LimitHints:
 def test_the_calls_under_way_keep_to_what_the_headers_leave(left: str, reset: str, ceiling: int) -> None:
     pacer = Pacer()
     headers = {"x-ratelimit-remaining-requests": left, "x-ratelimit-reset-requests": reset}
-    pacer.answered(200, 0.1, hints_of(headers, 0))
+    pacer.note_answer(200, 0.1, hints_of(headers, 0))
     assert pacer.answers.verdict(PACE, 0).ceiling == ceiling
 
 
@@ -29,6 +29,6 @@ def test_tokens_that_are_left_bound_the_calls_as_well() -> None:
     pacer = Pacer()
     for left in ("1000", "900"):
         headers = {"x-ratelimit-remaining-tokens": left, "x-ratelimit-reset-tokens": "30s"}
-        pacer.answered(200, 0.1, hints_of(headers, 0))
+        pacer.note_answer(200, 0.1, hints_of(headers, 0))
         ceiling = pacer.answers.verdict(PACE, 0).ceiling
     assert ceiling == 8

@@ -144,7 +144,7 @@ class Wire:
 
     async def _exchange(self, head: bytes, body: bytes, seconds: float) -> ProviderReply:
         if self._pool is None:
-            raise _closed()
+            raise _closed_error()
         # At most half of it, so that a failed connection can be distinguished from a request without an answer.
         return self._reply(await self._pool.exchange(head, body, seconds, min(CONNECT_SECONDS, seconds / 2)))
 
@@ -154,7 +154,7 @@ class Wire:
 
     def _files(self) -> "AiohttpSession":
         if self._pool is None:
-            raise _closed()
+            raise _closed_error()
         if self._session is None:
             from backstay.llm.http.aiohttp_session import (
                 AiohttpSession,  # it takes a while to import, and most runs need none
@@ -188,7 +188,7 @@ class Wire:
         return "".join(f"{line}\r\n" for line in lines).encode("latin-1")
 
 
-def _closed() -> Transient:
+def _closed_error() -> Transient:
     return Transient("the HTTP client is closed, so nothing was sent")
 
 

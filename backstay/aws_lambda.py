@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from backstay import wiring
 from backstay.app import Backstay
-from backstay.cli import access, output
+from backstay.cli import database_choice, output
 from backstay.cli.tick import check_depth, equipped_app
 from backstay.clock import Clock
 from backstay.core.errors import BackstayError, UsageError
@@ -35,13 +35,13 @@ class FollowUpFailed(BackstayError):
 
 def handler(event: Mapping[str, Any], context: Context) -> dict[str, Any]:
     """One invocation. An exception counts as an error of the function and in its alarm; no item is lost."""
-    app = access.served_app(None)
+    app = database_choice.served_app(None)
     depth = depth_of(event)
     check_depth(app, depth)
     metrics = Metrics()
     try:
         with _listening(app, metrics):
-            report = access.run(_invoke(app, depth, context))
+            report = database_choice.run(_invoke(app, depth, context))
         return asdict(report)
     finally:
         output.data(output.as_json(_embedded(figures_for_alarms(metrics), context.function_name)))

@@ -22,7 +22,7 @@ from backstay.handlers.handler import Rules
 from backstay.handlers.outgoing import Outgoing
 from backstay.llm.lanes import serve_lanes
 from backstay.messaging.broker import Broker
-from backstay.messaging.dispatch import broker_here, dispatching
+from backstay.messaging.broker_session import broker_here, dispatching
 from backstay.messaging.outbox_relay import lag_told, relaying_work
 from backstay.observe.item_logs import ItemLogs
 from backstay.remote.handler import CallbackTags

@@ -9,9 +9,9 @@ import time
 from typing import Any
 
 from backstay.core.ids import item_id
+from backstay.messaging.broker_session import broker_here, dispatching, topology_of
 from backstay.messaging.connection import connect_once
 from backstay.messaging.declaring import depth_of
-from backstay.messaging.dispatch import broker_here, dispatching, topology_of
 from backstay.messaging.outbox_relay import relaying_work
 from backstay.store.outbox import WORK
 from bench import ours

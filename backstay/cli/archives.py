@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from backstay.cli import access, output
+from backstay.cli import database_choice, output
 from backstay.cli.command import Command, again, json_option, place_options
 from backstay.cli.deadletters import ROWS_MAX, filter_options, wanted_of
 from backstay.cli.jobs import show_moment
@@ -42,7 +42,7 @@ def archive(
     """
     from backstay.upkeep.retention import Retention, bounds_of
 
-    app = access.open_app(db)
+    app = database_choice.open_app(db)
     files = _files(app, data)
 
     async def act(client: "Client") -> int:
@@ -57,7 +57,7 @@ def archive(
             if not some:
                 return gone
 
-    gone = access.with_client(app, act)
+    gone = database_choice.with_client(app, act)
     if as_json:
         output.data(output.as_json({"items": gone}))
     else:
@@ -76,7 +76,7 @@ def archives(limit: int, db: str | None, as_json: bool) -> None:
     async def read(client: "Client") -> "list[Archive]":
         return await client.store.archives.page(client.owner, None, limit)
 
-    found = access.with_client(access.open_app(db), read)
+    found = database_choice.with_client(database_choice.open_app(db), read)
     if as_json:
         for one in found:
             output.data(output.as_json(one._asdict()))
@@ -108,7 +108,7 @@ def restore(archive_id: int, data: str | None, db: str | None, as_json: bool) ->
     from backstay.upkeep.archivist import Archivist
     from backstay.upkeep.retention import bounds_of
 
-    app = access.open_app(db)
+    app = database_choice.open_app(db)
     files = _files(app, data)
 
     async def act(client: "Client") -> "tuple[Archive, int]":
@@ -117,7 +117,7 @@ def restore(archive_id: int, data: str | None, db: str | None, as_json: bool) ->
         keep_ms = bounds_of(app.settings).age_ms
         return found, await Archivist(store.archives, files, client.clock).restore(found, keep_ms)
 
-    found, items = access.with_client(app, act)
+    found, items = database_choice.with_client(app, act)
     if as_json:
         output.data(output.as_json({"archive": archive_id, "items": items}))
         return

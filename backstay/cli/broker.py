@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from backstay.cli import access, output
+from backstay.cli import database_choice, output
 from backstay.cli.command import Command, LazyGroup, broker_option, json_option, place_options
 from backstay.core.errors import BrokerUnreachable, UsageError
 
@@ -57,8 +57,8 @@ def show(ctx: click.Context, broker: str | None, db: str | None, as_json: bool) 
 
     It declares nothing. If the broker is unreachable, it shows what the database knows and ends with exit code 8.
     """
-    loaded, url = access.open_with_broker(db, broker)
-    seen = access.with_client(loaded, lambda client: _look(loaded, client, url))
+    loaded, url = database_choice.open_with_broker(db, broker)
+    seen = database_choice.with_client(loaded, lambda client: _look(loaded, client, url))
     if as_json:
         output.data(output.as_json(_as_object(loaded, url, seen)))
     else:
@@ -80,11 +80,11 @@ def declare(ctx: click.Context, handlers: tuple[str, ...], broker: str | None, d
     Workers do this themselves; this command does it beforehand. An existing queue with other arguments is left alone
     and reported, with exit code 1: delete it, or set BACKSTAY_BROKER_QUEUES or BACKSTAY_BROKER_PREFIX.
     """
+    from backstay.messaging.broker_session import topology_of
     from backstay.messaging.connection import connect_once, show_url
     from backstay.messaging.declaring import declare as declare_on
-    from backstay.messaging.dispatch import topology_of
 
-    loaded, url = access.open_with_broker(db, broker)
+    loaded, url = database_choice.open_with_broker(db, broker)
     topology = topology_of(loaded.settings)
 
     async def make(client: "Client") -> list[Any]:
@@ -92,7 +92,7 @@ def declare(ctx: click.Context, handlers: tuple[str, ...], broker: str | None, d
         async with connect_once(url, "backstay declare") as connection:
             return list(await declare_on(connection, topology.exchanges, queues))
 
-    differences = access.with_client(loaded, make)
+    differences = database_choice.with_client(loaded, make)
     if as_json:
         problems = [{"name": name, "problem": reason} for name, reason in differences]
         output.data(output.as_json({"broker": show_url(url), "problems": problems}))
@@ -112,7 +112,7 @@ def off(db: str | None, as_json: bool) -> None:
     Stop the processes that have a --broker first: the next one to start switches it on again. Workers then
     poll the database.
     """
-    dropped = access.with_client(access.open_app(db), lambda client: client.store.outbox.close_sink())
+    dropped = database_choice.with_client(database_choice.open_app(db), lambda client: client.store.outbox.close_sink())
     if as_json:
         output.data(output.as_json({"dropped": dropped}))
     else:
@@ -125,9 +125,9 @@ async def _handlers(client: "Client") -> list[str]:
 
 
 async def _look(app: "Backstay", client: "Client", url: str) -> BrokerState:
+    from backstay.messaging.broker_session import topology_of
     from backstay.messaging.connection import connect_once
     from backstay.messaging.declaring import inspect
-    from backstay.messaging.dispatch import topology_of
     from backstay.store.outbox import WORK
 
     outbox = client.store.outbox
@@ -235,9 +235,9 @@ def replay(
     if everything == (item is not None or reason is not None):
         raise UsageError("no messages are chosen", hint="give --item, --reason or both, or else --all")
     choice = Choice(None if item is None else read_item(item), reason)
-    loaded, url = access.open_with_broker(db, broker)
-    who = None if dry_run else access.person()
-    counts = access.with_client(loaded, lambda client: _replay(loaded, client, url, choice, who))
+    loaded, url = database_choice.open_with_broker(db, broker)
+    who = None if dry_run else database_choice.person()
+    counts = database_choice.with_client(loaded, lambda client: _replay(loaded, client, url, choice, who))
     if as_json:
         output.data(output.as_json({**counts, "dry_run": dry_run}))
     else:
@@ -245,9 +245,9 @@ def replay(
 
 
 async def _replay(app: "Backstay", client: "Client", url: str, choice: "Choice", who: str | None) -> dict[str, Any]:
+    from backstay.messaging.broker_session import topology_of
     from backstay.messaging.connection import connect_once
     from backstay.messaging.dead_messages import ITEMS, MESSAGES, DeadMessages, DeadQueue
-    from backstay.messaging.dispatch import topology_of
 
     topology = topology_of(app.settings)
     judge = DeadMessages(client.store, topology, choice, who)

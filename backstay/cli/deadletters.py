@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from backstay.cli import access, output
+from backstay.cli import database_choice, output
 from backstay.cli.command import JOB, Command, Duration, LazyGroup, again, json_option, place_options
 from backstay.cli.jobs import show_moment
 from backstay.core.errors import ErrorCode, UsageError
@@ -85,12 +85,14 @@ def list_letters(
     """Lists failed items, grouped by error code: how many, the first, the last. Archived items are not listed."""
     if not one_by_one and (code or older_than):
         raise UsageError("a filter needs --items", hint="add --items to use --job, --code or --older-than")
-    app = access.open_app(db)
+    app = database_choice.open_app(db)
     if one_by_one:
         wanted = wanted_of(job, code, older_than)
-        _print_items(access.with_client(app, lambda client: _first(client, wanted, limit)), as_json)
+        _print_items(database_choice.with_client(app, lambda client: _first(client, wanted, limit)), as_json)
         return
-    _print_groups(access.with_client(app, lambda client: client.store.dead_letters.groups(client.owner, job)), as_json)
+    _print_groups(
+        database_choice.with_client(app, lambda client: client.store.dead_letters.groups(client.owner, job)), as_json
+    )
 
 
 async def _first(client: "Client", wanted: "LetterFilter", n: int) -> "list[ItemRow]":
@@ -168,7 +170,7 @@ def show(item_id: str, db: str | None, as_json: bool) -> None:
             raise NotFound(f"no failed item {name}", hint="someone may have retried it")
         return row, (await client.store.listing.bodies(number, client.owner)).payload
 
-    row, payload = access.with_client(access.open_app(db), read)
+    row, payload = database_choice.with_client(database_choice.open_app(db), read)
     asked = None if row.archive_id is not None else payload
     if as_json:
         output.data(output.as_json({"item": name, **_item_fields(row), "payload": json.loads(asked or "null")}))
@@ -218,7 +220,7 @@ def replay(
     if not (items or job is not None or code or older_than or everything):
         raise UsageError("no dead letters are chosen", hint="give item ids, --job, --code, --older-than or --all")
     wanted, named = wanted_of(job, code, older_than), [read_item(item) for item in items]
-    by = None if dry_run else By(access.person(), rate)
+    by = None if dry_run else By(database_choice.person(), rate)
 
     async def act(client: "Client") -> "Replayed":
         store = client.store
@@ -229,7 +231,7 @@ def replay(
         await store.notify()
         return done
 
-    done = access.with_client(access.open_app(db), act)
+    done = database_choice.with_client(database_choice.open_app(db), act)
     _print_replayed(done, dry_run, as_json)
     if (left := len(set(named)) - done.items) > 0 and not done.more:
         output.note(f"{output.count(left, 'named item')} skipped: not failed, in an archive, or excluded by a filter")
@@ -258,7 +260,7 @@ def replays(limit: int, db: str | None, as_json: bool) -> None:
     async def read(client: "Client") -> "list[ReplayRow]":
         return await client.store.replays.page(client.owner, None, limit)
 
-    rows = access.with_client(access.open_app(db), read)
+    rows = database_choice.with_client(database_choice.open_app(db), read)
     if as_json:
         for row in rows:
             output.data(output.as_json(row._asdict() | {"filter": json.loads(row.filter)}))

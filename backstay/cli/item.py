@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from backstay.cli import access, output
+from backstay.cli import database_choice, output
 from backstay.cli.command import Command, LazyGroup, json_option, on_same_database, place_options
 from backstay.cli.jobs import show_moment
 
 if TYPE_CHECKING:
     from backstay.client import Client
-    from backstay.store.overview import Moment, Shown
+    from backstay.store.dashboard import Moment, Shown
     from backstay.store.views import ItemView
 
 COMMANDS = {
@@ -37,13 +37,15 @@ item = LazyGroup(
 def show(item_id: str, body: bool, db: str | None, as_json: bool) -> None:
     """Shows an item, everything that happened to it, and why it is not running now."""
     from backstay.core.ids import read_item, show_item
-    from backstay.store.overview import look, timeline
+    from backstay.store.dashboard import look, timeline
 
     number = read_item(item_id)
     item_id = show_item(number)
-    app = access.open_app(db)
+    app = database_choice.open_app(db)
     lease_ms = app.limits.lease_ms
-    shown = access.with_client(app, lambda client: look(client.store, number, client.owner, lease_ms, shows_words=True))
+    shown = database_choice.with_client(
+        app, lambda client: look(client.store, number, client.owner, lease_ms, shows_words=True)
+    )
     moments = timeline(shown.view, shown.attempts, shown.events)
     if as_json:
         output.data(output.as_json(_item_object(item_id, shown, moments, body)))
@@ -108,7 +110,7 @@ def retry(item_id: str, db: str | None, as_json: bool) -> None:
         await client.store.jobs.retry(job_of(number), client.owner, number)
         await client.store.notify()
 
-    access.with_client(access.open_app(db), act)
+    database_choice.with_client(database_choice.open_app(db), act)
     output.data(output.as_json({"item": item_id, "act": "retry"}) if as_json else f"item {item_id} is queued again")
 
 
@@ -121,6 +123,8 @@ def accept_late(item_id: str, db: str | None, as_json: bool) -> None:
     from backstay.core.ids import job_of, read_item
 
     number = read_item(item_id)
-    access.with_client(access.open_app(db), lambda client: client.job(job_of(number)).accept_late(number))
+    database_choice.with_client(
+        database_choice.open_app(db), lambda client: client.job(job_of(number)).accept_late(number)
+    )
     said = f"item {item_id} has succeeded with its late result"
     output.data(output.as_json({"item": item_id, "act": "accept_late"}) if as_json else said)

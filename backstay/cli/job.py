@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from backstay.cli import access, output
+from backstay.cli import database_choice, output
 from backstay.cli.command import Command, Duration, LazyGroup, again, job_argument, json_option, place_options
 from backstay.cli.jobs import show_moment, show_state
 from backstay.cli.run_options import Dollars
@@ -13,7 +13,7 @@ from backstay.core.outcomes import ANSWER_FLAWS
 
 if TYPE_CHECKING:
     from backstay.client import Client
-    from backstay.core.reasons import Reason
+    from backstay.core.why_waiting import Reason
     from backstay.store.result_views import ResultRow
     from backstay.store.views import EventView, FailureGroup, JobView
 
@@ -66,9 +66,9 @@ job = LazyGroup(
 def show(job_id: int, db: str | None, as_json: bool) -> None:
     """Shows a job: its progress, why it waits, its failures by kind, and its history."""
 
-    from backstay.store.overview import look_at_job
+    from backstay.store.dashboard import look_at_job
 
-    app = access.open_app(db)
+    app = database_choice.open_app(db)
     lease_ms = app.limits.lease_ms
 
     async def read(client: "Client") -> "tuple[JobView, list[Reason], list[FailureGroupLine], list[EventView]]":
@@ -77,7 +77,7 @@ def show(job_id: int, db: str | None, as_json: bool) -> None:
         groups = [await _explained(client, group) for group in await views.job_failures(job_id)]
         return view, reasons, groups, await views.events(f"job:{job_id}")
 
-    view, reasons, failures, events = access.with_client(app, read)
+    view, reasons, failures, events = database_choice.with_client(app, read)
     if as_json:
         output.data(output.as_json(_job_object(view, reasons, failures, events)))
         return
@@ -172,10 +172,10 @@ def watch(ctx: click.Context, job_id: int, timeout: float | None, db: str | None
     """
     from backstay.cli.watch import watching
 
-    app = access.open_app(db)
+    app = database_choice.open_app(db)
     try:
         with watching(as_json) as seen:
-            view = access.with_client(app, lambda client: client.job(job_id).wait(seen.show, timeout))
+            view = database_choice.with_client(app, lambda client: client.job(job_id).wait(seen.show, timeout))
     except KeyboardInterrupt:
         output.note(f"job {job_id} continues; to watch it again: {again(f'job watch {job_id}')}")
         ctx.exit(130)
@@ -197,7 +197,7 @@ def _act(db: str | None, job_id: int, verb: str, as_json: bool) -> None:
         changed = await getattr(client.job(job_id), verb)()
         return changed, await client.job(job_id).show()
 
-    changed, view = access.with_client(access.open_app(db), act)
+    changed, view = database_choice.with_client(database_choice.open_app(db), act)
     if as_json:
         more: dict[str, object] = {} if changed is None else {"items": changed}
         if verb == "cancel":
@@ -265,7 +265,7 @@ def accept_late(job_id: int, db: str | None, as_json: bool) -> None:
         accepted = await client.job(job_id).accept_late()
         return accepted, await client.job(job_id).show()
 
-    accepted, view = access.with_client(access.open_app(db), act)
+    accepted, view = database_choice.with_client(database_choice.open_app(db), act)
     if as_json:
         output.data(output.as_json({"job": job_id, "act": "accept_late", "items": accepted, "state": view.state}))
     else:
@@ -302,7 +302,7 @@ def settle_unknown(
         settled = await client.job(job_id).settle_unknown(paid, amount, expected)
         return settled, await client.job(job_id).show()
 
-    settled, view = access.with_client(access.open_app(db), act)
+    settled, view = database_choice.with_client(database_choice.open_app(db), act)
     if as_json:
         said = {"job": job_id, "act": "book" if paid else "release", "micros": settled}
         output.data(output.as_json({**said, "spent_micros": view.spent_micros, "unknown_micros": view.unknown_micros}))
@@ -329,7 +329,7 @@ def results(job_id: int, failed: bool, db: str | None, as_json: bool) -> None:
             if not failed or row.state == "failed":
                 output.data(_result_line(row))
 
-    access.with_client(access.open_app(db), stream)
+    database_choice.with_client(database_choice.open_app(db), stream)
 
 
 def _result_line(row: "ResultRow") -> str:

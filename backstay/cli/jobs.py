@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from backstay.cli import access, output
+from backstay.cli import database_choice, output
 from backstay.cli.command import JOB, Command, again, json_option, place_options
 
 if TYPE_CHECKING:
@@ -34,10 +34,10 @@ def jobs(limit: int, before: int | None, db: str | None, as_json: bool) -> None:
     async def read(client: "Client") -> "list[JobView]":
         return await client.store.views.jobs(client.owner, before or LAST_ID, limit)
 
-    target = access.choose(db)
+    target = database_choice.choose(db)
     try:
-        views = access.with_client(access.open_target(target), read)
-    except access.NoFileYet:
+        views = database_choice.with_client(database_choice.open_target(target), read)
+    except database_choice.NoFileYet:
         views = []
     if as_json:
         for view in views:

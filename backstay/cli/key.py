@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from backstay.cli import access, output
+from backstay.cli import database_choice, output
 from backstay.cli.command import Command, Duration, LazyGroup, json_option, place_options
 from backstay.cli.jobs import show_moment
 
@@ -56,7 +56,7 @@ def create(role: str, name: str, owner: str | None, expires: float | None, db: s
     async def make(client: "Client") -> "NewKey":
         return await client.store.keys.create(owner or client.owner, Role(role), name, expires)
 
-    _show_new(access.with_client(access.open_app(db, must_exist=False), make), as_json)
+    _show_new(database_choice.with_client(database_choice.open_app(db, must_exist=False), make), as_json)
 
 
 @click.command("list", cls=Command, examples=("backstay key list --json",))
@@ -69,7 +69,7 @@ def list_keys(owner: str | None, db: str | None, as_json: bool) -> None:
     async def read(client: "Client") -> "list[ApiKey]":
         return await client.store.keys.list(owner or client.owner)
 
-    keys = access.with_client(access.open_app(db), read)
+    keys = database_choice.with_client(database_choice.open_app(db), read)
     if as_json:
         shown = ({name: value for name, value in one._asdict().items() if name != "digest"} for one in keys)
         output.data(output.as_json(list(shown)))
@@ -99,7 +99,7 @@ def revoke(key_id: str, owner: str | None, db: str | None, as_json: bool) -> Non
     async def end(client: "Client") -> None:
         await client.store.keys.revoke(key_id, owner or client.owner)
 
-    access.with_client(access.open_app(db), end)
+    database_choice.with_client(database_choice.open_app(db), end)
     if as_json:
         output.data(output.as_json({"id": key_id, "revoked": True}))
         return
@@ -121,7 +121,7 @@ def rotate(key_id: str, grace: float, owner: str | None, expires: float | None, 
     async def make(client: "Client") -> "NewKey":
         return await client.store.keys.rotate(key_id, owner or client.owner, grace, expires)
 
-    _show_new(access.with_client(access.open_app(db), make), as_json)
+    _show_new(database_choice.with_client(database_choice.open_app(db), make), as_json)
 
 
 def _show_new(made: "NewKey", as_json: bool) -> None:

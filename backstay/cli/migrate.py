@@ -2,7 +2,7 @@
 
 import click
 
-from backstay.cli import access, output
+from backstay.cli import database_choice, output
 from backstay.cli.command import Command, json_option, place_options
 
 
@@ -20,15 +20,15 @@ def migrate(db: str | None, as_json: bool) -> None:
     """
     from backstay import wiring
 
-    target = access.choose(db)
-    access.make_folder(target)
+    target = database_choice.choose(db)
+    database_choice.make_folder(target)
 
     async def act() -> tuple[str | None, str | None]:
         before = await wiring.schema_version(target.url)
         await wiring.migrate(target.url)
         return before, await wiring.schema_version(target.url)
 
-    before, after = access.run(act())
+    before, after = database_choice.run(act())
     if as_json:
         output.data(output.as_json({"before": before, "after": after, "changed": before != after}))
     elif before == after:

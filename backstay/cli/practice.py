@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from backstay.cli import access, output
+from backstay.cli import database_choice, output
 from backstay.cli.command import Command, json_option
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def practice(
 
     given |= {**dict(map(parse_rate, rate_limit)), "outage": tuple(map(parse_outage, outage))}
     faults = Faults(**{name: value for name, value in given.items() if value is not None})
-    access.run(_serve(Practice(faults, price, bill_file), PracticeAddress(host, port, as_json)))
+    database_choice.run(_serve(Practice(faults, price, bill_file), PracticeAddress(host, port, as_json)))
 
 
 async def _serve(provider: "Practice", address: PracticeAddress) -> None:

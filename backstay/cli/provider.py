@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from backstay.cli import access, output
+from backstay.cli import database_choice, output
 from backstay.cli.command import Command, Duration, LazyGroup, again, json_option, place_options
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def list_(db: str | None, as_json: bool) -> None:
         names = holds.providers.keys() | await known_providers(client)
         return [holds.providers.get(name, Breaker(name)) for name in sorted(names)], holds.now
 
-    breakers, now = access.with_client(access.open_app(db), read)
+    breakers, now = database_choice.with_client(database_choice.open_app(db), read)
     if as_json:
         for breaker in breakers:
             output.data(output.as_json(_object(breaker)))
@@ -89,7 +89,7 @@ def hold(name: str, reason: str, seconds: float | None, db: str | None, as_json:
         change = await client.store.providers.hold(name, one_line(reason), seconds)
         return change.after, name in await known_providers(client)
 
-    after, known = access.with_client(access.open_app(db), act)
+    after, known = database_choice.with_client(database_choice.open_app(db), act)
     if not known:
         output.note(f"no worker has used a provider {name!r} yet; it is held anyway")
     output.data(output.as_json(_object(after)) if as_json else f"provider {name} is {after.state}")
@@ -111,5 +111,5 @@ def release(name: str, db: str | None, as_json: bool) -> None:
         await client.store.notify()
         return change.after
 
-    after = access.with_client(access.open_app(db), act)
+    after = database_choice.with_client(database_choice.open_app(db), act)
     output.data(output.as_json(_object(after)) if as_json else f"provider {name} is {after.state}")

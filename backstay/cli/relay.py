@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from backstay.cli import access
+from backstay.cli import database_choice
 from backstay.cli.command import Command, broker_option, json_option, log_level_option, metrics_options, place_options
 from backstay.core.errors import UsageError
 
@@ -51,9 +51,9 @@ def relay(ctx: click.Context, /, db: str | None, broker: str | None, **given: An
     from backstay.cli.running import log_to_stderr
 
     asked = RelayOptions(**given)
-    loaded = access.use_broker(access.open_app(db), broker)
+    loaded = database_choice.use_broker(database_choice.open_app(db), broker)
     log_to_stderr(loaded, asked.log_level, asked.as_json)
-    ctx.exit(access.run(_relay(loaded, asked)))
+    ctx.exit(database_choice.run(_relay(loaded, asked)))
 
 
 async def _relay(app: "Backstay", asked: RelayOptions) -> int:
@@ -78,7 +78,7 @@ async def _relay(app: "Backstay", asked: RelayOptions) -> int:
 @asynccontextmanager
 async def _run_relays(app: "Backstay") -> AsyncIterator[None]:
     """Whatever there is to relay here, while the block runs."""
-    from backstay.messaging.dispatch import broker_here
+    from backstay.messaging.broker_session import broker_here
     from backstay.process import relaying_outboxes
     from backstay.remote.work import key_known_here
 
@@ -87,7 +87,7 @@ async def _run_relays(app: "Backstay") -> AsyncIterator[None]:
         hint = "give --broker to publish to workers, or set BACKSTAY_SECRET_KEY to send webhooks"
         raise UsageError("neither a broker nor a secret key for webhooks is set", hint=hint)
     async with (
-        access.client_of(app) as client,
+        database_choice.client_of(app) as client,
         broker_here(app, client) as broker,
         relaying_outboxes(app, client, broker, key),
     ):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from backstay.cli import access, output
+from backstay.cli import database_choice, output
 from backstay.cli.command import Command, again, json_option, place_options
 from backstay.cli.request_options import RequestOptions, request_options, tell_bad_lines
 from backstay.cli.run_options import RunOptions, run_options
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from backstay.app import Backstay
     from backstay.llm.formats import InputOptions
     from backstay.llm.intake import FileSurvey, RequestSource
-    from backstay.run.order import Order
     from backstay.run.summary import Summary
+    from backstay.run.terms import Order
     from backstay.run.view import View
 
 
@@ -78,7 +78,7 @@ def run(
         label=label or Path(file).name,
     )
     terms.require_key()
-    app = access.open_app(db, must_exist=False)
+    app = database_choice.open_app(db, must_exist=False)
     summary = _run_file(app, file, wanted, wanted.reading(terms.url, terms.only, terms.api), order, as_json)
     ctx.exit(summary.exit_code)
 
@@ -88,12 +88,12 @@ def _run_file(
 ) -> "Summary":
     """Checks every line, then runs them all."""
     from backstay.llm.intake import open_source, survey
-    from backstay.run.order import WeighedRun
+    from backstay.run.terms import WeighedRun
 
     with open_source(file, reading) as source:
         surveyed = survey(source, WeighedRun(order) if order.budget_micros is not None else None)
         tell_bad_lines(surveyed, wanted.skip_bad_lines)
-        return access.run(_go(app, order, source, surveyed, as_json))
+        return database_choice.run(_go(app, order, source, surveyed, as_json))
 
 
 def default_out(file: str) -> str:

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import click
 from click.core import ParameterSource
 
-from backstay.cli import access, output
+from backstay.cli import database_choice, output
 from backstay.cli.command import (
     Command,
     again,
@@ -114,12 +114,12 @@ def serve(ctx: click.Context, /, db: str | None, app: str | None, log_level: str
         raise UsageError(
             "the service needs packages that are not installed", hint="pip install 'backstay[service]'"
         ) from None
-    loaded = access.served_app(app, db) if app else access.open_app(db, must_exist=False)
-    access.use_broker(loaded, given["broker"])
+    loaded = database_choice.served_app(app, db) if app else database_choice.open_app(db, must_exist=False)
+    database_choice.use_broker(loaded, given["broker"])
     if given["data"]:
         loaded.settings = loaded.settings.model_copy(update={"data": given["data"]})
     log_to_stderr(loaded, log_level, given["as_json"])
-    ctx.exit(access.run(_serve(loaded, given, _options(ctx, given, loaded.settings))))
+    ctx.exit(database_choice.run(_serve(loaded, given, _options(ctx, given, loaded.settings))))
 
 
 def _open_here(given: dict[str, Any], settings: "Settings") -> bool:
@@ -173,7 +173,7 @@ async def _serve(loaded: "Backstay", given: dict[str, Any], options: "ServiceOpt
     from backstay.clock import collect_rarely
     from backstay.process import start_when_reachable
     from backstay.server.app import create_app
-    from backstay.server.listening import Listening, server_config, taken_port
+    from backstay.server.http_server import Listening, server_config, taken_port
 
     collect_rarely()
     app, sockets = create_app(loaded, options), taken_port(given["host"], given["port"])

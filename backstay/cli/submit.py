@@ -7,7 +7,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from backstay.cli import access, output
+from backstay.cli import database_choice, output
 from backstay.cli.command import Command, again, app_option, db_option, json_option
 from backstay.cli.request_options import RequestOptions, request_options, tell_bad_lines
 from backstay.cli.run_options import RunOptions, run_options
@@ -86,8 +86,8 @@ def _queue_requests(
 ) -> None:
     from backstay.cli.run import default_out
     from backstay.llm.intake import open_source, survey
-    from backstay.run.order import WeighedRun, set_ceiling
     from backstay.run.submission import Submission
+    from backstay.run.terms import WeighedRun, set_ceiling
 
     order = terms.order(out=default_out(file), label=label or Path(file).name)
     with open_source(file, wanted.reading(terms.url, terms.only, terms.api)) as source:
@@ -102,7 +102,7 @@ def _queue_requests(
                 await set_ceiling(client, found, order)
             return await submission.send(client, lambda: None), found is None
 
-        job_id, new = access.with_client(access.open_app(db, must_exist=False), queue)
+        job_id, new = database_choice.with_client(database_choice.open_app(db, must_exist=False), queue)
     _tell(job_id, surveyed.requests, order.endpoint.name, "" if new else ", which existed already", as_json)
     if not as_json:
         output.note("to write the results, run `backstay run` with the same file and options")
@@ -122,7 +122,7 @@ def _queue_items(
     from backstay.client import Options
 
     app = app or settings.load().app
-    made = access.load_app(app, db) if app else access.open_app(db, must_exist=not force)
+    made = database_choice.load_app(app, db) if app else database_choice.open_app(db, must_exist=not force)
     given |= {"deadline_seconds": terms.deadline, "delivery": terms.delivery}
     check: Check | None = None
     if app and (handler in made.handlers or not force):
@@ -135,7 +135,7 @@ def _queue_items(
         items = check_lines(content, check)
         content.seek(0)
         known = bool(app) or force
-        job, new = access.with_client(made, lambda client: _send(client, handler, content, options, known))
+        job, new = database_choice.with_client(made, lambda client: _send(client, handler, content, options, known))
     _tell(job.id, items, handler, "" if new else ", which existed already under this idempotency key", as_json)
 
 

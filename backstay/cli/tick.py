@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from backstay.cli import access, output
+from backstay.cli import database_choice, output
 from backstay.cli.command import Command, app_option, db_option, json_option, log_level_option
 from backstay.core.errors import UsageError
 
@@ -50,10 +50,10 @@ def tick(
     """
     from backstay.cli.running import log_to_stderr
 
-    loaded = access.served_app(app, db)
+    loaded = database_choice.served_app(app, db)
     check_depth(loaded, chain_depth)
     log_to_stderr(loaded, log_level, as_json=False)
-    ctx.exit(access.run(_chain(loaded, chain_depth, chain, as_json)))
+    ctx.exit(database_choice.run(_chain(loaded, chain_depth, chain, as_json)))
 
 
 def check_depth(app: "Backstay", depth: int) -> None:
@@ -92,7 +92,7 @@ async def _tick(app: "Backstay", depth: int, slots: int) -> "tuple[TickReport | 
 
     from backstay import wiring
     from backstay.cli.running import INTERRUPTED, Signals
-    from backstay.engine.flight import Cut
+    from backstay.engine.held_items import Cut
     from backstay.engine.tick import Tick
 
     client = await app.open()

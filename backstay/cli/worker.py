@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from backstay.cli import access, output
+from backstay.cli import database_choice, output
 from backstay.cli.command import (
     Command,
     app_option,
@@ -77,11 +77,11 @@ def worker(ctx: click.Context, /, db: str | None, broker: str | None, **given: A
     from backstay.cli.running import log_to_stderr
 
     asked = WorkerOptions(**given)
-    loaded = access.served_app(asked.app, os.environ.get(CHILD_DATABASE) if asked.attached else db)
-    access.use_broker(loaded, broker)
+    loaded = database_choice.served_app(asked.app, os.environ.get(CHILD_DATABASE) if asked.attached else db)
+    database_choice.use_broker(loaded, broker)
     log_to_stderr(loaded, asked.log_level, asked.as_json)
     serve = _serve(loaded, asked) if asked.processes == 1 else _supervise(loaded, asked)
-    ctx.exit(access.run(serve))
+    ctx.exit(database_choice.run(serve))
 
 
 async def _serve(app: "Backstay", asked: WorkerOptions) -> int:
@@ -114,7 +114,7 @@ async def _run_worker(app: "Backstay", asked: WorkerOptions, metrics: "Metrics |
     from backstay.process import equipment, working
 
     tasks, concurrency = Tasks(), asked.concurrency or app.limits.worker_concurrency
-    async with access.client_of(app) as client:
+    async with database_choice.client_of(app) as client:
         if metrics is not None:
             tasks.spawn(running.refresh(client.store, client.clock, metrics, app))
         try:
@@ -143,7 +143,7 @@ async def _supervise(app: "Backstay", asked: WorkerOptions) -> int:
     from backstay.engine.supervisor import Orders, Supervisor
     from backstay.process import start_when_reachable
 
-    async with start_when_reachable(app, lambda: access.client_of(app)):
+    async with start_when_reachable(app, lambda: database_choice.client_of(app)):
         output.note(f"starting {asked.processes} worker processes")  # the database is there, and has its schema
     with running.shared_folder() as folder:
         environment = {**os.environ, CHILD_DATABASE: app.url}

@@ -13,8 +13,8 @@ from backstay.core.models import Claimed
 from backstay.core.order import draw_low_start, level_of
 from backstay.core.states import ItemState
 from backstay.engine.executor import Executor
-from backstay.engine.flight import Cut, Flights
 from backstay.engine.gate import Gate
+from backstay.engine.held_items import Cut, Flights
 from backstay.engine.hints import Hints, Named, Turns
 from backstay.engine.lease_keeper import LeaseKeeper, OpenStore
 from backstay.engine.parts import Parts

@@ -9,8 +9,8 @@ from backstay.core.events import ItemLogged, Trouble
 from backstay.core.failures import ErrorCode, Failure, FailureKind, failure_of_exception, one_line
 from backstay.core.models import Claimed
 from backstay.core.outcomes import CannotAsk, Failed, HandedBack, Interrupted, NeverArrived, Outcome, Skipped, Stopped
-from backstay.engine.flight import Cut, Flight, Flights
 from backstay.engine.handler_tasks import ask_provider, new_turn
+from backstay.engine.held_items import Cut, Flight, Flights
 from backstay.engine.parts import Parts
 from backstay.engine.settler import Settler
 from backstay.handlers.context import Context, Surroundings, client_ref

@@ -12,7 +12,7 @@ from backstay.core.models import Claimed, Settlement
 from backstay.core.order import draw_start
 from backstay.core.outcomes import Failed, Outcome, Submitted, Succeeded
 from backstay.core.states import StopReason
-from backstay.engine.flight import Flights
+from backstay.engine.held_items import Flights
 from backstay.engine.parts import Parts
 from backstay.engine.settler import Ready
 from backstay.handlers.handler import Handler

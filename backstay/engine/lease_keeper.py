@@ -5,7 +5,7 @@ import threading
 from collections.abc import Awaitable, Callable
 
 from backstay.core.events import LeasesLost
-from backstay.engine.flight import Cut, Flights
+from backstay.engine.held_items import Cut, Flights
 from backstay.engine.parts import Parts
 from backstay.store.store import Store
 

@@ -14,9 +14,9 @@ from backstay.core.models import Attempt, Claimed
 from backstay.core.outcomes import Failed, Outcome, Running, Stopped, Succeeded
 from backstay.core.retry import RETRY_AFTER_CAP_MS
 from backstay.core.states import StopReason
-from backstay.engine.flight import Flights
 from backstay.engine.gate import Gate
 from backstay.engine.handler_tasks import CallQuota, HandlerTasks, ItemQuota, ask_provider, new_turn
+from backstay.engine.held_items import Flights
 from backstay.engine.parts import Parts
 from backstay.engine.settler import Settler, keep_late
 from backstay.handlers.task import TaskHandler

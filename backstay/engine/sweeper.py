@@ -12,9 +12,9 @@ from backstay.core.limits import timed_out
 from backstay.core.models import Claimed
 from backstay.core.outcomes import CannotAsk, Failed, Outcome, Stopped
 from backstay.core.states import ItemState, JobState, StopReason
-from backstay.engine.flight import Flights
 from backstay.engine.gate import Gate
 from backstay.engine.handler_tasks import HandlerTasks, ItemQuota, ask_provider, new_turn
+from backstay.engine.held_items import Flights
 from backstay.engine.parts import Parts
 from backstay.engine.settler import Settler
 from backstay.handlers.context import client_ref

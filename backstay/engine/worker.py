@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from backstay.clock import cancel_until_ended, wait_for_event
 from backstay.core.events import Trouble, WorkerStopping
 from backstay.engine.engine import LAST_WORDS_SECONDS, PROMOTE_SECONDS, Engine
-from backstay.engine.flight import Cut
 from backstay.engine.gate import REFRESH_SECONDS
+from backstay.engine.held_items import Cut
 from backstay.engine.parts import Refusal
 
 SWEEP_SECONDS = 5.0

@@ -12,7 +12,7 @@ from backstay.llm.endpoint import Lane
 from backstay.llm.intake import FileChanged, FileSurvey, RequestSource, requests
 from backstay.llm.lines import seal
 from backstay.llm.shards import BATCH_REQUESTS_MAX
-from backstay.run.order import Order, Scales
+from backstay.run.terms import Order, Scales
 
 COPIES_CHUNK = 1_000
 STOPPED = "it was stopped before the rest was stored; to send the whole file again, use --new and another --out"

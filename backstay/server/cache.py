@@ -22,9 +22,9 @@ from backstay.core.ids import show_item
 from backstay.server.shared_state import PREFIX, SharedState
 from backstay.signing import Signer
 from backstay.store.batches import Batch, missing
+from backstay.store.dashboard import Asked, Snapshots
 from backstay.store.files import may_be_id
 from backstay.store.listing import ItemRow
-from backstay.store.overview import Asked, Snapshots
 from backstay.store.views import JobView
 
 K = TypeVar("K")

@@ -19,8 +19,8 @@ from backstay.core.states import TERMINAL, ItemState
 from backstay.server.etags import etag_of
 from backstay.server.problems import Problem
 from backstay.server.shapes import item_bytes, job_bytes
+from backstay.store.dashboard import Snapshots
 from backstay.store.listing import ItemRow
-from backstay.store.overview import Snapshots
 from backstay.store.views import JobView
 
 LOOK_SECONDS: Final = 0.5

@@ -4,9 +4,11 @@ from collections.abc import Callable
 
 from backstay.store.archives import Archives
 from backstay.store.batches import Batches
+from backstay.store.dashboard import Overview, Snapshots
 from backstay.store.database import Database
 from backstay.store.dead_letters import DeadLetters, Replays
 from backstay.store.files import Files
+from backstay.store.idempotency import Replies
 from backstay.store.inbox import InboxMessages
 from backstay.store.items import Items
 from backstay.store.jobs import Jobs
@@ -14,9 +16,7 @@ from backstay.store.keys import Keys
 from backstay.store.listing import Listing
 from backstay.store.measures import Alarms, Measures
 from backstay.store.outbox import Outbox
-from backstay.store.overview import Overview, Snapshots
 from backstay.store.providers import Providers
-from backstay.store.replies import Replies
 from backstay.store.submissions import Submissions
 from backstay.store.sweeps import Sweeps
 from backstay.store.views import Views

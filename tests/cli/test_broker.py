@@ -145,7 +145,7 @@ def test_worker_processes_are_told_of_the_broker_by_their_environment(
 
 
 def test_the_driver_is_not_loaded_before_it_is_needed():
-    modules = "sys, backstay.cli.main, backstay.cli.broker, backstay.messaging.dispatch"
+    modules = "sys, backstay.cli.main, backstay.cli.broker, backstay.messaging.broker_session"
     code = f"import {modules}; print('aio_pika' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "False"

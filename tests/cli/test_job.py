@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from backstay import wiring
-from backstay.cli.access import show_database
+from backstay.cli.database_choice import show_database
 from backstay.cli.watch import WatchLines
 from backstay.core.states import JobState
 from backstay.store.views import JobView

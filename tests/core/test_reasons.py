@@ -6,8 +6,8 @@ import pytest
 
 from backstay.core.breaker import Breaker, BreakerState
 from backstay.core.display import TimePoint, show_span
-from backstay.core.reasons import Standing, why_job_waits, why_not_running
 from backstay.core.states import TERMINAL, ItemState, JobState
+from backstay.core.why_waiting import Standing, why_job_waits, why_not_running
 
 NOW = 1_714_564_800_000  # 2024-05-01 12:00:00 UTC
 SOON = NOW + 90_000

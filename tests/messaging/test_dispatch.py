@@ -10,8 +10,8 @@ import pytest
 
 from backstay import Backstay, Job
 from backstay.core.events import BrokerLost, BrokerWiped, Event
+from backstay.messaging.broker_session import broker_here, dispatching, topology_of
 from backstay.messaging.consumer import Consumer
-from backstay.messaging.dispatch import broker_here, dispatching, topology_of
 from tests.messaging.rig import QUICK, Bystander, until
 from tests.servers.rabbitmq import PrivateRabbitMQ
 

@@ -7,7 +7,7 @@ import pytest
 
 from backstay.core.errors import DatabaseUnreachable
 from backstay.core.ids import item_id
-from backstay.messaging.dispatch import REPUBLISH_MS, Republishing
+from backstay.messaging.broker_session import REPUBLISH_MS, Republishing
 from backstay.messaging.messages import Work, read_work
 from backstay.messaging.outbox_relay import ROW_DELAY_MS, UNCONFIRMED
 from backstay.messaging.topology import WAIT_STEPS_MS, Topology

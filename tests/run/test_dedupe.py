@@ -12,8 +12,8 @@ from backstay.llm.endpoint import Endpoint
 from backstay.llm.formats import InputOptions
 from backstay.llm.intake import open_source, survey
 from backstay.practice import Practice
-from backstay.run.order import Order
 from backstay.run.run import Run
+from backstay.run.terms import Order
 from backstay.run.view import View
 from tests.llm.lane_rig import chats
 from tests.llm.request_files import batch_line

@@ -13,8 +13,8 @@ from backstay.llm import intake
 from backstay.llm.endpoint import Endpoint
 from backstay.llm.formats import InputOptions
 from backstay.llm.intake import RequestSource, open_source, survey
-from backstay.run.order import Order
 from backstay.run.submission import Submission
+from backstay.run.terms import Order
 from tests.llm.request_files import batch_line
 
 FEW = 2

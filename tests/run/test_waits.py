@@ -10,8 +10,8 @@ from backstay.core.events import ItemsSettled, Trouble
 from backstay.core.models import Attempt, Settlement
 from backstay.core.states import JobState
 from backstay.llm.endpoint import Endpoint, Lane
-from backstay.run.order import Order
 from backstay.run.run import Wait, Waits
+from backstay.run.terms import Order
 from backstay.store.items import Waiting
 from backstay.store.views import JobView, UnderWay
 

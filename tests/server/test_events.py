@@ -13,8 +13,8 @@ import pytest
 from backstay.core.errors import DatabaseUnreachable
 from backstay.server import events
 from backstay.server.api import events as routes
+from backstay.store.dashboard import Asked, Snapshots
 from backstay.store.keys import Role
-from backstay.store.overview import Asked, Snapshots
 from backstay.store.views import JobView
 from tests.server.rig import Rig, Visitor
 from tests.stories.stage import until

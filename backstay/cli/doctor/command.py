@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from backstay.cli import access, output
+from backstay.cli import database_choice, output
 from backstay.cli.command import Command, broker_option, json_option, place_options
 from backstay.cli.doctor.examination import DoctorOptions, examine
 from backstay.cli.doctor.finding import Finding, Level
@@ -44,7 +44,7 @@ def doctor(ctx: click.Context, /, db: str | None, as_json: bool, **given: Any) -
     async def look() -> list[tuple[str, Finding]]:
         return [found async for found in examine(asked)]
 
-    found = access.run(look())
+    found = database_choice.run(look())
     for check, finding in found:
         if as_json:
             output.data(output.as_json({"check": check, **finding._asdict()}))

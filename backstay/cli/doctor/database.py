@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Final
 
-from backstay.cli import access
+from backstay.cli import database_choice
 from backstay.cli.doctor.finding import Finding, Setup, fail, ok, warn, wrong
 from backstay.core.errors import BackstayError, DatabaseUnreachable
 
@@ -22,7 +22,7 @@ async def database(setup: Setup) -> AsyncIterator[Finding]:
 
     target = setup.target
     says = f"{target.shown}, from {target.source}"
-    if access.missing_file(setup.app.url):
+    if database_choice.missing_file(setup.app.url):
         yield ok(f"{says}: Backstay creates the file at its first use")
         return
     try:

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from backstay.cli import access
+from backstay.cli import database_choice
 from backstay.cli.doctor import database, files, machine, services, work
 from backstay.cli.doctor.finding import Check, Finding, Level, Setup, fail, name_of, ok, wrong
 from backstay.cli.run_options import API
@@ -91,8 +91,8 @@ async def examine(asked: DoctorOptions, clock: "Clock | None" = None) -> AsyncIt
 
 
 def setup_of(asked: DoctorOptions, clock: "Clock") -> Setup:
-    target = access.choose(asked.db)
-    app = access.app_on(target)
+    target = database_choice.choose(asked.db)
+    app = database_choice.app_on(target)
     flags = {"data": asked.data, "broker_url": asked.broker}
     app.settings = app.settings.model_copy(update={name: value for name, value in flags.items() if value is not None})
     return Setup(app, target, os.environ, clock, _endpoint(asked))
@@ -116,14 +116,14 @@ async def _all(setup: Setup, stack: AsyncExitStack) -> AsyncIterator[tuple[str, 
     there = all(finding.level is not Level.FAIL for finding in found)
     for finding in found:
         yield name_of(database.database), finding
-    if there and access.missing_file(setup.app.url) is None:
+    if there and database_choice.missing_file(setup.app.url) is None:
         for check in DATABASE:
             found = await _findings_of(check, setup)
             there = there and not (check is database.schema and found[-1].level is Level.FAIL)
             for finding in found:
                 yield name_of(check), finding
         try:
-            setup.client = await stack.enter_async_context(access.client_of(setup.app)) if there else None
+            setup.client = await stack.enter_async_context(database_choice.client_of(setup.app)) if there else None
         except BackstayError as error:
             yield name_of(database.database), wrong(error)
     without = (services.providers, services.broker)

@@ -10,7 +10,7 @@ from backstay.core.errors import BackstayError
 
 if TYPE_CHECKING:
     from backstay.app import Backstay
-    from backstay.cli.access import Target
+    from backstay.cli.database_choice import Target
     from backstay.client import Client
     from backstay.clock import Clock
     from backstay.llm.endpoint import Endpoint

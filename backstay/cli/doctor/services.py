@@ -32,9 +32,9 @@ async def broker(setup: Setup) -> AsyncIterator[Finding]:
         return
     if find_spec("aio_pika") is None:
         return  # the extras say so
+    from backstay.messaging.broker_session import topology_of
     from backstay.messaging.connection import connect_once, show_url
     from backstay.messaging.declaring import inspect
-    from backstay.messaging.dispatch import topology_of
 
     topology = topology_of(setup.settings)
     names = {handler.name for handler in setup.app.handlers}

@@ -4,8 +4,8 @@ from typing import Final
 
 from backstay.llm.openai import replies, requests
 from backstay.llm.openai.batches import OpenAiBatches
-from backstay.llm.openai.completions import StoredCompletions
-from backstay.llm.openai.responses import BackgroundResponses
+from backstay.llm.openai.call_lookup import StoredCompletions
+from backstay.llm.openai.tasks import BackgroundResponses
 from backstay.llm.provider import LlmProvider
 
 OPENAI: Final = LlmProvider(

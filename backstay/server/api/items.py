@@ -24,9 +24,9 @@ from backstay.server.etags import JSON
 from backstay.server.problems import Problem
 from backstay.server.service import Service, Serving, service_of
 from backstay.server.shapes import CHANGES, PROBLEMS, ItemPage, ItemShape, ReasonShape, item_bytes, item_object
+from backstay.store.dashboard import Shown, look, timeline
 from backstay.store.keys import Role
 from backstay.store.listing import ItemFilter, ItemRow
-from backstay.store.overview import Shown, look, timeline
 
 router = APIRouter(prefix="/api", tags=["items"], responses=PROBLEMS)
 

@@ -13,11 +13,11 @@ from backstay.server.cursors import PAGE_DEFAULT, Cursor, JobId, Limit, job_numb
 from backstay.server.job_control import cancel_job, remove
 from backstay.server.service import Service, Serving, service_of
 from backstay.server.shapes import CHANGES, PROBLEMS, JobPage, JobShape, ReasonShape, Strict, job_bytes, job_object
+from backstay.store.dashboard import look_at_job
 from backstay.store.dead_letters import REPLAY_ITEMS_MAX
 from backstay.store.jobs import MoneyVerdict
 from backstay.store.keys import Role
 from backstay.store.listing import JobFilter
-from backstay.store.overview import look_at_job
 
 MICROS_MAX: Final = (1 << 62) - 1
 

@@ -8,8 +8,8 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from backstay.core.reasons import Reason
 from backstay.core.states import BatchStatus
+from backstay.core.why_waiting import Reason
 from backstay.server.auth import Reader, Writer, operates, require_role
 from backstay.server.idempotency import EffectId
 from backstay.server.job_control import stop_job
@@ -19,8 +19,8 @@ from backstay.server.problems import Problem
 from backstay.server.request_bodies import whole_bytes
 from backstay.server.service import Service, Serving, service_of
 from backstay.store.batches import NewBatch
+from backstay.store.dashboard import look_at_job
 from backstay.store.keys import Role
-from backstay.store.overview import look_at_job
 
 ENDPOINTS: Final = (
     "/v1/responses",

@@ -18,6 +18,7 @@ from backstay.server.pages.layout import Field, redirect_with_notice
 from backstay.server.pages.page_request import Visit, code_named, visit_to_act, visit_to_read, whole_number
 from backstay.server.problems import Problem
 from backstay.store import dead_letters as letters
+from backstay.store.dashboard import GROUPED_FIRST
 from backstay.store.dead_letters import (
     CHUNK_ITEMS,
     GROUPED_MAX,
@@ -30,7 +31,6 @@ from backstay.store.dead_letters import (
     ReplayRow,
 )
 from backstay.store.keys import Role
-from backstay.store.overview import GROUPED_FIRST
 from backstay.upkeep.archivist import Archivist
 from backstay.upkeep.retention import PASS_ITEMS_MAX, Retention, bounds_of
 

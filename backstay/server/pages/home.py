@@ -16,8 +16,8 @@ from backstay.server.pages import charts, layout
 from backstay.server.pages.figures import count_of, is_near_budget, outlook, share
 from backstay.server.pages.layout import query
 from backstay.server.pages.page_request import Visit, visit_to_read
+from backstay.store.dashboard import UNKNOWN_COUNTED_MAX
 from backstay.store.measures import AlarmStanding
-from backstay.store.overview import UNKNOWN_COUNTED_MAX
 from backstay.store.views import Backlog, JobView, WorkerView
 
 LATE_LOOKED: Final = 50

@@ -21,9 +21,9 @@ from backstay.server.pages.page_request import Visit, visit_to_act, visit_to_rea
 from backstay.server.pages.providers import breaker_events
 from backstay.server.pages.timeline import Around, story
 from backstay.server.service import Service
+from backstay.store.dashboard import Shown, look, provider_of
 from backstay.store.inbox import LateResult
 from backstay.store.keys import Role
-from backstay.store.overview import Shown, look, provider_of
 
 router = APIRouter(include_in_schema=False)
 

@@ -15,8 +15,8 @@ from backstay.server.pages.charts import most_within
 from backstay.server.pages.layout import redirect_with_notice
 from backstay.server.pages.page_request import Visit, visit_to_act, visit_to_read, whole_number
 from backstay.server.problems import Problem
+from backstay.store.dashboard import ProviderTasks, provider_of
 from backstay.store.keys import Role
-from backstay.store.overview import ProviderTasks, provider_of
 from backstay.store.views import EventView
 
 router = APIRouter(include_in_schema=False)

@@ -5,7 +5,7 @@ from typing import Final, Literal, NamedTuple
 
 from backstay.core.breaker import BreakerState, act_of
 from backstay.core.display import show_span
-from backstay.store.overview import is_no_try
+from backstay.store.dashboard import is_no_try
 from backstay.store.views import AttemptView, EventView, ItemView
 
 WAIT_MS_MIN: Final = 1_000  # shorter ones are nobody's business

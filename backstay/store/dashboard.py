@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from backstay.core.breaker import Breaker, without_words
 from backstay.core.pace import Pace
-from backstay.core.reasons import Reason, Standing, why_job_waits, why_not_running
 from backstay.core.states import ItemState
+from backstay.core.why_waiting import Reason, Standing, why_job_waits, why_not_running
 from backstay.store.batches import Batch
 from backstay.store.database import Database
 from backstay.store.dead_letters import Groups, groups_of

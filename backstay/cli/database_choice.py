@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from backstay.app import Backstay
     from backstay.client import Client
 
+
 T = TypeVar("T")
 
 _FORM = "write MODULE:NAME, for example shop.work:backstay"

@@ -1,4 +1,4 @@
-"""What `worker` and `tick` share: logs on stderr, and signals that ask first and insist later."""
+"""What long-running commands share: logs on stderr, signals that ask first and insist later, and the metrics port."""
 
 import asyncio
 import os

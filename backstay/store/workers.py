@@ -1,4 +1,4 @@
-"""Workers: which are alive, and the end of leases whose workers are dead."""
+"""Workers: which are alive, the end of leases whose workers are dead, the duties of one worker at a time, and ticks."""
 
 from collections.abc import Callable
 from typing import Final, NamedTuple

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from backstay.llm.endpoint import Endpoint
 
 
-SECRET_VARIABLES = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "OPENAI_API_KEY")
+SECRET_VARIABLES = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 
 
 def veil_of(setup: "Setup") -> Veil:
@@ -28,13 +28,15 @@ def veil_of(setup: "Setup") -> Veil:
 
 
 def _secrets(setup: "Setup") -> Iterator[str | None]:
+    from backstay.llm.registry import PROVIDERS
     from backstay.signing import read_keys
 
     settings = setup.settings
     yield from (settings.secret_key, *read_keys(settings.secret_key or ""))
     for url in (setup.app.url, settings.broker_url, settings.redis_url, settings.gateway_url):
         yield from _passwords(url)
-    for name in (*SECRET_VARIABLES, *((setup.endpoint.key_env,) if setup.endpoint else ())):
+    keys = {provider.access.key_env for provider in PROVIDERS.values()}
+    for name in (*SECRET_VARIABLES, *keys, *((setup.endpoint.key_env,) if setup.endpoint else ())):
         yield setup.environ.get(name)
 
 

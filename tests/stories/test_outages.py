@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from backstay import Job, wiring
-from backstay.core.breaker import BreakerState
+from backstay.core.breaker import BreakerState, act_of
 from backstay.core.errors import DatabaseUnreachable
 from backstay.core.ids import item_id
 from backstay.store.views import JobView
@@ -81,7 +81,7 @@ async def test_a_provider_that_is_down_costs_next_to_no_attempts_and_work_resume
 
         async def openings() -> list[int]:
             events = await stage.views.events("provider:breakable")
-            return [event.at for event in events if event.detail and f"-> {BreakerState.OPEN}" in event.detail]
+            return [event.at for event in events if event.act == act_of(BreakerState.OPEN)]
 
         async def opened_thrice() -> bool:
             return len(await openings()) >= 3

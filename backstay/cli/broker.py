@@ -1,4 +1,4 @@
-"""`backstay broker …`: what Backstay has on a broker."""
+"""`backstay broker …`: what Backstay has on a broker, and the replay of its dead messages."""
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 

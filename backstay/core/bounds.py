@@ -1,4 +1,4 @@
-"""The worst case that a configuration allows in one hour of ticks, so that it is known before the bill comes."""
+"""Profiles of limits, and the worst case that a configuration allows in one hour of ticks."""
 
 import math
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Work for many handlers side by side, one task at a time for each: a slow provider delays only its own items."""
+"""Work for many handlers side by side, one task at a time for each, and questions to providers with retries."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Coroutine

@@ -1,4 +1,4 @@
-"""Uploads, results, logs and archives: streams of bytes under names, in a folder or in S3."""
+"""Streams of bytes under names, in a folder or in S3; and owners' files among them."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""The HTTP client for URLs that users give: a name is resolved once, and only that address is connected to."""
+"""The HTTP client for URLs that users give: which addresses are allowed, and a name is resolved only once."""
 
 import asyncio
 import re

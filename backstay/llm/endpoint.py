@@ -1,4 +1,4 @@
-"""Where requests go and on what terms: all that a worker needs to know, and no secret."""
+"""Where requests go and on what terms, without secrets; and its key and headers, out of the environment."""
 
 import hashlib
 import json

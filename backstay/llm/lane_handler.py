@@ -1,4 +1,4 @@
-"""What the handlers of all lanes have in common."""
+"""The handlers of the lanes `call` and `background`, and what the handlers of all lanes have in common."""
 
 import asyncio
 import json

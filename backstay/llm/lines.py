@@ -1,4 +1,4 @@
-"""Files of lines: opened to be read twice, numbered, and read as JSON that remembers the positions of its values."""
+"""Requests, and files of lines: opened to be read twice, numbered, and read as JSON that knows its positions."""
 
 import json
 import re

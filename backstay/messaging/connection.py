@@ -1,4 +1,4 @@
-"""One connection to a broker: how it is opened and closed, and what is said of it, which is never its password."""
+"""Connections to a broker: opened, watched, replaced and closed. Their passwords are never shown."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""What becomes of messages in the broker's dead queue that a person has replayed: the database decides."""
+"""The broker's dead queue: its messages, and their replay, about which the database decides."""
 
 import asyncio
 from collections import Counter

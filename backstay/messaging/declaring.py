@@ -1,4 +1,4 @@
-"""Declares a topology on a broker, and says what is there."""
+"""Declares a topology on a broker, says what is there, and finds what does not fit."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

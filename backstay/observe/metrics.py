@@ -1,4 +1,4 @@
-"""Counts events for Prometheus, a group at a time."""
+"""Metrics for Prometheus: `Metrics` counts events, `Gauges` shows how the database stands."""
 
 from bisect import bisect_left
 from collections import Counter as Tally

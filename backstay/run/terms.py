@@ -1,4 +1,4 @@
-"""What a person asks of a run, and which run that is: the same file and terms again are the same run."""
+"""What a person asks of a run, what its requests weigh, and which run it is: same file and terms, same run."""
 
 import hashlib
 import json

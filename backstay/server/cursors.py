@@ -1,4 +1,4 @@
-"""Where a list continues: an opaque text that is valid for one owner and one list with its filters."""
+"""Pages of lists: cursors that are valid for one owner and one list, limits, and the ids in paths."""
 
 import base64
 import binascii

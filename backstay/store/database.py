@@ -1,4 +1,4 @@
-"""The interface of a database: the only place where SQLite and PostgreSQL meet the store."""
+"""The interface of a database, the only place where SQLite and PostgreSQL meet the store; and database URLs."""
 
 from collections.abc import Callable, Coroutine
 from functools import wraps

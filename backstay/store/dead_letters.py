@@ -1,4 +1,4 @@
-"""Failed items of all jobs of an owner, without archived ones: groups by error, pages, and selection by a filter."""
+"""Failed items of all jobs of an owner: groups by error, pages, selection by a filter, and replays."""
 
 import json
 from collections import Counter

@@ -1,4 +1,4 @@
-"""A fake paid provider: it accepts requests, processes them, and keeps a bill by client reference."""
+"""A fake paid provider: scripted replies, requests that it processes, and a bill by client reference."""
 
 import asyncio
 import contextvars

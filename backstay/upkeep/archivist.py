@@ -1,4 +1,4 @@
-"""Puts dead letters into archives and takes them out again: the file first, then one transaction that records it."""
+"""Archives of dead letters: the file first, then one transaction that records it; and the way back."""
 
 import asyncio
 import hashlib

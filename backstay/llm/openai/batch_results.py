@@ -1,4 +1,4 @@
-"""The meaning of the lines of an ended batch, and of a missing line."""
+"""The results of an ended batch, line by line, and how a batch is found again after a crash."""
 
 import asyncio
 import json

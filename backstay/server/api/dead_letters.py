@@ -1,4 +1,4 @@
-"""Dead letters: the items that failed, over all jobs, and are in no archive. Groups, a list, one, replays by filter."""
+"""Dead letters: failed items of all jobs. Groups, a list, one, replays by filter, and their archives."""
 
 from typing import Annotated, Any, Final
 

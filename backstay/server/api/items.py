@@ -1,4 +1,4 @@
-"""Items: list with filters, show, timeline, why it is not running, retry."""
+"""Items: list with filters, show, timeline, result, log, why it is not running, retry."""
 
 import json
 from collections.abc import AsyncGenerator, Collection

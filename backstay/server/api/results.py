@@ -1,4 +1,4 @@
-"""Results of a job's items, streamed as lines."""
+"""Results of a job's items, streamed as lines; and late results."""
 
 import json
 from collections.abc import AsyncIterator

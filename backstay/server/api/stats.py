@@ -1,4 +1,4 @@
-"""Figures: an owner's waiting items, the results of the last jobs, busy providers, live workers."""
+"""Figures: waiting items, the results of the last jobs, busy providers, live workers; alarms; health."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The mover: takes batches from one status to the next. Any number of processes do so; a lease tells them apart."""
+"""The mover takes batches from one status to the next, up to their result files. Processes claim them by a lease."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Files and batches as OpenAI's clients know them: every field, null where there is nothing to say."""
+"""Files and batches as OpenAI's clients know them, and the lines of their files."""
 
 import json
 from collections.abc import AsyncIterator, Sequence

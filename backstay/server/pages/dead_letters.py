@@ -1,4 +1,4 @@
-"""Dead letters: permanently failed items, grouped by error; a replay counts a group first and then queues it again."""
+"""Dead letters: failed items, grouped by error; their replay, and their archives."""
 
 import asyncio
 from collections.abc import Coroutine, Mapping

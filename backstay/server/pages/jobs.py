@@ -1,4 +1,4 @@
-"""Jobs: the list, with a filter and a search that live in the URL."""
+"""Jobs: the list, with a filter and a search that live in the URL; and one job with its items."""
 
 from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple

@@ -1,4 +1,4 @@
-"""Puts a view into its template, with what is around every page: navigation, the banner, what was just done."""
+"""Puts a view into its template, with navigation, banner and notices; and the files that pages load."""
 
 import base64
 import binascii

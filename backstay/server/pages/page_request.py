@@ -1,4 +1,4 @@
-"""One request for a page: the visitor, their role, and the form that they send."""
+"""One request for a page: the session, the visitor, their role, and the form that they send."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

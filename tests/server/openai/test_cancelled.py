@@ -73,7 +73,7 @@ async def test_a_batch_that_is_cancelled_before_it_began_names_all_its_requests(
         await cancelled.wait()
         return await looked(service, batch)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(validation, "looked", late)
+    monkeypatch.setattr(validation, "check_file", late)
     good, bad = await desk.create(requests(5)), await desk.create(f"{line('a')}\n{line('a')}".encode())
     for batch in (good, bad):
         assert (await desk.client().batches.cancel(batch.id)).status == "cancelling"

@@ -119,7 +119,7 @@ CHUNKS: Final = {
     "reset before the last chunk": Odd((CHUNKED + chunk(SAID),), "resets"),
     "held before the last chunk": Odd((CHUNKED + chunk(SAID),), "holds"),
     "coding in capitals": coded(b"CHUNKED"),
-    "blanks around the coding": coded(b" \tchunked \t"),
+    "blanks around the coding": coded(b" \tchunked \t")._replace(ends="holds"),  # aiohttp waits for a body without end
     "chunked twice": coded(b"chunked, chunked"),
     "two codings in two headers": coded(b"identity", b"Transfer-Encoding: chunked"),
     "gzip, then chunked": coded(b"gzip, chunked", body=chunk(gzip.compress(SAID)) + LAST),

@@ -243,6 +243,7 @@ def test_ctrl_c_stops_cleanly_and_the_same_command_goes_on_without_a_repeat(tmp_
         assert provider.bill()["charged"] == 1_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("database_url", ["sqlite", pytest.param("postgres", marks=pytest.mark.slow)], indirect=True)
 @pytest.mark.parametrize(("end", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)], ids=["stopped", "killed"])
 def test_a_run_left_unfinished_is_not_paid_for_by_the_next(

@@ -64,8 +64,17 @@ def command(folder: Path, concurrency: int) -> list[str]:
     if not backstay.exists():
         raise NotMeasured("Backstay is not installed")
     return [
-        *(str(backstay), "run", f"{folder}/requests.jsonl", "--out", f"{folder}/results.jsonl"),
-        *("--base-url", _at["base_url"], "--db", f"sqlite:///{folder}/run.db", "--concurrency", str(concurrency)),
+        str(backstay),
+        "run",
+        f"{folder}/requests.jsonl",
+        "--out",
+        f"{folder}/results.jsonl",
+        "--base-url",
+        _at["base_url"],
+        "--db",
+        f"sqlite:///{folder}/run.db",
+        "--concurrency",
+        str(concurrency),
     ]
 
 

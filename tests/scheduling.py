@@ -6,8 +6,11 @@ xdist has a mark for it, `xdist_group`, which does nothing under pytest 9.2: it 
 from xdist.scheduler import LoadScopeScheduling
 
 TOGETHER = (
-    *("tests/store/test_plans.py", "tests/store/test_file_plans.py", "tests/doctor/test_faults.py"),
-    *("tests/server/pages/test_browser_flows.py", "tests/server/pages/test_browser_live.py"),
+    "tests/store/test_plans.py",
+    "tests/store/test_file_plans.py",
+    "tests/doctor/test_faults.py",
+    "tests/server/pages/test_browser_flows.py",
+    "tests/server/pages/test_browser_live.py",
 )
 
 

@@ -83,7 +83,9 @@ def archives(limit: int, db: str | None, as_json: bool) -> None:
         return
     rows = [
         (
-            *(one.id, one.items, one.bytes),
+            one.id,
+            one.items,
+            one.bytes,
             *map(show_moment, (one.first_at, one.last_at, one.created_at)),
             None if one.restored_at is None else show_moment(one.restored_at),
         )

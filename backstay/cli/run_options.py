@@ -259,7 +259,9 @@ _OPTIONS = (
         show_default=True,
         help="Concurrent requests.",
     ),
-    *(rpm_option, tpm_option, timeout_option),
+    rpm_option,
+    tpm_option,
+    timeout_option,
     price_option,
     click.option(
         "--budget", type=Dollars(), metavar="DOLLARS", help="The budget: the run never spends more than this."

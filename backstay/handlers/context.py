@@ -32,8 +32,16 @@ class Context:
     """Given to a handler that asks for it with a parameter named `context`."""
 
     __slots__ = (
-        *("_around", "_item", "_job", "_started", "cancelled", "outside_traceparent", "seconds_given", "stopped"),
-        *("traceparent", "used"),
+        "_around",
+        "_item",
+        "_job",
+        "_started",
+        "cancelled",
+        "outside_traceparent",
+        "seconds_given",
+        "stopped",
+        "traceparent",
+        "used",
     )
 
     def __init__(self, item: Claimed, job: JobTerms, around: Surroundings, started: float, seconds: float) -> None:

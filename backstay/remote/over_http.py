@@ -21,14 +21,37 @@ _TOKEN: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_.")
 # in token or key.
 _SECRET_WORDS: Final = frozenset(
     {
-        *("authorization", "auth", "cookie", "cookie2", "apikey", "secret", "password", "passwd", "pwd"),
-        *("credential", "credentials", "jwt"),
+        "authorization",
+        "auth",
+        "cookie",
+        "cookie2",
+        "apikey",
+        "secret",
+        "password",
+        "passwd",
+        "pwd",
+        "credential",
+        "credentials",
+        "jwt",
     }
 )
 _PLAIN_KEYS: Final = frozenset(
     {
-        *("partition", "routing", "cache", "idempotency", "correlation", "message", "sort", "shard", "surrogate"),
-        *("dedup", "deduplication", "ordering", "group", "object", "public"),
+        "partition",
+        "routing",
+        "cache",
+        "idempotency",
+        "correlation",
+        "message",
+        "sort",
+        "shard",
+        "surrogate",
+        "dedup",
+        "deduplication",
+        "ordering",
+        "group",
+        "object",
+        "public",
     }
 )
 TRACEPARENT: Final = "traceparent"
@@ -74,8 +97,17 @@ def _check_header(name: str, value: Any, own: frozenset[str]) -> None:
 
 # Ours to set, or of one connection.
 _OWN: Final = SIGNATURE | {
-    *("host", "content-length", "content-type", "transfer-encoding", "connection", "keep-alive", "te", "trailer"),
-    *("upgrade", "expect", "idempotency-key"),
+    "host",
+    "content-length",
+    "content-type",
+    "transfer-encoding",
+    "connection",
+    "keep-alive",
+    "te",
+    "trailer",
+    "upgrade",
+    "expect",
+    "idempotency-key",
 }
 
 

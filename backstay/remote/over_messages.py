@@ -37,7 +37,14 @@ NAME_BYTES_MAX: Final = 255  # of an exchange or a routing key, as AMQP counts
 REQUEST_BYTES_MAX: Final = 16_000_000  # RabbitMQ 4 takes no message above 16 MiB, and closes the channel that sent it
 # Ours to set; those that a broker writes; and those that would make it send copies elsewhere.
 _OWN: Final = SIGNATURE | {
-    *("cc", "bcc", "x-death", "x-delay", "x-delivery-count", "x-backstay-reason", "x-expires", "x-message-ttl"),
+    "cc",
+    "bcc",
+    "x-death",
+    "x-delay",
+    "x-delivery-count",
+    "x-backstay-reason",
+    "x-expires",
+    "x-message-ttl",
     *(f"x-{which}-death-{what}" for which in ("first", "last") for what in ("exchange", "queue", "reason")),
 }
 

@@ -20,8 +20,18 @@ _FOUND: Final = "backstay.principal"
 # Headers that proxies, tunnels and content networks add to what they pass on.
 _FORWARDED: Final = frozenset(
     {
-        *("forwarded", "via", "max-forwards", "proxy-connection", "cdn-loop", "x-real-ip", "x-client-ip"),
-        *("true-client-ip", "x-cluster-client-ip", "fastly-client-ip", "fly-client-ip", "x-proxyuser-ip"),
+        "forwarded",
+        "via",
+        "max-forwards",
+        "proxy-connection",
+        "cdn-loop",
+        "x-real-ip",
+        "x-client-ip",
+        "true-client-ip",
+        "x-cluster-client-ip",
+        "fastly-client-ip",
+        "fly-client-ip",
+        "x-proxyuser-ip",
     }
 )
 _FORWARDED_STARTS: Final = ("x-forwarded", "x-original-", "x-envoy-", "x-azure-", "x-arr-", "cf-", "tailscale-")

@@ -20,7 +20,7 @@ def test_a_settlement_counts_once_in_each_column_it_belongs_to() -> None:
     sums.add(SOURCE, settled(ItemState.QUEUED, 700, "retry"), 0)
     sums.add(SOURCE, settled(ItemState.FAILED, 90_000, "failed", act=Act.REPEAT), 0)
     found = together(list(sums.take().values()))
-    assert found == Measure(*(1, 1, 1, 1, 3, 90_710, 33, 15, 21), within_tenth=1, within_one=1, longer=1)
+    assert found == Measure(1, 1, 1, 1, 3, 90_710, 33, 15, 21, within_tenth=1, within_one=1, longer=1)
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,24 @@ class Rig:
 
     def context(self, body: str) -> Context:
         item = Claimed(
-            *(1, 1, self.handler.name, "submitting", 1, 0, 0, 0, 0, 0, 0),
-            *(None, 0, 0, None, None, None, body),
+            1,
+            1,
+            self.handler.name,
+            "submitting",
+            1,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            None,
+            0,
+            0,
+            None,
+            None,
+            None,
+            body,
         )
         clock = self._around.clock
         return Context(item, JobTerms(1, "ann", "seed", None, None), self._around, clock.monotonic(), 60)

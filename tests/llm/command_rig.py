@@ -34,7 +34,13 @@ async def run_command(folder: Path, url: str, lines: list[dict[str, Any]], *opti
     (folder / "in.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     arguments = ("run", str(folder / "in.jsonl"), "--out", str(folder / "out.jsonl"), "--base-url", url)
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "backstay", *arguments, "--db", f"sqlite:///{folder}/run.db", *options),
+        sys.executable,
+        "-m",
+        "backstay",
+        *arguments,
+        "--db",
+        f"sqlite:///{folder}/run.db",
+        *options,
         cwd=ROOT,
         env={**os.environ, **environment},
         stderr=asyncio.subprocess.PIPE,

@@ -149,7 +149,10 @@ def test_without_a_wait_asked_for_one_waits_for_what_is_used_up(learned, expecte
 
 NAMES = st.sampled_from(
     [
-        *("retry-after", "retry-after-ms", "x-ratelimit-remaining", "x-ratelimit-reset"),
+        "retry-after",
+        "retry-after-ms",
+        "x-ratelimit-remaining",
+        "x-ratelimit-reset",
         *(f"x-ratelimit-{what}-{kind}" for what in ("remaining", "reset") for kind in ("requests", "tokens")),
         *(f"anthropic-ratelimit-{kind}-{what}" for what in ("remaining", "reset") for kind in ("requests", "tokens")),
     ]

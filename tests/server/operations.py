@@ -95,19 +95,25 @@ ROLES: Final[dict[str, Role]] = {
 }
 # What is felt by all owners, so that an admin of another owner may not do it.
 OPERATED: Final = {
-    *("POST /api/providers/{provider}/hold", "POST /api/providers/{provider}/release"),
+    "POST /api/providers/{provider}/hold",
+    "POST /api/providers/{provider}/release",
     "GET /api/alarms",
 }
 # Asked without a key: whether it lives, its description, and where answers come in, by addresses nobody can guess.
 OPEN: Final = {
-    *("/livez", "/readyz", "/api/openapi.json"),
+    "/livez",
+    "/readyz",
+    "/api/openapi.json",
     "/callbacks/{item}/{fence}/{tag}",
 }
 # What all owners have in common; everything else that a path names is somebody's.
 SHARED: Final = {"provider", "model_id"}
 SHARED_LISTS: Final = {
-    *("GET /api/providers", "GET /api/workers", "GET /api/alarms"),
-    *("GET /v1/models", "GET /v1/webhook_event_types"),
+    "GET /api/providers",
+    "GET /api/workers",
+    "GET /api/alarms",
+    "GET /v1/models",
+    "GET /v1/webhook_event_types",
 }
 LINE: Final = (
     '{"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", '

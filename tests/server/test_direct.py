@@ -29,7 +29,8 @@ def said(reply: Reply) -> tuple[int, dict[str, str], bytes]:
 
 
 THERE = [
-    *("/api/items/1-0", "/api/jobs/1"),
+    "/api/items/1-0",
+    "/api/jobs/1",
     *(f"{start}/batches/{BATCH}" for start in ("/v1", "/openai/v1", "/openai")),
 ]
 NOWHERE = [

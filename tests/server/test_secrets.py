@@ -17,8 +17,22 @@ from tests.stories.runs import COMMAND
 pytestmark = pytest.mark.slow
 
 PLANTED = (
-    *("upstream", "redis", "signing", "gateway", "aws", "wrong", "basic", "azure", "asked", "header", "cookie"),
-    *("field", "option", "hook", "callback", "database"),
+    "upstream",
+    "redis",
+    "signing",
+    "gateway",
+    "aws",
+    "wrong",
+    "basic",
+    "azure",
+    "asked",
+    "header",
+    "cookie",
+    "field",
+    "option",
+    "hook",
+    "callback",
+    "database",
 )
 
 

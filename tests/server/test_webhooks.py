@@ -171,21 +171,17 @@ async def test_another_owner_s_webhook_does_not_exist(rig, receiver):
 @pytest.mark.parametrize(
     "url",
     [
-        *(
-            "http://127.0.0.1/",
-            "http://localhost/",
-            "http://[::1]/",
-            "http://169.254.169.254/latest",
-            "http://2130706433/",
-        ),
-        *(
-            "http://0x7f.1/",
-            "http://[::ffff:10.0.0.1]/",
-            "ftp://example.com/",
-            "http://a@example.com/",
-            "x",
-            "http://\u0000/",
-        ),
+        "http://127.0.0.1/",
+        "http://localhost/",
+        "http://[::1]/",
+        "http://169.254.169.254/latest",
+        "http://2130706433/",
+        "http://0x7f.1/",
+        "http://[::ffff:10.0.0.1]/",
+        "ftp://example.com/",
+        "http://a@example.com/",
+        "x",
+        "http://\u0000/",
     ],
 )
 async def test_a_url_that_leads_inside_or_nowhere_is_a_clear_refusal(small, receiver, url):
@@ -199,8 +195,13 @@ async def test_a_url_that_leads_inside_or_nowhere_is_a_clear_refusal(small, rece
 @pytest.mark.parametrize(
     "given",
     [
-        *({}, [], {"url": 1}, {"url": ""}, {"url": "http://e.example/", "events": []}),
-        *({"url": "http://e.example/", "events": ["x"]}, {"url": "http://e.example/", "more": 1}),
+        {},
+        [],
+        {"url": 1},
+        {"url": ""},
+        {"url": "http://e.example/", "events": []},
+        {"url": "http://e.example/", "events": ["x"]},
+        {"url": "http://e.example/", "more": 1},
         {"url": "http://e.example/", "name": "\u0000"},
     ],
 )

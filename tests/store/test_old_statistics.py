@@ -14,8 +14,15 @@ from tests.store.test_plans import Crowded, nodes
 
 ITEMS = 20_000
 OF_ITEMS = (
-    *("settle_items", "settle_few", "claim_picked", "claim_named"),
-    *("extend", "extend_polls", "held_still", "report_progress", "hinted_items"),
+    "settle_items",
+    "settle_few",
+    "claim_picked",
+    "claim_named",
+    "extend",
+    "extend_polls",
+    "held_still",
+    "report_progress",
+    "hinted_items",
 )
 
 

@@ -23,9 +23,21 @@ from tests.stories.test_pages import environment, expected_code
 
 __all__ = ["environment"]
 NAMES = (
-    *("index", "start-file", "start-service", "start-library", "start-cron", "handler", "budgets"),
-    *("resume", "retry", "rate-limits"),
-    *("postgresql", "pgbouncer", "moving", "upgrading", "rabbitmq"),
+    "index",
+    "start-file",
+    "start-service",
+    "start-library",
+    "start-cron",
+    "handler",
+    "budgets",
+    "resume",
+    "retry",
+    "rate-limits",
+    "postgresql",
+    "pgbouncer",
+    "moving",
+    "upgrading",
+    "rabbitmq",
 )
 GUIDES = tuple(f"docs/{name}.md" for name in NAMES)
 KINDS = ("sh", "python")

@@ -54,13 +54,29 @@ CHECK_SECONDS: Final = 30.0
 
 # What can be looked at without the database, the database itself, and what needs it open.
 AROUND: Final[tuple[Check, ...]] = (
-    *(machine.settings, machine.versions, machine.extras, machine.open_files),
-    *(machine.disk_space, files.files, files.folder_permissions, files.secret_key, services.redis),
+    machine.settings,
+    machine.versions,
+    machine.extras,
+    machine.open_files,
+    machine.disk_space,
+    files.files,
+    files.folder_permissions,
+    files.secret_key,
+    services.redis,
 )
 DATABASE: Final[tuple[Check, ...]] = (database.schema, database.durability, database.connections)
 INSIDE: Final[tuple[Check, ...]] = (
-    *(database.clock, work.workers, work.backlog, work.stuck_items, work.dead_leases, work.unsealed_jobs),
-    *(work.budgets, work.outbox, services.breakers, services.providers, services.broker),
+    database.clock,
+    work.workers,
+    work.backlog,
+    work.stuck_items,
+    work.dead_leases,
+    work.unsealed_jobs,
+    work.budgets,
+    work.outbox,
+    services.breakers,
+    services.providers,
+    services.broker,
 )
 CHECKS: Final = (*AROUND, database.database, *DATABASE, *INSIDE)
 

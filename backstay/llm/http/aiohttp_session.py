@@ -117,7 +117,8 @@ class AiohttpSession:
         sent = {**(self._headers if secret else {}), **(headers or {})}
         by, shown = (None, None) if self._proxy is None else (self._proxy.url, self._proxy.headers or None)
         return self._session.request(
-            *(method, url),
+            method,
+            url,
             timeout=timeout,
             headers=sent,
             data=data,

@@ -30,7 +30,8 @@ async def telling(database_url: str, tmp_path: Path, receiver: Receiver) -> Asyn
 async def _read(major: int, body: str, headers: dict[str, str], secrets: list[str]) -> Any:
     path = await asyncio.to_thread(python_path, major)
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, str(UNWRAP)),
+        sys.executable,
+        str(UNWRAP),
         env={**os.environ, "PYTHONPATH": path},
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,

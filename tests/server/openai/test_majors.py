@@ -22,7 +22,11 @@ async def _visit(desk: Desk, major: int, kind: str) -> dict[str, Any]:
     path = await asyncio.to_thread(python_path, major)
     key = desk.rig.keys["ada", Role.WRITE]
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, str(VISIT), kind, desk.rig.url, key),
+        sys.executable,
+        str(VISIT),
+        kind,
+        desk.rig.url,
+        key,
         env={**os.environ, "PYTHONPATH": path},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

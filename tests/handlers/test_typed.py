@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, assert_type
 
 import pytest
+from pydantic import BaseModel, field_validator
 
 from backstay import Backstay, Job, Result, SyncBackstay
 from backstay.client import Options, SubmitOptions
@@ -148,6 +149,29 @@ async def test_what_no_json_becomes_is_returned_as_plain_json(database_url: str)
             await job.wait(timeout_seconds=30)
         values: list[object] = [result.value async for result in job.results()]
         assert values == [{"n": 1}]
+
+
+class Graded(BaseModel):
+    points: int
+
+    @field_validator("points")
+    @classmethod
+    def check(cls, points: int) -> int:
+        return {1: points, 3: points}[points]
+
+
+async def test_a_result_whose_validator_breaks_does_not_hide_the_others(database_url: str) -> None:
+    async with Backstay(database_url) as app:
+
+        @app.handler()
+        async def grade(item: int) -> Graded:
+            return Graded.model_construct(points=item)
+
+        job = await app.submit(grade, [1, 2, 3])
+        async with app.working():
+            await job.wait(timeout_seconds=30)
+        values: list[object] = [result.value async for result in job.results()]
+        assert values == [Graded(points=1), {"points": 2}, Graded(points=3)]
 
 
 def test_the_sync_face_carries_the_type_too(sqlite_file_url: str) -> None:

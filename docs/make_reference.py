@@ -169,7 +169,7 @@ def events_page() -> str:
         "The engine tells what happens as values; the log and the [metrics](metrics.md) listen. No payload and no\n"
         "result is in a log line.\n\n"
         f"{table(('event', 'told when', 'fields'), rows)}\n"
-        f"## To webhooks\n\n[Webhooks](webhooks.md) are told of these:\n\n{told}\n"
+        f"## To webhooks\n\n[Webhooks](webhooks.md) get these events:\n\n{told}\n"
         "## To those who watch\n\n`event: job`, `event: item` and `event: gone` of the "
         "[live streams](traffic.md#live-events); `progress`, `held`,\n`released`, `note` and `summary` of "
         "`backstay run --json`, see [runs](run.md).\n"

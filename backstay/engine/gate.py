@@ -118,8 +118,8 @@ class Gate:
         return handler.provider in self._probing
 
     async def keep_pace(self, pauses_only: bool = False) -> None:
-        """Tells all workers what this one saw of the providers' pace, where it saw anything. A pause that a provider
-        asks for is told before the next claim: until all workers know of it, each call that starts is refused."""
+        """Stores what this worker saw of the providers' pace, where it saw anything, for all workers. A pause that a
+        provider asks for is stored before the next claim: until all workers know it, every new call is refused."""
         for handler in self._parts.registry:
             answers = handler.answers
             if answers is not None and (answers.pause_ms if pauses_only else answers.any):

@@ -80,7 +80,7 @@ class BatchCreation:
         self._slots = asyncio.Semaphore(UPLOADS_AT_ONCE)
 
     async def send(self, shard: Shard) -> SentBatch | Failed:
-        """The batch, or the outcome of every request of the shard if there is none."""
+        """The batch, or the outcome of every request of the shard if no batch exists."""
         async with self._slots:
             drop_late(shard, 2 * self._create_seconds)
             if not shard.entries or shard.broken or shard.is_stopped():

@@ -228,7 +228,7 @@ class BatchApi(Protocol[ViewT]):
         `certainty` defines what None means."""
 
     async def show(self, batch_id: str) -> ViewT | None:
-        """None if the provider answers that there is none."""
+        """None if the provider answers that it does not exist."""
 
     async def read_results(self, batch: ViewT) -> "BatchResults":
         """The results of a batch that has ended."""

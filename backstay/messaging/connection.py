@@ -92,7 +92,7 @@ async def open_connection(url: str, name: str) -> "AbstractConnection":
 
     read_leniently()
     for driver in ("aio_pika", "aiormq"):
-        logging.getLogger(driver).addHandler(logging.NullHandler())  # what matters is told as an event
+        logging.getLogger(driver).addHandler(logging.NullHandler())  # errors that matter become events
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
             return await aio_pika.connect(_with_heartbeat(url), client_properties={"connection_name": name})

@@ -83,7 +83,7 @@ async def ask_depth(channel: "Channel", name: str) -> QueueDepth | None:
 async def declare(
     connection: "AbstractConnection", exchanges: Iterable[Exchange], queues: Iterable[Queue]
 ) -> list[Difference]:
-    """Declares what is missing. What is there with other arguments stays as it is, and is told of: a broker changes
+    """Declares what is missing. What is there with other arguments stays as it is and is reported: a broker changes
     none, and to delete a queue is a person's business."""
     from aiormq.exceptions import ChannelNotFoundEntity, ChannelPreconditionFailed
 
@@ -157,7 +157,7 @@ async def _exchange(connection: "AbstractConnection", exchange: Exchange) -> Fou
     found = Found("exchange", exchange.name, {"type": exchange.type})
     if not await has_exchange(connection, exchange.name):
         return replace(found, fault=BrokerFault.MISSING)
-    # Declared as it is, it stays as it is; what is declared otherwise is told of.
+    # A declaration with the same arguments changes nothing; one with other arguments is reported.
     return _compared(found, await declare(connection, [exchange], ()))
 
 

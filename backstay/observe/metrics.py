@@ -198,8 +198,10 @@ class Metrics:
         self.waiting = self._gauge("outbox_messages", "Unpublished messages (at most 10,000), by sink.", "sink")
         self.lag = self._gauge("outbox_oldest_seconds", "Age of the oldest unpublished message, by sink.", "sink")
         self.breaker = self._gauge("breaker_state", "0 closed, 1 half-open, 2 open, 3 held.", "provider")
+        self._show_zeros()
 
-        # A counter that appears with its first count has no increase for Prometheus to see.
+    def _show_zeros(self) -> None:
+        """A counter that appears with its first count has no increase for Prometheus to see."""
         for ended in JOB_ENDED:
             self.jobs_ended.labels(ended.value)
         for state in TERMINAL:

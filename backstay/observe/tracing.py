@@ -319,7 +319,7 @@ def provider_here(tell: Tell) -> trace.TracerProvider:
     found = trace.get_tracer_provider()
     if isinstance(found, TracerProvider):
         return found
-    logging.getLogger("opentelemetry").addHandler(logging.NullHandler())  # what matters is told as an event
+    logging.getLogger("opentelemetry").addHandler(logging.NullHandler())  # errors that matter become events
     named = os.environ.get("OTEL_SERVICE_NAME") or _SERVICE in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
     made = TracerProvider(resource=Resource.create({} if named else {_SERVICE: "backstay"}))
     made.add_span_processor(BatchSpanProcessor(Telling(OTLPSpanExporter(), tell)))

@@ -1,9 +1,9 @@
 """Live events: one reader of the database for everyone who watches, and a stream of snapshots for each of them.
 
 A snapshot's id is its digest, so it means the same on every server: a client that reconnects with its last id gets the
-new state, or nothing if there is none. No client gets an older snapshot after a newer one: one reader reads in order,
-and a new watcher waits for a read that began after it joined. A slow client misses snapshots in between, never the
-last.
+new state, or nothing if it did not change. No client gets an older snapshot after a newer one: one reader reads in
+order, and a new watcher waits for a read that began after it joined. A slow client misses snapshots in between,
+never the last.
 """
 
 import asyncio

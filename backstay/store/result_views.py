@@ -16,7 +16,7 @@ Read = Callable[[Callable[[], Script[Any]]], Awaitable[Any]]
 
 @record
 class ResultRow(NamedTuple):
-    """An ended item: its result as JSON text, or why there is none."""
+    """An ended item: its result as JSON text, or why it has no result."""
 
     id: int
     state: str

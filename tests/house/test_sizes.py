@@ -20,7 +20,6 @@ def oversized(source: str, function_lines_max: int) -> list[str]:
     return found
 
 
-@pytest.mark.slow
 def test_files_and_functions_stay_small() -> None:
     others = [folder for folder in FOLDERS if folder != PACKAGE]
     assert offences(python_files(PACKAGE), lambda source: oversized(source, STRICT)) == []

@@ -35,8 +35,7 @@ async def test_what_a_relay_published_and_did_not_mark_comes_again_under_its_id_
         return met
 
     async with broker_stage(database_url, rabbitmq, tmp_path) as scene:
-        stage = scene.stage
-        victim = await scene.still_relay("published")
+        stage, victim = scene.stage, await scene.still_relay("published")
         tap = await scene.bystander.tap(scene.topology, "unaskable")
         jobs = [await stage.submit("unaskable", range(ITEMS))]
         await scene.stands_still(victim, "published")

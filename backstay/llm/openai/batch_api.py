@@ -97,7 +97,7 @@ class FilesAndBatches:
         self._require_answer = channel.require_answer
 
     async def show(self, batch_id: str) -> OpenAiBatch | None:
-        """None if the provider answers that there is none."""
+        """None if the provider answers that it does not exist."""
         reply = await self._wire.get(f"{BATCHES}/{quote(batch_id, safe='')}", timeout_seconds=ASK_SECONDS)
         if reply.status in GONE:
             return None
@@ -125,7 +125,7 @@ class FilesAndBatches:
         return [batch for batch in found if batch.created_at is None or batch.created_at >= created_at]
 
     async def show_file(self, file_id: str) -> FileView | None:
-        """None if the provider answers that there is none."""
+        """None if the provider answers that it does not exist."""
         reply = await self._wire.get(f"{FILES}/{quote(file_id, safe='')}", timeout_seconds=ASK_SECONDS)
         if reply.status in GONE:
             return None

@@ -162,7 +162,7 @@ class BatchLookup:
         self._unused.pop(digest, None)
 
     async def find(self, ref: str, since: int) -> str | None:
-        """The batch of the request; None if there certainly is none. Raises if it is not certain.
+        """The batch of the request; None if it certainly does not exist. Raises if it is not certain.
 
         `since`: the second before which the request was certainly not sent, so no older batch has it.
         """

@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     )
     from backstay.core.limits import Limits
     from backstay.core.retry import RetryPolicy
-    from backstay.handlers.context import Context
-    from backstay.handlers.task import Answer, done, gone_wrong, running
+    from backstay.handlers.function import Answer, done, gone_wrong, running
+    from backstay.handlers.handler import Context
     from backstay.sync import SyncBackstay
 
 _HOMES = {
@@ -56,11 +56,11 @@ _HOMES = {
     "Limits": "core.limits",
     "RetryPolicy": "core.retry",
     "SyncBackstay": "sync",
-    "Context": "handlers.context",
-    "Answer": "handlers.task",
-    "done": "handlers.task",
-    "gone_wrong": "handlers.task",
-    "running": "handlers.task",
+    "Context": "handlers.handler",
+    "Answer": "handlers.function",
+    "done": "handlers.function",
+    "gone_wrong": "handlers.function",
+    "running": "handlers.function",
 }
 
 

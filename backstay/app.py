@@ -19,11 +19,8 @@ from backstay.engine.first_replies import FirstReplies
 from backstay.engine.hints import Hints
 from backstay.engine.tick import Tick, TickReport
 from backstay.engine.worker import Worker
-from backstay.handlers.function import Find, FunctionHandler
+from backstay.handlers.function import Find, FunctionHandler, Registry, TaskHandler, dump
 from backstay.handlers.handler import Handler, Rules
-from backstay.handlers.payload import dump
-from backstay.handlers.registry import Registry
-from backstay.handlers.task import TaskHandler
 from backstay.observe.bus import Bus
 
 HOLD_SECONDS = 300.0

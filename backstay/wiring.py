@@ -14,7 +14,7 @@ from backstay.engine.engine import Engine
 from backstay.engine.hints import Hints
 from backstay.engine.parts import Parts
 from backstay.engine.worker import Worker
-from backstay.handlers.registry import Registry
+from backstay.handlers.function import Registry
 from backstay.observe.bus import Bus
 from backstay.settings import Settings
 from backstay.store import schema

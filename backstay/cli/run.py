@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from backstay.app import Backstay
     from backstay.llm.formats import InputOptions
     from backstay.llm.intake import FileSurvey, RequestSource
+    from backstay.run.submission import Order
     from backstay.run.summary import Summary
-    from backstay.run.terms import Order
     from backstay.run.view import View
 
 
@@ -88,7 +88,7 @@ def _run_file(
 ) -> "Summary":
     """Checks every line, then runs them all."""
     from backstay.llm.intake import open_source, survey
-    from backstay.run.terms import WeighedRun
+    from backstay.run.submission import WeighedRun
 
     with open_source(file, reading) as source:
         surveyed = survey(source, WeighedRun(order) if order.budget_micros is not None else None)

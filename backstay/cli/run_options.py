@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from backstay.llm.formats import OnlyPath
     from backstay.llm.prices import PricePerMillion
     from backstay.llm.provider import ProviderAccess
-    from backstay.run.terms import Order
+    from backstay.run.submission import Order
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -117,7 +117,7 @@ class RunOptions(NamedTuple):
 
     def order(self, **more: Any) -> "Order":
         from backstay.llm.endpoint import Lane
-        from backstay.run.terms import Order
+        from backstay.run.submission import Order
 
         cheapest = self.lane == CHEAPEST
         if cheapest:

@@ -86,8 +86,7 @@ def _queue_requests(
 ) -> None:
     from backstay.cli.run import default_out
     from backstay.llm.intake import open_source, survey
-    from backstay.run.submission import Submission
-    from backstay.run.terms import WeighedRun, set_ceiling
+    from backstay.run.submission import Submission, WeighedRun, set_ceiling
 
     order = terms.order(out=default_out(file), label=label or Path(file).name)
     with open_source(file, wanted.reading(terms.url, terms.only, terms.api)) as source:
@@ -158,7 +157,7 @@ async def _send(client: "Client", handler: str, file: IO[bytes], options: Any, k
 
 async def _require_registered(client: "Client", handler: str) -> None:
     """Without the application's code, the workers say which handlers there are."""
-    from backstay.handlers.registry import unknown_handler
+    from backstay.handlers.function import unknown_handler
 
     known = {name for worker in await client.store.views.workers() for name in worker.handlers}
     if handler not in known:

@@ -92,7 +92,7 @@ async def _tick(app: "Backstay", depth: int, slots: int) -> "tuple[TickReport | 
 
     from backstay import wiring
     from backstay.cli.running import INTERRUPTED, Signals
-    from backstay.engine.held_items import Cut
+    from backstay.engine.parts import Cut
     from backstay.engine.tick import Tick
 
     client = await app.open()

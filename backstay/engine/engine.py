@@ -14,10 +14,9 @@ from backstay.core.order import draw_low_start, level_of
 from backstay.core.states import ItemState
 from backstay.engine.executor import Executor
 from backstay.engine.gate import Gate
-from backstay.engine.held_items import Cut, Flights
 from backstay.engine.hints import Hints, Named, Turns
 from backstay.engine.lease_keeper import LeaseKeeper, OpenStore
-from backstay.engine.parts import Parts
+from backstay.engine.parts import Cut, Flights, Parts
 from backstay.engine.poller import Poller
 from backstay.engine.settler import Ready, Settler
 from backstay.engine.sweeper import Sweeper

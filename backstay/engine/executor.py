@@ -10,11 +10,9 @@ from backstay.core.failures import ErrorCode, Failure, FailureKind, failure_of_e
 from backstay.core.models import Claimed
 from backstay.core.outcomes import CannotAsk, Failed, HandedBack, Interrupted, NeverArrived, Outcome, Skipped, Stopped
 from backstay.engine.handler_tasks import ask_provider, new_turn
-from backstay.engine.held_items import Cut, Flight, Flights
-from backstay.engine.parts import Parts
+from backstay.engine.parts import Cut, Flight, Flights, Parts
 from backstay.engine.settler import Settler
-from backstay.handlers.context import Context, Surroundings, client_ref
-from backstay.handlers.handler import Handler
+from backstay.handlers.handler import Context, Handler, Surroundings, client_ref
 
 
 class Executor:

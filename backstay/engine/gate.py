@@ -12,8 +12,7 @@ from backstay.core.models import Claimed, Settlement
 from backstay.core.order import draw_start
 from backstay.core.outcomes import Failed, Outcome, Submitted, Succeeded
 from backstay.core.states import StopReason
-from backstay.engine.held_items import Flights
-from backstay.engine.parts import Parts
+from backstay.engine.parts import Flights, Parts
 from backstay.engine.settler import Ready
 from backstay.handlers.handler import Handler
 from backstay.store.items import Want

@@ -5,8 +5,7 @@ import threading
 from collections.abc import Awaitable, Callable
 
 from backstay.core.events import LeasesLost
-from backstay.engine.held_items import Cut, Flights
-from backstay.engine.parts import Parts
+from backstay.engine.parts import Cut, Flights, Parts
 from backstay.store.store import Store
 
 AGAIN_SECONDS = 1.0  # after a beat that failed: a lease has time for few of them

@@ -16,10 +16,9 @@ from backstay.core.retry import RETRY_AFTER_CAP_MS
 from backstay.core.states import StopReason
 from backstay.engine.gate import Gate
 from backstay.engine.handler_tasks import CallQuota, HandlerTasks, ItemQuota, ask_provider, new_turn
-from backstay.engine.held_items import Flights
-from backstay.engine.parts import Parts
+from backstay.engine.parts import Flights, Parts
 from backstay.engine.settler import Settler, keep_late
-from backstay.handlers.task import TaskHandler
+from backstay.handlers.function import TaskHandler
 from backstay.store.inbox import LateSuccess
 
 POLL_ITEMS_MAX = 500

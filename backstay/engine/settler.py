@@ -11,8 +11,7 @@ from backstay.core.failures import ErrorCode, Failure, FailureKind, one_line
 from backstay.core.models import Claimed, Settlement
 from backstay.core.outcomes import Failed, Outcome
 from backstay.core.states import ItemState
-from backstay.engine.held_items import Flights
-from backstay.engine.parts import Parts, Plan
+from backstay.engine.parts import Flights, Parts, Plan
 from backstay.handlers.handler import Handler
 from backstay.store.inbox import LateSuccess
 from backstay.store.settle import Settled

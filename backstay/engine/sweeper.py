@@ -14,11 +14,9 @@ from backstay.core.outcomes import CannotAsk, Failed, Outcome, Stopped
 from backstay.core.states import ItemState, JobState, StopReason
 from backstay.engine.gate import Gate
 from backstay.engine.handler_tasks import HandlerTasks, ItemQuota, ask_provider, new_turn
-from backstay.engine.held_items import Flights
-from backstay.engine.parts import Parts
+from backstay.engine.parts import Flights, Parts
 from backstay.engine.settler import Settler
-from backstay.handlers.context import client_ref
-from backstay.handlers.handler import Handler
+from backstay.handlers.handler import Handler, client_ref
 
 RESCUE_ITEMS_MAX = 500
 PASSES_MAX = 20

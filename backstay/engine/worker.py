@@ -7,8 +7,7 @@ from backstay.clock import cancel_until_ended, wait_for_event
 from backstay.core.events import Trouble, WorkerStopping
 from backstay.engine.engine import LAST_WORDS_SECONDS, PROMOTE_SECONDS, Engine
 from backstay.engine.gate import REFRESH_SECONDS
-from backstay.engine.held_items import Cut
-from backstay.engine.parts import Refusal
+from backstay.engine.parts import Cut, Refusal
 
 SWEEP_SECONDS = 5.0
 PROGRESS_SECONDS = 1.0

@@ -30,8 +30,7 @@ from backstay.core.failures import Failure, failure_of_exception, failure_of_sta
 from backstay.core.outcomes import Failed, NeverArrived, Succeeded
 from backstay.core.pace import Answers
 from backstay.core.retry import parse_retry_after
-from backstay.handlers.context import Context
-from backstay.handlers.handler import ASKS_AT_ONCE, Rules
+from backstay.handlers.handler import ASKS_AT_ONCE, Context, Rules
 
 NAME: Final = "gateway"
 PDF_MARK: Final = b"%PDF-"

@@ -12,9 +12,8 @@ from backstay.core.failures import Failure, FailureKind
 from backstay.core.limits import Limits
 from backstay.core.outcomes import CannotAsk, Failed, NeverArrived, Running, Submitted, Succeeded
 from backstay.core.retry import RetryPolicy
-from backstay.handlers.context import Context
-from backstay.handlers.handler import Rules
-from backstay.handlers.task import Answer
+from backstay.handlers.function import Answer
+from backstay.handlers.handler import Context, Rules
 from backstay.llm.batch_results import BatchResults, BatchTracker
 from backstay.llm.endpoint import Endpoint
 from backstay.llm.http.wire import Wire

@@ -15,7 +15,7 @@ from backstay.clock import Clock, Tasks
 from backstay.core.errors import ErrorCode
 from backstay.core.failures import Failure, FailureKind
 from backstay.core.outcomes import Failed, Succeeded
-from backstay.handlers.task import Answer
+from backstay.handlers.function import Answer
 from backstay.llm.channel import GONE_SECONDS
 from backstay.llm.endpoint import Veil
 from backstay.llm.lines import LineRefused, number_lines, text_of

@@ -13,9 +13,8 @@ from backstay.core.failures import ErrorCode, Failure, FailureKind
 from backstay.core.outcomes import CannotAsk, Failed, Flaw, NeverArrived, Submitted, Succeeded
 from backstay.core.pace import Answers
 from backstay.core.retry import RetryPolicy
-from backstay.handlers.context import Context
-from backstay.handlers.handler import ASKS_AT_ONCE, Rules
-from backstay.handlers.task import Answer, TaskHandler
+from backstay.handlers.function import Answer, TaskHandler
+from backstay.handlers.handler import ASKS_AT_ONCE, Context, Rules
 from backstay.llm.channel import Channel
 from backstay.llm.endpoint import Endpoint
 from backstay.llm.http.wire import Wire

@@ -12,8 +12,8 @@ from backstay.clock import Clock, Tasks
 from backstay.core.errors import DatabaseUnreachable, UsageError
 from backstay.core.events import Trouble
 from backstay.core.limits import Limits
+from backstay.handlers.function import Registry
 from backstay.handlers.handler import Handler, Rules
-from backstay.handlers.registry import Registry
 from backstay.llm import batch, lane_handler
 from backstay.llm.batch import BatchHandler
 from backstay.llm.endpoint import Endpoint, Lane, key_of, load_endpoint

@@ -14,7 +14,7 @@ from yarl import URL
 
 from backstay.core.models import Usage
 from backstay.core.outcomes import CannotAsk, Failed, NeverArrived, Succeeded
-from backstay.handlers.task import Answer
+from backstay.handlers.function import Answer
 from backstay.llm.endpoint import Lane
 from backstay.llm.lines import LlmRequest
 from backstay.llm.rate_limits import LimitHints

@@ -10,7 +10,7 @@ from backstay.clock import Clock, Tasks, wait_for_event
 from backstay.core.errors import Throttled
 from backstay.core.failures import failure_of_exception
 from backstay.core.outcomes import Failed
-from backstay.handlers.context import Context
+from backstay.handlers.handler import Context
 
 BATCH_REQUESTS_MAX: Final = 10_000  # that are put together at once
 QUIET_SECONDS: Final = 1.0  # after so long without another request, a shard is closed

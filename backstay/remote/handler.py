@@ -11,9 +11,8 @@ from backstay.core.callbacks import Said, deciding, name_task, outcome_of, read_
 from backstay.core.errors import ErrorCode, Permanent, Throttled, UsageError
 from backstay.core.ids import job_of, read_item
 from backstay.core.outcomes import Failed, Running, Submitted, Succeeded
-from backstay.handlers.context import Context
-from backstay.handlers.handler import Rules
-from backstay.handlers.task import TaskHandler
+from backstay.handlers.function import TaskHandler
+from backstay.handlers.handler import Context, Rules
 from backstay.signing import Signer, webhook_headers
 from backstay.store.inbox import InboxMessages
 

@@ -9,9 +9,9 @@ from backstay.core.errors import ErrorCode, UsageError
 from backstay.core.failures import Failure, FailureKind, failure_of_status, one_line, parse_retry_after
 from backstay.core.ids import read_item
 from backstay.core.outcomes import Failed
-from backstay.handlers.context import Context
+from backstay.handlers.function import dump
+from backstay.handlers.handler import Context
 from backstay.handlers.outgoing import Answer, Outgoing
-from backstay.handlers.payload import dump
 
 HEADERS_MAX: Final = 20
 HEADER_LENGTH_MAX: Final = 1_000

@@ -27,8 +27,8 @@ from backstay.core.errors import (
 from backstay.core.failures import one_line
 from backstay.core.ids import read_item
 from backstay.core.outcomes import Failed
-from backstay.handlers.context import Context
-from backstay.handlers.payload import dump
+from backstay.handlers.function import dump
+from backstay.handlers.handler import Context
 from backstay.messaging.connection import CLOSE_SECONDS, close_connection, open_connection
 from backstay.messaging.messages import CONTENT_TYPE, REQUEST
 from backstay.remote.over_http import SIGNATURE, check_headers, trace_headers

@@ -16,8 +16,8 @@ from backstay.core.errors import DatabaseUnreachable, NotAllowed, NotFound, Usag
 from backstay.core.events import Event, MessageSetAside, Trouble
 from backstay.core.failures import one_line
 from backstay.files.artifacts import default_folder
+from backstay.handlers.function import Registry
 from backstay.handlers.outgoing import Outgoing
-from backstay.handlers.registry import Registry
 from backstay.messaging.broker import Broker
 from backstay.messaging.delivery import MessageDelivery, Subscription
 from backstay.messaging.messages import Poison, read_callback, set_aside

@@ -13,8 +13,7 @@ from backstay.core.outcomes import Flaw
 from backstay.core.states import TERMINAL, ItemState
 from backstay.llm.lines import unseal
 from backstay.run.output import ResultFiles
-from backstay.run.result_file import Positions
-from backstay.run.result_line import Ended, ended_of
+from backstay.run.result_file import Ended, Positions, ended_of
 from backstay.store.result_views import Copy, ResultRow
 from backstay.store.views import Views
 

@@ -28,8 +28,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from backstay.core.errors import BackstayError, UsageError
-from backstay.run.result_file import AFRESH, MOVE_AWAY, Positions, ResultFile, Witness, witness_of
-from backstay.run.result_line import Ended, lines_of
+from backstay.run.result_file import AFRESH, MOVE_AWAY, Ended, Positions, ResultFile, Witness, lines_of, witness_of
 
 STDOUT: Final = "-"
 # Opened again, a redirected standard stream would be written from its start, over what others wrote there.

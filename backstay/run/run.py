@@ -22,10 +22,9 @@ from backstay.llm.lanes import Lanes
 from backstay.run.collector import Collector, verify
 from backstay.run.meter import RunState
 from backstay.run.output import ResultFiles
-from backstay.run.result_line import ended_of
-from backstay.run.submission import Submission
+from backstay.run.result_file import ended_of
+from backstay.run.submission import Order, Submission, set_ceiling
 from backstay.run.summary import Ending, Summary
-from backstay.run.terms import Order, set_ceiling
 from backstay.run.view import View
 from backstay.store.items import STRANGERS_MAX, Waiting
 from backstay.store.views import JobView, UnderWay

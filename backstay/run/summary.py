@@ -10,7 +10,7 @@ from backstay.core.display import one_line, show_ceiling, show_count, show_money
 from backstay.core.failures import Failure
 from backstay.core.ids import show_item
 from backstay.core.outcomes import ANSWER_FLAWS
-from backstay.run.result_line import Ended
+from backstay.run.result_file import Ended
 from backstay.store.views import FailureGroup
 
 SUCCEEDED, FAILED, BUDGET, REFUSED, INTERRUPTED = 0, 3, 7, 9, 130

@@ -10,7 +10,7 @@ from typing import Any
 
 from backstay.core.errors import OutcomeUnknown, Permanent, Throttled, Transient
 from backstay.core.outcomes import Failed, Running, Succeeded
-from backstay.handlers.task import done, gone_wrong, running
+from backstay.handlers.function import done, gone_wrong, running
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from backstay.engine.engine import Engine
 from backstay.engine.lease_keeper import beat, let_go
 from backstay.engine.parts import Parts
 from backstay.engine.worker import Worker
-from backstay.handlers.context import client_ref
+from backstay.handlers.handler import client_ref
 from backstay.store.store import Store
 from backstay.store.views import JobView
 from backstay.testing.clock import VirtualClock, VirtualLoop

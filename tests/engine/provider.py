@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from backstay.handlers.context import Context
-from backstay.handlers.task import done, gone_wrong, running
+from backstay.handlers.function import done, gone_wrong, running
+from backstay.handlers.handler import Context
 
 
 class HttpError(Exception):

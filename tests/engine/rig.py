@@ -18,7 +18,7 @@ from backstay.engine.hints import Hints
 from backstay.engine.parts import Parts
 from backstay.engine.tick import Tick, TickReport
 from backstay.engine.worker import Worker
-from backstay.handlers.task import TaskHandler
+from backstay.handlers.function import TaskHandler
 from backstay.store.store import Store
 from backstay.store.views import AttemptView, ItemView
 from tests.engine.provider import Provider, TaskProvider

@@ -7,9 +7,8 @@ from backstay.core.events import BreakerChanged
 from backstay.core.failures import failure_of_exception
 from backstay.core.outcomes import Failed
 from backstay.core.pace import Answers
-from backstay.handlers.context import Context
 from backstay.handlers.function import FunctionHandler
-from backstay.handlers.handler import Rules
+from backstay.handlers.handler import Context, Rules
 from tests.engine.conftest import MakeRig
 from tests.engine.provider import HttpError, Provider, TaskProvider
 from tests.engine.rig import Rig

@@ -21,7 +21,7 @@ def test_a_handler_stays_the_function_it_was() -> None:
     assert double(21) == 42
     assert (double.__name__, double.__doc__) == ("double", "Twice as much.")  # type: ignore[attr-defined]
     assert (
-        str(inspect.signature(double)) == "(item: int, context: backstay.handlers.context.Context | None = None) -> int"
+        str(inspect.signature(double)) == "(item: int, context: backstay.handlers.handler.Context | None = None) -> int"
     )
 
 

@@ -10,7 +10,7 @@ from backstay.core.errors import DatabaseUnreachable
 from backstay.core.events import ItemsSettled, Trouble
 from backstay.core.failures import one_line
 from backstay.core.states import JobState
-from backstay.handlers.context import Context
+from backstay.handlers.handler import Context
 from tests.engine.conftest import MakeRig
 from tests.engine.provider import HttpError, Provider, TaskProvider
 

@@ -18,8 +18,8 @@ from backstay.engine.lease_keeper import beat, let_go
 from backstay.engine.parts import Parts
 from backstay.engine.tick import Tick, TickReport
 from backstay.engine.worker import Worker
-from backstay.handlers.context import Context
-from backstay.handlers.task import done, running
+from backstay.handlers.function import done, running
+from backstay.handlers.handler import Context
 from backstay.store.views import ItemView
 from backstay.testing import rehearsal
 

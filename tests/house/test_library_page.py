@@ -17,7 +17,7 @@ from backstay.core.failures import FailureKind, failure_of_status
 from backstay.core.retry import NAMED
 from backstay.core.states import ItemState, JobState
 from backstay.engine.tick import TickReport
-from backstay.handlers.context import Context
+from backstay.handlers.handler import Context
 from backstay.store.views import JobView
 from tests.house.sources import ROOT
 

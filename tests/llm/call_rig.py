@@ -7,7 +7,7 @@ from typing import Any
 from backstay.clock import Clock
 from backstay.core.models import Claimed, JobTerms
 from backstay.core.outcomes import Failed, Succeeded
-from backstay.handlers.context import Context, Surroundings
+from backstay.handlers.handler import Context, Surroundings
 from backstay.llm.endpoint import Endpoint
 from backstay.llm.http.wire import Wire
 from backstay.llm.lane_handler import CallHandler

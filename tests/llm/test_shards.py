@@ -8,7 +8,7 @@ from backstay.clock import Clock, Tasks
 from backstay.core.failures import FailureKind
 from backstay.core.models import Claimed, JobTerms
 from backstay.core.outcomes import Failed
-from backstay.handlers.context import Context, Surroundings
+from backstay.handlers.handler import Context, Surroundings
 from backstay.llm.shards import (
     WAIT_SECONDS_MAX,
     Gatherer,

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backstay.llm.lines import LlmRequest
-from backstay.llm.openai import tokens
-from backstay.llm.openai.tokens import IMAGE_TOKENS_MAX
+from backstay.llm.openai import requests as tokens
+from backstay.llm.openai.requests import IMAGE_TOKENS_MAX
 from backstay.llm.provider import OUTPUT_TOKENS_EXPECTED, TokenEstimate
 
 CHAT, RESPONSES, EMBEDDINGS, COMPLETIONS = (

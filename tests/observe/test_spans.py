@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from backstay import Backstay, Transient
 from backstay.clock import Clock
 from backstay.core.retry import RetryPolicy
-from backstay.handlers.task import done
+from backstay.handlers.function import done
 from backstay.observe.tracing import Tracing
 from tests.server.remote_rig import remote_work
 from tests.server.rig import rigged

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from backstay.run.output import ResultFiles, errors_path
-from backstay.run.result_line import Ended
+from backstay.run.result_file import Ended
 from backstay.store.result_views import Copy
 
 JOB = 12

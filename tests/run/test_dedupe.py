@@ -13,7 +13,7 @@ from backstay.llm.formats import InputOptions
 from backstay.llm.intake import open_source, survey
 from backstay.practice import Practice
 from backstay.run.run import Run
-from backstay.run.terms import Order
+from backstay.run.submission import Order
 from backstay.run.view import View
 from tests.llm.lane_rig import chats
 from tests.llm.request_files import batch_line

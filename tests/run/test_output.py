@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from backstay.core.ids import POSITIONS_MAX
 from backstay.run.output import ResultFiles, errors_path
-from backstay.run.result_line import Ended
+from backstay.run.result_file import Ended
 from tests.run.results import JOB, bad, good, ids_in, lines_in, numbered, standing, written
 
 # What is written

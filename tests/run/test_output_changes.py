@@ -11,7 +11,7 @@ import pytest
 
 from backstay.core.errors import BackstayError
 from backstay.run.output import ResultFiles, errors_path
-from backstay.run.result_line import Ended
+from backstay.run.result_file import Ended
 from tests.house.sources import ROOT
 from tests.run.results import JOB, apart, bad, good, ids_in, lines_in, standing, stream
 

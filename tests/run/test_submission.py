@@ -13,8 +13,7 @@ from backstay.llm import intake
 from backstay.llm.endpoint import Endpoint
 from backstay.llm.formats import InputOptions
 from backstay.llm.intake import RequestSource, open_source, survey
-from backstay.run.submission import Submission
-from backstay.run.terms import Order
+from backstay.run.submission import Order, Submission
 from tests.llm.request_files import batch_line
 
 FEW = 2

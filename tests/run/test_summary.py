@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from backstay.core.ids import item_id
-from backstay.run.result_line import Ended
+from backstay.run.result_file import Ended
 from backstay.run.summary import EXIT_CODES, Ending, Summary, exit_code
 from backstay.store.views import FailureGroup
 

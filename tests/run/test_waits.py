@@ -11,7 +11,7 @@ from backstay.core.models import Attempt, Settlement
 from backstay.core.states import JobState
 from backstay.llm.endpoint import Endpoint, Lane
 from backstay.run.run import Wait, Waits
-from backstay.run.terms import Order
+from backstay.run.submission import Order
 from backstay.store.items import Waiting
 from backstay.store.views import JobView, UnderWay
 

@@ -10,7 +10,7 @@ from backstay.llm.endpoint import Endpoint, Lane
 from backstay.llm.lines import LlmRequest
 from backstay.llm.prices import MICROS_MAX
 from backstay.llm.provider import TOKENS_MAX
-from backstay.run.terms import Order, Scales
+from backstay.run.submission import Order, Scales
 
 STORED = {"previous_response_id": "resp_1"}
 

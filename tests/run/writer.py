@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterator
 
 from backstay.run.output import ResultFiles
-from backstay.run.result_line import Ended
+from backstay.run.result_file import Ended
 from tests.run.results import JOB, apart, bad, good
 
 ITEMS = 6_000

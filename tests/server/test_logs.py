@@ -7,7 +7,7 @@ from typing import Any
 
 from backstay.app import Backstay
 from backstay.core.errors import Transient
-from backstay.handlers.context import Context
+from backstay.handlers.handler import Context
 from backstay.server.service import ServiceOptions
 from tests.server.rig import Rig, rigged
 

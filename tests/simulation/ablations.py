@@ -11,7 +11,7 @@ from backstay.core.outcomes import HandedBack, NeverArrived
 from backstay.engine import gate
 from backstay.engine.executor import Executor
 from backstay.engine.sweeper import Sweeper
-from backstay.handlers.context import Context
+from backstay.handlers.handler import Context
 from backstay.store.queries import SQLITE, Query, queries_for
 from tests.simulation.exhaustive import FAULTS, small
 from tests.simulation.plan import KINDS, Plan, poisoned, stormy

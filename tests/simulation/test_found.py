@@ -8,8 +8,7 @@ from backstay.core.decide import decide
 from backstay.core.outcomes import Interrupted
 from backstay.core.states import ItemState
 from backstay.engine.engine import Engine
-from backstay.engine.held_items import Cut
-from backstay.engine.parts import Parts
+from backstay.engine.parts import Cut, Parts
 from backstay.store.items import Want
 from backstay.testing import ScriptedProvider, rehearsal, virtual_time
 

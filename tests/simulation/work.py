@@ -9,10 +9,8 @@ from typing import Any
 from backstay import Context, Throttled
 from backstay.clock import Clock
 from backstay.core.models import Delivery
-from backstay.handlers.function import FunctionHandler
+from backstay.handlers.function import FunctionHandler, Registry, TaskHandler
 from backstay.handlers.handler import Rules
-from backstay.handlers.registry import Registry
-from backstay.handlers.task import TaskHandler
 from backstay.testing import ScriptedProvider
 from tests.simulation.loop import CURRENT, Process
 from tests.simulation.plan import BREAKER, Kind, Plan

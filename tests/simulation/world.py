@@ -17,7 +17,7 @@ from backstay.engine.lease_keeper import beat, let_go
 from backstay.engine.parts import Parts
 from backstay.engine.tick import Tick
 from backstay.engine.worker import Worker
-from backstay.handlers.payload import dump
+from backstay.handlers.function import dump
 from backstay.observe.bus import Bus
 from backstay.store.store import Store
 from backstay.testing import InlineSQLite, ScriptedProvider

@@ -7,7 +7,7 @@ from urllib.parse import quote
 from backstay.core.errors import ErrorCode, Permanent, Transient
 from backstay.core.failures import Failure, FailureKind
 from backstay.core.outcomes import Failed, Running
-from backstay.handlers.task import Answer, gone_wrong
+from backstay.handlers.function import Answer, gone_wrong
 from backstay.llm.channel import GONE, GONE_SECONDS, Channel, id_in, object_in
 from backstay.llm.lines import LlmRequest
 from backstay.llm.openai.replies import failure_of_error, preview_reply

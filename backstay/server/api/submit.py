@@ -8,9 +8,8 @@ from pydantic import Field, model_validator
 
 from backstay.client import NO_BUDGET, NO_BUDGET_HINT, Items, Options
 from backstay.core.errors import UsageError
+from backstay.handlers.function import dump, unknown_handler
 from backstay.handlers.handler import Handler
-from backstay.handlers.payload import dump
-from backstay.handlers.registry import unknown_handler
 from backstay.llm import lines
 from backstay.server import etags
 from backstay.server.auth import Writer

@@ -11,7 +11,7 @@ from backstay.core.events import Event, JobEnded, Trouble
 from backstay.core.states import BatchStatus, JobState
 from backstay.files.artifacts import Deposit
 from backstay.llm.lanes import Lanes
-from backstay.run.result_line import CANCELLED, Ended, lines_of
+from backstay.run.result_file import CANCELLED, Ended, lines_of
 from backstay.server.job_control import drop_blobs, end_waiting, stop_job
 from backstay.server.openai import validation
 from backstay.server.openai.sending import BatchSending, SendingStopped, announce

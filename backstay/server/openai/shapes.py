@@ -7,7 +7,7 @@ from typing import Any, Final
 from backstay.core.outcomes import Flaw
 from backstay.core.states import BatchStatus
 from backstay.llm.lines import unseal
-from backstay.run.result_line import CANCELLED, Ended, ended_of, lines_of
+from backstay.run.result_file import CANCELLED, Ended, ended_of, lines_of
 from backstay.server.service import Service
 from backstay.store.batches import Batch
 from backstay.store.files import INPUT, OUTPUT, StoredFile

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from backstay.core.errors import UsageError
 from backstay.llm.lines import LineRefused
-from backstay.run.terms import Order, Scales
+from backstay.run.submission import Order, Scales
 from backstay.server.openai.models import upstream_models
 from backstay.server.openai.shapes import content
 from backstay.server.openai.survey import FAULTS_MAX, Fault, Survey, requests_of

@@ -13,7 +13,7 @@ from backstay.llm.endpoint import Endpoint
 from backstay.llm.formats import InputOptions
 from backstay.llm.intake import open_source, survey
 from backstay.run.run import Run
-from backstay.run.terms import Order
+from backstay.run.submission import Order
 from backstay.run.view import View
 from backstay.store.batches import Batches, JobsPage
 from tests.server.openai.desk import CHAT, Desk, line, opened, requests

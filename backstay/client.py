@@ -18,11 +18,11 @@ from backstay.core.outcomes import Flaw
 from backstay.core.retry import policy_named
 from backstay.core.states import ItemState, StopReason
 from backstay.observe.bus import Bus
+from backstay.store.job_views import JobView
 from backstay.store.jobs import MoneyVerdict
-from backstay.store.result_views import ResultRow
+from backstay.store.results import ResultRow
 from backstay.store.store import Store
 from backstay.store.submissions import CHUNK_ITEMS, Chunk, NewJob, OpenJob, check_same
-from backstay.store.views import JobView
 
 DEADLINE_SECONDS_MAX = 366 * 86_400
 CHUNK_CHARACTERS, BODY_CHARACTERS_MAX = 8 << 20, 64 << 20
@@ -290,7 +290,7 @@ class Job(Generic[V_co]):
 
     async def show(self) -> JobView:
         """How the job stands now: its state, its counts, its money. Raises `NotFound` if it was deleted."""
-        return await self._client.store.views.job(self.id, self._client.owner)
+        return await self._client.store.job_views.get(self.id, self._client.owner)
 
     async def wait(
         self, progress: Callable[[JobView], None] | None = None, timeout_seconds: float | None = None
@@ -313,7 +313,7 @@ class Job(Generic[V_co]):
 
     async def results(self) -> AsyncIterator[Result[V_co]]:
         """Every item that has ended, in the order of submit: `async for result in job.results(): ...`"""
-        async for row in self._client.store.views.results(self.id, self._client.owner):
+        async for row in self._client.store.results.all(self.id, self._client.owner):
             yield _result(row, self._load)
 
     async def pause(self) -> None:
@@ -350,7 +350,7 @@ class Job(Generic[V_co]):
         owner = self._client.owner
         if item is not None:
             return await self._accept_late_of(item, owner)
-        rows = self._client.store.views.results(self.id, owner)
+        rows = self._client.store.results.all(self.id, owner)
         late = [row.id async for row in rows if row.flaw == Flaw.LATE and row.state == ItemState.FAILED]
         return sum([await self._accept_late_if_it_can(found, owner) for found in late])
 
@@ -362,7 +362,7 @@ class Job(Generic[V_co]):
             return 0
 
     async def _accept_late_of(self, item: int, owner: str) -> int:
-        waiting = [one for one in await self._client.store.overview.late(item, owner) if one.accepted_at is None]
+        waiting = [one for one in await self._client.store.inbox.late_of(item, owner) if one.accepted_at is None]
         if not waiting:
             raise NotFound(f"item {show_item(item)} has no late result to accept")
         await self._client.store.inbox.accept(waiting[0].number, owner, owner)

@@ -12,7 +12,7 @@ from backstay.client import Items, Job, Result, SubmitOptions, V_co
 from backstay.engine.tick import TickReport
 from backstay.handlers.function import FunctionHandler
 from backstay.handlers.handler import Handler
-from backstay.store.views import JobView
+from backstay.store.job_views import JobView
 
 T = TypeVar("T")
 V = TypeVar("V")

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from backstay import Backstay, Context, ErrorCode, Limits, Permanent, Result, RetryPolicy, Throttled, Transient
-from backstay.store.views import JobView
+from backstay.store.job_views import JobView
 
 DATABASE = Path(os.environ.get("BACKSTAY_DEMO_DB", "backstay-demo.db"))
 BILL = DATABASE.with_name(f"{DATABASE.stem}-bill.db")

@@ -121,7 +121,7 @@ def off(db: str | None, as_json: bool) -> None:
 
 async def _handlers(client: "Client") -> list[str]:
     """Those with unfinished work."""
-    return sorted({depth.handler for depth in await client.store.views.backlog()})
+    return sorted({depth.handler for depth in await client.store.job_views.backlog()})
 
 
 async def _look(app: "Backstay", client: "Client", url: str) -> BrokerState:

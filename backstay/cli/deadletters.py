@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from backstay.client import Client
     from backstay.store.dead_letters import Groups, LetterFilter, Replayed, ReplayRow
-    from backstay.store.listing import ItemRow
+    from backstay.store.item_views import ItemRow
 
 ROWS_MAX = 1_000
 
@@ -165,10 +165,10 @@ def show(item_id: str, db: str | None, as_json: bool) -> None:
     name = show_item(number)
 
     async def read(client: "Client") -> "tuple[ItemRow, str | None]":
-        row = await client.store.listing.item(number, client.owner)
+        row = await client.store.item_views.row(number, client.owner)
         if row.state != "failed":
             raise NotFound(f"no failed item {name}", hint="someone may have retried it")
-        return row, (await client.store.listing.bodies(number, client.owner)).payload
+        return row, (await client.store.item_views.bodies(number, client.owner)).payload
 
     row, payload = database_choice.with_client(database_choice.open_app(db), read)
     asked = None if row.archive_id is not None else payload

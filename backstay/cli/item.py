@@ -11,8 +11,8 @@ from backstay.cli.jobs import show_moment
 
 if TYPE_CHECKING:
     from backstay.client import Client
-    from backstay.store.dashboard import Moment, Shown
-    from backstay.store.views import ItemView
+    from backstay.store.item_views import ItemView
+    from backstay.store.story import Moment, Shown
 
 COMMANDS = {
     "show": ("backstay.cli.item:show", "Show an item, its timeline, and why it is not running."),
@@ -37,7 +37,7 @@ item = LazyGroup(
 def show(item_id: str, body: bool, db: str | None, as_json: bool) -> None:
     """Shows an item, everything that happened to it, and why it is not running now."""
     from backstay.core.ids import read_item, show_item
-    from backstay.store.dashboard import look, timeline
+    from backstay.store.story import look, timeline
 
     number = read_item(item_id)
     item_id = show_item(number)

@@ -14,8 +14,9 @@ from backstay.core.outcomes import ANSWER_FLAWS
 if TYPE_CHECKING:
     from backstay.client import Client
     from backstay.core.why_waiting import Reason
-    from backstay.store.result_views import ResultRow
-    from backstay.store.views import EventView, FailureGroup, JobView
+    from backstay.store.job_views import FailureGroup, JobView
+    from backstay.store.results import ResultRow
+    from backstay.store.story import EventView
 
 MESSAGE_CHARACTERS_MAX = 200
 
@@ -66,16 +67,15 @@ job = LazyGroup(
 def show(job_id: int, db: str | None, as_json: bool) -> None:
     """Shows a job: its progress, why it waits, its failures by kind, and its history."""
 
-    from backstay.store.dashboard import look_at_job
+    from backstay.store.story import look_at_job
 
     app = database_choice.open_app(db)
     lease_ms = app.limits.lease_ms
 
     async def read(client: "Client") -> "tuple[JobView, list[Reason], list[FailureGroupLine], list[EventView]]":
-        views = client.store.views
         view, reasons = await look_at_job(client.store, job_id, client.owner, lease_ms, shows_words=True)
-        groups = [await _explained(client, group) for group in await views.job_failures(job_id)]
-        return view, reasons, groups, await views.events(f"job:{job_id}")
+        groups = [await _explained(client, group) for group in await client.store.job_views.failures(job_id)]
+        return view, reasons, groups, await client.store.events.oldest(f"job:{job_id}")
 
     view, reasons, failures, events = database_choice.with_client(app, read)
     if as_json:
@@ -106,7 +106,7 @@ async def _explained(client: "Client", group: "FailureGroup") -> FailureGroupLin
     """With what the last attempt of the example says of itself."""
     from backstay.core.ids import show_item
 
-    attempts = await client.store.views.attempts(group.example)
+    attempts = await client.store.item_views.attempts(group.example)
     message = attempts[-1].message if attempts else None
     if message and len(message) > MESSAGE_CHARACTERS_MAX:
         message = f"{message[: MESSAGE_CHARACTERS_MAX - 1]}…"
@@ -325,7 +325,7 @@ def results(job_id: int, failed: bool, db: str | None, as_json: bool) -> None:
     """Prints the items that have ended as JSON Lines, in the order of submission, with or without --json."""
 
     async def stream(client: "Client") -> None:
-        async for row in client.store.views.results(job_id, client.owner):
+        async for row in client.store.results.all(job_id, client.owner):
             if not failed or row.state == "failed":
                 output.data(_result_line(row))
 

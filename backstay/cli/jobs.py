@@ -9,7 +9,7 @@ from backstay.cli.command import JOB, Command, again, json_option, place_options
 
 if TYPE_CHECKING:
     from backstay.client import Client
-    from backstay.store.views import JobView
+    from backstay.store.job_views import JobView
 
 ROWS_MAX = 1_000
 
@@ -29,10 +29,10 @@ ROWS_MAX = 1_000
 @json_option
 def jobs(limit: int, before: int | None, db: str | None, as_json: bool) -> None:
     """Lists jobs, the newest first."""
-    from backstay.store.views import LAST_ID
+    from backstay.store.job_views import LAST_ID
 
     async def read(client: "Client") -> "list[JobView]":
-        return await client.store.views.jobs(client.owner, before or LAST_ID, limit)
+        return await client.store.job_views.page(client.owner, before or LAST_ID, limit)
 
     target = database_choice.choose(db)
     try:

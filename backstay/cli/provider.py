@@ -53,7 +53,7 @@ def list_(db: str | None, as_json: bool) -> None:
 
 
 async def known_providers(client: "Client") -> set[str]:
-    return {name for worker in await client.store.views.workers() for name in worker.providers.values()}
+    return {name for worker in await client.store.workers.page() for name in worker.providers.values()}
 
 
 def _object(breaker: "Breaker") -> dict[str, object]:

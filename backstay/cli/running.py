@@ -193,16 +193,16 @@ async def refresh(store: "Store", clock: "Clock", metrics: "Metrics", app: "Back
 
 async def look(store: "Store", metrics: "Metrics", gauges: "Gauges", app: "Backstay") -> None:
     """Shows how things stand. Each read is of counters, or of a bounded number of rows."""
-    views, holds = store.views, await store.providers.holds()
-    backlog = await views.backlog()
-    since = {depth.handler: await views.waiting_since(depth.handler) for depth in backlog}
+    holds = await store.providers.holds()
+    backlog = await store.job_views.backlog()
+    since = {depth.handler: await store.item_views.waiting_since(depth.handler) for depth in backlog}
     gauges.show_queues(backlog, {handler: at for handler, at in since.items() if at is not None}, holds.now)
     lease_ms = app.limits.lease_ms
-    alive = sum(worker.alive(lease_ms) for worker in await views.workers())
-    gauges.show_workers(alive, sum((await views.stuck()).values()))
+    alive = sum(worker.alive(lease_ms) for worker in await store.workers.page())
+    gauges.show_workers(alive, sum((await store.item_views.stuck()).values()))
     metrics.show_breakers(holds.providers)
     raised = {standing.reading.alarm for standing in await store.alarms.raised()}
     gauges.show_alarms((await store.alarms.failures()).letters, raised)
-    ceilings = await views.ceilings()
+    ceilings = await store.job_views.ceilings()
     gauges.show_money(await store.measures.spending(HOUR_MINUTES), ceilings.used, ceilings.held)
     gauges.show_ticks(await store.invocations.lately(HOUR_MINUTES * 60_000))

@@ -159,7 +159,7 @@ async def _require_registered(client: "Client", handler: str) -> None:
     """Without the application's code, the workers say which handlers there are."""
     from backstay.handlers.function import unknown_handler
 
-    known = {name for worker in await client.store.views.workers() for name in worker.handlers}
+    known = {name for worker in await client.store.workers.page() for name in worker.handlers}
     if handler not in known:
         error = unknown_handler(handler, sorted(known))
         hint = f"{error.hint}; --app MODULE:NAME checks your code instead, --force submits anyway"

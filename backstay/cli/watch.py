@@ -13,7 +13,7 @@ from backstay.core.outcomes import ANSWER_FLAWS
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from backstay.store.views import JobView
+    from backstay.store.job_views import JobView
 
 LINE_SECONDS = 10.0
 LINE_PERCENT = 10

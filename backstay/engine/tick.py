@@ -151,8 +151,8 @@ class Tick:
 
     async def _pending(self) -> bool:
         """Whether another invocation would find work now; what waits for its time or for money is left alone."""
-        views = self._crew.parts.store.views
+        views = self._crew.parts.store.item_views
         for handler in self._crew.parts.registry:
-            if await views.unfinished(handler.name):
+            if await views.is_unfinished(handler.name):
                 return True
         return False

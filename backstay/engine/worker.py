@@ -94,7 +94,7 @@ class Worker:
         if (turn_at := self.engine.next_turn_at) is not None:
             left = turn_at - self._parts.clock.monotonic()
             return max(left, PACE_SECONDS_MIN) if left > 0 else idle
-        due_ms = await self._parts.store.views.due_in_ms()
+        due_ms = await self._parts.store.item_views.due_in_ms()
         if due_ms is not None:
             idle = min(idle, max(due_ms / 1000, PROMOTE_SECONDS))
         now = self._parts.clock.monotonic()

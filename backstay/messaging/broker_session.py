@@ -69,7 +69,7 @@ async def dispatching(
         return
 
     async def jobs_known(items: Sequence[int]) -> Collection[int]:
-        return await client.store.views.named_items(items)
+        return await client.store.item_views.named(items)
 
     consumer = Consumer(broker, lambda: [handler.name for handler in app.handlers], concurrency, jobs_known)
     async with relaying_work(app, client, broker):

@@ -37,8 +37,8 @@ from backstay.messaging.messages import (
 )
 from backstay.messaging.topology import Topology
 from backstay.store.dead_letters import By, LetterFilter
+from backstay.store.item_views import NamedItem
 from backstay.store.store import Store
-from backstay.store.views import NamedItem
 
 WINDOW_MESSAGES: Final = 100  # that are moved at a time
 PREFETCH_MESSAGES: Final = 2 * WINDOW_MESSAGES  # in hand at most, whatever the queue holds
@@ -301,7 +301,7 @@ class DeadMessages:
     async def __call__(self, window: Sequence[Incoming]) -> Sequence[Verdict]:
         chosen = [self._chosen(message) for message in window]
         named = {item for said in chosen if isinstance(said, Work) for item in self._choice.named(said)}
-        before = await self._store.views.named_items(named) if named else {}
+        before = await self._store.item_views.named(named) if named else {}
         after = await self._replay(before)
         verdicts = [self._verdict(message, said, before, after) for message, said in zip(window, chosen, strict=True)]
         return verdicts if self._who is not None else [Verdict(message.body) for message in window]
@@ -333,7 +333,7 @@ class DeadMessages:
         if by is None or not failed:
             return {}
         await self._store.notify()
-        return await self._store.views.named_items(item for items in failed.values() for item in items)
+        return await self._store.item_views.named(item for items in failed.values() for item in items)
 
     def _verdict(
         self,

@@ -14,8 +14,8 @@ from backstay.core.states import TERMINAL, ItemState
 from backstay.llm.lines import unseal
 from backstay.run.output import ResultFiles
 from backstay.run.result_file import Ended, Positions, ended_of
-from backstay.store.result_views import Copy, ResultRow
-from backstay.store.views import Views
+from backstay.store.results import Copy, ResultRow
+from backstay.store.store import Store
 
 
 class LinePlace(NamedTuple):
@@ -58,8 +58,8 @@ T = TypeVar("T")
 class Collector:
     """Hears which items ended here, and looks for those that ended elsewhere. Files are written in a thread."""
 
-    def __init__(self, views: Views, files: ResultFiles, job_id: int, owner: str, copies: bool) -> None:
-        self._views = views
+    def __init__(self, store: Store, files: ResultFiles, job_id: int, owner: str, copies: bool) -> None:
+        self._results, self._jobs = store.results, store.job_views
         self._files = files
         self._job_id = job_id
         self._owner = owner
@@ -90,7 +90,7 @@ class Collector:
     async def write(self) -> None:
         """Writes what was heard of; first of all, what earlier tries and others have brought."""
         if self._retries is None:
-            self._retries = await self._views.retries(self._job_id)
+            self._retries = await self._jobs.retries(self._job_id)
             self._ended, self._unread, self._size = [], [], 0  # may have been retried before; the database knows
             if self._files.failed:
                 await self._files.renew_errors(self._failures())
@@ -102,12 +102,12 @@ class Collector:
             await self._write(rows[low : low + PAGE_ITEMS])
         while self._unread:
             items, self._unread = self._unread[:PAGE_ITEMS], self._unread[PAGE_ITEMS:]
-            await self._write(await self._views.results_of(items))
+            await self._write(await self._results.of_items(items))
 
     async def _drop_torn(self) -> None:
         """What was cut out of the results may be copies only, whose item still has its line."""
         torn = Positions()
-        async for item, number in self._views.copies(self._job_id):
+        async for item, number in self._results.copies(self._job_id):
             if self._files.lacks_copy(position_of(item), number):
                 torn.add(position_of(item))
         if torn:
@@ -115,22 +115,22 @@ class Collector:
 
     async def catch_up(self) -> None:
         """Writes every ended item that has no line yet, no matter which process ended it."""
-        async for page in self._views.ended(self._job_id):
+        async for page in self._results.ended(self._job_id):
             ended = ((item, state == ItemState.SUCCEEDED) for item, state in page)
             for missing in _pages(item for item, ok in ended if self._files.missing(position_of(item), ok)):
-                await self._write(await self._views.results_of(missing))
+                await self._write(await self._results.of_items(missing))
 
     async def finish(self) -> None:
         """Writes the rest. What was retried, or has a late result by now, has an old failure in the errors."""
         await self.write()
-        if self._unknown or await self._views.retries(self._job_id) != self._retries:
+        if self._unknown or await self._jobs.retries(self._job_id) != self._retries:
             await self._files.renew_errors(self._failures())
         await self.catch_up()
 
     async def _failures(self) -> AsyncIterator[Ended]:
-        async for page in self._views.ended(self._job_id):
+        async for page in self._results.ended(self._job_id):
             for failed in _pages(item for item, state in page if state != ItemState.SUCCEEDED):
-                for ended in await self._named(await self._views.results_of(failed)):
+                for ended in await self._named(await self._results.of_items(failed)):
                     yield ended
 
     async def finish_ordered(self) -> None:
@@ -140,9 +140,9 @@ class Collector:
     async def _in_order(self) -> AsyncIterator[Ended]:
         order = FileOrder()
         if self._copies:
-            async for item, number in self._views.copies(self._job_id):
+            async for item, number in self._results.copies(self._job_id):
                 order.add(position_of(item), number)
-        items = (await self._views.job(self._job_id, self._owner)).total
+        items = (await self._jobs.get(self._job_id, self._owner)).total
         for page in _pages(order.places(items)):
             for ended in await self._standing_at(page):
                 yield ended
@@ -150,9 +150,9 @@ class Collector:
     async def _standing_at(self, places: Sequence[LinePlace]) -> list[Ended]:
         """Those that have ended."""
         items = sorted({item_id(self._job_id, place.position) for place in places})
-        ended = {position_of(row.id): ended_of(row) for row in await self._views.results_of(items)}
+        ended = {position_of(row.id): ended_of(row) for row in await self._results.of_items(items)}
         copies = [(item_id(self._job_id, at), number) for at, number in places if number is not None]
-        names = await self._views.copies_named(copies) if copies else {}
+        names = await self._results.copies_named(copies) if copies else {}
         return [
             ended[at]
             if number is None
@@ -169,16 +169,16 @@ class Collector:
     async def _named(self, rows: Sequence[ResultRow]) -> list[Ended]:
         copies: dict[int, list[Copy]] = {}
         if self._copies and rows:
-            copies = await self._views.copies_of([row.id for row in rows])
+            copies = await self._results.copies_of([row.id for row in rows])
         return [ended_of(row, copies.get(row.id, ())) for row in rows]
 
 
-async def verify(views: Views, files: ResultFiles, job_id: int) -> None:
+async def verify(store: Store, files: ResultFiles, job_id: int) -> None:
     """Refuses files that are not this job's."""
     items = [item_id(job_id, witness.position) for witness in files.witnesses]
     known = {
         position_of(item.id): (unseal(item.body).custom_id, item.state == ItemState.SUCCEEDED)
-        for item in await views.requests_of(items)
+        for item in await store.results.requests_of(items)
     }
     files.verify(known)
 

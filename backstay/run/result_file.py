@@ -18,7 +18,7 @@ from backstay.core.ids import POSITIONS_MAX, position_of
 from backstay.core.outcomes import Flaw
 from backstay.core.states import ItemState
 from backstay.llm.lines import unseal
-from backstay.store.result_views import Copy, ResultRow
+from backstay.store.results import Copy, ResultRow
 
 OUTCOME_UNKNOWN: Final = "outcome_unknown"
 LATE_RESULT: Final = "late_result"

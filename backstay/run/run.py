@@ -27,7 +27,7 @@ from backstay.run.submission import Order, Submission, set_ceiling
 from backstay.run.summary import Ending, Summary
 from backstay.run.view import View
 from backstay.store.items import STRANGERS_MAX, Waiting
-from backstay.store.views import JobView, UnderWay
+from backstay.store.job_views import JobView, UnderWay
 
 SHORT_MS: Final = 2_000  # what is over sooner is not worth a word
 MESSAGE_CHARACTERS_MAX: Final = 160
@@ -173,7 +173,7 @@ class Run:
         lanes = Lanes(self._app, self._order.concurrency)
         with ResultFiles(self._order.out, job_id, self._order.errors) as files:
             if job_id is not None:
-                await verify(client.store.views, files, job_id)  # before anything is changed
+                await verify(client.store, files, job_id)  # before anything is changed
             try:
                 for endpoint in reversed(self._order.endpoints):
                     self._waits.provider = (await lanes.open(endpoint)).provider
@@ -205,7 +205,7 @@ class Run:
             await client.job(job_id).resume()
         if not self._order.retry_failed:
             return
-        if any(group.flaw == Flaw.LATE for group in await store.views.job_failures(job_id)):
+        if any(group.flaw == Flaw.LATE for group in await store.job_views.failures(job_id)):
             await client.job(job_id).accept_late()  # what is there need not be paid for again
         letters = await store.dead_letters.groups(client.owner, job_id)  # what is archived is not here to be retried
         if letters.items:
@@ -217,7 +217,7 @@ class Run:
         try:
             job = client.job(await self._submission.opened(submitting))
             files.job_id = job.id
-            collector = Collector(client.store.views, files, job.id, client.owner, self._order.dedupe)
+            collector = Collector(client.store, files, job.id, client.owner, self._order.dedupe)
             if not self._order.ordered:
                 self._app.bus.subscribe(collector)
             self._app.bus.subscribe(self._waits)
@@ -249,7 +249,7 @@ class Run:
     async def _lay_aside(self, client: Client, job: Job) -> None:
         """Pauses a run that only this command was at: workers that come later must not go on with it unasked."""
         lease_ms = self._app.limits.lease_ms
-        others = [worker for worker in await client.store.views.workers() if worker.alive(lease_ms)]
+        others = [worker for worker in await client.store.workers.page() if worker.alive(lease_ms)]
         view = await job.show()
         if not others and not view.ended and view.stop_reason is None:
             await job.pause()
@@ -302,7 +302,7 @@ class Run:
             await collector.catch_up()
 
     async def _state(self, client: Client, seen: JobView) -> RunState:
-        under_way = await client.store.views.under_way(seen.id)
+        under_way = await client.store.job_views.under_way(seen.id)
         refusal = self._worker.refusal if self._worker is not None and not seen.ended else None
         if refusal is None:
             wait = await self._waits.look(client, seen, under_way)
@@ -331,7 +331,7 @@ class Run:
 
     async def _summary(self, client: Client, job: Job, ending: Ending, files: ResultFiles, seconds: float) -> Summary:
         seen = await job.show()
-        groups = await client.store.views.job_failures(job.id) if seen.failed else []
+        groups = await client.store.job_views.failures(job.id) if seen.failed else []
         examples = [group.example for group in groups]
         return Summary(
             job_id=job.id,
@@ -358,7 +358,7 @@ class Run:
             copies=self._submission.copies,
             skipped_lines=self._surveyed.bad_count,
             groups=groups,
-            examples={row.id: ended_of(row) for row in await client.store.views.results_of(examples)},
+            examples={row.id: ended_of(row) for row in await client.store.results.of_items(examples)},
         )
 
 

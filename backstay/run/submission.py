@@ -190,7 +190,7 @@ class Submission:
         return job_id
 
     async def _job_of(self, client: Client, number: int) -> int | None:
-        return await client.store.views.job_of_key(client.owner, self._order.key(self._surveyed.digest, number))
+        return await client.store.job_views.of_key(client.owner, self._order.key(self._surveyed.digest, number))
 
     async def announce(self, client: Client) -> None:
         """Tells all workers of the database where the requests go, and how fast they may."""

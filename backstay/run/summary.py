@@ -11,7 +11,7 @@ from backstay.core.failures import Failure
 from backstay.core.ids import show_item
 from backstay.core.outcomes import ANSWER_FLAWS
 from backstay.run.result_file import Ended
-from backstay.store.views import FailureGroup
+from backstay.store.job_views import FailureGroup
 
 SUCCEEDED, FAILED, BUDGET, REFUSED, INTERRUPTED = 0, 3, 7, 9, 130
 EXIT_CODES: Final = {

@@ -155,8 +155,8 @@ async def _opened(made: Backstay, options: ServiceOptions, stack: AsyncExitStack
         shared=shared,
         details=Details(signer, shared, settings.cache_seconds),
         rate_limit=RateLimit(clock, settings.rate_limit_per_minute, shared),
-        lookout=Lookout(client.store.snapshots, clock),
-        seen=CoalescedReads(client.store.snapshots),
+        lookout=Lookout(client.store, clock),
+        seen=CoalescedReads(client.store),
         outgoing=outgoing,
         relay=Relay(client.store.webhooks, outgoing, signer, clock, made.bus),
     )

@@ -22,10 +22,10 @@ from backstay.core.ids import show_item
 from backstay.server.shared_state import PREFIX, SharedState
 from backstay.signing import Signer
 from backstay.store.batches import Batch, missing
-from backstay.store.dashboard import Asked, Snapshots
 from backstay.store.files import may_be_id
-from backstay.store.listing import ItemRow
-from backstay.store.views import JobView
+from backstay.store.item_views import ItemRow
+from backstay.store.job_views import Asked, JobView
+from backstay.store.store import Store
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -133,10 +133,10 @@ class Gathered(Generic[K, V]):
 class CoalescedReads:
     """Never older than the question; what is another owner's is not found."""
 
-    def __init__(self, snapshots: Snapshots) -> None:
-        self._jobs: Gathered[Asked, JobView] = Gathered(snapshots.jobs)
-        self._items: Gathered[Asked, ItemRow] = Gathered(snapshots.items)
-        self._batches: Gathered[tuple[str, str], Batch] = Gathered(snapshots.batches)
+    def __init__(self, store: Store) -> None:
+        self._jobs: Gathered[Asked, JobView] = Gathered(store.job_views.many)
+        self._items: Gathered[Asked, ItemRow] = Gathered(store.item_views.many)
+        self._batches: Gathered[tuple[str, str], Batch] = Gathered(store.batches.many)
 
     async def job(self, job_id: int, owner: str) -> JobView:
         found = await self._jobs.find((job_id, owner))

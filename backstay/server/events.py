@@ -19,9 +19,9 @@ from backstay.core.states import TERMINAL, ItemState
 from backstay.server.etags import etag_of
 from backstay.server.problems import Problem
 from backstay.server.shapes import item_bytes, job_bytes
-from backstay.store.dashboard import Snapshots
-from backstay.store.listing import ItemRow
-from backstay.store.views import JobView
+from backstay.store.item_views import ItemRow
+from backstay.store.job_views import JobView
+from backstay.store.store import Store
 
 LOOK_SECONDS: Final = 0.5
 WATCHERS_PER_SECOND: Final = 2_000  # notified at most: with more of them, the time between two reads grows
@@ -70,8 +70,8 @@ class _Seen:
 class Lookout:
     """Looks at everything that is watched, at a steady pace, as long as anyone watches."""
 
-    def __init__(self, snapshots: Snapshots, clock: Clock) -> None:
-        self._snapshots = snapshots
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
         self._clock = clock
         self._tasks = Tasks()
         self._seen: dict[Subject, _Seen] = {}
@@ -156,8 +156,8 @@ class Lookout:
         self._looks += 1
         look = self._looks
         asked = {kind: [(id, owner) for of, id, owner in wanted if of == kind] for kind in ("job", "item")}
-        jobs = await self._snapshots.jobs(asked["job"]) if asked["job"] else {}
-        items = await self._snapshots.items(asked["item"]) if asked["item"] else {}
+        jobs = await self._store.job_views.many(asked["job"]) if asked["job"] else {}
+        items = await self._store.item_views.many(asked["item"]) if asked["item"] else {}
         for subject in wanted:
             seen = self._seen.get(subject)
             if seen is not None:  # or everyone left meanwhile

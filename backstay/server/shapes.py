@@ -11,9 +11,9 @@ from backstay.core.errors import ErrorCode
 from backstay.core.ids import job_of, position_of, show_item
 from backstay.core.outcomes import Flaw
 from backstay.core.states import ItemState, JobState
+from backstay.store.item_views import ItemRow
+from backstay.store.job_views import JobView
 from backstay.store.jobs import NEVER_MS
-from backstay.store.listing import ItemRow
-from backstay.store.views import JobView
 
 MOMENT: Final = "milliseconds since 1970, UTC"
 

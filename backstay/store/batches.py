@@ -10,7 +10,7 @@ from backstay.core.states import JOB_ENDED, BatchStatus, JobState
 from backstay.store.database import Database
 from backstay.store.files import INPUT, LATEST, NewFile, add_file, may_be_id
 from backstay.store.queries import Ask, Row, Script, one, record
-from backstay.store.result_views import ROWS_FIRST, ResultRow, rows_next
+from backstay.store.results import ROWS_FIRST, ResultRow, rows_next
 
 JOBS_MAX: Final = 1_000  # of an owner, checked for runs at once
 SETTLED_MS: Final = 3_600_000  # no transaction takes this long
@@ -223,6 +223,10 @@ class Batches:
     async def adopt(self, owner: str, runs: Sequence[Adopted]) -> None:
         if runs:
             await self._db.write(lambda: _adopt(owner, runs))
+
+    async def many(self, asked: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Batch]:
+        found: list[Batch] = await self._db.read(one("batches_seen", batch=asked))
+        return {(batch.id, batch.owner): batch for batch in found}
 
 
 def _create(new: NewBatch, replay_ms: int | None) -> Script[tuple[str, bool]]:

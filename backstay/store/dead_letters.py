@@ -10,9 +10,9 @@ from backstay.core.ids import item_id, job_of, show_item, show_items
 from backstay.core.states import ItemState
 from backstay.store.database import Database
 from backstay.store.files import with_sources
+from backstay.store.item_views import ItemRow, add_last_errors
 from backstay.store.items import widen_keys
 from backstay.store.jobs import FailedItem
-from backstay.store.listing import ItemRow, add_last_errors
 from backstay.store.outbox import hint_queued
 from backstay.store.queries import Ask, Script, one, record
 from backstay.store.settle import count_flaws
@@ -21,6 +21,10 @@ JOBS_MAX: Final = 100  # that one page reads
 LOOKED_MAX: Final = 20_000  # failed items that one page reads
 GROUPED_MAX: Final = 10_000
 CHUNK_ITEMS: Final = 2_000
+DEAD_LOOKED_MAX: Final = 50_000  # failed items of all owners
+UNKNOWN_COUNTED_MAX: Final = 1_000
+GROUPED_FIRST: Final = 250  # failed items: a page must be as fast with many as with few
+DAY_MS: Final = 86_400_000
 LAST_JOB: Final = (1 << 35) - 1
 
 
@@ -61,6 +65,13 @@ class Groups(NamedTuple):
     complete: bool
 
 
+class Dead(NamedTuple):
+    """Permanently failed items, by error, and their cost, as far as it is known."""
+
+    found: Groups
+    costs: dict[str, int]
+
+
 class DeadLetters:
     def __init__(self, database: Database) -> None:
         self._db = database
@@ -75,6 +86,32 @@ class DeadLetters:
         """The last items of the newest jobs first, and the id before which the next page begins."""
         rows, end = await self._db.read(lambda: letters_page(owner, wanted, before, n, replayable=False))
         return await self._db.read(lambda: add_last_errors(rows)), end
+
+    async def count_since(self, owner: str, counted_max: int, age_ms: int = DAY_MS) -> int:
+        """How many of the owner's items failed in that time, counted up to a bound."""
+        looked = max(DEAD_LOOKED_MAX, counted_max)  # a bound above the rows that are read could never be reached
+        values = {"owner": owner, "age_ms": age_ms, "looked": looked, "n": counted_max}
+        return await self._count("dead_since", values)
+
+    async def count_unknown(self, owner: str) -> int:
+        """How many of the owner's failed items may have been processed and paid, counted up to a bound."""
+        values = {"owner": owner, "looked": DEAD_LOOKED_MAX, "n": UNKNOWN_COUNTED_MAX}
+        return await self._count("unknown_of", values)
+
+    async def _count(self, name: str, values: Mapping[str, object]) -> int:
+        [found] = await self._db.read(one(name, values))
+        return int(found["items"])
+
+    async def costly_groups(self, owner: str, job_id: int | None, n: int = GROUPED_FIRST) -> Dead:
+        """For the owner's failed items, up to a bound."""
+        return await self._db.read(lambda: _dead_groups(owner, job_id, n))
+
+
+def _dead_groups(owner: str, job_id: int | None, n: int) -> Script[Dead]:
+    found, jobs = yield from groups_of(owner, job_id, n)
+    costs = (yield Ask("dead_costs", {"n": n}, jobs)) if jobs else []
+    known = {row["error_code"]: row["cost_micros"] for row in costs if row["cost_micros"] is not None}
+    return Dead(found, known)
 
 
 def _failing_jobs(owner: str, job_id: int | None, upto: int, replayable: bool) -> Script[list[FailingJob]]:

@@ -16,6 +16,7 @@ from backstay.store.settle import add_late, flaw_late, write_attempts
 
 MESSAGES_MAX: Final = 100  # about one item
 BODY_MAX: Final = 64 << 20  # characters read at once
+LATE_MAX: Final = 5  # shown of one item
 LAST_ID: Final = (1 << 63) - 1
 
 
@@ -113,6 +114,10 @@ class InboxMessages:
         """Accepts a late result, for a person. A repeated call changes nothing."""
         await self._db.write(lambda: _accept(number, owner, by))
         return await self.late_result(number, owner)
+
+    async def late_of(self, item_id: int, owner: str) -> list[LateResult]:
+        values = {"item_id": item_id, "owner": owner, "n": LATE_MAX}
+        return await self._db.read(one("late_of", values))
 
 
 class LateSuccess(NamedTuple):

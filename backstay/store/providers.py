@@ -9,7 +9,7 @@ from backstay.core.pace import Answers, Pace, start_ceiling
 from backstay.core.states import StopReason
 from backstay.store.database import Database, reads, writes
 from backstay.store.items import locked_pace, save_pace
-from backstay.store.queries import Ask, Script, read_row, record
+from backstay.store.queries import Ask, Script, one, read_row, record
 
 record(Breaker)
 
@@ -115,6 +115,10 @@ class Providers:
         if after != pace:
             yield from save_pace(after)
         return after, now
+
+    async def paces(self) -> dict[str, Pace]:
+        found: list[Pace] = await self._db.read(one("paces"))
+        return {pace.provider: pace for pace in found}
 
 
 def _locked(name: str) -> Script[tuple[Breaker, int]]:

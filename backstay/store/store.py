@@ -4,22 +4,23 @@ from collections.abc import Callable
 
 from backstay.store.archives import Archives
 from backstay.store.batches import Batches
-from backstay.store.dashboard import Overview, Snapshots
 from backstay.store.database import Database
 from backstay.store.dead_letters import DeadLetters, Replays
 from backstay.store.files import Files
 from backstay.store.idempotency import Replies
 from backstay.store.inbox import InboxMessages
+from backstay.store.item_views import ItemViews
 from backstay.store.items import Items
+from backstay.store.job_views import JobViews
 from backstay.store.jobs import Jobs
 from backstay.store.keys import Keys
-from backstay.store.listing import Listing
 from backstay.store.measures import Alarms, Measures
 from backstay.store.outbox import Outbox
 from backstay.store.providers import Providers
+from backstay.store.results import ResultViews
+from backstay.store.story import EventViews
 from backstay.store.submissions import Submissions
 from backstay.store.sweeps import Sweeps
-from backstay.store.views import Views
 from backstay.store.webhooks import Webhooks
 from backstay.store.workers import Duties, Invocations, Workers
 
@@ -34,23 +35,23 @@ class Store:
         self.batches = Batches(database)
         self.dead_letters = DeadLetters(database)
         self.duties = Duties(database)
+        self.events = EventViews(database)
         self.files = Files(database)
         self.inbox = InboxMessages(database)
         self.invocations = Invocations(database)
         self.items = Items(database)
+        self.item_views = ItemViews(database)
+        self.job_views = JobViews(database)
         self.jobs = Jobs(database)
         self.keys = Keys(database)
-        self.listing = Listing(database)
         self.measures = Measures(database)
         self.outbox = Outbox(database)
-        self.overview = Overview(database)
         self.providers = Providers(database)
         self.replays = Replays(database)
         self.replies = Replies(database)
-        self.snapshots = Snapshots(database)
+        self.results = ResultViews(database)
         self.submissions = Submissions(database)
         self.sweeps = Sweeps(database)
-        self.views = Views(database.read)
         self.webhooks = Webhooks(database)
         self.workers = Workers(database)
 

@@ -1,12 +1,58 @@
 """Workers: which are alive, the end of leases whose workers are dead, the duties of one worker at a time, and ticks."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from backstay.store.database import Database, writes
 from backstay.store.queries import Ask, Script, one, record
 
+LEASES_LOOKED_MAX: Final = 20_000
 KEPT_MS: Final = 7 * 86_400_000
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class WorkerView:
+    id: str
+    host: str
+    pid: int
+    handlers: tuple[str, ...]
+    started_at: int
+    seen_at: int
+    stopped_at: int | None
+    now: int
+    providers: Mapping[str, str]  # handler -> its provider, as far as the worker reported it
+
+    def alive(self, lease_ms: int) -> bool:
+        return self.stopped_at is None and self.seen_at + lease_ms > self.now
+
+
+@record
+class HeldLeases(NamedTuple):
+    """What one worker holds now. An unknown worker counts as stopped."""
+
+    worker: str
+    items: int
+    until_at: int
+    host: str
+    pid: int
+    place: str
+    stopped: int
+    now: int
+
+
+@record
+class Lease(NamedTuple):
+    """The items that one claim of a worker is sending."""
+
+    handler: str
+    leased_by: str | None
+    items: int
+
+    @property
+    def worker(self) -> str:
+        return (self.leased_by or "").partition(":")[0]
 
 
 class Workers:
@@ -35,6 +81,16 @@ class Workers:
     @writes
     def leave(self, worker: str) -> Script[None]:
         yield Ask("leave_worker", {"id": worker})
+
+    async def page(self, n: int = 100) -> list[WorkerView]:
+        return await self._db.read(one("workers", {"n": n}))
+
+    async def held_leases(self) -> list[HeldLeases]:
+        """The workers that hold valid leases."""
+        return await self._db.read(one("leases_held"))
+
+    async def leases(self) -> list[Lease]:
+        return await self._db.read(one("leases", {"n": LEASES_LOOKED_MAX}))
 
 
 class Duties:

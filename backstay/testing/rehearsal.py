@@ -17,8 +17,8 @@ from backstay.engine.lease_keeper import beat, let_go
 from backstay.engine.parts import Parts
 from backstay.engine.worker import Worker
 from backstay.handlers.handler import client_ref
+from backstay.store.job_views import JobView
 from backstay.store.store import Store
-from backstay.store.views import JobView
 from backstay.testing.clock import VirtualClock, VirtualLoop
 from backstay.testing.database import InlineSQLite
 from backstay.testing.provider import ScriptedProvider
@@ -121,7 +121,7 @@ async def _beat(engine: Engine) -> None:
 
 
 async def _unfinished(client: Client) -> list[JobView]:
-    jobs = await client.store.views.jobs(client.owner, n=1_000)
+    jobs = await client.store.job_views.page(client.owner, n=1_000)
     return [job for job in jobs if not job.ended and job.state is not JobState.PAUSED]
 
 

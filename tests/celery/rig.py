@@ -85,7 +85,7 @@ class Shop:
 
     async def _workers(self) -> list[Any]:
         client = await self.backstay.open()
-        return list(await client.store.views.workers())
+        return list(await client.store.workers.page())
 
     async def until(self, fact: Callable[[], object], name: str) -> None:
         end = time.monotonic() + PATIENCE_SECONDS

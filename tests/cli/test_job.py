@@ -10,7 +10,7 @@ from backstay import wiring
 from backstay.cli.database_choice import show_database
 from backstay.cli.watch import WatchLines
 from backstay.core.states import JobState
-from backstay.store.views import JobView
+from backstay.store.job_views import JobView
 from tests.cli.shell import Shell, eventually
 from tests.sites import Ticker
 from tests.store.rare_ends import spent_and_lost

@@ -11,7 +11,8 @@ from backstay.cli.doctor.database import skew
 from backstay.cli.doctor.finding import Level
 from backstay.cli.doctor.work import find_missing_workers, stuck
 from backstay.settings import load
-from backstay.store.views import Backlog, WorkerView
+from backstay.store.job_views import Backlog
+from backstay.store.workers import WorkerView
 from tests.cli.shell import Shell, eventually
 from tests.servers.postgres import RunningPostgres
 

@@ -15,8 +15,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from backstay.cli.main import run
 from backstay.core.alarms import Alarm
 from backstay.observe.metrics import Gauges, Metrics
+from backstay.store.job_views import Backlog
 from backstay.store.measures import ProviderSpending
-from backstay.store.views import Backlog
 from backstay.store.workers import Lately
 from tests.cli.conftest import folder, sqlite_shell
 from tests.cli.shell import Shell, eventually

@@ -19,8 +19,8 @@ from backstay.engine.parts import Parts
 from backstay.engine.tick import Tick, TickReport
 from backstay.engine.worker import Worker
 from backstay.handlers.function import TaskHandler
+from backstay.store.item_views import AttemptView, ItemView
 from backstay.store.store import Store
-from backstay.store.views import AttemptView, ItemView
 from tests.engine.provider import Provider, TaskProvider
 from tests.sites import Site
 
@@ -108,10 +108,10 @@ class Rig:
         return [event for event in self.events if isinstance(event, kind)]
 
     async def item(self, job: Job, position: int = 0) -> ItemView:
-        return await self.store.views.item((job.id << 28) | position, "ann")
+        return await self.store.item_views.get((job.id << 28) | position, "ann")
 
     async def attempts(self, job: Job, position: int = 0) -> list[AttemptView]:
-        return await self.store.views.attempts((job.id << 28) | position)
+        return await self.store.item_views.attempts((job.id << 28) | position)
 
     async def results(self, job: Job) -> list[Result]:
         return [result async for result in job.results()]

@@ -56,7 +56,7 @@ async def test_however_long_an_outage_lasts_its_probes_cost_no_attempt(make_rig:
     rig = await make_rig()
     provider = await broken(rig)
     provider.script = [HttpError(502)] * 20
-    (view,) = await rig.store.views.jobs("ann")
+    (view,) = await rig.store.job_views.page("ann")
     for _ in range(10):
         await rig.site.advance(31)
         await rig.tick()
@@ -93,7 +93,7 @@ async def test_a_breaker_half_open_with_nothing_to_try_waits_for_nobody(make_rig
     """The worker that found nothing to probe with must not keep the right to probe from the next item."""
     rig = await make_rig()
     await broken(rig, retry_after="60")
-    (view,) = await rig.store.views.jobs("ann")
+    (view,) = await rig.store.job_views.page("ann")
     job = await rig.app.job(view.id)
     async with rig.working():
         await rig.site.advance(31)

@@ -90,7 +90,7 @@ async def test_a_call_that_cannot_be_asked_about_is_repeated_and_the_repeat_is_r
     view = await job.show()
     assert (view.succeeded, view.repeats, provider.calls) == (1, 1, 2)
     (result,) = await rig.results(job)
-    events = await rig.store.views.events(f"item:{job.id << 28}")
+    events = await rig.store.events.oldest(f"item:{job.id << 28}")
     assert (result.repeats, [event.act for event in events]) == (1, ["repeat"])
 
 

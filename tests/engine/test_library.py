@@ -13,8 +13,8 @@ from backstay.app import Backstay
 from backstay.client import Options, Weighed
 from backstay.core.errors import ErrorCode, IdempotencyConflict, NotFound, Permanent, UsageError, WaitTimeout
 from backstay.core.states import JobState
+from backstay.store.job_views import JobView
 from backstay.store.submissions import CHUNK_ITEMS
-from backstay.store.views import JobView
 from backstay.sync import SyncBackstay
 from tests.engine.conftest import MakeRig
 from tests.engine.provider import Provider
@@ -47,7 +47,7 @@ async def test_no_items_are_refused_and_leave_no_job(make_rig: MakeRig) -> None:
     rig.serves(Provider())
     with pytest.raises(UsageError, match="no items"):
         await rig.submit([])
-    assert await rig.store.views.jobs("ann") == []
+    assert await rig.store.job_views.page("ann") == []
 
 
 @pytest.mark.parametrize("count", [CHUNK_ITEMS - 1, CHUNK_ITEMS, CHUNK_ITEMS + 1])
@@ -76,7 +76,7 @@ async def test_a_submit_that_broke_off_goes_on_where_it_was(make_rig: MakeRig) -
 
     with pytest.raises(ConnectionError):
         await rig.submit(breaking(), idempotency_key="k")
-    (half,) = await rig.store.views.jobs("ann")
+    (half,) = await rig.store.job_views.page("ann")
     assert (half.total, half.sealed) == (CHUNK_ITEMS, False)
     job = await rig.submit(numbers(CHUNK_ITEMS * 2), idempotency_key="k")
     view = await job.show()
@@ -115,7 +115,7 @@ async def test_a_bad_option_is_refused_and_leaves_no_job(
     rig.serves(Provider())
     with pytest.raises(UsageError, match=match):
         await rig.submit(**options)
-    assert await rig.store.views.jobs("ann") == []
+    assert await rig.store.job_views.page("ann") == []
 
 
 @pytest.mark.parametrize("kind", [list, iter, numbers])
@@ -125,7 +125,7 @@ async def test_a_budget_that_cannot_be_kept_is_refused_and_leaves_no_job(make_ri
     with pytest.raises(UsageError, match="a budget cannot be enforced for 'call'") as refused:
         await rig.submit(numbers(CHUNK_ITEMS + 1) if kind is numbers else kind([1, 2]), budget_micros=300)
     assert "leave budget_micros out" in refused.value.hint
-    assert await rig.store.views.jobs("ann") == []
+    assert await rig.store.job_views.page("ann") == []
     await rig.tick()
     assert provider.calls == 0
 
@@ -214,7 +214,7 @@ async def test_a_payload_that_does_not_fit_is_refused_before_anything_is_written
 
     with pytest.raises(UsageError):
         await rig.submit([{"url": "fine"}, payload], "summarise")
-    assert await rig.store.views.jobs("ann") == []
+    assert await rig.store.job_views.page("ann") == []
 
 
 async def test_a_list_with_one_bad_payload_far_behind_leaves_no_job(make_rig: MakeRig) -> None:
@@ -222,7 +222,7 @@ async def test_a_list_with_one_bad_payload_far_behind_leaves_no_job(make_rig: Ma
     rig.serves(Provider())
     with pytest.raises(UsageError, match="not JSON"):
         await rig.submit([*range(CHUNK_ITEMS + 1), object()])
-    assert await rig.store.views.jobs("ann") == []
+    assert await rig.store.job_views.page("ann") == []
 
 
 async def test_a_stream_that_breaks_off_ends_its_job_unless_it_can_be_continued(make_rig: MakeRig) -> None:
@@ -230,11 +230,11 @@ async def test_a_stream_that_breaks_off_ends_its_job_unless_it_can_be_continued(
     rig.serves(Provider())
     with pytest.raises(UsageError, match="not JSON"):
         await rig.submit(iter([*range(CHUNK_ITEMS + 1), object()]))
-    [broken] = await rig.store.views.jobs("ann")
+    [broken] = await rig.store.job_views.page("ann")
     assert (broken.state, broken.cancelled) == (JobState.CANCELLED, CHUNK_ITEMS)
     with pytest.raises(UsageError, match="not JSON"):
         await rig.submit(iter([*range(CHUNK_ITEMS + 1), object()]), idempotency_key="again")
-    kept, _ = await rig.store.views.jobs("ann")
+    kept, _ = await rig.store.job_views.page("ann")
     assert (kept.state, kept.sealed, kept.total) == (JobState.QUEUED, False, CHUNK_ITEMS)
 
 

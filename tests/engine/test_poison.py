@@ -10,7 +10,7 @@ import pytest
 from backstay import Backstay, Context
 from backstay.client import Job
 from backstay.core.retry import GATEWAY
-from backstay.store.views import ItemView
+from backstay.store.item_views import ItemView
 from backstay.testing import rehearsal, virtual_time
 from backstay.testing.rehearsal import drain
 from tests.engine.provider import HttpError
@@ -63,7 +63,7 @@ async def ended(job: Job) -> Counter[tuple[str, str | None]]:
 
 
 async def view(app: Backstay, job: Job, position: int) -> ItemView:
-    return await (await app.open()).store.views.item((job.id << 28) | position, "local")
+    return await (await app.open()).store.item_views.get((job.id << 28) | position, "local")
 
 
 def spread(kind: str) -> list[str]:

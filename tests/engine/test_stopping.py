@@ -106,7 +106,7 @@ async def test_every_worker_has_a_name_of_its_own_life(make_sqlite_rig: MakeRig)
             pass
     names = [event.worker for event in rig.told(WorkerStarted)]
     assert len(set(names)) == 3
-    assert {worker.id for worker in await rig.store.views.workers()} == set(names)
+    assert {worker.id for worker in await rig.store.workers.page()} == set(names)
 
 
 async def test_a_sync_handler_that_never_returns_is_timed_out_retried_and_left_behind(make_rig: MakeRig) -> None:

@@ -36,7 +36,7 @@ async def late_results(rig: Rig) -> list[str]:
 
 async def shown(rig: Rig, job: Job) -> list[str | None]:
     """What a person sees of the answers to its items."""
-    return [row.result async for row in rig.store.views.results(job.id, "ann")]
+    return [row.result async for row in rig.store.results.all(job.id, "ann")]
 
 
 async def test_a_running_item_fails_at_its_deadline_and_its_result_is_kept_as_late(make_rig: MakeRig) -> None:

@@ -20,7 +20,7 @@ from backstay.engine.tick import Tick, TickReport
 from backstay.engine.worker import Worker
 from backstay.handlers.function import done, running
 from backstay.handlers.handler import Context
-from backstay.store.views import ItemView
+from backstay.store.item_views import ItemView
 from backstay.testing import rehearsal
 
 
@@ -139,7 +139,7 @@ class VirtualRig:
         return job
 
     async def item(self, job: Job, position: int = 0) -> ItemView:
-        return await self.client.store.views.item(item_id(job.id, position), self.client.owner)
+        return await self.client.store.item_views.get(item_id(job.id, position), self.client.owner)
 
 
 @asynccontextmanager

@@ -18,7 +18,7 @@ from backstay.core.retry import NAMED
 from backstay.core.states import ItemState, JobState
 from backstay.engine.tick import TickReport
 from backstay.handlers.handler import Context
-from backstay.store.views import JobView
+from backstay.store.job_views import JobView
 from tests.house.sources import ROOT
 
 PAGES = ("README.md", "docs/library.md")

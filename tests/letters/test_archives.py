@@ -65,12 +65,12 @@ async def test_an_archived_item_stays_as_the_evidence_that_it_failed_and_why(des
     counters = await desk.scene.job(job)
     await desk.archive()
     assert await desk.scene.job(job) == counters
-    row = await desk.store.listing.item(item_id(job, 0), "ann")
+    row = await desk.store.item_views.row(item_id(job, 0), "ann")
     assert (row.state, row.error_code, row.archive_id) == ("failed", "GW_4XX", 1)
     assert row.message == "400 · in archive 1: backstay deadletters restore 1"
     assert await desk.here() == []
     assert (await desk.store.dead_letters.groups("ann", None)).items == 0
-    assert [event.act for event in await desk.store.views.events(f"item:{item_id(job, 0)}")] == ["archived"]
+    assert [event.act for event in await desk.store.events.oldest(f"item:{item_id(job, 0)}")] == ["archived"]
     bodies = await desk.site.rows("SELECT body FROM requests UNION ALL SELECT result FROM attempts")
     assert {row[0] for row in bodies} == {'{"archived":true}', None}
 
@@ -284,10 +284,10 @@ async def test_a_deleted_job_takes_its_items_out_of_archives(far_desk: Desk) -> 
 async def test_a_long_message_of_an_archived_item_is_kept_in_part(desk: Desk) -> None:
     job = await desk.scene.ended(Failed(Failure(ErrorCode.GW_4XX, FailureKind.BUSINESS, "m" * 250)))
     await desk.archive()
-    said = (await desk.store.listing.item(item_id(job, 0), "ann")).message or ""
+    said = (await desk.store.item_views.row(item_id(job, 0), "ann")).message or ""
     assert said == f"{'m' * 200} · in archive 1: backstay deadletters restore 1"
     await desk.restore()
-    assert (await desk.store.listing.item(item_id(job, 0), "ann")).message == "m" * 250
+    assert (await desk.store.item_views.row(item_id(job, 0), "ann")).message == "m" * 250
 
 
 async def test_an_archived_item_that_failed_again_after_a_restore_is_archived_again(desk: Desk) -> None:

@@ -92,7 +92,7 @@ async def test_who_had_it_done_and_when_is_kept_and_told_by_each_item(desk: Desk
     assert (kept.id, kept.by, kept.at, kept.items, kept.rate) == (1, "eve", desk.site.clock.ms, 2, 2.0)
     assert json.loads(kept.filter) == {"job": str(job), "code": "GW_4XX", "older_than_seconds": 1.0}
     assert kept.until_at == desk.site.clock.ms + 1_000
-    [event] = await desk.store.views.events(f"item:{item_id(job, 1)}")
+    [event] = await desk.store.events.oldest(f"item:{item_id(job, 1)}")
     assert (event.act, event.detail) == ("replayed", "replay 1 by eve")
     assert await desk.store.replays.page("bob", None, 10) == []
 

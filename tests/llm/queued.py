@@ -10,7 +10,7 @@ from pathlib import Path
 from backstay.cli.main import run
 from backstay.llm.lanes import Lanes
 from backstay.settings import load
-from backstay.store.views import JobView
+from backstay.store.job_views import JobView
 from tests.engine.rig import Rig
 from tests.llm.lane_rig import CHAT, RESPONSES, chats, inputs
 from tests.llm.request_files import batch_line
@@ -57,4 +57,4 @@ async def worker(site: Site) -> AsyncIterator[Rig]:
 
 async def the_job(rig: Rig) -> JobView:
     [(job_id, owner)] = await rig.site.rows("SELECT id, owner FROM jobs")
-    return await rig.store.views.job(job_id, owner)
+    return await rig.store.job_views.get(job_id, owner)

@@ -29,7 +29,7 @@ async def done(rig: LaneRig, job: Job) -> Any:
     async with rig.working(concurrency=100):
 
         async def ended() -> bool:
-            view, under_way = await job.show(), await rig.store.views.under_way(job.id)
+            view, under_way = await job.show(), await rig.store.job_views.under_way(job.id)
             if under_way.waiting and not (under_way.sending or view.processing):
                 await rig.site.advance(60)
             return view.ended

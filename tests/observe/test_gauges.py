@@ -4,8 +4,8 @@ from prometheus_client import CollectorRegistry
 
 from backstay.core.alarms import Alarm
 from backstay.observe.metrics import Gauges
+from backstay.store.job_views import Backlog
 from backstay.store.measures import ProviderSpending
-from backstay.store.views import Backlog
 from backstay.store.workers import Lately
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from backstay.run.output import ResultFiles, errors_path
 from backstay.run.result_file import Ended
-from backstay.store.result_views import Copy
+from backstay.store.results import Copy
 
 JOB = 12
 

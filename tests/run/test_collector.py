@@ -45,7 +45,7 @@ class Bench:
         return ResultFiles(self.out, self.job.id)
 
     def collector(self, files: ResultFiles, copies: bool = False) -> Collector:
-        return Collector(self.client.store.views, files, self.job.id, self.client.owner, copies)
+        return Collector(self.client.store, files, self.job.id, self.client.owner, copies)
 
     def errors(self) -> dict[str, str]:
         return {line["custom_id"]: line["error"]["message"] for line in lines_in(errors_path(self.out))}
@@ -89,7 +89,7 @@ async def test_failures_replayed_from_the_dead_letters_while_the_run_goes_on_end
         await collector.finish()
     assert standing(bench.out) == (["a", "b"], ["c"])
     assert "never" in bench.errors()["c"]
-    told = await bench.client.store.views.events(f"job:{bench.job.id}")
+    told = await bench.client.store.events.oldest(f"job:{bench.job.id}")
     assert [(event.act, event.detail) for event in told] == [("replayed", "2 items, replay 1 by ada")]
 
 
@@ -103,7 +103,7 @@ async def test_failures_retried_while_no_run_went_on_are_taken_up_from_the_datab
     bench.why = {"c": "never"}
     await bench.work()
     with bench.files() as files:
-        await verify(bench.client.store.views, files, bench.job.id)
+        await verify(bench.client.store, files, bench.job.id)
         await bench.collector(files).write()
     assert standing(bench.out) == (["a", "b"], ["c"])
     assert "never" in bench.errors()["c"]
@@ -135,7 +135,7 @@ async def test_failures_that_are_under_way_again_stand_nowhere(bench: Bench) -> 
     assert standing(bench.out) == (["a"], ["b"])
     await bench.job.retry()
     with bench.files() as files:
-        await verify(bench.client.store.views, files, bench.job.id)
+        await verify(bench.client.store, files, bench.job.id)
         await bench.collector(files).finish()
     assert standing(bench.out) == (["a"], [])
 
@@ -150,7 +150,7 @@ async def test_files_of_another_database_are_refused_whatever_became_of_their_it
     errors = errors_path(bench.out)
     errors.write_bytes(errors.read_bytes().replace(b'"custom_id":"b"', b'"custom_id":"x"'))
     with bench.files() as files, pytest.raises(UsageError, match="of another database"):
-        await verify(bench.client.store.views, files, bench.job.id)
+        await verify(bench.client.store, files, bench.job.id)
 
 
 @pytest.mark.parametrize("ordered", [False, True])

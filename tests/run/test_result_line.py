@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from backstay.core.ids import item_id
 from backstay.llm.lines import LlmRequest, seal
 from backstay.run.result_file import HEAD, Ended, ended_of, lines_of
-from backstay.store.result_views import ResultRow
+from backstay.store.results import ResultRow
 from tests.run.results import numbered
 
 JOB = 12

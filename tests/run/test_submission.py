@@ -64,7 +64,7 @@ async def test_a_job_whose_file_changes_while_it_is_read_is_cancelled_with_nothi
     write(file, "abcdefzh")
     with pytest.raises(UsageError, match="was changed while it was read") as refused:
         await send(opened, sending)
-    (job,) = await opened.store.views.jobs(opened.owner)
+    (job,) = await opened.store.job_views.page(opened.owner)
     assert (job.state, job.total) == (JobState.CANCELLED, 4)
     assert f"job {job.id}, " in refused.value.hint
     assert "--new" in refused.value.hint

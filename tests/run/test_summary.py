@@ -8,7 +8,7 @@ import pytest
 from backstay.core.ids import item_id
 from backstay.run.result_file import Ended
 from backstay.run.summary import EXIT_CODES, Ending, Summary, exit_code
-from backstay.store.views import FailureGroup
+from backstay.store.job_views import FailureGroup
 
 
 def summary(**changes: Any) -> Summary:

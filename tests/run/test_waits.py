@@ -13,7 +13,7 @@ from backstay.llm.endpoint import Endpoint, Lane
 from backstay.run.run import Wait, Waits
 from backstay.run.submission import Order
 from backstay.store.items import Waiting
-from backstay.store.views import JobView, UnderWay
+from backstay.store.job_views import JobView, UnderWay
 
 NOW = 1_000_000
 ENDPOINT = Endpoint("http://localhost/v1", Lane.BATCH, key_env="MY_KEY")

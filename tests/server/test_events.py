@@ -13,9 +13,8 @@ import pytest
 from backstay.core.errors import DatabaseUnreachable
 from backstay.server import events
 from backstay.server.api import events as routes
-from backstay.store.dashboard import Asked, Snapshots
+from backstay.store.job_views import Asked, JobView, JobViews
 from backstay.store.keys import Role
-from backstay.store.views import JobView
 from tests.server.rig import Rig, Visitor
 from tests.stories.stage import until
 
@@ -184,20 +183,20 @@ async def nobody_watches(rig: Rig) -> bool:
     return len(rig.service.lookout) == 0 and not rig.service.lookout._looking
 
 
-class Counting(Snapshots):
+class Counting(JobViews):
     """Counts the looks at the database."""
 
     looks = 0
 
-    async def jobs(self, asked: Sequence[Asked]) -> dict[Asked, JobView]:
+    async def many(self, asked: Sequence[Asked]) -> dict[Asked, JobView]:
         self.looks += 1
-        return await super().jobs(asked)
+        return await super().many(asked)
 
 
 async def test_a_hundred_watchers_are_one_reader_and_leave_nothing_behind(sqlite_rig: Rig) -> None:
     rig = sqlite_rig
     counting = Counting(rig.service.store._db)
-    rig.service.lookout._snapshots = counting
+    rig.service.store.job_views = counting
     job = await rig.submit(items=list(range(5)))
     async with AsyncExitStack() as stack:
         visits = (watching(rig.ada, f"/api/jobs/{job}/events") for _ in range(100))

@@ -35,7 +35,7 @@ async def test_items_are_listed_in_order_and_chosen_by_state_code_and_position(r
 
 
 async def test_a_long_job_is_looked_through_a_bounded_span_at_a_time(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backstay.store.listing.ITEMS_LOOKED_MAX", 10)
+    monkeypatch.setattr("backstay.store.item_views.ITEMS_LOOKED_MAX", 10)
     job = await rig.submit("fail_as_told", [{"code": "NOT_PDF" if n == 45 else "GW_4XX"} for n in range(50)])
     await rig.work()
     first = (await rig.ada.get(f"/api/jobs/{job}/items", params={"error_code": "NOT_PDF"})).json

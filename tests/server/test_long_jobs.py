@@ -96,5 +96,5 @@ async def test_a_long_job_is_cancelled_and_deleted_in_pieces_behind_the_answer(
         while await rig.service.store.jobs.disowned():  # noqa: ASYNC110 - nobody is told
             await asyncio.sleep(0.01)
     first = int(job) << 28
-    assert await rig.service.store.views.requests_of([first, first + 49]) == []
+    assert await rig.service.store.results.requests_of([first, first + 49]) == []
     assert (await rig.ada.get(f"/api/items/{kept}-0")).status == 200

@@ -57,7 +57,7 @@ async def work_of(rig: Rig, owner: str) -> Own:
 
     async def handler() -> str | None:
         found = await rig.service.store.batches.get(batch, owner)
-        return None if found.job_id is None else (await rig.service.store.views.job(found.job_id, owner)).handler
+        return None if found.job_id is None else (await rig.service.store.job_views.get(found.job_id, owner)).handler
 
     await rig.service.store.providers.hold(await until(handler, "the batch has a job"), WORDS, None)
     return Own(job, batch)

@@ -3,7 +3,7 @@
 from dataclasses import fields
 
 from backstay.server.shapes import JobShape
-from backstay.store.views import JobView
+from backstay.store.job_views import JobView
 
 NOT_SHOWN = {"owner"}  # whoever asks is the owner
 

@@ -18,7 +18,7 @@ async def test_money_is_booked_and_released_in_parts(rig: Rig) -> None:
     assert booked.headers["etag"]
     released = (await rig.ada.post(path, json={"act": "release", "expected_micros": 250})).json
     assert (released["spent_micros"], released["unknown_micros"]) == (150, 0)
-    events = await rig.service.store.views.events(f"job:{job}")
+    events = await rig.service.store.events.oldest(f"job:{job}")
     key = rig.keys["ada", Role.ADMIN].split("_")[1]
     assert [(event.act, event.detail) for event in events] == [
         ("unknown_booked", f"$0.000050 by key {key}"),

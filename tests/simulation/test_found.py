@@ -43,7 +43,7 @@ async def test_a_run_cut_off_before_its_first_step_is_handed_back_and_not_held_f
         await engine.claim_once(1)
         engine.flights.cut_off(Cut.SHUTDOWN)
         await engine.stop(0)
-        item = await engine.parts.store.views.item(1 << 28, "local")
+        item = await engine.parts.store.item_views.get(1 << 28, "local")
         assert (item.state, item.repeats) == (ItemState.QUEUED, 0)
         assert (engine.flights.running, len(engine.flights), provider.sent.total()) == (0, 0, 0)
 

@@ -13,11 +13,12 @@ from backstay.core.models import Claimed, Delivery, Settlement
 from backstay.core.outcomes import Failed, Outcome, Submitted, Succeeded, Terms
 from backstay.core.retry import policy_named
 from backstay.core.states import StopReason
+from backstay.store.item_views import ItemView
 from backstay.store.items import Want
+from backstay.store.job_views import JobView
 from backstay.store.settle import Settled
 from backstay.store.store import Store
 from backstay.store.submissions import Chunk, NewJob, OpenJob
-from backstay.store.views import ItemView, JobView
 from tests.sites import Site
 from tests.store.audit import AuditedDatabase, Auditor
 
@@ -81,10 +82,10 @@ class Scene:
             await self.store.sweeps.end_stopped(job_id, StopReason.TIMEOUT)
 
     async def job(self, job_id: int, owner: str = "ann") -> JobView:
-        return await self.store.views.job(job_id, owner)
+        return await self.store.job_views.get(job_id, owner)
 
     async def item(self, job_id: int, position: int = 0, owner: str = "ann") -> ItemView:
-        return await self.store.views.item(item_id(job_id, position), owner)
+        return await self.store.item_views.get(item_id(job_id, position), owner)
 
     async def states(self, job_id: int) -> list[str]:
         rows = await self.site.rows(f"SELECT state FROM items WHERE job_id = {job_id} ORDER BY id")

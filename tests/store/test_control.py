@@ -87,7 +87,7 @@ async def test_what_a_person_did_is_told_in_the_timelines(scene: Scene) -> None:
     await scene.store.jobs.pause(job_id, "ann")
     await scene.store.jobs.resume(job_id, "ann")
     await scene.store.jobs.cancel(job_id, "ann")
-    told = await scene.store.views.events(f"job:{job_id}")
+    told = await scene.store.events.oldest(f"job:{job_id}")
     assert [event.act for event in told] == ["retried", "paused", "resumed", "cancel_asked"]
     assert told[0].detail == "1 item"
-    assert [e.act for e in await scene.store.views.events(f"item:{item_id(job_id, 0)}")] == ["retried"]
+    assert [e.act for e in await scene.store.events.oldest(f"item:{item_id(job_id, 0)}")] == ["retried"]

@@ -29,7 +29,7 @@ async def refuses_everything(store: Store) -> None:
     with pytest.raises(DatabaseUnreachable, match="removed or replaced"):
         await store.submissions.open(new_job(), chunk(0, 1, last=True))
     with pytest.raises(DatabaseUnreachable, match="removed or replaced"):
-        await store.views.jobs("ann", 1_000, 10)
+        await store.job_views.page("ann", 1_000, 10)
 
 
 async def test_a_removed_file_takes_no_more(site: Site, store: Store) -> None:
@@ -50,7 +50,7 @@ async def test_a_file_that_comes_back_takes_all(site: Site, store: Store) -> Non
     await refuses_everything(store)
     os.rename(f"{site.path}.away", site.path)
     second = await store.submissions.open(new_job(), chunk(0, 1, last=True))
-    assert [view.id for view in await store.views.jobs("ann", 1_000, 10)] == [second.id, first.id]
+    assert [view.id for view in await store.job_views.page("ann", 1_000, 10)] == [second.id, first.id]
 
 
 async def test_a_process_that_goes_to_another_folder_keeps_its_file(

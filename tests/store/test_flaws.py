@@ -39,7 +39,7 @@ async def test_answers_are_counted_by_their_flaws(scene: Scene, usage: Usage | N
     assert await counts(scene, job_id) == (2, 2, 1)
     job = await scene.job(job_id)
     assert (job.state, job.succeeded) == ("completed", 8)
-    rows = [row async for row in scene.store.views.results(job_id, "ann")]
+    rows = [row async for row in scene.store.results.all(job_id, "ann")]
     assert [row.flaw for row in rows] == flaws
 
 
@@ -56,7 +56,7 @@ async def test_an_answer_that_is_tried_again_is_counted_when_it_has_ended(scene:
     assert await counts(scene, job_id) == (1, 0, 0)
     job = await scene.job(job_id)
     assert (job.succeeded, job.failed, job.spent_micros) == (1, 1, 180)
-    [kept] = [row async for row in scene.store.views.results(job_id, "ann") if row.state == "failed"]
+    [kept] = [row async for row in scene.store.results.all(job_id, "ann") if row.state == "failed"]
     assert (kept.result, kept.flaw, kept.attempt_count) == ('{"status_code":200}', "truncated", 3)
 
 
@@ -67,7 +67,7 @@ async def test_an_answer_that_was_to_be_tried_again_is_kept_however_its_item_end
     await scene.settle(flawed, failed(Flaw.TRUNCATED, Usage(1, 2, 30)))
     await scene.settle(plain, BROKEN)
     await scene.end(job_id, ends)
-    rows = [row async for row in scene.store.views.results(job_id, "ann")]
+    rows = [row async for row in scene.store.results.all(job_id, "ann")]
     told = [(row.state, row.flaw, row.result) for row in rows]
     other = ("cancelled" if ends == "cancel" else "failed", None, None)
     assert told == [("failed", "truncated", '{"status_code":200}'), other]

@@ -49,7 +49,7 @@ async def test_the_new_holder_is_not_disturbed_by_the_old_ones_answer_in_the_sam
     assert [s.fence for s in settled.applied] == [new.fence]
     assert [s.fence for s in settled.lost] == [old.fence]
     assert await scene.states(old.job_id) == ["failed"]
-    assert [attempt.outcome for attempt in await scene.store.views.attempts(old.id)] == ["failed"]
+    assert [attempt.outcome for attempt in await scene.store.item_views.attempts(old.id)] == ["failed"]
 
 
 async def test_an_expired_lease_that_nobody_took_still_lets_its_holder_finish(scene: Scene) -> None:

@@ -151,11 +151,11 @@ async def test_what_a_ceiling_holds_back_is_not_pending_and_says_what_it_may_cos
     [first] = await paced(scene)
     await scene.settle(first, success(100))
     assert await paced(scene) == []
-    assert not await scene.store.views.unfinished("echo")
+    assert not await scene.store.item_views.is_unfinished("echo")
     assert await scene.store.jobs.next_cost(job) == 300
     assert (await scene.item(job, 1)).job_short
     await scene.store.jobs.change_budget(job, "ann", 400)
-    assert await scene.store.views.unfinished("echo")
+    assert await scene.store.item_views.is_unfinished("echo")
     await paced(scene)
     assert await scene.store.jobs.next_cost(job) is None
 
@@ -243,16 +243,16 @@ async def test_a_worker_of_one_job_takes_no_item_of_another(scene: Scene) -> Non
 
 
 async def test_the_fullest_budget_and_the_jobs_that_stand_still_are_known(scene: Scene) -> None:
-    assert await scene.store.views.ceilings() == (0, 0)
+    assert await scene.store.job_views.ceilings() == (0, 0)
     await scene.submit()  # without a budget
     await priced_job(scene, [100, 100], budget=400)
     await priced_job(scene, [100, 100], budget=125)
     claimed = await paced(scene)
-    assert await scene.store.views.ceilings() == (0.8, 0)
+    assert await scene.store.job_views.ceilings() == (0.8, 0)
     for item in claimed:
         await scene.settle(item, success(None))
     assert await paced(scene) == []
-    assert await scene.store.views.ceilings() == (0.8, 1)
+    assert await scene.store.job_views.ceilings() == (0.8, 1)
 
 
 async def test_absurd_costs_stop_at_a_bound_and_keep_nobody_from_being_settled(scene: Scene) -> None:
@@ -268,7 +268,7 @@ async def test_absurd_costs_stop_at_a_bound_and_keep_nobody_from_being_settled(s
     assert seen.spent_micros == seen.input_tokens == seen.output_tokens == SUM_MAX
     assert type(seen.spent_micros) is int, "SQLite makes a floating number of a sum that is too large for it"
     assert await money(scene, good) == (80, 0, 0, False)
-    assert (await scene.store.listing.recent("ann")).spent_micros == SUM_MAX + 80
+    assert (await scene.store.job_views.recent("ann")).spent_micros == SUM_MAX + 80
 
 
 async def test_what_a_deadline_ended_has_no_money_set_aside_when_it_is_tried_again(scene: Scene) -> None:

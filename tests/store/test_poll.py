@@ -163,18 +163,18 @@ async def test_what_was_rescued_is_told_in_its_timeline(scene: Scene) -> None:
     await scene.site.advance(RECONCILE_MS / 1000)
     (item,) = (await scene.store.items.rescue("echo", True, 1, "w2", LEASE_MS)).items
     await scene.settle(item, NeverArrived(), askable=True)
-    assert [event.act for event in await scene.store.views.events(f"item:{item.id}")] == ["rescued"]
+    assert [event.act for event in await scene.store.events.oldest(f"item:{item.id}")] == ["rescued"]
 
 
 async def test_items_are_stuck_from_when_they_could_be_rescued_until_they_are(scene: Scene) -> None:
     await scene.submit(3)
     await scene.claim()
     await scene.site.advance(LEASE_MS / 1000)
-    assert await scene.store.views.stuck() == {}, "a request of the lost holder may yet arrive"
+    assert await scene.store.item_views.stuck() == {}, "a request of the lost holder may yet arrive"
     await scene.site.advance((RECONCILE_MS - LEASE_MS) / 1000)
-    assert await scene.store.views.stuck() == {"echo": 3}
+    assert await scene.store.item_views.stuck() == {"echo": 3}
     await scene.store.items.rescue("echo", False, 10, "w2", LEASE_MS)
-    assert await scene.store.views.stuck() == {}
+    assert await scene.store.item_views.stuck() == {}
 
 
 async def test_ended_items_are_neither_polled_nor_rescued(scene: Scene) -> None:

@@ -122,7 +122,7 @@ async def test_a_change_is_told_in_the_providers_timeline(scene: Scene) -> None:
     await scene.store.providers.hold("p", "why")
     await scene.store.providers.hold("p", "why")
     await scene.store.providers.release("p")
-    told = [(event.act, event.detail) for event in await scene.store.views.events("provider:p")]
+    told = [(event.act, event.detail) for event in await scene.store.events.oldest("provider:p")]
     assert told == [("breaker_held", "why"), ("breaker_closed", None)]
 
 
@@ -130,12 +130,12 @@ async def test_a_worker_is_seen_while_it_beats_and_gone_when_it_leaves(scene: Sc
     await scene.store.workers.greet("w1", "host", 42, "", '["echo"]')
     await scene.site.advance(80)
     await scene.store.items.extend([], 90_000, "w1")
-    (worker,) = await scene.store.views.workers()
+    (worker,) = await scene.store.workers.page()
     assert (worker.handlers, worker.seen_at, worker.alive(90_000)) == (("echo",), scene.site.clock.ms, True)
     await scene.site.advance(91)
-    assert not (await scene.store.views.workers())[0].alive(90_000)
+    assert not (await scene.store.workers.page())[0].alive(90_000)
     await scene.store.workers.leave("w1")
-    (worker,) = await scene.store.views.workers()
+    (worker,) = await scene.store.workers.page()
     assert (worker.stopped_at, worker.alive(90_000)) == (scene.site.clock.ms, False)
 
 
@@ -143,4 +143,4 @@ async def test_workers_not_seen_for_a_week_are_forgotten(scene: Scene) -> None:
     await scene.store.workers.greet("old", "host", 1, "", "[]")
     await scene.site.advance(7 * 86_400 + 1)
     await scene.store.workers.greet("new", "host", 2, "", "[]")
-    assert [worker.id for worker in await scene.store.views.workers()] == ["new"]
+    assert [worker.id for worker in await scene.store.workers.page()] == ["new"]

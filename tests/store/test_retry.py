@@ -207,7 +207,7 @@ async def test_a_retry_of_what_may_have_been_paid_and_cannot_be_looked_up_is_cou
         await scene.settle(item, outcome, retry="none")
     assert await scene.store.jobs.retry(job_id, "ann") == 2
     assert ((await scene.item(job_id)).repeats, (await scene.job(job_id)).repeats) == (repeats, 2 * repeats)
-    [told] = await scene.store.views.events(f"item:{item_id(job_id, 0)}")
+    [told] = await scene.store.events.oldest(f"item:{item_id(job_id, 0)}")
     assert (told.detail == "by hand") == (repeats == 0)
 
 

@@ -11,8 +11,8 @@ import pytest
 import backstay.store
 import backstay.store.store
 from backstay.core.states import JobState
+from backstay.store.job_views import JobView
 from backstay.store.queries import POSTGRES, SQLITE, fields_of, maker_of, queries_for, read_row, record, render
-from backstay.store.views import JobView
 from tests.sites import Site
 
 STORE = Path(backstay.store.__file__).parent

@@ -120,7 +120,7 @@ async def test_a_result_is_kept_with_its_attempt(scene: Scene) -> None:
     (item,) = await scene.claim()
     await scene.site.advance(2)
     await scene.settle(item, OK)
-    (attempt,) = await scene.store.views.attempts(item.id)
+    (attempt,) = await scene.store.item_views.attempts(item.id)
     assert (attempt.number, attempt.outcome, attempt.result) == (1, "succeeded", '"done"')
     assert attempt.ended_at - attempt.started_at == 2_000
     ended = await scene.item(job_id)
@@ -210,6 +210,6 @@ async def test_whatever_a_message_holds_it_is_stored_and_read(scene: Scene, text
     job_id = await scene.submit()
     (item,) = await scene.claim()
     await scene.settle(item, Failed(Failure(ErrorCode.GW_4XX, FailureKind.BUSINESS, text)))
-    (attempt,) = await scene.store.views.attempts(item_id(job_id, 0))
+    (attempt,) = await scene.store.item_views.attempts(item_id(job_id, 0))
     assert attempt.error_code == "GW_4XX"
     assert "\0" not in (attempt.message or "")

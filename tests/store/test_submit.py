@@ -139,4 +139,4 @@ async def test_a_cancelled_job_that_is_sealed_after_its_last_item_ended_is_cance
 async def test_any_json_text_comes_back_as_it_went_in(scene: Scene, body: str) -> None:
     job = await scene.store.submissions.open(new_job(), Chunk(0, [body], "", last=True))
     assert (await scene.claim())[0].body == body
-    assert (await scene.store.views.item(item_id(job.id, 0), "ann")).body == body
+    assert (await scene.store.item_views.get(item_id(job.id, 0), "ann")).body == body

@@ -33,7 +33,7 @@ async def test_a_deadline_ends_an_item_in_every_unfinished_state(scene: Scene, s
     assert (swept.items, swept.ended_jobs) == (1, [(job_id, JobState.FAILED)])
     item = await scene.item(job_id)
     assert (item.state, item.error_code, item.timed_out_at) == (ItemState.FAILED, "GW_TIMEOUT", scene.site.clock.ms)
-    (attempt,) = await scene.store.views.attempts(item.id)
+    (attempt,) = await scene.store.item_views.attempts(item.id)
     assert (attempt.outcome, attempt.message) == ("failed", "the deadline passed")
     assert item.flaw == (None if state is ItemState.QUEUED else "unknown"), "what was sent may have been paid"
 
@@ -105,7 +105,7 @@ async def test_a_job_past_its_limit_fails_with_all_it_has_left(scene: Scene, sta
     assert swept.ended_jobs == [(job_id, JobState.FAILED)]
     item = await scene.item(job_id)
     assert (item.state, item.error_code, item.timed_out_at) == (ItemState.FAILED, "GW_TIMEOUT", scene.site.clock.ms)
-    assert (await scene.store.views.attempts(item.id))[-1].message == "the job exceeded its maximum runtime"
+    assert (await scene.store.item_views.attempts(item.id))[-1].message == "the job exceeded its maximum runtime"
     assert item.flaw == (None if state is ItemState.QUEUED else "unknown")
     assert await scene.store.sweeps.stopping() == []
 
@@ -197,7 +197,7 @@ async def test_polling_goes_on_after_an_expired_task(scene: Scene) -> None:
     await scene.site.advance(100)
     await scene.store.sweeps.expire()
     assert (await scene.store.items.poll("echo", "account-1", 5, "w1", LEASE_MS)).items == []
-    assert (await scene.store.views.item(item_id(job_id, 0), "ann")).provider_task_id == "task-1"
+    assert (await scene.store.item_views.get(item_id(job_id, 0), "ann")).provider_task_id == "task-1"
 
 
 def test_no_statement_deletes_work() -> None:

@@ -32,7 +32,7 @@ async def test_what_was_paid_is_booked_as_spent(scene: Scene) -> None:
     assert await money(scene, job) == (100, 0, 200, False)
     assert await scene.store.jobs.settle_unknown(job, "ann", MoneyVerdict(True, "key 7")) == 200
     assert (await money(scene, job))[:3] == (300, 0, 0)
-    [event] = await scene.store.views.events(f"job:{job}")
+    [event] = await scene.store.events.oldest(f"job:{job}")
     assert (event.act, event.detail, event.at) == ("unknown_booked", "$0.000200 by key 7", scene.site.clock.ms)
 
 
@@ -43,7 +43,7 @@ async def test_what_was_not_paid_makes_room_under_the_ceiling(scene: Scene) -> N
     assert await scene.store.jobs.settle_unknown(job, "ann", MoneyVerdict(False, "ann")) == 200
     assert await money(scene, job) == (100, 0, 0, False)
     assert len(await paced(scene)) == 1
-    [event] = await scene.store.views.events(f"job:{job}")
+    [event] = await scene.store.events.oldest(f"job:{job}")
     assert (event.act, event.detail) == ("unknown_released", "$0.000200 by ann")
 
 
@@ -77,7 +77,7 @@ async def test_of_two_at_once_one_decides(scene: Scene) -> None:
     assert all(isinstance(one, NotAllowed) for one in told if one != 150)
     spent, _, unknown, _ = await money(scene, job)
     assert (spent in (100, 250), unknown) == (True, 50)
-    assert len(await scene.store.views.events(f"job:{job}")) == 1
+    assert len(await scene.store.events.oldest(f"job:{job}")) == 1
 
 
 @pytest.mark.parametrize("micros", [201, 0, -5, 1 << 61])

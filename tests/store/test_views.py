@@ -7,35 +7,35 @@ from backstay.core.failures import ErrorCode, Failure, FailureKind
 from backstay.core.ids import item_id
 from backstay.core.models import Delivery
 from backstay.core.outcomes import CannotAsk, Failed
-from backstay.store import result_views
+from backstay.store import results
 from tests.store.scene import BROKEN, OK, TASK, WRONG, Scene
 
 
 async def test_another_owners_job_items_and_results_are_not_found(scene: Scene) -> None:
     job_id = await scene.ended(OK)
     with pytest.raises(NotFound):
-        await scene.store.views.job(job_id, "bob")
+        await scene.store.job_views.get(job_id, "bob")
     with pytest.raises(NotFound):
-        await scene.store.views.item(item_id(job_id, 0), "bob")
+        await scene.store.item_views.get(item_id(job_id, 0), "bob")
     with pytest.raises(NotFound):
-        [row async for row in scene.store.views.results(job_id, "bob")]
-    assert await scene.store.views.jobs("bob") == []
+        [row async for row in scene.store.results.all(job_id, "bob")]
+    assert await scene.store.job_views.page("bob") == []
 
 
 async def test_jobs_are_listed_newest_first_page_by_page(scene: Scene) -> None:
     jobs = [await scene.submit() for _ in range(5)]
-    first = await scene.store.views.jobs("ann", n=3)
+    first = await scene.store.job_views.page("ann", n=3)
     assert [job.id for job in first] == jobs[:1:-1]
-    assert [job.id for job in await scene.store.views.jobs("ann", before=first[-1].id)] == jobs[1::-1]
+    assert [job.id for job in await scene.store.job_views.page("ann", before=first[-1].id)] == jobs[1::-1]
 
 
 async def test_results_come_in_the_order_of_submit_across_pages(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(result_views, "ROWS_FIRST", 2)
-    monkeypatch.setattr(result_views, "ROWS_MAX", 2)
+    monkeypatch.setattr(results, "ROWS_FIRST", 2)
+    monkeypatch.setattr(results, "ROWS_MAX", 2)
     job_id = await scene.submit(5)
     for n, item in enumerate(reversed(await scene.claim())):
         await scene.settle(item, WRONG if n == 2 else OK)
-    rows = [row async for row in scene.store.views.results(job_id, "ann")]
+    rows = [row async for row in scene.store.results.all(job_id, "ann")]
     assert [row.id for row in rows] == [item_id(job_id, n) for n in range(5)]
     assert [row.state for row in rows] == ["succeeded", "succeeded", "failed", "succeeded", "succeeded"]
     assert (rows[2].error_code, rows[2].message, rows[0].result) == ("GW_4XX", "400", '"done"')
@@ -52,13 +52,13 @@ async def test_results_come_in_the_order_of_submit_across_pages(scene: Scene, mo
     ],
 )
 def test_the_longer_the_bodies_the_fewer_are_read_at_once(before: int, lengths: list[int], after: int) -> None:
-    assert result_views.rows_next(before, lengths) == after
+    assert results.rows_next(before, lengths) == after
 
 
 async def test_results_leave_out_what_has_not_ended(scene: Scene) -> None:
     job_id = await scene.submit(3)
     await scene.settle((await scene.claim(1))[0], OK)
-    assert len([row async for row in scene.store.views.results(job_id, "ann")]) == 1
+    assert len([row async for row in scene.store.results.all(job_id, "ann")]) == 1
 
 
 async def test_a_result_is_the_last_attempts(scene: Scene) -> None:
@@ -66,13 +66,13 @@ async def test_a_result_is_the_last_attempts(scene: Scene) -> None:
     await scene.settle((await scene.claim())[0], BROKEN)
     await scene.site.advance(10)
     await scene.settle((await scene.claim())[0], OK)
-    (row,) = [row async for row in scene.store.views.results(job_id, "ann")]
+    (row,) = [row async for row in scene.store.results.all(job_id, "ann")]
     assert (row.result, row.attempt_count, row.message) == ('"done"', 2, None)
 
 
 async def test_failures_are_grouped_by_code(scene: Scene) -> None:
     job_id = await scene.ended(WRONG, items=3)
-    (group,) = await scene.store.views.job_failures(job_id)
+    (group,) = await scene.store.job_views.failures(job_id)
     assert tuple(group) == ("GW_4XX", 3, item_id(job_id, 0), None)
 
 
@@ -82,23 +82,23 @@ async def test_an_unknown_outcome_is_told_from_a_bug_of_a_handler_by_a_field(sce
     await scene.settle(bug, Failed(Failure(ErrorCode.UNKNOWN, FailureKind.BUSINESS, "ValueError: outcome unknown: 1")))
     for item in lost:
         await scene.settle(item, CannotAsk(), delivery=Delivery.AT_MOST_ONCE)
-    groups = {group.flaw: group[:3] for group in await scene.store.views.job_failures(job_id)}
+    groups = {group.flaw: group[:3] for group in await scene.store.job_views.failures(job_id)}
     assert groups == {None: ("UNKNOWN", 1, bug.id), "unknown": ("UNKNOWN", 2, lost[0].id)}
-    assert await scene.store.overview.unknown("ann") == 2
+    assert await scene.store.dead_letters.count_unknown("ann") == 2
     assert [(await scene.item(job_id, n)).flaw for n in range(3)] == [None, "unknown", "unknown"]
     await scene.store.jobs.retry(job_id, "ann")
-    assert await scene.store.overview.unknown("ann") == 0
+    assert await scene.store.dead_letters.count_unknown("ann") == 0
 
 
 async def test_the_backlog_is_told_by_handler(scene: Scene) -> None:
     await scene.submit(3)
     await scene.settle((await scene.claim(1))[0], TASK)
     await scene.submit(2, handler="other")
-    assert [tuple(row)[:4] for row in await scene.store.views.backlog()] == [("echo", 1, 3, 1), ("other", 1, 2, 0)]
+    assert [tuple(row)[:4] for row in await scene.store.job_views.backlog()] == [("echo", 1, 3, 1), ("other", 1, 2, 0)]
 
 
 async def test_only_what_can_be_worked_on_makes_a_handler_unfinished(scene: Scene) -> None:
-    unfinished = scene.store.views.unfinished
+    unfinished = scene.store.item_views.is_unfinished
     assert not await unfinished("echo")
     job_id = await scene.submit()
     assert await unfinished("echo")
@@ -112,20 +112,20 @@ async def test_only_what_can_be_worked_on_makes_a_handler_unfinished(scene: Scen
 
 
 async def test_the_next_due_item_is_known(scene: Scene) -> None:
-    assert await scene.store.views.due_in_ms() is None
+    assert await scene.store.item_views.due_in_ms() is None
     job_id = await scene.submit()
     await scene.settle((await scene.claim())[0], BROKEN)
     due_at = (await scene.item(job_id)).due_at
-    assert await scene.store.views.due_in_ms() == (due_at or 0) - scene.site.clock.ms
+    assert await scene.store.item_views.due_in_ms() == (due_at or 0) - scene.site.clock.ms
 
 
 async def test_how_many_are_ahead_is_told(scene: Scene) -> None:
     job_id = await scene.submit(5)
-    assert await scene.store.views.ahead(item_id(job_id, 3)) == 3
+    assert await scene.store.item_views.ahead(item_id(job_id, 3)) == 3
 
 
 async def test_the_oldest_item_that_could_be_started_now_is_known(scene: Scene) -> None:
-    since = scene.store.views.waiting_since
+    since = scene.store.item_views.waiting_since
     assert await since("echo") is None
     start = scene.site.clock.ms
     await scene.submit()

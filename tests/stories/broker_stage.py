@@ -68,7 +68,7 @@ class BrokerStage:
         """Each item has its own result, and succeeded once."""
         check_all_there(await self.stage.results(job), items)
         for position in range(items):
-            attempts = await self.stage.views.attempts(item_id(job.id, position))
+            attempts = await self.stage.store.item_views.attempts(item_id(job.id, position))
             assert sum(attempt.outcome == "succeeded" for attempt in attempts) == 1
 
 

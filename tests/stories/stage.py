@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Self
 import aiohttp
 
 from backstay import Backstay, Job, Result
-from backstay.store.views import WorkerView
+from backstay.store.workers import WorkerView
 from tests.house.sources import ROOT
 from tests.stories.app import backstay as app
 
@@ -79,7 +79,7 @@ class Stage:
         for handler in app.handlers:
             self.backstay.handlers.add(handler)
         self.client = await self.backstay.open()
-        self.views = self.client.store.views
+        self.store = self.client.store
         return self
 
     async def __aexit__(
@@ -192,7 +192,7 @@ class Stage:
         """The worker of a process, once it has greeted the database."""
 
         async def greeted() -> WorkerView | None:
-            return next((worker for worker in await self.views.workers() if worker.pid == process.pid), None)
+            return next((worker for worker in await self.store.workers.page() if worker.pid == process.pid), None)
 
         found: WorkerView = await until(greeted, "the worker has started")
         return found
@@ -230,7 +230,7 @@ class Stage:
         return {result.position: result async for result in job.results()}
 
     async def acts(self, item: int) -> list[str]:
-        return [event.act for event in await self.views.events(f"item:{item}")]
+        return [event.act for event in await self.store.events.oldest(f"item:{item}")]
 
 
 def by_ref(charges: Iterable[Charge]) -> dict[str, list[Charge]]:

@@ -31,7 +31,7 @@ async def test_three_invocations_at_once_submit_every_item_exactly_once(database
         assert paid_twice(bill) == []
         acts = [act for position in range(ITEMS) for act in await stage.acts(item_id(job.id, position))]
         assert sum(claimed) == ITEMS + acts.count("handed_back"), "only what was handed back is claimed again"
-        items = [await stage.views.item(item_id(job.id, position), "local") for position in range(ITEMS)]
+        items = [await stage.store.item_views.get(item_id(job.id, position), "local") for position in range(ITEMS)]
         task_ids = [item.provider_task_id for item in items]
         assert None not in task_ids
         assert len(set(task_ids)) == ITEMS, "no two items share a task"

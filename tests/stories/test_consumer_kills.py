@@ -29,7 +29,7 @@ async def test_killed_when_the_claim_is_committed_and_nothing_is_sent_nothing_is
         job = await stage.submit("unaskable", range(ITEMS))
         await scene.stands_still(victim, "claimed")
         stage.kill9(victim)
-        items = [await stage.views.item(item_id(job.id, position), "local") for position in range(ITEMS)]
+        items = [await stage.store.item_views.get(item_id(job.id, position), "local") for position in range(ITEMS)]
         states = Counter(item.state for item in items)
         assert states[ItemState.SUBMITTING] >= HINT_ITEMS_MAX, "a whole message's items are claimed"
         assert states[ItemState.QUEUED] == ITEMS - states[ItemState.SUBMITTING] > 0

@@ -171,5 +171,5 @@ def check_at_most_once(stage: Stage, bill: list[Charge], results: Mapping[int, R
 async def check_one_success_each(stage: Stage, jobs: Mapping[str, Job], items: int) -> None:
     for job in jobs.values():
         for position in range(items):
-            attempts = await stage.views.attempts(item_id(job.id, position))
+            attempts = await stage.store.item_views.attempts(item_id(job.id, position))
             assert sum(attempt.outcome == "succeeded" for attempt in attempts) <= 1

@@ -10,7 +10,7 @@ from backstay import Job, wiring
 from backstay.core.breaker import BreakerState, act_of
 from backstay.core.errors import DatabaseUnreachable
 from backstay.core.ids import item_id
-from backstay.store.views import JobView
+from backstay.store.job_views import JobView
 from tests.servers.postgres import PrivatePostgres
 from tests.stories.app import BRISK
 from tests.stories.stage import Stage, paid_twice, until
@@ -80,7 +80,7 @@ async def test_a_provider_that_is_down_costs_next_to_no_attempts_and_work_resume
         job = await stage.submit("breakable", range(MANY))
 
         async def openings() -> list[int]:
-            events = await stage.views.events("provider:breakable")
+            events = await stage.store.events.oldest("provider:breakable")
             return [event.at for event in events if event.act == act_of(BreakerState.OPEN)]
 
         async def opened_thrice() -> bool:
@@ -97,5 +97,5 @@ async def test_a_provider_that_is_down_costs_next_to_no_attempts_and_work_resume
         assert len(refused) - len(probes) <= MANY / 2, "both have heard of it soon"
         spent = sum(result.attempts for result in (await stage.results(job)).values())
         assert spent - MANY == len(refused) - len(probes), "probes are free"
-        items = [await stage.views.item(item_id(job.id, position), "local") for position in range(MANY)]
+        items = [await stage.store.item_views.get(item_id(job.id, position), "local") for position in range(MANY)]
         assert {item.error_code for item in items} == {None}

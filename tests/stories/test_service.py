@@ -16,8 +16,8 @@ import openai
 import pytest
 
 from backstay import Backstay
+from backstay.store.job_views import JobView
 from backstay.store.keys import Role
-from backstay.store.views import JobView
 from tests.house.sources import ROOT
 from tests.servers.redis import PrivateRedis
 from tests.sites import Leaping, Site
@@ -173,7 +173,7 @@ async def test_a_batch_that_a_dead_server_had_half_moved_is_moved_by_another(fle
             await client.batches.create(input_file_id=file.id, endpoint=CHAT, completion_window="24h")
 
         async def moved(sealed: bool) -> JobView | None:
-            return next((job for job in await store.views.jobs("ada") if job.sealed == sealed), None)
+            return next((job for job in await store.job_views.page("ada") if job.sealed == sealed), None)
 
         await until(partial(moved, sealed=False), "some of its requests are in")
         doomed.kill()
@@ -187,4 +187,4 @@ async def test_a_batch_that_a_dead_server_had_half_moved_is_moved_by_another(fle
         assert (whole.id, whole.total) == (half.id, MANY_LINES)
         asked = [json.loads(body)["custom_id"] async for page in store.batches.requests(whole.id) for body in page]
         assert asked == [f"b0-{n}" for n in range(MANY_LINES)]
-        assert len(await store.views.jobs("ada")) == 1
+        assert len(await store.job_views.page("ada")) == 1

@@ -190,7 +190,7 @@ async def make_late_result(url: str, job: int) -> None:
     async with Backstay(url) as app:
         client = await app.open()
         async with asyncio.timeout(TRY_SECONDS):
-            while not (await client.store.views.job(job, client.owner)).failed:  # noqa: ASYNC110 - nobody is told
+            while not (await client.store.job_views.get(job, client.owner)).failed:  # noqa: ASYNC110 - nobody is told
                 await asyncio.sleep(0.05)
         await client.store.inbox.receive(item_range(job)[0], 1, Callback(Kind.SUCCEEDED, '{"result": 7}'))
 

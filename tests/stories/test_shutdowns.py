@@ -7,7 +7,7 @@ import pytest
 from backstay import Job
 from backstay.core.ids import item_id
 from backstay.core.states import ItemState
-from backstay.store.views import ItemView
+from backstay.store.item_views import ItemView
 from tests.sites import fresh_database
 from tests.stories.stage import Stage, paid_twice, terminate
 
@@ -20,7 +20,7 @@ CONCURRENCY = 10
 
 
 async def items_of(stage: Stage, job: Job) -> list[ItemView]:
-    return [await stage.views.item(item_id(job.id, position), "local") for position in range(ITEMS)]
+    return [await stage.store.item_views.get(item_id(job.id, position), "local") for position in range(ITEMS)]
 
 
 async def stop_in_flight(stage: Stage, kind: str, finishing: bool, **environment: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 from backstay import Job
 from backstay.core.ids import item_id
 from backstay.store.database import is_postgres
-from backstay.store.views import AttemptView
+from backstay.store.item_views import AttemptView
 from backstay.wiring import sqlite_path
 from tests.sites import fresh_database
 from tests.stories.app import LIMITS
@@ -56,7 +56,7 @@ async def put_to_sleep(url: str, worker: subprocess.Popen[str]) -> None:
 
 
 async def attempts_of(stage: Stage, job: Job) -> list[list[AttemptView]]:
-    return [await stage.views.attempts(item_id(job.id, position)) for position in range(ITEMS)]
+    return [await stage.store.item_views.attempts(item_id(job.id, position)) for position in range(ITEMS)]
 
 
 @pytest.mark.parametrize("kind", ["askable", "unaskable"])
@@ -103,7 +103,7 @@ async def test_a_handler_that_blocks_the_event_loop_beyond_the_lease_keeps_its_i
         item = item_id(job.id, 0)
 
         async def held() -> bool:
-            return ((await stage.views.item(item, "local")).leased_by or "").startswith(holder.id)
+            return ((await stage.store.item_views.get(item, "local")).leased_by or "").startswith(holder.id)
 
         await until(held, "the blocking item is claimed")
         thief = stage.worker(1)
@@ -113,7 +113,7 @@ async def test_a_handler_that_blocks_the_event_loop_beyond_the_lease_keeps_its_i
         assert thief.poll() is None
 
         async def over_or_expired() -> str | None:
-            seen = await stage.views.item(item, "local")
+            seen = await stage.store.item_views.get(item, "local")
             expired = seen.lease_expires_at is not None and seen.lease_expires_at <= seen.now
             return "expired" if expired else "over" if seen.finished_at is not None else None
 

@@ -39,7 +39,7 @@ async def broker(setup: Setup) -> AsyncIterator[Finding]:
     topology = topology_of(setup.settings)
     names = {handler.name for handler in setup.app.handlers}
     if setup.client is not None:
-        names |= {waiting.handler for waiting in await setup.store.views.backlog()}
+        names |= {waiting.handler for waiting in await setup.store.job_views.backlog()}
     try:
         async with connect_once(url, "backstay doctor") as connection:
             found = await inspect(connection, topology, sorted(names))

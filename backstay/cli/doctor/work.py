@@ -8,8 +8,9 @@ from backstay.cli.command import again
 from backstay.cli.doctor.finding import Finding, Setup, fail, ok, warn
 
 if TYPE_CHECKING:
+    from backstay.store.job_views import Backlog
     from backstay.store.outbox import Lag
-    from backstay.store.views import Backlog, HeldLeases, WorkerView
+    from backstay.store.workers import HeldLeases, WorkerView
 
 OPEN_MS_MAX: Final = 15 * 60_000  # a submit that has not ended by then was probably broken off
 LAG_MS_MAX: Final = 60_000
@@ -17,7 +18,7 @@ LAG_MS_MAX: Final = 60_000
 
 async def _alive(setup: Setup) -> "list[WorkerView]":
     lease_ms = setup.app.limits.lease_ms
-    return [worker for worker in await setup.store.views.workers() if worker.alive(lease_ms)]
+    return [worker for worker in await setup.store.workers.page() if worker.alive(lease_ms)]
 
 
 async def workers(setup: Setup) -> AsyncIterator[Finding]:
@@ -28,7 +29,7 @@ async def workers(setup: Setup) -> AsyncIterator[Finding]:
 async def backlog(setup: Setup) -> AsyncIterator[Finding]:
     """Whether a live worker runs each handler that has unfinished items."""
     requests = dict(await setup.store.providers.endpoints())
-    for finding in find_missing_workers(await setup.store.views.backlog(), await _alive(setup), requests):
+    for finding in find_missing_workers(await setup.store.job_views.backlog(), await _alive(setup), requests):
         yield finding
 
 
@@ -51,7 +52,7 @@ def find_missing_workers(
 async def stuck_items(setup: Setup) -> AsyncIterator[Finding]:
     """Whether another worker takes over the items of a lost worker."""
     requests = dict(await setup.store.providers.endpoints())
-    yield stuck(await setup.store.views.stuck(), await _alive(setup), requests)
+    yield stuck(await setup.store.item_views.stuck(), await _alive(setup), requests)
 
 
 def stuck(items: Mapping[str, int], alive: "list[WorkerView]", requests: Container[str] = ()) -> Finding:
@@ -70,7 +71,7 @@ async def dead_leases(setup: Setup) -> AsyncIterator[Finding]:
     """Whether items are leased to workers that are gone."""
     from backstay.clock import lives, this_place
 
-    held = await setup.store.views.leases()
+    held = await setup.store.workers.held_leases()
     gone = [leases for leases in held if _is_gone(leases, this_place(), lives)]
     for leases in gone:
         says = (
@@ -89,7 +90,7 @@ def _is_gone(leases: "HeldLeases", here: str, lives: Callable[[int], bool]) -> b
 
 async def unsealed_jobs(setup: Setup) -> AsyncIterator[Finding]:
     """Whether a submit was interrupted half-way: its job waits for the rest, and never ends."""
-    found = await setup.store.views.unsealed(OPEN_MS_MAX)
+    found = await setup.store.job_views.unsealed(OPEN_MS_MAX)
     for job_id, age_ms in found:
         says = f"job {job_id} has been open for new items for {age_ms / 60_000:.0f} min"
         yield warn(
@@ -102,7 +103,7 @@ async def unsealed_jobs(setup: Setup) -> AsyncIterator[Finding]:
 
 async def budgets(setup: Setup) -> AsyncIterator[Finding]:
     """Which jobs wait because of their budgets."""
-    short = await setup.store.views.short_jobs()
+    short = await setup.store.job_views.short()
     for job_id in short:
         how = "the same `backstay run` or `submit` with a higher --budget"
         yield ok(f"job {job_id} has reached its budget; to resume: {how}")

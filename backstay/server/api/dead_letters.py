@@ -102,12 +102,12 @@ async def group_dead_letters(who: Reader, service: Serving, job: Job = None) -> 
 async def show_dead_letter(request: Request, who: Reader, service: Serving, item_id: ItemId) -> Response:
     """A failed item and its payload; for an archived item, the number of its archive."""
     number = item_number(item_id)
-    row = await service.store.listing.item(number, who.owner)
+    row = await service.store.item_views.row(number, who.owner)
     if row.state != ItemState.FAILED:
         raise NotFound(f"no failed item {item_id[:40]}", hint="someone may have retried it")
     payload = "null"
     if row.archive_id is None:
-        payload = (await service.store.listing.bodies(number, who.owner)).payload or "null"
+        payload = (await service.store.item_views.bodies(number, who.owner)).payload or "null"
     return etags.answer(request, item_bytes(row)[:-1] + f',"payload":{payload}}}'.encode())
 
 

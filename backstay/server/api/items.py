@@ -24,9 +24,9 @@ from backstay.server.etags import JSON
 from backstay.server.problems import Problem
 from backstay.server.service import Service, Serving, service_of
 from backstay.server.shapes import CHANGES, PROBLEMS, ItemPage, ItemShape, ReasonShape, item_bytes, item_object
-from backstay.store.dashboard import Shown, look, timeline
+from backstay.store.item_views import ItemFilter, ItemRow
 from backstay.store.keys import Role
-from backstay.store.listing import ItemFilter, ItemRow
+from backstay.store.story import Shown, look, timeline
 
 router = APIRouter(prefix="/api", tags=["items"], responses=PROBLEMS)
 
@@ -90,7 +90,7 @@ async def list_items(
     wanted = ItemFilter(state, error_code, position_from, position_to)
     what = f"items\0{job}\0{state}\0{error_code}\0{position_from}\0{position_to}"
     after = cursors.take(service, who.owner, what, cursor)
-    found, following = await service.store.listing.items(job, who.owner, wanted, after, limit)
+    found, following = await service.store.item_views.page(job, who.owner, wanted, after, limit)
     next_cursor = cursors.give(service, who.owner, what, following)
     return page(request, map(item_object, found), next_cursor)
 
@@ -113,7 +113,7 @@ async def _with_bodies(service: Service, row: ItemRow, owner: str, include: Coll
     wanted = [name for name in ("payload", "result") if name in include]
 
     async def make() -> bytes:
-        bodies = (await service.store.listing.bodies(row.id, owner))._asdict()
+        bodies = (await service.store.item_views.bodies(row.id, owner))._asdict()
         texts = [f',"{name}":{bodies[name] or "null"}' for name in wanted]
         return body[:-1] + "".join(texts).encode() + b"}"
 
@@ -148,11 +148,11 @@ async def retry_item(request: Request, who: Writer, service: Serving, item_id: I
     """Queues a failed item again and resets its attempts."""
     number = item_number(item_id)
     if "if-match" in request.headers:
-        etags.require_match(request, item_bytes(await service.store.listing.item(number, who.owner)))
+        etags.require_match(request, item_bytes(await service.store.item_views.row(number, who.owner)))
     await service.store.jobs.retry(job_of(number), who.owner, number)
     await service.store.notify()
     service.wake()
-    return etags.answer(request, item_bytes(await service.store.listing.item(number, who.owner)))
+    return etags.answer(request, item_bytes(await service.store.item_views.row(number, who.owner)))
 
 
 async def _look_up(service: Service, who: Principal, item_id: str) -> Shown:
@@ -171,10 +171,10 @@ _GONE: Final[dict[int | str, dict[str, Any]]] = {
 async def read_result(who: Reader, service: Serving, item_id: ItemId) -> Response:
     """Returns the converted file as it is; for other handlers, the JSON result."""
     number = item_number(item_id)
-    row = await service.store.listing.item(number, who.owner)
+    row = await service.store.item_views.row(number, who.owner)
     if row.state != ItemState.SUCCEEDED:
         raise _none(row)
-    text = (await service.store.listing.bodies(number, who.owner)).result or "null"
+    text = (await service.store.item_views.bodies(number, who.owner)).result or "null"
     if row.handler != NAME:
         return Response(text, media_type=JSON)
     made = json.loads(text)
@@ -207,7 +207,7 @@ _TEXT: Final[dict[int | str, dict[str, Any]]] = {
 async def stream_log(who: Reader, service: Serving, item_id: ItemId) -> StreamingResponse:
     """The log output of the item's handler, of all attempts. The last seconds of a running item may be missing."""
     number = item_number(item_id)
-    await service.store.listing.item(number, who.owner)
+    await service.store.item_views.row(number, who.owner)
     pieces = await log_pieces(service, number)
     headers = {"x-content-type-options": "nosniff"}
     return StreamingResponse(log_chunks(service, pieces), headers=headers, media_type="text/plain; charset=utf-8")

@@ -13,11 +13,11 @@ from backstay.server.cursors import PAGE_DEFAULT, Cursor, JobId, Limit, job_numb
 from backstay.server.job_control import cancel_job, remove
 from backstay.server.service import Service, Serving, service_of
 from backstay.server.shapes import CHANGES, PROBLEMS, JobPage, JobShape, ReasonShape, Strict, job_bytes, job_object
-from backstay.store.dashboard import look_at_job
 from backstay.store.dead_letters import REPLAY_ITEMS_MAX
+from backstay.store.job_views import JobFilter
 from backstay.store.jobs import MoneyVerdict
 from backstay.store.keys import Role
-from backstay.store.listing import JobFilter
+from backstay.store.story import look_at_job
 
 MICROS_MAX: Final = (1 << 62) - 1
 
@@ -60,7 +60,7 @@ async def list_jobs(
     wanted = JobFilter(state, handler)
     what = f"jobs\0{state}\0{handler}"
     before = cursors.take(service, who.owner, what, cursor)
-    found, following = await service.store.listing.jobs(who.owner, wanted, before, limit)
+    found, following = await service.store.job_views.choose(who.owner, wanted, before, limit)
     next_cursor = cursors.give(service, who.owner, what, following)
     return page(request, map(job_object, found), next_cursor)
 
@@ -114,7 +114,7 @@ async def retry_job(request: Request, who: Writer, service: Serving, job_id: Job
     retried = await service.store.jobs.retry(job, who.owner, items_max=REPLAY_ITEMS_MAX)
     await service.store.notify()
     service.wake()
-    view = await service.store.views.job(job, who.owner)
+    view = await service.store.job_views.get(job, who.owner)
     more = retried >= REPLAY_ITEMS_MAX and view.failed > 0
     return Response(to_json({"retried": retried, "more": more, "job": job_object(view)}), media_type=etags.JSON)
 

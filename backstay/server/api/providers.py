@@ -75,7 +75,7 @@ async def shown_breakers(service: Service, who: Principal) -> tuple[dict[str, Br
 async def known_breakers(service: Service, who: Principal) -> tuple[dict[str, Breaker], int]:
     """The same for all providers, also those that nothing was observed of."""
     observed, now = await shown_breakers(service, who)
-    told = {name for worker in await service.store.views.workers() for name in worker.providers.values()}
+    told = {name for worker in await service.store.workers.page() for name in worker.providers.values()}
     told |= {handler.provider for handler in service.backstay.handlers}
     return {name: Breaker(name) for name in told} | observed, now
 

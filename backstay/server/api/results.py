@@ -18,7 +18,7 @@ from backstay.server.cursors import PAGE_DEFAULT, Cursor, JobId, Limit, job_numb
 from backstay.server.service import Service, Serving
 from backstay.server.shapes import CHANGES, PROBLEMS, PageShape
 from backstay.store.inbox import LateResult
-from backstay.store.result_views import ResultRow
+from backstay.store.results import ResultRow
 
 router = APIRouter(prefix="/api/jobs", tags=["results"], responses=PROBLEMS)
 
@@ -41,12 +41,12 @@ async def stream_results(
 ) -> StreamingResponse:
     """Streams the items that have ended so far. To resume, pass the position of the last complete line as `after`."""
     job = job_number(job_id)
-    await service.store.views.job(job, who.owner)
+    await service.store.job_views.get(job, who.owner)
     return StreamingResponse(_lines(service, job, state, after, payload), media_type="application/x-ndjson")
 
 
 async def _lines(service: Service, job: int, state: str | None, after: int, payload: bool) -> AsyncIterator[bytes]:
-    async for rows in service.store.views.result_pages(job, item_range(job)[0] + after):
+    async for rows in service.store.results.pages(job, item_range(job)[0] + after):
         if block := b"".join(_line(row, payload) for row in rows if state in (None, row.state)):
             yield block
 

@@ -15,7 +15,7 @@ from backstay.server.api.providers import shown_breakers
 from backstay.server.auth import Admin, Operator, Reader
 from backstay.server.service import Serving
 from backstay.server.shapes import PROBLEMS, ProviderShape, provider_object
-from backstay.store.listing import RECENT_JOBS
+from backstay.store.job_views import RECENT_JOBS
 from backstay.store.measures import AlarmStanding
 
 router = APIRouter(prefix="/api", tags=["stats"], responses=PROBLEMS)
@@ -75,14 +75,14 @@ class WorkersShape(BaseModel):
 @router.get("/stats", response_model=StatsShape)
 async def show_stats(who: Reader, service: Serving) -> Response:
     """Reads only counters: the request costs the same for any number of items."""
-    store, listing = service.store, service.store.listing
+    store = service.store
     breakers, now = await shown_breakers(service, who)
     lease_ms, alarm = service.backstay.limits.lease_ms, service.backstay.settings.dead_letter_alarm
     said = {
         "now": now,
-        "backlog": [one._asdict() for one in await listing.backlog(who.owner)],
-        "recent": (await listing.recent(who.owner))._asdict(),
-        "workers": sum(worker.alive(lease_ms) for worker in await store.views.workers()),
+        "backlog": [one._asdict() for one in await store.job_views.backlog(who.owner)],
+        "recent": (await store.job_views.recent(who.owner))._asdict(),
+        "workers": sum(worker.alive(lease_ms) for worker in await store.workers.page()),
         "dead_letters": {"alarm": alarm, "raised": (await store.alarms.failures()).letters > alarm},
         "held": [provider_object(one) for one in breakers.values() if one.state is not BreakerState.CLOSED],
     }
@@ -94,7 +94,7 @@ async def list_workers(who: Admin, service: Serving) -> Response:
     """Lists the workers of all owners that were seen last."""
     lease_ms = service.backstay.limits.lease_ms
     shown = [name for name in WorkerShape.model_fields if name != "alive"]
-    workers = await service.store.views.workers()
+    workers = await service.store.workers.page()
     data = [{**{n: getattr(one, n) for n in shown}, "alive": one.alive(lease_ms)} for one in workers]
     return Response(to_json({"data": data}), media_type=etags.JSON)
 

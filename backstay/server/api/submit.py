@@ -152,7 +152,7 @@ async def _handler(service: Service, name: str) -> Handler | None:
         raise Problem(422, "LLM requests are not submitted here", hint="POST /v1/batches, or `backstay run`")
     if name in service.backstay.handlers:
         return service.backstay.handlers[name]
-    workers = await service.store.views.workers()
+    workers = await service.store.workers.page()
     known = {handler for worker in workers for handler in worker.handlers}
     if name not in known:
         known |= {handler.name for handler in service.backstay.handlers}

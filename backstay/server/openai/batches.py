@@ -19,8 +19,8 @@ from backstay.server.problems import Problem
 from backstay.server.request_bodies import whole_bytes
 from backstay.server.service import Service, Serving, service_of
 from backstay.store.batches import NewBatch
-from backstay.store.dashboard import look_at_job
 from backstay.store.keys import Role
+from backstay.store.story import look_at_job
 
 ENDPOINTS: Final = (
     "/v1/responses",

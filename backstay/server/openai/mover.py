@@ -50,7 +50,7 @@ class Results:
         batch = self._batch
         if batch.job_id is None or batch.job_state != JobState.CANCELLED or batch.status is BatchStatus.CANCELLING:
             return False
-        return (await self._service.store.views.job(batch.job_id, batch.owner)).short
+        return (await self._service.store.job_views.get(batch.job_id, batch.owner)).short
 
     async def _unsent(self) -> int:
         """How many requests never became items, because the batch was stopped before they were in."""
@@ -242,11 +242,11 @@ class Mover:
     async def _out_of_money(self, batch: Batch) -> bool:
         """Whether its next request does not fit under its ceiling, and nothing that is under way will make room."""
         assert batch.job_id is not None
-        return (await self._service.store.views.job(batch.job_id, batch.owner)).held_by_budget
+        return (await self._service.store.job_views.get(batch.job_id, batch.owner)).held_by_budget
 
     async def _fail_begun(self, batch: Batch, fault: Fault) -> None:
         await self._batches.fail(batch.id, validation.errors_as_json([fault]))
-        job_id = batch.job_id or await self._service.store.views.job_of_key(batch.owner, BatchSending.key(batch.id))
+        job_id = batch.job_id or await self._service.store.job_views.of_key(batch.owner, BatchSending.key(batch.id))
         if job_id is not None:
             await stop_job(self._service, job_id, batch.owner)
 
@@ -270,7 +270,7 @@ class Mover:
 
     async def _cancel_unsent(self, batch: Batch) -> int | None:
         """There is no job. Its requests are reported as cancelled, if they were valid."""
-        job_id = await self._service.store.views.job_of_key(batch.owner, BatchSending.key(batch.id))
+        job_id = await self._service.store.job_views.of_key(batch.owner, BatchSending.key(batch.id))
         if job_id is not None:
             await self._batches.attach(batch.id, job_id)
             return None

@@ -11,7 +11,7 @@ from backstay.run.result_file import CANCELLED, Ended, ended_of, lines_of
 from backstay.server.service import Service
 from backstay.store.batches import Batch
 from backstay.store.files import INPUT, OUTPUT, StoredFile
-from backstay.store.result_views import Copy, ResultRow
+from backstay.store.results import Copy, ResultRow
 from backstay.store.store import Store
 
 MOMENTS = ("in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled")
@@ -112,7 +112,7 @@ async def result_lines(
     """What has ended so far, in the Batch output format: what succeeded, or what did not. A run's items may answer for
     `copies` under other names as well; what was cancelled may have been so because it was `out_of_money`."""
     async for rows in store.batches.results(job_id, ok):
-        names = await store.views.copies_of([row.id for row in rows]) if copies else {}
+        names = await store.results.copies_of([row.id for row in rows]) if copies else {}
         lines = (_ended(row, names.get(row.id, ()), out_of_money) for row in rows)
         yield b"".join(lines_of(job_id, line) for line in lines)
 

@@ -18,9 +18,9 @@ from backstay.server.pages.layout import Field, redirect_with_notice
 from backstay.server.pages.page_request import Visit, code_named, visit_to_act, visit_to_read, whole_number
 from backstay.server.problems import Problem
 from backstay.store import dead_letters as letters
-from backstay.store.dashboard import GROUPED_FIRST
 from backstay.store.dead_letters import (
     CHUNK_ITEMS,
+    GROUPED_FIRST,
     GROUPED_MAX,
     RATE_MAX,
     RATE_MIN,
@@ -198,7 +198,7 @@ async def list_letters(request: Request) -> Response:
         visit,
         "dead_letters.html",
         wanted=wanted,
-        dead=await store.overview.dead_groups(visit.owner, chosen.job_id, looked),
+        dead=await store.dead_letters.costly_groups(visit.owner, chosen.job_id, looked),
         looked=looked,
         whole=layout.query("/dead-letters", {**wanted.link, "whole": "1", "replays": visit.asked.get("replays")}),
         letters=found,
@@ -275,7 +275,7 @@ async def replay(request: Request) -> Response:
 async def check_named_job(visit: Visit, wanted: LettersQuery) -> LettersQuery:
     """A named job must belong to the owner; otherwise "not found" would look like "nothing failed"."""
     if wanted.job:
-        await visit.service.store.views.job(job_number(wanted.job), visit.owner)
+        await visit.service.store.job_views.get(job_number(wanted.job), visit.owner)
     return wanted
 
 
@@ -287,7 +287,7 @@ async def ask_archive(request: Request) -> Response:
     """Counts first, as far as one page counts."""
     visit = await visit_to_read(request, Role.ADMIN)
     wanted = await check_named_job(visit, _by_error(wanted_of(visit.asked)))
-    dead = await visit.service.store.overview.dead_groups(visit.owner, wanted.chosen.job_id, GROUPED_MAX)
+    dead = await visit.service.store.dead_letters.costly_groups(visit.owner, wanted.chosen.job_id, GROUPED_MAX)
     items = sum(group.items for group in dead.found.groups if wanted.code in ("", group.error_code))
     many = ("" if dead.found.complete else "more than ") + count_of(items, "dead letter")
     which = f", if they are {AGES[wanted.hours]}" if wanted.hours else ""

@@ -21,7 +21,7 @@ from backstay.core.display import (
 )
 from backstay.core.states import JobState
 from backstay.run.meter import RunState, forecast
-from backstay.store.views import JobView
+from backstay.store.job_views import JobView
 
 LINE_CHARACTERS: Final = 200
 BODY_CHARACTERS: Final = 8_000

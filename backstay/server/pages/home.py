@@ -16,9 +16,10 @@ from backstay.server.pages import charts, layout
 from backstay.server.pages.figures import count_of, is_near_budget, outlook, share
 from backstay.server.pages.layout import query
 from backstay.server.pages.page_request import Visit, visit_to_read
-from backstay.store.dashboard import UNKNOWN_COUNTED_MAX
+from backstay.store.dead_letters import UNKNOWN_COUNTED_MAX
+from backstay.store.job_views import Backlog, JobView
 from backstay.store.measures import AlarmStanding
-from backstay.store.views import Backlog, JobView, WorkerView
+from backstay.store.workers import WorkerView
 
 LATE_LOOKED: Final = 50
 ALARM_PAGES: Final = {  # where one sees more, and what is there
@@ -48,14 +49,14 @@ async def attention(visit: Visit, jobs: Sequence[JobView], backlog: Sequence[Bac
     store, owner = visit.service.store, visit.owner
     alarm = visit.service.backstay.settings.dead_letter_alarm
     lease_ms = visit.service.backstay.limits.lease_ms
-    workers = await store.views.workers()
+    workers = await store.workers.page()
     breakers, _ = await shown_breakers(visit.service, visit.principal)
     found = [
-        *_stuck(await store.overview.stuck(owner)),
+        *_stuck(await store.item_views.stuck_of(owner)),
         *_idle(backlog, [worker for worker in workers if worker.alive(lease_ms)]),
-        *_dead(await store.overview.dead_since(owner, alarm + COUNTED_BEYOND), alarm),
+        *_dead(await store.dead_letters.count_since(owner, alarm + COUNTED_BEYOND), alarm),
         *_alarms(await store.alarms.raised() if owner == visit.service.main.owner else ()),
-        *_unknown(await store.overview.unknown(owner)),
+        *_unknown(await store.dead_letters.count_unknown(owner)),
         *_budgets(jobs),
         *await _late(visit),
         *_providers(breakers.values()),
@@ -162,11 +163,11 @@ class QueueView(NamedTuple):
 async def show_home(request: Request) -> Response:
     visit = await visit_to_read(request)
     store, now = visit.service.store, visit.service.main.clock.now_ms()
-    found = await store.overview.open_jobs(visit.owner, JOBS_LOOKED)
+    found = await store.job_views.unfinished(visit.owner, JOBS_LOOKED)
     jobs = sorted(found, key=lambda job: job.state is not JobState.RUNNING)  # else as they came, the newest first
-    backlog = await store.listing.backlog(visit.owner)
+    backlog = await store.job_views.backlog(visit.owner)
     largest = sorted(backlog, key=lambda one: -one.items)[:QUEUES_SHOWN]
-    queues = [QueueView(one, await store.overview.oldest_waiting(visit.owner, one.handler)) for one in largest]
+    queues = [QueueView(one, await store.item_views.waiting_since(one.handler, visit.owner)) for one in largest]
     return await layout.show_page(
         visit,
         "home.html",

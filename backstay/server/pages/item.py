@@ -21,9 +21,9 @@ from backstay.server.pages.page_request import Visit, visit_to_act, visit_to_rea
 from backstay.server.pages.providers import breaker_events
 from backstay.server.pages.timeline import Around, story
 from backstay.server.service import Service
-from backstay.store.dashboard import Shown, look, provider_of
 from backstay.store.inbox import LateResult
 from backstay.store.keys import Role
+from backstay.store.story import Shown, look, provider_of
 
 router = APIRouter(include_in_schema=False)
 
@@ -59,16 +59,16 @@ async def show(request: Request, item_id: str) -> Response:
         result=excerpt(last.result) if last is not None and shown.view.state is ItemState.SUCCEEDED else None,
         reply=excerpt(last.result) if last is not None and shown.view.state is ItemState.FAILED else None,
         log=await _log(service, number),
-        late=[(late, excerpt(_result(late))) for late in await service.store.overview.late(number, visit.owner)],
+        late=[(late, excerpt(_result(late))) for late in await service.store.inbox.late_of(number, visit.owner)],
         no_retry=await _why_no_retry(visit, shown),
     )
 
 
 async def _around(visit: Visit, shown: Shown) -> Around:
-    overview, view = visit.service.store.overview, shown.view
-    provider = provider_of(view.handler, await visit.service.store.views.workers())
+    store, view = visit.service.store, shown.view
+    provider = provider_of(view.handler, await store.workers.page())
     breaker = await breaker_events(visit, provider, ACTS_LOOKED)
-    return Around(provider, breaker[::-1], (await overview.events(f"job:{view.job_id}", ACTS_LOOKED))[::-1])
+    return Around(provider, breaker[::-1], (await store.events.newest(f"job:{view.job_id}", ACTS_LOOKED))[::-1])
 
 
 async def _why_no_retry(visit: Visit, shown: Shown) -> str | None:
@@ -109,7 +109,7 @@ def _result(late: LateResult) -> str:
 @router.get("/items/{item_id}/request")
 async def show_request(request: Request, item_id: str) -> Response:
     visit = await visit_to_read(request)
-    bodies = await visit.service.store.listing.bodies(item_number(item_id), visit.owner)
+    bodies = await visit.service.store.item_views.bodies(item_number(item_id), visit.owner)
     return _as_file(bodies.payload, f"item-{show_item(item_number(item_id))}-request.json")
 
 

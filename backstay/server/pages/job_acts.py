@@ -60,7 +60,7 @@ async def resume(request: Request, job_id: str) -> Response:
 @router.get("/jobs/{job_id}/cancel")
 async def ask_cancel(request: Request, job_id: str) -> Response:
     visit, job = await visit_to_read(request, Role.WRITE), job_number(job_id)
-    view = await visit.service.store.views.job(job, visit.owner)
+    view = await visit.service.store.job_views.get(job, visit.owner)
     left = view.total - view.done
     sentences = [
         f"{count_of(left, 'item')} of {count(view.total)} have not ended and will be cancelled.",
@@ -92,7 +92,7 @@ async def ask_retry(request: Request, job_id: str) -> Response:
     """Counts first: what it would queue, without those whose sources are gone."""
     visit, job = await visit_to_read(request, Role.WRITE), job_number(job_id)
     code, flaw = code_named(visit.asked.get("code")), flaw_named(visit.asked.get("flaw"))
-    await visit.service.store.views.job(job, visit.owner)
+    await visit.service.store.job_views.get(job, visit.owner)
     found = await would_replay(visit, LetterFilter(job, code, flaw=flaw))
     return await layout.ask_to_confirm(
         visit,
@@ -109,7 +109,7 @@ async def ask_retry(request: Request, job_id: str) -> Response:
 @router.post("/jobs/{job_id}/retry")
 async def retry(request: Request, job_id: str) -> Response:
     visit, job = await visit_to_act(request), job_number(job_id)
-    await visit.service.store.views.job(job, visit.owner)
+    await visit.service.store.job_views.get(job, visit.owner)
     wanted = LetterFilter(job, code_named(visit.form.get("code")), flaw=flaw_named(visit.form.get("flaw")))
     done = await replay_letters(visit, wanted, rate_of(visit.form))
     is_vain = done is not None and not done.items
@@ -119,7 +119,7 @@ async def retry(request: Request, job_id: str) -> Response:
 @router.get("/jobs/{job_id}/settle-unknown")
 async def ask_settle_unknown(request: Request, job_id: str) -> Response:
     visit, job = await visit_to_read(request, Role.WRITE), job_number(job_id)
-    view, paid = await visit.service.store.views.job(job, visit.owner), _is_paid(visit.asked)
+    view, paid = await visit.service.store.job_views.get(job, visit.owner), _is_paid(visit.asked)
     amount = show_ceiling(view.unknown_micros)
     if paid:
         title, then = f"Book money that job {job} may have spent", "The money then counts as spent."
@@ -184,7 +184,7 @@ def _micros(text: str) -> int | None:
 async def retry_item(request: Request, item_id: str) -> Response:
     visit, item = await visit_to_act(request), item_number(item_id)
     path = f"/items/{show_item(item)}"
-    await visit.service.store.listing.item(item, visit.owner)
+    await visit.service.store.item_views.row(item, visit.owner)
     try:
         await visit.service.store.jobs.retry(job_of(item), visit.owner, item)
     except NotAllowed as refused:

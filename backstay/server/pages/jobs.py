@@ -15,8 +15,8 @@ from backstay.server.cursors import item_number, job_number
 from backstay.server.pages import layout
 from backstay.server.pages.figures import outlook
 from backstay.server.pages.page_request import Visit, visit_to_read, whole_number
-from backstay.store.listing import ItemFilter, JobFilter
-from backstay.store.views import FAILURES_COUNTED_MAX, FailureGroup
+from backstay.store.item_views import ItemFilter
+from backstay.store.job_views import FAILURES_COUNTED_MAX, FailureGroup, JobFilter
 
 router = APIRouter(include_in_schema=False)
 
@@ -60,7 +60,7 @@ async def list_jobs(request: Request) -> Response:
         return RedirectResponse(direct, 303)
     what = "\0".join(("page-of-jobs", *wanted.link.values()))
     before = cursors.take(visit.service, visit.owner, what, wanted.cursor or None)
-    found, following = await visit.service.store.listing.jobs(visit.owner, wanted.chosen, before, ROWS)
+    found, following = await visit.service.store.job_views.choose(visit.owner, wanted.chosen, before, ROWS)
     cursor = cursors.give(visit.service, visit.owner, what, following)
     now = visit.service.main.clock.now_ms()
     return await layout.show_page(
@@ -80,10 +80,10 @@ async def _named(visit: Visit, text: str) -> str | None:
     try:
         if "-" in text:
             item = item_number(text)
-            await store.listing.item(item, visit.owner)
+            await store.item_views.row(item, visit.owner)
             return f"/items/{show_item(item)}"
         job = job_number(text)
-        await store.views.job(job, visit.owner)
+        await store.job_views.get(job, visit.owner)
         return f"/jobs/{job}"
     except NotFound:
         return None
@@ -130,21 +130,21 @@ def items_query_of(asked: Mapping[str, str]) -> ItemsQuery:
 async def show_job(request: Request, job_id: str) -> Response:
     visit = await visit_to_read(request)
     store, job = visit.service.store, job_number(job_id)
-    view = await store.views.job(job, visit.owner)
+    view = await store.job_views.get(job, visit.owner)
     wanted = items_query_of(visit.asked)
     what = "\0".join(("page-of-items", str(job), *wanted.link.values()))
     after = cursors.take(visit.service, visit.owner, what, wanted.cursor or None)
-    items, following = await store.listing.items(job, visit.owner, wanted.chosen, after, ROWS)
+    items, following = await store.item_views.page(job, visit.owner, wanted.chosen, after, ROWS)
     cursor, path = cursors.give(visit.service, visit.owner, what, following), f"/jobs/{job}"
     return await layout.show_page(
         visit,
         "job.html",
         job=view,
         outlook=outlook(view, visit.service.main.clock.now_ms()),
-        under_way=await store.views.under_way(job),
+        under_way=await store.job_views.under_way(job),
         failures=await _failures(visit, job) if view.failed else [],
         failures_counted_max=FAILURES_COUNTED_MAX,
-        acts=await store.overview.events(f"job:{job}", 10),
+        acts=await store.events.newest(f"job:{job}", 10),
         wanted=wanted,
         items=items,
         item_states=[state.value for state in ItemState],
@@ -156,8 +156,8 @@ async def show_job(request: Request, job_id: str) -> Response:
 
 async def _failures(visit: Visit, job: int) -> list[FailuresView]:
     store = visit.service.store
-    groups = await store.views.job_failures(job)
-    return [FailuresView(group, (await store.listing.item(group.example, visit.owner)).message) for group in groups]
+    groups = await store.job_views.failures(job)
+    return [FailuresView(group, (await store.item_views.row(group.example, visit.owner)).message) for group in groups]
 
 
 @router.get("/jobs/{job_id}/results.jsonl")

@@ -15,9 +15,9 @@ from backstay.server.pages.charts import most_within
 from backstay.server.pages.layout import redirect_with_notice
 from backstay.server.pages.page_request import Visit, visit_to_act, visit_to_read, whole_number
 from backstay.server.problems import Problem
-from backstay.store.dashboard import ProviderTasks, provider_of
+from backstay.store.item_views import ProviderTasks
 from backstay.store.keys import Role
-from backstay.store.views import EventView
+from backstay.store.story import EventView, provider_of
 
 router = APIRouter(include_in_schema=False)
 
@@ -62,8 +62,8 @@ async def list_providers(request: Request) -> Response:
 async def _providers(visit: Visit) -> list[Provider]:
     store = visit.service.store
     breakers, now = await known_breakers(visit.service, visit.principal)
-    workers, paces = await store.views.workers(), await store.overview.paces()
-    leases = await store.overview.leases()
+    workers, paces = await store.workers.page(), await store.providers.paces()
+    leases = await store.workers.leases()
     day = await store.measures.by_provider(visit.owner, now // MINUTE_MS - DAY_MINUTES)
     handlers = {name for worker in workers for name in worker.handlers}
     handlers |= {handler.name for handler in visit.service.backstay.handlers}
@@ -74,7 +74,7 @@ async def _providers(visit: Visit) -> list[Provider]:
     for name in closed_last[:PROVIDERS_SHOWN]:
         own = [handler for handler, provider in behind.items() if provider == name]
         measured = day.get(name, Measure())
-        tasks = [(one, task) for one in own for task in await store.overview.tasks(visit.owner, one)]
+        tasks = [(one, task) for one in own for task in await store.item_views.tasks(visit.owner, one)]
         history = await breaker_events(visit, name, HISTORY)
         sending = sum(lease.items for lease in leases if lease.handler in own)
         pace = paces.get(name) or paces.get(name.partition("/")[0])  # keys of one service keep to one pace
@@ -84,7 +84,7 @@ async def _providers(visit: Visit) -> list[Provider]:
 
 async def breaker_events(visit: Visit, provider: str, n: int) -> list[EventView]:
     """The last changes of a provider's breaker; why it changed is for operators."""
-    events = await visit.service.store.overview.events(f"provider:{provider}", n)
+    events = await visit.service.store.events.newest(f"provider:{provider}", n)
     if operates(visit.principal, visit.service):
         return events
     return [event._replace(detail=None) for event in events]

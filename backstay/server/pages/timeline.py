@@ -5,8 +5,8 @@ from typing import Final, Literal, NamedTuple
 
 from backstay.core.breaker import BreakerState, act_of
 from backstay.core.display import show_span
-from backstay.store.dashboard import is_no_try
-from backstay.store.views import AttemptView, EventView, ItemView
+from backstay.store.item_views import AttemptView, ItemView
+from backstay.store.story import EventView, is_no_try
 
 WAIT_MS_MIN: Final = 1_000  # shorter ones are nobody's business
 HELD_STATES: Final = {act_of(state): state for state in (BreakerState.OPEN, BreakerState.HELD)}

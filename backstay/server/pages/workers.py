@@ -17,9 +17,9 @@ async def list_workers(request: Request) -> Response:
     store = visit.service.store
     lease_ms = visit.service.backstay.limits.lease_ms
     held: Counter[str] = Counter()
-    for lease in await store.overview.leases():
+    for lease in await store.workers.leases():
         held[lease.worker] += lease.items
-    workers = [(worker, _state(worker.alive(lease_ms), worker.stopped_at)) for worker in await store.views.workers()]
+    workers = [(worker, _state(worker.alive(lease_ms), worker.stopped_at)) for worker in await store.workers.page()]
     known = {worker.id for worker, _ in workers}
     lost = sum(items for worker, items in held.items() if worker not in known)
     return await layout.show_page(visit, "workers.html", workers=workers, held=held, lost=lost, lease_ms=lease_ms)

@@ -151,3 +151,10 @@ RETURNING job_id;
 SELECT DISTINCT model
 FROM (SELECT model FROM batches WHERE owner = :owner ORDER BY created_at DESC, id DESC LIMIT :looked) AS mine
 WHERE model IS NOT NULL ORDER BY model LIMIT :n;
+
+-- name: batches_seen
+SELECT {columns Batch of batches, {now} AS now, jobs.state AS job_state, jobs.sealed AS sealed, jobs.total AS total,
+    jobs.succeeded AS succeeded, jobs.failed + jobs.skipped AS failed, jobs.cancelled AS cancelled,
+    jobs.input_tokens AS input_tokens, jobs.output_tokens AS output_tokens}
+FROM {batch(id text, owner text)} JOIN batches ON batches.id = batch.id AND batches.owner = batch.owner
+LEFT JOIN jobs ON jobs.id = batches.job_id;

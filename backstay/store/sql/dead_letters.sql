@@ -63,3 +63,26 @@ UPDATE replays SET items = items + :items, until_at = {now} + CAST(:tail_ms AS b
 -- name: end_replay
 -- The replay has gone through all items of its filter: the expected number is the real one.
 UPDATE replays SET expected = items WHERE id = :replay_id;
+
+-- name: dead_since
+-- How many of an owner's items failed recently, counted up to a bound, among the latest of all owners.
+SELECT count(*) AS items FROM (SELECT 1 AS letter FROM (
+    SELECT job_id FROM items WHERE state = 'failed' AND archive_id IS NULL AND finished_at > {now} - CAST(:age_ms AS bigint)
+    ORDER BY finished_at DESC, id DESC LIMIT :looked) AS dead
+WHERE (SELECT owner FROM jobs WHERE jobs.id = dead.job_id) = :owner LIMIT :n) AS mine;
+
+-- name: unknown_of
+-- How many of an owner's failed items have an unknown outcome, counted up to a bound, among the latest of all owners.
+SELECT count(*) AS items FROM (SELECT 1 AS letter FROM (
+    SELECT job_id FROM items WHERE state = 'failed' AND flaw = 'unknown' AND archive_id IS NULL
+    ORDER BY finished_at DESC, id DESC LIMIT :looked) AS dead
+WHERE (SELECT owner FROM jobs WHERE jobs.id = dead.job_id) = :owner LIMIT :n) AS mine;
+
+-- name: dead_costs
+-- What the first failed items of some jobs have cost, by error.
+SELECT coalesce(error_code, 'UNKNOWN') AS error_code, CAST(sum(
+    (SELECT sum(attempts.cost_micros) FROM attempts WHERE attempts.item_id = failures.id)) AS bigint) AS cost_micros
+FROM (SELECT items.id, items.error_code FROM {batch(job_id bigint)}
+      JOIN items ON items.job_id = batch.job_id AND items.state = 'failed'
+          AND items.archive_id IS NULL LIMIT :n) AS failures
+GROUP BY coalesce(error_code, 'UNKNOWN');

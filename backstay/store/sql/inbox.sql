@@ -102,3 +102,10 @@ WHERE id = :job_id;
 
 -- name: accept_inbox
 UPDATE inbox SET accepted_at = {now}, accepted_by = :accepted_by WHERE id = :number;
+
+-- name: late_of
+-- The results that came late for one item, the last first.
+SELECT {columns LateResult of inbox, inbox.id AS number, items.state AS item_state, items.deadline_at AS deadline_at}
+FROM inbox JOIN items ON items.id = inbox.item_id JOIN jobs ON jobs.id = items.job_id
+WHERE inbox.item_id = :item_id AND inbox.is_late = 1 AND inbox.kind = 'succeeded' AND jobs.owner = :owner
+ORDER BY inbox.id DESC LIMIT :n;

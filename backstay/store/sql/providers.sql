@@ -30,29 +30,6 @@ SELECT {columns HeldJob} FROM jobs WHERE held = 1 ORDER BY id;
 -- name: now
 SELECT {now} AS now;
 
--- name: greet_worker
-INSERT INTO workers (id, host, pid, place, handlers, started_at, seen_at)
-VALUES (:id, :host, :pid, :place, :handlers, {now}, {now});
-
--- name: neighbours
--- The workers of one machine that have not reported that they stopped.
-SELECT id, pid FROM workers WHERE place = :place AND stopped_at IS NULL AND id <> :id;
-
--- name: bury
--- A dead worker's leases end now: nobody is left to extend or to use them.
-UPDATE items SET lease_expires_at = {now}
-WHERE state = 'submitting' AND lease_expires_at > {now} AND leased_by LIKE :claims;
-
--- name: see_worker
-UPDATE workers SET seen_at = {now} WHERE id = :id;
-
--- name: leave_worker
-UPDATE workers SET seen_at = {now}, stopped_at = {now} WHERE id = :id;
-
--- name: forget_workers
--- Workers that have been silent for long.
-DELETE FROM workers WHERE seen_at < {now} - :age_ms;
-
 -- name: set_pace
 -- The limits that a person gave; the latest win, and the learnt number of calls at once is reset if they changed.
 INSERT INTO paces (provider, requests_per_minute, tokens_per_minute, concurrency, ceiling)
@@ -69,3 +46,6 @@ FROM paces WHERE provider = :provider {for_update};
 -- name: save_pace
 UPDATE paces SET ceiling = :ceiling, requests_at = :requests_at, tokens_at = :tokens_at, resume_at = :resume_at
 WHERE provider = :provider;
+
+-- name: paces
+SELECT {columns Pace} FROM paces ORDER BY provider;

@@ -42,9 +42,9 @@ async def test_what_was_not_in_yet_is_told_as_cancelled(
     monkeypatch.setattr(survey, "content", halting)
     async with opened(database_url, tmp_path / "data") as desk:
         batch = await desk.create(requests(5_000))
-        views = desk.rig.service.store.views
+        views = desk.rig.service.store.job_views
         async with asyncio.timeout(30):
-            while not (jobs := await views.jobs("ada")) or jobs[0].total < 4_000:  # noqa: ASYNC110 - it tells nobody
+            while not (jobs := await views.page("ada")) or jobs[0].total < 4_000:  # noqa: ASYNC110 - it tells nobody
                 await asyncio.sleep(0.01)
         if ends_by == "the job":
             await desk.rig.service.client("ada").job(jobs[0].id).cancel()
@@ -55,7 +55,7 @@ async def test_what_was_not_in_yet_is_told_as_cancelled(
         going_on.set()
         done = await desk.until(batch)
         assert done.status == "cancelled"
-        assert (await views.jobs("ada"))[0].total == 4_000, "the rest was never sent"
+        assert (await views.page("ada"))[0].total == 4_000, "the rest was never sent"
         assert done.request_counts is not None
         assert done.request_counts.total == 5_000
         assert await _names(desk, done) == Counter(f"request-{n}" for n in range(5_000))

@@ -67,7 +67,7 @@ async def test_a_submission_that_broke_off_goes_on_where_it_was(
     async with opened(database_url, tmp_path / "data", works=False) as desk:
         store = desk.rig.service.store
         await desk.create(requests(2_800))
-        while not (jobs := await store.views.jobs("ada")) or not jobs[0].sealed:
+        while not (jobs := await store.job_views.page("ada")) or not jobs[0].sealed:
             pass
         assert breaks == []
         assert [job.total for job in jobs] == [2_800]
@@ -104,7 +104,7 @@ async def test_many_movers_move_each_batch_once(database_url: str, tmp_path: Pat
         for one in movers:
             await one.stop()
         assert {batch.status for batch in done} == {"completed"}
-        assert len(await desk.rig.service.store.views.jobs("ada")) == 12
+        assert len(await desk.rig.service.store.job_views.page("ada")) == 12
         outputs = [name async for name in desk.rig.service.artifacts.names("files")]
         assert len(outputs) == 24  # an input and an output each, and nothing besides
 

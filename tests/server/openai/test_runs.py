@@ -103,9 +103,9 @@ async def test_a_runs_requests_can_be_a_batch_again(sqlite_desk: Desk, sqlite_fi
 
 async def test_a_batch_is_a_job_of_its_owner(desk: Desk) -> None:
     done = await desk.done(requests(2))
-    [job] = await desk.rig.service.store.views.jobs("ada")
+    [job] = await desk.rig.service.store.job_views.page("ada")
     assert (job.label, job.succeeded) == (done.id, 2)
-    assert await desk.rig.service.store.views.jobs("bob") == []
+    assert await desk.rig.service.store.job_views.page("bob") == []
 
 
 async def test_a_job_that_a_command_cancels_is_a_cancelled_batch(sqlite_desk: Desk) -> None:
@@ -113,7 +113,7 @@ async def test_a_job_that_a_command_cancels_is_a_cancelled_batch(sqlite_desk: De
     desk.practice.change(latency=0.05, concurrency=1)
     batch = await desk.until(await desk.create(requests(100)), "in_progress")
     store = desk.rig.service.store
-    while not (jobs := await store.views.jobs("ada")):
+    while not (jobs := await store.job_views.page("ada")):
         pass
     await desk.rig.service.client("ada").job(jobs[0].id).cancel()
     desk.practice.change(latency=0, concurrency=None)
@@ -137,7 +137,7 @@ async def test_handlers_of_an_application_are_no_batches(sqlite_file_url: str, t
 async def test_the_batch_of_a_deleted_job_is_gone_at_once_with_its_files(desk: Desk) -> None:
     batch = await desk.done(requests(2))
     client, store = desk.client(), desk.rig.service.store
-    [job] = await store.views.jobs("ada")
+    [job] = await store.job_views.page("ada")
     await store.jobs.disown(job.id, "ada")  # its rows are still there
     assert [one async for one in client.batches.list()] == []
     assert [file.id async for file in client.files.list()] == [batch.input_file_id]

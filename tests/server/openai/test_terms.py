@@ -34,7 +34,7 @@ async def test_a_line_without_a_worst_case_fails_a_batch_that_has_a_budget(datab
         unknown = line("b", **{**BOUNDED, "model": "nobody-knows-it"})
         batch = await desk.create("\n".join([line("a", **BOUNDED), "", unknown]).encode())
         await _fails_of_unbounded_cost(desk, batch.id, 3)
-        assert await desk.rig.service.store.views.jobs("ada") == [], "nothing was sent"
+        assert await desk.rig.service.store.job_views.page("ada") == [], "nothing was sent"
         assert (await desk.done(line("a", **BOUNDED).encode())).status == "completed"
 
 
@@ -49,21 +49,23 @@ async def test_a_budget_that_comes_after_a_batch_began_is_not_tried_for_ever(
     monkeypatch.setattr(survey, "content", torn)
     async with opened(sqlite_file_url, tmp_path / "data", works=False) as desk:
         batch = await desk.create(requests(2_200))
-        while not await desk.rig.service.store.views.jobs("ada"):  # noqa: ASYNC110 - it tells nobody
+        while not await desk.rig.service.store.job_views.page("ada"):  # noqa: ASYNC110 - it tells nobody
             await asyncio.sleep(0.01)
     monkeypatch.setattr(survey, "content", content)
     async with opened(sqlite_file_url, tmp_path / "data", works=False, budget_micros=1_000_000) as desk:
         await _fails_of_unbounded_cost(desk, batch.id, 1)
-        [job] = await desk.rig.service.store.views.jobs("ada")
+        [job] = await desk.rig.service.store.job_views.page("ada")
         await desk.rig.made.tick()
-        assert (await desk.rig.service.store.views.job(job.id, "ada")).state == "cancelled", "what was in is not sent"
+        assert (await desk.rig.service.store.job_views.get(job.id, "ada")).state == "cancelled", (
+            "what was in is not sent"
+        )
 
 
 async def test_what_does_not_fit_under_the_budget_is_told_and_the_batch_ends(database_url: str, tmp_path: Path) -> None:
     terms: Any = {"price": (1_000_000, 1_000_000), "budget_micros": 1_000, "output_tokens_default": 300}
     async with opened(database_url, tmp_path / "data", **terms) as desk:  # a token costs a micro-dollar
         done = await desk.done(requests(50))
-        [job] = await desk.rig.service.store.views.jobs("ada")
+        [job] = await desk.rig.service.store.job_views.page("ada")
         assert job.spent_micros <= 1_000
         assert done.status == "completed"
         output, errors = await desk.lines(done.output_file_id), await desk.lines(done.error_file_id)

@@ -200,7 +200,7 @@ async def test_what_nobody_foresaw_is_a_page_that_says_nothing_of_itself(
     async def breaks(*_: Any, **__: Any) -> NoReturn:
         raise RuntimeError("the secret of the house")
 
-    monkeypatch.setattr(sqlite_rig.service.store.listing, "jobs", breaks)
+    monkeypatch.setattr(sqlite_rig.service.store.job_views, "choose", breaks)
     reply = await found.get("/jobs")
     assert reply.status == 500
     assert "secret of the house" not in reply.body.decode()

@@ -6,7 +6,8 @@ from typing import Any
 
 from backstay.core.states import ItemState, JobState
 from backstay.server.pages.timeline import Around, story
-from backstay.store.views import AttemptView, EventView, ItemView
+from backstay.store.item_views import AttemptView, ItemView
+from backstay.store.story import EventView
 
 T = 1_800_000_000_000
 S = 1_000

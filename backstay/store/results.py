@@ -1,17 +1,17 @@
-"""The results of a job's items and their custom_ids, for result files."""
+"""The results of a job's items and their custom_ids. Every read is bounded."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import AsyncIterator, Sequence
+from typing import NamedTuple
 
 from backstay.core.ids import item_range
-from backstay.store.queries import Ask, Row, Script, record
+from backstay.store.database import Database
+from backstay.store.job_views import JobViews
+from backstay.store.queries import one, record
 
 ENDED_ROWS = 10_000
 ROWS_FIRST = 100
 ROWS_MAX = 1_000
 READ_CHARACTERS = 4 << 20  # of bodies that are held in memory at once, roughly
-
-Read = Callable[[Callable[[], Script[Any]]], Awaitable[Any]]
 
 
 @record
@@ -59,46 +59,46 @@ def rows_next(n: int, lengths: Sequence[int]) -> int:
 
 
 class ResultViews:
-    """Bounded reads of many items. The caller has checked the owner of the job."""
+    """Except for `all`, the caller has checked the owner of the job."""
 
-    def __init__(self, read: Read) -> None:
-        self._read = read
+    def __init__(self, database: Database) -> None:
+        self._db = database
 
-    async def _rows(self, name: str, batch: Sequence[Row] | None = None, **values: Any) -> list[Any]:
-        def script() -> Script[list[Any]]:
-            return (yield Ask(name, values, batch))
-
-        rows: list[Any] = await self._read(script)
-        return rows
+    async def all(self, job_id: int, owner: str, cursor: int | None = None) -> AsyncIterator[ResultRow]:
+        """All ended items of a job, in the order they were submitted, a page at a time."""
+        await JobViews(self._db).get(job_id, owner)
+        async for page in self.pages(job_id, cursor):
+            for row in page:
+                yield row
 
     async def ended(self, job_id: int) -> AsyncIterator[list[tuple[int, str]]]:
         """The ended items of a job with their states, in order, page by page."""
         first, after = item_range(job_id)
         cursor = first - 1
-        while rows := await self._rows("ended_page", cursor=cursor, after=after, n=ENDED_ROWS):
+        while rows := await self._db.read(one("ended_page", {"cursor": cursor, "after": after, "n": ENDED_ROWS})):
             yield [(row["id"], row["state"]) for row in rows]
             cursor = rows[-1]["id"]
 
-    async def result_pages(self, job_id: int, cursor: int | None = None) -> AsyncIterator[list[ResultRow]]:
+    async def pages(self, job_id: int, cursor: int | None = None) -> AsyncIterator[list[ResultRow]]:
         """The ended items of a job behind a cursor, in the order they were submitted, page by page."""
         first, after = item_range(job_id)
         cursor, n = first - 1 if cursor is None else cursor, ROWS_FIRST
-        while rows := await self._rows("results_page", cursor=cursor, after=after, n=n):
+        while rows := await self._db.read(one("results_page", {"cursor": cursor, "after": after, "n": n})):
             yield rows
             cursor, n = rows[-1].id, rows_next(n, [row.characters for row in rows])
 
-    async def results_of(self, items: Sequence[int]) -> list[ResultRow]:
+    async def of_items(self, items: Sequence[int]) -> list[ResultRow]:
         """The named items, as far as they have ended."""
-        return await self._rows("results_of", [(item,) for item in items])
+        return await self._db.read(one("results_of", batch=[(item,) for item in items]))
 
     async def requests_of(self, items: Sequence[int]) -> list[ItemRequest]:
         """The named items with their states and bodies, in any state."""
-        return await self._rows("requests_of", [(item,) for item in items])
+        return await self._db.read(one("requests_of", batch=[(item,) for item in items]))
 
     async def copies_of(self, items: Sequence[int]) -> dict[int, list[Copy]]:
         """The further custom_ids that get the answers of the named items."""
         found: dict[int, list[Copy]] = {}
-        copies: list[Copy] = await self._rows("copies_of", [(item,) for item in items])
+        copies: list[Copy] = await self._db.read(one("copies_of", batch=[(item,) for item in items]))
         for copy in copies:
             found.setdefault(copy.item_id, []).append(copy)
         return found
@@ -107,12 +107,13 @@ class ResultViews:
         """Every copy in a job: its item and its number."""
         first, after = item_range(job_id)
         item, number = first, 0
-        while rows := await self._rows("copies_page", item_id=item, number=number, after=after, n=ENDED_ROWS):
+        page = {"after": after, "n": ENDED_ROWS}
+        while rows := await self._db.read(one("copies_page", {"item_id": item, "number": number, **page})):
             for row in rows:
                 item, number = row["item_id"], row["number"]
                 yield item, number
 
     async def copies_named(self, copies: Sequence[tuple[int, int]]) -> dict[tuple[int, int], str]:
         """The custom_ids of the copies with these items and numbers."""
-        found: list[Copy] = await self._rows("copies_named", copies)
+        found: list[Copy] = await self._db.read(one("copies_named", batch=copies))
         return {(copy.item_id, copy.number): copy.custom_id for copy in found}

@@ -1,0 +1,134 @@
+-- What can be read of items. Every statement reads a bounded number of rows, however many there are.
+-- The owner of an item is looked up row by row where only few rows are looked at: for a join PostgreSQL would read all jobs.
+
+-- name: item
+SELECT {columns ItemView of items, jobs.state AS job_state, jobs.stop_reason AS stop_reason, jobs.short AS job_short,
+    {now} AS now, requests.body AS body}
+FROM items JOIN jobs ON jobs.id = items.job_id LEFT JOIN requests ON requests.item_id = items.id
+WHERE items.id = :item_id AND jobs.owner = :owner;
+
+-- name: item_shown
+-- One item with the error of its last attempt, without its bodies.
+SELECT {columns ItemRow of items, jobs.owner AS owner, attempts.message AS message}
+FROM items JOIN jobs ON jobs.id = items.job_id
+LEFT JOIN attempts ON attempts.item_id = items.id AND attempts.fence = items.fence
+WHERE items.id = :item_id AND jobs.owner = :owner;
+
+-- name: item_bodies
+-- An item's request, and its result if it succeeded.
+SELECT {columns Bodies, requests.body AS payload, CASE WHEN items.state = 'succeeded' THEN attempts.result END AS result}
+FROM items JOIN jobs ON jobs.id = items.job_id LEFT JOIN requests ON requests.item_id = items.id
+LEFT JOIN attempts ON attempts.item_id = items.id AND attempts.fence = items.fence
+WHERE items.id = :item_id AND jobs.owner = :owner;
+
+-- name: job_counters
+SELECT total, processing, succeeded, failed, skipped, cancelled FROM jobs WHERE id = :job_id AND owner = :owner;
+
+-- name: items_page
+-- A job's next items. Ids are dense, so the span bounds what is looked at. The values are hidden from the planner in
+-- subqueries: it would plan each of them again in a large table, at the cost of the page itself, for the same plan.
+SELECT {columns ItemRow, CAST(:owner AS text) AS owner, CAST(NULL AS text) AS message}
+FROM items WHERE id > (SELECT CAST(:cursor AS bigint)) AND id <= (SELECT CAST(:upto AS bigint))
+  AND state = coalesce((SELECT CAST(:state AS text)), state)
+  AND coalesce(error_code, '') = coalesce((SELECT CAST(:error_code AS text)), error_code, '')
+ORDER BY id LIMIT :n;
+
+-- name: failed_page
+-- A job's next failed items; they have an index.
+SELECT {columns ItemRow, CAST(:owner AS text) AS owner, CAST(NULL AS text) AS message}
+FROM items WHERE job_id = :job_id AND state = 'failed' AND id > :cursor ORDER BY id LIMIT :n;
+
+-- name: messages_of
+-- The errors of the last attempts of some items.
+SELECT attempts.item_id, attempts.message FROM {batch(id bigint, fence bigint)}
+JOIN attempts ON attempts.item_id = batch.id AND attempts.fence = batch.fence;
+
+-- name: items_seen
+SELECT {columns ItemRow of items, jobs.owner AS owner, attempts.message AS message}
+FROM {batch(id bigint, owner text)} JOIN items ON items.id = batch.id
+JOIN jobs ON jobs.id = items.job_id AND jobs.owner = batch.owner
+LEFT JOIN attempts ON attempts.item_id = items.id AND attempts.fence = items.fence;
+
+-- name: named_items
+-- The states of the items that messages name, of all owners.
+SELECT {columns NamedItem of items, jobs.owner AS owner}
+FROM {batch(id bigint)} JOIN items ON items.id = batch.id JOIN jobs ON jobs.id = items.job_id;
+
+-- name: attempts
+SELECT {columns AttemptView} FROM attempts WHERE item_id = :item_id ORDER BY fence;
+
+-- name: ahead
+-- How many ready items of its handler come before an item. Bounded, and in order: then it is one stretch of the claim's index.
+SELECT count(*) AS items FROM (
+    SELECT items.id FROM items
+    WHERE items.state = 'queued' AND items.due_at IS NULL
+      AND items.handler = (SELECT handler FROM items AS mine WHERE mine.id = :item_id)
+      AND items.order_key < (SELECT order_key FROM items AS mine WHERE mine.id = :item_id)
+    ORDER BY items.order_key DESC LIMIT 1000) AS ahead;
+
+-- name: waiting_since
+-- When the oldest item of a handler that could be started now was queued. Of the first thousand in the queue.
+SELECT min(queued_at) AS queued_at FROM (
+    SELECT queued_at FROM items WHERE state = 'queued' AND due_at IS NULL AND handler = :handler
+    ORDER BY order_key LIMIT 1000) AS waiting;
+
+-- name: oldest_waiting
+-- When an owner's oldest item that could be started now was queued, of one handler. Of the first thousand in the queue.
+SELECT min(waiting.queued_at) AS queued_at FROM (
+    SELECT job_id, queued_at FROM items WHERE state = 'queued' AND due_at IS NULL AND handler = :handler
+    ORDER BY order_key LIMIT 1000) AS waiting
+WHERE (SELECT owner FROM jobs WHERE jobs.id = waiting.job_id) = :owner;
+
+-- name: unfinished_here
+-- Whether a tick has reason to ask for another: something of these handlers is ready, and fits under its job's ceiling,
+-- or is at the provider.
+-- Ordered, because for a plain EXISTS PostgreSQL reads the table from its start, hoping to meet a match soon.
+SELECT (SELECT id FROM items WHERE state = 'queued' AND due_at IS NULL AND handler = :handler
+        AND {job_not_held}
+        AND {job_not_short} ORDER BY order_key LIMIT 1) IS NOT NULL AS ready,
+       (SELECT id FROM items WHERE state = 'processing' AND handler = :handler
+        ORDER BY due_at LIMIT 1) IS NOT NULL AS processing;
+
+-- name: stuck
+-- Items whose holder is gone and that could be rescued now, by handler. Bounded.
+SELECT handler, count(*) AS items
+FROM (SELECT handler FROM items WHERE state = 'submitting' AND lease_expires_at <= {now} AND reconcile_after <= {now}
+      ORDER BY lease_expires_at LIMIT 1000) AS stuck
+GROUP BY handler;
+
+-- name: stuck_of
+-- How many of an owner's items no worker has taken over after their worker was lost. Among the first thousand of all.
+SELECT count(*) AS items FROM (
+    SELECT job_id FROM items WHERE state = 'submitting' AND lease_expires_at <= {now} AND reconcile_after <= {now}
+    ORDER BY lease_expires_at LIMIT 1000) AS stuck
+WHERE (SELECT owner FROM jobs WHERE jobs.id = stuck.job_id) = :owner;
+
+-- name: next_due
+-- When the first waiting item is due.
+SELECT min(due_at) AS due_at, {now} AS now FROM items WHERE state = 'queued' AND due_at IS NOT NULL;
+
+-- name: tasks_of
+-- An owner's items that are at a provider, by account, of those that are polled next.
+SELECT {columns ProviderTasks of due, count(*) AS items, min(due.id) AS example, min(due.provider_task_id) AS task} FROM (
+    SELECT id, job_id, coalesce(account, '') AS account, provider_task_id FROM items
+    WHERE state = 'processing' AND handler = :handler ORDER BY due_at LIMIT :n) AS due
+WHERE (SELECT owner FROM jobs WHERE jobs.id = due.job_id) = :owner GROUP BY due.account ORDER BY due.account;
+
+-- name: item_state
+SELECT state, archive_id FROM items WHERE id = :item_id;
+
+-- name: waiting
+-- What the items of a job wait for while none is being sent: a pause that the provider asked for, the next try of one,
+-- the look-up of those whose sender is gone, and tasks that belong to another account. Those are due for the longest,
+-- because nobody polls them, so it is enough to look at some. The plus is that of under_way.
+SELECT {columns Waiting, {now} AS now,
+    (SELECT max(resume_at) FROM paces WHERE provider IN (:paced, :paced_then)) AS resume_at,
+    (SELECT min(due_at) FROM items WHERE state = 'queued' AND due_at IS NOT NULL
+        AND +id >= :first AND +id < :after) AS due_at,
+    (SELECT count(*) FROM items WHERE state = 'submitting' AND lease_expires_at <= {now}
+        AND +id >= :first AND +id < :after) AS lost,
+    (SELECT min(reconcile_after) FROM items WHERE state = 'submitting' AND lease_expires_at <= {now}
+        AND +id >= :first AND +id < :after) AS ask_at,
+    (SELECT count(*) FROM (SELECT id, account FROM items WHERE state = 'processing' AND handler = :handler
+        AND due_at <= {now} ORDER BY due_at LIMIT :n) AS due
+        WHERE coalesce(account, '') <> :account AND id >= :first AND id < :after) AS strangers};

@@ -1,0 +1,48 @@
+-- The results of a job and its copies, page by page.
+
+-- name: results_page
+-- A job's ended items in the order they were submitted, with their last attempt, from a cursor on. Every table has the
+-- span: PostgreSQL would merge them otherwise, reading the bodies of all earlier jobs on the way.
+SELECT {columns ResultRow of items, attempts.message AS message, attempts.result AS result,
+    attempts.provider_status AS provider_status,
+    requests.body AS body, 0 AS expired}
+FROM items JOIN requests ON requests.item_id = items.id AND requests.item_id > :cursor AND requests.item_id < :after
+LEFT JOIN attempts ON attempts.item_id = items.id AND attempts.fence = items.fence
+    AND attempts.item_id > :cursor AND attempts.item_id < :after
+WHERE items.id > :cursor AND items.id < :after AND items.state IN {ITEM_ENDED}
+ORDER BY items.id LIMIT :n;
+
+-- name: ended_page
+-- Which of a job's items have ended, in order, from a cursor on.
+SELECT id, state FROM items
+WHERE id > :cursor AND id < :after AND state IN {ITEM_ENDED} ORDER BY id LIMIT :n;
+
+-- name: results_of
+-- Some ended items with their last attempt.
+SELECT {columns ResultRow of items, attempts.message AS message, attempts.result AS result,
+    attempts.provider_status AS provider_status,
+    requests.body AS body, 0 AS expired}
+FROM {batch(id bigint)} JOIN items ON items.id = batch.id JOIN requests ON requests.item_id = items.id
+LEFT JOIN attempts ON attempts.item_id = items.id AND attempts.fence = items.fence
+WHERE items.state IN {ITEM_ENDED} ORDER BY items.id;
+
+-- name: requests_of
+-- Some items in any state, with their requests.
+SELECT {columns ItemRequest of items, requests.body AS body}
+FROM {batch(id bigint)} JOIN items ON items.id = batch.id JOIN requests ON requests.item_id = items.id;
+
+-- name: copies_of
+-- The further custom_ids that get the answers of some items.
+SELECT {columns Copy of copies}
+FROM {batch(id bigint)} JOIN copies ON copies.item_id = batch.id ORDER BY copies.item_id, copies.number;
+
+-- name: copies_page
+-- Which of a job's requests are copies, and of which items, from a cursor on.
+SELECT item_id, number FROM copies
+WHERE (item_id, number) > (:item_id, :number) AND item_id < :after ORDER BY item_id, number LIMIT :n;
+
+-- name: copies_named
+-- The names of some copies.
+SELECT {columns Copy of copies}
+FROM {batch(item_id bigint, number bigint)}
+JOIN copies ON copies.item_id = batch.item_id AND copies.number = batch.number;

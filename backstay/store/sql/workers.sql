@@ -1,0 +1,75 @@
+-- Workers and their leases; duties, which one process does for all; and ticks, a row each, kept for some days.
+
+-- name: greet_worker
+INSERT INTO workers (id, host, pid, place, handlers, started_at, seen_at)
+VALUES (:id, :host, :pid, :place, :handlers, {now}, {now});
+
+-- name: neighbours
+-- The workers of one machine that have not reported that they stopped.
+SELECT id, pid FROM workers WHERE place = :place AND stopped_at IS NULL AND id <> :id;
+
+-- name: bury
+-- A dead worker's leases end now: nobody is left to extend or to use them.
+UPDATE items SET lease_expires_at = {now}
+WHERE state = 'submitting' AND lease_expires_at > {now} AND leased_by LIKE :claims;
+
+-- name: see_worker
+UPDATE workers SET seen_at = {now} WHERE id = :id;
+
+-- name: leave_worker
+UPDATE workers SET seen_at = {now}, stopped_at = {now} WHERE id = :id;
+
+-- name: forget_workers
+-- Workers that have been silent for long.
+DELETE FROM workers WHERE seen_at < {now} - :age_ms;
+
+-- name: workers
+SELECT {columns WorkerView, {now} AS now, handlers AS providers} FROM workers ORDER BY seen_at DESC LIMIT :n;
+
+-- name: leases_held
+-- Who holds leases that are not over, by worker: a claim's name is its worker's and a number. Bounded.
+SELECT {columns HeldLeases of held, coalesce(workers.host, '?') AS host, coalesce(workers.pid, 0) AS pid,
+       coalesce(workers.place, '') AS place,
+       CASE WHEN workers.id IS NULL OR workers.stopped_at IS NOT NULL THEN 1 ELSE 0 END AS stopped, {now} AS now}
+FROM (SELECT substr(leased_by, 1, 16) AS worker, count(*) AS items, max(lease_expires_at) AS until_at
+      FROM (SELECT leased_by, lease_expires_at FROM items
+            WHERE state = 'submitting' AND lease_expires_at > {now} ORDER BY lease_expires_at LIMIT 10000) AS leased
+      GROUP BY substr(leased_by, 1, 16)) AS held
+LEFT JOIN workers ON workers.id = held.worker
+ORDER BY held.worker;
+
+-- name: leases
+-- What is being sent now, by handler and by whose claim. As many rows at most as there are leases.
+SELECT {columns Lease, count(*) AS items} FROM (
+    SELECT handler, leased_by FROM items WHERE state = 'submitting' AND lease_expires_at > {now}
+    ORDER BY lease_expires_at LIMIT :n) AS held
+GROUP BY handler, leased_by;
+
+-- name: take_duty
+-- One process at a time does it for all; the others look again when its time is over.
+INSERT INTO duties (name, until_at) VALUES (:name, {now} + CAST(:lease_ms AS bigint))
+ON CONFLICT (name) DO UPDATE SET until_at = excluded.until_at WHERE duties.until_at <= {now}
+RETURNING name;
+
+-- name: begin_invocation
+INSERT INTO invocations (id, depth, begun_at, ends_by)
+VALUES (:id, :depth, {now}, {now} + CAST(:span_ms AS bigint));
+
+-- name: end_invocation
+UPDATE invocations SET ended_at = {now}, items = :items, was_full = :was_full WHERE id = :id;
+
+-- name: fail_invocation
+UPDATE invocations SET ended_at = {now}, error = :error WHERE id = :id;
+
+-- name: forget_invocations
+DELETE FROM invocations WHERE begun_at < {now} - CAST(:age_ms AS bigint);
+
+-- name: invocations_lately
+-- Those of the last while: all, the chains they make, how many of these were at their longest with work left, and how
+-- many failed. One that neither ended nor can be running any more was killed, and failed as well.
+SELECT {columns Lately, count(*) AS ticks, CAST(coalesce(sum(CASE WHEN depth = 0 THEN 1 ELSE 0 END), 0) AS bigint) AS chains,
+    CAST(coalesce(sum(was_full), 0) AS bigint) AS chains_full,
+    CAST(coalesce(sum(CASE WHEN error IS NOT NULL OR (ended_at IS NULL AND ends_by < {now}) THEN 1 ELSE 0 END), 0) AS bigint)
+        AS failed}
+FROM (SELECT depth, was_full, error, ended_at, ends_by FROM invocations WHERE begun_at > {now} - CAST(:age_ms AS bigint)
+      ORDER BY begun_at DESC LIMIT 10000) AS lately;

@@ -1,0 +1,139 @@
+"""The story of an item or job: what happened to it, why it waits, and its timeline."""
+
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from backstay.core.breaker import Breaker, without_words
+from backstay.core.states import ItemState
+from backstay.core.why_waiting import Reason, Standing, why_job_waits, why_not_running
+from backstay.store.database import Database
+from backstay.store.item_views import AttemptView, ItemView
+from backstay.store.job_views import JobView
+from backstay.store.jobs import NEVER_MS
+from backstay.store.providers import HeldWork
+from backstay.store.queries import one, record
+from backstay.store.workers import WorkerView
+
+if TYPE_CHECKING:
+    from backstay.store.store import Store
+
+
+@record
+class EventView(NamedTuple):
+    at: int
+    act: str
+    detail: str | None
+
+
+class EventViews:
+    """The rare acts. A subject is `job:1`, `item:1-2` or `provider:name`."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    async def oldest(self, subject: str, n: int = 500) -> list[EventView]:
+        return await self._db.read(one("events", {"subject": subject, "n": n}))
+
+    async def newest(self, subject: str, n: int) -> list[EventView]:
+        """The latest acts, newest first."""
+        return await self._db.read(one("events_last", {"subject": subject, "n": n}))
+
+
+class Shown(NamedTuple):
+    view: ItemView
+    attempts: list[AttemptView]
+    events: list[EventView]
+    reasons: list[Reason]
+
+
+class Moment(NamedTuple):
+    """A line of a timeline."""
+
+    at: int
+    what: str
+    detail: str | None
+
+
+async def look(store: "Store", item_id: int, owner: str, lease_ms: int, *, shows_words: bool = False) -> Shown:
+    """`shows_words`: with the provider's message when it was held, which only operators may see."""
+    views = store.item_views
+    view = show_due_time(await views.get(item_id, owner))
+    attempts = await views.attempts(item_id)
+    workers = await store.workers.page()
+    live = sum(view.handler in worker.handlers and worker.alive(lease_ms) for worker in workers)
+    breaker = breaker_of(await store.providers.holds(), view.handler, workers, shows_words)
+    ahead = await views.ahead(item_id) if view.state == "queued" else 0
+    is_request = view.handler in dict(await store.providers.endpoints(open_only=False))
+    standing = _standing(view, attempts, breaker=breaker, live_workers=live, ahead=ahead, is_request=is_request)
+    return Shown(view, attempts, await store.events.oldest(f"item:{item_id}"), why_not_running(standing))
+
+
+async def look_at_job(
+    store: "Store", job_id: int, owner: str, lease_ms: int, *, shows_words: bool = False
+) -> tuple[JobView, list[Reason]]:
+    """The job, and what keeps its waiting items from being started. `shows_words`: as for an item."""
+    view = await store.job_views.get(job_id, owner)
+    if view.ended or view.done + view.processing >= view.total:
+        return view, []
+    workers, holds = await store.workers.page(), await store.providers.holds()
+    standing = Standing(
+        now=holds.now,
+        job_id=view.id,
+        job_state=view.state,
+        stop_reason=view.stop_reason,
+        state=ItemState.QUEUED,
+        handler=view.handler,
+        breaker=breaker_of(holds, view.handler, workers, shows_words),
+        job_short=view.held_by_budget,
+        live_workers=sum(view.handler in worker.handlers and worker.alive(lease_ms) for worker in workers),
+        is_request=view.handler in dict(await store.providers.endpoints(open_only=False)),
+    )
+    return view, why_job_waits(standing)
+
+
+def show_due_time(view: ItemView) -> ItemView:
+    """The due time to show: a parked item of a paused job has none."""
+    return view if view.due_at is None or view.due_at < NEVER_MS else replace(view, due_at=None)
+
+
+def provider_of(handler: str, workers: list[WorkerView]) -> str:
+    """The provider behind a handler, as its workers report it; without workers, the handler's name."""
+    told = (worker.providers[handler] for worker in workers if handler in worker.providers)
+    return next(told, handler)
+
+
+def breaker_of(holds: HeldWork, handler: str, workers: list[WorkerView], shows_words: bool) -> Breaker | None:
+    found = holds.providers.get(provider_of(handler, workers))
+    return found if found is None or shows_words else without_words(found)
+
+
+def _standing(view: ItemView, attempts: list[AttemptView], **around: Any) -> Standing:
+    """The facts that decide whether an item runs."""
+    own = {field.name: getattr(view, field.name) for field in fields(Standing) if field.name in view.__slots__}
+    return Standing(**own, last_message=attempts[-1].message if attempts else None, **around)
+
+
+def is_no_try(attempt: AttemptView, before: AttemptView | None) -> bool:
+    """Whether the attempt stands for an item that a time limit or its job ended while it waited: it has the number and
+    start of the last call."""
+    if attempt.outcome == ItemState.SUCCEEDED:  # a late result that was accepted
+        return False
+    return attempt.number == 0 or (before is not None and attempt.started_at == before.started_at)
+
+
+def timeline(view: ItemView, attempts: list[AttemptView], events: list[EventView]) -> list[Moment]:
+    """The item's submission, tries and rare acts in the order of time."""
+    moments = [Moment(view.created_at, "submitted", None)]
+    for attempt, before in zip(attempts, [None, *attempts], strict=False):
+        status = None if attempt.provider_status is None else f"provider status {attempt.provider_status}"
+        took = f"{(attempt.ended_at - attempt.started_at) / 1000:.3f} s"
+        detail = ", ".join(part for part in (took, status, attempt.error_code, attempt.message) if part)
+        # An item that time ended before its first try has an attempt without a time.
+        at = attempt.ended_at or view.finished_at or view.created_at
+        if is_no_try(attempt, before):
+            said = ", ".join(part for part in (attempt.error_code, attempt.message) if part)
+            moments.append(Moment(at, f"ended without another try: {attempt.outcome}", said))
+        else:
+            moments.append(Moment(at, f"call {attempt.number} ended: {attempt.outcome}", detail))
+    moments += [Moment(event.at, event.act, event.detail) for event in events]
+    return sorted(moments, key=lambda moment: moment.at)

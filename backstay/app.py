@@ -20,7 +20,7 @@ from backstay.engine.hints import Hints
 from backstay.engine.tick import Tick, TickReport
 from backstay.engine.worker import Worker
 from backstay.handlers.function import Find, FunctionHandler, Registry, TaskHandler, dump
-from backstay.handlers.handler import Handler, Rules
+from backstay.handlers.handler import Handler, Rules, Weighed, call_limits, require_cost, weigh
 from backstay.observe.bus import Bus
 
 HOLD_SECONDS = 300.0
@@ -42,6 +42,10 @@ class HandlerOptions(TypedDict, total=False):
     breaker: BreakerPolicy | None
     hold_seconds: float | None
     health: Callable[[], Awaitable[object]] | None
+    rate: str | None
+    tokens_per_minute: int | None
+    tokens: int | Callable[[Any], int] | None
+    cost: float | Callable[[Any], float] | None
 
 
 class Register(Protocol):
@@ -111,7 +115,7 @@ class Backstay:
     def _rules(self, given: HandlerOptions) -> Rules:
         """A handler's options as rules; the settings fill in what is left out."""
         _refuse_unknown("@handler and @task have", given, HandlerOptions.__annotations__)
-        for name in ("timeout", "deadline", "concurrency", "hold_seconds"):
+        for name in ("timeout", "deadline", "concurrency", "hold_seconds", "tokens_per_minute"):
             number = cast(float | None, given.get(name))
             if number is not None and number <= 0:
                 raise UsageError(f"a handler's {name} must be above 0, not {number}")
@@ -127,6 +131,9 @@ class Backstay:
             breaker=given.get("breaker") or self.settings.breaker_policy(),
             hold_seconds=given.get("hold_seconds", HOLD_SECONDS),
             health=given.get("health"),
+            calls=call_limits(
+                given.get("rate"), given.get("tokens_per_minute"), given.get("tokens"), given.get("cost")
+            ),
         )
 
     # life
@@ -178,9 +185,12 @@ class Backstay:
         if options.get("deadline_seconds") is None:
             options["deadline_seconds"] = named.rules.deadline_seconds
 
-        def encode(payload: Any) -> str:
+        if options.get("budget_micros") is not None:
+            require_cost(named.name, named)
+
+        def encode(payload: Any) -> str | Weighed:
             named.check(payload)
-            return dump(payload)
+            return weigh(named, payload, dump(payload))
 
         client = await self.open()
         job = await client.submit(named.name, items, Options(**options), encode, self._wake)

@@ -17,6 +17,7 @@ from backstay.core.order import PRIORITY_MAX
 from backstay.core.outcomes import Flaw
 from backstay.core.retry import policy_named
 from backstay.core.states import ItemState, StopReason
+from backstay.handlers.handler import Weighed, require_cost
 from backstay.observe.bus import Bus
 from backstay.store.job_views import JobView
 from backstay.store.jobs import MoneyVerdict
@@ -29,8 +30,6 @@ CHUNK_CHARACTERS, BODY_CHARACTERS_MAX = 8 << 20, 64 << 20
 SHOWN_CHARACTERS_MAX = 300  # of a result, at a prompt
 WAIT_SECONDS_MIN, WAIT_SECONDS_MAX = 0.0005, 0.1
 WAIT_SHARE = 0.1  # of the time waited so far: so late the end is noticed, and a long wait polls rarely
-NO_BUDGET = "the cost of an item is known only after it ran"
-NO_BUDGET_HINT = "leave budget_micros out; LLM requests can have a budget: backstay run FILE --budget DOLLARS"
 
 Items = Iterable[Any] | AsyncIterable[Any]
 
@@ -42,14 +41,6 @@ else:
     from typing import TypeVar
 
     V_co = TypeVar("V_co", covariant=True)
-
-
-class Weighed(NamedTuple):
-    """An item that costs money: its text, the most that one call can cost (None: unknown), and its tokens."""
-
-    body: str
-    cost_micros: int | None
-    tokens: int
 
 
 class SubmitOptions(TypedDict, total=False):
@@ -144,7 +135,7 @@ class Client:
         handler: str,
         items: Items,
         options: Options,
-        encode: Callable[[Any], str],
+        encode: Callable[[Any], "str | Weighed"],
         wake: Callable[[], None],
         opened_as: Callable[[int], None] = lambda job_id: None,
         job_timeout_seconds: float | None = None,
@@ -157,7 +148,7 @@ class Client:
         options.check()
         budget = options.budget_micros is not None
         if isinstance(items, list | tuple):
-            items, encode = [_body(encode, item) for item in items], str
+            items, encode = [_body(encode, item) for item in items], lambda item: item
         traced, opened, total = self.bus.submitting(handler), None, 0
         seconds = self.limits.job_timeout_seconds if job_timeout_seconds is None else job_timeout_seconds
         new = self._new_job(handler, options, traced.seed or new_incarnation(), seconds)
@@ -229,7 +220,9 @@ class Client:
         return Job(self, job_id)
 
 
-async def _chunks(handler: str, items: Items, encode: Callable[[Any], str], budget: bool) -> AsyncIterator[Chunk]:
+async def _chunks(
+    handler: str, items: Items, encode: Callable[[Any], str | Weighed], budget: bool
+) -> AsyncIterator[Chunk]:
     """The items as JSON texts, in full chunks and a last one, each with the digest of all up to its end.
 
     With a budget each item must have a worst-case cost: the budget is enforced by reserving it before the call.
@@ -248,22 +241,24 @@ async def _chunks(handler: str, items: Items, encode: Callable[[Any], str], budg
             yield chunk(last=False)
             position += len(bodies)
             bodies, weights, characters = [], [], 0
-        if isinstance(item, Weighed):
-            weights.append(item[1:])
-            item = item.body
-        elif budget:
-            raise UsageError(f"a budget cannot be enforced for {handler!r}: {NO_BUDGET}", hint=NO_BUDGET_HINT)
-        bodies.append(_body(encode, item))
-        characters += len(bodies[-1])
+        body = item if isinstance(item, Weighed) else _body(encode, item)
+        if isinstance(body, Weighed):
+            weights.append(body[1:])
+            body = body.body
+        if budget and not weights:
+            require_cost(handler, None)
+        bodies.append(body)
+        characters += len(body)
     if bodies:
         yield chunk(last=True)
 
 
-def _body(encode: Callable[[Any], str], item: Any) -> str:
-    body = encode(item)
+def _body(encode: Callable[[Any], str | Weighed], item: Any) -> str | Weighed:
+    encoded = encode(item)
+    body = encoded.body if isinstance(encoded, Weighed) else encoded
     if len(body) > BODY_CHARACTERS_MAX:
         raise UsageError(f"an item has {len(body):,} characters; the limit is {BODY_CHARACTERS_MAX:,}")
-    return body
+    return encoded
 
 
 async def _each(items: Items) -> AsyncIterator[Any]:

@@ -18,7 +18,7 @@ from backstay.core.events import Trouble
 from backstay.engine.worker import Worker
 from backstay.files.artifacts import Artifacts, ConverterFiles, artifacts_of
 from backstay.handlers.gateway import NAME, GatewayHandler
-from backstay.handlers.handler import Rules
+from backstay.handlers.handler import Rules, call_limits
 from backstay.handlers.outgoing import Outgoing
 from backstay.llm.lanes import serve_lanes
 from backstay.messaging.broker import Broker
@@ -130,6 +130,7 @@ def gateway_rules(app: Backstay, concurrency: int) -> Rules:
         breaker=app.settings.breaker_policy(),
         timeout_seconds=app.limits.call_timeout_seconds,
         concurrency=concurrency,
+        calls=call_limits(app.settings.gateway_rate, None, None, app.settings.gateway_cost),
     )
 
 

@@ -40,6 +40,8 @@ class Settings(BaseModel):
     worker_concurrency: int | None = None
     gateway_timeout_ms: int | None = Field(None, ge=1)
     gateway_url: str | None = None
+    gateway_rate: str | None = None  # calls by all workers together: 100/min
+    gateway_cost: float | None = Field(None, ge=0)  # dollars, the most that a call costs
     uploads_dir: str | None = None
     results_dir: str | None = None
     circuit_window: int | None = None
@@ -61,6 +63,8 @@ class Settings(BaseModel):
     trusted_proxies: str = ""  # addresses or networks whose X-Forwarded-For and X-Forwarded-Proto are trusted
     inside_hosts: str = ""  # host:port of internal services that webhooks, callbacks and gateways may reach
     remote_kinds: str = ""  # kinds of remote work and their deadlines: writing:1200, speaking:3600
+    remote_rate: str | None = None  # requests to remote workers, by all workers together: 100/min
+    remote_cost: float | None = Field(None, ge=0)  # dollars, the most that an item costs
     remote_exchanges: str = ""  # the only ones that remote items may name, separated by commas; empty: any but our own
     upload_max_bytes: int = Field(1 << 30, ge=1)
     file_days: float = Field(30, gt=0, le=3650)

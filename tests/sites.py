@@ -84,11 +84,10 @@ class Site:
     async def empty(self) -> None:
         """Makes a used PostgreSQL database as good as new; an SQLite file is new."""
         if self.is_postgres:
-            await self.rows(
-                "TRUNCATE jobs, items, requests, attempts, events, providers, workers, endpoints, paces, copies, "
-                "replies, outbox, sinks, webhooks, deliveries, inbox, archives, replays, duties, measures, "
-                "invocations, alarms, test_clock RESTART IDENTITY"
+            tables = await self.rows(
+                "SELECT tablename FROM pg_tables WHERE schemaname = current_schema() AND tablename <> 'alembic_version'"
             )
+            await self.rows(f"TRUNCATE {', '.join(name for (name,) in tables)} RESTART IDENTITY")
             await self.rows(f"INSERT INTO test_clock VALUES ({self.clock.ms})")
 
     async def advance(self, seconds: float) -> None:

@@ -4,11 +4,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from backstay.cli import output
-from backstay.cli.command import Command, json_option
+from backstay.cli import database_choice, output
+from backstay.cli.budget import read_budgets
+from backstay.cli.command import Command, json_option, place_options
 
 if TYPE_CHECKING:
     from backstay.core.limits import Limits
+    from backstay.core.money import Budget
 
 PROFILES = click.Choice(["conservative", "balanced", "aggressive"])
 
@@ -19,20 +21,25 @@ PROFILES = click.Choice(["conservative", "balanced", "aggressive"])
     examples=("backstay bounds", "backstay bounds --profile aggressive", "BACKSTAY_TICK_ITEMS_MAX=200 backstay bounds"),
 )
 @click.option("--profile", type=PROFILES, help="Use this profile instead of the one in the settings.")
+@place_options
 @json_option
-def bounds(profile: str | None, as_json: bool) -> None:
-    """Shows the most that the settings allow in one hour of ticks: invocations, items, calls, cost."""
+def bounds(profile: str | None, db: str | None, as_json: bool) -> None:
+    """Shows the most that the settings allow in one hour of ticks: invocations, items, calls, cost; and the budgets of
+    the database, if there is one."""
     from dataclasses import asdict
 
     from backstay import settings
     from backstay.core import bounds as core
-    from backstay.core.display import show_hours
+    from backstay.core.display import show_ceiling, show_hours, show_money
+    from backstay.core.money import describe_budget
 
     loaded = settings.load({"profile": profile})
     limits = loaded.bounds()
     worst = core.bounds(limits)
+    budgets = _budgets(db)
     if as_json:
-        output.data(output.as_json({"profile": loaded.profile, **asdict(worst)}))
+        shown = [asdict(budget) for budget in budgets]
+        output.data(output.as_json({"profile": loaded.profile, **asdict(worst), "budgets": shown}))
         return
     cost = "unknown" if worst.cost_micros is None else f"{worst.cost_micros / 1_000_000:,.2f}"
     output.record(
@@ -50,9 +57,20 @@ def bounds(profile: str | None, as_json: bool) -> None:
             ("an LLM job ends within", show_hours(worst.llm_job_life_seconds)),
         )
     )
+    for budget in budgets:
+        left, limit = show_money(max(budget.left_micros, 0)), show_ceiling(budget.limit_micros)
+        output.data(f"{describe_budget(budget)}: {limit}, of which {left} are left")
     output.note("an item that never starts (others go first, or its provider is held) ends when its job ends")
     if worst.cost_micros is None:
         output.note("to see the cost, set the price of a call: BACKSTAY_COST_PER_CALL_MICROS=1500")
+
+
+def _budgets(db: str | None) -> "list[Budget]":
+    """The budgets of the database, unless there is no database yet."""
+    target = database_choice.choose(db)
+    if database_choice.missing_file(target.url) is not None:
+        return []
+    return database_choice.with_client(database_choice.open_target(target), read_budgets)
 
 
 @click.command("profiles", cls=Command, examples=("backstay profiles", "BACKSTAY_PROFILE=conservative backstay bounds"))

@@ -43,6 +43,7 @@ COMMANDS = {
         "List, replay, archive or restore dead letters (failed items).",
     ),
     "broker": ("backstay.cli.broker:broker", "Show or declare RabbitMQ queues, replay their dead messages."),
+    "budget": ("backstay.cli.budget:budget", "Set, list or remove budgets that several jobs share."),
     "provider": ("backstay.cli.provider:provider", "List, hold or release providers (the services you call)."),
     "practice": ("backstay.cli.practice:practice", "Serve a stand-in for a paid provider, with faults and a bill."),
     "bounds": ("backstay.cli.bounds:bounds", "Show the most that one hour can cost with these settings."),

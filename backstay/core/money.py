@@ -6,19 +6,23 @@
 | an answer that does not say                            | all of it        |            |                 |
 | refused, throttled, held, never sent, never arrived    |                  | all of it  |                 |
 | an error of the provider                               |                  | all of it  |                 |
-| a 2xx without a valid answer                           |                  |            | all of it       |
+| a 2xx without a valid answer, a bug in the handler     |                  |            | all of it       |
 | a time-out, a cut connection, a lost or stopped worker |                  |            | all of it       |
 | still under way at the provider, or to be asked about  | it stays set aside                              |||
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Final, NamedTuple, assert_never
 
-from backstay.core.failures import FailureKind
+from backstay.core.failures import ErrorCode, FailureKind
 from backstay.core.models import Claimed, Settlement
 from backstay.core.outcomes import CannotAsk, Failed, Interrupted, Outcome, Running, Stopped, Succeeded
 from backstay.core.states import ItemState
 
+MICROS_MAX: Final = 10**17  # a hundred billion dollars
 UNDER_WAY = (ItemState.SUBMITTING, ItemState.PROCESSING)
 
 
@@ -44,7 +48,9 @@ def _may_be_paid(outcome: Outcome) -> bool:
     match outcome:
         case Failed(failure=failure):
             status = failure.provider_status
-            return failure.kind is FailureKind.UNKNOWN or (status is not None and 200 <= status <= 299)
+            if failure.kind is FailureKind.UNKNOWN or failure.code is ErrorCode.UNKNOWN:
+                return True  # a handler that broke may have made its call before
+            return status is not None and 200 <= status <= 299
         case Interrupted() | CannotAsk() | Running():
             return True
         case Stopped(sent=sent):
@@ -53,24 +59,123 @@ def _may_be_paid(outcome: Outcome) -> bool:
             return False
 
 
+class Period(StrEnum):
+    """What a budget is for. Months and days are those of UTC."""
+
+    MONTH = "month"
+    DAY = "day"
+    TOTAL = "total"  # it never starts anew
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """A ceiling that several jobs share: those of an owner, of a handler, or of both. Empty: all of them.
+
+    `used_micros` is what was spent or may have been spent since `since_at`, the start of the period; `reserved_micros`
+    is set aside for calls under way. `renewals` counts how often money came back: a job that did not fit is looked at
+    again after that.
+    """
+
+    id: int
+    owner: str
+    handler: str
+    period: Period
+    limit_micros: int
+    used_micros: int = 0
+    reserved_micros: int = 0
+    since_at: int = 0
+    ends_at: int | None = None
+    renewals: int = 0
+
+    def at(self, now_ms: int) -> "Budget":
+        """The budget as it stands now: in a new period nothing is used. What is under way still counts."""
+        if self.ends_at is not None and now_ms < self.ends_at:
+            return self
+        since, ends = period_of(self.period, now_ms)
+        if since == self.since_at:
+            return self
+        return replace(self, used_micros=0, since_at=since, ends_at=ends, renewals=self.renewals + 1)
+
+    @property
+    def left_micros(self) -> int:
+        return self.limit_micros - self.used_micros - self.reserved_micros
+
+    def covers(self, owner: str, handler: str) -> bool:
+        return self.owner in ("", owner) and self.handler in ("", handler)
+
+    def book(self, reserved: int, used: int) -> "Budget":
+        """The budget after money was set aside or given back, and spent or found unspent. Money of an earlier period
+        that comes back says nothing about this one."""
+        before = self.left_micros
+        used = max(used, 0) if self.period is not Period.TOTAL else used
+        after = replace(
+            self,
+            reserved_micros=max(self.reserved_micros + reserved, 0),
+            used_micros=min(max(self.used_micros + used, 0), MICROS_MAX),
+        )
+        return replace(after, renewals=self.renewals + 1) if after.left_micros > before else after
+
+
+def describe_budget(budget: Budget) -> str:
+    """In words: the budget of ada for handler convert, per month."""
+    whose = f" of {budget.owner}" if budget.owner else " of all owners"
+    what = f" for handler {budget.handler}" if budget.handler else ""
+    span = "in total" if budget.period is Period.TOTAL else f"per {budget.period}"
+    return f"the budget{whose}{what}, {span}"
+
+
+def period_of(period: Period, now_ms: int) -> tuple[int, int | None]:
+    """When the period that this moment belongs to began, and when it ends."""
+    match period:
+        case Period.TOTAL:
+            return 0, None
+        case Period.DAY:
+            day = 86_400_000
+            return now_ms // day * day, now_ms // day * day + day
+        case Period.MONTH:
+            now = datetime.fromtimestamp(now_ms / 1000, UTC)
+            start = datetime(now.year, now.month, 1, tzinfo=UTC)
+            end = datetime(now.year + now.month // 12, now.month % 12 + 1, 1, tzinfo=UTC)
+            return int(start.timestamp()) * 1000, int(end.timestamp()) * 1000
+        case _:
+            assert_never(period)
+
+
+class PricedItem(NamedTuple):
+    """An item that may be claimed, and the most that its call may cost; None: nobody knows."""
+
+    item_id: int
+    job_id: int
+    cost_micros: int | None
+
+
 class Fit(NamedTuple):
     items: list[tuple[int, int]]  # item, and what is set aside for it
     reserved: dict[int, int]  # by job
-    short: set[int]  # jobs whose next item does not fit
+    short: dict[int, int | None]  # jobs whose next item does not fit, and the shared budget that is too small
+    booked: dict[int, int]  # by shared budget: what is set aside
 
 
-def fit(picked: Sequence[tuple[int, int, int | None]], purses: dict[int, int]) -> Fit:
-    """Which of the items (id, job, worst cost), in order, their jobs' ceilings allow; without a purse, all."""
-    items: list[tuple[int, int]] = []
-    reserved: dict[int, int] = {}
-    short: set[int] = set()
+def fit(picked: Sequence[PricedItem], purses: Mapping[int, int], shared: Mapping[int, Sequence[Budget]]) -> Fit:
+    """Which of the items, in order, their jobs' ceilings (`purses`) and the budgets they share with other jobs allow.
+
+    A job without a purse has no ceiling of its own; `shared` has the budgets by job.
+    """
+    found = Fit([], {}, {}, {})
     for item_id, job_id, cost in picked:
         need = cost or 0
-        if job_id in short:
+        if job_id in found.short:
             continue
-        if job_id in purses and (cost is None or need > purses[job_id] - reserved.get(job_id, 0)):
-            short.add(job_id)
+        if job_id in purses and (cost is None or need > purses[job_id] - found.reserved.get(job_id, 0)):
+            found.short[job_id] = None
             continue
-        items.append((item_id, need))
-        reserved[job_id] = reserved.get(job_id, 0) + need
-    return Fit(items, reserved, short)
+        budgets = shared.get(job_id, ())
+        full = (one.id for one in budgets if cost is None or need > one.left_micros - found.booked.get(one.id, 0))
+        if (too_small := next(full, None)) is not None:
+            found.short[job_id] = too_small
+            continue
+        found.items.append((item_id, need))
+        found.reserved[job_id] = found.reserved.get(job_id, 0) + need
+        for one in budgets:
+            found.booked[one.id] = found.booked.get(one.id, 0) + need
+    return found

@@ -1,13 +1,44 @@
 """How fast a provider may be called: its limits per minute, a pause it asked for, and how many calls at once it allows.
 
-Requests and tokens follow the same rule, known as GCRA: each takes its share of a minute, and the moment up to which
-the shares are taken may run ahead of now by one short burst. The minute is a second too long, because calls that left
-in time may arrive closer together than they left.
+Requests and tokens follow the same rule, known as GCRA: each takes its share of the period, and the moment up to which
+the shares are taken may run ahead of now by one short burst. The period is made a little longer (a minute by a second),
+because calls that left in time may arrive closer together than they left.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
+from typing import Final, NamedTuple
+
+from backstay.core.errors import UsageError
+
+MINUTE_MS: Final = 60_000
+RATE_CALLS_MAX: Final = 10**9
+_UNITS_MS: Final = {
+    **dict.fromkeys(("s", "sec", "second"), 1_000),
+    **dict.fromkeys(("min", "minute"), MINUTE_MS),
+    **dict.fromkeys(("h", "hour"), 3_600_000),
+    **dict.fromkeys(("d", "day"), 86_400_000),
+}
+
+
+class Rate(NamedTuple):
+    """At most so many calls in any period of this length."""
+
+    calls: int
+    period_ms: int
+
+
+def read_rate(text: object) -> Rate:
+    """A rate as people write it: 5/s, 100/min, 2000/h, 10000/day."""
+    found = re.fullmatch(r"\s*(\d{1,10})\s*/\s*([a-z]+)\s*", text) if isinstance(text, str) else None
+    period_ms = None if found is None else _UNITS_MS.get(found[2])
+    if found is None or period_ms is None or not 1 <= int(found[1]) <= RATE_CALLS_MAX:
+        raise UsageError(
+            f"{text!r} is not a rate", hint='write a number and a unit: "5/s", "100/min", "2000/h", "10000/day"'
+        )
+    return Rate(int(found[1]), period_ms)
 
 
 class Allowance:
@@ -39,8 +70,8 @@ class Allowance:
         return least * calls // used - calls if used > 0 else None
 
 
-WINDOW_MICROS = 61_000_000
-BURSTS_PER_MINUTE = 60
+BURSTS_PER_PERIOD = 60
+SLACK_MS_MIN = 250
 
 THROTTLED_SHARE_MAX = 0.2  # above it fewer calls are made at once: a few refusals are normal
 WEATHER_PARTS = 4  # with a few refusals it still goes up, more slowly
@@ -64,6 +95,7 @@ class Pace:
     requests_at: int = 0
     tokens_at: int = 0
     resume_at: int = 0  # milliseconds
+    requests_period_ms: int = MINUTE_MS  # `requests_per_minute` is per this period
 
 
 def start_ceiling(concurrency: int) -> int:
@@ -75,19 +107,20 @@ def requests_allowed(pace: Pace, in_flight: int, now_ms: int) -> int:
     """How many calls may start now."""
     if now_ms < pace.resume_at:
         return 0
-    free = pace.ceiling - in_flight
-    if pace.requests_per_minute is not None:
-        free = min(free, _shares(pace.requests_per_minute, pace.requests_at, now_ms * 1000))
+    free, limit = pace.ceiling - in_flight, _requests(pace)
+    if limit is not None:
+        free = min(free, limit.shares(pace.requests_at, now_ms * 1000))
     return max(free, 0)
 
 
 def tokens_fit(pace: Pace, tokens: Sequence[int], now_ms: int) -> int:
     """How many of these calls, in order, fit under the tokens per minute. A call that never fits starts when no tokens
     are in use."""
-    if pace.tokens_per_minute is None:
+    limit = _tokens(pace)
+    if limit is None:
         return len(tokens)
     now = now_ms * 1000
-    free = _shares(pace.tokens_per_minute, pace.tokens_at, now)
+    free = limit.shares(pace.tokens_at, now)
     if tokens and pace.tokens_at <= now and tokens[0] > free:
         return 1
     fit = 0
@@ -101,46 +134,65 @@ def tokens_fit(pace: Pace, tokens: Sequence[int], now_ms: int) -> int:
 
 def pace_after(pace: Pace, calls: int, tokens: int, now_ms: int) -> Pace:
     """The pace after these calls have started."""
-    now = now_ms * 1000
+    now, requests_limit, tokens_limit = now_ms * 1000, _requests(pace), _tokens(pace)
     return replace(
         pace,
-        requests_at=_after(pace.requests_per_minute, pace.requests_at, calls, now),
-        tokens_at=_after(pace.tokens_per_minute, pace.tokens_at, tokens, now),
+        requests_at=0 if requests_limit is None else requests_limit.after(pace.requests_at, calls, now),
+        tokens_at=0 if tokens_limit is None else tokens_limit.after(pace.tokens_at, tokens, now),
     )
 
 
 def waits_ms(pace: Pace, now_ms: int) -> int:
-    """How long until the next call may start, as far as the limits a minute and the pause are concerned."""
+    """How long until the next call may start, as far as the limits and the pause are concerned."""
     if now_ms < pace.resume_at:
         return pace.resume_at - now_ms
     waits = [0]
-    for per_minute, at in ((pace.requests_per_minute, pace.requests_at), (pace.tokens_per_minute, pace.tokens_at)):
-        if per_minute is not None and _shares(per_minute, at, now_ms * 1000) < 1:
-            share = -(-WINDOW_MICROS // _rate(per_minute))
-            waits.append(-(-(at + share - _burst_micros(per_minute)) // 1000) - now_ms)
+    for limit, at in ((_requests(pace), pace.requests_at), (_tokens(pace), pace.tokens_at)):
+        if limit is not None and limit.shares(at, now_ms * 1000) < 1:
+            share = -(-limit.window_micros // limit.rate)
+            waits.append(-(-(at + share - limit.burst_micros) // 1000) - now_ms)
     return max(waits)
 
 
-def _burst(per_minute: int) -> int:
-    return max(per_minute // BURSTS_PER_MINUTE, 1)
+class _Limit(NamedTuple):
+    """A number of calls or tokens in a period, as GCRA counts them."""
+
+    amount: int
+    window_micros: int
+
+    @property
+    def burst(self) -> int:
+        return max(self.amount // BURSTS_PER_PERIOD, 1)
+
+    @property
+    def rate(self) -> int:
+        """What a window allows besides the burst, so that both together never exceed the limit."""
+        return self.amount - (self.burst - 1)
+
+    @property
+    def burst_micros(self) -> int:
+        return -(-self.burst * self.window_micros // self.rate)
+
+    def shares(self, at: int, now: int) -> int:
+        ahead = max(at, now) - now
+        return (self.burst_micros - ahead) * self.rate // self.window_micros
+
+    def after(self, at: int, count: int, now: int) -> int:
+        return max(at, now) + -(-count * self.window_micros // self.rate)
 
 
-def _rate(per_minute: int) -> int:
-    """What a window allows besides the burst, so that both together never exceed the limit."""
-    return per_minute - (_burst(per_minute) - 1)
+def _window_micros(period_ms: int) -> int:
+    return (period_ms + max(period_ms // BURSTS_PER_PERIOD, SLACK_MS_MIN)) * 1000
 
 
-def _burst_micros(per_minute: int) -> int:
-    return -(-_burst(per_minute) * WINDOW_MICROS // _rate(per_minute))
+def _requests(pace: Pace) -> _Limit | None:
+    count = pace.requests_per_minute
+    return None if count is None else _Limit(count, _window_micros(pace.requests_period_ms))
 
 
-def _shares(per_minute: int, at: int, now: int) -> int:
-    ahead = max(at, now) - now
-    return (_burst_micros(per_minute) - ahead) * _rate(per_minute) // WINDOW_MICROS
-
-
-def _after(per_minute: int | None, at: int, count: int, now: int) -> int:
-    return 0 if per_minute is None else max(at, now) + -(-count * WINDOW_MICROS // _rate(per_minute))
+def _tokens(pace: Pace) -> _Limit | None:
+    count = pace.tokens_per_minute
+    return None if count is None else _Limit(count, _window_micros(MINUTE_MS))
 
 
 class Answers:
@@ -178,13 +230,16 @@ class Answers:
         calls = len(self._seconds) + self._throttled
         return self._throttled / calls if calls >= CALLS_MIN else 0.0
 
-    def verdict(self, pace: Pace, now_ms: int) -> Pace:
-        """The pace after the replies seen, which are then forgotten."""
+    def verdict(self, pace: Pace, now_ms: int, under_way: int | None = None) -> Pace:
+        """The pace after the replies seen, which are then forgotten. `under_way`: calls now, of all workers; with the
+        replies they are the most there can have been at once, so a ceiling far above that comes down quickly."""
         throttled, share, pause_ms = self._throttled, self._throttled_share(), self.pause_ms
         slow = self._slower()
         grown = len(self._seconds)
         self._seconds, self._throttled, self._pause_ms, self._exhausted_ms = [], 0, 0, 0
         ceiling = pace.ceiling
+        if throttled and under_way is not None:
+            ceiling = min(ceiling, under_way + throttled + grown)
         if share > THROTTLED_SHARE_MAX:
             ceiling = max(ceiling * 7 // 10, 1)
         elif slow:

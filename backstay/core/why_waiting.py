@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from backstay.core.breaker import Breaker, BreakerState
 from backstay.core.display import NextCommand, Sentence, TimePoint
+from backstay.core.money import Budget, describe_budget
 from backstay.core.states import TERMINAL, ItemState, JobState, StopReason
 
 AHEAD_MAX = 1_000  # counting stops here
@@ -41,6 +42,7 @@ class Standing:
     provider_task_id: str | None = None
     breaker: Breaker | None = None
     job_short: bool = False  # the job's next item does not fit under its ceiling
+    shared_budget: Budget | None = None  # or under this one, which it shares with other jobs
     live_workers: int = 0  # that run its handler
     is_request: bool = False  # an LLM request of a run: its worker needs no application
     ahead: int = 0
@@ -78,8 +80,19 @@ def _job(item: Standing) -> Iterator[Reason]:
         resume = NextCommand(f"job resume {item.job_id}")
         yield Reason("job_paused", Sentence(f"job {item.job_id} is paused; to resume: ", resume))
     if item.job_short and item.state is ItemState.QUEUED:
+        if item.shared_budget is not None:
+            yield _shared_budget(item, item.shared_budget)
+            return
         go_on = "to resume: the same `backstay run` or `backstay submit` with a higher --budget"
         yield Reason("budget_reached", f"the next item of job {item.job_id} could exceed its budget; {go_on}")
+
+
+def _shared_budget(item: Standing, budget: Budget) -> Reason:
+    ends = "" if budget.ends_at is None else Sentence("wait until ", TimePoint(budget.ends_at, item.now), ", or ")
+    text = f"the next item of job {item.job_id} could exceed {describe_budget(budget)}; "
+    return Reason(
+        "budget_reached", Sentence(text, ends, "set a higher one: ", NextCommand("budget set")), budget.ends_at
+    )
 
 
 def _own(item: Standing) -> Iterator[Reason]:

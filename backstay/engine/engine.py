@@ -11,6 +11,7 @@ from backstay.core.errors import DatabaseUnreachable
 from backstay.core.events import ItemsClaimed, Trouble, WorkerStarted, WorkerStopped
 from backstay.core.models import Claimed
 from backstay.core.order import draw_low_start, level_of
+from backstay.core.pace import MINUTE_MS, Rate
 from backstay.core.states import ItemState
 from backstay.engine.executor import Executor
 from backstay.engine.gate import Gate
@@ -20,6 +21,7 @@ from backstay.engine.parts import Cut, Flights, Parts
 from backstay.engine.poller import Poller
 from backstay.engine.settler import Ready, Settler
 from backstay.engine.sweeper import Sweeper
+from backstay.handlers.handler import Handler
 from backstay.store.items import ClaimedItems, Want
 
 PROMOTE_SECONDS = 0.2
@@ -27,6 +29,7 @@ CLAIM_PARTS = 2
 CLAIM_ITEMS_MIN = 100
 TIMEOUT_CHECK_SECONDS = 1.0
 LAST_WORDS_SECONDS = 5.0
+OWN_CALLS_MAX = 10_000  # at once, of a handler that declares limits, by all workers
 
 
 class Engine:
@@ -61,10 +64,32 @@ class Engine:
         names = tuple(handler.name for handler in parts.registry)
         told = json.dumps({handler.name: handler.provider for handler in parts.registry})
         await parts.store.workers.greet(parts.worker, socket.gethostname(), os.getpid(), parts.place, told)
+        await self._set_paces()
         self._loops = [parts.tasks.spawn(self.settler.run()), parts.tasks.spawn(self._time_out())]
         if self._heart is not None:
             self._heart.start()
         parts.emit(WorkerStarted(parts.worker, names))
+
+    async def _set_paces(self) -> None:
+        """Stores the limits that handlers declare: all workers keep to those of the one that started last."""
+        for handler in self.parts.registry:
+            calls = handler.rules.calls
+            if calls.any:
+                rate = calls.rate or Rate(0, MINUTE_MS)
+                limits = (rate.calls or None, calls.tokens_per_minute)
+                await self.parts.store.providers.set_pace(
+                    handler.pace_name, limits, OWN_CALLS_MAX, requests_period_ms=rate.period_ms
+                )
+
+    async def _weigh(self, unweighed: Sequence[tuple[str, int]]) -> None:
+        """Weighs items that were submitted without the handler's code. One that cannot be weighed costs nothing: its
+        handler refuses it before a call is made."""
+        weights: list[tuple[int, int, int]] = []
+        names = {item: handler for handler, item in unweighed}
+        for request in await self.parts.store.results.requests_of([item for _, item in unweighed]):
+            weights.append((request.id, *_weight(self.parts.registry[names[request.id]], request.body)))
+        await self.parts.store.items.weigh(weights)
+        self.wake.set()
 
     @property
     def full(self) -> bool:
@@ -92,6 +117,8 @@ class Engine:
         await self.disown()
         now = parts.clock.monotonic()
         taken, named = await self._claim_in_turn(wants, room, now)
+        if taken.unweighed:
+            await self._weigh(taken.unweighed)
         if taken.items:
             self._note_turns(taken.items)
             parts.remember(taken.jobs)
@@ -218,6 +245,7 @@ class Engine:
                 await self.settler.drained()
                 await asyncio.gather(*self._observing)
                 await self.gate.give_probes()
+                await self.gate.keep_pace()
                 await self.disown()
                 await self.write_turns()
                 await self.write_measures()
@@ -243,3 +271,11 @@ class Engine:
             await self.gate.observe(group)
         except DatabaseUnreachable as error:
             self.parts.emit(Trouble("observe", str(error)))
+
+
+def _weight(handler: Handler, body: str) -> tuple[int, int]:
+    """What a call of this item costs at most, and its tokens."""
+    try:
+        return handler.rules.calls.weigh(json.loads(body), body)
+    except Exception:  # the user's function; the run of this item fails for the same reason
+        return 0, 0

@@ -11,7 +11,8 @@ from backstay.core.failures import FailureKind
 from backstay.core.models import Claimed, Settlement
 from backstay.core.order import draw_start
 from backstay.core.outcomes import Failed, Outcome, Submitted, Succeeded
-from backstay.core.states import StopReason
+from backstay.core.pace import Answers
+from backstay.core.states import ItemState, StopReason
 from backstay.engine.parts import Flights, Parts
 from backstay.engine.settler import Ready
 from backstay.handlers.handler import Handler
@@ -89,6 +90,10 @@ class Gate:
         want = Want(handler.name, items, reconcile_ms, from_key=draw_start(self._parts.rng))
         if handler.answers is not None:
             want = want._replace(paced=handler.pace_name, only_job=self._parts.only_job)
+        calls = handler.rules.calls
+        if calls.any:
+            cost = None if calls.reads_payload else calls.weigh(None, "")[0]
+            want = want._replace(cost_micros=cost, weighs=calls.reads_payload)
         if handler.provider in self._probing:
             want = want._replace(probes=tuple(self._parts.rng.random() for _ in range(items)))
         return want
@@ -97,6 +102,8 @@ class Gate:
         """A refusal of the account holds the provider, when it is not the only one since the last success. An item that
         is refused again, although others have succeeded since, is refused for a reason of its own."""
         provider = handler.provider
+        if handler.answers is not None and handler.rules.calls.any and item.state == ItemState.SUBMITTING:
+            self._note_answer(handler.answers, outcome)
         match outcome:
             case Succeeded() | Submitted():
                 self._worked_at[provider] = now_ms
@@ -113,6 +120,18 @@ class Gate:
                 pass
         return outcome if self._parts.trial is None else self._parts.trial.judge(item, outcome)
 
+    @staticmethod
+    def _note_answer(answers: Answers, outcome: Outcome) -> None:
+        """For a handler that declares limits: too many calls at once are those that the provider refuses. How long a
+        call takes says nothing: items of one handler may differ much."""
+        match outcome:
+            case Failed(failure=failure) if failure.kind is FailureKind.THROTTLED:
+                answers.add(0.0, throttled=True, pause_ms=failure.retry_after_ms or 0)
+            case Succeeded() | Submitted() | Failed():
+                answers.add(0.0, throttled=False)
+            case _:
+                pass
+
     def is_probe(self, handler: Handler) -> bool:
         return handler.provider in self._probing
 
@@ -122,7 +141,8 @@ class Gate:
         for handler in self._parts.registry:
             answers = handler.answers
             if answers is not None and (answers.pause_ms if pauses_only else answers.any):
-                await self._parts.store.providers.judge_pace(handler.pace_name, answers)
+                own = handler.name if handler.rules.calls.any else None
+                await self._parts.store.providers.judge_pace(handler.pace_name, answers, own)
 
     def _running_by_handler(self) -> dict[str, int]:
         running: dict[str, int] = defaultdict(int)

@@ -16,8 +16,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 from backstay.core.errors import Permanent, UsageError
 from backstay.core.failures import ErrorCode, Failure, FailureKind, one_line
 from backstay.core.outcomes import CannotAsk, Failed, NeverArrived, Running, Skipped, Submitted, Succeeded
-from backstay.core.pace import Answers
-from backstay.handlers.handler import ASKS_AT_ONCE, Context, Handler, Rules
+from backstay.handlers.handler import ASKS_AT_ONCE, Context, Handler, Rules, own_pace
 
 TYPES_REMEMBERED_MAX = 256
 _PLAIN = (Any, inspect.Parameter.empty, dict, list, str, int, float, bool, object)
@@ -154,8 +153,6 @@ class FunctionHandler(Generic[P, R, V]):
     """Keeps the function's own signature: calling it runs the function, nothing else."""
 
     account: str | None = None
-    answers: Answers | None = None
-    pace_name = ""
     asks_at_once = ASKS_AT_ONCE
 
     def __init__(
@@ -171,6 +168,7 @@ class FunctionHandler(Generic[P, R, V]):
         self.name = name
         self.provider = provider
         self.rules = rules
+        self.pace_name, self.answers = own_pace(name, rules)
         self.askable = find is not None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -186,6 +184,7 @@ class FunctionHandler(Generic[P, R, V]):
 
     async def run(self, body: str, context: Context) -> Succeeded | Submitted:
         payload = self._payload.load(body)
+        self.rules.calls.require_weight(body)
         more = {"context": context} if self._wants_context else {}
         function: Any = self._function
         if self._is_async:
@@ -268,8 +267,6 @@ def _answer(given: Any) -> Answer:
 class TaskHandler:
     """Wraps an object with `async submit(item[, context]) -> task id` and `async poll(task_ids) -> {id: answer}`."""
 
-    answers: Answers | None = None
-    pace_name = ""
     asks_at_once = ASKS_AT_ONCE
 
     def __init__(self, work: Any, name: str, provider: str, rules: Rules, account: str | None = None) -> None:
@@ -286,6 +283,7 @@ class TaskHandler:
         self.provider = provider
         self.account = account
         self.rules = rules
+        self.pace_name, self.answers = own_pace(name, rules)
         self.askable = callable(getattr(work, "find", None))
 
     def check(self, payload: Any) -> None:
@@ -293,6 +291,7 @@ class TaskHandler:
 
     async def run(self, body: str, context: Context) -> Succeeded | Submitted | Failed:
         payload = self._payload.load(body)
+        self.rules.calls.require_weight(body)
         more = {"context": context} if self._wants_context else {}
         return Submitted(_storable(await self._work.submit(payload, **more)), self.account)
 

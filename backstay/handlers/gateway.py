@@ -28,9 +28,8 @@ from backstay.core.display import one_line
 from backstay.core.errors import ErrorCode, NotFound, Permanent, Transient, UsageError
 from backstay.core.failures import Failure, failure_of_exception, failure_of_status
 from backstay.core.outcomes import Failed, NeverArrived, Succeeded
-from backstay.core.pace import Answers
 from backstay.core.retry import parse_retry_after
-from backstay.handlers.handler import ASKS_AT_ONCE, Context, Rules
+from backstay.handlers.handler import ASKS_AT_ONCE, Context, Rules, own_pace
 
 NAME: Final = "gateway"
 PDF_MARK: Final = b"%PDF-"
@@ -68,8 +67,6 @@ class GatewayHandler:
     """Items are {"file": "file-…"}: files that their owner has uploaded."""
 
     account: str | None = None
-    answers: Answers | None = None
-    pace_name = ""
     askable = False
     asks_at_once = ASKS_AT_ONCE
 
@@ -78,6 +75,7 @@ class GatewayHandler:
             raise UsageError("the gateway's URL must begin with http:// or https://", hint="set BACKSTAY_GATEWAY_URL")
         self.name = self.provider = NAME
         self.rules = rules
+        self.pace_name, self.answers = own_pace(NAME, rules)
         self._url = url
         self._secrets = _secrets_of(url)
         self._shelf = shelf

@@ -1,20 +1,27 @@
 """The interfaces between the engine and users' code: a handler with its rules, and the context of one call."""
 
 import hashlib
+import json
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any, Final, NamedTuple, Protocol
 
 from backstay.clock import Clock
 from backstay.core.breaker import DEFAULT_POLICY, BreakerPolicy
-from backstay.core.errors import Throttled
+from backstay.core.errors import ErrorCode, Permanent, Throttled, UsageError
+from backstay.core.failures import one_line
 from backstay.core.ids import show_item
 from backstay.core.models import Claimed, Delivery, JobTerms, Usage
 from backstay.core.outcomes import CannotAsk, Failed, NeverArrived, Submitted, Succeeded
-from backstay.core.pace import Answers
+from backstay.core.pace import Answers, Rate, read_rate
 from backstay.core.retry import NAMED, RetryPolicy
 
 ASKS_AT_ONCE: Final = 25  # lost requests, unless the handler says otherwise
+CHARACTERS_PER_TOKEN: Final = 4
+_NO_BUDGET: Final = "it does not declare what a call costs"
+_NO_BUDGET_HINT: Final = "declare the most that a call costs: @backstay.handler(cost=0.002)"
 COUNT_MAX: Final = 10**12  # tokens, or micro-dollars: a million dollars for one run
 
 
@@ -121,14 +128,32 @@ class Context:
         """Reports the progress of this item, 0 to 100; stored and shown while it runs."""
         self._around.progress(self._item.id, self._item.fence, min(max(int(percent), 0), 100))
 
-    def usage(self, input_tokens: int = 0, output_tokens: int = 0, cost_micros: int | None = None) -> None:
-        """Reports what this run consumed; stored with the attempt."""
-        cost = None if cost_micros is None else _count(cost_micros)
-        self.used = Usage(_count(input_tokens) or 0, _count(output_tokens) or 0, cost)
+    def usage(
+        self,
+        input_tokens: int = 0,
+        output_tokens: int = 0,
+        cost_micros: int | None = None,
+        *,
+        cost: float | None = None,
+    ) -> None:
+        """Reports what this run consumed; stored with the attempt. The cost is given in dollars, or in micro-dollars;
+        it replaces the cost that the handler declares."""
+        if cost is not None:
+            cost_micros = _micros(cost)
+        micros = None if cost_micros is None else _count(cost_micros)
+        self.used = Usage(_count(input_tokens) or 0, _count(output_tokens) or 0, micros)
 
     def log(self, text: str) -> None:
         """Writes a line to the item's own log, if one is kept, and to the worker's log."""
         self._around.log(self._item.id, text)
+
+
+def _micros(dollars: object) -> int | None:
+    """As for `_count`: a wrong cost must not lose the result that was paid for."""
+    try:
+        return read_dollars(dollars, "a cost")
+    except UsageError:
+        return None
 
 
 def _count(number: object) -> int | None:
@@ -138,6 +163,72 @@ def _count(number: object) -> int | None:
     except (TypeError, ValueError, OverflowError):
         return None
     return count if 0 <= count <= COUNT_MAX else None
+
+
+@dataclass(frozen=True, slots=True)
+class CallLimits:
+    """How often a handler may be called, by all workers together, and what a call costs at most."""
+
+    rate: Rate | None = None
+    tokens_per_minute: int | None = None
+    cost: int | Callable[[Any], object] | None = None  # micro-dollars, or a function of the payload that gives dollars
+    tokens: int | Callable[[Any], object] | None = None  # of a call; None: estimated from the length of its payload
+
+    @property
+    def any(self) -> bool:
+        return self.rate is not None or self.tokens_per_minute is not None or self.cost is not None
+
+    @property
+    def reads_payload(self) -> bool:
+        """Whether one call may cost more, or have more tokens, than another."""
+        return callable(self.cost) or (self.tokens_per_minute is not None and not isinstance(self.tokens, int))
+
+    def weigh(self, payload: Any, body: str) -> tuple[int, int]:
+        """The most that a call with this payload costs, in micro-dollars, and its tokens."""
+        cost = read_dollars(self.cost(payload), "the cost of an item") if callable(self.cost) else self.cost or 0
+        if self.tokens_per_minute is None:
+            return cost, 0
+        tokens = self.tokens(payload) if callable(self.tokens) else self.tokens
+        if tokens is None:
+            return cost, max(len(body) // CHARACTERS_PER_TOKEN, 1)
+        if not isinstance(tokens, int) or isinstance(tokens, bool) or not 0 <= tokens <= COUNT_MAX:
+            raise UsageError(f"the tokens of an item must be a number from 0, not {tokens!r}")
+        return cost, tokens
+
+    def require_weight(self, body: str) -> None:
+        """Raises before a call is made, if nobody can tell what it would cost."""
+        if self.reads_payload:
+            try:
+                self.weigh(json.loads(body), body)
+            except Exception as error:
+                raise Permanent(
+                    f"nobody can tell what this item costs: {one_line(str(error))}", ErrorCode.GW_4XX
+                ) from None
+
+
+NO_LIMITS: Final = CallLimits()
+
+
+def call_limits(rate: object, tokens_per_minute: int | None, tokens: object, cost: object) -> CallLimits:
+    """The limits of a handler as its author wrote them: a rate such as "100/min", and a cost in dollars."""
+    if tokens is not None and tokens_per_minute is None:
+        raise UsageError("tokens without tokens_per_minute has no effect", hint="give tokens_per_minute as well")
+    if tokens is not None and not callable(tokens) and not isinstance(tokens, int):
+        raise UsageError(f"tokens must be a number or a function of the payload, not {tokens!r}")
+    return CallLimits(
+        rate=None if rate is None else read_rate(rate),
+        tokens_per_minute=tokens_per_minute,
+        cost=cost if cost is None or callable(cost) else read_dollars(cost, "a handler's cost"),
+        tokens=tokens,
+    )
+
+
+def read_dollars(dollars: object, what: str) -> int:
+    """An amount of dollars in micro-dollars, rounded up."""
+    number = dollars if isinstance(dollars, int | float | Decimal) and not isinstance(dollars, bool) else None
+    if number is None or not 0 <= number <= COUNT_MAX // 1_000_000:
+        raise UsageError(f"{what} must be a number of dollars from 0, not {dollars!r}")
+    return math.ceil(Decimal(str(number)) * 1_000_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +244,12 @@ class Rules:
     breaker: BreakerPolicy = DEFAULT_POLICY
     hold_seconds: float | None = 300.0
     health: Callable[[], Awaitable[object]] | None = None
+    calls: CallLimits = NO_LIMITS
+
+
+def own_pace(name: str, rules: Rules) -> tuple[str, Answers | None]:
+    """The name of a handler's own pace, and what is learnt about it; None: it declares no limits."""
+    return f"handler:{name}", Answers() if rules.calls.any else None
 
 
 class Handler(Protocol):
@@ -184,3 +281,24 @@ class Handler(Protocol):
     def check(self, payload: Any) -> None:
         """Raises UsageError for a payload that this handler cannot take."""
         ...
+
+
+class Weighed(NamedTuple):
+    """An item that costs money: its text, the most that one call can cost (None: unknown), and its tokens."""
+
+    body: str
+    cost_micros: int | None
+    tokens: int
+
+
+def require_cost(name: str, handler: Handler | None) -> None:
+    """Raises if a budget could not be kept, because nobody here knows what a call costs."""
+    if handler is None or handler.rules.calls.cost is None:
+        raise UsageError(f"a budget cannot be enforced for {name!r}: {_NO_BUDGET}", hint=_NO_BUDGET_HINT)
+
+
+def weigh(handler: Handler | None, payload: Any, body: str) -> str | Weighed:
+    """An item as it is submitted: with what its call costs at most, if its handler declares that."""
+    if handler is None or not handler.rules.calls.any:
+        return body
+    return Weighed(body, *handler.rules.calls.weigh(payload, body))

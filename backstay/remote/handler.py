@@ -12,7 +12,7 @@ from backstay.core.errors import ErrorCode, Permanent, Throttled, UsageError
 from backstay.core.ids import job_of, read_item
 from backstay.core.outcomes import Failed, Running, Submitted, Succeeded
 from backstay.handlers.function import TaskHandler
-from backstay.handlers.handler import Context, Rules
+from backstay.handlers.handler import NO_LIMITS, CallLimits, Context, Rules
 from backstay.signing import Signer, webhook_headers
 from backstay.store.inbox import InboxMessages
 
@@ -106,13 +106,19 @@ class RemoteHandler(TaskHandler):
     """
 
     def __init__(
-        self, ways: Mapping[str, Way], inbox: Inbox, name: str = NAME, deadline_seconds: float = DEADLINE_SECONDS
+        self,
+        ways: Mapping[str, Way],
+        inbox: Inbox,
+        name: str = NAME,
+        deadline_seconds: float = DEADLINE_SECONDS,
+        calls: CallLimits = NO_LIMITS,
     ) -> None:
         rules = Rules(
             deadline_seconds=deadline_seconds,
             timeout_seconds=SEND_SECONDS + 15,
             item_timeout_seconds=366 * 86_400,  # its deadline ends it
             breaker=NO_BREAKER,
+            calls=calls,
         )
         super().__init__(self, name, name, rules)
         self._ways = ways

@@ -17,6 +17,7 @@ from backstay.core.events import Event, MessageSetAside, Trouble
 from backstay.core.failures import one_line
 from backstay.files.artifacts import default_folder
 from backstay.handlers.function import Registry
+from backstay.handlers.handler import call_limits
 from backstay.handlers.outgoing import Outgoing
 from backstay.messaging.broker import Broker
 from backstay.messaging.delivery import MessageDelivery, Subscription
@@ -131,9 +132,10 @@ def remote_handlers(
     registry: Registry, ways: Mapping[str, Way], inbox: InboxMessages, settings: Settings
 ) -> Iterator[None]:
     """While the block runs: `remote`, and `remote.KIND` for each kind that has a deadline of its own."""
-    handlers = [RemoteHandler(ways, inbox)]
+    calls = call_limits(settings.remote_rate, None, None, settings.remote_cost)
+    handlers = [RemoteHandler(ways, inbox, calls=calls)]
     for kind, seconds in read_kinds(settings.remote_kinds).items():
-        handlers.append(RemoteHandler(ways, inbox, f"{NAME}.{kind}", seconds))
+        handlers.append(RemoteHandler(ways, inbox, f"{NAME}.{kind}", seconds, calls))
     with ExitStack() as stack:
         for handler in handlers if NAME not in registry else ():
             registry.add(handler)

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from backstay.client import Client, Options, Weighed
+from backstay.client import Client, Options
 from backstay.core.errors import IdempotencyConflict, NotAllowed, UsageError
 from backstay.core.ids import item_id
 from backstay.core.pace import START_PARTS
+from backstay.handlers.handler import Weighed
 from backstay.llm.duplicates import Originals
 from backstay.llm.endpoint import Endpoint, Lane
 from backstay.llm.formats import ParsedRequest

@@ -9,6 +9,7 @@ from backstay.core.errors import NotAllowed, NotFound
 from backstay.core.ids import job_of, show_item
 from backstay.core.models import Attempt
 from backstay.core.states import TERMINAL, ItemState
+from backstay.store.budgets import Payer, book
 from backstay.store.database import Database
 from backstay.store.jobs import archived_error
 from backstay.store.queries import Ask, Script, one, record
@@ -137,7 +138,10 @@ def keep_late(results: Sequence[LateSuccess]) -> Script[list[int]]:
         yield Ask("show_late", batch=[(one.attempt.item_id, one.result) for one in known])
     yield from write_attempts([one.attempt._replace(outcome="late", result=None) for one in known])
     if known:
-        yield Ask("know_cost", batch=_costs(known))
+        costs = {cost.job_id: cost for cost in _costs(known)}
+        rows = yield Ask("know_cost", batch=list(costs.values()))
+        late = ((Payer(row["owner"], row["handler"]), costs[row["id"]]) for row in rows)
+        yield from book((payer, (0, cost.spent - cost.known)) for payer, cost in late)
     return kept
 
 

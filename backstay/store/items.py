@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 from backstay.core import pace as paces
 from backstay.core.ids import item_range
 from backstay.core.models import Claimed, JobTerms, Settlement
-from backstay.core.money import fit
+from backstay.core.money import PricedItem, fit
 from backstay.core.order import level_of
 from backstay.core.pace import Pace
+from backstay.store.budgets import Payer, locked_budgets, reserve_shared
 from backstay.store.database import Database, reads, writes
 from backstay.store.queries import Ask, Script, one, read_row, record
 from backstay.store.settle import Move, Settled, are_few, count, settle_few
@@ -29,6 +30,8 @@ class Want(NamedTuple):
     paced: str | None = None  # the provider whose pace and whose jobs' budgets it keeps to
     only_job: int | None = None  # the one job whose items it takes, if it is paced
     from_key: int = 0  # where in the queue to start; the rest is taken from its beginning
+    cost_micros: int | None = None  # of items that were submitted without a cost
+    weighs: bool = False  # items without a cost are to be weighed before they are claimed
     probes: tuple[float, ...] = ()  # where in the queue, from 0 to 1, to look for probes of a failing provider
 
 
@@ -37,6 +40,7 @@ class ClaimedItems(NamedTuple):
     jobs: list[JobTerms]  # the terms of the jobs that are new to the worker
     more: bool = False  # a limit was reached: there may be more items
     again_ms: int | None = None  # when a provider's pace allows the next call
+    unweighed: tuple[tuple[str, int], ...] = ()  # handler and item: what their calls cost is not known yet
 
 
 @record
@@ -61,6 +65,7 @@ class Paced(NamedTuple):
     items: list[Claimed]
     allowed: int
     again_ms: int
+    unweighed: tuple[tuple[str, int], ...] = ()
 
 
 @record
@@ -172,6 +177,11 @@ class Items:
         rows = yield Ask("report_progress", batch=progress)
         return {row["id"] for row in rows}
 
+    @writes
+    def weigh(self, weights: Sequence[tuple[int, int, int]]) -> Script[None]:
+        """Stores what calls cost at most, as (item, micro-dollars, tokens), for items that have no such figure yet."""
+        yield Ask("weigh_new", batch=weights)
+
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:
         if self._db.dialect.chained and are_few(settlements):
             return await self._db.single(lambda: settle_few(settlements))
@@ -207,6 +217,7 @@ def claim_items(
     items: list[Claimed] = []
     more = False
     again_ms: int | None = None
+    unweighed: tuple[tuple[str, int], ...] = ()
     for index, want in enumerate(wants):
         share = want.items if room is None else min(want.items, -(-(room - len(items)) // (len(wants) - index)))
         if share <= 0:
@@ -223,12 +234,13 @@ def claim_items(
         else:
             paced = yield from _claim_paced(want, want.paced, share, values)
             rows, share = paced.items, min(share, paced.allowed)
+            unweighed += paced.unweighed
             if paced.again_ms > 0:
                 again_ms = paced.again_ms if again_ms is None else min(again_ms, paced.again_ms)
         items += rows
         more = more or len(rows) == share
     items.sort(key=_by_id)
-    return ClaimedItems(items, (yield from _meet_jobs(items, met)), more, again_ms)
+    return ClaimedItems(items, (yield from _meet_jobs(items, met)), more, again_ms, unweighed)
 
 
 def _claim_named(
@@ -250,7 +262,8 @@ def _together(parts: Sequence[ClaimedItems]) -> ClaimedItems:
     items = sorted((item for part in parts for item in part.items), key=_by_id)
     waits = [part.again_ms for part in parts if part.again_ms is not None]
     jobs = [job for part in parts for job in part.jobs]
-    return ClaimedItems(items, jobs, any(part.more for part in parts), min(waits, default=None))
+    unweighed = tuple(item for part in parts for item in part.unweighed)
+    return ClaimedItems(items, jobs, any(part.more for part in parts), min(waits, default=None), unweighed)
 
 
 def _claim_paced(want: Want, provider: str, share: int, values: dict[str, Any]) -> Script[Paced]:
@@ -260,24 +273,43 @@ def _claim_paced(want: Want, provider: str, share: int, values: dict[str, Any]) 
     [in_flight] = yield Ask("in_flight", {"handler": want.handler})
     share = min(share, paces.requests_allowed(pace, in_flight["items"], now))
     picked = (yield from _pick(want, share)) if share > 0 else []
+    unweighed = tuple((want.handler, item.id) for item in picked if item.cost_micros is None) if want.weighs else ()
+    picked = [item for item in picked if item.cost_micros is not None or not want.weighs]
     fitting = paces.tokens_fit(pace, [item.tokens for item in picked], now)
     picked = picked[:fitting]
     if not picked:
-        return Paced([], share, paces.waits_ms(pace, now))
-    jobs = sorted({item.job_id for item in picked})
-    purses = yield Ask("purses", batch=[(job_id,) for job_id in jobs])
-    left = {purse["id"]: purse["left_micros"] for purse in purses if purse["left_micros"] is not None}
-    found = fit([(item.id, item.job_id, item.cost_micros) for item in picked], left)
-    items = (yield Ask("claim_picked", values, found.items)) if found.items else []
-    marks = [
-        (job_id, found.reserved.get(job_id, 0), int(job_id in found.short), int(job_id in found.reserved))
-        for job_id in jobs
-    ]
-    yield Ask("reserve", batch=marks)
+        return Paced([], share, paces.waits_ms(pace, now), unweighed)
+    items = yield from _claim_affordable(want, picked, values)
     tokens = {item.id: item.tokens for item in picked}
     after = paces.pace_after(pace, len(items), sum(tokens[item.id] for item in items), now)
     yield from save_pace(after)
-    return Paced(items, share, paces.waits_ms(after, now))
+    return Paced(items, share, paces.waits_ms(after, now), unweighed)
+
+
+def _claim_affordable(want: Want, picked: Sequence[Picked], values: dict[str, Any]) -> Script[list[Claimed]]:
+    """Claims those of the items that the budgets of their jobs, and those they share, allow. The rows of jobs are
+    locked first, then those of budgets, as everywhere."""
+    candidates = [
+        PricedItem(item.id, item.job_id, want.cost_micros if item.cost_micros is None else item.cost_micros)
+        for item in picked
+    ]
+    jobs = sorted({item.job_id for item in picked})
+    purses = yield Ask("purses", batch=[(job_id,) for job_id in jobs])
+    left = {purse["id"]: purse["left_micros"] for purse in purses if purse["left_micros"] is not None}
+    payers = {purse["id"]: Payer(purse["owner"], purse["handler"]) for purse in purses}
+    budgets = yield from locked_budgets(payers.values())
+    shared = {job_id: [budget for budget in budgets if budget.covers(*payer)] for job_id, payer in payers.items()}
+    found = fit(candidates, left, shared)
+    items = (yield Ask("claim_picked", values, found.items)) if found.items else []
+    renewals = {budget.id: budget.renewals for budget in budgets}
+    marks = []
+    for job_id in jobs:
+        short_of = found.short.get(job_id)
+        started, short = int(job_id in found.reserved), int(job_id in found.short)
+        marks.append((job_id, found.reserved.get(job_id, 0), short, started, short_of, renewals.get(short_of or 0, 0)))
+    yield Ask("reserve", batch=marks)
+    yield from reserve_shared(budgets, found.booked)
+    return items
 
 
 def _pick(want: Want, share: int) -> Script[list[Picked]]:

@@ -8,6 +8,7 @@ from backstay.core.display import NextCommand, Sentence
 from backstay.core.errors import NotAllowed, NotFound, UsageError
 from backstay.core.ids import item_range, job_of, show_item, show_items
 from backstay.core.states import JOB_ENDED, ItemState, JobState, StopReason
+from backstay.store.budgets import Payer, book
 from backstay.store.database import Database, reads, writes
 from backstay.store.files import with_sources
 from backstay.store.items import widen_keys
@@ -148,8 +149,10 @@ class Jobs:
         if not 0 < micros <= seen:
             raise UsageError(f"the amount must be above $0 and at most {_dollars(seen)}, not {_dollars(micros)}")
         sums = {"seen": seen, "micros": micros, "booked": micros if verdict.paid else 0}
-        if not (yield Ask("settle_unknown", {"job_id": job_id, "owner": owner, **sums})):
+        settled = yield Ask("settle_unknown", {"job_id": job_id, "owner": owner, **sums})
+        if not settled:
             raise _other_sum(job_id, None)
+        yield from book([(Payer(owner, settled[0]["handler"]), (0, sums["booked"] - micros))])
         act = "unknown_booked" if verdict.paid else "unknown_released"
         yield Ask("write_events", batch=[(f"job:{job_id}", act, f"{_dollars(micros)} by {verdict.who}")])
         return micros

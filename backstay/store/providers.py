@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from backstay.core import breaker as breakers
 from backstay.core.breaker import Breaker, BreakerPolicy, Call
-from backstay.core.pace import Answers, Pace, start_ceiling
+from backstay.core.pace import MINUTE_MS, Answers, Pace, start_ceiling
 from backstay.core.states import StopReason
 from backstay.store.database import Database, reads, writes
 from backstay.store.items import locked_pace, save_pace
@@ -101,17 +101,27 @@ class Providers:
         return [(row["name"], row["spec"]) for row in rows]
 
     @writes
-    def set_pace(self, provider: str, per_minute: tuple[int | None, int | None], concurrency: int) -> Script[None]:
-        """Stores a person's limits: requests and tokens per minute, and calls at once."""
+    def set_pace(
+        self,
+        provider: str,
+        per_minute: tuple[int | None, int | None],
+        concurrency: int,
+        requests_period_ms: int = MINUTE_MS,
+    ) -> Script[None]:
+        """Stores a person's limits: requests and tokens per minute (or requests per another period), and calls at
+        once."""
         requests, tokens = per_minute
         limits = {"requests_per_minute": requests, "tokens_per_minute": tokens, "concurrency": concurrency}
+        limits["requests_period_ms"] = requests_period_ms
         yield Ask("set_pace", {"provider": provider, **limits, "ceiling": start_ceiling(concurrency)})
 
     @writes
-    def judge_pace(self, provider: str, answers: Answers) -> Script[tuple[Pace, int]]:
-        """Shares what a worker saw with all workers; returns the new pace with the database's time."""
+    def judge_pace(self, provider: str, answers: Answers, handler: str | None = None) -> Script[tuple[Pace, int]]:
+        """Shares what a worker saw with all workers; returns the new pace with the database's time. `handler`: the one
+        whose calls under way are all that the pace is about."""
         pace, now = yield from locked_pace(provider)
-        after = answers.verdict(pace, now)
+        [in_flight] = [{"items": None}] if handler is None else (yield Ask("in_flight", {"handler": handler}))
+        after = answers.verdict(pace, now, in_flight["items"])
         if after != pace:
             yield from save_pace(after)
         return after, now

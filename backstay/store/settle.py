@@ -11,6 +11,7 @@ from backstay.core.ids import job_of
 from backstay.core.models import Act, Attempt, Settlement
 from backstay.core.outcomes import ANSWER_FLAWS
 from backstay.core.states import JOB_ENDED, TERMINAL, ItemState, JobState
+from backstay.store.budgets import Payer, book
 from backstay.store.outbox import hint_queued
 from backstay.store.queries import FEW_ROWS_MAX, Ask, Load, Script, fields_of, record, together
 
@@ -178,6 +179,11 @@ class JobCounts:
         if move.flaw in ANSWER_FLAWS and move.new in TERMINAL:
             self._raise(move.flaw, times)
 
+    @property
+    def money(self) -> tuple[int, int]:
+        """What it changes in shared budgets: money set aside, and money spent or perhaps spent."""
+        return -self.freed, self.spent + self.unknown
+
     def _raise(self, name: str, amount: int) -> None:
         setattr(self, name, min(getattr(self, name) + amount, SUM_MAX))
 
@@ -211,4 +217,5 @@ def count(moves: Iterable[Move]) -> Script[list[tuple[int, JobState]]]:
     if not changed:
         return []
     rows = yield Ask("count_items", {"sum_max": SUM_MAX}, changed)
+    yield from book((Payer(row["owner"], row["handler"]), sums[row["id"]].money) for row in rows)
     return [(row["id"], JobState(row["state"])) for row in rows if row["state"] in JOB_ENDED]

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from backstay.store.archives import Archives
 from backstay.store.batches import Batches
+from backstay.store.budgets import Budgets
 from backstay.store.database import Database
 from backstay.store.dead_letters import DeadLetters, Replays
 from backstay.store.files import Files
@@ -33,6 +34,7 @@ class Store:
         self.alarms = Alarms(database)
         self.archives = Archives(database)
         self.batches = Batches(database)
+        self.budgets = Budgets(database)
         self.dead_letters = DeadLetters(database)
         self.duties = Duties(database)
         self.events = EventViews(database)

@@ -64,7 +64,10 @@ async def look(store: "Store", item_id: int, owner: str, lease_ms: int, *, shows
     breaker = breaker_of(await store.providers.holds(), view.handler, workers, shows_words)
     ahead = await views.ahead(item_id) if view.state == "queued" else 0
     is_request = view.handler in dict(await store.providers.endpoints(open_only=False))
-    standing = _standing(view, attempts, breaker=breaker, live_workers=live, ahead=ahead, is_request=is_request)
+    around: dict[str, Any] = {"breaker": breaker, "live_workers": live, "ahead": ahead, "is_request": is_request}
+    if view.job_short:
+        around["shared_budget"] = await store.budgets.of_job(view.job_id, owner)
+    standing = _standing(view, attempts, **around)
     return Shown(view, attempts, await store.events.oldest(f"item:{item_id}"), why_not_running(standing))
 
 
@@ -85,6 +88,7 @@ async def look_at_job(
         handler=view.handler,
         breaker=breaker_of(holds, view.handler, workers, shows_words),
         job_short=view.held_by_budget,
+        shared_budget=await store.budgets.of_job(view.id, owner) if view.short else None,
         live_workers=sum(view.handler in worker.handlers and worker.alive(lease_ms) for worker in workers),
         is_request=view.handler in dict(await store.providers.endpoints(open_only=False)),
     )

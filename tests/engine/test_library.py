@@ -10,9 +10,10 @@ import pytest
 from pydantic import BaseModel
 
 from backstay.app import Backstay
-from backstay.client import Options, Weighed
+from backstay.client import Options
 from backstay.core.errors import ErrorCode, IdempotencyConflict, NotFound, Permanent, UsageError, WaitTimeout
 from backstay.core.states import JobState
+from backstay.handlers.handler import Weighed
 from backstay.store.job_views import JobView
 from backstay.store.submissions import CHUNK_ITEMS
 from backstay.sync import SyncBackstay
@@ -124,7 +125,7 @@ async def test_a_budget_that_cannot_be_kept_is_refused_and_leaves_no_job(make_ri
     provider = rig.serves(Provider())
     with pytest.raises(UsageError, match="a budget cannot be enforced for 'call'") as refused:
         await rig.submit(numbers(CHUNK_ITEMS + 1) if kind is numbers else kind([1, 2]), budget_micros=300)
-    assert "leave budget_micros out" in refused.value.hint
+    assert "declare the most that a call costs" in refused.value.hint
     assert await rig.store.job_views.page("ann") == []
     await rig.tick()
     assert provider.calls == 0

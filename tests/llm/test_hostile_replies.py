@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from backstay.client import Options, Weighed
+from backstay.client import Options
+from backstay.handlers.handler import Weighed
 from backstay.llm.endpoint import Endpoint, Lane
 from backstay.llm.lines import LlmRequest, seal
 from tests.llm.lane_rig import CHAT, PRICE, LaneRig, lane

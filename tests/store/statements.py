@@ -66,6 +66,7 @@ VALUES: dict[str, Any] = {
     **{"finished_at": NOW_MS - 5_000, "items": 1, "first_at": 1, "last_at": 1, "rate": 1.5, "expected": 1},
     **dict.fromkeys(("old", "filter", "who", "word"), "w"),
     **{"depth": 0, "was_full": 0},
+    **{"period": "month", "limit_micros": 1, "requests_period_ms": 60_000},
     **{"pattern": "%w%", "minutes": 1, "since": 1, "step": 5},
     **{"before": AFTER, "parked_at": parked_at(PAUSED_JOB), "now": NOW_MS, "batch": "[]"},
 }

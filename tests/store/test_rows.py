@@ -106,6 +106,8 @@ FOR_THE_ENGINE = {
     "old_tags",
     "paused_at",
     "ref_seed",
+    "short_of",
+    "short_renewals",
     "stopped_at",
     "timeout_ms",
 }

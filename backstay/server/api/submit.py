@@ -1,15 +1,16 @@
 """Submitting jobs: as one JSON body, or as a stream of lines with an item on each."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from backstay.client import NO_BUDGET, NO_BUDGET_HINT, Items, Options
+from backstay.client import Items, Options
 from backstay.core.errors import UsageError
+from backstay.core.money import MICROS_MAX
 from backstay.handlers.function import dump, unknown_handler
-from backstay.handlers.handler import Handler
+from backstay.handlers.handler import Handler, Weighed, require_cost, weigh
 from backstay.llm import lines
 from backstay.server import etags
 from backstay.server.auth import Writer
@@ -36,14 +37,9 @@ class OptionsShape(Strict):
     idempotency_key: str | None = Field(
         default=None, min_length=1, max_length=255, description="the same as the header Idempotency-Key"
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def refuse_budget(cls, given: Any) -> Any:
-        """LLM jobs can have a budget, so the error says more than that the field is unknown."""
-        if isinstance(given, Mapping) and "budget_micros" in given:
-            raise ValueError(f"a budget cannot be enforced for your own handlers: {NO_BUDGET}; {NO_BUDGET_HINT}")
-        return given
+    budget_micros: int | None = Field(
+        default=None, ge=0, le=MICROS_MAX, description="in millionths of a dollar; the handler must declare its cost"
+    )
 
 
 class SubmitShape(Strict):
@@ -98,7 +94,7 @@ async def submit_job(
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     items: Items
     given: OptionsShape
-    encode: Callable[[Any], str]
+    encode: Callable[[Any], str | Weighed]
     if kind in LINES:
         if query.handler is None:
             raise Problem(
@@ -106,7 +102,7 @@ async def submit_job(
             )
         name, given = query.handler, query
         found = await _handler(service, name)
-        items, encode = _payloads(request, service, found), str
+        items, encode = _payloads(request, service, found), lambda item: item
     elif kind == "application/json":
         body = await whole_body(request, SubmitShape)
         name, given, items = body.handler, body.options, body.items
@@ -115,6 +111,8 @@ async def submit_job(
     else:
         raise Problem(415, f"a body of type {kind[:100]!r} is not supported", hint=_HINT)
     options = _options(given, key, found)
+    if options.budget_micros is not None:
+        require_cost(name, found)
     with service.backstay.bus.below(request.headers):
         job = await service.client(who.owner).submit(name, items, options, encode, service.wake)
     view = await job.show()
@@ -126,24 +124,25 @@ class _Encoder:
     def __init__(self, handler: Handler | None) -> None:
         self._handler = handler
 
-    def __call__(self, payload: Any) -> str:
+    def __call__(self, payload: Any) -> str | Weighed:
         if self._handler is not None:
             self._handler.check(payload)
-        return dump(payload)
+        return weigh(self._handler, payload, dump(payload))
 
 
-async def _payloads(request: Request, service: Service, handler: Handler | None) -> AsyncIterator[str]:
+async def _payloads(request: Request, service: Service, handler: Handler | None) -> AsyncIterator[str | Weighed]:
     """Every line's text as it stands, once it is known to be JSON that the handler takes."""
     async for number, text in numbered_lines(request, service.backstay.settings.upload_max_bytes):
         try:
             payload = lines.value_of(text)
             if handler is not None:
                 handler.check(payload)
+            item = weigh(handler, payload, text)
         except lines.LineRefused as refused:
             raise Problem(422, f"line {number} {refused}") from None
         except UsageError as error:
             raise Problem(422, f"line {number}: {error.message}", hint=error.hint) from None
-        yield text
+        yield item
 
 
 async def _handler(service: Service, name: str) -> Handler | None:
@@ -175,4 +174,5 @@ def _options(given: OptionsShape, key: str | None, handler: Handler | None) -> O
         retry=given.retry,
         delivery=given.delivery,
         label=given.label,
+        budget_micros=given.budget_micros,
     )

@@ -3,9 +3,10 @@
 from collections.abc import AsyncIterator
 from typing import Final
 
-from backstay.client import Options, Weighed
+from backstay.client import Options
 from backstay.core.errors import UsageError
 from backstay.core.states import BatchStatus
+from backstay.handlers.handler import Weighed
 from backstay.llm.endpoint import Endpoint
 from backstay.llm.lines import seal
 from backstay.server.openai.survey import requests_of

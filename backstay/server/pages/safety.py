@@ -8,8 +8,9 @@ from fastapi import APIRouter, Request, Response
 from backstay.core.bounds import PROFILES, Bounds, bounds
 from backstay.core.display import show_money, show_seconds
 from backstay.core.limits import Limits
+from backstay.core.money import Budget
 from backstay.server.pages import layout
-from backstay.server.pages.page_request import visit_to_read
+from backstay.server.pages.page_request import Visit, visit_to_read
 
 router = APIRouter(include_in_schema=False)
 
@@ -35,7 +36,15 @@ async def show_safety(request: Request) -> Response:
         rows=[_row(field.name, made.limits) for field in fields(Limits)],
         bound_names=[field.name for field in fields(Bounds)],
         profiles=list(PROFILES),
+        budgets=await _budgets(visit),
     )
+
+
+async def _budgets(visit: Visit) -> list[Budget]:
+    """The budgets that cover the visitor's jobs, as they stand now."""
+    store = visit.service.store
+    now = (await store.providers.holds()).now
+    return [budget.at(now) for budget in await store.budgets.all(visit.owner)]
 
 
 def _row(name: str, limits: Limits) -> SafetyRow:

@@ -102,7 +102,7 @@ CREATE TABLE paces (
 	ceiling BIGINT NOT NULL, 
 	requests_at BIGINT DEFAULT '0' NOT NULL, 
 	tokens_at BIGINT DEFAULT '0' NOT NULL, 
-	resume_at BIGINT DEFAULT '0' NOT NULL, 
+	resume_at BIGINT DEFAULT '0' NOT NULL, requests_period_ms BIGINT DEFAULT '60000' NOT NULL, 
 	PRIMARY KEY (provider)
 );
 CREATE TABLE copies (
@@ -316,7 +316,7 @@ CREATE TABLE "jobs" (
 	finished_at BIGINT, 
 	timeout_ms BIGINT NOT NULL, 
 	timeout_at BIGINT NOT NULL, 
-	deadline_at BIGINT, budget_micros BIGINT, spent_micros BIGINT DEFAULT '0' NOT NULL, reserved_micros BIGINT DEFAULT '0' NOT NULL, unknown_micros BIGINT DEFAULT '0' NOT NULL, input_tokens BIGINT DEFAULT '0' NOT NULL, output_tokens BIGINT DEFAULT '0' NOT NULL, short SMALLINT DEFAULT '0' NOT NULL, handler_then TEXT, move_at BIGINT, archived BIGINT DEFAULT '0' NOT NULL, old_tags SMALLINT DEFAULT '0' NOT NULL, truncated BIGINT DEFAULT '0' NOT NULL, refused BIGINT DEFAULT '0' NOT NULL, filtered BIGINT DEFAULT '0' NOT NULL, level_key BIGINT DEFAULT '0' NOT NULL, first_key BIGINT DEFAULT '0' NOT NULL, last_key BIGINT DEFAULT '0' NOT NULL, stopped_at BIGINT, 
+	deadline_at BIGINT, budget_micros BIGINT, spent_micros BIGINT DEFAULT '0' NOT NULL, reserved_micros BIGINT DEFAULT '0' NOT NULL, unknown_micros BIGINT DEFAULT '0' NOT NULL, input_tokens BIGINT DEFAULT '0' NOT NULL, output_tokens BIGINT DEFAULT '0' NOT NULL, short SMALLINT DEFAULT '0' NOT NULL, handler_then TEXT, move_at BIGINT, archived BIGINT DEFAULT '0' NOT NULL, old_tags SMALLINT DEFAULT '0' NOT NULL, truncated BIGINT DEFAULT '0' NOT NULL, refused BIGINT DEFAULT '0' NOT NULL, filtered BIGINT DEFAULT '0' NOT NULL, level_key BIGINT DEFAULT '0' NOT NULL, first_key BIGINT DEFAULT '0' NOT NULL, last_key BIGINT DEFAULT '0' NOT NULL, stopped_at BIGINT, short_of BIGINT, short_renewals BIGINT DEFAULT '0' NOT NULL, 
 	CONSTRAINT ck_jobs_state CHECK (state IN ('queued', 'running', 'paused', 'completed', 'failed', 'cancelled'))
 );
 CREATE UNIQUE INDEX uq_jobs_key ON jobs (owner, idempotency_key) WHERE idempotency_key IS NOT NULL;
@@ -402,4 +402,18 @@ CREATE TABLE turns (
 	served_key BIGINT NOT NULL, 
 	PRIMARY KEY (handler, level_key)
 );
-INSERT INTO alembic_version VALUES ('0011');
+CREATE TABLE budgets (
+	id INTEGER NOT NULL, 
+	owner TEXT NOT NULL, 
+	handler TEXT NOT NULL, 
+	period TEXT NOT NULL, 
+	limit_micros BIGINT NOT NULL, 
+	used_micros BIGINT DEFAULT '0' NOT NULL, 
+	reserved_micros BIGINT DEFAULT '0' NOT NULL, 
+	since_at BIGINT DEFAULT '0' NOT NULL, 
+	ends_at BIGINT, 
+	renewals BIGINT DEFAULT '0' NOT NULL, 
+	PRIMARY KEY (id), 
+	UNIQUE (owner, handler, period)
+);
+INSERT INTO alembic_version VALUES ('0012');

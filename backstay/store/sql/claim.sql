@@ -109,15 +109,16 @@ RETURNING {taken};
 -- name: purses
 -- What the jobs have left, if they have a ceiling. Locked: two claims must not spend the same money. And all of them, in
 -- order, because the claim changes them all.
-SELECT id, budget_micros - spent_micros - reserved_micros - unknown_micros AS left_micros
+SELECT id, owner, handler, budget_micros - spent_micros - reserved_micros - unknown_micros AS left_micros
 FROM jobs WHERE id IN (SELECT id FROM {batch(id bigint)}) ORDER BY id {for_update};
 
 -- name: reserve
 -- Sets money aside for calls about to be made, and marks the jobs whose next item does not fit under the ceiling.
 UPDATE jobs SET reserved_micros = reserved_micros + batch.reserved, short = batch.short,
+    short_of = batch.short_of, short_renewals = batch.short_renewals,
     state = CASE WHEN state = 'queued' AND batch.started = 1 THEN 'running' ELSE state END,
     started_at = CASE WHEN started_at IS NULL AND batch.started = 1 THEN {now} ELSE started_at END
-FROM {batch(id bigint, reserved bigint, short bigint, started bigint)}
+FROM {batch(id bigint, reserved bigint, short bigint, started bigint, short_of bigint, short_renewals bigint)}
 WHERE jobs.id = batch.id;
 
 -- name: start_jobs

@@ -65,7 +65,8 @@ UPDATE jobs SET spent_micros = jobs.spent_micros + batch.spent,
     unknown_micros = CASE WHEN jobs.unknown_micros > batch.known THEN jobs.unknown_micros - batch.known ELSE 0 END,
     input_tokens = jobs.input_tokens + batch.input_tokens, output_tokens = jobs.output_tokens + batch.output_tokens
 FROM {batch LateCost}
-WHERE jobs.id = batch.job_id;
+WHERE jobs.id = batch.job_id
+RETURNING jobs.id, jobs.owner, jobs.handler;
 
 -- name: mark_late
 -- Time has ended these items; what had come in and was not yet taken up is late with them.

@@ -32,10 +32,11 @@ SELECT {now} AS now;
 
 -- name: set_pace
 -- The limits that a person gave; the latest win, and the learnt number of calls at once is reset if they changed.
-INSERT INTO paces (provider, requests_per_minute, tokens_per_minute, concurrency, ceiling)
-VALUES (:provider, :requests_per_minute, :tokens_per_minute, :concurrency, :ceiling)
+INSERT INTO paces (provider, requests_per_minute, tokens_per_minute, concurrency, ceiling, requests_period_ms)
+VALUES (:provider, :requests_per_minute, :tokens_per_minute, :concurrency, :ceiling, :requests_period_ms)
 ON CONFLICT (provider) DO UPDATE SET
     requests_per_minute = excluded.requests_per_minute, tokens_per_minute = excluded.tokens_per_minute,
+    requests_period_ms = excluded.requests_period_ms,
     ceiling = CASE WHEN paces.concurrency = excluded.concurrency THEN paces.ceiling ELSE excluded.ceiling END,
     concurrency = excluded.concurrency;
 

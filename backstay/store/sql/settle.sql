@@ -62,7 +62,7 @@ UPDATE jobs SET
 FROM (SELECT batch.*, batch.succeeded + batch.failed + batch.skipped + batch.cancelled AS ended, 0 AS sealed
       FROM locked JOIN {batch JobCounts} ON batch.job_id = locked.id) AS moved
 WHERE jobs.id = moved.job_id
-RETURNING jobs.id, jobs.state;
+RETURNING jobs.id, jobs.state, jobs.owner, jobs.handler;
 
 -- name: settle_few.postgres
 -- why: a few items with the same outcome in one round trip: settle_items, their attempts and count_items in one statement.

@@ -25,7 +25,11 @@ finished_at = CASE WHEN {job_over} THEN {now} ELSE jobs.finished_at END,
 job_id NOT IN (SELECT id FROM jobs WHERE held = 1)
 
 -- shared: job_not_short
-job_id NOT IN (SELECT id FROM jobs WHERE short = 1)
+-- A job that was short of a budget it shares is tried again when money has come back to it, or its period is over.
+job_id NOT IN (
+    SELECT id FROM jobs WHERE short = 1 AND (short_of IS NULL OR EXISTS (
+        SELECT 1 FROM budgets WHERE budgets.id = jobs.short_of AND budgets.renewals = jobs.short_renewals
+            AND (budgets.ends_at IS NULL OR budgets.ends_at > {now}))))
 
 -- shared: in_time
 (deadline_at IS NULL OR deadline_at > {now})

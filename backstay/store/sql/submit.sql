@@ -74,11 +74,16 @@ SELECT unknown_micros FROM jobs WHERE id = :job_id AND owner = :owner;
 UPDATE jobs SET unknown_micros = unknown_micros - :micros, spent_micros = spent_micros + :booked,
     short = CASE WHEN CAST(:booked AS bigint) = 0 THEN 0 ELSE short END
 WHERE id = :job_id AND owner = :owner AND unknown_micros = :seen
-RETURNING unknown_micros;
+RETURNING handler;
 
 -- name: weigh_items
 -- New figures for the most that calls may cost.
 UPDATE items SET cost_micros = batch.cost FROM {batch(id bigint, cost bigint)} WHERE items.id = batch.id;
+
+-- name: weigh_new
+-- The figures of items that were submitted without them.
+UPDATE items SET cost_micros = batch.cost, tokens = batch.tokens FROM {batch(id bigint, cost bigint, tokens bigint)}
+WHERE items.id = batch.id AND items.cost_micros IS NULL;
 
 -- name: add_copies
 -- Further custom_ids that get an item's answer; written again after a crash, they are there already.

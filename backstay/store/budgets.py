@@ -1,0 +1,84 @@
+"""Budgets that several jobs share: those of an owner, of a handler, or of both, for a month, a day or in total."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from backstay.core.errors import NotFound, UsageError
+from backstay.core.money import MICROS_MAX, Budget, Period
+from backstay.store.database import Database, writes
+from backstay.store.queries import Ask, Script, one, read_row, record
+
+record(Budget)
+
+
+class Payer(NamedTuple):
+    """Whose money a job spends."""
+
+    owner: str
+    handler: str
+
+
+class Budgets:
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    async def all(self, owner: str | None = None) -> list[Budget]:
+        """All budgets, or those that cover jobs of one owner."""
+        found: list[Budget] = await self._db.read(one("budgets"))
+        return [budget for budget in found if owner is None or budget.owner in ("", owner)]
+
+    async def of_job(self, job_id: int, owner: str) -> Budget | None:
+        """The shared budget that keeps a job's next item from being sent."""
+        rows: list[Budget] = await self._db.read(one("budget_of_job", {"job_id": job_id, "owner": owner}))
+        return rows[0] if rows else None
+
+    @writes
+    def set(self, owner: str, handler: str, period: Period, limit_micros: int) -> Script[Budget]:
+        """Sets or changes a ceiling. What it covers and is under way now counts from the start."""
+        if not 0 <= limit_micros <= MICROS_MAX:
+            raise UsageError(f"a budget must be from 0 to {MICROS_MAX // 1_000_000:,} dollars")
+        key = {"owner": owner, "handler": handler, "period": period}
+        known = yield Ask("lock_budget", key)
+        rows: list[Budget] = yield Ask("set_budget", {**key, "limit_micros": limit_micros})
+        made = rows[0]
+        if not known:
+            [under_way] = yield Ask("under_way_of", {"owner": owner, "handler": handler})
+            [locked] = yield Ask("lock_budget", key)
+            made = read_row(Budget, locked).at(locked["now"]).book(under_way["reserved"], 0)
+            yield from _save([made])
+        return made
+
+    @writes
+    def remove(self, owner: str, handler: str, period: Period) -> Script[None]:
+        removed = yield Ask("remove_budget", {"owner": owner, "handler": handler, "period": period})
+        if not removed:
+            raise NotFound("there is no such budget", hint="`backstay budget list` shows all budgets")
+
+
+def locked_budgets(payers: Iterable[Payer]) -> Script[list[Budget]]:
+    """The budgets that these payers share, as they stand now. The rows are locked until the transaction ends."""
+    wanted = sorted(set(payers))
+    rows = (yield Ask("lock_budgets", batch=wanted)) if wanted else []
+    return [read_row(Budget, row).at(row["now"]) for row in rows]
+
+
+def book(changes: Iterable[tuple[Payer, tuple[int, int]]]) -> Script[None]:
+    """Books what changed for payers: money set aside (below 0: given back), and money spent or perhaps spent."""
+    moved = [(payer, change) for payer, change in changes if any(change)]
+    budgets = yield from locked_budgets(payer for payer, _ in moved)
+    after = []
+    for budget in budgets:
+        covered = [change for payer, change in moved if budget.covers(*payer)]
+        after.append(budget.book(sum(reserved for reserved, _ in covered), sum(used for _, used in covered)))
+    yield from _save(after)
+
+
+def reserve_shared(budgets: Sequence[Budget], booked: Mapping[int, int]) -> Script[None]:
+    """Sets money aside in budgets that are locked; a period that has begun meanwhile is stored as well."""
+    yield from _save([budget.book(booked.get(budget.id, 0), 0) for budget in budgets])
+
+
+def _save(budgets: Sequence[Budget]) -> Script[None]:
+    rows = [(b.id, b.used_micros, b.reserved_micros, b.since_at, b.ends_at, b.renewals) for b in budgets]
+    if rows:
+        yield Ask("save_budgets", batch=rows)

@@ -1,0 +1,40 @@
+-- Budgets that several jobs share. Their rows are locked after those of jobs, in the order of their ids.
+
+-- name: budgets
+SELECT {columns Budget} FROM budgets ORDER BY owner, handler, period;
+
+-- name: lock_budgets
+-- Those that cover one of some pairs of owner and handler, with the time.
+SELECT {fields Budget}, {now} AS now FROM budgets
+WHERE EXISTS (SELECT 1 FROM {batch(owner text, handler text)}
+              WHERE budgets.owner IN ('', batch.owner) AND budgets.handler IN ('', batch.handler))
+ORDER BY id {for_update};
+
+-- name: lock_budget
+SELECT {fields Budget}, {now} AS now FROM budgets
+WHERE owner = :owner AND handler = :handler AND period = :period {for_update};
+
+-- name: save_budgets
+UPDATE budgets SET used_micros = batch.used_micros, reserved_micros = batch.reserved_micros,
+    since_at = batch.since_at, ends_at = batch.ends_at, renewals = batch.renewals
+FROM {batch(id bigint, used_micros bigint, reserved_micros bigint, since_at bigint, ends_at bigint, renewals bigint)}
+WHERE budgets.id = batch.id;
+
+-- name: set_budget
+-- A new ceiling counts what was used before; one that did not exist starts with nothing used.
+INSERT INTO budgets (owner, handler, period, limit_micros) VALUES (:owner, :handler, :period, :limit_micros)
+ON CONFLICT (owner, handler, period) DO UPDATE SET limit_micros = excluded.limit_micros, renewals = budgets.renewals + 1
+RETURNING {columns Budget};
+
+-- name: remove_budget
+DELETE FROM budgets WHERE owner = :owner AND handler = :handler AND period = :period RETURNING id;
+
+-- name: under_way_of
+-- What is set aside now for the jobs that a new budget covers.
+SELECT CAST(coalesce(sum(reserved_micros), 0) AS bigint) AS reserved FROM jobs
+WHERE state IN {JOB_OPEN} AND reserved_micros > 0 AND (CAST(:owner AS text) = '' OR owner = :owner) AND (CAST(:handler AS text) = '' OR handler = :handler);
+
+-- name: budget_of_job
+-- The shared budget that was too small for a job's next item, if that is still so.
+SELECT {columns Budget of budgets} FROM jobs JOIN budgets ON budgets.id = jobs.short_of
+WHERE jobs.id = :job_id AND jobs.owner = :owner AND jobs.short = 1 AND budgets.renewals = jobs.short_renewals;

@@ -40,6 +40,20 @@ async def test_cancelling_keeps_what_is_under_way_and_starts_nothing(make_rig: M
     assert (view.state, view.cancelled, view.succeeded, provider.calls) == (JobState.CANCELLED, 2, 4, 4)
 
 
+async def test_cancelling_a_job_stops_no_run_of_another(make_rig: MakeRig) -> None:
+    rig = await make_rig(cancel_grace_seconds=0)
+    provider = rig.serves(Provider())
+    provider.gate.clear()
+    unwanted, wanted = await rig.submit(range(2)), await rig.submit(range(2))
+    async with rig.working():
+        await rig.until(lambda: provider.now == 4)
+        await unwanted.cancel()
+        await rig.until(lambda: provider.now == 2)
+        provider.gate.set()
+        view = await wanted.wait(timeout_seconds=20)
+    assert (view.succeeded, view.repeats, provider.calls) == (2, 0, 4)
+
+
 @pytest.mark.slow
 async def test_what_has_not_ended_in_the_grace_of_a_cancel_has_an_unknown_outcome(make_rig: MakeRig) -> None:
     rig = await make_rig(cancel_grace_seconds=0.2)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from backstay.core.breaker import BreakerPolicy
-from backstay.core.errors import DatabaseUnreachable
+from backstay.core.errors import DatabaseUnreachable, Skip
 from backstay.core.events import ItemsSettled, LeasesLost, Trouble
 from backstay.core.failures import one_line
 from backstay.core.states import JobState
@@ -226,6 +226,22 @@ async def test_whatever_a_sync_handler_raises_ends_its_item_and_not_the_worker(
     (result,) = await rig.results(job)
     assert (view.state, result.error_code, result.attempts) == (JobState.FAILED, "UNKNOWN", 1)
     assert type(error).__name__ in (result.message or "")
+
+
+async def test_an_error_that_cannot_even_be_shown_ends_its_item_and_no_other(make_sqlite_rig: MakeRig) -> None:
+    class Unspeakable(Skip):
+        def __str__(self) -> str:
+            raise SystemExit(3)
+
+    rig = await make_sqlite_rig()
+    provider = rig.serves(Provider())
+    provider.script = [Unspeakable("why")]
+    job = await rig.submit(["a", "b"])
+    await rig.tick()
+    view = await job.show()
+    assert (view.failed, view.succeeded) == (1, 1)
+    (message,) = [result.message for result in await rig.results(job) if result.state == "failed"]
+    assert message == "Unspeakable, which could not be shown"
 
 
 async def test_an_async_handler_that_exits_ends_its_item_and_not_the_worker(make_sqlite_rig: MakeRig) -> None:

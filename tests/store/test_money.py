@@ -6,7 +6,7 @@ import pytest
 
 from backstay.core.failures import ErrorCode, Failure, FailureKind
 from backstay.core.models import Claimed, Usage
-from backstay.core.outcomes import CannotAsk, Failed, HandedBack, Outcome, Submitted, Succeeded
+from backstay.core.outcomes import CannotAsk, Failed, HandedBack, Outcome, Stopped, Submitted, Succeeded
 from backstay.core.pace import Answers
 from backstay.core.states import StopReason
 from backstay.store.items import Want
@@ -71,9 +71,21 @@ async def test_what_does_not_fit_under_the_ceiling_is_not_claimed(scene: Scene) 
         (failed(FailureKind.BUSINESS, 200), 0, 100, 1),
         (failed(FailureKind.UNKNOWN), 0, 100, 1),
         (CannotAsk(), 0, 100, 1),
+        (Stopped(sent=True), 0, 100, 1),
+        (Stopped(), 0, 0, 2),
         (HandedBack("not sent"), 0, 0, 2),
     ],
-    ids=["cheaper", "says nothing", "refused", "nonsense", "timed out", "worker lost", "never sent"],
+    ids=[
+        "cheaper",
+        "says nothing",
+        "refused",
+        "nonsense",
+        "timed out",
+        "worker lost",
+        "cut off",
+        "cut off before it began",
+        "never sent",
+    ],
 )
 async def test_what_comes_of_a_call_settles_what_was_set_aside(
     scene: Scene, outcome: Outcome, spent: int, kept: int, again: int

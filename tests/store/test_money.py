@@ -254,6 +254,13 @@ async def test_a_worker_of_one_job_takes_no_item_of_another(scene: Scene) -> Non
     assert [await money(scene, job) for job in (before, own, after)] == [(0, n, 0, False) for n in (0, 3, 0)]
 
 
+async def test_a_worker_of_one_job_probes_with_items_of_that_job(scene: Scene) -> None:
+    _, own, _ = [await priced_job(scene, [1] * 3, budget=100) for _ in range(3)]
+    want = Want("echo", 2, 0, PROVIDER, probes=(0.0, 0.99), only_job=own)
+    taken = (await scene.store.items.claim([want], "w1:1", LEASE_MS)).items
+    assert [item.job_id for item in taken] == [own] * 2
+
+
 async def test_the_fullest_budget_and_the_jobs_that_stand_still_are_known(scene: Scene) -> None:
     assert await scene.store.views.ceilings() == (0, 0)
     await scene.submit()  # without a budget

@@ -7,7 +7,10 @@ from backstay.core.failures import ErrorCode, Failure, FailureKind
 from backstay.core.ids import item_id
 from backstay.core.models import Delivery
 from backstay.core.outcomes import CannotAsk, Failed
-from backstay.store import result_views
+from backstay.store import dead_letters, result_views
+from backstay.store.dashboard import timeline
+from backstay.store.dead_letters import LetterFilter
+from backstay.store.listing import ItemFilter
 from tests.store.scene import BROKEN, OK, TASK, WRONG, Scene
 
 
@@ -135,3 +138,59 @@ async def test_the_oldest_item_that_could_be_started_now_is_known(scene: Scene) 
     for item in await scene.claim():
         await scene.settle(item, BROKEN)
     assert await since("echo") is None  # they wait for their next try
+
+
+async def test_a_page_of_items_is_its_owners_alone(scene: Scene) -> None:
+    job_id = await scene.ended(OK)
+    rows, _ = await scene.store.listing.items(job_id, "ann", ItemFilter(), None, 10)
+    assert [row.id for row in rows] == [item_id(job_id, 0)]
+    with pytest.raises(NotFound):
+        await scene.store.listing.items(job_id, "bob", ItemFilter(), None, 10)
+
+
+@pytest.mark.parametrize("file_id", ["nul \0", "lone \ud800", "Ünicode", "file-nobody-has"])
+async def test_a_page_after_a_file_that_cannot_be_is_not_found(scene: Scene, file_id: str) -> None:
+    with pytest.raises(NotFound, match="No such File object"):
+        await scene.store.files.page("ann", file_id, 10, False, None)
+
+
+async def test_a_page_of_dead_letters_that_reads_its_limit_says_where_to_go_on(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is asked for lies behind more failures than one page reads; each page ends in the middle of a job or between
+    two."""
+    monkeypatch.setattr(dead_letters, "LOOKED_MAX", 2)
+    found = [await scene.ended(WRONG, items=items) for items in (2, 1)]
+    for items in (1, 1, 2, 3, 2, 1):
+        await scene.ended(BROKEN, items=items)
+    wanted, before, seen = LetterFilter(error_code=ErrorCode.GW_4XX), None, list[int]()
+    for pages in range(1, 11):
+        rows, before = await scene.store.dead_letters.page("ann", wanted, before, 10)
+        seen += [row.id for row in rows]
+        if before is None:
+            break
+    assert seen == [item_id(found[1], 0), item_id(found[0], 1), item_id(found[0], 0)]
+    assert 5 <= pages <= 10
+
+
+async def test_the_items_in_hand_are_told_by_worker(scene: Scene) -> None:
+    await scene.submit(3)
+    await scene.claim(2, worker="w1:7")
+    await scene.claim(1, worker="w2:1")
+    held = {(lease.worker, lease.items) for lease in await scene.store.overview.leases()}
+    assert held == {("w1", 2), ("w2", 1)}
+
+
+async def test_a_timeline_tells_calls_from_an_end_without_one(scene: Scene) -> None:
+    job_id = await scene.submit(deadline_ms=600_000)
+    (item,) = await scene.claim()
+    await scene.site.advance(2)
+    await scene.settle(item, BROKEN)
+    await scene.end(job_id, "deadline")
+    view, attempts = await scene.item(job_id), await scene.store.views.attempts(item.id)
+    told = [(moment.what, moment.detail) for moment in timeline(view, attempts, [])]
+    assert told == [
+        ("submitted", None),
+        ("call 1 ended: retry", "2.000 s, GW_5XX, 502"),
+        ("ended without another try: failed", "GW_TIMEOUT, the deadline passed"),
+    ]

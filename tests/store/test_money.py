@@ -255,7 +255,7 @@ async def test_a_worker_of_one_job_takes_no_item_of_another(scene: Scene) -> Non
 
 
 async def test_a_worker_of_one_job_probes_with_items_of_that_job(scene: Scene) -> None:
-    _, own, _ = [await priced_job(scene, [1] * 3, budget=100) for _ in range(3)]
+    _, own, _ = [await priced_job(scene, [1] * items, budget=100) for items in (40, 3, 40)]
     want = Want("echo", 2, 0, PROVIDER, probes=(0.0, 0.99), only_job=own)
     taken = (await scene.store.items.claim([want], "w1:1", LEASE_MS)).items
     assert [item.job_id for item in taken] == [own] * 2

@@ -213,11 +213,12 @@ async def told_webhooks(scene: Scene, *names: str) -> None:
     await scene.store.webhooks.spread()
 
 
-async def test_what_nobody_subscribed_to_is_done_with(scene: Scene) -> None:
+async def test_what_nobody_subscribed_to_is_done_with_and_told_to_no_other_owner(scene: Scene) -> None:
     await scene.store.webhooks.add("wh_1", "ann", "https://example.com", ("job.failed",))
     await scene.store.webhooks.add("wh_2", "bob", "https://example.com", ("job.completed",))
-    await scene.ended(OK)
-    assert [await scene.store.webhooks.spread() for _ in range(2)] == [1, 0]
+    await scene.ended(OK, owner="ann")
+    await scene.ended(WRONG, owner="bob")
+    assert [await scene.store.webhooks.spread() for _ in range(2)] == [2, 0]
     assert await scene.store.webhooks.claim(10, []) == ([], "")
 
 

@@ -4,7 +4,8 @@ import pytest
 
 from backstay.core.errors import NotAllowed
 from backstay.core.ids import item_id
-from backstay.store.batches import BatchStatus, NewBatch
+from backstay.core.states import BatchStatus
+from backstay.store.batches import NewBatch
 from backstay.store.store import Store
 from tests.sites import Site
 from tests.store.scene import OK, Scene

@@ -2,7 +2,8 @@
 
 from backstay.core.models import Claimed
 from backstay.core.outcomes import Skipped, Stopped
-from backstay.store.batches import Adoptable, Adopted, BatchStatus, NewBatch
+from backstay.core.states import BatchStatus
+from backstay.store.batches import Adoptable, Adopted, NewBatch
 from backstay.store.files import NewFile
 from tests.sites import START_MS
 from tests.store.scene import BROKEN, LEASE_MS, OK, RECONCILE_MS, TASK, WRONG, Scene, decided

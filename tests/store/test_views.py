@@ -2,7 +2,7 @@
 
 import pytest
 
-from backstay.core.errors import NotFound
+from backstay.core.errors import DatabaseUnreachable, NotFound
 from backstay.core.failures import ErrorCode, Failure, FailureKind
 from backstay.core.ids import item_id
 from backstay.core.models import Delivery
@@ -11,6 +11,8 @@ from backstay.store import dead_letters, result_views
 from backstay.store.dashboard import timeline
 from backstay.store.dead_letters import LetterFilter
 from backstay.store.listing import ItemFilter
+from backstay.store.store import Store
+from tests.sites import Site
 from tests.store.scene import BROKEN, OK, TASK, WRONG, Scene
 
 
@@ -194,3 +196,12 @@ async def test_a_timeline_tells_calls_from_an_end_without_one(scene: Scene) -> N
         ("call 1 ended: retry", "2.000 s, GW_5XX, 502"),
         ("ended without another try: failed", "GW_TIMEOUT, the deadline passed"),
     ]
+
+
+async def test_a_store_that_is_not_open_says_so_and_can_be_closed(site: Site) -> None:
+    store = Store(site.database())
+    for ask in (store.views.jobs("ann"), store.jobs.pause(1, "ann")):
+        with pytest.raises(DatabaseUnreachable, match="the database is not open") as refused:
+            await ask
+        assert refused.value.hint == "open it first: async with Backstay(url)"
+    await store.close()

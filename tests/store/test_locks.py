@@ -153,18 +153,17 @@ async def fail_statements(url: str, table: str, times: int) -> None:
     await connection.close()
 
 
-@pytest.mark.parametrize("table", ["jobs", "outbox"])
+@pytest.mark.parametrize("table", ["events", "outbox"])
 @pytest.mark.parametrize("times", [TRIES_MAX - 1, TRIES_MAX])
 async def test_the_victim_of_a_deadlock_is_tried_again_some_times(postgres_url: str, table: str, times: int) -> None:
-    """A submit is a transaction, a prune is a statement by itself."""
-    await fail_statements(postgres_url, table, times)
+    """A pause is a transaction that writes an event, a prune is a statement by itself."""
     store = Store(PostgresDatabase(postgres_url, Ticker()))
     await store.open()
+    job = (await store.submissions.open(new_job(), chunk(0, 2, True))).id
+    await fail_statements(postgres_url, table, times)
 
     async def change() -> object:
-        if table == "jobs":
-            return await store.submissions.open(new_job(), chunk(0, 2, True))
-        return await store.outbox.prune()
+        return await (store.jobs.pause(job, "ann") if table == "events" else store.outbox.prune())
 
     if times == TRIES_MAX:
         with pytest.raises(DatabaseUnreachable, match="DeadlockDetectedError"):

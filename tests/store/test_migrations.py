@@ -215,15 +215,22 @@ def test_a_new_sqlite_database_is_what_the_history_makes(tmp_path: Path) -> None
     assert schema.sqlite_script(f"{tmp_path}/new.db") == made
 
 
-def test_a_damaged_sqlite_file_is_named_and_left_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("damaged", ["sqlite_master", "alembic_version"])
+def test_a_damaged_sqlite_file_is_named_and_left_alone(tmp_path: Path, damaged: str) -> None:
     path = tmp_path / "damaged.db"
     assert schema.create_sqlite(str(path))
-    whole = path.read_bytes()
-    path.write_bytes(whole[:100] + b"\xff" * 400 + whole[500:])
-    damaged = path.read_bytes()
+    with sqlite3.connect(path) as connection:
+        asked = "SELECT rootpage FROM sqlite_master WHERE name = ? UNION ALL SELECT 1"
+        [page], *_ = connection.execute(asked, (damaged,)).fetchall()
+        [size] = connection.execute("PRAGMA page_size").fetchone()
+    connection.close()
+    with path.open("r+b") as file:
+        file.seek(max((page - 1) * size, 100))  # the head of the file stays
+        file.write(b"\xff" * 400)
+    before = path.read_bytes()
     with pytest.raises(UsageError, match=r"damaged\.db is a file but not an SQLite database"):
         schema.sqlite_version(str(path))
-    assert path.read_bytes() == damaged
+    assert path.read_bytes() == before
 
 
 def test_tables_that_cannot_be_created_are_a_database_out_of_reach(
@@ -245,10 +252,8 @@ async def test_a_migration_that_meets_another_application_s_table_changes_nothin
     await connection.execute("CREATE TABLE outbox (mine text)")
     with pytest.raises(DatabaseUnreachable, match="interrupted and nothing was changed"):
         await schema.migrate_postgres(empty_postgres_url)
-    tables = await connection.fetch(
-        "SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace"
-    )
-    assert [row["relname"] for row in tables] == ["outbox"]
+    tables = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
+    assert [row["tablename"] for row in tables] == ["outbox"]
     await connection.close()
 
 

@@ -4,7 +4,8 @@ import asyncio
 from typing import Any
 
 from backstay.core.breaker import BreakerPolicy
-from backstay.core.events import BreakerChanged, ItemsSettled
+from backstay.core.errors import DatabaseUnreachable
+from backstay.core.events import BreakerChanged, ItemsSettled, Trouble
 from backstay.core.failures import failure_of_exception
 from backstay.core.outcomes import Failed
 from backstay.core.pace import Answers
@@ -300,3 +301,22 @@ async def test_a_worker_whose_handler_is_full_leaves_the_probe_to_another(make_r
     assert [want.items for want in await idle.gate.wants(10)] == [1]
     provider.gate.set()
     await busy.stop(5)
+
+
+async def test_a_worker_that_cannot_tell_how_a_provider_is_goes_on(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    provider = rig.serves(Provider(), breaker=BreakerPolicy(calls_min=1, window_calls=10))
+    provider.script = [HttpError(502)]
+
+    async def away(*_: object) -> None:
+        raise DatabaseUnreachable("no route to the database")
+
+    rig.store.providers.observe = away
+    async with rig.working():
+        await rig.submit(["bad"])
+        await rig.until(lambda: rig.told(Trouble))
+        job = await rig.submit(range(3))
+        assert (await job.wait(timeout_seconds=20)).succeeded == 3
+    assert {(trouble.where, trouble.message) for trouble in rig.told(Trouble)} == {
+        ("observe", "no route to the database")
+    }

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from backstay.core.breaker import BreakerPolicy
 from backstay.core.errors import DatabaseUnreachable, Skip
 from backstay.core.events import ItemsSettled, LeasesLost, Trouble
 from backstay.core.failures import one_line
@@ -388,43 +387,3 @@ async def test_what_was_measured_and_cannot_be_stored_is_stored_the_next_time(ma
     rig.store.measures.add = add
     await engine.stop(5)
     assert await rig.site.rows("SELECT SUM(succeeded), SUM(calls) FROM measures") == [(3, 3)]
-
-
-async def test_a_worker_that_cannot_tell_how_a_provider_is_goes_on(make_rig: MakeRig) -> None:
-    rig = await make_rig()
-    provider = rig.serves(Provider(), breaker=BreakerPolicy(calls_min=1, window_calls=10))
-    provider.script = [HttpError(502)]
-
-    async def away(*_: object) -> None:
-        raise DatabaseUnreachable("no route to the database")
-
-    rig.store.providers.observe = away
-    async with rig.working():
-        await rig.submit(["bad"])
-        await rig.until(lambda: rig.told(Trouble))
-        job = await rig.submit(range(3))
-        assert (await job.wait(timeout_seconds=20)).succeeded == 3
-    assert {(trouble.where, trouble.message) for trouble in rig.told(Trouble)} == {
-        ("observe", "no route to the database")
-    }
-
-
-async def test_a_step_of_a_worker_that_fails_is_told_of_and_repeated(make_rig: MakeRig) -> None:
-    rig = await make_rig()
-    provider = rig.serves(Provider())
-    listen, heard = rig.store.listen, asyncio.Event()
-
-    async def deaf_at_first(wake: Any) -> None:
-        if not rig.told(Trouble):
-            raise DatabaseUnreachable("no route to the database")
-        heard.set()
-        await listen(wake)
-
-    rig.store.listen = deaf_at_first
-    async with rig.working():
-        await rig.until(heard.is_set)
-        job = await rig.submit(range(3))
-        assert (await job.wait(timeout_seconds=20)).succeeded == 3
-    message = "DatabaseUnreachable: no route to the database"
-    assert [(trouble.where, trouble.message) for trouble in rig.told(Trouble)] == [("listen", message)]
-    assert provider.calls == 3

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import threading
 import time
+from typing import Any
 
 import pytest
 
@@ -254,6 +255,27 @@ async def test_a_long_job_has_its_lease_extended_and_completes(make_rig: MakeRig
         provider.gate.set()
         view = await job.wait(timeout_seconds=20)
     assert (view.succeeded, provider.calls) == (1, 1)
+
+
+async def test_a_step_of_a_worker_that_fails_is_told_of_and_repeated(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    provider = rig.serves(Provider())
+    listen, heard = rig.store.listen, asyncio.Event()
+
+    async def deaf_at_first(wake: Any) -> None:
+        if not rig.told(Trouble):
+            raise DatabaseUnreachable("no route to the database")
+        heard.set()
+        await listen(wake)
+
+    rig.store.listen = deaf_at_first
+    async with rig.working():
+        await rig.until(heard.is_set)
+        job = await rig.submit(range(3))
+        assert (await job.wait(timeout_seconds=20)).succeeded == 3
+    message = "DatabaseUnreachable: no route to the database"
+    assert [(trouble.where, trouble.message) for trouble in rig.told(Trouble)] == [("listen", message)]
+    assert provider.calls == 3
 
 
 @pytest.mark.slow

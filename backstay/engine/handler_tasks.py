@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Coroutine
 from dataclasses import dataclass
-from itertools import count
 from typing import Any, TypeVar
 
 from backstay.clock import cancel_until_ended
@@ -103,7 +102,8 @@ async def ask_provider(parts: Parts, question: Callable[[], Awaitable[T]], turn:
     No wait is longer than a call may take. If the provider asks for a longer one, the question is given up for now.
     """
     longest = parts.limits.call_timeout_seconds
-    for tried in count():
+    tried = 0
+    while True:
         turn.calls_left -= 1
         try:
             async with asyncio.timeout(longest):
@@ -115,4 +115,4 @@ async def ask_provider(parts: Parts, question: Callable[[], Awaitable[T]], turn:
             if failure.kind not in _AGAIN or turn.calls_left <= spare or too_long:
                 raise
         await parts.clock.sleep(min(seconds, longest))
-    raise AssertionError("the last try returns or raises")
+        tried += 1

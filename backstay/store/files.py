@@ -85,8 +85,6 @@ class Files:
 
     async def source(self, file_id: str, owner: str) -> StoredFile | None:
         """The input file of a batch, while its bytes exist."""
-        if not may_be_id(file_id):
-            return None
         rows: list[StoredFile] = await self._db.read(one("file_source", {"id": file_id, "owner": owner}))
         return rows[0] if rows else None
 

@@ -243,14 +243,15 @@ class PostgresDatabase:
         return self._pool
 
     async def _run(self, make: Callable[[], Script[T]]) -> T:
-        for left in reversed(range(TRIES_MAX)):
+        left = TRIES_MAX
+        while True:
+            left -= 1
             try:
                 async with self._connection() as use, use.connection.transaction():
                     return await self._drive(use, make())
             except _AGAIN as error:
                 if left == 0:
                     raise _unreachable(error) from error
-        raise AssertionError("unreachable")
 
     async def _drive(self, use: Use, script: Script[T], tries_max: int = 1) -> T:
         answer: list[Any] | None = None
@@ -263,16 +264,16 @@ class PostgresDatabase:
                 use.send_much()
             answer = await self._answer(use.connection, asked, tries_max)
 
-    async def _answer(self, connection: Any, asked: Ask | Load, tries_max: int) -> list[Any]:
-        for left in reversed(range(tries_max)):
+    async def _answer(self, connection: Any, asked: Ask | Load, tries_left: int) -> list[Any]:
+        while True:
+            tries_left -= 1
             try:
                 if isinstance(asked, Load):
                     return await self._load(connection, asked)
                 return await self._ask(connection, asked)
             except _AGAIN:
-                if left == 0:
+                if tries_left == 0:
                     raise
-        raise AssertionError("unreachable")
 
     async def _ask(self, connection: Any, asked: Ask) -> list[Any]:
         query = self._queries[asked.name]

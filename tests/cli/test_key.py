@@ -1,5 +1,7 @@
 """`backstay key`: made, listed, rotated and revoked; a secret is shown once."""
 
+import pytest
+
 from tests.cli.shell import Shell
 
 
@@ -52,3 +54,10 @@ def test_keys_of_another_owner_are_not_there(sqlite_shell: Shell) -> None:
     assert sqlite_shell("key", "revoke", key_id).code == 5
     assert sqlite_shell("key", "list", "--json").json == []
     assert [row["id"] for row in sqlite_shell("key", "list", "--owner", "bob", "--json").json] == [key_id]
+
+
+@pytest.mark.parametrize("owner", ["a" * 101, "tab\t"])
+def test_an_owner_that_cannot_be_gets_no_key(sqlite_shell: Shell, owner: str) -> None:
+    ran = sqlite_shell("key", "create", "--owner", owner)
+    assert (ran.code, len(ran.said)) == (2, 1), ran.err
+    assert "an owner must have 1 to 100 printable characters" in ran.err

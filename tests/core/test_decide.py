@@ -219,6 +219,7 @@ def test_a_refusal_of_the_account_leaves_an_attempt_to_see():
         failed(FailureKind.REFUSED),
         failed(FailureKind.INFRASTRUCTURE, probe=True),
         CannotAsk(),
+        NeverArrived(),
         Running(),
     ],
 )

@@ -34,6 +34,8 @@ class Answer:
         (errors.Transient("m", retry_after_seconds=-3), "GW_5XX infrastructure", 0),
         (errors.Transient("m", retry_after_seconds=float("nan")), "GW_5XX infrastructure", None),
         (errors.Throttled("m", 20), "GW_4XX throttled", 20_000),
+        (errors.Throttled("m", "20"), "GW_4XX throttled", 20_000),  # type: ignore[arg-type]
+        (errors.Throttled("m", "soon"), "GW_4XX throttled", None),  # type: ignore[arg-type]
         (errors.Permanent("m"), "UNKNOWN business", None),
         (errors.Permanent("m", ErrorCode.NOT_PDF), "NOT_PDF business", None),
         (errors.ProviderHeld("m"), "FORBIDDEN held", None),

@@ -55,6 +55,13 @@ def test_a_lease_outlives_its_heartbeat_and_its_send_guard(name):
     limits_with(name, 89.9)
 
 
+def test_the_time_for_sending_is_longer_than_all_that_is_added_to_a_run():
+    words = r"submitting_seconds must be above the sum of send guard, visibility lag and margin \(30\), not 30"
+    with pytest.raises(UsageError, match=words):
+        Limits(submitting_seconds=30)
+    Limits(submitting_seconds=30.1)
+
+
 def test_a_submission_is_reconciled_after_guard_call_lag_and_margin():
     assert reconcile_after_ms(BALANCED, run_seconds=60) == (10 + 60 + 10 + 10) * 1_000
     assert reconcile_after_ms(Limits(send_guard_seconds=0), run_seconds=0.5) == 20_500

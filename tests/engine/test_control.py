@@ -2,10 +2,15 @@
 
 import pytest
 
+from backstay.core.errors import DatabaseUnreachable
 from backstay.core.states import JobState
+from backstay.engine import sweeper
 from backstay.observe.metrics import Metrics
+from backstay.store import sweeps
+from backstay.store.submissions import Chunk
 from tests.engine.conftest import MakeRig
 from tests.engine.provider import HttpError, Provider, TaskProvider
+from tests.store.scene import new_job
 
 
 async def test_a_paused_job_finishes_what_runs_and_starts_nothing(make_rig: MakeRig) -> None:
@@ -38,6 +43,20 @@ async def test_cancelling_keeps_what_is_under_way_and_starts_nothing(make_rig: M
         provider.gate.set()
         view = await job.wait(timeout_seconds=20)
     assert (view.state, view.cancelled, view.succeeded, provider.calls) == (JobState.CANCELLED, 2, 4, 4)
+
+
+async def test_cancelling_a_job_stops_no_run_of_another(make_rig: MakeRig) -> None:
+    rig = await make_rig(cancel_grace_seconds=0)
+    provider = rig.serves(Provider())
+    provider.gate.clear()
+    unwanted, wanted = await rig.submit(range(2)), await rig.submit(range(2))
+    async with rig.working():
+        await rig.until(lambda: provider.now == 4)
+        await unwanted.cancel()
+        await rig.until(lambda: provider.now == 2)
+        provider.gate.set()
+        view = await wanted.wait(timeout_seconds=20)
+    assert (view.succeeded, view.repeats, provider.calls) == (2, 0, 4)
 
 
 @pytest.mark.slow
@@ -164,3 +183,70 @@ async def test_a_job_can_be_retried_after_it_failed(make_rig: MakeRig) -> None:
     view = await job.show()
     assert (view.state, view.succeeded, view.failed) == (JobState.COMPLETED, 3, 0)
     assert provider.paid_twice == [], "a known failure is asked for under a new key"
+
+
+async def test_a_resume_that_broke_off_is_finished_by_a_sweep(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    provider = rig.serves(Provider())
+    broken, still_paused = await rig.submit(range(3)), await rig.submit(range(3))
+    for job in (broken, still_paused):
+        await job.pause()
+    await rig.sweep()
+    unpark = rig.store.jobs.unpark
+
+    async def away(_: int) -> None:
+        raise DatabaseUnreachable("no route to the database")
+
+    rig.store.jobs.unpark = away
+    with pytest.raises(DatabaseUnreachable):
+        await broken.resume()
+    rig.store.jobs.unpark = unpark
+    await rig.tick()
+    await rig.tick()
+    assert ((await broken.show()).succeeded, (await still_paused.show()).succeeded, provider.calls) == (3, 0, 3)
+
+
+async def test_a_large_job_that_was_stopped_keeps_no_other_from_its_end(
+    make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker ends a bounded part of each in a sweep; a tick, which may be the last for long, ends all."""
+    monkeypatch.setattr(sweeps, "CHUNK_ITEMS", 2)
+    monkeypatch.setattr(sweeper, "PASSES_MAX", 2)
+    rig = await make_rig()
+    rig.serves(Provider())
+    large, small = await rig.submit(range(11)), await rig.submit(range(3))
+    for job in (large, small):
+        await rig.store.jobs.cancel(job.id, "ann")  # by a process that has died since
+    await rig.sweep()
+    views = [await job.show() for job in (large, small)]
+    assert [(view.cancelled, view.state) for view in views] == [(4, JobState.QUEUED), (3, JobState.CANCELLED)]
+    await rig.store.jobs.cancel((await rig.submit(range(3))).id, "ann")  # the last that is looked at has no more
+    await rig.tick()
+    view = await large.show()
+    assert (view.cancelled, view.state) == (11, JobState.CANCELLED)
+
+
+async def test_more_items_than_one_pass_ends_meet_their_deadline_in_one_sweep(
+    make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweeps, "CHUNK_ITEMS", 2)
+    rig = await make_rig()
+    rig.serves(Provider())
+    job = await rig.submit(range(7), deadline_seconds=10)
+    await rig.site.advance(11)
+    await rig.sweep()
+    view = await job.show()
+    assert (view.failed, view.state) == (7, JobState.FAILED)
+
+
+async def test_more_items_than_one_pass_moves_go_to_the_next_handler_in_one_sweep(
+    make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweeps, "CHUNK_ITEMS", 2)
+    rig = await make_rig()
+    slow, quick = rig.serves(Provider(), "slow"), rig.serves(Provider(), "quick")
+    new = new_job(handler="slow", handler_then="quick", move_ms=60_000)
+    await rig.store.submissions.open(new, Chunk(0, ["1"] * 7, "d", True))
+    await rig.site.advance(61)
+    await rig.tick()
+    assert (slow.calls, quick.calls) == (0, 7)

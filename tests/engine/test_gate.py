@@ -1,9 +1,11 @@
 """Breaker, holds and limits: a sick provider costs nothing, and nobody has to say when it is well again."""
 
+import asyncio
 from typing import Any
 
 from backstay.core.breaker import BreakerPolicy
-from backstay.core.events import BreakerChanged
+from backstay.core.errors import DatabaseUnreachable
+from backstay.core.events import BreakerChanged, ItemsSettled, Trouble
 from backstay.core.failures import failure_of_exception
 from backstay.core.outcomes import Failed
 from backstay.core.pace import Answers
@@ -240,3 +242,80 @@ async def test_a_pause_that_a_provider_asks_for_holds_for_the_next_claim(make_ri
     await rig.site.advance(31)
     assert await engine.claim_once(1000) == 4
     await engine.stop(5)
+
+
+async def test_in_plain_hold_mode_without_a_health_probe_the_breaker_closes_by_time(make_sqlite_rig: MakeRig) -> None:
+    rig = await make_sqlite_rig()
+    policy = BreakerPolicy(calls_min=4, window_calls=10, open_ms=30_000, mode="hold")
+    provider = rig.serves(Provider(), breaker=policy)
+    provider.script = [HttpError(502)] * 4
+    await rig.submit(range(4))
+    await rig.tick()
+    await rig.until(lambda: changes(rig) == ["open"])
+    await rig.site.advance(29)
+    assert (await rig.tick()).claimed == 0
+    await rig.site.advance(2)
+    assert (await rig.tick()).claimed == 4
+    assert changes(rig) == ["open", "closed"]
+
+
+async def test_one_bad_item_among_the_probes_does_not_open_the_breaker_again(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    provider = await broken(rig)
+    (view,) = await rig.store.job_views.page("ann")
+    well, probes = asyncio.Event(), []
+
+    async def call(item: Any, context: Context) -> Any:
+        probes.append(item)
+        if len(probes) == 1:
+            raise HttpError(502)
+        await well.wait()
+        return item
+
+    provider.call = call  # type: ignore[method-assign]
+    async with rig.working() as worker:
+        settled = len(rig.told(ItemsSettled))
+        await rig.site.advance(31)
+        await rig.until(lambda: len(probes) == 2 and len(rig.told(ItemsSettled)) > settled)
+        await asyncio.gather(*worker.engine._observing)
+        well.set()
+        await rig.until(lambda: changes(rig) == ["open", "half_open", "closed"])
+        await rig.site.advance(60)
+        assert (await (await rig.app.job(view.id)).wait(timeout_seconds=20)).succeeded == 4
+
+
+async def test_a_worker_whose_handler_is_full_leaves_the_probe_to_another(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    provider = rig.serves(Provider(), breaker=POLICY, concurrency=1)
+    provider.gate.clear()
+    await rig.submit(range(3))
+    busy, idle = rig.engine(heart=False), rig.engine(heart=False)
+    await busy.start()
+    assert await busy.claim_once(10) == 1
+    await rig.until(lambda: provider.now == 1)
+    await rig.store.providers.hold("call", "why", seconds=1)
+    await rig.site.advance(2)
+    await busy.gate.refresh(max_age_seconds=0)
+    assert await busy.claim_once(10) == 0
+    assert [want.items for want in await idle.gate.wants(10)] == [1]
+    provider.gate.set()
+    await busy.stop(5)
+
+
+async def test_a_worker_that_cannot_tell_how_a_provider_is_goes_on(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    provider = rig.serves(Provider(), breaker=BreakerPolicy(calls_min=1, window_calls=10))
+    provider.script = [HttpError(502)]
+
+    async def away(*_: object) -> None:
+        raise DatabaseUnreachable("no route to the database")
+
+    rig.store.providers.observe = away
+    async with rig.working():
+        await rig.submit(["bad"])
+        await rig.until(lambda: rig.told(Trouble))
+        job = await rig.submit(range(3))
+        assert (await job.wait(timeout_seconds=20)).succeeded == 3
+    assert {(trouble.where, trouble.message) for trouble in rig.told(Trouble)} == {
+        ("observe", "no route to the database")
+    }

@@ -262,3 +262,27 @@ async def test_a_person_s_retry_is_sent_where_the_provider_has_no_look_up(
     await rig.site.advance(MINUTES_10)
     await rig.tick()
     assert ((await job.show()).succeeded, provider.calls) == (1, 1)
+
+
+async def test_a_retry_whose_look_up_fails_sends_nothing_and_says_that_it_was_a_look_up(make_rig: MakeRig) -> None:
+    rig = await make_rig(call_retries_max=0)
+    provider = rig.serves(Provider(), askable=True)
+    find = rig.app.handlers["call"]._find
+
+    async def away(_: str) -> None:
+        raise HttpError(503)
+
+    rig.app.handlers["call"]._find = away
+    job = await rig.submit()
+    await rig.abandon()
+    await rig.site.advance(7_300)
+    await rig.tick()
+    await job.retry()
+    rig.events.clear()
+    await rig.tick()
+    assert ((await rig.item(job)).state, provider.calls) == ("queued", 0)
+    assert [(trouble.where, trouble.look_up) for trouble in rig.told(Trouble)] == [("look-up at call", True)]
+    rig.app.handlers["call"]._find = find
+    await rig.site.advance(MINUTES_10)
+    await rig.tick()
+    assert ((await job.show()).succeeded, provider.calls) == (1, 1)

@@ -13,6 +13,7 @@ from backstay.app import Backstay
 from backstay.client import Options
 from backstay.core.errors import ErrorCode, IdempotencyConflict, NotFound, Permanent, UsageError, WaitTimeout
 from backstay.core.states import JobState
+from backstay.engine import parts
 from backstay.handlers.handler import Weighed
 from backstay.store.job_views import JobView
 from backstay.store.submissions import CHUNK_ITEMS
@@ -256,6 +257,28 @@ async def test_waiting_has_an_end_of_its_own(make_sqlite_rig: MakeRig) -> None:
     job = await rig.submit()
     with pytest.raises(WaitTimeout):
         await job.wait(timeout_seconds=0.05)
+
+
+async def test_a_worker_forgets_old_jobs_but_none_that_it_is_at_work_on(
+    make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "JOBS_REMEMBERED_MAX", 2)
+    rig = await make_rig()
+    rig.serves(Provider())
+    engine = rig.engine(heart=False)
+    await engine.start()
+    polled = await rig.submit(["a"])
+    taken = await rig.store.items.claim(await engine.gate.wants(1), "w:1", 60_000)
+    engine.parts.remember(taken.jobs)
+    for _ in range(6):
+        job = await rig.submit(["b"])
+        assert await engine.claim_once(1) == 1
+        await rig.in_state(job, "succeeded")
+        if polled.id not in engine.parts.known_jobs():  # forgotten just now, and still under way
+            break
+    assert engine.parts.plan(taken.items[0]).job.id == polled.id
+    assert len(engine.parts.known_jobs()) <= 2
+    await engine.stop(5)
 
 
 async def test_a_job_that_is_not_mine_is_not_found(make_sqlite_rig: MakeRig) -> None:

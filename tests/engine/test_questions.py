@@ -9,7 +9,11 @@ import pytest
 from backstay.client import Job
 from backstay.core.errors import Throttled
 from backstay.core.events import Trouble
+from backstay.engine import poller
+from backstay.engine.handler_tasks import ItemQuota
 from backstay.testing import virtual_time
+from tests.engine.conftest import MakeRig
+from tests.engine.provider import TaskProvider
 from tests.engine.virtual import AskableProvider, SlowProvider, VirtualRig, virtual_rig
 
 MINUTE = 60.0
@@ -254,6 +258,27 @@ async def test_a_cancelled_task_that_does_not_end_is_polled_at_its_interval_and_
         async with rig.working():
             await rig.clock.sleep(200)
         assert (provider.calls("cancel"), provider.calls("poll") in range(15, 23)) == (1, True), provider.calls("poll")
+
+
+async def test_what_was_cancelled_is_not_remembered_for_ever(
+    make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(poller, "CANCELLED_MAX", 2)
+    rig = await make_rig()
+    provider = TaskProvider()
+    rig.takes_tasks(provider)
+    engine = rig.engine(heart=False)
+    await engine.start()
+    for _ in range(4):
+        job = await rig.submit(["a"], "task")
+        await rig.tick()
+        await job.cancel()
+        await engine.sweeper.run_once()
+        await engine.gate.refresh(max_age_seconds=0)
+        await engine.poller.run_once(ItemQuota(10))
+        assert len(engine.poller._cancelled) <= 3
+    await engine.stop(5)
+    assert provider.cancelled == ["task-0", "task-1", "task-2", "task-3"]
 
 
 @pytest.mark.slow

@@ -3,13 +3,15 @@
 import asyncio
 import os
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
-from backstay.core.errors import DatabaseUnreachable
-from backstay.core.events import ItemsSettled, Trouble
+from backstay.core.errors import DatabaseUnreachable, Skip
+from backstay.core.events import ItemsSettled, LeasesLost, Trouble
 from backstay.core.failures import one_line
 from backstay.core.states import JobState
+from backstay.engine.parts import Cut
 from backstay.handlers.handler import Context
 from tests.engine.conftest import MakeRig
 from tests.engine.provider import HttpError, Provider, TaskProvider
@@ -225,6 +227,22 @@ async def test_whatever_a_sync_handler_raises_ends_its_item_and_not_the_worker(
     assert type(error).__name__ in (result.message or "")
 
 
+async def test_an_error_that_cannot_even_be_shown_ends_its_item_and_no_other(make_sqlite_rig: MakeRig) -> None:
+    class Unspeakable(Skip):
+        def __str__(self) -> str:
+            raise SystemExit(3)
+
+    rig = await make_sqlite_rig()
+    provider = rig.serves(Provider())
+    provider.script = [Unspeakable("why")]
+    job = await rig.submit(["a", "b"])
+    await rig.tick()
+    view = await job.show()
+    assert (view.failed, view.succeeded) == (1, 1)
+    (message,) = [result.message for result in await rig.results(job) if result.state == "failed"]
+    assert message == "Unspeakable, which could not be shown"
+
+
 async def test_an_async_handler_that_exits_ends_its_item_and_not_the_worker(make_sqlite_rig: MakeRig) -> None:
     rig = await make_sqlite_rig()
 
@@ -278,3 +296,94 @@ async def test_a_worker_whose_file_was_moved_away_pays_for_nothing_more_and_keep
         os.rename(f"{rig.site.path}.away", rig.site.path)
         assert (await job.wait(timeout_seconds=20)).succeeded == 5
     assert provider.calls == 5
+
+
+async def test_an_error_after_a_commit_does_not_stop_the_settler(make_sqlite_rig: MakeRig) -> None:
+    rig = await make_sqlite_rig()
+    rig.serves(Provider())
+    async with rig.working() as worker:
+        sums = worker.engine.parts.sums
+        add, broken = sums.add, asyncio.Event()
+
+        def fail_once(*measured: Any) -> None:
+            if not broken.is_set():
+                broken.set()
+                raise ArithmeticError("a bug")
+            add(*measured)
+
+        sums.add = fail_once
+        first = await rig.submit(range(2))
+        await rig.until(broken.is_set)
+        second = await rig.submit(range(2))
+        assert (await second.wait(timeout_seconds=20)).succeeded == 2
+        assert (await first.wait(timeout_seconds=20)).succeeded == 2
+        await asyncio.wait_for(worker.engine.settler.drained(), 20)
+    assert [trouble.message for trouble in rig.told(Trouble)] == ["ArithmeticError: a bug"]
+
+
+async def test_a_late_result_that_cannot_be_kept_now_does_not_hold_up_the_others(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    provider = rig.serves(Provider())
+    provider.gate.clear()
+    late, other = await rig.submit(["late"], deadline_seconds=10), await rig.submit(["other"])
+
+    async def away(_: object) -> None:
+        raise DatabaseUnreachable("no route to the database")
+
+    rig.store.inbox.keep_late = away
+    async with rig.working():
+        await rig.until(lambda: provider.now == 2)
+        await rig.site.rows("UPDATE items SET deadline_at = 1 WHERE deadline_at IS NOT NULL")
+        await rig.sweep()
+        provider.gate.set()
+        assert (await other.wait(timeout_seconds=20)).succeeded == 1
+        await rig.until(lambda: rig.told(Trouble))
+    assert (await late.show()).failed == 1
+    assert [(trouble.where, trouble.message) for trouble in rig.told(Trouble)] == [
+        ("late results", "no route to the database")
+    ]
+
+
+async def test_an_item_that_is_handed_back_after_its_lease_was_lost_changes_nothing(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    provider = rig.serves(Provider())
+    job = await rig.submit(["lost", "held"])
+    claim = rig.store.items.claim
+
+    async def claim_and_lose_one(*args: object) -> object:
+        taken = await claim(*args)
+        await rig.site.rows(f"UPDATE items SET fence = fence + 1, leased_by = 'another' WHERE id = {job.id << 28}")
+        return taken
+
+    rig.store.items.claim = claim_and_lose_one
+    engine = rig.engine(heart=False)
+    await engine.start()
+    await engine.claim_once(5)
+    engine.flights.cut_off(Cut.SHUTDOWN)  # nothing has let the runs take their first step
+    await engine.stop(5)
+    items = [await rig.item(job, n) for n in range(2)]
+    assert [(item.state, item.leased_by) for item in items] == [("submitting", "another"), ("queued", None)]
+    assert (provider.calls, [event.items for event in rig.told(LeasesLost)]) == (0, [(items[0].id,)])
+    assert rig.told(Trouble) == []
+
+
+async def test_what_was_measured_and_cannot_be_stored_is_stored_the_next_time(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    rig.serves(Provider())
+    job = await rig.submit(range(3))
+    add = rig.store.measures.add
+
+    async def away(*_: object) -> None:
+        raise DatabaseUnreachable("no route to the database")
+
+    engine = rig.engine(heart=False)
+    await engine.start()
+    await engine.claim_once(5)
+    await rig.in_state(job, "succeeded", position=2)
+    await engine.settler.drained()
+    rig.store.measures.add = away
+    with pytest.raises(DatabaseUnreachable):
+        await engine.write_measures()
+    rig.store.measures.add = add
+    await engine.stop(5)
+    assert await rig.site.rows("SELECT SUM(succeeded), SUM(calls) FROM measures") == [(3, 3)]

@@ -4,12 +4,14 @@ import asyncio
 import gc
 import threading
 import time
+from typing import Any
 
 import pytest
 
 from backstay.core.errors import DatabaseUnreachable
-from backstay.core.events import LeasesLost, WorkerStarted, WorkerStopped, WorkerStopping
+from backstay.core.events import LeasesLost, Trouble, WorkerStarted, WorkerStopped, WorkerStopping
 from backstay.core.states import JobState
+from backstay.engine.lease_keeper import let_go
 from backstay.engine.worker import Worker
 from backstay.store.store import Store
 from tests.engine.conftest import MakeRig
@@ -64,6 +66,80 @@ async def test_what_was_claimed_and_not_begun_goes_back_without_a_trace(make_rig
     for position in range(5):
         item = await rig.item(job, position)
         assert (item.state, item.leased_by, item.attempt_count, item.repeats) == ("queued", None, 0, 0)
+
+
+async def test_what_was_lost_before_it_began_is_not_sent_and_nothing_is_written(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    provider = rig.serves(Provider())
+    job = await rig.submit(["lost", "kept"])
+    engine = rig.engine(heart=False)
+    await engine.start()
+    await engine.claim_once(5)
+    lost = next(flight.item for flight in engine.flights.all() if flight.item.body == '"lost"')
+    let_go({(lost.id, lost.fence)}, engine.flights, engine.parts)  # nothing has let the runs take their first step
+    await engine.stop(5)
+    assert (provider.calls, list(provider.results.values())) == (1, ["kept"])
+    states = [((item := await rig.item(job, n)).state, item.attempt_count, item.repeats) for n in range(2)]
+    assert states == [("submitting", 0, 0), ("succeeded", 1, 0)]
+
+
+async def test_what_was_cancelled_before_it_began_is_not_sent(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    provider = rig.serves(Provider())
+    unwanted, wanted = await rig.submit(["unwanted"]), await rig.submit(["wanted"])
+    engine = rig.engine(heart=False)
+    await engine.start()
+    await engine.claim_once(5)
+    flight = next(flight for flight in engine.flights.all() if flight.item.job_id == unwanted.id)
+    flight.stop_by(rig.site.clock.monotonic() + 60)  # nothing has let the runs take their first step
+    await unwanted.cancel()
+    await engine.stop(5)
+    await rig.sweep()
+    assert (list(provider.results.values()), (await wanted.show()).succeeded) == (["wanted"], 1)
+    view = await unwanted.show()
+    assert (view.state, view.cancelled, view.failed) == (JobState.CANCELLED, 1, 0)
+
+
+async def test_what_was_claimed_too_long_ago_is_not_sent_under_that_claim(make_rig: MakeRig) -> None:
+    """A process that slept until the answer to its claim came."""
+    rig = await make_rig()
+    provider = rig.serves(Provider())
+    job = await rig.submit(range(2))
+    claim = rig.store.items.claim
+
+    async def slow_claim(*args: object) -> object:
+        taken = await claim(*args)
+        await rig.site.advance(rig.limits.send_guard_seconds + 1)
+        return taken
+
+    rig.store.items.claim = slow_claim
+    engine = rig.engine(heart=False)
+    await engine.start()
+    assert await engine.claim_once(5) == 2
+    await engine.stop(5)
+    assert provider.calls == 0
+    states = [((item := await rig.item(job, n)).state, item.attempt_count, item.leased_by) for n in range(2)]
+    assert states == [("queued", 0, None)] * 2
+    rig.store.items.claim = claim
+    await rig.tick()
+    assert ((await job.show()).succeeded, provider.calls) == (2, 2)
+
+
+async def test_a_worker_stops_though_its_last_changes_cannot_be_stored(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    rig.serves(Provider())
+    job = await rig.submit()
+
+    async def away(*_: object) -> None:
+        raise DatabaseUnreachable("no route to the database")
+
+    async with rig.working() as worker:
+        await job.wait(timeout_seconds=20)
+        rig.store.workers.leave = away
+    assert [(trouble.where, trouble.message) for trouble in rig.told(Trouble)] == [
+        ("stop", "the worker's last changes could not be stored: no route to the database")
+    ]
+    assert [event.worker for event in rig.told(WorkerStopped)] == [worker.engine.parts.worker]
 
 
 @pytest.mark.parametrize(("grace", "open_gate", "state"), [(20, True, "succeeded"), (0, False, "queued")])
@@ -179,6 +255,27 @@ async def test_a_long_job_has_its_lease_extended_and_completes(make_rig: MakeRig
         provider.gate.set()
         view = await job.wait(timeout_seconds=20)
     assert (view.succeeded, provider.calls) == (1, 1)
+
+
+async def test_a_step_of_a_worker_that_fails_is_told_of_and_repeated(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    provider = rig.serves(Provider())
+    listen, heard = rig.store.listen, asyncio.Event()
+
+    async def deaf_at_first(wake: Any) -> None:
+        if not rig.told(Trouble):
+            raise DatabaseUnreachable("no route to the database")
+        heard.set()
+        await listen(wake)
+
+    rig.store.listen = deaf_at_first
+    async with rig.working():
+        await rig.until(heard.is_set)
+        job = await rig.submit(range(3))
+        assert (await job.wait(timeout_seconds=20)).succeeded == 3
+    message = "DatabaseUnreachable: no route to the database"
+    assert [(trouble.where, trouble.message) for trouble in rig.told(Trouble)] == [("listen", message)]
+    assert provider.calls == 3
 
 
 @pytest.mark.slow

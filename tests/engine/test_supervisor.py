@@ -1,9 +1,11 @@
 """The supervisor alone, over small commands of its own."""
 
+import asyncio
 import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,17 +66,37 @@ async def test_a_child_killed_by_a_signal_and_given_up_is_a_failure(monkeypatch:
     assert "signal 9" in said[0].message
 
 
-async def test_a_child_that_does_not_hear_is_killed_in_the_end(tmp_path: Path) -> None:
+@pytest.mark.parametrize("signals", [1, 2])
+async def test_a_child_that_does_not_hear_is_killed_in_the_end(tmp_path: Path, signals: int) -> None:
     started, said, ended = tmp_path / "started", list[Trouble](), list[int]()
     deaf = orders(DEAF, str(started), processes=2, stop_seconds=0.05)
     made, tasks = Supervisor(deaf, Clock(), said.append, ended.append), Tasks()
     running = tasks.spawn(made.run())
     while not (started.exists() and started.read_text() == "xx"):
         await Clock().sleep(0.01)
-    made.pass_on(signal.SIGTERM)
+    for _ in range(signals):
+        made.pass_on(signal.SIGTERM)
     assert await running == 0
     assert [trouble.message.endswith("and is killed") for trouble in said] == [True, True]
     assert len(ended) == 2
+
+
+async def test_a_child_that_is_just_being_started_hears_of_the_stop_as_well(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    said, ended = list[Trouble](), list[int]()
+    made = Supervisor(orders(GOOD, str(tmp_path / "started")), Clock(), said.append, ended.append)
+    start = asyncio.create_subprocess_exec
+
+    async def start_while_stopped(*args: Any, **options: Any) -> Any:
+        child = await start(*args, **options)
+        made.pass_on(signal.SIGTERM)
+        return child
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", start_while_stopped)
+    async with asyncio.timeout(20):
+        assert await made.run() == 0
+    assert (said, len(ended)) == ([], 1)
 
 
 def test_children_see_the_end_of_their_stdin_when_the_parent_is_killed(tmp_path: Path) -> None:

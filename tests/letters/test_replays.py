@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+from dataclasses import replace
 
 import pytest
 
 from backstay.core.ids import item_id
+from backstay.core.outcomes import Flaw
 from backstay.store.dead_letters import By, LetterFilter
 from tests.letters.desk import DAY_MS, Desk, ids
 from tests.store.scene import WRONG
@@ -63,6 +65,28 @@ async def test_what_would_come_back_after_a_week_is_left_for_another_call(desk: 
     assert (await desk.store.replays.replay("ann", ALL, slow)).items == 0
     await desk.site.advance(4 * DAY_MS / 1000)
     assert (await desk.store.replays.replay("ann", ALL, slow)).items == 1
+
+
+async def test_named_items_that_are_left_for_another_call_are_told_of(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last of them did not fail, so there is nothing to do about it."""
+    monkeypatch.setattr("backstay.store.dead_letters.CHUNK_ITEMS", 1)
+    job, other = await desk.fail(3), await desk.scene.submit()
+    named = [*(item_id(job, n) for n in range(3)), item_id(other, 0)]
+    slow = By("eve", 1000 / (4 * DAY_MS))
+    done = await desk.store.replays.replay_some("ann", ALL, named, slow)
+    assert (done.items, done.more) == (1, True)
+
+
+async def test_a_replay_by_flaw_is_one_of_its_own(desk: Desk) -> None:
+    plain, flawed = await desk.fail(1), await desk.scene.ended(replace(WRONG, flaw=Flaw.TRUNCATED))
+    rate = 1 / 60
+    for wanted in (LetterFilter(job_id=plain), LetterFilter(flaw=Flaw.TRUNCATED)):
+        assert (await desk.store.replays.replay("ann", wanted, By("eve", rate))).items == 1
+    assert [await due(desk, job) for job in (plain, flawed)] == [[None], [None]], "neither waits for the other"
+    told = [json.loads(row.filter) for row in await desk.store.replays.page("ann", None, 10)]
+    assert told == [{"flaw": str(Flaw.TRUNCATED)}, {"job": str(plain)}]
 
 
 async def test_the_same_replay_twice_makes_one_requeue(desk: Desk) -> None:

@@ -14,6 +14,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from backstay import Backstay, Transient
 from backstay.clock import Clock
 from backstay.core.retry import RetryPolicy
+from backstay.engine.lease_keeper import let_go
 from backstay.handlers.function import done
 from backstay.observe.tracing import Tracing
 from tests.server.remote_rig import remote_work
@@ -123,6 +124,27 @@ async def test_what_is_cut_off_at_the_end_leaves_no_span_open(drawn: Drawn) -> N
     assert drawn.app.bus.tracing is not None
     assert drawn.app.bus.tracing.open_items == 0
     assert len(drawn.named("process endless")) == 1
+
+
+async def test_a_call_whose_lease_is_lost_leaves_no_span_open(drawn: Drawn) -> None:
+    begun = asyncio.Event()
+
+    @drawn.app.handler()
+    async def endless(item: Any) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    await drawn.app.submit("endless", [1])
+    async with drawn.app.working() as worker:
+        await begun.wait()
+        engine = worker.engine
+        (flight,) = engine.flights.all()
+        let_go({(flight.item.id, flight.item.fence)}, engine.flights, engine.parts)
+        assert flight.task is not None
+        await asyncio.wait([flight.task])
+        assert drawn.app.bus.tracing is not None
+        assert drawn.app.bus.tracing.open_items == 0
+        assert len(drawn.named("process endless")) == 1
 
 
 async def test_a_submit_that_broke_off_is_drawn_as_failed(drawn: Drawn) -> None:

@@ -2,7 +2,10 @@
 
 import pytest
 
+from backstay.core.errors import NotAllowed
 from backstay.core.ids import item_id
+from backstay.core.states import BatchStatus
+from backstay.store.batches import NewBatch
 from backstay.store.store import Store
 from tests.sites import Site
 from tests.store.scene import OK, Scene
@@ -35,3 +38,22 @@ async def test_the_ids_of_a_deleted_job_and_its_items_never_return(scene: Scene,
     assert second > first
     items = [row[0] for row in await scene.site.rows("SELECT id FROM items ORDER BY id")]
     assert items == [item_id(second, position) for position in range(3)]
+
+
+async def test_a_job_that_has_an_owner_is_never_purged(scene: Scene, store: Store) -> None:
+    job = await scene.ended(OK, items=3)
+    before = await scene.everything()
+    await store.jobs.purge(job)
+    assert await scene.everything() == before
+
+
+async def test_a_job_is_not_deleted_while_its_results_are_written_out(scene: Scene, store: Store) -> None:
+    job = await scene.ended(OK, items=3)
+    await store.batches.create(NewBatch("batch_1", "ann", "/v1/x", "file_1", "24h", 86_400_000, None, None), None)
+    await store.batches.begin("batch_1", 3, None)
+    await store.batches.attach("batch_1", job)
+    await store.batches.finalize("batch_1")
+    with pytest.raises(NotAllowed, match="are being written out"):
+        await store.jobs.disown(job, "ann")
+    await store.batches.end(await store.batches.get("batch_1", "ann"), BatchStatus.COMPLETED, None, None)
+    assert await store.jobs.disown(job, "ann") == 3

@@ -2,6 +2,9 @@
 
 from backstay.core.models import Claimed
 from backstay.core.outcomes import Skipped, Stopped
+from backstay.core.states import BatchStatus
+from backstay.store.batches import Adoptable, Adopted, NewBatch
+from backstay.store.files import NewFile
 from tests.sites import START_MS
 from tests.store.scene import BROKEN, LEASE_MS, OK, RECONCILE_MS, TASK, WRONG, Scene, decided
 
@@ -102,3 +105,49 @@ async def test_a_polled_task_is_fenced_as_well(scene: Scene) -> None:
     assert (await scene.settle(old, OK)).applied == []
     assert len((await scene.settle(new, WRONG)).applied) == 1
     assert await scene.states(old.job_id) == ["failed"]
+
+
+async def a_batch(scene: Scene, name: str = "batch_1", owner: str = "ann") -> None:
+    new = NewBatch(name, owner, "/v1/x", "file_1", "24h", 86_400_000, None, None)
+    assert await scene.store.batches.create(new, None) == (name, True)
+
+
+async def test_a_batch_goes_to_another_process_only_when_its_lease_has_ended(scene: Scene) -> None:
+    await a_batch(scene)
+    batches = scene.store.batches
+    assert await batches.claim(LEASE_MS) == ("batch_1", "ann")
+    await scene.site.advance(LEASE_MS / 1000 - 1)
+    await batches.extend("batch_1", LEASE_MS)
+    await scene.site.advance(LEASE_MS / 1000 - 1)
+    assert await batches.claim(LEASE_MS) is None
+    await scene.site.advance(2)
+    assert await batches.claim(LEASE_MS) == ("batch_1", "ann")
+
+
+async def test_of_two_processes_that_end_a_batch_one_has_written_its_files(scene: Scene) -> None:
+    await a_batch(scene)
+    batches, files = scene.store.batches, scene.store.files
+    await batches.begin("batch_1", 1, None)
+    await batches.finalize("batch_1")
+    batch = await batches.get("batch_1", "ann")
+    first, second = (NewFile(name, "ann", "output.jsonl", "batch_output", 3) for name in ("file_a", "file_b"))
+    assert await batches.end(batch, BatchStatus.COMPLETED, first, None)
+    assert not await batches.end(batch, BatchStatus.COMPLETED, second, None)
+    assert (await batches.get("batch_1", "ann")).output_file_id == "file_a"
+    assert [await files.find(name, "ann") is not None for name in ("file_a", "file_b")] == [True, False]
+
+
+async def test_of_two_processes_that_adopt_a_run_one_has_made_its_batch(scene: Scene) -> None:
+    job = await scene.submit()
+    run = Adoptable(job, START_MS, START_MS + 3_600_000, None, START_MS, "{}", 1)
+    for n in (1, 2):
+        await scene.store.batches.adopt("ann", [Adopted(f"batch_{n}", run, f"file_{n}", "in.jsonl", "/v1/x", None)])
+    assert [batch.id for batch in await scene.store.batches.page("ann", None, 10)] == ["batch_1"]
+    assert [await scene.store.files.find(f"file_{n}", "ann") is not None for n in (1, 2)] == [True, False]
+
+
+async def test_the_models_that_an_owner_asked_for_are_known_to_them_alone(scene: Scene) -> None:
+    for name, owner, model in (("b1", "ann", "gpt-b"), ("b2", "ann", "gpt-a"), ("b3", "ann", None), ("b4", "bob", "o")):
+        await a_batch(scene, name, owner)
+        await scene.store.batches.begin(name, 1, model)
+    assert await scene.store.batches.models("ann") == ["gpt-a", "gpt-b"]

@@ -7,9 +7,11 @@ from contextlib import asynccontextmanager
 import asyncpg
 import pytest
 
+from backstay.core.errors import DatabaseUnreachable
 from backstay.core.models import Claimed
 from backstay.core.outcomes import Outcome
 from backstay.store.items import Want
+from backstay.store.postgres import TRIES_MAX, PostgresDatabase
 from backstay.store.store import Store
 from tests.sites import START_MS, Site, Ticker
 from tests.store.scene import LEASE_MS, OK, WRONG, chunk, decided, new_job
@@ -135,3 +137,36 @@ async def test_a_statement_that_stands_alone_is_tried_again_by_itself(postgres_u
         await somebody_waits(site)
     assert len((await settling).applied) == 3
     await site.close()
+
+
+async def fail_statements(url: str, table: str, times: int) -> None:
+    """The next statements that change a table are chosen as the victims of a deadlock, so many times."""
+    connection = await asyncpg.connect(url)
+    await connection.execute(
+        f"""CREATE SEQUENCE victims;
+        CREATE FUNCTION be_a_victim() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            IF nextval('victims') <= {times} THEN RAISE EXCEPTION 'deadlock' USING ERRCODE = '40P01'; END IF;
+            RETURN NULL;
+        END $$;
+        CREATE TRIGGER victim AFTER INSERT OR DELETE ON {table} EXECUTE FUNCTION be_a_victim()"""
+    )
+    await connection.close()
+
+
+@pytest.mark.parametrize("table", ["events", "outbox"])
+@pytest.mark.parametrize("times", [TRIES_MAX - 1, TRIES_MAX])
+async def test_the_victim_of_a_deadlock_is_tried_again_some_times(postgres_url: str, table: str, times: int) -> None:
+    """A pause is a transaction that writes an event, a prune is a statement by itself."""
+    store = Store(PostgresDatabase(postgres_url, Ticker()))
+    await store.open()
+    job = (await store.submissions.open(new_job(), chunk(0, 2, True))).id
+    await fail_statements(postgres_url, table, times)
+
+    async def change() -> object:
+        return await (store.jobs.pause(job, "ann") if table == "events" else store.outbox.prune())
+
+    if times == TRIES_MAX:
+        with pytest.raises(DatabaseUnreachable, match="DeadlockDetectedError"):
+            await change()
+    await change()
+    await store.close()

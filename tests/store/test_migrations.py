@@ -14,8 +14,8 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 
 from backstay import wiring
-from backstay.core.errors import DatabaseUnreachable, SchemaBehind, SchemaNewer
-from backstay.store import schema
+from backstay.core.errors import DatabaseUnreachable, SchemaBehind, SchemaNewer, UsageError
+from backstay.store import schema, sqlite
 from tests.messaging.rig import until
 from tests.servers.fault_proxy import FaultProxy
 
@@ -213,6 +213,48 @@ def test_a_new_sqlite_database_is_what_the_history_makes(tmp_path: Path) -> None
     assert made == schema.sqlite_script(f"{tmp_path}/history.db"), "run: make schema"
     assert schema.create_sqlite(f"{tmp_path}/new.db")
     assert schema.sqlite_script(f"{tmp_path}/new.db") == made
+
+
+@pytest.mark.parametrize("damaged", ["sqlite_master", "alembic_version"])
+def test_a_damaged_sqlite_file_is_named_and_left_alone(tmp_path: Path, damaged: str) -> None:
+    path = tmp_path / "damaged.db"
+    assert schema.create_sqlite(str(path))
+    with sqlite3.connect(path) as connection:
+        asked = "SELECT rootpage FROM sqlite_master WHERE name = ? UNION ALL SELECT 1"
+        [page], *_ = connection.execute(asked, (damaged,)).fetchall()
+        [size] = connection.execute("PRAGMA page_size").fetchone()
+    connection.close()
+    with path.open("r+b") as file:
+        file.seek(max((page - 1) * size, 100))  # the head of the file stays
+        file.write(b"\xff" * 400)
+    before = path.read_bytes()
+    with pytest.raises(UsageError, match=r"damaged\.db is a file but not an SQLite database"):
+        schema.sqlite_version(str(path))
+    assert path.read_bytes() == before
+
+
+def test_tables_that_cannot_be_created_are_a_database_out_of_reach(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "BUSY_SECONDS", 0.01)
+    path = f"{tmp_path}/new.db"
+    other = sqlite.connect(path)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(DatabaseUnreachable, match=r"cannot create the tables in new\.db: database is locked"):
+        schema.create_sqlite(path)
+    other.execute("COMMIT")
+    other.close()
+    assert schema.create_sqlite(path)
+
+
+async def test_a_migration_that_meets_another_application_s_table_changes_nothing(empty_postgres_url: str) -> None:
+    connection = await asyncpg.connect(empty_postgres_url)
+    await connection.execute("CREATE TABLE outbox (mine text)")
+    with pytest.raises(DatabaseUnreachable, match="interrupted and nothing was changed"):
+        await schema.migrate_postgres(empty_postgres_url)
+    tables = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
+    assert [row["tablename"] for row in tables] == ["outbox"]
+    await connection.close()
 
 
 async def test_a_connection_cut_while_the_schema_is_looked_at_is_a_database_out_of_reach(postgres_url: str) -> None:

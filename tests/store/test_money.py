@@ -6,7 +6,7 @@ import pytest
 
 from backstay.core.failures import ErrorCode, Failure, FailureKind
 from backstay.core.models import Claimed, Usage
-from backstay.core.outcomes import CannotAsk, Failed, HandedBack, Outcome, Submitted, Succeeded
+from backstay.core.outcomes import CannotAsk, Failed, HandedBack, Outcome, Stopped, Submitted, Succeeded
 from backstay.core.pace import Answers
 from backstay.core.states import StopReason
 from backstay.store.items import Want
@@ -71,9 +71,21 @@ async def test_what_does_not_fit_under_the_ceiling_is_not_claimed(scene: Scene) 
         (failed(FailureKind.BUSINESS, 200), 0, 100, 1),
         (failed(FailureKind.UNKNOWN), 0, 100, 1),
         (CannotAsk(), 0, 100, 1),
+        (Stopped(sent=True), 0, 100, 1),
+        (Stopped(), 0, 0, 2),
         (HandedBack("not sent"), 0, 0, 2),
     ],
-    ids=["cheaper", "says nothing", "refused", "nonsense", "timed out", "worker lost", "never sent"],
+    ids=[
+        "cheaper",
+        "says nothing",
+        "refused",
+        "nonsense",
+        "timed out",
+        "worker lost",
+        "cut off",
+        "cut off before it began",
+        "never sent",
+    ],
 )
 async def test_what_comes_of_a_call_settles_what_was_set_aside(
     scene: Scene, outcome: Outcome, spent: int, kept: int, again: int
@@ -240,6 +252,13 @@ async def test_a_worker_of_one_job_takes_no_item_of_another(scene: Scene) -> Non
     assert [item.job_id for item in taken] == [own] * 3
     assert (await scene.store.items.claim([want], "w1:1", LEASE_MS)).items == []
     assert [await money(scene, job) for job in (before, own, after)] == [(0, n, 0, False) for n in (0, 3, 0)]
+
+
+async def test_a_worker_of_one_job_probes_with_items_of_that_job(scene: Scene) -> None:
+    _, own, _ = [await priced_job(scene, [1] * items, budget=100) for items in (40, 3, 40)]
+    want = Want("echo", 2, 0, PROVIDER, probes=(0.0, 0.99), only_job=own)
+    taken = (await scene.store.items.claim([want], "w1:1", LEASE_MS)).items
+    assert [item.job_id for item in taken] == [own] * 2
 
 
 async def test_the_fullest_budget_and_the_jobs_that_stand_still_are_known(scene: Scene) -> None:

@@ -8,9 +8,10 @@ import pytest
 
 from backstay.core.errors import NotAllowed
 from backstay.core.ids import item_id
-from backstay.store import outbox
+from backstay.store import outbox, webhooks
 from backstay.store.dead_letters import By, LetterFilter
 from backstay.store.outbox import HINT_AGE_MS, HINT_ITEMS_MAX, PUBLISHED_AGE_MS, WORK, Lag, Message
+from backstay.store.webhooks import DeliveryResult
 from tests.store.scene import BROKEN, OK, WRONG, Scene, chunk, decided, new_job
 
 LEASE_MS = 30_000
@@ -202,6 +203,41 @@ async def test_webhooks_and_work_do_not_take_each_others_messages(scene: Scene) 
     assert message.message_type == "work.ready"
     assert await scene.store.webhooks.spread() == 1
     assert await scene.store.outbox.lag(WORK) == Lag(1, 0)
+
+
+async def told_webhooks(scene: Scene, *names: str) -> None:
+    """Webhooks of which each has one delivery to make."""
+    for name in names:
+        await scene.store.webhooks.add(name, "ann", "https://example.com", ("job.completed",))
+    await scene.ended(OK)
+    await scene.store.webhooks.spread()
+
+
+async def test_what_nobody_subscribed_to_is_done_with_and_told_to_no_other_owner(scene: Scene) -> None:
+    await scene.store.webhooks.add("wh_1", "ann", "https://example.com", ("job.failed",))
+    await scene.store.webhooks.add("wh_2", "bob", "https://example.com", ("job.completed",))
+    await scene.ended(OK, owner="ann")
+    await scene.ended(WRONG, owner="bob")
+    assert [await scene.store.webhooks.spread() for _ in range(2)] == [2, 0]
+    assert await scene.store.webhooks.claim(10, []) == ([], "")
+
+
+async def test_a_round_of_webhooks_that_has_nothing_left_begins_again(scene: Scene) -> None:
+    await told_webhooks(scene, "wh_1", "wh_2")
+    dues, _ = await scene.store.webhooks.claim(10, [], past="wh_2")
+    assert [due.webhook_id for due in dues] == ["wh_1", "wh_2"]
+
+
+async def test_a_delivery_that_another_process_has_now_is_not_settled_by_the_first(scene: Scene) -> None:
+    await told_webhooks(scene, "wh_1")
+    ((old,), _) = await scene.store.webhooks.claim(10, [])
+    await scene.site.advance(webhooks.LEASE_MS / 1000 + 1)
+    ((new,), _) = await scene.store.webhooks.claim(10, [])
+    assert (new.id, new.tries) == (old.id, old.tries + 1)
+    assert not await scene.store.webhooks.settle(old, DeliveryResult(False, 410, "gone", gone=True))
+    assert (await scene.store.webhooks.show("wh_1", "ann")).disabled_why is None
+    await scene.store.webhooks.settle(new, DeliveryResult(True, 200))
+    assert [row.last_status for row in await scene.store.webhooks.deliveries("wh_1", "ann")] == [200]
 
 
 # pruning, sinks

@@ -2,12 +2,17 @@
 
 import pytest
 
-from backstay.core.errors import NotFound
+from backstay.core.errors import DatabaseUnreachable, NotFound
 from backstay.core.failures import ErrorCode, Failure, FailureKind
 from backstay.core.ids import item_id
 from backstay.core.models import Delivery
 from backstay.core.outcomes import CannotAsk, Failed
-from backstay.store import results
+from backstay.store import dead_letters, results
+from backstay.store.dead_letters import LetterFilter
+from backstay.store.item_views import ItemFilter
+from backstay.store.store import Store
+from backstay.store.story import timeline
+from tests.sites import Site
 from tests.store.scene import BROKEN, OK, TASK, WRONG, Scene
 
 
@@ -135,3 +140,68 @@ async def test_the_oldest_item_that_could_be_started_now_is_known(scene: Scene) 
     for item in await scene.claim():
         await scene.settle(item, BROKEN)
     assert await since("echo") is None  # they wait for their next try
+
+
+async def test_a_page_of_items_is_its_owners_alone(scene: Scene) -> None:
+    job_id = await scene.ended(OK)
+    rows, _ = await scene.store.item_views.page(job_id, "ann", ItemFilter(), None, 10)
+    assert [row.id for row in rows] == [item_id(job_id, 0)]
+    with pytest.raises(NotFound):
+        await scene.store.item_views.page(job_id, "bob", ItemFilter(), None, 10)
+
+
+@pytest.mark.parametrize("file_id", ["nul \0", "lone \ud800", "Ünicode", "file-nobody-has"])
+async def test_a_page_after_a_file_that_cannot_be_is_not_found(scene: Scene, file_id: str) -> None:
+    with pytest.raises(NotFound, match="No such File object"):
+        await scene.store.files.page("ann", file_id, 10, False, None)
+
+
+async def test_a_page_of_dead_letters_that_reads_its_limit_says_where_to_go_on(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is asked for lies behind more failures than one page reads; each page ends in the middle of a job or between
+    two."""
+    monkeypatch.setattr(dead_letters, "LOOKED_MAX", 2)
+    found = [await scene.ended(WRONG, items=items) for items in (2, 1)]
+    for items in (1, 1, 2, 3, 2, 1):
+        await scene.ended(BROKEN, items=items)
+    wanted = LetterFilter(error_code=ErrorCode.GW_4XX)
+    rows, before = await scene.store.dead_letters.page("ann", wanted, None, 10)
+    seen, pages = [row.id for row in rows], 1
+    while before is not None and pages < 10:
+        rows, before = await scene.store.dead_letters.page("ann", wanted, before, 10)
+        seen, pages = seen + [row.id for row in rows], pages + 1
+    assert seen == [item_id(found[1], 0), item_id(found[0], 1), item_id(found[0], 0)]
+    assert (pages >= 5, before) == (True, None)
+
+
+async def test_the_items_in_hand_are_told_by_worker(scene: Scene) -> None:
+    await scene.submit(3)
+    await scene.claim(2, worker="w1:7")
+    await scene.claim(1, worker="w2:1")
+    held = {(lease.worker, lease.items) for lease in await scene.store.workers.leases()}
+    assert held == {("w1", 2), ("w2", 1)}
+
+
+async def test_a_timeline_tells_calls_from_an_end_without_one(scene: Scene) -> None:
+    job_id = await scene.submit(deadline_ms=600_000)
+    (item,) = await scene.claim()
+    await scene.site.advance(2)
+    await scene.settle(item, BROKEN)
+    await scene.end(job_id, "deadline")
+    view, attempts = await scene.item(job_id), await scene.store.item_views.attempts(item.id)
+    told = [(moment.what, moment.detail) for moment in timeline(view, attempts, [])]
+    assert told == [
+        ("submitted", None),
+        ("call 1 ended: retry", "2.000 s, GW_5XX, 502"),
+        ("ended without another try: failed", "GW_TIMEOUT, the deadline passed"),
+    ]
+
+
+async def test_a_store_that_is_not_open_says_so_and_can_be_closed(site: Site) -> None:
+    store = Store(site.database())
+    for ask in (store.job_views.page("ann"), store.jobs.pause(1, "ann")):
+        with pytest.raises(DatabaseUnreachable, match="the database is not open") as refused:
+            await ask
+        assert refused.value.hint == "open it first: async with Backstay(url)"
+    await store.close()

@@ -15,8 +15,8 @@ from backstay.core.errors import UsageError
 from backstay.core.limits import Limits
 from backstay.core.models import Delivery, delivery_named
 from backstay.core.retry import RetryPolicy, policy_named
-from backstay.engine.first_replies import FirstReplies
 from backstay.engine.hints import Hints
+from backstay.engine.parts import FirstReplies
 from backstay.engine.tick import Tick, TickReport
 from backstay.engine.worker import Worker
 from backstay.handlers.function import Find, FunctionHandler, Registry, TaskHandler, dump

@@ -86,7 +86,7 @@ class Lanes:
                 rules = replace(self._rules(endpoint, lane_handler.RULES), concurrency=self._calls_max)
                 return CallHandler(endpoint, wire, rules)
             case Lane.BACKGROUND:
-                rules = replace(self._rules(endpoint, lane_handler.RULES), concurrency=self._calls_max)
+                rules = replace(self._rules(endpoint, lane_handler.BACKGROUND_RULES), concurrency=self._calls_max)
                 return BackgroundHandler(endpoint, wire, rules)
             case Lane.BATCH:
                 return BatchHandler(endpoint, wire, self._rules(endpoint, batch.RULES))

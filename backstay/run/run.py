@@ -14,7 +14,7 @@ from backstay.core.errors import DatabaseUnreachable, ErrorCode
 from backstay.core.events import Event, ItemsSettled, Trouble
 from backstay.core.outcomes import ANSWER_FLAWS, Flaw
 from backstay.core.states import JobState
-from backstay.engine.first_replies import FirstReplies
+from backstay.engine.parts import FirstReplies
 from backstay.engine.worker import Worker
 from backstay.llm.endpoint import Lane, account_of, key_of
 from backstay.llm.intake import FileSurvey, RequestSource

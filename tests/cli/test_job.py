@@ -3,6 +3,8 @@
 import asyncio
 import json
 import signal
+from dataclasses import fields
+from typing import Any
 
 import pytest
 
@@ -200,13 +202,9 @@ def test_watch_gives_up_with_exit_code_6(shell: Shell) -> None:
 
 
 def view(done: int, state: JobState = JobState.RUNNING) -> JobView:
-    words = {"owner": "me", "handler": "h", "stop_reason": None, "retry": None, "delivery": None, "label": None}
-    counts = dict.fromkeys(("priority", "processing", "failed", "skipped", "cancelled", "repeats", "timeout_at"), 0)
-    counts |= dict.fromkeys(("spent_micros", "reserved_micros", "unknown_micros", "input_tokens", "output_tokens"), 0)
-    counts |= dict.fromkeys(("truncated", "refused", "filtered"), 0)
-    times: dict[str, object] = {"budget_micros": None, "short": False}
-    times |= {"created_at": 0, "started_at": None, "finished_at": None, "deadline_at": None, "idempotency_key": None}
-    return JobView(id=1, state=state, sealed=True, total=1000, succeeded=done, **words, **counts, **times)  # type: ignore[arg-type]
+    usual: dict[str, Any] = dict.fromkeys((field.name for field in fields(JobView)), 0)
+    usual |= dict.fromkeys(("stop_reason", "retry", "delivery", "label", "budget_micros", "finished_at"))
+    return JobView(**{**usual, "id": 1, "state": state, "sealed": True, "total": 1000, "succeeded": done})
 
 
 def test_off_a_terminal_a_line_comes_every_ten_seconds_or_ten_percent(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ from backstay.core.outcomes import Failed, Succeeded
 from backstay.llm.batch_results import BatchResultFile, BatchResults, LineIndex, references_by_number
 from backstay.llm.endpoint import Endpoint, Veil
 from backstay.llm.openai.batch_api import LineError, OpenAiBatch, read_batch
-from backstay.llm.openai.batch_results import OpenAiResultReader, reference_of
+from backstay.llm.openai.result_lines import OpenAiResultReader, reference_of
 from backstay.llm.prices import LanePrices
 
 KEY = "sk-Zm9v/YmFy"

@@ -130,3 +130,11 @@ async def test_a_batch_of_the_service_has_the_same_limits(
         assert batch.expires_at == batch.created_at + JOB_SECONDS, "it must not promise more than it keeps"
         async with worker(site) as rig:
             await assert_ends_in_time(rig)
+
+
+@pytest.mark.parametrize(("lane", "seconds"), [("call", 600.0), ("background", 60.0), ("batch", 240.0)])
+async def test_a_call_of_each_lane_has_a_time_limit_of_its_own(site: Site, lane: str, seconds: float) -> None:
+    await submit(site, lane, "http://127.0.0.1:9/v1")
+    async with worker(site) as rig:
+        [handler] = rig.app.handlers
+        assert handler.rules.timeout_seconds == seconds

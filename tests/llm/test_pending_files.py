@@ -14,7 +14,7 @@ from backstay.core.states import ItemState
 from backstay.llm.batch import CREATE_SECONDS_MAX, RUN_SECONDS, BatchHandler
 from backstay.llm.endpoint import Lane
 from backstay.llm.openai.batch_api import FilesAndBatches
-from backstay.llm.openai.batch_results import BatchLookup
+from backstay.llm.openai.result_lines import BatchLookup
 from tests.llm.lane_rig import CHAT, MINUTES_10, LaneRig, Provider, chats, lane
 from tests.llm.test_batch_lookup import BehindClock
 from tests.sites import Site

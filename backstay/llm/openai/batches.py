@@ -25,7 +25,7 @@ from backstay.llm.openai.batch_api import (
     OpenAiBatch,
     read_file,
 )
-from backstay.llm.openai.batch_results import BatchLookup, OpenAiResultReader, reference_of
+from backstay.llm.openai.result_lines import BatchLookup, OpenAiResultReader, reference_of
 from backstay.llm.provider import Certainty, ProviderReply
 from backstay.llm.shards import BATCH_REQUESTS_MAX, Shard, ShardBounds, ShardEntry
 from backstay.llm.temporary_files import open_temporary

@@ -72,6 +72,7 @@ class Database(Protocol):
     """Scripts run whole, each in one transaction."""
 
     dialect: Dialect
+    listens: bool  # workers are woken by a notification
 
     async def open(self) -> None: ...
     async def close(self) -> None: ...

@@ -99,3 +99,15 @@ ORDER BY name;
 
 -- name: all_endpoints
 SELECT name, spec FROM endpoints ORDER BY created_at, name;
+
+-- name: place.postgres
+-- Which tables these are: a user's connection may lead to another database, or find other tables of that name.
+SELECT current_database() || ' ' || coalesce(CAST(CAST(to_regclass('jobs') AS oid) AS text), '') || ' '
+    || (SELECT CAST(oid AS text) FROM pg_database WHERE datname = current_database()) AS place;
+
+-- name: place.sqlite
+SELECT file AS place FROM pragma_database_list WHERE name = 'main';
+
+-- name: wake_workers.postgres
+-- Only a hint, which comes with the commit.
+SELECT CAST(pg_notify('backstay_wake', '') AS text) AS woken;

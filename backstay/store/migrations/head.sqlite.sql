@@ -402,4 +402,4 @@ CREATE TABLE turns (
 	served_key BIGINT NOT NULL, 
 	PRIMARY KEY (handler, level_key)
 );
-INSERT INTO alembic_version VALUES ('0011');
+INSERT INTO alembic_version VALUES ('0012');

@@ -208,6 +208,15 @@ class Backstay:
         store = await client.store.inside(connection, client.clock)
         return Client(store, client.owner, client.limits, client.clock, client.bus)
 
+    async def publish(self, topic: str, message: Any, *, connection: object = None) -> tuple[str, ...]:
+        """Sends a JSON message to RabbitMQ and to webhooks, at least once: `await backstay.publish("orders.created",
+        {"id": 7})`. With a `connection` of yours it leaves when you commit, and never if you roll back.
+
+        Returns who takes it: "messages" (a broker), "webhooks", both or none.
+        """
+        client = await self._client_on(connection)
+        return await client.store.outbox.publish(client.owner, topic, dump(message, "the message"))
+
     async def job(self, job_id: int) -> Job[Any]:
         """A job that was submitted before, by this process or another: `await backstay.job(12)`."""
         return (await self.open()).job(job_id)

@@ -74,6 +74,12 @@ class SyncBackstay:
         work = self.app.submit(handler, items, connection=connection, **options)
         return SyncJob(self, self.run(work) if connection is None else self._run_here(work, connection))
 
+    def publish(self, topic: str, message: Any, *, connection: object = None) -> tuple[str, ...]:
+        """Sends a JSON message to RabbitMQ and to webhooks: `backstay.publish("orders.created", {"id": 7})`. With a
+        `connection` of yours it leaves when you commit."""
+        work = self.app.publish(topic, message, connection=connection)
+        return self.run(work) if connection is None else self._run_here(work, connection)
+
     def _run_here(self, work: Coroutine[Any, Any, T], connection: object) -> T:
         """Runs a coroutine in this thread, which the connection belongs to. It has nothing to wait for: a statement on
         such a connection returns when it is done, and the background thread has opened the rest."""

@@ -107,16 +107,24 @@ def declare(ctx: click.Context, handlers: tuple[str, ...], broker: str | None, d
 @place_options
 @json_option
 def off(db: str | None, as_json: bool) -> None:
-    """Stops writing hints into the database and drops unpublished hints; the broker itself is not changed.
+    """Stops writing hints and your own messages for a broker, and drops those that have not left; the broker itself
+    is not changed.
 
     Stop the processes that have a --broker first: the next one to start switches it on again. Workers then
     poll the database.
     """
-    dropped = database_choice.with_client(database_choice.open_app(db), lambda client: client.store.outbox.close_sink())
+    hints, messages = database_choice.with_client(database_choice.open_app(db), _close_sinks)
     if as_json:
-        output.data(output.as_json({"dropped": dropped}))
+        output.data(output.as_json({"dropped": hints, "messages_dropped": messages}))
     else:
-        output.note(f"off: {output.count(dropped, 'hint')} dropped")
+        also = f" and {output.count(messages, 'message')} that you published" if messages else ""
+        output.note(f"off: {output.count(hints, 'hint')}{also} dropped")
+
+
+async def _close_sinks(client: "Client") -> tuple[int, int]:
+    from backstay.store.outbox import MESSAGES
+
+    return await client.store.outbox.close_sink(), await client.store.outbox.close_sink(MESSAGES)
 
 
 async def _handlers(client: "Client") -> list[str]:

@@ -37,8 +37,8 @@ async def test_the_rows_are_those_of_a_submit(shop: str, postgres: RunningPostgr
     async with application(shop, owner="ann") as app:
         client = await app.open()
         await client.store.outbox.open_sink()
-        key = {"idempotency_key": "k", "priority": 4, "deadline_seconds": 30.0}
-        ours = (await app.submit("echo", [1, "ü", [2, 3], None], **key)).id  # type: ignore[arg-type]
+        payloads = [1, "ü", [2, 3], None]
+        ours = (await app.submit("echo", payloads, idempotency_key="k", priority=4, deadline_seconds=30)).id
         rows_of_ours = [
             await rows(shop, JOB.format(ours)),
             await rows(shop, ITEMS.format(ours)),

@@ -73,6 +73,7 @@ class Database(Protocol):
 
     dialect: Dialect
     listens: bool  # workers are woken by a notification
+    wakes: bool  # which a small submit sends itself, without a further statement
 
     async def open(self) -> None: ...
     async def close(self) -> None: ...

@@ -76,6 +76,8 @@ class PostgresDatabase:
     """A PostgreSQL database. Its own clock decides about leases, retries and deadlines, not the clocks of the
     workers."""
 
+    wakes = False
+
     def __init__(self, url: str, clock: Clock, connections_max: int = 5, now_sql: str | None = None) -> None:
         self._url = postgres_url(url)
         self._clock = clock

@@ -190,7 +190,7 @@ def _answer(
 class SQLiteDatabase:
     """A database file on this machine."""
 
-    dialect, listens = SQLITE, False
+    dialect, listens, wakes = SQLITE, False, False
 
     def __init__(self, path: str, clock: Clock) -> None:
         self.path = path

@@ -67,11 +67,11 @@ class UserConnection:
 
     def __init__(self, calls: DriverCalls, own: Database, clock: Clock) -> None:
         self.dialect = own.dialect
-        self.listens = own.listens
+        self.listens = self.wakes = own.listens
         self._queries = queries_for(own.dialect)
         self._calls = calls
         self._clock = clock
-        self._rang = False
+        self._rang = False  # workers will be woken
         self._failure: BaseException | None = None
 
     async def open(self) -> None:
@@ -111,6 +111,7 @@ class UserConnection:
             query, asked = insert_rows(asked, self.dialect), Ask(asked.table, batch=asked.rows)
         else:
             query = self._queries[asked.name]
+            self._rang = self._rang or bool(asked.values.get("wake"))
         try:
             rows = await self._calls.fetch(query, self._values(query, asked))
         except BaseException as error:

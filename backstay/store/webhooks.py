@@ -250,8 +250,9 @@ def _spread() -> Script[int]:
         for webhook in wanted:
             if webhook.owner == message.owner and message.message_type in webhook.events:
                 told = (message.owner, event_id, message.message_type, data, message.created_at)
-                rows.append(telling(webhook.id, *told))
-                characters += len(rows[-1][-1])
+                *_, body = row = telling(webhook.id, *told)
+                rows.append(row)
+                characters += len(body)
         spread += 1
     if rows:
         yield Ask("add_deliveries", batch=rows)

@@ -61,6 +61,10 @@ async def test_what_cannot_be_is_refused_as_openai_refuses(rig, receiver):
     with pytest.raises(BadRequestError) as unknown:
         await client.webhooks.create(event_types=["video.completed"], name="x", url=receiver.url)
     assert unknown.value.param == "event_types"
+    with pytest.raises(BadRequestError):
+        await client.webhooks.create(event_types=["user.a b"], name="x", url=receiver.url)
+    made = await client.webhooks.create(event_types=["user.orders.created"], name="x", url=receiver.url)
+    assert made.event_types == ["user.orders.created"]
 
 
 async def test_an_unknown_id_is_repeated_on_one_line_whatever_it_is_made_of(rig):

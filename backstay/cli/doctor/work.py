@@ -112,7 +112,7 @@ async def budgets(setup: Setup) -> AsyncIterator[Finding]:
 
 
 async def outbox(setup: Setup) -> AsyncIterator[Finding]:
-    """Whether messages are published: hints for a broker (RabbitMQ or Celery's), events, and users' own."""
+    """Whether messages are published: hints for a broker (RabbitMQ or Celery's), events for webhooks, and yours."""
     sinks = setup.store.outbox
     if await sinks.is_open():
         advice = f"see the logs of the workers and the relay; if you use no broker any more: {again('broker off')}"

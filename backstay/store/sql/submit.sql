@@ -14,7 +14,7 @@ ON CONFLICT (owner, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHIN
 RETURNING {columns OpenJob, 1 AS new, (SELECT count(*) FROM sinks WHERE name = 'work') AS hinted};
 
 -- name: submit_few.postgres
--- why: a small job with all its items in one round trip.
+-- why: a small job with all its items in one round trip; with :wake, workers are woken when its transaction commits.
 WITH job AS (
     INSERT INTO jobs (owner, handler, state, priority, retry, delivery, label, ref_seed, idempotency_key, total, digest,
                       sealed, created_at, timeout_ms, timeout_at, deadline_at, level_key, first_key, last_key)
@@ -39,7 +39,8 @@ WITH job AS (
         CAST(:hint AS text) || (job.id << CAST(:position_bits AS integer)) || '}', job.created_at, job.created_at, 'work'
     FROM job WHERE job.total > 0 AND EXISTS (SELECT 1 FROM sinks WHERE name = 'work')
 )
-SELECT {columns OpenJob, 1 AS new, 0 AS hinted} FROM job;
+SELECT {columns OpenJob, 1 AS new, 0 AS hinted} FROM job
+WHERE CASE WHEN CAST(:wake AS bigint) = 1 THEN CAST(pg_notify('backstay_wake', '') AS text) IS NOT NULL ELSE true END;
 
 -- name: job_of_key
 -- The job of an owner's idempotency key.

@@ -197,7 +197,11 @@ def _declared_as(arguments: "Mapping[str, Any]") -> str:
     said = [str(arguments["type"])] if "type" in arguments else []
     if "x-max-priority" in arguments:
         said.append(f"{arguments['x-max-priority']} priorities")
-    if "x-message-ttl" in arguments:
+    if "alternate-exchange" in arguments:
+        said.append(f"what no queue wants to {arguments['alternate-exchange']}")
+    if "x-max-length" in arguments:
+        said.append(f"at most {arguments['x-max-length']:,} messages for {arguments['x-message-ttl'] // 1000:,} s")
+    elif "x-message-ttl" in arguments:
         said.append(f"{arguments['x-message-ttl'] // 1000} s, then to {arguments['x-dead-letter-exchange']}")
     elif "x-dead-letter-exchange" in arguments:
         said.append(f"dead letters to {arguments['x-dead-letter-exchange']}")

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from openai import AsyncOpenAI, BadRequestError, NotFoundError
@@ -61,9 +62,11 @@ async def test_what_cannot_be_is_refused_as_openai_refuses(rig, receiver):
     with pytest.raises(BadRequestError) as unknown:
         await client.webhooks.create(event_types=["video.completed"], name="x", url=receiver.url)
     assert unknown.value.param == "event_types"
+    bad: Any = ["user.a b"]
     with pytest.raises(BadRequestError):
-        await client.webhooks.create(event_types=["user.a b"], name="x", url=receiver.url)
-    made = await client.webhooks.create(event_types=["user.orders.created"], name="x", url=receiver.url)
+        await client.webhooks.create(event_types=bad, name="x", url=receiver.url)
+    own: Any = ["user.orders.created"]  # the client's types do not know users' own messages
+    made = await client.webhooks.create(event_types=own, name="x", url=receiver.url)
     assert made.event_types == ["user.orders.created"]
 
 

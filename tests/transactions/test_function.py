@@ -71,13 +71,13 @@ async def test_its_items_are_done_and_its_key_is_the_same_job(shop: str) -> None
         await transaction.rollback()
         assert await rows(shop, "SELECT count(*) FROM jobs") == [(0,)]
         job = await connection.fetchval(submit, many)
+        await until(lambda: wakes)
         assert await connection.fetchval(submit, many) == job
         with pytest.raises(asyncpg.UniqueViolationError, match=f"belongs to job {job}, which has different items"):
             await connection.fetchval(submit, "[1]")
         assert (await app.submit("echo", list(range(120)), idempotency_key="k")).id == job  # numbers are written alike
         with pytest.raises(IdempotencyConflict):
             await app.submit("echo", [1], idempotency_key="k")
-        await until(lambda: wakes)
         counts = [
             json.loads(str(row[0]))["count"] for row in await rows(shop, "SELECT payload FROM outbox ORDER BY id")
         ]

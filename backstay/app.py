@@ -167,18 +167,30 @@ class Backstay:
 
     @overload
     async def submit(
-        self, handler: FunctionHandler[..., Any, V], items: Items, **options: Unpack[SubmitOptions]
+        self,
+        handler: FunctionHandler[..., Any, V],
+        items: Items,
+        *,
+        connection: object = None,
+        **options: Unpack[SubmitOptions],
     ) -> Job[V]: ...
 
     @overload
-    async def submit(self, handler: str | Handler, items: Items, **options: Unpack[SubmitOptions]) -> Job[Any]: ...
+    async def submit(
+        self, handler: str | Handler, items: Items, *, connection: object = None, **options: Unpack[SubmitOptions]
+    ) -> Job[Any]: ...
 
-    async def submit(self, handler: str | Handler, items: Items, **options: Unpack[SubmitOptions]) -> Job[Any]:
+    async def submit(
+        self, handler: str | Handler, items: Items, *, connection: object = None, **options: Unpack[SubmitOptions]
+    ) -> Job[Any]:
         """Queues items: a list, an iterator or an async iterator of JSON payloads.
 
         With the handler itself, the job knows the type of its results: `await backstay.submit(shout, ["a", "b"])`.
         The name is enough in a program that does not have the function: `await backstay.submit("shout", ["a"])`.
         Results are then plain JSON.
+
+        With a `connection` of yours to the same database, the job is part of your transaction: it exists when you
+        commit, and never if you roll back.
         """
         _refuse_unknown("submit() has", options, SubmitOptions.__annotations__)
         named = self.handlers[handler if isinstance(handler, str) else getattr(handler, "name", repr(handler))]
@@ -192,9 +204,28 @@ class Backstay:
             named.check(payload)
             return weigh(named, payload, dump(payload))
 
+        wake = self._wake if connection is None else lambda: None  # before the commit there is nothing to find
+        via = await self._client_on(connection)
+        job = await via.submit(named.name, items, Options(**options), encode, wake)
         client = await self.open()
-        job = await client.submit(named.name, items, Options(**options), encode, self._wake)
-        return Job(client, job.id, handler.load_value) if isinstance(handler, FunctionHandler) else job
+        return Job(client, job.id, handler.load_value) if isinstance(handler, FunctionHandler) else client.job(job.id)
+
+    async def _client_on(self, connection: object) -> Client:
+        """The client, or one that writes over a connection of the user's."""
+        client = await self.open()
+        if connection is None:
+            return client
+        store = await client.store.inside(connection, client.clock)
+        return Client(store, client.owner, client.limits, client.clock, client.bus)
+
+    async def publish(self, topic: str, message: Any, *, connection: object = None) -> tuple[str, ...]:
+        """Sends a JSON message to RabbitMQ and to webhooks, at least once: `await backstay.publish("orders.created",
+        {"id": 7})`. With a `connection` of yours it leaves when you commit, and never if you roll back.
+
+        Returns who takes it: "messages" (a broker), "webhooks", both or none.
+        """
+        client = await self._client_on(connection)
+        return await client.store.outbox.publish(client.owner, topic, dump(message, "the message"))
 
     async def job(self, job_id: int) -> Job[Any]:
         """A job that was submitted before, by this process or another: `await backstay.job(12)`."""

@@ -23,7 +23,7 @@ from backstay.handlers.outgoing import Outgoing
 from backstay.llm.lanes import serve_lanes
 from backstay.messaging.broker import Broker
 from backstay.messaging.broker_session import broker_here, dispatching
-from backstay.messaging.outbox_relay import lag_told, relaying_work
+from backstay.messaging.outbox_relay import lag_told, relaying_all
 from backstay.observe.item_logs import ItemLogs
 from backstay.remote.handler import CallbackTags
 from backstay.remote.work import remote_here, remote_work
@@ -86,11 +86,11 @@ async def working(app: Backstay, client: Client, equipped: Equipment) -> AsyncIt
 async def relaying_outboxes(
     app: Backstay, client: Client, broker: Broker | None, key: str | None
 ) -> AsyncIterator[None]:
-    """While the block runs, hints are published to the broker and, with the key that signs them, webhooks are
-    notified."""
+    """While the block runs, hints and users' messages are published to the broker and, with the key that signs them,
+    webhooks are notified."""
     async with AsyncExitStack() as stack:
         if broker is not None:
-            await stack.enter_async_context(relaying_work(app, client, broker))
+            await stack.enter_async_context(relaying_all(app, client, broker))
         if key is not None:
             outgoing = Outgoing(app.settings.inside_hosts)
             stack.push_async_callback(outgoing.close)

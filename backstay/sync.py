@@ -2,17 +2,19 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack, overload
 
 from backstay.app import Backstay
 from backstay.client import Items, Job, Result, SubmitOptions, V_co
+from backstay.core.errors import UsageError
 from backstay.engine.tick import TickReport
 from backstay.handlers.function import FunctionHandler
 from backstay.handlers.handler import Handler
 from backstay.store.job_views import JobView
+from backstay.store.user_connection import refuse_async
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -48,16 +50,48 @@ class SyncBackstay:
 
     @overload
     def submit(
-        self, handler: FunctionHandler[..., Any, V], items: Items, **options: Unpack[SubmitOptions]
+        self,
+        handler: FunctionHandler[..., Any, V],
+        items: Items,
+        *,
+        connection: object = None,
+        **options: Unpack[SubmitOptions],
     ) -> "SyncJob[V]": ...
 
     @overload
-    def submit(self, handler: str | Handler, items: Items, **options: Unpack[SubmitOptions]) -> "SyncJob[Any]": ...
+    def submit(
+        self, handler: str | Handler, items: Items, *, connection: object = None, **options: Unpack[SubmitOptions]
+    ) -> "SyncJob[Any]": ...
 
-    def submit(self, handler: str | Handler, items: Items, **options: Unpack[SubmitOptions]) -> "SyncJob[Any]":
+    def submit(
+        self, handler: str | Handler, items: Items, *, connection: object = None, **options: Unpack[SubmitOptions]
+    ) -> "SyncJob[Any]":
         """Queues items: a list or an iterator of JSON payloads: `backstay.submit(shout, ["a", "b"])`. With the handler
-        itself the job knows the type of its results; with its name, results are plain JSON."""
-        return SyncJob(self, self.run(self.app.submit(handler, items, **options)))
+        itself the job knows the type of its results; with its name, results are plain JSON. With a `connection` of
+        yours to the same database, the job is part of your transaction."""
+        if connection is not None and isinstance(items, AsyncIterable):
+            raise UsageError("an async iterator cannot be used without asyncio", hint="pass a list or an iterator")
+        work = self.app.submit(handler, items, connection=connection, **options)
+        return SyncJob(self, self.run(work) if connection is None else self._run_here(work, connection))
+
+    def publish(self, topic: str, message: Any, *, connection: object = None) -> tuple[str, ...]:
+        """Sends a JSON message to RabbitMQ and to webhooks: `backstay.publish("orders.created", {"id": 7})`. With a
+        `connection` of yours it leaves when you commit."""
+        work = self.app.publish(topic, message, connection=connection)
+        return self.run(work) if connection is None else self._run_here(work, connection)
+
+    def _run_here(self, work: Coroutine[Any, Any, T], connection: object) -> T:
+        """Runs a coroutine in this thread, which the connection belongs to. It has nothing to wait for: a statement on
+        such a connection returns when it is done, and the background thread has opened the rest."""
+        try:
+            refuse_async(connection)
+            self.run(_ready(self.app))
+            work.send(None)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+        finally:
+            work.close()
+        raise AssertionError("a call on a user's connection waited for something else")
 
     def job(self, job_id: int) -> "SyncJob[Any]":
         """A job that was submitted before, by this process or another: `backstay.job(12)`."""
@@ -117,6 +151,10 @@ class SyncJob(Generic[V_co]):
 
     def accept_late(self, item: int | None = None) -> int:
         return self._face.run(self._job.accept_late(item))
+
+
+async def _ready(app: Backstay) -> None:
+    await (await app.open()).store.place()
 
 
 async def _next(results: AsyncIterator[T]) -> T | None:

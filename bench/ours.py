@@ -13,12 +13,14 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
+import asyncpg
 import uvloop
 
 from backstay import Backstay
 from backstay.clock import collect_rarely
 from backstay.wiring import migrate
 from bench.idle_worker import PAUSE_SECONDS, WARM_UP, idle_worker, until_told_to_stop
+from bench.orders import TABLE, commits_per_second
 
 # A peer's clock starts with its first handler; ours starts before the worker does.
 CONCURRENCY = 1_000
@@ -96,6 +98,26 @@ async def _one_by_one(n: int) -> list[int]:
         spent.append(time.monotonic_ns() - sent)
         await asyncio.sleep(PAUSE_SECONDS)
     return spent[-n:]
+
+
+def submit_transaction(n: int) -> dict[str, float]:
+    figures = run(_submit_inside(n))
+    run(_at["app"].close())
+    return figures
+
+
+async def _submit_inside(n: int) -> dict[str, float]:
+    connection = await asyncpg.connect(_at["url"])
+    await connection.execute(TABLE)
+
+    async def commit(number: int) -> None:
+        async with connection.transaction():
+            await connection.execute("INSERT INTO orders VALUES ($1)", number)
+            await _at["app"].submit(_at["noop"], [number], connection=connection)
+
+    figures = await commits_per_second(n, commit)
+    await connection.close()
+    return figures
 
 
 async def _worker(url: str) -> None:

@@ -34,6 +34,12 @@ class Row:
 ROWS = (
     Row("submit-postgres", "submit_per_second", "backstay-postgres", (Bar(1.5, "pgqueuer"),)),
     Row(
+        "submit-transaction",
+        "commits_per_second",
+        "backstay-transaction",
+        (Bar(0.8, "pgqueuer-transaction"), Bar(0.8, "procrastinate-transaction")),
+    ),
+    Row(
         "finish-postgres",
         "finish_per_second",
         "backstay-postgres",

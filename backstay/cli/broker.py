@@ -107,16 +107,24 @@ def declare(ctx: click.Context, handlers: tuple[str, ...], broker: str | None, d
 @place_options
 @json_option
 def off(db: str | None, as_json: bool) -> None:
-    """Stops writing hints into the database and drops unpublished hints; the broker itself is not changed.
+    """Stops writing hints and your own messages for a broker, and drops those that have not left; the broker itself
+    is not changed.
 
     Stop the processes that have a --broker first: the next one to start switches it on again. Workers then
     poll the database.
     """
-    dropped = database_choice.with_client(database_choice.open_app(db), lambda client: client.store.outbox.close_sink())
+    hints, messages = database_choice.with_client(database_choice.open_app(db), _close_sinks)
     if as_json:
-        output.data(output.as_json({"dropped": dropped}))
+        output.data(output.as_json({"dropped": hints, "messages_dropped": messages}))
     else:
-        output.note(f"off: {output.count(dropped, 'hint')} dropped")
+        also = f" and {output.count(messages, 'message')} that you published" if messages else ""
+        output.note(f"off: {output.count(hints, 'hint')}{also} dropped")
+
+
+async def _close_sinks(client: "Client") -> tuple[int, int]:
+    from backstay.store.outbox import MESSAGES
+
+    return await client.store.outbox.close_sink(), await client.store.outbox.close_sink(MESSAGES)
 
 
 async def _handlers(client: "Client") -> list[str]:
@@ -189,7 +197,11 @@ def _declared_as(arguments: "Mapping[str, Any]") -> str:
     said = [str(arguments["type"])] if "type" in arguments else []
     if "x-max-priority" in arguments:
         said.append(f"{arguments['x-max-priority']} priorities")
-    if "x-message-ttl" in arguments:
+    if "alternate-exchange" in arguments:
+        said.append(f"what no queue wants to {arguments['alternate-exchange']}")
+    if "x-max-length" in arguments:
+        said.append(f"at most {arguments['x-max-length']:,} messages for {arguments['x-message-ttl'] // 1000:,} s")
+    elif "x-message-ttl" in arguments:
         said.append(f"{arguments['x-message-ttl'] // 1000} s, then to {arguments['x-dead-letter-exchange']}")
     elif "x-dead-letter-exchange" in arguments:
         said.append(f"dead letters to {arguments['x-dead-letter-exchange']}")

@@ -10,7 +10,7 @@ from backstay.clock import Tasks, new_random
 from backstay.messaging.broker import Broker
 from backstay.messaging.connection import WATCH, LinkWatch, Means, check_url, require_aio_pika
 from backstay.messaging.consumer import Consumer
-from backstay.messaging.outbox_relay import relaying_work
+from backstay.messaging.outbox_relay import relaying_all
 from backstay.messaging.topology import Topology
 from backstay.settings import Settings
 from backstay.store.store import Store
@@ -72,7 +72,7 @@ async def dispatching(
         return await client.store.item_views.named(items)
 
     consumer = Consumer(broker, lambda: [handler.name for handler in app.handlers], concurrency, jobs_known)
-    async with relaying_work(app, client, broker):
+    async with relaying_all(app, client, broker):
         consumer.start()
         try:
             yield consumer

@@ -91,7 +91,9 @@ async def declare(
     channel = await open_channel(connection)
     for exchange in exchanges:
         try:
-            await channel.exchange_declare(exchange.name, exchange_type=exchange.type, durable=True)
+            await channel.exchange_declare(
+                exchange.name, exchange_type=exchange.type, durable=True, arguments=dict(exchange.arguments)
+            )
         except ChannelPreconditionFailed as error:
             differences.append(Difference(exchange.name, reason_of(error)))
             channel = await open_channel(connection)
@@ -154,7 +156,7 @@ async def inspect(connection: "AbstractConnection", topology: Topology, handlers
 
 
 async def _exchange(connection: "AbstractConnection", exchange: Exchange) -> Found:
-    found = Found("exchange", exchange.name, {"type": exchange.type})
+    found = Found("exchange", exchange.name, {"type": exchange.type, **exchange.arguments})
     if not await has_exchange(connection, exchange.name):
         return replace(found, fault=BrokerFault.MISSING)
     # A declaration with the same arguments changes nothing; one with other arguments is reported.

@@ -8,12 +8,14 @@ from typing import Any, Final
 from backstay.core.callbacks import Told, read_told
 from backstay.core.errors import UsageError
 from backstay.core.ids import read_item, show_item
-from backstay.messaging.topology import PRIORITY_MAX, Topology
+from backstay.messaging.topology import PRIORITY_MAX, Topology, message_key
+from backstay.store.outbox import USER_EVENT, Message
 
 VERSION: Final = 1
 WORK: Final = "work"
 REQUEST: Final = "request"
 CALLBACK: Final = "callback"
+OWNER_HEADER: Final = "x-backstay-owner"
 CONTENT_TYPE: Final = "application/json"
 PERSISTENT: Final = 2
 REASON_HEADER: Final = "x-backstay-reason"
@@ -80,6 +82,24 @@ def hint(topology: Topology, message_id: int, payload: Mapping[str, Any], age_ms
     wait_ms = max(payload.get("wait_ms", 0) - age_ms, 0)
     work = Work(str(message_id), payload["handler"], tuple(items), payload.get("priority", 0))
     return send_work(topology, work, wait_ms)
+
+
+def hint_of(topology: Topology, message: Message) -> OutgoingMessage:
+    return hint(topology, message.id, json.loads(message.payload), message.age_ms)
+
+
+def user_message(topology: Topology, message: Message) -> OutgoingMessage:
+    """A user's own message, as the user wrote it."""
+    topic = message.message_type.removeprefix(USER_EVENT)
+    return OutgoingMessage(
+        topology.messages,
+        message_key(message.owner, topic),
+        message.payload.encode(),
+        message.aggregate_id,
+        topic,
+        timestamp_ms=message.created_at,
+        headers={OWNER_HEADER: message.owner},
+    )
 
 
 def send_work(topology: Topology, work: Work, wait_ms: int = 0) -> OutgoingMessage:

@@ -1,27 +1,28 @@
-"""The work relay: takes hints out of the outbox, publishes them with confirms, and marks them; the oldest first.
+"""The relay to a broker: takes hints and users' messages out of the outbox, publishes them with confirms, and marks
+them; the oldest first.
 
 Any number of relays may run at once: each row is claimed by one of them. One that dies between publish and mark leaves
 its rows to the next when the lease is over, and the same id is published again; who acts on it asks the database.
 """
 
 import asyncio
-import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from random import Random
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from backstay.app import Backstay
 from backstay.client import Client
 from backstay.clock import Clock, Tasks, new_random, wait_for_event
 from backstay.core.events import MessagesPublished, OutboxLag, Trouble
 from backstay.core.failures import one_line
-from backstay.messaging.messages import OutgoingMessage, hint
+from backstay.messaging.messages import OutgoingMessage, hint_of, user_message
 from backstay.messaging.topology import Topology
 from backstay.observe.bus import Bus
-from backstay.store.outbox import WORK, Message, Outbox
+from backstay.store.outbox import MESSAGES, WORK, Message, Outbox
 
 BATCH_MESSAGES: Final = 500  # one is being published, the next is claimed, the last one marked: three are in hand
+BATCH_USER_MESSAGES: Final = 100  # of users, which may be large
 PROBE_MESSAGES: Final = 10  # the first ones after a failure
 LEASE_MS: Final = 120_000  # longer than a batch can take to be published and marked
 LAG_SECONDS: Final = 5.0  # between looks at how far behind the relays are
@@ -44,11 +45,26 @@ class HintPublisher(Protocol):
     async def publish_many(self, outgoing: Sequence[OutgoingMessage]) -> list[bool]: ...
 
 
+class Cargo(NamedTuple):
+    """What a relay takes: the messages of one sink, how many at once, and what becomes of each."""
+
+    sink: str
+    batch: int
+    make: Callable[[Topology, Message], OutgoingMessage]
+
+
+HINTS: Final = Cargo(WORK, BATCH_MESSAGES, hint_of)
+USER_MESSAGES: Final = Cargo(MESSAGES, BATCH_USER_MESSAGES, user_message)
+
+
 class OutboxRelay:
     """One life: start, stop."""
 
-    def __init__(self, outbox: Outbox, publisher: HintPublisher, clock: Clock, bus: Bus, rng: Random) -> None:
+    def __init__(
+        self, outbox: Outbox, publisher: HintPublisher, clock: Clock, bus: Bus, rng: Random, cargo: Cargo = HINTS
+    ) -> None:
         self._outbox = outbox
+        self._cargo = cargo
         self._publisher = publisher
         self._clock = clock
         self._bus = bus
@@ -62,7 +78,7 @@ class OutboxRelay:
         self._loop: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._loop = self._tasks.spawn(self._run(), name="work relay")
+        self._loop = self._tasks.spawn(self._run(), name=f"relay of {self._cargo.sink}")
 
     async def stop(self) -> None:
         """What is on its way has a while to be confirmed and marked, so that an end in order repeats nothing."""
@@ -92,8 +108,8 @@ class OutboxRelay:
             await self._published()  # whose failure may have been the reason
             await wait_for_event(self._stopping, AWAY_SECONDS)
             return False
-        size = PROBE_MESSAGES if self._failures else BATCH_MESSAGES
-        messages = await self._outbox.claim(WORK, size, LEASE_MS)
+        size = PROBE_MESSAGES if self._failures else self._cargo.batch
+        messages = await self._outbox.claim(self._cargo.sink, size, LEASE_MS)
         await self._published()
         if messages:
             self._publishing = self._tasks.spawn(self._publish(messages))
@@ -130,8 +146,7 @@ class OutboxRelay:
         told, outgoing, bad = [], [], []
         for message in messages:
             try:
-                payload = json.loads(message.payload)
-                outgoing.append(hint(self._publisher.topology, message.id, payload, message.age_ms))
+                outgoing.append(self._cargo.make(self._publisher.topology, message))
                 told.append(message)
             except (ValueError, TypeError, KeyError, AttributeError):
                 bad.append(message)
@@ -165,7 +180,7 @@ class OutboxRelay:
             await self._outbox.failed([message.id for message in bad], "the message cannot be read", ROW_DELAY_MS_MAX)
         except Exception as trouble:  # the lease ends, and they are published again under the same ids
             self._bus.emit(Trouble("relay", f"{type(trouble).__name__}: {trouble}"))
-        self._bus.emit(MessagesPublished(WORK, len(done), len(missed) + len(bad)))
+        self._bus.emit(MessagesPublished(self._cargo.sink, len(done), len(missed) + len(bad)))
 
     async def _missed(self, messages: Sequence[Message], error: str) -> None:
         """Others were taken, these were not: each waits for itself, longer with every try."""
@@ -175,14 +190,23 @@ class OutboxRelay:
 
 
 @asynccontextmanager
-async def relaying_work(app: Backstay, client: Client, broker: HintPublisher) -> AsyncIterator[OutboxRelay]:
-    """While the block runs, hints about work leave for the broker, and how many wait is told."""
+async def relaying_all(app: Backstay, client: Client, broker: HintPublisher) -> AsyncIterator[None]:
+    """While the block runs, hints about work and users' messages leave for the broker."""
+    async with relaying_work(app, client, broker), relaying_work(app, client, broker, USER_MESSAGES):
+        yield
+
+
+@asynccontextmanager
+async def relaying_work(
+    app: Backstay, client: Client, broker: HintPublisher, cargo: Cargo = HINTS
+) -> AsyncIterator[OutboxRelay]:
+    """While the block runs, hints about work, or other messages, leave for the broker, and how many wait is told."""
     outbox = client.store.outbox
-    await outbox.open_sink(WORK)
-    relay = OutboxRelay(outbox, broker, client.clock, app.bus, new_random())
+    await outbox.open_sink(cargo.sink)
+    relay = OutboxRelay(outbox, broker, client.clock, app.bus, new_random(), cargo)
     relay.start()
     try:
-        async with lag_told(client, WORK):
+        async with lag_told(client, cargo.sink):
             yield relay
     finally:
         await relay.stop()

@@ -1,6 +1,7 @@
 """The exchanges and queues that Backstay has on a broker, by name: pure data, the same in every process."""
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
@@ -19,13 +20,18 @@ UNUSED_MS: Final = 24 * 3_600_000  # the queue of a handler without workers goes
 # worker that is stopped.
 DELIVERY_LIMIT: Final = 1_000
 
+UNROUTED_MS: Final = 3 * 86_400_000  # a user's message that no queue wanted is kept so long,
+UNROUTED_MAX: Final = 100_000  # and so many of them: the oldest go first
+OWNER_BYTES_MAX: Final = 150  # in a routing key; a topic has at most 100
+
 Kind = Literal["classic", "quorum"]
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
     name: str
-    type: Literal["direct", "fanout"]
+    type: Literal["direct", "fanout", "topic"]
+    arguments: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +74,16 @@ class Topology:
         """The exchange, the routing key and the queue of what remote workers say."""
         return f"{self.prefix}.callbacks"
 
+    @property
+    def messages(self) -> str:
+        """The exchange that users' messages are published to, with OWNER.TOPIC as routing key."""
+        return f"{self.prefix}.messages"
+
+    @property
+    def unrouted(self) -> str:
+        """The exchange and the queue of users' messages that no queue wanted."""
+        return f"{self.prefix}.unrouted"
+
     def wait(self, step_ms: int) -> str:
         return f"{self.prefix}.wait.{step_ms}"
 
@@ -80,13 +96,16 @@ class Topology:
             Exchange(self.work, "direct"),
             Exchange(self.dead, "fanout"),
             Exchange(self.callbacks, "direct"),
+            Exchange(self.unrouted, "fanout"),
+            Exchange(self.messages, "topic", {"alternate-exchange": self.unrouted}),
             *waits,
         )
 
     @property
     def fixed_queues(self) -> tuple[Queue, ...]:
         """Those that are there whatever handlers there are."""
-        return (self.dead_queue, self.callbacks_queue, *(self.wait_queue(step) for step in WAIT_STEPS_MS))
+        waits = (self.wait_queue(step) for step in WAIT_STEPS_MS)
+        return (self.dead_queue, self.callbacks_queue, self.unrouted_queue, *waits)
 
     def queues(self, handlers: Iterable[str] = ()) -> tuple[Queue, ...]:
         return (*self.fixed_queues, *(self.work_queue(handler) for handler in handlers))
@@ -95,6 +114,8 @@ class Topology:
         """The queues that a message to one of the exchanges goes to."""
         if exchange == self.work:
             return (self.work_queue(key),)
+        if exchange == self.messages:
+            return (self.unrouted_queue,)
         return tuple(queue for queue in self.fixed_queues if queue.exchange == exchange)
 
     def work_queue(self, handler: str) -> Queue:
@@ -119,6 +140,11 @@ class Topology:
             self.callbacks, self.callbacks, self.callbacks, self._of_kind({"x-dead-letter-exchange": self.dead})
         )
 
+    @property
+    def unrouted_queue(self) -> Queue:
+        arguments = {"x-message-ttl": UNROUTED_MS, "x-max-length": UNROUTED_MAX}
+        return Queue(self.unrouted, self.unrouted, "", self._of_kind(arguments))
+
     def _of_kind(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The type is always named: a vhost may have another default, and quorum queues refuse ten priorities."""
         if self.kind == "classic":
@@ -140,10 +166,17 @@ def routing_key(handler: str) -> str:
     return _short(handler)
 
 
-def _short(name: str) -> str:
+def message_key(owner: str, topic: str) -> str:
+    """The routing key of a user's message. An owner is one word of it: whatever its name, it cannot look like another
+    owner's topic."""
+    word = re.sub(r"[^A-Za-z0-9_-]", lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), owner)
+    return f"{_short(word, OWNER_BYTES_MAX)}.{topic}"
+
+
+def _short(name: str, bytes_max: int = NAME_BYTES_MAX) -> str:
     """AMQP counts bytes; what is too long ends in a digest of all of it."""
     raw = name.encode()
-    if len(raw) <= NAME_BYTES_MAX:
+    if len(raw) <= bytes_max:
         return name
     digest = hashlib.sha256(raw).hexdigest()[:16]
-    return f"{raw[: NAME_BYTES_MAX - 17].decode(errors='ignore')}-{digest}"
+    return f"{raw[: bytes_max - 17].decode(errors='ignore')}-{digest}"

@@ -72,6 +72,8 @@ class Database(Protocol):
     """Scripts run whole, each in one transaction."""
 
     dialect: Dialect
+    listens: bool  # workers are woken by a notification
+    wakes: bool  # which a small submit sends itself, without a further statement
 
     async def open(self) -> None: ...
     async def close(self) -> None: ...

@@ -1,23 +1,32 @@
 """The outbox: messages written in the same transaction as the change they report, until a relay has published them."""
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+from backstay.clock import new_id
+from backstay.core.errors import UsageError
 from backstay.core.failures import one_line
 from backstay.core.ids import item_range, job_of
 from backstay.store.database import Database
 from backstay.store.queries import Ask, Load, Script, fields_of, one, record
 
 WORK: Final = "work"  # the sink of hints about items that are ready
-WEBHOOKS: Final = "webhooks"  # the sink of events about jobs and batches
+WEBHOOKS: Final = "webhooks"  # the sink of events about jobs and batches, and of users' messages
+MESSAGES: Final = "messages"  # the sink of users' messages for a broker
+USER_EVENT: Final = "user."  # begins the names of users' messages; their topic follows
+TOPIC: Final = r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*"
+TOPIC_CHARACTERS_MAX: Final = 100
+MESSAGE_BYTES_MAX: Final = 65_536
 WORK_READY: Final = "work.ready"
 HINT_ITEMS_MAX: Final = 50  # per message
 LAG_ROWS_MAX: Final = 10_000  # pending messages are counted up to this
 PRUNE_ROWS: Final = 5_000  # deleted by one statement
 PRUNE_CHUNKS_MAX: Final = 20  # by one call
 HINT_AGE_MS: Final = 3_600_000  # by then the database has served what was not published
+MESSAGE_AGE_MS: Final = 30 * 86_400_000  # an unpublished message of a user's is deleted then: no broker came
 PUBLISHED_AGE_MS: Final = 600_000
 ERROR_CHARACTERS_MAX: Final = 200
 WAIT_STEP_MS: Final = 1_000
@@ -35,7 +44,7 @@ class Message(NamedTuple):
     id: int
     owner: str
     message_type: str
-    aggregate_id: str  # of a hint: its first item's id
+    aggregate_id: str  # of a hint: its first item's id; of a user's message: the id that its receivers see
     payload: str
     created_at: int
     tries: int  # including this one
@@ -53,6 +62,19 @@ class Outbox:
 
     def __init__(self, database: Database) -> None:
         self._db = database
+
+    async def publish(self, owner: str, topic: str, message: str) -> tuple[str, ...]:
+        """Writes a user's message, a JSON text, for each sink that takes it; returns their names."""
+        if not isinstance(topic, str) or len(topic) > TOPIC_CHARACTERS_MAX or not re.fullmatch(TOPIC, topic):
+            shown = one_line(str(topic), TOPIC_CHARACTERS_MAX)
+            hint = f"use up to {TOPIC_CHARACTERS_MAX} letters, digits, - and _, with dots between: orders.created"
+            raise UsageError(f"{shown!r} is not a valid topic", hint=hint)
+        if len(message) > MESSAGE_BYTES_MAX:
+            hint = "put the data elsewhere, and publish its address"
+            raise UsageError(f"the message has {len(message):,} bytes; the limit is {MESSAGE_BYTES_MAX:,}", hint=hint)
+        values = {"owner": owner, "id": new_id(), "event": USER_EVENT + topic, "body": message}
+        rows = await self._db.single(one("publish_message", values))
+        return tuple(sorted(row["sink"] for row in rows))
 
     async def claim(self, sink: str, n: int, lease_ms: int) -> list[Message]:
         """The oldest pending messages that are due, for one relay until its lease is over."""
@@ -75,9 +97,12 @@ class Outbox:
         return found  # type: ignore[no-any-return]
 
     async def prune(self) -> int:
-        """Deletes a bounded number of hints that were published or are no longer needed; returns how many."""
-        published = await self._drop("drop_published", {"age_ms": PUBLISHED_AGE_MS})
-        return published + await self._drop("drop_pending", {"sink": WORK, "age_ms": HINT_AGE_MS})
+        """Deletes a bounded number of messages that were published or are no longer needed; returns how many."""
+        dropped = 0
+        for sink, age_ms in ((WORK, HINT_AGE_MS), (MESSAGES, MESSAGE_AGE_MS)):
+            dropped += await self._drop("drop_published", {"sink": sink, "age_ms": PUBLISHED_AGE_MS})
+            dropped += await self._drop("drop_pending", {"sink": sink, "age_ms": age_ms})
+        return dropped
 
     async def _drop(self, name: str, values: dict[str, Any]) -> int:
         dropped = 0

@@ -13,7 +13,7 @@ from backstay.clock import Clock, Tasks, new_id
 from backstay.core.errors import DatabaseRefused, DatabaseUnreachable
 from backstay.core.failures import one_line
 from backstay.store.database import postgres_url
-from backstay.store.queries import FEW_ROWS_MAX, POSTGRES, Ask, Load, Script, queries_for
+from backstay.store.queries import FEW_ROWS_MAX, POSTGRES, Ask, Load, Script, array_values, queries_for
 from backstay.store.silence import Silence, Use
 
 T = TypeVar("T")
@@ -76,6 +76,8 @@ class PostgresDatabase:
     """A PostgreSQL database. Its own clock decides about leases, retries and deadlines, not the clocks of the
     workers."""
 
+    wakes = False
+
     def __init__(self, url: str, clock: Clock, connections_max: int = 5, now_sql: str | None = None) -> None:
         self._url = postgres_url(url)
         self._clock = clock
@@ -90,6 +92,7 @@ class PostgresDatabase:
         self._rang_at = float("-inf")
         self.dialect = POSTGRES if now_sql is None else replace(POSTGRES, now=now_sql)
         self._queries = queries_for(self.dialect)
+        self.listens = self._url.listen
 
     async def open(self) -> None:
         try:
@@ -279,11 +282,7 @@ class PostgresDatabase:
         query = self._queries[asked.name]
         values = asked.values
         if asked.batch is not None:
-            columns = zip(*asked.batch, strict=True) if asked.batch else ([] for _ in query.columns)
-            values = {
-                **values,
-                **{f"batch_{name}": list(column) for name, column in zip(query.columns, columns, strict=True)},
-            }
+            values = {**values, **array_values(query, asked.batch)}
         rows: list[Any] = await connection.fetch(query.sql, *[values[name] for name in query.names])
         return rows if query.make is None else list(map(query.make, rows))
 

@@ -212,6 +212,7 @@ _COLUMNS = re.compile(r"\{(columns|fields) (\w+)(?: of ([\w.]+))?(?:,([^{}]*))?\
 _EACH = re.compile(r"\{each (\w+): ([^{}]*)\}")
 _IN_CTE = re.compile(r"\{in (\w+)\}")
 _VALUE = re.compile(r"(?<![:\w]):([a-z_]+)")
+_NUMBER = re.compile(r"\$(\d+)")
 
 
 def statements() -> Iterator[tuple[str, str]]:
@@ -269,6 +270,40 @@ def render(text: str, dialect: Dialect) -> Query:
         text = _VALUE.sub(lambda match: f"${names.index(match.group(1)) + 1}", text)
     [make] = makes or [None]
     return Query(text, names, tuple(name for name, _ in typed), make)
+
+
+@cache
+def as_pyformat(query: Query) -> str:
+    """The same statement with %(name)s for its values."""
+    text = _NUMBER.sub(lambda match: f"%({query.names[int(match.group(1)) - 1]})s", query.sql.replace("%", "%%"))
+    return _VALUE.sub(r"%(\1)s", text)
+
+
+def insert_rows(load: Load, dialect: Dialect) -> Query:
+    """A load as a statement with a batch, for connections that have no faster way."""
+    return _insert(load.table, load.columns, tuple(map(_type_of, zip(*load.rows, strict=True))), dialect)
+
+
+@cache
+def _insert(table: str, columns: tuple[str, ...], types: tuple[str, ...], dialect: Dialect) -> Query:
+    batch = ", ".join(f"{name} {kind}" for name, kind in zip(columns, types, strict=True))
+    names = ", ".join(columns)
+    return render(f"INSERT INTO {table} ({names}) SELECT {names} FROM {{batch({batch})}}", dialect)
+
+
+def _type_of(column: Sequence[Any]) -> str:
+    return _SQL_TYPES[type(next((value for value in column if value is not None), 0))]
+
+
+def array_values(query: Query, batch: Sequence[Row]) -> dict[str, list[Any]]:
+    """The rows of a batch as PostgreSQL takes them: a list for each column."""
+    columns = zip(*batch, strict=True) if batch else ([] for _ in query.columns)
+    return {f"batch_{name}": list(column) for name, column in zip(query.columns, columns, strict=True)}
+
+
+def json_rows(batch: Sequence[Row]) -> str:
+    """The rows of a batch as SQLite takes them."""
+    return json.dumps(batch)
 
 
 def _without_comments(text: str) -> str:

@@ -1,7 +1,6 @@
 """SQLite: one writer thread that commits in groups, one reader thread, both on the standard library's driver."""
 
 import asyncio
-import json
 import os
 import queue
 import sqlite3
@@ -14,7 +13,7 @@ from typing import Any, TypeVar
 
 from backstay.clock import Clock
 from backstay.core.errors import DatabaseUnreachable
-from backstay.store.queries import SQLITE, Ask, Load, Script, queries_for
+from backstay.store.queries import SQLITE, Ask, Load, Script, json_rows, queries_for
 
 T = TypeVar("T")
 
@@ -66,7 +65,7 @@ def _ask(connection: sqlite3.Connection, asked: Ask, now_ms: int) -> list[Any]:
     query = queries_for(SQLITE)[asked.name]
     values = {"now": now_ms, **asked.values}
     if asked.batch is not None:
-        values["batch"] = json.dumps(asked.batch)
+        values["batch"] = json_rows(asked.batch)
     cursor = connection.execute(query.sql, values)
     if query.make is not None:
         return list(map(query.make, cursor.fetchall()))
@@ -191,7 +190,7 @@ def _answer(
 class SQLiteDatabase:
     """A database file on this machine."""
 
-    dialect = SQLITE
+    dialect, listens, wakes = SQLITE, False, False
 
     def __init__(self, path: str, clock: Clock) -> None:
         self.path = path

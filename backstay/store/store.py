@@ -1,7 +1,10 @@
 """The store: one class for each noun, all on one database."""
 
 from collections.abc import Callable
+from typing import Any
+from weakref import WeakSet
 
+from backstay.clock import Clock
 from backstay.store.archives import Archives
 from backstay.store.batches import Batches
 from backstay.store.budgets import Budgets
@@ -18,10 +21,12 @@ from backstay.store.keys import Keys
 from backstay.store.measures import Alarms, Measures
 from backstay.store.outbox import Outbox
 from backstay.store.providers import Providers
+from backstay.store.queries import one
 from backstay.store.results import ResultViews
 from backstay.store.story import EventViews
 from backstay.store.submissions import Submissions
 from backstay.store.sweeps import Sweeps
+from backstay.store.user_connection import lend
 from backstay.store.webhooks import Webhooks
 from backstay.store.workers import Duties, Invocations, Workers
 
@@ -31,6 +36,8 @@ class Store:
 
     def __init__(self, database: Database) -> None:
         self._db = database
+        self._place: str | None = None
+        self._checked: WeakSet[Any] = WeakSet()  # users' connections that lead here
         self.alarms = Alarms(database)
         self.archives = Archives(database)
         self.batches = Batches(database)
@@ -68,3 +75,14 @@ class Store:
 
     async def listen(self, wake: Callable[[], None]) -> None:
         await self._db.listen(wake)
+
+    async def place(self) -> str:
+        """A text that is the same for every connection to these tables, and for no other."""
+        if self._place is None:
+            [row] = await self._db.read(one("place"))
+            self._place = str(row["place"])
+        return self._place
+
+    async def inside(self, connection: object, clock: Clock) -> "Store":
+        """The same store on a user's connection: what it writes is there when the user commits."""
+        return Store(await lend(connection, self._db, clock, await self.place(), self._checked))

@@ -67,7 +67,7 @@ class Submissions:
     async def open(self, job: NewJob, chunk: Chunk) -> OpenJob:
         plain = chunk.weights is None and job.budget_micros is None and job.handler_then is None
         if self._db.dialect.chained and plain and chunk.last and len(chunk.bodies) <= FEW_ROWS_MAX:
-            return await self._db.single(lambda: _open_small_job(job, chunk))
+            return await self._db.single(lambda: _open_small_job(job, chunk, self._db.wakes))
         return await self._db.write(lambda: _open_job(job, chunk))
 
     async def reopen(self, job: NewJob, opened: OpenJob) -> OpenJob:
@@ -97,12 +97,12 @@ def _open_job(job: NewJob, chunk: Chunk) -> Script[OpenJob]:
     return opened
 
 
-def _open_small_job(job: NewJob, chunk: Chunk) -> Script[OpenJob]:
+def _open_small_job(job: NewJob, chunk: Chunk, wake: bool) -> Script[OpenJob]:
     """The same for a small job that is complete, in one statement, where the database can do that."""
     values = {name: getattr(job, name) for name in NewJob.__slots__}
     items = len(chunk.bodies)
     hint = hint_few(job.handler, job.priority, items)
-    whole = {"total": items, "digest": chunk.digest, "position_bits": POSITION_BITS, "hint": hint}
+    whole = {"total": items, "digest": chunk.digest, "position_bits": POSITION_BITS, "hint": hint, "wake": int(wake)}
     rows = list(enumerate(chunk.bodies))
     created = yield Ask("submit_few", {**values, **whole, "level_key": level_key(job.priority)}, rows)
     if not created:

@@ -1,12 +1,14 @@
 """Webhooks: who is notified of events, and every delivery, tried until it is acknowledged."""
 
 import json
+import re
 from collections.abc import Mapping
-from typing import Final, Literal, NamedTuple, get_args
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 from backstay.clock import new_id
 from backstay.core.errors import NotAllowed, NotFound
 from backstay.store.database import Database
+from backstay.store.outbox import TOPIC, USER_EVENT
 from backstay.store.queries import Ask, Script, one, record
 
 EventName = Literal[
@@ -21,9 +23,12 @@ EventName = Literal[
     "alarm.cleared",
 ]
 EVENTS: Final[tuple[EventName, ...]] = get_args(EventName)
+USER_EVENTS: Final = rf"^{re.escape(USER_EVENT)}{TOPIC}$"  # users' own messages, by their topics
 TEST_EVENT: Final = "webhook.test"
+EVENTS_MAX: Final = 100  # of one webhook
 WEBHOOKS_MAX: Final = 50  # of one owner
 MESSAGES_MAX: Final = 200  # of one pass
+SPREAD_CHARACTERS: Final = 4 << 20  # of the deliveries that one pass writes, and one message more
 LOOKED_MAX: Final = 1_000  # webhooks, by one claim
 FORGOTTEN_MAX: Final = 500
 AGE_MS: Final = 30 * 86_400_000
@@ -90,13 +95,20 @@ class Due(NamedTuple):
 
 @record
 class Happening(NamedTuple):
-    """A message of the outbox: an event of a job, a batch or an alarm, with its owner."""
+    """A message of the outbox: an event of a job, a batch or an alarm, or a user's own message, with its owner."""
 
     id: int
     owner: str
     aggregate_id: str
     message_type: str
+    payload: str
     created_at: int
+
+    def told(self) -> tuple[str, Any]:
+        """The id of the event, and its data: a user's message itself, of others only the id to ask for."""
+        if self.message_type.startswith(USER_EVENT):
+            return f"evt_{self.aggregate_id}", json.loads(self.payload)
+        return f"evt_{new_id()}", {"id": self.aggregate_id}
 
 
 class DeliveryResult(NamedTuple):
@@ -229,17 +241,23 @@ def _spread() -> Script[int]:
         return 0
     owners = sorted({message.owner for message in messages})
     wanted: list[Webhook] = yield Ask("webhooks_of", batch=[(owner,) for owner in owners])
-    rows = []
+    rows: list[tuple[str, ...]] = []
+    spread, characters = 0, 0
     for message in messages:
-        event_id, data = f"evt_{new_id()}", {"id": message.aggregate_id}
+        if characters > SPREAD_CHARACTERS:
+            break  # the rest is for the next pass
+        event_id, data = message.told()
         for webhook in wanted:
             if webhook.owner == message.owner and message.message_type in webhook.events:
                 told = (message.owner, event_id, message.message_type, data, message.created_at)
-                rows.append(telling(webhook.id, *told))
+                *_, body = row = telling(webhook.id, *told)
+                rows.append(row)
+                characters += len(body)
+        spread += 1
     if rows:
         yield Ask("add_deliveries", batch=rows)
-    yield Ask("publish_messages", batch=[(message.id,) for message in messages])
-    return len(messages)
+    yield Ask("publish_messages", batch=[(message.id,) for message in messages[:spread]])
+    return spread
 
 
 def _claim(n: int, busy: frozenset[str], past: str) -> Script[tuple[list[Due], str]]:
@@ -274,10 +292,8 @@ def _settle(due: Due, told: DeliveryResult) -> Script[bool]:
     return bool(ended)
 
 
-def telling(
-    webhook_id: str, owner: str, event_id: str, event_type: str, data: dict[str, str], at_ms: int
-) -> tuple[str, ...]:
-    """A delivery's row. Its body is short: the receiver asks the API for more."""
+def telling(webhook_id: str, owner: str, event_id: str, event_type: str, data: Any, at_ms: int) -> tuple[str, ...]:
+    """A delivery's row. Of our own events the body is short: the receiver asks the API for more."""
     said = {"id": event_id, "object": "event", "created_at": at_ms // 1000, "type": event_type, "data": data}
     return webhook_id, owner, event_id, event_type, json.dumps(said, separators=(",", ":"))
 

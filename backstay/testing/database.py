@@ -37,7 +37,7 @@ def _fresh() -> sqlite3.Connection:
 class InlineSQLite:
     """The store's database for virtual time. Databases made with `on` share its data: another process, same file."""
 
-    dialect = SQLITE
+    dialect, listens, wakes = SQLITE, False, False
 
     def __init__(self, clock: Clock, on: "InlineSQLite | None" = None) -> None:
         self.clock = clock

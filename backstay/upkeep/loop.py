@@ -13,7 +13,7 @@ from backstay.files.artifacts import Artifacts
 from backstay.observe.bus import Bus
 from backstay.settings import Settings
 from backstay.store.measures import DAY_MS
-from backstay.store.outbox import WEBHOOKS, WORK
+from backstay.store.outbox import MESSAGES, WEBHOOKS, WORK
 from backstay.store.store import Store
 from backstay.upkeep.archivist import Archivist
 from backstay.upkeep.retention import Retention, bounds_of
@@ -52,7 +52,7 @@ class AlarmWatch:
         yield AlarmReading(Alarm.INVOCATION_ERRORS, share, bounds.alarm_invocation_errors_percent)
         invoked = await self._store.invocations.lately(HOUR_MS)
         yield AlarmReading(Alarm.CHAIN_DEPTH, invoked.chains_full, bounds.alarm_chains)
-        lags = [await self._store.outbox.lag(sink) for sink in (WORK, WEBHOOKS)]
+        lags = [await self._store.outbox.lag(sink) for sink in (WORK, WEBHOOKS, MESSAGES)]
         yield AlarmReading(Alarm.OUTBOX_LAG, max(lag.age_ms for lag in lags) // 1000, bounds.alarm_outbox_seconds)
 
 

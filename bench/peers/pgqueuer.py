@@ -20,6 +20,7 @@ from pgqueuer.models import Job
 from pgqueuer.queries import Queries
 
 from bench.idle_worker import PAUSE_SECONDS, WARM_UP, idle_worker, until_told_to_stop
+from bench.orders import TABLE, commits_per_second
 
 # Tuned, in pgqueuer's favour:
 # - asyncpg on uvloop, as in its own benchmark: its documentation has asyncpg at 1.7 times psycopg.
@@ -123,6 +124,25 @@ async def _one_by_one(n: int) -> tuple[list[int], list[int]]:
     await connection.close()
     await listening.close()
     return sent[-n:], seen[-n:]
+
+
+def submit_transaction(n: int) -> dict[str, float]:
+    return uvloop.run(_submit_inside(n))
+
+
+async def _submit_inside(n: int) -> dict[str, float]:
+    connection = await asyncpg.connect(_at["url"])
+    await connection.execute(TABLE)
+    queries = Queries(AsyncpgDriver(connection))
+
+    async def commit(number: int) -> None:
+        async with connection.transaction():
+            await connection.execute("INSERT INTO orders VALUES ($1)", number)
+            await queries.enqueue(ENTRYPOINT, b"%d" % number)
+
+    figures = await commits_per_second(n, commit)
+    await connection.close()
+    return figures
 
 
 async def _worker(url: str) -> None:

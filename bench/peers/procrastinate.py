@@ -6,8 +6,11 @@ from __future__ import annotations
 
 import time
 
+import psycopg
 import uvloop
 from procrastinate import App, PsycopgConnector
+
+from bench.orders import TABLE, commits_per_second
 
 # Tuned, in procrastinate's favour:
 # - Ten jobs at a time, the best of 1, 10, 30 and 100 in a trial.
@@ -49,6 +52,25 @@ async def _submit(n: int) -> float:
 
 
 async def _noop(item: int) -> None: ...
+
+
+def submit_transaction(n: int) -> dict[str, float]:
+    return uvloop.run(_submit_inside(n))
+
+
+async def _submit_inside(n: int) -> dict[str, float]:
+    """Its driver is psycopg, so the user's connection is one of psycopg."""
+    async with _app().open_async() as app, await psycopg.AsyncConnection.connect(_at["url"]) as connection:
+        noop = app.task(name="noop", queue="noop")(_noop)
+        await connection.execute(TABLE)
+        await connection.commit()
+
+        async def commit(number: int) -> None:
+            async with connection.transaction():
+                await connection.execute("INSERT INTO orders VALUES (%s)", (number,))
+                await noop.configure(connection=connection).defer_async(item=number)
+
+        return await commits_per_second(n, commit)
 
 
 def finish(n: int) -> float:

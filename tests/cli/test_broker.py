@@ -1,5 +1,6 @@
 """`backstay broker show|declare|off`, and `--broker` wherever it is taken, with a real RabbitMQ."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -7,6 +8,7 @@ import sys
 
 import pytest
 
+from backstay import Backstay
 from backstay.cli import worker
 from backstay.cli.doctor.finding import Level
 from backstay.cli.doctor.work import leaving
@@ -47,6 +49,8 @@ def test_what_was_declared_is_shown_with_its_messages_and_consumers(sqlite_shell
     assert ran.code == 0
     assert f"10 priorities, dead letters to {topology.dead}" in ran.out
     assert f"300 s, then to {topology.work}" in ran.out
+    assert f"topic, what no queue wants to {topology.unrouted}" in ran.out
+    assert "at most 100,000 messages for 259,200 s" in ran.out
     assert queue["arguments"]["x-max-priority"] == 10
     assert seen["prefetch_max"] == 100
     assert "guest" not in ran.out + ran.err
@@ -80,6 +84,11 @@ def test_show_knows_what_the_database_says_though_the_broker_is_away(sqlite_shel
     assert (seen.json["reachable"], seen.json["on"], seen.json["found"]) == (False, False, [])
 
 
+async def publish(url: str) -> tuple[str, ...]:
+    async with Backstay(url) as app:
+        return await app.publish("orders.created", 1)
+
+
 @pytest.mark.slow
 def test_off_closes_the_sink_and_drops_what_has_not_left(shell: Shell):
     shell.submit("echo", 1)
@@ -90,9 +99,12 @@ def test_off_closes_the_sink_and_drops_what_has_not_left(shell: Shell):
         assert "canary" not in running.said
     shell.submit("echo", *range(120))
     assert shell("broker", "show", "--broker", AWAY, "--json").json["pending"] == 3
-    assert "outbox: 3 hints not published, the oldest for" in shell("doctor").out
+    published = asyncio.run(publish(shell.url))
+    assert "outbox: 3 hints not published, the oldest for" in (said := shell("doctor").out)
+    assert "1 message not published" in said
     ran = shell("broker", "off")
-    assert (ran.code, ran.err.strip()) == (0, "off: 3 hints dropped")
+    assert (ran.code, ran.err.strip()) == (0, "off: 3 hints and 1 message that you published dropped")
+    assert (published, asyncio.run(publish(shell.url))) == (("messages",), ())
     shell.submit("echo", 1)
     seen = shell("broker", "show", "--broker", AWAY, "--json").json
     assert (seen["on"], seen["pending"]) == (False, 0)

@@ -9,7 +9,7 @@ import pytest
 
 from backstay.messaging.messages import Work, read_work
 from backstay.messaging.topology import Topology
-from backstay.store.outbox import WORK
+from backstay.store.outbox import MESSAGES, WORK
 from tests.cli.test_worker import free_port, scrape
 from tests.messaging.desk import Desk
 from tests.messaging.rig import until
@@ -41,6 +41,8 @@ async def test_it_tells_the_broker_what_is_ready_counts_it_and_ends_in_order(des
     with desk.start("relay", "--metrics-port", port, "--json") as running:
         await until(shop.store.outbox.is_open)
         job = await shop.submit(60)
+        await until(lambda: shop.store.outbox.is_open(MESSAGES))
+        assert await shop.store.outbox.publish("ann", "orders.created", "1") == (MESSAGES,)
 
         async def both_are_there() -> bool:
             return await desk.bystander.messages(queue) == 2
@@ -50,6 +52,8 @@ async def test_it_tells_the_broker_what_is_ready_counts_it_and_ends_in_order(des
             return found.get('backstay_messages_published_total{sink="work"}') == 2
 
         await until(both_are_there)
+        [message] = await until(lambda: desk.bystander.take_all(desk.topology.unrouted))
+        assert (message.routing_key, message.body) == ("ann.orders.created", b"1")
         await until(both_are_counted)
         shown = await asyncio.to_thread(scrape, port)
         assert shown['backstay_outbox_messages{sink="work"}'] >= 0

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from openai import AsyncOpenAI, BadRequestError, NotFoundError
@@ -61,6 +62,12 @@ async def test_what_cannot_be_is_refused_as_openai_refuses(rig, receiver):
     with pytest.raises(BadRequestError) as unknown:
         await client.webhooks.create(event_types=["video.completed"], name="x", url=receiver.url)
     assert unknown.value.param == "event_types"
+    bad: Any = ["user.a b"]
+    with pytest.raises(BadRequestError):
+        await client.webhooks.create(event_types=bad, name="x", url=receiver.url)
+    own: Any = ["user.orders.created"]  # the client's types do not know users' own messages
+    made = await client.webhooks.create(event_types=own, name="x", url=receiver.url)
+    assert made.event_types == ["user.orders.created"]
 
 
 async def test_an_unknown_id_is_repeated_on_one_line_whatever_it_is_made_of(rig):

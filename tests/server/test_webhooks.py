@@ -51,6 +51,18 @@ async def test_a_job_that_ends_is_told_signed_and_the_delivery_shows_it(rig, rec
     assert delivery["event_type"] == "job.completed"
 
 
+async def test_a_message_that_its_owner_publishes_is_told_and_one_of_another_owner_is_not(rig, receiver):
+    webhook = await made(rig, receiver, events=["job.failed", "user.orders.created"])
+    outbox = rig.service.store.outbox
+    await outbox.publish("bob", "orders.created", '{"order": 1}')
+    await outbox.publish("ada", "orders.paid", '{"order": 2}')
+    await outbox.publish("ada", "orders.created", '{"order": 3}')
+    visit = await receiver.wait(1)
+    event = Seal(webhook["secret"]).verify(visit.body, visit.headers)
+    assert (event["type"], event["data"]) == ("user.orders.created", {"order": 3})
+    assert len(receiver.visits) == 1
+
+
 @pytest.mark.slow
 async def test_openai_s_own_client_opens_the_events_of_batches(rig, receiver):
     webhook = await made(rig, receiver, events=["batch.completed"])
@@ -201,6 +213,10 @@ async def test_a_url_that_leads_inside_or_nowhere_is_a_clear_refusal(small, rece
         {"url": ""},
         {"url": "http://e.example/", "events": []},
         {"url": "http://e.example/", "events": ["x"]},
+        {"url": "http://e.example/", "events": ["user."]},
+        {"url": "http://e.example/", "events": ["user.a..b"]},
+        {"url": "http://e.example/", "events": ["user.*"]},
+        {"url": "http://e.example/", "events": ["user." + "a" * 101]},
         {"url": "http://e.example/", "more": 1},
         {"url": "http://e.example/", "name": "\u0000"},
     ],

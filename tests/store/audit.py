@@ -86,6 +86,7 @@ class AuditedDatabase:
         self._inner = database
         self._auditor = auditor
         self.dialect = database.dialect
+        self.listens, self.wakes = database.listens, database.wakes
 
     async def open(self) -> None:
         await self._inner.open()

@@ -55,7 +55,7 @@ VALUES: dict[str, Any] = {
     **dict.fromkeys(("enabled", "told", "failed", "is_late", "fence", "tries", "delivery"), 1),
     **{"grace_ms": 1, "lasting_ms": 1, "answered": 200, "key": "w", "token": "w", "headers": "w", "role": "read"},
     **{"lives_ms": 1, "past": "w", "figure": 1, "bound": 1, "left_at": 1},
-    **{"sink": "work", "hint": "{"},
+    **{"sink": "work", "hint": "{", "wake": 0, "event": "user.orders"},
     **dict.fromkeys(("filename", "purpose", "blob", "part", "survey", "input_file_id", "endpoint", "span"), "w"),
     **dict.fromkeys(
         ("completion_window", "metadata", "status", "model", "errors", "output_file_id", "error_file_id"), "w"

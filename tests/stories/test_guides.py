@@ -38,6 +38,7 @@ NAMES = (
     "moving",
     "upgrading",
     "rabbitmq",
+    "transactions",
 )
 GUIDES = tuple(f"docs/{name}.md" for name in NAMES)
 KINDS = ("sh", "python")

@@ -112,11 +112,14 @@ async def budgets(setup: Setup) -> AsyncIterator[Finding]:
 
 
 async def outbox(setup: Setup) -> AsyncIterator[Finding]:
-    """Whether messages are published: hints for a broker (RabbitMQ or Celery's), and events for webhooks."""
+    """Whether messages are published: hints for a broker (RabbitMQ or Celery's), events for webhooks, and yours."""
     sinks = setup.store.outbox
     if await sinks.is_open():
         advice = f"see the logs of the workers and the relay; if you use no broker any more: {again('broker off')}"
         yield leaving(await sinks.lag("work"), "hint", advice)
+    if await sinks.is_open("messages"):
+        advice = f"see the logs of the workers and the relay; if you use no broker any more: {again('broker off')}"
+        yield leaving(await sinks.lag("messages"), "message", advice)
     advice = f"start the service, which sends webhooks, or: {again('relay')}"
     yield leaving(await sinks.lag("webhooks"), "event", advice)
 

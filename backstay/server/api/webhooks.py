@@ -13,14 +13,24 @@ from backstay.server.cursors import PAGE_DEFAULT, Cursor, Limit, page, row_numbe
 from backstay.server.idempotency import EffectId
 from backstay.server.service import Serving
 from backstay.server.shapes import CHANGES, PROBLEMS, PageShape, Strict
-from backstay.store.webhooks import EVENTS, TEST_EVENT, EventName, Webhook, WebhookChange, WebhookDelivery
+from backstay.store.webhooks import (
+    EVENTS,
+    EVENTS_MAX,
+    TEST_EVENT,
+    USER_EVENTS,
+    EventName,
+    Webhook,
+    WebhookChange,
+    WebhookDelivery,
+)
 
 router = APIRouter(prefix="/api/webhooks", tags=["webhooks"], responses=PROBLEMS)
 
 # Its secret is in the answer: nobody on the way keeps it.
 UNKEPT: Final = {"cache-control": "no-store"}
 
-Events = Annotated[list[EventName], Field(min_length=1, max_length=len(EVENTS))]
+UserEvent = Annotated[str, Field(pattern=USER_EVENTS, max_length=105, examples=["user.orders.created"])]
+Events = Annotated[list[EventName | UserEvent], Field(min_length=1, max_length=EVENTS_MAX)]
 Url = Annotated[str, Field(min_length=1, max_length=2_048, examples=["https://example.com/hook"])]
 Name = Annotated[str, Field(max_length=100, pattern=r"^[^\x00-\x1f]*$")]
 WebhookId = Annotated[str, Path(max_length=100, pattern=r"^[^\x00]*$", examples=["wh_0123456789abcdef01234567"])]
@@ -29,7 +39,7 @@ DeliveryId = Annotated[str, Path(examples=["7"])]
 
 class NewWebhook(Strict):
     url: Url
-    events: Events | None = Field(None, description="the events to send; all events if left out")
+    events: Events | None = Field(None, description="the events to send; all but users' own messages if left out")
     name: Name = ""
 
 

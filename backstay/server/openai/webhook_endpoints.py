@@ -1,5 +1,6 @@
 """/webhook_endpoints: the same webhooks as under /api, as OpenAI's client manages them."""
 
+import re
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Query, Response
@@ -12,7 +13,7 @@ from backstay.server.idempotency import EffectId
 from backstay.server.openai.shapes import page
 from backstay.server.problems import Problem
 from backstay.server.service import Service, Serving
-from backstay.store.webhooks import EVENTS, Webhook, WebhookChange
+from backstay.store.webhooks import EVENTS, USER_EVENTS, Webhook, WebhookChange
 
 router = APIRouter(tags=["OpenAI webhooks"])
 
@@ -124,9 +125,9 @@ async def _check_url(service: Service, url: str) -> None:
 
 
 def _known_events(events: list[str]) -> tuple[str, ...]:
-    unknown = next((event for event in events if event not in EVENTS), None)
+    unknown = next((event for event in events if event not in EVENTS and not re.fullmatch(USER_EVENTS, event)), None)
     if unknown is not None:
-        hint = f"known: {', '.join(EVENTS)}"
+        hint = f"known: {', '.join(EVENTS)}, and user. with the topic of messages that you publish"
         raise Problem(400, f"there are no events {unknown[:60]!r} here", hint=hint, param="event_types")
     return tuple(dict.fromkeys(events))
 

@@ -416,4 +416,4 @@ CREATE TABLE budgets (
 	PRIMARY KEY (id), 
 	UNIQUE (owner, handler, period)
 );
-INSERT INTO alembic_version VALUES ('0012');
+INSERT INTO alembic_version VALUES ('0013');

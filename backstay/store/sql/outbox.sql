@@ -9,6 +9,19 @@ DELETE FROM sinks WHERE name = :sink;
 -- name: open_sinks
 SELECT name FROM sinks WHERE name = :sink;
 
+-- name: publish_message
+-- A user's message, once for each sink: a broker's, if it is open, and webhooks, if its owner has one.
+INSERT INTO outbox (owner, aggregate_type, aggregate_id, message_type, payload, created_at, due_at, sink)
+SELECT :owner, 'message', :id, :event, :body, {now}, {now}, open_sink.name
+FROM (
+    SELECT name FROM sinks WHERE name = 'messages'
+    UNION ALL
+    SELECT 'webhooks'
+    WHERE EXISTS (SELECT 1 FROM webhooks WHERE owner = :owner AND disabled_at IS NULL AND deleted_at IS NULL)
+) AS open_sink
+WHERE 1 = 1
+RETURNING sink;
+
 -- name: claim_messages
 -- The oldest that are due. The later due_at is the lease: a relay that dies leaves them to the next.
 WITH picked AS MATERIALIZED (
@@ -37,9 +50,9 @@ SELECT {columns Lag, count(*) AS rows, coalesce({now} - min(created_at), 0) AS a
 FROM (SELECT created_at FROM outbox WHERE status = 'pending' AND sink = :sink ORDER BY due_at, id LIMIT :n) AS waiting;
 
 -- name: drop_published
--- A chunk of hints that were published some time ago.
+-- A chunk of messages that were published some time ago.
 WITH picked AS MATERIALIZED (
-    SELECT id FROM outbox WHERE sink = 'work' AND processed_at IS NOT NULL AND processed_at < {now} - CAST(:age_ms AS bigint)
+    SELECT id FROM outbox WHERE sink = :sink AND processed_at IS NOT NULL AND processed_at < {now} - CAST(:age_ms AS bigint)
     ORDER BY processed_at LIMIT :n {skip_locked}
 )
 DELETE FROM outbox WHERE id {in picked} RETURNING id;

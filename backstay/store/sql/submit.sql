@@ -14,7 +14,7 @@ ON CONFLICT (owner, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHIN
 RETURNING {columns OpenJob, 1 AS new, (SELECT count(*) FROM sinks WHERE name = 'work') AS hinted};
 
 -- name: submit_few.postgres
--- why: a small job with all its items in one round trip.
+-- why: a small job with all its items in one round trip; with :wake, workers are woken when its transaction commits.
 WITH job AS (
     INSERT INTO jobs (owner, handler, state, priority, retry, delivery, label, ref_seed, idempotency_key, total, digest,
                       sealed, created_at, timeout_ms, timeout_at, deadline_at, level_key, first_key, last_key)
@@ -39,7 +39,8 @@ WITH job AS (
         CAST(:hint AS text) || (job.id << CAST(:position_bits AS integer)) || '}', job.created_at, job.created_at, 'work'
     FROM job WHERE job.total > 0 AND EXISTS (SELECT 1 FROM sinks WHERE name = 'work')
 )
-SELECT {columns OpenJob, 1 AS new, 0 AS hinted} FROM job;
+SELECT {columns OpenJob, 1 AS new, 0 AS hinted} FROM job
+WHERE CASE WHEN CAST(:wake AS bigint) = 1 THEN CAST(pg_notify('backstay_wake', '') AS text) IS NOT NULL ELSE true END;
 
 -- name: job_of_key
 -- The job of an owner's idempotency key.
@@ -104,3 +105,15 @@ ORDER BY name;
 
 -- name: all_endpoints
 SELECT name, spec FROM endpoints ORDER BY created_at, name;
+
+-- name: place.postgres
+-- Which tables these are: a user's connection may lead to another database, or find other tables of that name.
+SELECT current_database() || ' ' || coalesce(CAST(CAST(to_regclass('jobs') AS oid) AS text), '') || ' '
+    || (SELECT CAST(oid AS text) FROM pg_database WHERE datname = current_database()) AS place;
+
+-- name: place.sqlite
+SELECT file AS place FROM pragma_database_list WHERE name = 'main';
+
+-- name: wake_workers.postgres
+-- Only a hint, which comes with the commit.
+SELECT CAST(pg_notify('backstay_wake', '') AS text) AS woken;

@@ -1,0 +1,124 @@
+"""A job that is submitted inside a user's transaction exists if and only if that transaction commits."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from backstay.core.errors import IdempotencyConflict
+from tests.messaging.rig import until
+from tests.transactions.conftest import rows
+from tests.transactions.drivers import Guest, application, visiting
+
+COUNTS = "SELECT (SELECT count(*) FROM orders), (SELECT count(*) FROM jobs), (SELECT count(*) FROM items)"
+MANY = 5_000
+
+
+async def test_a_job_is_there_exactly_when_the_users_row_is(guest: Guest) -> None:
+    await guest.begin()
+    await guest.execute("INSERT INTO orders VALUES (1)")
+    job = await guest.submit([{"a": "ü"}, {"b": None}], priority=3, label="mine", deadline_seconds=60)
+    assert await rows(guest.url, COUNTS) == [(0, 0, 0)]
+    await guest.commit()
+    assert await rows(guest.url, COUNTS) == [(1, 1, 2)]
+    await guest.begin()
+    await guest.execute("INSERT INTO orders VALUES (2)")
+    await guest.submit([1, 2])
+    await guest.rollback()
+    assert await rows(guest.url, COUNTS) == [(1, 1, 2)]
+    shown = "SELECT id, priority, label, total, sealed, state, deadline_at - created_at FROM jobs"
+    assert await rows(guest.url, shown) == [(job, 3, "mine", 2, 1, "queued", 60_000)]
+    async with application(guest.url) as app, app.working():
+        done = await app.job(job)
+        await done.wait(timeout_seconds=30)
+        assert [result.value async for result in done.results()] == [{"a": "ü"}, {"b": None}]
+
+
+async def test_the_same_key_is_the_same_job_and_other_items_are_refused(guest: Guest) -> None:
+    await guest.begin()
+    job = await guest.submit(["a", "b"], idempotency_key="k")
+    assert await guest.submit(["a", "b"], idempotency_key="k") == job
+    await guest.commit()
+    await guest.begin()
+    assert await guest.submit(["a", "b"], idempotency_key="k") == job
+    with pytest.raises(IdempotencyConflict):
+        await guest.submit(["a", "c"], idempotency_key="k")
+    await guest.rollback()
+    async with application(guest.url) as app:
+        assert (await app.submit("echo", ["a", "b"], idempotency_key="k")).id == job
+    assert await rows(guest.url, COUNTS) == [(0, 1, 2)]
+
+
+async def test_a_stream_of_thousands_is_one_job_of_the_transaction(guest: Guest) -> None:
+    seen: list[int] = []
+
+    def stream() -> Iterator[int]:
+        for number in range(MANY):
+            seen.append(number)
+            yield number
+
+    await guest.begin()
+    job = await guest.submit(stream(), idempotency_key="many")
+    assert await rows(guest.url, COUNTS) == [(0, 0, 0)]
+    await guest.commit()
+    bodies = "SELECT count(DISTINCT body), min(CAST(body AS integer)), max(CAST(body AS integer)) FROM requests"
+    assert await rows(guest.url, bodies) == [(MANY, 0, MANY - 1)]
+    assert await rows(guest.url, f"SELECT total, sealed FROM jobs WHERE id = {job}") == [(MANY, 1)]
+    await guest.begin()
+    assert await guest.submit(iter(range(MANY)), idempotency_key="many") == job
+    with pytest.raises(IdempotencyConflict):
+        await guest.submit(iter(range(1, MANY + 1)), idempotency_key="many")
+    await guest.rollback()
+
+
+async def test_a_stream_that_breaks_leaves_no_work_even_if_the_user_commits(guest: Guest) -> None:
+    def broken() -> Iterator[Any]:
+        yield from range(2_500)
+        raise ValueError("no more")
+
+    await guest.begin()
+    await guest.execute("INSERT INTO orders VALUES (1)")
+    with pytest.raises(ValueError, match="no more"):
+        await guest.submit(broken())
+    await guest.commit()
+    assert await rows(guest.url, "SELECT DISTINCT state FROM items") == [("cancelled",)]
+    assert await rows(guest.url, "SELECT state FROM jobs") == [("cancelled",)]
+
+
+@pytest.mark.parametrize("driver", ["asyncpg", "psycopg-async", "django"], indirect=True)
+async def test_two_transactions_with_one_key_make_one_job(driver: str, user_url: str, guest: Guest) -> None:
+    async with visiting(driver, user_url) as other:
+        await guest.begin()
+        await other.begin()
+        job = await guest.submit(["a"], idempotency_key="k")
+        second = asyncio.create_task(other.submit(["a"], idempotency_key="k"))
+        assert not (await asyncio.wait([second], timeout=0.2))[0]  # it waits for the first to end
+        await guest.commit()
+        assert await second == job
+        await other.commit()
+        await guest.begin()
+        await guest.submit(["b"], idempotency_key="other")
+        await other.begin()
+        third = asyncio.create_task(other.submit(["b"], idempotency_key="other"))
+        await guest.rollback()
+        found = await third
+        await other.commit()
+    assert await rows(user_url, "SELECT id FROM jobs ORDER BY id") == [(job,), (found,)]
+
+
+@pytest.mark.parametrize("driver", ["asyncpg", "psycopg"], indirect=True)
+async def test_an_idle_worker_is_woken_by_the_commit(guest: Guest) -> None:
+    async with application(guest.url) as app:
+        wakes: list[None] = []
+        client = await app.open()
+        await client.store.listen(lambda: wakes.append(None))
+        await guest.begin()
+        job = await guest.submit([1])
+        await guest.submit(range(30))
+        await rows(guest.url, "SELECT pg_notify('backstay_wake', '')")  # comes after whatever was told before it
+        await until(lambda: wakes)
+        assert len(wakes) == 1
+        await guest.commit()
+        await until(lambda: len(wakes) == 2)
+        assert (await (await app.job(job)).show()).total == 1

@@ -87,7 +87,7 @@ class Site:
             await self.rows(
                 "TRUNCATE jobs, items, requests, attempts, events, providers, workers, endpoints, paces, copies, "
                 "replies, outbox, sinks, webhooks, deliveries, inbox, archives, replays, duties, measures, "
-                "invocations, alarms, test_clock RESTART IDENTITY"
+                "invocations, alarms, schedules, test_clock RESTART IDENTITY"
             )
             await self.rows(f"INSERT INTO test_clock VALUES ({self.clock.ms})")
 

@@ -51,10 +51,10 @@ class SchedulePlan:
     freezes: float = 0.0
     answers_lost: float = 0.0
     cuts: float = 0.0
-    pauses: int = 0
+    pauses: list[tuple[float, float]] = field(default_factory=list)  # from and to, in seconds, one after the other
+    watched: bool = True  # every item after every commit: too much for a long story
     kill_at: int | None = None  # of the first worker: this step
     freeze_at: int | None = None
-    spans: list[tuple[int, int]] = field(default_factory=list)  # when the schedule "paused" was paused
 
 
 def schedule_plan(seed: int) -> SchedulePlan:
@@ -62,8 +62,23 @@ def schedule_plan(seed: int) -> SchedulePlan:
     plan = SchedulePlan(f"schedules {seed}", workers=rng.randint(1, 4), tick_minutes=rng.choice([None, 5, 20]))
     plan.kills, plan.freezes = rng.choice([0, 1, 4]), rng.choice([0, 0.5, 2])
     plan.answers_lost, plan.cuts = rng.choice([0, 0.05, 0.2]), rng.choice([0, 0.5])
-    plan.pauses = rng.choice([0, 2, 5])
+    plan.pauses = pauses_in(plan.minutes * 60, rng.choice([0, 2, 5]), rng)
     return plan
+
+
+def pauses_in(seconds: float, many: int, rng: Random) -> list[tuple[float, float]]:
+    moments = sorted(rng.uniform(0, seconds) for _ in range(2 * many))
+    return list(zip(moments[::2], moments[1::2], strict=True))
+
+
+def frozen_before_a_pause(step: int) -> SchedulePlan:
+    """The only worker sleeps from one of its steps on, and wakes when its schedule has been paused meanwhile."""
+    return SchedulePlan(f"asleep {step}", minutes=30, workers=1, freeze_at=step, pauses=[(302, 1_600)])
+
+
+class Unwatched(Watch):
+    def committed(self) -> None:
+        """It does not look."""
 
 
 class ScheduleWorld:
@@ -75,10 +90,11 @@ class ScheduleWorld:
         self.clock = self.loop.clock
         self.trace.clock = self.clock
         self.database = InlineSQLite(self.clock)
-        self.watch = Watch(self.database.connection)
+        self.watch = (Watch if plan.watched else Unwatched)(self.database.connection)
         self.calm = False
         self.ticks = 0
         self.first: Process | None = None
+        self.spans: list[tuple[int, int]] = []  # when the schedule "paused" was paused
 
     def _process_told(self, process: Process, what: str) -> None:
         self.trace.say(process.name, what)
@@ -156,15 +172,15 @@ class ScheduleWorld:
 
     # the course of things
 
-    async def _people(self, seconds: float) -> None:
+    async def _people(self) -> None:
         schedules = Store(self.database).schedules
-        for _ in range(self.plan.pauses):
-            await self.clock.sleep(self.rng.uniform(60, seconds / (self.plan.pauses + 1)) / 2)
+        for start, end in self.plan.pauses:
+            await self.clock.sleep(max(start - self.clock.monotonic(), 0))
             paused = await schedules.pause("paused", OWNER)
-            await self.clock.sleep(self.rng.uniform(60, seconds / (self.plan.pauses + 1)) / 2)
+            await self.clock.sleep(max(end - self.clock.monotonic(), 0))
             resumed = await schedules.resume("paused", OWNER)
             assert paused.paused_at is not None
-            self.plan.spans.append((paused.paused_at, resumed.now))
+            self.spans.append((paused.paused_at, resumed.now))
 
     async def _run(self) -> None:
         store, seconds = Store(self.database), self.plan.minutes * 60.0
@@ -179,7 +195,7 @@ class ScheduleWorld:
         self.first.freeze_at, self.first.freeze_seconds = self.plan.freeze_at, 1_000.0
         if self.plan.tick_minutes is not None:
             self.loop.create_task(self._trigger(self.plan.tick_minutes), context=Context())
-        people = self.loop.create_task(self._people(seconds), context=Context())
+        people = self.loop.create_task(self._people(), context=Context())
         await self.clock.sleep(seconds)
         await people
         self.calm = True
@@ -210,7 +226,7 @@ class ScheduleWorld:
             found += [f"{new.name} fired at {created}, before {at}" for at, created in made if created < at]
             found += self._left_out(new, times, due)
             if new.name == "paused":
-                held = [at for at, made_at in made if any(start < made_at < end for start, end in self.plan.spans)]
+                held = [at for at, made_at in made if any(start < made_at < end for start, end in self.spans)]
                 found += [f"it fired for {at} while it was paused" for at in held]
         return found
 
@@ -231,8 +247,8 @@ class ScheduleWorld:
         if new.name != "paused":
             return []
         made = sorted(created for _, created in self._made(new.name))
-        before = [max((at for at in made if at < start), default=self.begun) for start, _ in self.plan.spans]
-        return [(first, end) for first, (_, end) in zip(before, self.plan.spans, strict=True)]
+        before = [max((at for at in made if at < start), default=self.begun) for start, _ in self.spans]
+        return [(first, end) for first, (_, end) in zip(before, self.spans, strict=True)]
 
     def _due(self, new: NewSchedule) -> list[int]:
         return list(cron.firings_between(new.cron, new.timezone, self.begun + 1, self.clock.now_ms()))

@@ -22,7 +22,7 @@ from backstay.engine.worker import Worker
 from backstay.handlers.function import Find, FunctionHandler, Registry, TaskHandler, dump
 from backstay.handlers.handler import Handler, Rules
 from backstay.observe.bus import Bus
-from backstay.schedules import NOTHING, Schedules, new_schedule
+from backstay.schedules import NOTHING, AppSchedules, new_schedule
 
 HOLD_SECONDS = 300.0
 
@@ -66,7 +66,7 @@ class Backstay:
         self.limits = limits or self.settings.bounds()
         self.handlers = Registry()
         self.bus = Bus()
-        self.schedules = Schedules(self.open, self.handlers, self._wake)
+        self.schedules = AppSchedules(self.open, self.handlers, self._wake)
         self._client: Client | None = None
         self._workers: list[Worker] = []
 

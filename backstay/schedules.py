@@ -18,7 +18,7 @@ NOTHING: Final = MappingProxyType[str, Any]({})  # what a handler gets if no pay
 PAGE: Final = 100
 
 
-class Schedules:
+class AppSchedules:
     def __init__(self, open_client: Callable[[], Awaitable[Client]], handlers: Registry, wake: Callable[[], None]):
         self._open = open_client
         self._handlers = handlers

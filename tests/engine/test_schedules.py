@@ -261,7 +261,7 @@ async def test_what_is_wrong_in_the_code_is_refused_where_it_stands() -> None:
         ({"cron": MINUTES, "payload": "x", "name": "a b"}, "cannot be the name"),
     ):
         with pytest.raises(UsageError, match=said):
-            app.schedule(**given)(text)  # type: ignore[arg-type]
+            app.schedule(**given)(text)
     with pytest.raises(UsageError, match="needs a handler"):
         app.schedule(MINUTES)(lambda item: item)  # type: ignore[type-var]
     app.schedule(MINUTES, payload="x")(text)

@@ -66,6 +66,8 @@ VALUES: dict[str, Any] = {
     **{"finished_at": NOW_MS - 5_000, "items": 1, "first_at": 1, "last_at": 1, "rate": 1.5, "expected": 1},
     **dict.fromkeys(("old", "filter", "who", "word"), "w"),
     **{"depth": 0, "was_full": 0},
+    **{"cron": "* * * * *", "timezone": "UTC", "payload": "{}", "missed": "once", "declared": 1, "most": 1},
+    **{"next_at": NOW_MS, "version": 1},
     **{"pattern": "%w%", "minutes": 1, "since": 1, "step": 5},
     **{"before": AFTER, "parked_at": parked_at(PAUSED_JOB), "now": NOW_MS, "batch": "[]"},
 }

@@ -7,6 +7,7 @@ import pytest
 from backstay import cron
 from backstay.core.errors import NotAllowed, NotFound, UsageError
 from backstay.core.schedules import MissedPolicy, NewSchedule
+from backstay.store.queries import SQLITE, queries_for
 from backstay.store.schedules import DueSchedule, Firing
 from tests.sites import Site
 from tests.store.scene import Scene, chunk, new_job
@@ -171,6 +172,12 @@ async def test_an_owner_cannot_have_more_than_the_bound(scene: Scene, monkeypatc
         await scene.store.schedules.add(NewSchedule(name, "echo", "* * * * *"), "ann")
     with pytest.raises(NotAllowed, match="at most 2 schedules"):
         await scene.store.schedules.add(NewSchedule("c", "echo", "* * * * *"), "ann")
+
+
+async def test_an_idle_look_reads_only_the_index(sqlite_site: Site) -> None:
+    sql = queries_for(SQLITE)["schedules_next"].sql.replace(":batch", "'[]'").replace(":now", "1")
+    plan = " ".join(row[3] for row in await sqlite_site.rows(f"EXPLAIN QUERY PLAN {sql}"))
+    assert "SEARCH schedules USING COVERING INDEX ix_schedules_due (handler=? AND due_at>?)" in plan
 
 
 async def test_a_page_continues_after_a_name(scene: Scene) -> None:

@@ -115,7 +115,7 @@ class Worker:
     async def _fire_schedules(self) -> None:
         """Looks at the schedules when the next one is due, and at least every second or so: others may be added."""
         while not self._stopping.is_set():
-            idle = SCHEDULE_SECONDS * self._parts.rng.uniform(0.8, 1.2)
+            idle = SCHEDULE_SECONDS
             try:
                 due_ms = await self.engine.scheduler.run_once()
                 idle = idle if due_ms is None else min(idle, max(due_ms / 1000, SCHEDULE_SECONDS_MIN))

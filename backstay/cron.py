@@ -20,7 +20,6 @@ from backstay.core.errors import UsageError
 LINE_CHARACTERS_MAX: Final = 200
 ZONE_CHARACTERS_MAX: Final = 100
 _FIELDS: Final = "minute, hour, day of month, month, day of week"
-_LOOKBACK_SECONDS: Final = 3 * 3_600  # longer than any change of clocks
 _SPANS_MS: Final = (3_600_000, 86_400_000, 31 * 86_400_000)
 
 
@@ -82,17 +81,9 @@ def show_local(at_ms: int, timezone: str) -> str:
 
 
 def _firings(line: str, timezone: str, after_ms: int) -> Iterator[int]:
-    """Without end, each later than the one before it.
-
-    A line that follows the wall clock is searched from some hours before: in an hour that comes twice, the wall clock
-    alone does not say whether its time was already.
-    """
-    zone, seconds = zone_named(timezone), after_ms // 1000
-    times = CronSim(line, datetime.fromtimestamp(seconds, zone))
-    if times.fixup_tz is not None:
-        times = CronSim(line, datetime.fromtimestamp(seconds - _LOOKBACK_SECONDS, zone))
+    """Without end, each later than the one before it. In an hour that comes twice, cronsim may give a time that was."""
     last = after_ms
-    for at in times:
+    for at in CronSim(line, datetime.fromtimestamp(after_ms // 1000, zone_named(timezone))):
         ms = int(at.timestamp()) * 1000
         if ms > last:
             last = ms

@@ -1,6 +1,7 @@
 """Schedules in the database: what a row says, and that a firing and its jobs are one transaction."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -117,6 +118,28 @@ async def test_a_line_that_the_code_changed_counts_from_now_on(scene: Scene) -> 
     assert found.missed is MissedPolicy.ALL
     assert found.next_at == cron.next_after("0 0 * * *", "UTC", found.now)
     assert await schedules.due(["other", "echo"]) == []
+
+
+async def test_another_payload_in_the_code_leaves_the_times_as_they_are(scene: Scene) -> None:
+    schedules = scene.store.schedules
+    await schedules.declare(EVERY_FIVE, "ann")
+    before = await schedules.get("report", "ann")
+    await scene.site.advance(3_600)
+    await schedules.declare(replace(EVERY_FIVE, payload="[2]"), "ann")
+    found = await schedules.get("report", "ann")
+    assert (found.payload, found.next_at) == ("[2]", before.next_at)
+    assert [due.next_at for due in await schedules.due(HANDLERS)] == [before.next_at]
+
+
+async def test_a_start_of_the_same_code_keeps_an_error_and_other_code_clears_it(scene: Scene) -> None:
+    schedules = scene.store.schedules
+    await schedules.fail(await due_one(scene), "it cannot", 60_000)
+    await schedules.declare(EVERY_FIVE, "ann")
+    assert (await schedules.get("report", "ann")).error == "it cannot"
+    assert await schedules.due(HANDLERS) == []
+    await schedules.declare(replace(EVERY_FIVE, payload="[2]"), "ann")
+    assert (await schedules.get("report", "ann")).error is None
+    assert len(await schedules.due(HANDLERS)) == 1
 
 
 async def test_what_a_person_paused_stays_paused_whatever_the_code_says(scene: Scene) -> None:

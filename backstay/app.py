@@ -22,12 +22,14 @@ from backstay.engine.worker import Worker
 from backstay.handlers.function import Find, FunctionHandler, Registry, TaskHandler, dump
 from backstay.handlers.handler import Handler, Rules, Weighed, call_limits, require_cost, weigh
 from backstay.observe.bus import Bus
+from backstay.schedules import NOTHING, AppSchedules, new_schedule
 
 HOLD_SECONDS = 300.0
 
 P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C")
+S = TypeVar("S", bound=FunctionHandler[..., Any, Any])
 V = TypeVar("V")
 
 
@@ -68,6 +70,7 @@ class Backstay:
         self.limits = limits or self.settings.bounds()
         self.handlers = Registry()
         self.bus = Bus()
+        self.schedules = AppSchedules(self.open, self.handlers, self._wake)
         self._client: Client | None = None
         self._workers: list[Worker] = []
 
@@ -109,6 +112,21 @@ class Backstay:
         def register(work: type[C]) -> type[C]:
             self.handlers.add(TaskHandler(work(), name, provider or name, self._rules(rules), account))
             return work
+
+        return register
+
+    def schedule(
+        self, cron: str, *, timezone: str = "UTC", name: str | None = None, payload: Any = NOTHING, missed: str = "once"
+    ) -> Callable[[S], S]:
+        """Above `@backstay.handler()`: submits one job of the handler at each time of a cron line. Workers and ticks
+        write the schedule to the database when they start, and fire it."""
+
+        def register(handler: S) -> S:
+            if not isinstance(handler, FunctionHandler):
+                hint = "write @backstay.schedule(...) above @backstay.handler()"
+                raise UsageError("the decorator @backstay.schedule needs a handler", hint=hint)
+            self.handlers.add_schedule(new_schedule(handler, cron, timezone, name, payload, missed))
+            return handler
 
         return register
 

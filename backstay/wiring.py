@@ -134,8 +134,9 @@ def start_tracing(settings: Settings, bus: Bus) -> None:
 
 def parts(store: Store, registry: Registry, limits: Limits, bus: Bus, settings: Settings) -> Parts:
     policies = {**NAMED, "gateway": settings.gateway_policy()}
+    tasks, name = Tasks(), new_incarnation()
     return Parts(
-        store, registry, limits, Clock(), new_random(), Tasks(), bus, new_incarnation(), this_place(), policies
+        store, registry, limits, Clock(), new_random(), tasks, bus, name, this_place(), policies, settings.owner
     )
 
 

@@ -69,6 +69,7 @@ def pages(n: int) -> dict[str, str]:
         "dead_letters": "/dead-letters",
         "dead_letters_of_a_code": "/dead-letters?code=GW_5XX&job=1",
         "providers": "/providers",
+        "schedules": "/schedules",
         "safety": "/safety",
         "workers": "/workers",
         "keys": "/keys",

@@ -37,6 +37,8 @@ PROBES = {
     "bare-sqlite": Probe("bench.bare", "sqlite", 100_000, 10_000, ours=True),
     "claim-scale": Probe("bench.claim_scale", "postgres", 5_000_000, 500_000, "claim_scale", ours=True),
     "memory": Probe("bench.ours", "sqlite", 1_000_000, 100_000, "memory", ours=True),
+    "schedules-idle": Probe("bench.schedules", "sqlite", 1_000, 1_000, "idle", ours=True),
+    "schedules-idle-postgres": Probe("bench.schedules", "postgres", 1_000, 1_000, "idle", ours=True),
     "pgqueuer": Probe("bench.peers.pgqueuer", "postgres", 100_000, 10_000),
     "pgqueuer-latency": Probe("bench.peers.pgqueuer", "postgres", 200, 50, "latency"),
     "pgqueuer-transaction": Probe("bench.peers.pgqueuer", "postgres", 3_000, 300, "submit_transaction"),

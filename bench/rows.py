@@ -64,6 +64,8 @@ ROWS = (
     Row("bare-sqlite", "whole_per_second", "backstay-sqlite", (Bar(0.5, "bare-sqlite"),)),
     Row("latency-postgres", "p50_ms", "backstay-latency", (Bar(1.0, "pgqueuer-latency", at_most=True),)),
     Row("claim-scale", "claim_time_ratio", "claim-scale", (Bar(1.5, at_most=True),)),
+    Row("schedules-idle", "core_percent", "schedules-idle", (Bar(1.0, at_most=True),)),
+    Row("schedules-idle-postgres", "core_percent", "schedules-idle-postgres", (Bar(1.0, at_most=True),)),
     Row("memory", "peak_mb", "memory", (Bar(200.0, at_most=True),)),
     Row("run-bare", "requests_per_second", "run", (Bar(0.6, "run-bare"),)),
     Row(

@@ -19,6 +19,7 @@ from backstay.engine.hints import Hints, Named, Turns
 from backstay.engine.lease_keeper import LeaseKeeper, OpenStore
 from backstay.engine.parts import Cut, Flights, Parts
 from backstay.engine.poller import Poller
+from backstay.engine.scheduler import Scheduler
 from backstay.engine.settler import Ready, Settler
 from backstay.engine.sweeper import Sweeper
 from backstay.handlers.handler import Handler
@@ -49,6 +50,7 @@ class Engine:
         self.executor = Executor(parts, self.flights, self.settler, self._slot_freed)
         self.poller = Poller(parts, self.flights, self.gate, self.settler)
         self.sweeper = Sweeper(parts, self.flights, self.gate, self.settler)
+        self.scheduler = Scheduler(parts)
         self._concurrency = concurrency
         self._heart = LeaseKeeper(parts, self.flights, open_store) if open_store is not None else None
         self._loops: list[asyncio.Task[None]] = []

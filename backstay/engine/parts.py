@@ -113,6 +113,7 @@ class Parts:
     policies: Mapping[str, RetryPolicy] = field(
         default_factory=lambda: NAMED
     )  # what a job's choice of retry means here
+    owner: str = "local"  # whose the schedules in its code are
     only_job: int | None = None  # the one job whose items it sends; lost ones of any job are rescued and polled
     trial: FirstReplies | None = None  # judges the first replies, if no item is to fail because of them
     refusals: dict[str, Refusal] = field(default_factory=dict)  # by who asked in vain, and has not yet been answered

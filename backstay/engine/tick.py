@@ -1,4 +1,4 @@
-"""One bounded invocation for cron or a serverless trigger: sweep, poll, submit, time out, finish."""
+"""One bounded invocation for cron or a serverless trigger: sweep, fire schedules, poll, submit, time out, finish."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -6,8 +6,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from backstay.clock import cancel_until_ended, new_id, wait_for_event
-from backstay.core.errors import DatabaseUnreachable
-from backstay.core.events import TickEnded
+from backstay.core.errors import BackstayError, DatabaseUnreachable
+from backstay.core.events import TickEnded, Trouble
 from backstay.core.failures import one_line
 from backstay.engine.engine import Engine
 from backstay.engine.handler_tasks import ItemQuota, side_by_side
@@ -96,6 +96,7 @@ class Tick:
         looks = Looks(limits.tick_items_max)
         try:
             await self._until(end, engine.sweeper.run_once())  # first of all: what is over must not be sent again
+            await self._until(end, self._fire_schedules())
             claimed = await self._work(looks, end)
         finally:
             await engine.stop(max(end - self._clock.monotonic(), 0.0))
@@ -109,6 +110,12 @@ class Tick:
         with suppress(TimeoutError):
             async with asyncio.timeout(max(end - self._clock.monotonic(), 0.0)):
                 await step
+
+    async def _fire_schedules(self) -> None:
+        try:
+            await self._crew.scheduler.run_all()
+        except BackstayError as error:  # the next invocation fires them
+            self._crew.parts.emit(Trouble("schedules", error.message))
 
     async def _work(self, looks: Looks, end: float) -> int:
         """Looks after what is under way while it takes new items: neither waits for the provider of the other."""

@@ -1,4 +1,4 @@
-"""The endless worker: claims, and beside it sweeps, polls and listens, until it is asked to stop."""
+"""The endless worker: claims, and beside it sweeps, polls, fires schedules and listens, until it is asked to stop."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -17,6 +17,7 @@ PACE_SECONDS_MIN = 0.005
 TURNS_SECONDS = 1.0
 MEASURE_SECONDS = 10.0
 FORGET_SECONDS = 3_600.0
+SCHEDULE_SECONDS, SCHEDULE_SECONDS_MIN = 1.0, 0.01
 
 
 class Worker:
@@ -41,6 +42,7 @@ class Worker:
         self.engine.gate.claim_age_seconds = 4 * REFRESH_SECONDS  # they are read beside the claims, not before each
         loops = [
             self._claims(),
+            self._fire_schedules(),
             self._repeat(self.engine.gate.refresh, REFRESH_SECONDS),
             self._repeat(self._sweep, SWEEP_SECONDS),
             self._repeat(self.engine.sweeper.start_rescues, SWEEP_SECONDS),
@@ -109,6 +111,17 @@ class Worker:
             except Exception as error:
                 self._parts.emit(Trouble(step.__name__.strip("_"), f"{type(error).__name__}: {error}"))
             await self._parts.clock.sleep(seconds * self._parts.rng.uniform(0.8, 1.2))
+
+    async def _fire_schedules(self) -> None:
+        """Looks at the schedules when the next one is due, and at least every second or so: others may be added."""
+        while not self._stopping.is_set():
+            idle = SCHEDULE_SECONDS
+            try:
+                due_ms = await self.engine.scheduler.run_once()
+                idle = idle if due_ms is None else min(idle, max(due_ms / 1000, SCHEDULE_SECONDS_MIN))
+            except Exception as error:
+                self._parts.emit(Trouble("schedules", f"{type(error).__name__}: {error}"))
+            await self._parts.clock.sleep(idle)
 
     async def _sweep(self) -> None:
         await self.engine.sweeper.run_once()

@@ -16,6 +16,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 from backstay.core.errors import Permanent, UsageError
 from backstay.core.failures import ErrorCode, Failure, FailureKind, one_line
 from backstay.core.outcomes import CannotAsk, Failed, NeverArrived, Running, Skipped, Submitted, Succeeded
+from backstay.core.schedules import NewSchedule
 from backstay.handlers.handler import ASKS_AT_ONCE, Context, Handler, Rules, own_pace
 
 TYPES_REMEMBERED_MAX = 256
@@ -320,11 +321,17 @@ def _storable(task_id: Any) -> str:
 class Registry:
     def __init__(self) -> None:
         self._handlers: dict[str, Handler] = {}
+        self.schedules: dict[str, NewSchedule] = {}  # by name: those that stand in the code
 
     def add(self, handler: Handler) -> None:
         if handler.name in self._handlers:
             raise UsageError(f"two handlers are named {handler.name!r}", hint="give one of them another name=")
         self._handlers[handler.name] = handler
+
+    def add_schedule(self, schedule: NewSchedule) -> None:
+        if schedule.name in self.schedules:
+            raise UsageError(f"two schedules are named {schedule.name!r}", hint="give one of them another name=")
+        self.schedules[schedule.name] = schedule
 
     def remove(self, name: str) -> None:
         """Removes a handler. Code that adds a handler must remove it when it closes it, so that it can be opened

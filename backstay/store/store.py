@@ -23,6 +23,7 @@ from backstay.store.outbox import Outbox
 from backstay.store.providers import Providers
 from backstay.store.queries import one
 from backstay.store.results import ResultViews
+from backstay.store.schedules import Schedules
 from backstay.store.story import EventViews
 from backstay.store.submissions import Submissions
 from backstay.store.sweeps import Sweeps
@@ -59,6 +60,7 @@ class Store:
         self.replays = Replays(database)
         self.replies = Replies(database)
         self.results = ResultViews(database)
+        self.schedules = Schedules(database)
         self.submissions = Submissions(database)
         self.sweeps = Sweeps(database)
         self.webhooks = Webhooks(database)

@@ -68,7 +68,7 @@ class Submissions:
         plain = chunk.weights is None and job.budget_micros is None and job.handler_then is None
         if self._db.dialect.chained and plain and chunk.last and len(chunk.bodies) <= FEW_ROWS_MAX:
             return await self._db.single(lambda: _open_small_job(job, chunk, self._db.wakes))
-        return await self._db.write(lambda: _open_job(job, chunk))
+        return await self._db.write(lambda: open_job(job, chunk))
 
     async def reopen(self, job: NewJob, opened: OpenJob) -> OpenJob:
         """The job as it is now: another submitter with the same idempotency key may have added to it."""
@@ -83,7 +83,7 @@ class Submissions:
         yield Ask("add_copies", batch=copies)
 
 
-def _open_job(job: NewJob, chunk: Chunk) -> Script[OpenJob]:
+def open_job(job: NewJob, chunk: Chunk) -> Script[OpenJob]:
     """Creates the job with its first items in one transaction, or finds the job of its idempotency key."""
     values = {name: getattr(job, name) for name in NewJob.__slots__}
     first = {"total": len(chunk.bodies), "digest": chunk.digest, "sealed": int(chunk.last)}

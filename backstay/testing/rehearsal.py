@@ -108,7 +108,15 @@ def _database(store: Store) -> InlineSQLite:
 
 def _parts(app: Backstay, client: Client, seed: int) -> Parts:
     return Parts(
-        client.store, app.handlers, app.limits, client.clock, Random(seed), Tasks(), app.bus, new_incarnation()
+        client.store,
+        app.handlers,
+        app.limits,
+        client.clock,
+        Random(seed),
+        Tasks(),
+        app.bus,
+        new_incarnation(),
+        owner=client.owner,
     )
 
 

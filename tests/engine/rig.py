@@ -72,6 +72,7 @@ class Rig:
             Tasks(),
             self.app.bus,
             new_incarnation(),
+            owner="ann",
         )
         return Engine(parts, concurrency, open_store=self.site.lend_store if heart else None, hints=hints)
 

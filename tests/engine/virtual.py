@@ -90,7 +90,9 @@ class VirtualRig:
     def engine(self, concurrency: int = 100, hints: Hints | None = None) -> Engine:
         app, client = self.app, self.client
         name = new_incarnation()
-        parts = Parts(client.store, app.handlers, app.limits, client.clock, Random(1), Tasks(), app.bus, name)
+        parts = Parts(
+            client.store, app.handlers, app.limits, client.clock, Random(1), Tasks(), app.bus, name, owner=client.owner
+        )
         return Engine(parts, concurrency, hints=hints)
 
     @asynccontextmanager

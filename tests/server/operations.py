@@ -7,6 +7,7 @@ import aiohttp
 
 from backstay.core.callbacks import Callback, Kind
 from backstay.core.ids import read_item
+from backstay.core.schedules import NewSchedule
 from backstay.store.keys import Role
 from tests.server.pdfs import pdf
 from tests.server.receiver import Receiver
@@ -53,6 +54,10 @@ ROLES: Final[dict[str, Role]] = {
     "GET /api/providers/{provider}": READ,
     "POST /api/providers/{provider}/hold": ADMIN,
     "POST /api/providers/{provider}/release": ADMIN,
+    "GET /api/schedules": READ,
+    "POST /api/schedules/{schedule}/pause": WRITE,
+    "POST /api/schedules/{schedule}/resume": WRITE,
+    "POST /api/schedules/{schedule}/run": WRITE,
     "GET /api/stats": READ,
     "GET /api/workers": ADMIN,
     "GET /api/alarms": ADMIN,
@@ -202,4 +207,6 @@ async def made_by_ada(rig: Rig, receiver: Receiver) -> Things:
     things.named |= {"delivery_id": delivery, "upload_id": upload, "file_id": file, "provider": "echo", "model_id": "m"}
     made = await ada.post("/v1/batches", **things.body("POST /v1/batches"))
     things.named["batch_id"] = made.json["id"]
+    things.named["schedule"] = "nightly-report"
+    await rig.service.store.schedules.add(NewSchedule("nightly-report", "echo", "0 2 * * *"), "ada")
     return things

@@ -23,7 +23,7 @@ POINTS = 40
 
 
 @contextmanager
-def _altered(statement: str, text: str, instead: str = "") -> Iterator[None]:
+def altered(statement: str, text: str, instead: str = "") -> Iterator[None]:
     """Runs with one statement of the store rewritten; refuses when the text to be removed is not there."""
     query = queries_for(SQLITE)[statement]
     if text not in query.sql:
@@ -72,16 +72,16 @@ def _probes_for_ever() -> Iterator[None]:
 ABLATIONS: Mapping[str, Ablation] = {
     "the send guard": lambda: patch.object(Context, "too_late_to_send", False),
     "the guard's time counting from before the claim": lambda: patch.object(Executor, "start", _start_late),
-    "the fence of a settlement": lambda: _altered("settle_items", "AND items.fence = batch.fence"),
-    "the wait until a lost request must have landed": lambda: _altered(
+    "the fence of a settlement": lambda: altered("settle_items", "AND items.fence = batch.fence"),
+    "the wait until a lost request must have landed": lambda: altered(
         "rescue", "AND (reconcile_after <= :now OR :askable = 0)"
     ),
     "the look-up before a second send": lambda: patch.object(Sweeper, "_ask", _never_ask),
     "the record of a repeat": lambda: patch.object(Sweeper, "_ask", _forget_the_repeat),
-    "the counters of a job": lambda: _altered(
+    "the counters of a job": lambda: altered(
         "count_items", "failed = jobs.failed + moved.failed", "failed = jobs.failed"
     ),
-    "the state that a named item must be in": lambda: _altered("claim_named", "items.state = 'queued' AND "),
+    "the state that a named item must be in": lambda: altered("claim_named", "items.state = 'queued' AND "),
     "the rescue of lost items": lambda: patch.object(Sweeper, "_rescue", _rescue_none),
     "the end of an item that always fails": _probes_for_ever,
 }

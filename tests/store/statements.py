@@ -67,6 +67,8 @@ VALUES: dict[str, Any] = {
     **dict.fromkeys(("old", "filter", "who", "word"), "w"),
     **{"depth": 0, "was_full": 0},
     **{"period": "month", "limit_micros": 1, "requests_period_ms": 60_000},
+    **{"cron": "* * * * *", "timezone": "UTC", "payload": "{}", "missed": "once", "declared": 1, "most": 1},
+    **{"next_at": NOW_MS, "version": 1},
     **{"pattern": "%w%", "minutes": 1, "since": 1, "step": 5},
     **{"before": AFTER, "parked_at": parked_at(PAUSED_JOB), "now": NOW_MS, "batch": "[]"},
 }

@@ -26,6 +26,7 @@ TABLES = {"jobs", "items", "requests", "attempts", "events", "providers", "worke
     "measures",
     "alarms",
     "invocations",
+    "schedules",
 }
 INDEXES = {
     "ix_outbox_pending",
@@ -57,6 +58,7 @@ INDEXES = {
     "ix_files_owner",
     "ix_jobs_failing",
     "ix_replies_created",
+    "ix_schedules_due",
     "uq_batches_job",
     "ix_jobs_move",
     "ix_jobs_short",

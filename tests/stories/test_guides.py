@@ -33,6 +33,7 @@ NAMES = (
     "resume",
     "retry",
     "rate-limits",
+    "schedules",
     "postgresql",
     "pgbouncer",
     "moving",

@@ -14,6 +14,7 @@ from backstay.server.pages import (
     login,
     providers,
     safety,
+    schedules,
     workers,
 )
 
@@ -29,6 +30,7 @@ def routers() -> list[APIRouter]:
         item.router,
         dead_letters.router,
         providers.router,
+        schedules.router,
         safety.router,
         workers.router,
         keys.router,

@@ -114,6 +114,7 @@ PLACES: Final = (
     NavigationEntry("/", "Home"),
     NavigationEntry("/jobs", "Jobs"),
     NavigationEntry("/dead-letters", "Dead letters"),
+    NavigationEntry("/schedules", "Schedules"),
     NavigationEntry("/providers", "Providers"),
     NavigationEntry("/safety", "Safety"),
     NavigationEntry("/workers", "Workers", Role.ADMIN),

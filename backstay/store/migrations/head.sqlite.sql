@@ -416,4 +416,25 @@ CREATE TABLE budgets (
 	PRIMARY KEY (id), 
 	UNIQUE (owner, handler, period)
 );
-INSERT INTO alembic_version VALUES ('0013');
+CREATE TABLE schedules (
+	owner TEXT NOT NULL, 
+	name TEXT NOT NULL, 
+	handler TEXT NOT NULL, 
+	cron TEXT NOT NULL, 
+	timezone TEXT NOT NULL, 
+	payload TEXT NOT NULL, 
+	missed TEXT NOT NULL, 
+	declared_at BIGINT, 
+	paused_at BIGINT, 
+	next_at BIGINT, 
+	due_at BIGINT, 
+	last_at BIGINT, 
+	last_job BIGINT, 
+	error_at BIGINT, 
+	error TEXT, 
+	created_at BIGINT NOT NULL, 
+	version BIGINT DEFAULT '1' NOT NULL, 
+	PRIMARY KEY (owner, name)
+);
+CREATE INDEX ix_schedules_due ON schedules (handler, due_at) WHERE due_at IS NOT NULL;
+INSERT INTO alembic_version VALUES ('0014');

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from backstay.core.schedules import NewSchedule
 from tests.server.rig import Rig
 
 CODES = ("GW_4XX", "GW_5XX", "UNKNOWN")
@@ -19,6 +20,9 @@ async def staged(rig: Rig) -> Scene:
     items = [{"n": n, **({"code": CODES[n % 3]} if n < 6 else {})} for n in range(12)]
     failing = await rig.submit("fail_as_told", items, label="Minutes of October")
     await rig.work()
+    for name in ("nightly", "weekly"):
+        await rig.service.store.schedules.add(NewSchedule(name, "echo", "30 2 * * *", "Europe/Berlin"), "ada")
+    await rig.service.store.schedules.pause("weekly", "ada")
     waiting = await rig.submit("echo", [{"n": n} for n in range(60)], label="Tickets")
     return Scene(failing, waiting, f"{failing}-0", f"{failing}-11")
 
@@ -41,6 +45,7 @@ def paths(scene: Scene) -> list[str]:
         "/dead-letters/replay?code=GW_4XX",
         "/dead-letters/archive?code=GW_4XX",
         "/providers",
+        "/schedules",
         "/safety",
         "/workers",
         "/keys",

@@ -108,6 +108,7 @@ async def test_acts_are_refused_below_their_role(sqlite_rig: Rig) -> None:
     scene = await staged(sqlite_rig)
     writing = [f"/jobs/{scene.waiting}/{act}" for act in ("pause", "resume", "cancel", "retry")]
     writing += [f"/items/{scene.failed}/retry", "/dead-letters/replay"]
+    writing += [f"/schedules/nightly/{act}" for act in ("pause", "resume", "run")]
     ruling = [
         "/keys",
         "/keys/x/revoke",
@@ -132,6 +133,7 @@ async def test_another_owner_sees_none_of_it(rig: Rig) -> None:
         own = not path.startswith(("/jobs/", "/items/"))
         page = await bob.held(path, 200 if own else 404)
         assert "Minutes of October" not in page.text
+        assert "nightly" not in page.text
         assert f"/jobs/{scene.failing}" not in page.links
     for path in (
         f"/jobs/{scene.failing}/results.jsonl",
@@ -146,6 +148,9 @@ async def test_another_owner_sees_none_of_it(rig: Rig) -> None:
         f"/jobs/{scene.waiting}/cancel",
         f"/jobs/{scene.waiting}/pause",
         f"/items/{scene.failed}/retry",
+        "/schedules/nightly/pause",
+        "/schedules/weekly/resume",
+        "/schedules/nightly/run",
     ):
         assert (await bob.post(path)).status == 404, path
     assert (await bob.post("/dead-letters/replay", job=scene.failing)).status == 404
@@ -156,7 +161,14 @@ async def test_another_owner_sees_none_of_it(rig: Rig) -> None:
 async def test_a_stranger_is_let_in_nowhere_but_at_the_login(sqlite_rig: Rig) -> None:
     """Over the routes that there are, so that none is forgotten."""
     scene, stranger = await staged(sqlite_rig), Reader(sqlite_rig)
-    values = {"job_id": scene.failing, "item_id": scene.failed, "number": "1", "key_id": "x", "name": "app.css"}
+    values = {
+        "job_id": scene.failing,
+        "item_id": scene.failed,
+        "number": "1",
+        "key_id": "x",
+        "name": "app.css",
+        "schedule": "s",
+    }
     routes = [route for router in routers() for route in router.routes if isinstance(route, APIRoute)]
     assert len(routes) > 30
     for route in routes:

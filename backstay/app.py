@@ -20,7 +20,7 @@ from backstay.engine.hints import Hints
 from backstay.engine.tick import Tick, TickReport
 from backstay.engine.worker import Worker
 from backstay.handlers.function import Find, FunctionHandler, Registry, TaskHandler, dump
-from backstay.handlers.handler import Handler, Rules
+from backstay.handlers.handler import Handler, Rules, name_of
 from backstay.observe.bus import Bus
 
 HOLD_SECONDS = 300.0
@@ -42,6 +42,7 @@ class HandlerOptions(TypedDict, total=False):
     breaker: BreakerPolicy | None
     hold_seconds: float | None
     health: Callable[[], Awaitable[object]] | None
+    fallback: str | Handler | None
 
 
 class Register(Protocol):
@@ -127,6 +128,7 @@ class Backstay:
             breaker=given.get("breaker") or self.settings.breaker_policy(),
             hold_seconds=given.get("hold_seconds", HOLD_SECONDS),
             health=given.get("health"),
+            fallback=name_of(given.get("fallback")),
         )
 
     # life
@@ -174,7 +176,8 @@ class Backstay:
         Results are then plain JSON.
         """
         _refuse_unknown("submit() has", options, SubmitOptions.__annotations__)
-        named = self.handlers[handler if isinstance(handler, str) else getattr(handler, "name", repr(handler))]
+        named = self.handlers[name_of(handler)]
+        options["fallback"] = self._fallback_of(named, options.get("fallback"))
         if options.get("deadline_seconds") is None:
             options["deadline_seconds"] = named.rules.deadline_seconds
 
@@ -185,6 +188,11 @@ class Backstay:
         client = await self.open()
         job = await client.submit(named.name, items, Options(**options), encode, self._wake)
         return Job(client, job.id, handler.load_value) if isinstance(handler, FunctionHandler) else job
+
+    def _fallback_of(self, handler: Handler, given: str | Handler | None) -> str | None:
+        """The fallback that a submit names, or the handler's own; it must be another handler of this application."""
+        name = name_of(given) or handler.rules.fallback
+        return None if name is None else self.handlers.fallback(handler.name, name)
 
     async def job(self, job_id: int) -> Job[Any]:
         """A job that was submitted before, by this process or another: `await backstay.job(12)`."""

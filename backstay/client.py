@@ -4,44 +4,37 @@ import hashlib
 import json
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypedDict
+from typing import Any, Generic, NamedTuple, TypedDict
 
 from backstay.clock import Clock, new_incarnation
 from backstay.core.errors import NotAllowed, NotFound, UsageError, WaitTimeout
 from backstay.core.events import Event, ItemsStopped, ItemsSubmitted, JobEnded
 from backstay.core.failures import one_line
-from backstay.core.ids import position_of, show_item
+from backstay.core.ids import show_item
 from backstay.core.limits import Limits
 from backstay.core.models import delivery_named
 from backstay.core.order import PRIORITY_MAX
 from backstay.core.outcomes import Flaw
 from backstay.core.retry import policy_named
 from backstay.core.states import ItemState, StopReason
+from backstay.handlers.handler import Handler, name_of
 from backstay.observe.bus import Bus
+from backstay.results import Result as Result
+from backstay.results import V_co as V_co
+from backstay.results import make_result
 from backstay.store.job_views import JobView
 from backstay.store.jobs import MoneyVerdict
-from backstay.store.results import ResultRow
 from backstay.store.store import Store
 from backstay.store.submissions import CHUNK_ITEMS, Chunk, NewJob, OpenJob, check_same
 
 DEADLINE_SECONDS_MAX = 366 * 86_400
 CHUNK_CHARACTERS, BODY_CHARACTERS_MAX = 8 << 20, 64 << 20
-SHOWN_CHARACTERS_MAX = 300  # of a result, at a prompt
 WAIT_SECONDS_MIN, WAIT_SECONDS_MAX = 0.0005, 0.1
 WAIT_SHARE = 0.1  # of the time waited so far: so late the end is noticed, and a long wait polls rarely
 NO_BUDGET = "the cost of an item is known only after it ran"
 NO_BUDGET_HINT = "leave budget_micros out; LLM requests can have a budget: backstay run FILE --budget DOLLARS"
 
 Items = Iterable[Any] | AsyncIterable[Any]
-
-if TYPE_CHECKING:
-    from typing_extensions import TypeVar
-
-    V_co = TypeVar("V_co", covariant=True, default=Any)  # what the handler of a job returns
-else:
-    from typing import TypeVar
-
-    V_co = TypeVar("V_co", covariant=True)
 
 
 class Weighed(NamedTuple):
@@ -64,6 +57,7 @@ class SubmitOptions(TypedDict, total=False):
     budget_micros: int | None
     handler_then: str | None
     move_seconds: float | None
+    fallback: str | Handler | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +73,7 @@ class Options:
     budget_micros: int | None = None
     handler_then: str | None = None
     move_seconds: float | None = None
+    fallback: str | Handler | None = None
 
     def check(self) -> None:
         if not (isinstance(self.priority, int) and 0 <= self.priority <= PRIORITY_MAX):
@@ -96,37 +91,6 @@ class Options:
 
 def _is_time(seconds: object) -> bool:
     return isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds <= DEADLINE_SECONDS_MAX
-
-
-class Result(NamedTuple, Generic[V_co]):
-    """One ended item: `value` when it succeeded, a code and a line that says why when it did not.
-
-    `value` has the type that the handler returns if the job was submitted with the handler itself. Of a job that was
-    submitted by name or found by its id, it is plain JSON.
-    """
-
-    item: str
-    position: int
-    state: ItemState
-    payload: Any
-    value: V_co | None
-    error_code: str | None
-    message: str | None
-    attempts: int
-    repeats: int
-    flaw: Flaw | None  # what is wrong besides the state; UNKNOWN: it may have been processed and paid
-
-    @property
-    def ok(self) -> bool:
-        """Whether the item succeeded: then `value` is what its handler returned."""
-        return self.state is ItemState.SUCCEEDED
-
-    def __repr__(self) -> str:
-        """Short enough for a prompt: a large value is cut, a failure shows its reason."""
-        value = repr(self.value) if self.ok else ""
-        why = [part for part in (self.error_code, self.message, value) if part]
-        said = ": ".join([f"{self.item} {self.state}", *why])
-        return f"<Result {said if len(said) <= SHOWN_CHARACTERS_MAX else said[: SHOWN_CHARACTERS_MAX - 1] + '…'}>"
 
 
 class Client:
@@ -222,6 +186,7 @@ class Client:
             label=None if options.label is None else one_line(options.label),
             budget_micros=options.budget_micros,
             handler_then=options.handler_then,
+            fallback=name_of(options.fallback),
             move_ms=None if options.move_seconds is None else int(options.move_seconds * 1000),
         )
 
@@ -314,7 +279,7 @@ class Job(Generic[V_co]):
     async def results(self) -> AsyncIterator[Result[V_co]]:
         """Every item that has ended, in the order of submit: `async for result in job.results(): ...`"""
         async for row in self._client.store.results.all(self.id, self._client.owner):
-            yield _result(row, self._load)
+            yield make_result(row, self._load)
 
     async def pause(self) -> None:
         """Starts no more items until `resume`. Calls under way finish, and their results count."""
@@ -376,18 +341,3 @@ async def end_some(client: Client, job_id: int) -> bool:
     for event in (*stopped, *(JobEnded(*ended) for ended in ended_jobs)):
         client.bus.emit(event)
     return more
-
-
-def _result(row: ResultRow, load: Callable[[str], V_co]) -> Result[V_co]:
-    return Result(
-        item=show_item(row.id),
-        position=position_of(row.id),
-        state=ItemState(row.state),
-        payload=json.loads(row.body),
-        value=load(row.result) if row.result is not None and row.state == ItemState.SUCCEEDED else None,
-        error_code=row.error_code,
-        message=row.message,
-        attempts=row.attempt_count,
-        repeats=row.repeats,
-        flaw=Flaw(row.flaw) if row.flaw else None,
-    )

@@ -85,7 +85,7 @@ class Site:
         """Makes a used PostgreSQL database as good as new; an SQLite file is new."""
         if self.is_postgres:
             await self.rows(
-                "TRUNCATE jobs, items, requests, attempts, events, providers, workers, endpoints, paces, copies, "
+                "TRUNCATE jobs, items, requests, attempts, events, providers, workers, endpoints, paces, copies, job_links, item_keys, "
                 "replies, outbox, sinks, webhooks, deliveries, inbox, archives, replays, duties, measures, "
                 "invocations, alarms, test_clock RESTART IDENTITY"
             )

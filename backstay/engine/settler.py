@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from backstay.core.decide import decide
@@ -134,7 +135,8 @@ class Settler:
         """Fails an item whose result the database refuses: the words for that are plain enough to be stored."""
         message = f"the result could not be stored: {one_line(str(error), 120)}"
         outcome = Failed(Failure(ErrorCode.UNKNOWN, FailureKind.BUSINESS, message))
-        settlement = decide(ready.item, outcome, ready.plan.terms, ready.item.claimed_at, self._parts.rng)
+        terms = replace(ready.plan.terms, fallback=None)  # the call itself succeeded, and was paid
+        settlement = decide(ready.item, outcome, terms, ready.item.claimed_at, self._parts.rng)
         return Ready(settlement, ready.item, ready.plan, outcome, unstorable=True)
 
     def _tell(self, settled: Settled, group: list[Ready]) -> None:

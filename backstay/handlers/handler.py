@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, overload
 
 from backstay.clock import Clock
 from backstay.core.breaker import DEFAULT_POLICY, BreakerPolicy
@@ -153,6 +153,7 @@ class Rules:
     breaker: BreakerPolicy = DEFAULT_POLICY
     hold_seconds: float | None = 300.0
     health: Callable[[], Awaitable[object]] | None = None
+    fallback: str | None = None  # the handler for items that this one finally fails
 
 
 class Handler(Protocol):
@@ -184,3 +185,19 @@ class Handler(Protocol):
     def check(self, payload: Any) -> None:
         """Raises UsageError for a payload that this handler cannot take."""
         ...
+
+
+@overload
+def name_of(handler: str | Handler) -> str: ...
+
+
+@overload
+def name_of(handler: str | Handler | None) -> str | None: ...
+
+
+def name_of(handler: str | Handler | None) -> str | None:
+    """The name of a handler that is given as itself or by its name."""
+    if handler is None or isinstance(handler, str):
+        return handler
+    name: str = getattr(handler, "name", repr(handler))
+    return name

@@ -32,6 +32,7 @@ class NewJob:
     budget_micros: int | None = None
     handler_then: str | None = None  # the handler for items that are not done in time
     move_ms: int | None = None
+    fallback: str | None = None  # the handler for items that this one finally fails
 
 
 @record

@@ -4,10 +4,10 @@
 -- A new job, or nothing when the owner has used this idempotency key before.
 INSERT INTO jobs (owner, handler, state, priority, retry, delivery, label, ref_seed, idempotency_key, total, digest,
                   sealed, created_at, timeout_ms, timeout_at, deadline_at, budget_micros, handler_then, move_at,
-                  level_key, first_key, last_key)
+                  fallback, level_key, first_key, last_key)
 VALUES (:owner, :handler, 'queued', :priority, :retry, :delivery, :label, :ref_seed, :idempotency_key, :total, :digest,
         :sealed, {now}, :job_timeout_ms, {now} + :job_timeout_ms, {now} + CAST(:deadline_ms AS bigint), :budget_micros,
-        :handler_then, {now} + CAST(:move_ms AS bigint), :level_key,
+        :handler_then, {now} + CAST(:move_ms AS bigint), :fallback, :level_key,
         coalesce((SELECT served_key FROM turns WHERE handler = :handler AND level_key = :level_key), :level_key),
         coalesce((SELECT served_key FROM turns WHERE handler = :handler AND level_key = :level_key), :level_key) + :total)
 ON CONFLICT (owner, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
@@ -17,9 +17,10 @@ RETURNING {columns OpenJob, 1 AS new, (SELECT count(*) FROM sinks WHERE name = '
 -- why: a small job with all its items in one round trip.
 WITH job AS (
     INSERT INTO jobs (owner, handler, state, priority, retry, delivery, label, ref_seed, idempotency_key, total, digest,
-                      sealed, created_at, timeout_ms, timeout_at, deadline_at, level_key, first_key, last_key)
+                      sealed, created_at, timeout_ms, timeout_at, deadline_at, fallback, level_key, first_key,
+                      last_key)
     VALUES (:owner, :handler, 'queued', :priority, :retry, :delivery, :label, :ref_seed, :idempotency_key, :total, :digest,
-            1, {now}, :job_timeout_ms, {now} + :job_timeout_ms, {now} + CAST(:deadline_ms AS bigint), :level_key,
+            1, {now}, :job_timeout_ms, {now} + :job_timeout_ms, {now} + CAST(:deadline_ms AS bigint), :fallback, :level_key,
             coalesce((SELECT served_key FROM turns WHERE handler = :handler AND level_key = :level_key), :level_key),
             coalesce((SELECT served_key FROM turns WHERE handler = :handler AND level_key = :level_key), :level_key) + :total)
     ON CONFLICT (owner, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING

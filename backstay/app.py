@@ -1,6 +1,7 @@
 """`Backstay(url)`: an application's handlers, and everything that can be done with them on one database."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from types import TracebackType
@@ -162,18 +163,22 @@ class Backstay:
 
     @overload
     async def submit(
-        self, handler: FunctionHandler[..., Any, V], items: Items, **options: Unpack[SubmitOptions]
+        self, handler: FunctionHandler[..., Any, V], items: Items | None = None, **options: Unpack[SubmitOptions]
     ) -> Job[V]: ...
 
     @overload
-    async def submit(self, handler: str | Handler, items: Items, **options: Unpack[SubmitOptions]) -> Job[Any]: ...
+    async def submit(
+        self, handler: str | Handler, items: Items | None = None, **options: Unpack[SubmitOptions]
+    ) -> Job[Any]: ...
 
-    async def submit(self, handler: str | Handler, items: Items, **options: Unpack[SubmitOptions]) -> Job[Any]:
+    async def submit(
+        self, handler: str | Handler, items: Items | None = None, **options: Unpack[SubmitOptions]
+    ) -> Job[Any]:
         """Queues items: a list, an iterator or an async iterator of JSON payloads.
 
         With the handler itself, the job knows the type of its results: `await backstay.submit(shout, ["a", "b"])`.
         The name is enough in a program that does not have the function: `await backstay.submit("shout", ["a"])`.
-        Results are then plain JSON.
+        Results are then plain JSON. With `after=job` and no items, the results of that job become the payloads.
         """
         _refuse_unknown("submit() has", options, SubmitOptions.__annotations__)
         named = self.handlers[name_of(handler)]
@@ -187,7 +192,8 @@ class Backstay:
 
         client = await self.open()
         job = await client.submit(named.name, items, Options(**options), encode, self._wake)
-        return Job(client, job.id, handler.load_value) if isinstance(handler, FunctionHandler) else job
+        load = handler.load_value if isinstance(handler, FunctionHandler) else json.loads
+        return Job(client, job.id, load, self.submit)
 
     def _fallback_of(self, handler: Handler, given: str | Handler | None) -> str | None:
         """The fallback that a submit names, or the handler's own; it must be another handler of this application."""
@@ -196,7 +202,7 @@ class Backstay:
 
     async def job(self, job_id: int) -> Job[Any]:
         """A job that was submitted before, by this process or another: `await backstay.job(12)`."""
-        return (await self.open()).job(job_id)
+        return Job(await self.open(), job_id, submit=self.submit)
 
     @asynccontextmanager
     async def working(

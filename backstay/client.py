@@ -1,11 +1,16 @@
 """What submitters do: submit, wait, read results, pause, resume, cancel, retry."""
 
-import hashlib
 import json
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypedDict
+from typing import Any, Generic, Protocol, TypedDict, Unpack, cast
 
+from backstay.chunks import BODY_CHARACTERS_MAX as BODY_CHARACTERS_MAX
+from backstay.chunks import NO_BUDGET as NO_BUDGET
+from backstay.chunks import NO_BUDGET_HINT as NO_BUDGET_HINT
+from backstay.chunks import Items as Items
+from backstay.chunks import Weighed as Weighed
+from backstay.chunks import chunks_of, first_chunk, to_body
 from backstay.clock import Clock, new_incarnation
 from backstay.core.errors import NotAllowed, NotFound, UsageError, WaitTimeout
 from backstay.core.events import Event, ItemsStopped, ItemsSubmitted, JobEnded
@@ -25,24 +30,21 @@ from backstay.results import make_result
 from backstay.store.job_views import JobView
 from backstay.store.jobs import MoneyVerdict
 from backstay.store.store import Store
-from backstay.store.submissions import CHUNK_ITEMS, Chunk, NewJob, OpenJob, check_same
+from backstay.store.submissions import Chunk, NewJob, OpenJob, Takes, check_same
 
 DEADLINE_SECONDS_MAX = 366 * 86_400
-CHUNK_CHARACTERS, BODY_CHARACTERS_MAX = 8 << 20, 64 << 20
+AFTER_JOBS_MAX = 100
 WAIT_SECONDS_MIN, WAIT_SECONDS_MAX = 0.0005, 0.1
 WAIT_SHARE = 0.1  # of the time waited so far: so late the end is noticed, and a long wait polls rarely
-NO_BUDGET = "the cost of an item is known only after it ran"
-NO_BUDGET_HINT = "leave budget_micros out; LLM requests can have a budget: backstay run FILE --budget DOLLARS"
-
-Items = Iterable[Any] | AsyncIterable[Any]
 
 
-class Weighed(NamedTuple):
-    """An item that costs money: its text, the most that one call can cost (None: unknown), and its tokens."""
+class JobLike(Protocol):
+    """A job, of either API."""
 
-    body: str
-    cost_micros: int | None
-    tokens: int
+    id: int
+
+
+After = JobLike | int | Sequence[JobLike | int]
 
 
 class SubmitOptions(TypedDict, total=False):
@@ -58,6 +60,8 @@ class SubmitOptions(TypedDict, total=False):
     handler_then: str | None
     move_seconds: float | None
     fallback: str | Handler | None
+    after: After | None
+    after_items: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,8 @@ class Options:
     handler_then: str | None = None
     move_seconds: float | None = None
     fallback: str | Handler | None = None
+    after: After | None = None
+    after_items: str = Takes.SUCCEEDED
 
     def check(self) -> None:
         if not (isinstance(self.priority, int) and 0 <= self.priority <= PRIORITY_MAX):
@@ -87,6 +93,20 @@ class Options:
         key = self.idempotency_key
         if key is not None and not (1 <= len(key) <= 255 and key.isprintable()):
             raise UsageError("an idempotency key must have 1 to 255 printable characters")
+        if self.after_items not in list(Takes):
+            raise UsageError(f"after_items must be succeeded or all, not {self.after_items!r}")
+        self.after_ids()
+
+    def after_ids(self) -> tuple[int, ...]:
+        """The jobs to wait for, in the order given."""
+        if self.after is None:
+            return ()
+        ids = [getattr(job, "id", job) for job in (self.after if isinstance(self.after, Sequence) else [self.after])]
+        if not ids or not all(isinstance(job, int) and not isinstance(job, bool) for job in ids):
+            raise UsageError("after must be a job, the id of a job, or a list of them")
+        if len(ids) != len(set(ids)) or len(ids) > AFTER_JOBS_MAX:
+            raise UsageError(f"after takes up to {AFTER_JOBS_MAX} different jobs, each of them once")
+        return tuple(cast(list[int], ids))
 
 
 def _is_time(seconds: object) -> bool:
@@ -106,7 +126,7 @@ class Client:
     async def submit(
         self,
         handler: str,
-        items: Items,
+        items: Items | None,
         options: Options,
         encode: Callable[[Any], str],
         wake: Callable[[], None],
@@ -116,17 +136,18 @@ class Client:
         """Submits the items chunk by chunk, in constant memory. The job is complete when this returns.
 
         A list is checked as a whole before anything is written. A stream that breaks off half-way ends its job, unless
-        it has an idempotency key: then the same submit again continues where it stopped.
+        it has an idempotency key: then the same submit again continues where it stopped. Without items the job waits
+        for the results of the jobs that `after` names.
         """
         options.check()
         budget = options.budget_micros is not None
         if isinstance(items, list | tuple):
-            items, encode = [_body(encode, item) for item in items], str
+            items, encode = [to_body(encode, item) for item in items], str
         traced, opened, total = self.bus.submitting(handler), None, 0
         seconds = self.limits.job_timeout_seconds if job_timeout_seconds is None else job_timeout_seconds
         new = self._new_job(handler, options, traced.seed or new_incarnation(), seconds)
         try:
-            async for chunk in _chunks(handler, items, encode, budget):
+            async for chunk in first_chunk(new) if items is None else chunks_of(new, items, encode, budget):
                 total = chunk.position + len(chunk.bodies)
                 if opened is None:
                     opened = await self.store.submissions.open(new, chunk)
@@ -138,14 +159,18 @@ class Client:
                 await self.job(opened.id).cancel()
             raise
         if opened is None:
-            raise UsageError("there are no items to submit")
+            raise UsageError(
+                "there are no items to submit", hint="give items, or the jobs whose results they are: after="
+            )
         self.bus.emit(ItemsSubmitted(opened.id, handler, total))
         traced.submitted(opened.id, total)
         return self.job(opened.id)
 
     async def _store(self, new: NewJob, opened: OpenJob, chunk: Chunk, wake: Callable[[], None]) -> OpenJob:
         """Adds a chunk, unless it opened the job and is in it, and tells workers of the first and the last."""
-        if chunk.position > 0 or not opened.new:
+        if not chunk.bodies and not opened.new:
+            check_same(opened, chunk.digest)
+        elif chunk.position > 0 or not opened.new:
             opened = await self._continue(new, opened, chunk)
         if chunk.position == 0 or chunk.last:
             wake()
@@ -187,6 +212,8 @@ class Client:
             budget_micros=options.budget_micros,
             handler_then=options.handler_then,
             fallback=name_of(options.fallback),
+            after=options.after_ids(),
+            takes=Takes(options.after_items),
             move_ms=None if options.move_seconds is None else int(options.move_seconds * 1000),
         )
 
@@ -194,60 +221,19 @@ class Client:
         return Job(self, job_id)
 
 
-async def _chunks(handler: str, items: Items, encode: Callable[[Any], str], budget: bool) -> AsyncIterator[Chunk]:
-    """The items as JSON texts, in full chunks and a last one, each with the digest of all up to its end.
-
-    With a budget each item must have a worst-case cost: the budget is enforced by reserving it before the call.
-    """
-    digest = hashlib.sha256(handler.encode())
-    bodies: list[str] = []
-    weights: list[tuple[int | None, int]] = []
-    position = characters = 0
-
-    def chunk(last: bool) -> Chunk:
-        digest.update("".join(f"{body}\n" for body in bodies).encode())
-        return Chunk(position, bodies, digest.copy().hexdigest(), last, weights or None)
-
-    async for item in _each(items):
-        if len(bodies) == CHUNK_ITEMS or characters > CHUNK_CHARACTERS:
-            yield chunk(last=False)
-            position += len(bodies)
-            bodies, weights, characters = [], [], 0
-        if isinstance(item, Weighed):
-            weights.append(item[1:])
-            item = item.body
-        elif budget:
-            raise UsageError(f"a budget cannot be enforced for {handler!r}: {NO_BUDGET}", hint=NO_BUDGET_HINT)
-        bodies.append(_body(encode, item))
-        characters += len(bodies[-1])
-    if bodies:
-        yield chunk(last=True)
-
-
-def _body(encode: Callable[[Any], str], item: Any) -> str:
-    body = encode(item)
-    if len(body) > BODY_CHARACTERS_MAX:
-        raise UsageError(f"an item has {len(body):,} characters; the limit is {BODY_CHARACTERS_MAX:,}")
-    return body
-
-
-async def _each(items: Items) -> AsyncIterator[Any]:
-    if isinstance(items, AsyncIterable):
-        async for item in items:
-            yield item
-    elif isinstance(items, str | bytes | dict) or not isinstance(items, Iterable):
-        raise UsageError(f"items must be a list or an iterator of payloads, not {type(items).__name__}")
-    else:
-        for item in items:
-            yield item
-
-
 class Job(Generic[V_co]):
     """A submitted job, by its id. In annotations, `Job[str]` is a job whose handler returns texts."""
 
-    def __init__(self, client: Client, job_id: int, load: Callable[[str], V_co] = json.loads) -> None:
+    def __init__(
+        self,
+        client: Client,
+        job_id: int,
+        load: Callable[[str], V_co] = json.loads,
+        submit: Callable[..., Awaitable["Job[Any]"]] | None = None,
+    ) -> None:
         self._client = client
         self._load = load
+        self._submit = submit
         self.id = job_id
 
     def __repr__(self) -> str:
@@ -297,6 +283,14 @@ class Job(Generic[V_co]):
         settled = await self._client.store.jobs.settle_unknown(self.id, self._client.owner, verdict)
         await self._client.store.notify()
         return settled
+
+    async def then(self, handler: str | Handler, **options: Unpack[SubmitOptions]) -> "Job[Any]":
+        """Starts another job when this one has ended, with its results as payloads: `await job.then(summarise)`."""
+        if self._submit is None:
+            raise UsageError(
+                "this job was not opened by an application", hint="use backstay.submit(handler, after=job)"
+            )
+        return await self._submit(handler, **{**options, "after": self})
 
     async def cancel(self) -> None:
         """Waiting items end now; calls under way may finish within `cancel_grace_seconds`."""

@@ -85,9 +85,9 @@ class Site:
         """Makes a used PostgreSQL database as good as new; an SQLite file is new."""
         if self.is_postgres:
             await self.rows(
-                "TRUNCATE jobs, items, requests, attempts, events, providers, workers, endpoints, paces, copies, job_links, item_keys, "
+                "TRUNCATE jobs, items, requests, attempts, events, providers, workers, endpoints, paces, copies, "
                 "replies, outbox, sinks, webhooks, deliveries, inbox, archives, replays, duties, measures, "
-                "invocations, alarms, test_clock RESTART IDENTITY"
+                "invocations, alarms, job_links, item_keys, test_clock RESTART IDENTITY"
             )
             await self.rows(f"INSERT INTO test_clock VALUES ({self.clock.ms})")
 

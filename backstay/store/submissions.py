@@ -1,10 +1,12 @@
 """Submissions: how jobs and their items come in."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import NamedTuple
 
-from backstay.core.errors import IdempotencyConflict, NotAllowed, UsageError
+from backstay.core.errors import IdempotencyConflict, NotAllowed, NotFound, UsageError
 from backstay.core.ids import POSITION_BITS, POSITIONS_MAX, item_id
 from backstay.core.order import level_key
 from backstay.store.database import Database, writes
@@ -13,6 +15,21 @@ from backstay.store.queries import FEW_ROWS_MAX, Ask, Load, Script, record
 
 ITEM_COLUMNS = ("id", "job_id", "handler", "state", "order_key", "created_at", "queued_at", "deadline_at")
 CHUNK_ITEMS = 2_000
+CHUNK_CHARACTERS = 8 << 20
+WAITING_MS = (
+    1 << 53
+)  # a due time that never comes, for items of a job that waits for others; its own is this plus its id
+
+
+class Takes(StrEnum):
+    """Which items of an earlier job become items of a later one."""
+
+    SUCCEEDED = "succeeded"
+    ALL = "all"
+
+
+def waits_at(job_id: int) -> int:
+    return WAITING_MS + job_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +50,8 @@ class NewJob:
     handler_then: str | None = None  # the handler for items that are not done in time
     move_ms: int | None = None
     fallback: str | None = None  # the handler for items that this one finally fails
+    after: tuple[int, ...] = ()  # the jobs that it waits for
+    takes: Takes = Takes.SUCCEEDED
 
 
 @record
@@ -66,7 +85,7 @@ class Submissions:
         self._db = database
 
     async def open(self, job: NewJob, chunk: Chunk) -> OpenJob:
-        plain = chunk.weights is None and job.budget_micros is None and job.handler_then is None
+        plain = chunk.weights is None and job.budget_micros is None and job.handler_then is None and not job.after
         if self._db.dialect.chained and plain and chunk.last and len(chunk.bodies) <= FEW_ROWS_MAX:
             return await self._db.single(lambda: _open_small_job(job, chunk))
         return await self._db.write(lambda: _open_job(job, chunk))
@@ -76,7 +95,7 @@ class Submissions:
         return opened if job.idempotency_key is None else await self._db.read(lambda: _job_of_key(job))
 
     async def add_items(self, handler: str, job: OpenJob, chunk: Chunk) -> None:
-        await self._db.write(lambda: _add_items(handler, job, chunk))
+        await self._db.write(lambda: add_items(handler, job, chunk))
 
     @writes
     def add_copies(self, copies: Sequence[tuple[int, int, str]]) -> Script[None]:
@@ -88,14 +107,30 @@ def _open_job(job: NewJob, chunk: Chunk) -> Script[OpenJob]:
     """Creates the job with its first items in one transaction, or finds the job of its idempotency key."""
     values = {name: getattr(job, name) for name in NewJob.__slots__}
     first = {"total": len(chunk.bodies), "digest": chunk.digest, "sealed": int(chunk.last)}
-    created = yield Ask("create_job", {**values, **first, "level_key": level_key(job.priority)})
+    waits_for = json.dumps([str(one) for one in job.after]) if job.after else None
+    more = {"level_key": level_key(job.priority), "waits_for": waits_for}
+    created = yield Ask("create_job", {**values, **first, **more})
     if not created:
         return (yield from _job_of_key(job))
     opened: OpenJob = created[0]
-    yield from _load(job.handler, opened, chunk, opened.created_at)
-    if opened.hinted:
+    yield from _link(job, opened, feeds=not chunk.bodies)
+    yield from _load(job.handler, opened, chunk, opened.created_at, waits=bool(job.after))
+    if opened.hinted and not job.after:
         yield from _hint(job.owner, job.handler, opened, chunk, opened.created_at)
     return opened
+
+
+def _link(job: NewJob, opened: OpenJob, feeds: bool) -> Script[None]:
+    """Makes the job wait for others of the same owner. Without all of them nothing is written."""
+    if not job.after:
+        return
+    rows = yield Ask("lock_jobs", {"owner": job.owner}, [(one,) for one in job.after])
+    found = {row["id"] for row in rows} - {opened.id}
+    for one in job.after:
+        if one not in found:
+            raise NotFound(f"no job {one}", hint="a job can wait for the results of your own jobs only")
+    values = {"job_id": opened.id, "takes": job.takes, "feeds": int(feeds)}
+    yield Ask("link_job", values, list(enumerate(job.after)))
 
 
 def _open_small_job(job: NewJob, chunk: Chunk) -> Script[OpenJob]:
@@ -117,8 +152,9 @@ def _job_of_key(job: NewJob) -> Script[OpenJob]:
     return found  # type: ignore[no-any-return]
 
 
-def _add_items(handler: str, job: OpenJob, chunk: Chunk) -> Script[None]:
-    """Adds a chunk at the end; refuses if another submitter has added to the job meanwhile."""
+def add_items(handler: str, job: OpenJob, chunk: Chunk, is_fed: bool = False) -> Script[None]:
+    """Adds a chunk at the end; refuses if another submitter has added to the job meanwhile. A job that waits for others
+    keeps its own items back, but not those that it is fed with."""
     if chunk.position + len(chunk.bodies) > POSITIONS_MAX:
         raise UsageError(f"a job takes at most {POSITIONS_MAX:,} items", hint="split the work into several jobs")
     if chunk.bodies:
@@ -132,21 +168,24 @@ def _add_items(handler: str, job: OpenJob, chunk: Chunk) -> Script[None]:
                 hint="the job was stopped, or another submitter is adding items to it",
             )
         [found] = grown
-        yield from _load(handler, job, chunk, found["now"])
-        if found["hinted"]:
+        waits = bool(found["waits"]) and not is_fed
+        yield from _load(handler, job, chunk, found["now"], waits)
+        if found["hinted"] and not waits:
             yield from _hint(found["owner"], handler, job, chunk, found["now"])
     if chunk.last:
         yield Ask("seal_job", {"job_id": job.id})
 
 
-def _load(handler: str, job: OpenJob, chunk: Chunk, now: int) -> Script[None]:
+def _load(handler: str, job: OpenJob, chunk: Chunk, now: int, waits: bool = False) -> Script[None]:
     first = item_id(job.id, chunk.position)
+    columns: tuple[str, ...] = ITEM_COLUMNS
     rows = _item_rows(handler, job, chunk, now)
-    if chunk.weights is None:
-        yield Load("items", ITEM_COLUMNS, rows)
-    else:
-        weighed = [(*row, *weight) for row, weight in zip(rows, chunk.weights, strict=True)]
-        yield Load("items", (*ITEM_COLUMNS, "cost_micros", "tokens"), weighed)
+    if waits:
+        columns, rows = (*columns, "due_at"), [(*row, waits_at(job.id)) for row in rows]
+    if chunk.weights is not None:
+        rows = [(*row, *weight) for row, weight in zip(rows, chunk.weights, strict=True)]
+        columns = (*columns, "cost_micros", "tokens")
+    yield Load("items", columns, rows)
     yield Load("requests", ("item_id", "body"), [(first + n, body) for n, body in enumerate(chunk.bodies)])
 
 

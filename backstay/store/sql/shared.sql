@@ -12,6 +12,7 @@ jobs.total = jobs.succeeded + jobs.failed + jobs.skipped + jobs.cancelled + move
 -- How a job ends with its last item; before that nothing changes here.
 finished_at = CASE WHEN {job_over} THEN {now} ELSE jobs.finished_at END,
     held = CASE WHEN {job_over} THEN 0 ELSE jobs.held END,
+    waits_for = CASE WHEN {job_over} THEN NULL ELSE jobs.waits_for END,
     state = CASE WHEN NOT ({job_over}) THEN jobs.state
                  WHEN jobs.stop_reason = 'cancel' THEN 'cancelled'
                  WHEN jobs.stop_reason = 'timeout' THEN 'failed'

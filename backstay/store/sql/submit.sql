@@ -4,10 +4,10 @@
 -- A new job, or nothing when the owner has used this idempotency key before.
 INSERT INTO jobs (owner, handler, state, priority, retry, delivery, label, ref_seed, idempotency_key, total, digest,
                   sealed, created_at, timeout_ms, timeout_at, deadline_at, budget_micros, handler_then, move_at,
-                  fallback, level_key, first_key, last_key)
+                  fallback, waits_for, level_key, first_key, last_key)
 VALUES (:owner, :handler, 'queued', :priority, :retry, :delivery, :label, :ref_seed, :idempotency_key, :total, :digest,
         :sealed, {now}, :job_timeout_ms, {now} + :job_timeout_ms, {now} + CAST(:deadline_ms AS bigint), :budget_micros,
-        :handler_then, {now} + CAST(:move_ms AS bigint), :fallback, :level_key,
+        :handler_then, {now} + CAST(:move_ms AS bigint), :fallback, :waits_for, :level_key,
         coalesce((SELECT served_key FROM turns WHERE handler = :handler AND level_key = :level_key), :level_key),
         coalesce((SELECT served_key FROM turns WHERE handler = :handler AND level_key = :level_key), :level_key) + :total)
 ON CONFLICT (owner, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
@@ -52,7 +52,8 @@ FROM jobs WHERE owner = :owner AND idempotency_key = :idempotency_key;
 UPDATE jobs SET total = total + :added, digest = :digest,
     last_key = CASE WHEN last_key < first_key + total + :added THEN first_key + total + :added ELSE last_key END
 WHERE id = :job_id AND total = :expected AND sealed = 0 AND stop_reason IS NULL
-RETURNING id, {now} AS now, owner, (SELECT count(*) FROM sinks WHERE name = 'work') AS hinted;
+RETURNING id, {now} AS now, owner, CASE WHEN waits_for IS NULL THEN 0 ELSE 1 END AS waits,
+    (SELECT count(*) FROM sinks WHERE name = 'work') AS hinted;
 
 -- name: seal_job
 -- Every item is in; a job whose items have all ended by now ends here.

@@ -34,7 +34,7 @@ RETURNING {columns EndedItem, {now} AS now};
 -- Jobs that ran into their own time limit take no more work.
 WITH picked AS MATERIALIZED (
     SELECT id FROM jobs WHERE state IN ('queued', 'running') AND timeout_at <= {now}
-      AND (stop_reason IS NULL OR stop_reason = 'cancel')
+      AND (stop_reason IS NULL OR stop_reason = 'cancel') AND waits_for IS NULL
     ORDER BY timeout_at LIMIT :n {skip_locked}
 )
 UPDATE jobs SET held = 1, stop_reason = 'timeout'
@@ -150,7 +150,7 @@ WHERE id = :job_id AND owner = :owner AND state = 'paused' AND stop_reason IS NU
 RETURNING id;
 
 -- name: cancel_job
-UPDATE jobs SET held = 1, stop_reason = 'cancel', stopped_at = {now},
+UPDATE jobs SET held = 1, stop_reason = 'cancel', stopped_at = {now}, waits_for = NULL,
     state = CASE WHEN state = 'paused' THEN 'running' ELSE state END
 WHERE id = :job_id AND owner = :owner AND state IN {JOB_OPEN} AND stop_reason IS NULL
 RETURNING id;

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypedDict, Unpack, cast
 
 from backstay.chunks import BODY_CHARACTERS_MAX as BODY_CHARACTERS_MAX
@@ -10,7 +10,7 @@ from backstay.chunks import NO_BUDGET as NO_BUDGET
 from backstay.chunks import NO_BUDGET_HINT as NO_BUDGET_HINT
 from backstay.chunks import Items as Items
 from backstay.chunks import Weighed as Weighed
-from backstay.chunks import chunks_of, first_chunk, to_body
+from backstay.chunks import chunks_of, first_chunk, is_key, to_body, unique_key, with_keys
 from backstay.clock import Clock, new_incarnation
 from backstay.core.errors import NotAllowed, NotFound, UsageError, WaitTimeout
 from backstay.core.events import Event, ItemsStopped, ItemsSubmitted, JobEnded
@@ -62,6 +62,9 @@ class SubmitOptions(TypedDict, total=False):
     fallback: str | Handler | None
     after: After | None
     after_items: str
+    unique: str | None
+    unique_seconds: float | None
+    item_key: str | Callable[[Any], object] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,9 @@ class Options:
     fallback: str | Handler | None = None
     after: After | None = None
     after_items: str = Takes.SUCCEEDED
+    unique: str | None = None
+    unique_seconds: float | None = None
+    item_key: str | Callable[[Any], object] | None = None
 
     def check(self) -> None:
         if not (isinstance(self.priority, int) and 0 <= self.priority <= PRIORITY_MAX):
@@ -90,12 +96,26 @@ class Options:
             policy_named(self.retry)
         if self.delivery is not None:
             delivery_named(self.delivery)
-        key = self.idempotency_key
-        if key is not None and not (1 <= len(key) <= 255 and key.isprintable()):
+        if self.idempotency_key is not None and not is_key(self.idempotency_key):
             raise UsageError("an idempotency key must have 1 to 255 printable characters")
         if self.after_items not in list(Takes):
             raise UsageError(f"after_items must be succeeded or all, not {self.after_items!r}")
         self.after_ids()
+        self._check_keys()
+
+    def _check_keys(self) -> None:
+        if self.unique is not None and not is_key(self.unique):
+            raise UsageError("unique must be 'payload', or a key of 1 to 255 printable characters")
+        if (self.unique is None) != (self.unique_seconds is None):
+            given, missing = ("unique_seconds", "unique") if self.unique is None else ("unique", "unique_seconds")
+            raise UsageError(f"{given} needs {missing}", hint="for example unique='payload', unique_seconds=3600")
+        if self.unique_seconds is not None and not _is_time(self.unique_seconds):
+            raise UsageError(f"unique_seconds must be above 0 and at most a year, not {self.unique_seconds}")
+        if self.item_key is not None and not (callable(self.item_key) or is_key(self.item_key)):
+            raise UsageError("item_key must be the name of a field, or a function of the payload")
+        if self.idempotency_key is not None and (self.unique is not None or self.item_key is not None):
+            other = "item_key" if self.unique is None else "unique"
+            raise UsageError(f"idempotency_key and {other} cannot be used together", hint="leave one of them out")
 
     def after_ids(self) -> tuple[int, ...]:
         """The jobs to wait for, in the order given."""
@@ -141,17 +161,25 @@ class Client:
         """
         options.check()
         budget = options.budget_micros is not None
-        if isinstance(items, list | tuple):
+        if options.item_key is not None and items is not None:
+            items, encode = with_keys(items, encode, options.item_key), str
+        elif isinstance(items, list | tuple):
             items, encode = [to_body(encode, item) for item in items], str
         traced, opened, total = self.bus.submitting(handler), None, 0
         seconds = self.limits.job_timeout_seconds if job_timeout_seconds is None else job_timeout_seconds
         new = self._new_job(handler, options, traced.seed or new_incarnation(), seconds)
+        if options.unique is not None and options.unique_seconds is not None:
+            key = unique_key(handler, options.unique, items)
+            new = replace(new, idempotency_key=key, unique_ms=int(options.unique_seconds * 1000))
         try:
             async for chunk in first_chunk(new) if items is None else chunks_of(new, items, encode, budget):
                 total = chunk.position + len(chunk.bodies)
                 if opened is None:
                     opened = await self.store.submissions.open(new, chunk)
                     opened_as(opened.id)
+                    if new.unique_ms is not None and not opened.new:
+                        traced.submitted(opened.id, 0)
+                        return self.job(opened.id)
                 opened = await self._store(new, opened, chunk, wake)
         except BaseException:
             traced.broke_off()
@@ -162,6 +190,7 @@ class Client:
             raise UsageError(
                 "there are no items to submit", hint="give items, or the jobs whose results they are: after="
             )
+        total = total if options.item_key is None else opened.total
         self.bus.emit(ItemsSubmitted(opened.id, handler, total))
         traced.submitted(opened.id, total)
         return self.job(opened.id)
@@ -170,6 +199,8 @@ class Client:
         """Adds a chunk, unless it opened the job and is in it, and tells workers of the first and the last."""
         if not chunk.bodies and not opened.new:
             check_same(opened, chunk.digest)
+        elif chunk.keys is not None and chunk.position > 0:
+            opened = await self.store.submissions.add_new_items(new, opened, chunk)
         elif chunk.position > 0 or not opened.new:
             opened = await self._continue(new, opened, chunk)
         if chunk.position == 0 or chunk.last:

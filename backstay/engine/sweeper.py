@@ -59,7 +59,7 @@ class Sweeper:
         for look in (self._gate.refresh, self._gate.heal):
             await self._past_trouble(look)
 
-    async def _past_trouble(self, step: Callable[[], Awaitable[None]]) -> None:
+    async def _past_trouble(self, step: Callable[[], Awaitable[object]]) -> None:
         try:
             await step()
         except Exception as error:
@@ -105,8 +105,9 @@ class Sweeper:
                 return False
         return True
 
-    async def follow(self) -> None:
-        """Starts the jobs that waited for others, each some steps further. One that cannot start delays no other."""
+    async def follow(self) -> bool:
+        """Starts the jobs that waited for others, each some steps further. One that cannot start delays no other.
+        Whether there were any."""
         cursor = 0
         while jobs := await self._parts.store.job_links.ready(cursor):
             cursor = jobs[-1]
@@ -118,6 +119,7 @@ class Sweeper:
                 except Exception as error:
                     message = f"job {job_id} cannot start: {failure_of_exception(error).message}"
                     self._parts.emit(Trouble("sweep: follow", message))
+        return cursor > 0
 
     async def _follow(self, job_id: int) -> None:
         for _ in range(PASSES_MAX):

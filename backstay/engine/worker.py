@@ -10,6 +10,7 @@ from backstay.engine.gate import REFRESH_SECONDS
 from backstay.engine.parts import Cut, Refusal
 
 SWEEP_SECONDS = 5.0
+FOLLOW_SECONDS = 1.0  # so late a job starts after the job that it waited for
 PROGRESS_SECONDS = 1.0
 AGAIN_SECONDS = 1.0
 PACE_SECONDS = 0.25
@@ -43,6 +44,7 @@ class Worker:
             self._claims(),
             self._repeat(self.engine.gate.refresh, REFRESH_SECONDS),
             self._repeat(self._sweep, SWEEP_SECONDS),
+            self._repeat(self._follow, FOLLOW_SECONDS),
             self._repeat(self.engine.sweeper.start_rescues, SWEEP_SECONDS),
             self._repeat(self.engine.executor.store_progress, PROGRESS_SECONDS),
             self._repeat(self._listen, AGAIN_SECONDS),
@@ -113,6 +115,10 @@ class Worker:
     async def _sweep(self) -> None:
         await self.engine.sweeper.run_once()
         self.wake()
+
+    async def _follow(self) -> None:
+        if await self.engine.sweeper.follow():
+            self.wake()
 
     async def _listen(self) -> None:
         if self.engine.next_turn_at is None:  # a hint wakes the worker as well

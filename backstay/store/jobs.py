@@ -23,7 +23,7 @@ UNSENT_ITEMS: Final = 1_000
 DISOWNED_MAX: Final = 100
 NEVER_MS: Final = 1 << 52  # a due time of some 140,000 years from now; a job's own is this plus its id
 RETRIED: Final = ("by hand", "by hand; an earlier call may have been processed and paid")
-_TABLES: Final = ("copies", "inbox", "attempts", "requests", "items")
+_TABLES: Final = ("item_keys", "copies", "inbox", "attempts", "requests", "items")
 
 
 @record

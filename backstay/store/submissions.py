@@ -52,6 +52,7 @@ class NewJob:
     fallback: str | None = None  # the handler for items that this one finally fails
     after: tuple[int, ...] = ()  # the jobs that it waits for
     takes: Takes = Takes.SUCCEEDED
+    unique_ms: int | None = None  # for how long its idempotency key stands for this job; None: while the job exists
 
 
 @record
@@ -78,6 +79,7 @@ class Chunk(NamedTuple):
     digest: str
     last: bool
     weights: Sequence[tuple[int | None, int]] | None = None  # for each: the most that a call can cost, and its tokens
+    keys: Sequence[str] | None = None  # for each: what it is known by; items that exist already are left out
 
 
 class Submissions:
@@ -86,6 +88,7 @@ class Submissions:
 
     async def open(self, job: NewJob, chunk: Chunk) -> OpenJob:
         plain = chunk.weights is None and job.budget_micros is None and job.handler_then is None and not job.after
+        plain = plain and chunk.keys is None and job.unique_ms is None
         if self._db.dialect.chained and plain and chunk.last and len(chunk.bodies) <= FEW_ROWS_MAX:
             return await self._db.single(lambda: _open_small_job(job, chunk))
         return await self._db.write(lambda: _open_job(job, chunk))
@@ -98,6 +101,11 @@ class Submissions:
         await self._db.write(lambda: add_items(handler, job, chunk))
 
     @writes
+    def add_new_items(self, job: NewJob, opened: OpenJob, chunk: Chunk) -> Script[OpenJob]:
+        """Adds those of a chunk's items whose keys are not known yet; returns the job as it is then."""
+        return (yield from _add_new_items(job, opened, chunk))
+
+    @writes
     def add_copies(self, copies: Sequence[tuple[int, int, str]]) -> Script[None]:
         """Further custom_ids that get the answers of items: (item, number, custom_id)."""
         yield Ask("add_copies", batch=copies)
@@ -106,14 +114,21 @@ class Submissions:
 def _open_job(job: NewJob, chunk: Chunk) -> Script[OpenJob]:
     """Creates the job with its first items in one transaction, or finds the job of its idempotency key."""
     values = {name: getattr(job, name) for name in NewJob.__slots__}
-    first = {"total": len(chunk.bodies), "digest": chunk.digest, "sealed": int(chunk.last)}
+    begun = chunk if chunk.keys is None else chunk._replace(bodies=(), last=False)
+    first = {"total": len(begun.bodies), "digest": begun.digest, "sealed": int(begun.last)}
     waits_for = json.dumps([str(one) for one in job.after]) if job.after else None
     more = {"level_key": level_key(job.priority), "waits_for": waits_for}
-    created = yield Ask("create_job", {**values, **first, **more})
-    if not created:
-        return (yield from _job_of_key(job))
+    created: list[OpenJob] = []
+    while not created:
+        if job.unique_ms is not None:
+            yield Ask("release_key", values)
+        created = yield Ask("create_job", {**values, **first, **more})
+        if not created and (found := (yield from _find_key(job))):
+            return found
     opened: OpenJob = created[0]
     yield from _link(job, opened, feeds=not chunk.bodies)
+    if chunk.keys is not None:
+        return (yield from _add_new_items(job, opened, chunk))
     yield from _load(job.handler, opened, chunk, opened.created_at, waits=bool(job.after))
     if opened.hinted and not job.after:
         yield from _hint(job.owner, job.handler, opened, chunk, opened.created_at)
@@ -148,8 +163,34 @@ def _open_small_job(job: NewJob, chunk: Chunk) -> Script[OpenJob]:
 
 def _job_of_key(job: NewJob) -> Script[OpenJob]:
     """The job of this idempotency key."""
-    [found] = yield Ask("job_of_key", {"owner": job.owner, "idempotency_key": job.idempotency_key})
-    return found  # type: ignore[no-any-return]
+    found = yield from _find_key(job)
+    if found is None:
+        raise NotFound("the job of this idempotency key was deleted just now", hint="submit again")
+    return found
+
+
+def _find_key(job: NewJob) -> Script[OpenJob | None]:
+    rows = yield Ask("job_of_key", {"owner": job.owner, "idempotency_key": job.idempotency_key})
+    return rows[0] if rows else None
+
+
+def _add_new_items(job: NewJob, opened: OpenJob, chunk: Chunk) -> Script[OpenJob]:
+    """Takes the chunk's keys, in one order for all submitters, and adds the items whose keys were free."""
+    first = dict[str, str]()
+    for key, body in zip(chunk.keys or (), chunk.bodies, strict=True):
+        first.setdefault(key, body)
+    whose = {"owner": job.owner, "handler": job.handler}
+    won = {row["key"] for row in (yield Ask("take_keys", whose, [(key,) for key in sorted(first)]))}
+    kept = [key for key in first if key in won]
+    new = Chunk(opened.total, [first[key] for key in kept], chunk.digest, last=False)
+    yield from add_items(job.handler, opened, new)
+    if kept:
+        yield Ask("name_keys", whose, [(key, item_id(opened.id, opened.total + n)) for n, key in enumerate(kept)])
+    if known := len(chunk.bodies) - len(kept):
+        yield Ask("count_known", {"job_id": opened.id, "known": known})
+    if chunk.last:
+        yield Ask("seal_job", {"job_id": opened.id})
+    return opened._replace(total=opened.total + len(kept))
 
 
 def add_items(handler: str, job: OpenJob, chunk: Chunk, is_fed: bool = False) -> Script[None]:
@@ -168,7 +209,7 @@ def add_items(handler: str, job: OpenJob, chunk: Chunk, is_fed: bool = False) ->
                 hint="the job was stopped, or another submitter is adding items to it",
             )
         [found] = grown
-        waits = bool(found["waits"]) and not is_fed
+        waits = found["waits_for"] is not None and not is_fed
         yield from _load(handler, job, chunk, found["now"], waits)
         if found["hinted"] and not waits:
             yield from _hint(found["owner"], handler, job, chunk, found["now"])

@@ -1,6 +1,7 @@
 """A job after another: it starts once, when all that it waits for has ended, with their results as its payloads."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from backstay.core.errors import NotAllowed, NotFound, UsageError
 from backstay.core.states import JobState
 from backstay.store import job_links
+from backstay.store.submissions import CHUNK_ITEMS
 from backstay.sync import SyncBackstay
 from tests.engine.conftest import MakeRig
 from tests.engine.provider import HttpError, Provider
@@ -110,6 +112,23 @@ async def test_own_items_wait_and_then_run(make_rig: MakeRig) -> None:
         first.gate.set()
         await later.wait(timeout_seconds=WAIT)
     assert (await payloads(rig, later), following.calls) == (["x", "y"], 2)
+
+
+async def test_own_items_that_stream_in_while_the_wait_ends_all_run(make_rig: MakeRig) -> None:
+    rig, _, following = await two_handlers(make_rig)
+    job = await rig.submit(["a"])
+
+    async def stream() -> AsyncIterator[int]:
+        for n in range(2 * CHUNK_ITEMS):
+            if n == CHUNK_ITEMS + 1:  # the first chunk is stored
+                for _ in range(2):
+                    await rig.tick()
+            yield n
+
+    later = await rig.submit(stream(), "next", after=job)
+    async with rig.working(concurrency=500):
+        view = await later.wait(timeout_seconds=WAIT)
+    assert (view.state, view.succeeded, following.calls) == ("completed", 2 * CHUNK_ITEMS, 2 * CHUNK_ITEMS)
 
 
 async def test_own_items_of_a_job_that_was_paused_while_it_waited_run_after_the_resume(make_rig: MakeRig) -> None:

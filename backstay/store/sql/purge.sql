@@ -34,6 +34,9 @@ DELETE FROM copies WHERE item_id >= :first AND item_id < :after;
 -- name: purge_inbox
 DELETE FROM inbox WHERE item_id >= :first AND item_id < :after;
 
+-- name: purge_item_keys
+DELETE FROM item_keys WHERE item_id >= :first AND item_id < :after;
+
 -- name: purge_events
 WITH picked AS MATERIALIZED (SELECT batch.subject AS id FROM {batch(subject text)})
 DELETE FROM events WHERE subject {in picked};

@@ -16,7 +16,8 @@ finished_at = CASE WHEN {job_over} THEN {now} ELSE jobs.finished_at END,
     state = CASE WHEN NOT ({job_over}) THEN jobs.state
                  WHEN jobs.stop_reason = 'cancel' THEN 'cancelled'
                  WHEN jobs.stop_reason = 'timeout' THEN 'failed'
-                 WHEN jobs.succeeded + moved.succeeded > 0 THEN 'completed' ELSE 'failed' END
+                 WHEN jobs.succeeded + moved.succeeded > 0 OR (jobs.total = 0 AND jobs.known > 0) THEN 'completed'
+                 ELSE 'failed' END
 
 -- shared: nothing_moved
 -- For a statement that ends a job and counts no items.

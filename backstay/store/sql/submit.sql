@@ -47,13 +47,36 @@ SELECT {columns OpenJob, 1 AS new, 0 AS hinted} FROM job;
 SELECT {columns OpenJob, 0 AS new, 0 AS hinted}
 FROM jobs WHERE owner = :owner AND idempotency_key = :idempotency_key;
 
+-- name: release_key
+-- The key of a unique job stands for it no longer: its period is over, or the job was cancelled.
+UPDATE jobs SET idempotency_key = NULL
+WHERE owner = :owner AND idempotency_key = :idempotency_key
+  AND (created_at <= {now} - CAST(:unique_ms AS bigint) OR stop_reason = 'cancel' OR state = 'cancelled');
+
+-- name: take_keys
+-- Keys of new items. A key that is not in the answer is known, unless its item was cancelled: that one never ran.
+INSERT INTO item_keys (owner, handler, key, item_id)
+SELECT :owner, :handler, batch.key, 0 FROM {batch(key text)} WHERE true
+ON CONFLICT (owner, handler, key) DO UPDATE SET item_id = 0
+WHERE (SELECT state FROM items WHERE items.id = item_keys.item_id) = 'cancelled'
+RETURNING item_keys.key;
+
+-- name: name_keys
+-- The items of keys just taken. As an upsert, because an UPDATE may be planned to read all keys of the handler for each.
+INSERT INTO item_keys (owner, handler, key, item_id)
+SELECT :owner, :handler, batch.key, batch.item_id FROM {batch(key text, item_id bigint)} WHERE true
+ON CONFLICT (owner, handler, key) DO UPDATE SET item_id = excluded.item_id;
+
+-- name: count_known
+UPDATE jobs SET known = known + :known WHERE id = :job_id;
+
 -- name: grow_job
 -- Adds a chunk of items to the counters. No row back: another submitter was faster, or the job has ended.
+-- SQLite 3.40 takes no column for NULL inside RETURNING, so the caller looks at waits_for itself.
 UPDATE jobs SET total = total + :added, digest = :digest,
     last_key = CASE WHEN last_key < first_key + total + :added THEN first_key + total + :added ELSE last_key END
 WHERE id = :job_id AND total = :expected AND sealed = 0 AND stop_reason IS NULL
-RETURNING id, {now} AS now, owner, CASE WHEN waits_for IS NULL THEN 0 ELSE 1 END AS waits,
-    (SELECT count(*) FROM sinks WHERE name = 'work') AS hinted;
+RETURNING id, {now} AS now, owner, waits_for, (SELECT count(*) FROM sinks WHERE name = 'work') AS hinted;
 
 -- name: seal_job
 -- Every item is in; a job whose items have all ended by now ends here.

@@ -182,7 +182,7 @@ class Backstay:
         """
         _refuse_unknown("submit() has", options, SubmitOptions.__annotations__)
         named = self.handlers[name_of(handler)]
-        options["fallback"] = self._fallback_of(named, options.get("fallback"))
+        options["fallback"] = self.fallback_of(named, options.get("fallback"))
         if options.get("deadline_seconds") is None:
             options["deadline_seconds"] = named.rules.deadline_seconds
 
@@ -195,7 +195,7 @@ class Backstay:
         load = handler.load_value if isinstance(handler, FunctionHandler) else json.loads
         return Job(client, job.id, load, self.submit)
 
-    def _fallback_of(self, handler: Handler, given: str | Handler | None) -> str | None:
+    def fallback_of(self, handler: Handler, given: str | Handler | None) -> str | None:
         """The fallback that a submit names, or the handler's own; it must be another handler of this application."""
         name = name_of(given) or handler.rules.fallback
         return None if name is None else self.handlers.fallback(handler.name, name)

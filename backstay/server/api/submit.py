@@ -1,12 +1,12 @@
 """Submitting jobs: as one JSON body, or as a stream of lines with an item on each."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import Field, model_validator
+from pydantic import Field, StringConstraints, model_validator
 
-from backstay.client import NO_BUDGET, NO_BUDGET_HINT, Items, Options
+from backstay.client import AFTER_JOBS_MAX, NO_BUDGET, NO_BUDGET_HINT, Items, Options
 from backstay.core.errors import UsageError
 from backstay.handlers.function import dump, unknown_handler
 from backstay.handlers.handler import Handler
@@ -25,6 +25,9 @@ LINES: Final = ("application/x-ndjson", "application/jsonl", "application/x-json
 _HINT: Final = 'send {"handler": …, "items": […]} as application/json, or one item per line as application/x-ndjson'
 
 
+AfterId = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,18}$")]
+
+
 class OptionsShape(Strict):
     """How a job wants its items treated; what it leaves out is the handler's business."""
 
@@ -35,6 +38,25 @@ class OptionsShape(Strict):
     label: str | None = Field(default=None, max_length=300)
     idempotency_key: str | None = Field(
         default=None, min_length=1, max_length=255, description="the same as the header Idempotency-Key"
+    )
+    fallback: str | None = Field(
+        default=None, min_length=1, max_length=300, description="the handler for items that this one finally fails"
+    )
+    after: list[AfterId] | None = Field(
+        default=None, min_length=1, max_length=AFTER_JOBS_MAX, description="the jobs that must end before it starts"
+    )
+    after_items: Literal["succeeded", "all"] = Field(
+        default="succeeded", description="which results of those jobs are the payloads, if the job has no items"
+    )
+    unique: str | None = Field(
+        default=None, min_length=1, max_length=255, description="payload, or a key: within unique_seconds one job"
+    )
+    unique_seconds: float | None = Field(default=None, gt=0, le=366 * 86_400)
+    item_key: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=255,
+        description="a field of the items: those with a known one are left out",
     )
 
     @model_validator(mode="before")
@@ -48,7 +70,7 @@ class OptionsShape(Strict):
 
 class SubmitShape(Strict):
     handler: str = Field(min_length=1, max_length=300)
-    items: list[Any] = Field(min_length=1)
+    items: list[Any] | None = Field(default=None, min_length=1, description="not needed with options.after")
     options: OptionsShape = OptionsShape()
 
 
@@ -64,7 +86,7 @@ _BODIES: Final[dict[str, Any]] = {
         "application/json": {
             "schema": {
                 "type": "object",
-                "required": ["handler", "items"],
+                "required": ["handler"],
                 "additionalProperties": False,
                 "properties": {
                     "handler": {"type": "string", "minLength": 1, "maxLength": 300},
@@ -96,7 +118,7 @@ async def submit_job(
     """Lines are stored as they arrive; handler and options are then in the query. The job is complete when this
     answers."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    items: Items
+    items: Items | None
     given: OptionsShape
     encode: Callable[[Any], str]
     if kind in LINES:
@@ -110,11 +132,19 @@ async def submit_job(
     elif kind == "application/json":
         body = await whole_body(request, SubmitShape)
         name, given, items = body.handler, body.options, body.items
+        if items is None and given.after is None:
+            raise Problem(
+                422, "items: Field required", hint="give items, or the jobs whose results they are: options.after"
+            )
         found = await _handler(service, name)
         encode = _Encoder(found)
     else:
         raise Problem(415, f"a body of type {kind[:100]!r} is not supported", hint=_HINT)
     options = _options(given, key, found)
+    if given.fallback is not None:
+        if given.fallback == name:
+            raise Problem(422, f"handler {name[:100]!r} cannot be its own fallback", hint="name another handler")
+        await _handler(service, given.fallback)
     with service.backstay.bus.below(request.headers):
         job = await service.client(who.owner).submit(name, items, options, encode, service.wake)
     view = await job.show()
@@ -171,8 +201,15 @@ def _options(given: OptionsShape, key: str | None, handler: Handler | None) -> O
     return Options(
         priority=given.priority,
         deadline_seconds=deadline,
-        idempotency_key=key or given.idempotency_key,
+        # The header serves its own request only: what these options find may be older.
+        idempotency_key=given.idempotency_key if given.unique or given.item_key else key or given.idempotency_key,
         retry=given.retry,
         delivery=given.delivery,
         label=given.label,
+        fallback=given.fallback or (handler.rules.fallback if handler is not None else None),
+        after=None if given.after is None else [int(job) for job in given.after],
+        after_items=given.after_items,
+        unique=given.unique,
+        unique_seconds=given.unique_seconds,
+        item_key=given.item_key,
     )

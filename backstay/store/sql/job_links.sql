@@ -6,8 +6,9 @@ SELECT id FROM jobs WHERE id IN (SELECT batch.id FROM {batch(id bigint)}) AND ow
 
 -- name: link_job
 INSERT INTO job_links (job_id, number, after_id, takes, feeds, ended)
-SELECT :job_id, batch.number, jobs.id, :takes, :feeds, CASE WHEN jobs.finished_at IS NULL THEN 0 ELSE 1 END
-FROM {batch(number bigint, after_id bigint)} JOIN jobs ON jobs.id = batch.after_id;
+SELECT :job_id, batch.number, batch.after_id, :takes, :feeds,
+    CASE WHEN (SELECT finished_at FROM jobs WHERE jobs.id = batch.after_id) IS NULL THEN 0 ELSE 1 END
+FROM {batch(number bigint, after_id bigint)};
 
 -- name: ready_links
 -- Waiting jobs that can start, or that never will, from a cursor on. Only links to jobs that have ended are read.

@@ -167,10 +167,10 @@ def _queue_items(
         given["fallback"] = made.fallback_of(found, given["fallback"])
     options = Options(**given)
     options.check()
-    known = bool(app) or force
+    known, key = bool(app) or force, "key" if options.unique else "idempotency key"
     if file is None:
         sent = database_choice.with_client(made, lambda client: _send(client, handler, None, options, known))
-        _tell_items(0, handler, *sent, as_json)
+        _tell_items(0, handler, key, sent, as_json)
         return
     with lines.open_lines(file) as content:
         items = check_lines(content, check)
@@ -179,11 +179,12 @@ def _queue_items(
             options = replace(options, unique=f"payload {digest_lines(content)}")
             content.seek(0)
         sent = database_choice.with_client(made, lambda client: _send(client, handler, content, options, known))
-    _tell_items(items, handler, *sent, as_json)
+    _tell_items(items, handler, key, sent, as_json)
 
 
-def _tell_items(items: int, handler: str, view: "JobView", new: bool, as_json: bool) -> None:
-    there = "" if new else ", which existed already under this key"
+def _tell_items(items: int, handler: str, key: str, sent: "tuple[JobView, bool]", as_json: bool) -> None:
+    view, new = sent
+    there = "" if new else f", which existed already under this {key}"
     if view.known and not as_json:
         output.note(f"{output.count(view.known, 'item')} known already, {view.total:,} new")
     if view.waits_for and not as_json:

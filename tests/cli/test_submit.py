@@ -212,7 +212,7 @@ def test_a_submit_again_makes_no_doubles(shell: Shell) -> None:
     again = shell(
         "submit", shell.file('{"id": 2}\n{"id": 3}\n'), *APP, "--handler", "echo", "--item-key", "id", "--json"
     )
-    assert (again.json["items"], shell("job", "show", 3, "--json").json["known"]) == (1, 1)
+    assert (again.json["items"], shell("job", "show", again.json["job"], "--json").json["known"]) == (1, 1)
 
 
 @pytest.mark.parametrize(

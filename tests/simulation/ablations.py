@@ -89,7 +89,7 @@ ABLATIONS: Mapping[str, Ablation] = {
     "the state that a named item must be in": lambda: _altered("claim_named", "items.state = 'queued' AND "),
     "the rescue of lost items": lambda: patch.object(Sweeper, "_rescue", _rescue_none),
     "the end of an item that always fails": _probes_for_ever,
-    "the place up to which results were taken": lambda: _altered("move_link", "cursor = :cursor", "cursor = cursor"),
+    "the place up to which results were taken": lambda: _altered("move_link", ":cursor", ":cursor - 1"),
     "the rule that a cancelled job starts no other": lambda: patch.object(job_links, "_why_never", lambda *_: None),
     "the fallback's care for what may be paid": lambda: patch.object(fallback, "_is_final_failure", _pay_again),
     "the period of a unique job": lambda: _altered("release_key", "AND (created_at <=", "AND (1 = 1 OR created_at <="),

@@ -156,6 +156,7 @@ def following(seed: int) -> Plan:
     match seed % 3:
         case 0:
             plan.after = rng.choice(["succeeded", "all"])
+            plan.acts = [(rng.uniform(0.5, 6), "cancel")] if seed % 2 else []
         case 1:
             _fall_back(plan, rng)
             plan.weather = Chances(lost=0.4, broken=0.4)

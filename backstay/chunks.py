@@ -31,11 +31,18 @@ class Keyed(NamedTuple):
     key: str
 
 
-def with_keys(items: Items, encode: Callable[[Any], str], by: str | Callable[[Any], object]) -> Items:
-    """The items with their keys: what a field of each has, or what a function makes of it."""
-    if isinstance(items, list | tuple):
-        return [_keyed(number, item, encode, by) for number, item in enumerate(items)]
-    return _stream_with_keys(items, encode, by)
+def encode_list(
+    items: Items | None, encode: Callable[[Any], str], by: str | Callable[[Any], object] | None
+) -> tuple[Items | None, Callable[[Any], str]]:
+    """The items, and how to encode the rest of them: a list is encoded, and so checked, as a whole. With their keys:
+    what a field of each has, or what a function makes of it."""
+    if isinstance(items, list | tuple) and by is None:
+        return [to_body(encode, item) for item in items], str
+    if isinstance(items, list | tuple) and by is not None:
+        return [_keyed(number, item, encode, by) for number, item in enumerate(items)], str
+    if items is None or by is None:
+        return items, encode
+    return _stream_with_keys(items, encode, by), str
 
 
 async def _stream_with_keys(

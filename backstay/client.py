@@ -10,7 +10,7 @@ from backstay.chunks import NO_BUDGET as NO_BUDGET
 from backstay.chunks import NO_BUDGET_HINT as NO_BUDGET_HINT
 from backstay.chunks import Items as Items
 from backstay.chunks import Weighed as Weighed
-from backstay.chunks import chunks_of, first_chunk, is_key, to_body, unique_key, with_keys
+from backstay.chunks import chunks_of, encode_list, first_chunk, is_key, unique_key
 from backstay.clock import Clock, new_incarnation
 from backstay.core.errors import NotAllowed, NotFound, UsageError, WaitTimeout
 from backstay.core.events import Event, ItemsStopped, ItemsSubmitted, JobEnded
@@ -161,16 +161,11 @@ class Client:
         """
         options.check()
         budget = options.budget_micros is not None
-        if options.item_key is not None and items is not None:
-            items, encode = with_keys(items, encode, options.item_key), str
-        elif isinstance(items, list | tuple):
-            items, encode = [to_body(encode, item) for item in items], str
+        items, encode = encode_list(items, encode, options.item_key)
+        key = options.idempotency_key if options.unique is None else unique_key(handler, options.unique, items)
         traced, opened, total = self.bus.submitting(handler), None, 0
         seconds = self.limits.job_timeout_seconds if job_timeout_seconds is None else job_timeout_seconds
-        new = self._new_job(handler, options, traced.seed or new_incarnation(), seconds)
-        if options.unique is not None and options.unique_seconds is not None:
-            key = unique_key(handler, options.unique, items)
-            new = replace(new, idempotency_key=key, unique_ms=int(options.unique_seconds * 1000))
+        new = replace(self._new_job(handler, options, traced.seed or new_incarnation(), seconds), idempotency_key=key)
         try:
             async for chunk in first_chunk(new) if items is None else chunks_of(new, items, encode, budget):
                 total = chunk.position + len(chunk.bodies)
@@ -187,9 +182,7 @@ class Client:
                 await self.job(opened.id).cancel()
             raise
         if opened is None:
-            raise UsageError(
-                "there are no items to submit", hint="give items, or the jobs whose results they are: after="
-            )
+            raise UsageError("there are no items to submit", hint="give items, or jobs whose results they are: after=")
         total = total if options.item_key is None else opened.total
         self.bus.emit(ItemsSubmitted(opened.id, handler, total))
         traced.submitted(opened.id, total)
@@ -238,13 +231,13 @@ class Client:
             retry=options.retry,
             delivery=options.delivery,
             deadline_ms=None if deadline is None else int(deadline * 1000),
-            idempotency_key=options.idempotency_key,
             label=None if options.label is None else one_line(options.label),
             budget_micros=options.budget_micros,
             handler_then=options.handler_then,
             fallback=name_of(options.fallback),
             after=options.after_ids(),
             takes=Takes(options.after_items),
+            unique_ms=None if options.unique_seconds is None else int(options.unique_seconds * 1000),
             move_ms=None if options.move_seconds is None else int(options.move_seconds * 1000),
         )
 

@@ -301,7 +301,7 @@ async def test_results_that_do_not_fit_into_a_job_cancel_it_with_a_reason(
     await rig.sweep()
     assert (await later.show()).state is JobState.CANCELLED
     [said] = [event.detail for event in await rig.store.events.oldest(f"job:{later.id}")]
-    assert "at most 1 items" in said
+    assert "at most 1 items" in str(said)
 
 
 @pytest.mark.parametrize(

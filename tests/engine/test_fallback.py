@@ -1,5 +1,7 @@
 """A fallback handler gets what the first one finally fails, once, and nothing that might then be paid twice."""
 
+from typing import Any
+
 import pytest
 
 from backstay.core.errors import UsageError
@@ -12,7 +14,7 @@ from tests.engine.rig import Rig
 WAIT = 20
 
 
-def two_providers(rig: Rig, **rules: object) -> tuple[Provider, Provider]:
+def two_providers(rig: Rig, **rules: Any) -> tuple[Provider, Provider]:
     """The handler `call`, whose fallback is `backup`."""
     first = rig.serves(Provider(), fallback="backup", **rules)
     return first, rig.serves(Provider(), "backup")

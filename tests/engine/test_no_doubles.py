@@ -10,6 +10,7 @@ from backstay.core.errors import UsageError
 from backstay.core.ids import item_id
 from backstay.core.states import JobState
 from backstay.store import submissions
+from backstay.store.queries import Ask
 from backstay.sync import SyncBackstay
 from tests.engine.conftest import MakeRig
 from tests.engine.provider import HttpError, Provider
@@ -182,7 +183,7 @@ async def test_known_keys_cost_one_statement_for_each_chunk(make_sqlite_rig: Mak
     items = [{"id": n} for n in range(2 * submissions.CHUNK_ITEMS)]
     await rig.submit(items, item_key="id")
     asked: list[str] = []
-    real = submissions.Ask
+    real = Ask
 
     def counted(name: str, *rest: Any, **more: Any) -> Any:
         asked.append(name)

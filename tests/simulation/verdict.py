@@ -90,7 +90,7 @@ def followed(connection: sqlite3.Connection, watch: Watch, pairs: Mapping[int, i
     for later, earlier in pairs.items():
         bodies = [row[0] for row in connection.execute(_BODIES, (later,))]
         rows = connection.execute(_RESULTS, (earlier,)).fetchall()
-        wanted = [_payload(*row[1:], takes) for row in rows if takes == "all" or row[1] == "succeeded"]
+        wanted = [_payload(row[1:], takes) for row in rows if takes == "all" or row[1] == "succeeded"]
         states = [connection.execute(_JOB, (job,)).fetchone()[0] for job in (later, earlier)]
         touched = any(watch.retried[row[0]] for row in rows)
         never = states[1] == "cancelled" or (states[1] == "failed" and takes == "succeeded")
@@ -110,7 +110,8 @@ _RESULTS = (
 )
 
 
-def _payload(state: str, code: str | None, message: str | None, result: str | None, takes: str | None) -> str:
+def _payload(row: Sequence[str | None], takes: str | None) -> str:
+    state, code, message, result = row
     if takes == "succeeded":
         return str(result)
     value = result if state == "succeeded" else "null"

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from backstay.core.errors import NotAllowed, NotFound, UsageError
+from backstay.core.events import Trouble
 from backstay.core.states import JobState
 from backstay.store import job_links
 from backstay.store.submissions import CHUNK_ITEMS
@@ -274,6 +275,26 @@ async def test_steps_are_bounded_and_several_processes_at_once_take_every_result
     async with rig.working():
         await later.wait(timeout_seconds=WAIT)
     assert await payloads(rig, later) == numbers
+
+
+async def test_a_job_that_cannot_start_delays_no_other(
+    make_sqlite_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig, _, _ = await two_handlers(make_sqlite_rig)
+    job = await rig.submit(["a"])
+    bad, good = await job.then("next"), await job.then("next")
+    advance = rig.store.job_links.advance
+
+    async def advance_good(job_id: int) -> Any:
+        if job_id == bad.id:
+            raise ValueError("a row that nobody can read")
+        return await advance(job_id)
+
+    monkeypatch.setattr(rig.store.job_links, "advance", advance_good)
+    for _ in range(2):
+        await rig.tick()
+    assert [(await one.show()).state for one in (bad, good)] == ["queued", "completed"]
+    assert [f"job {bad.id} cannot start" in event.message for event in rig.told(Trouble)] == [True]
 
 
 async def test_large_results_are_taken_a_few_at_a_time(

@@ -8,7 +8,7 @@ from backstay.core.errors import UsageError
 from backstay.core.events import ItemsSettled
 from backstay.core.models import Act
 from tests.engine.conftest import MakeRig
-from tests.engine.provider import HttpError, Provider
+from tests.engine.provider import HttpError, Provider, TaskProvider
 from tests.engine.rig import Rig
 
 WAIT = 20
@@ -145,14 +145,16 @@ async def test_a_cancelled_job_gives_nothing_to_the_fallback(make_sqlite_rig: Ma
 async def test_a_second_refusal_counts_anew_at_the_fallback(make_sqlite_rig: MakeRig) -> None:
     rig = await make_sqlite_rig()
     first, backup = two_providers(rig)
-    first.script, backup.script = [HttpError(400)], [HttpError(403)]
+    first.script, backup.script = [HttpError(403)] * 2, [HttpError(403)]
     job = await rig.submit()
     async with rig.working():
-        await rig.until(lambda: backup.calls == 1)
-        await rig.site.advance(60)
-        await rig.until(lambda: backup.calls == 2)
-        view = await job.wait(timeout_seconds=WAIT)
-    assert (view.state, backup.calls) == ("completed", 2)
+
+        async def ended() -> bool:
+            await rig.site.advance(5)
+            return (await job.show()).ended
+
+        await rig.until(ended)
+    assert ((await job.show()).state, first.calls, backup.calls) == ("completed", 2, 2)
 
 
 async def test_an_item_takes_its_turn_in_the_queue_of_its_fallback(make_rig: MakeRig) -> None:
@@ -169,6 +171,43 @@ async def test_an_item_takes_its_turn_in_the_queue_of_its_fallback(make_rig: Mak
     [(key,)] = await rig.site.rows(f"SELECT order_key FROM items WHERE job_id = {job.id}")
     await engine.stop(0)
     assert key == (9 << 52) + 500
+
+
+async def test_a_task_that_went_wrong_leaves_nothing_of_its_provider_with_the_item(make_rig: MakeRig) -> None:
+    rig = await make_rig(poll_interval_seconds=1)
+    tasks = TaskProvider()
+    rig.takes_tasks(tasks, retry="none", fallback="backup")
+    backup = rig.serves(Provider(), "backup")
+    job = await rig.submit(handler="task")
+    async with rig.working():
+        await rig.until(lambda: tasks.tasks)
+        tasks.ended["task-0"] = ValueError("it went wrong")
+
+        async def ended() -> bool:
+            await rig.site.advance(2)
+            return (await job.show()).ended
+
+        await rig.until(ended)
+    item = await rig.item(job)
+    assert (item.state, item.handler, backup.calls) == ("succeeded", "backup", 1)
+    assert (item.provider_task_id, item.account) == (None, None)
+
+
+async def test_a_result_that_cannot_be_stored_was_paid_and_goes_to_no_fallback(make_sqlite_rig: MakeRig) -> None:
+    rig = await make_sqlite_rig()
+    settle = rig.store.items.settle
+
+    async def refuse_one(settlements: list[Any]) -> object:
+        if any(one.attempt is not None and one.attempt.result == '"bad"' for one in settlements):
+            raise ValueError("cannot be stored")
+        return await settle(settlements)
+
+    rig.store.items.settle = refuse_one
+    _, backup = two_providers(rig)
+    job = await rig.submit(["a", "bad", "b"])
+    async with rig.working():
+        view = await job.wait(timeout_seconds=WAIT)
+    assert (view.succeeded, view.failed, backup.calls) == (2, 1, 0)
 
 
 @pytest.mark.parametrize(

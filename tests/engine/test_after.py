@@ -34,6 +34,7 @@ async def test_a_job_gets_the_results_of_the_items_that_succeeded_and_not_of_the
     first.script = ["A", HttpError(400), "C"]
     job = await rig.submit(["a", "b", "c"])
     later = await job.then("next", label="second")
+    assert await rig.store.job_links.advance(later.id) == job_links.LinkStep(later.id), "too early"
     waiting = await later.show()
     assert (waiting.state, waiting.total, waiting.waits_for, waiting.sealed) == ("queued", 0, (str(job.id),), False)
     async with rig.working(concurrency=1):
@@ -115,6 +116,15 @@ async def test_own_items_wait_and_then_run(make_rig: MakeRig) -> None:
     assert (await payloads(rig, later), following.calls) == (["x", "y"], 2)
 
 
+async def test_every_chunk_of_own_items_waits(make_rig: MakeRig) -> None:
+    rig, _, following = await two_handlers(make_rig)
+    job = await rig.submit(["a"])
+    await job.pause()
+    later = await rig.submit(iter(range(CHUNK_ITEMS + 1)), "next", after=job)
+    await rig.tick()
+    assert ((await later.show()).total, following.calls) == (CHUNK_ITEMS + 1, 0)
+
+
 async def test_own_items_that_stream_in_while_the_wait_ends_all_run(make_rig: MakeRig) -> None:
     rig, _, following = await two_handlers(make_rig)
     job = await rig.submit(["a"])
@@ -138,6 +148,8 @@ async def test_own_items_of_a_job_that_was_paused_while_it_waited_run_after_the_
     later = await rig.submit(["x"], "next", after=job)
     await later.pause()
     await rig.tick()
+    assert await rig.store.job_links.ready() == []
+    await rig.store.job_links.advance(later.id)  # as a process does that read it before the pause
     await rig.tick()
     assert ((await later.show()).waits_for, following.calls) == ((str(job.id),), 0)
     await later.resume()

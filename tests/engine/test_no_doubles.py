@@ -116,11 +116,11 @@ async def test_a_stream_that_breaks_off_leaves_its_key_and_its_item_keys_free(ma
 async def test_only_new_items_are_made_and_the_known_ones_are_counted(make_rig: MakeRig) -> None:
     rig = await a_rig(make_rig)
     first = await rig.submit([{"id": n} for n in range(3)], item_key="id")
-    second = await rig.submit([{"id": n} for n in (2, 3, 3, 4)], item_key="id")
+    second = await rig.submit([{"id": n, "place": place} for place, n in enumerate((2, 3, 3, 4))], item_key="id")
     view = await second.show()
     assert ((await first.show()).known, view.total, view.known, view.sealed) == (0, 2, 2, True)
     await rig.tick()
-    assert [result.payload["id"] for result in await rig.results(second)] == [3, 4]
+    assert [result.payload for result in await rig.results(second)] == [{"id": 3, "place": 1}, {"id": 4, "place": 3}]
     keys = await rig.site.rows("SELECT owner, handler, key, item_id FROM item_keys ORDER BY key")
     items = [item_id(first.id, 0), item_id(first.id, 1), item_id(first.id, 2), item_id(second.id, 0)]
     assert keys == [("ann", "call", str(n), item) for n, item in enumerate([*items, item_id(second.id, 1)])]

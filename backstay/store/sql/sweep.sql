@@ -150,7 +150,7 @@ WHERE id = :job_id AND owner = :owner AND state = 'paused' AND stop_reason IS NU
 RETURNING id;
 
 -- name: cancel_job
-UPDATE jobs SET held = 1, stop_reason = 'cancel', stopped_at = {now}, waits_for = NULL,
+UPDATE jobs SET held = 1, stop_reason = 'cancel', stopped_at = {now},
     state = CASE WHEN state = 'paused' THEN 'running' ELSE state END
 WHERE id = :job_id AND owner = :owner AND state IN {JOB_OPEN} AND stop_reason IS NULL
 RETURNING id;

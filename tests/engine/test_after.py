@@ -25,20 +25,26 @@ async def two_handlers(make: MakeRig, **limits: Any) -> tuple[Rig, Provider, Pro
     return rig, rig.serves(Provider(), retry="none"), rig.serves(Provider(), "next")
 
 
+async def tick_twice(rig: Rig) -> None:
+    """The first tick ends the earlier job, the second starts the one after it."""
+    for _ in range(2):
+        await rig.tick()
+
+
 async def payloads(rig: Rig, job: Any) -> list[Any]:
     return [result.payload for result in await rig.results(job)]
 
 
 async def test_a_job_gets_the_results_of_the_items_that_succeeded_and_not_of_the_bad_one(make_rig: MakeRig) -> None:
-    rig, first, _ = await two_handlers(make_rig)
+    rig, first, _ = await two_handlers(make_rig, tick_concurrency=1)
     first.script = ["A", HttpError(400), "C"]
     job = await rig.submit(["a", "b", "c"])
     later = await job.then("next", label="second")
     assert await rig.store.job_links.advance(later.id) == job_links.LinkStep(later.id), "too early"
     waiting = await later.show()
     assert (waiting.state, waiting.total, waiting.waits_for, waiting.sealed) == ("queued", 0, (str(job.id),), False)
-    async with rig.working(concurrency=1):
-        view = await later.wait(timeout_seconds=WAIT)
+    await tick_twice(rig)
+    view = await later.show()
     assert (view.state, view.succeeded, view.waits_for, view.label) == ("completed", 2, None, "second")
     assert await payloads(rig, later) == ["A", "C"]
     assert await rig.site.one("SELECT count(*) FROM job_links") == 0
@@ -47,12 +53,11 @@ async def test_a_job_gets_the_results_of_the_items_that_succeeded_and_not_of_the
 
 
 async def test_all_ended_items_come_with_their_states_and_reasons(make_rig: MakeRig) -> None:
-    rig, first, _ = await two_handlers(make_rig)
+    rig, first, _ = await two_handlers(make_rig, tick_concurrency=1)
     first.script = [{"n": 1.50}, HttpError(400)]
     job = await rig.submit(["a", "b"])
     later = await rig.submit(None, "next", after=job.id, after_items="all")
-    async with rig.working(concurrency=1):
-        await later.wait(timeout_seconds=WAIT)
+    await tick_twice(rig)
     good, bad = await payloads(rig, later)
     assert good == {"state": "succeeded", "value": {"n": 1.5}, "error_code": None, "message": None}
     assert (bad["state"], bad["value"], bad["error_code"]) == ("failed", None, "GW_4XX")
@@ -63,8 +68,7 @@ async def test_results_of_several_jobs_come_in_the_order_that_names_them(make_ri
     rig, _, _ = await two_handlers(make_rig)
     one, two = await rig.submit(["1", "2"]), await rig.submit(["3"])
     later = await rig.submit(None, "next", after=[two, one.id])
-    async with rig.working():
-        await later.wait(timeout_seconds=WAIT)
+    await tick_twice(rig)
     assert await payloads(rig, later) == ["3", "1", "2"]
 
 
@@ -125,6 +129,7 @@ async def test_every_chunk_of_own_items_waits(make_rig: MakeRig) -> None:
     assert ((await later.show()).total, following.calls) == (CHUNK_ITEMS + 1, 0)
 
 
+@pytest.mark.slow
 async def test_own_items_that_stream_in_while_the_wait_ends_all_run(make_rig: MakeRig) -> None:
     rig, _, following = await two_handlers(make_rig)
     job = await rig.submit(["a"])
@@ -303,8 +308,7 @@ async def test_a_job_that_cannot_start_delays_no_other(
         return await advance(job_id)
 
     monkeypatch.setattr(rig.store.job_links, "advance", advance_good)
-    for _ in range(2):
-        await rig.tick()
+    await tick_twice(rig)
     assert [(await one.show()).state for one in (bad, good)] == ["queued", "completed"]
     assert [f"job {bad.id} cannot start" in event.message for event in rig.told(Trouble)] == [True]
 

@@ -124,6 +124,7 @@ async def test_a_deadline_goes_on_counting_while_the_fallback_has_the_item(make_
         await rig.until(lambda: backup.calls == 1)
         await rig.in_state(job, "queued")
         await rig.site.advance(31)
+        await rig.sweep()
         view = await job.wait(timeout_seconds=WAIT)
     assert (view.state, (await rig.item(job)).error_code) == ("failed", "GW_TIMEOUT")
 
@@ -138,6 +139,8 @@ async def test_a_cancelled_job_gives_nothing_to_the_fallback(make_sqlite_rig: Ma
         await first.entered.wait()
         await job.cancel()
         first.gate.set()
+        await rig.in_state(job, "queued")
+        await rig.sweep()
         view = await job.wait(timeout_seconds=WAIT)
     assert (view.state, backup.calls) == ("cancelled", 0)
 

@@ -49,6 +49,7 @@ class Settler:
         self._breakers = breakers
         self._judge = judge
         self._pending: list[Ready] = []
+        self.job_ended = False  # since this was last looked at: another job may wait for it
         self._there = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -116,6 +117,7 @@ class Settler:
             drawn = [(ready.settlement, ready.item, ready.plan.job) for ready in group]
             self._parts.bus.tracing.settled(drawn, settled.lost)
         for job_id, state in settled.ended_jobs:
+            self.job_ended = True
             self._parts.emit(JobEnded(job_id, state))
 
     async def _keep_late(self, lost: set[int], group: list[Ready]) -> None:

@@ -10,7 +10,6 @@ from backstay.engine.gate import REFRESH_SECONDS
 from backstay.engine.parts import Cut, Refusal
 
 SWEEP_SECONDS = 5.0
-FOLLOW_SECONDS = 1.0  # so late a job starts after the job that it waited for
 PROGRESS_SECONDS = 1.0
 AGAIN_SECONDS = 1.0
 PACE_SECONDS = 0.25
@@ -44,12 +43,11 @@ class Worker:
             self._claims(),
             self._repeat(self.engine.gate.refresh, REFRESH_SECONDS),
             self._repeat(self._sweep, SWEEP_SECONDS),
-            self._repeat(self._follow, FOLLOW_SECONDS),
             self._repeat(self.engine.sweeper.start_rescues, SWEEP_SECONDS),
             self._repeat(self.engine.executor.store_progress, PROGRESS_SECONDS),
             self._repeat(self._listen, AGAIN_SECONDS),
             self._repeat(self.engine.gate.keep_pace, PACE_SECONDS),
-            self._repeat(self.engine.write_turns, TURNS_SECONDS),
+            self._repeat(self._follow, TURNS_SECONDS),
             self._repeat(self.engine.write_measures, MEASURE_SECONDS),
             self._repeat(parts.store.measures.forget, FORGET_SECONDS),
             self._repeat(self.engine.poller.start_polls, min(1.0, parts.limits.poll_interval_seconds)),
@@ -117,7 +115,10 @@ class Worker:
         self.wake()
 
     async def _follow(self) -> None:
-        if await self.engine.sweeper.follow():
+        """Tells how far the queues have come, and starts the jobs that waited for others."""
+        await self.engine.write_turns()
+        ended, self.engine.settler.job_ended = self.engine.settler.job_ended, False
+        if ended and await self.engine.sweeper.follow():
             self.wake()
 
     async def _listen(self) -> None:

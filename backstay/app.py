@@ -1,6 +1,7 @@
 """`Backstay(url)`: an application's handlers, and everything that can be done with them on one database."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from types import TracebackType
@@ -20,7 +21,7 @@ from backstay.engine.parts import FirstReplies
 from backstay.engine.tick import Tick, TickReport
 from backstay.engine.worker import Worker
 from backstay.handlers.function import Find, FunctionHandler, Registry, TaskHandler, dump
-from backstay.handlers.handler import Handler, Rules, Weighed, call_limits, require_cost, weigh
+from backstay.handlers.handler import Handler, Rules, Weighed, call_limits, name_of, require_cost, weigh
 from backstay.observe.bus import Bus
 from backstay.schedules import NOTHING, AppSchedules, new_schedule
 
@@ -48,6 +49,7 @@ class HandlerOptions(TypedDict, total=False):
     tokens_per_minute: int | None
     tokens: int | Callable[[Any], int] | None
     cost: float | Callable[[Any], float] | None
+    fallback: str | Handler | None
 
 
 class Register(Protocol):
@@ -152,6 +154,7 @@ class Backstay:
             calls=call_limits(
                 given.get("rate"), given.get("tokens_per_minute"), given.get("tokens"), given.get("cost")
             ),
+            fallback=name_of(given.get("fallback")),
         )
 
     # life
@@ -187,7 +190,7 @@ class Backstay:
     async def submit(
         self,
         handler: FunctionHandler[..., Any, V],
-        items: Items,
+        items: Items | None = None,
         *,
         connection: object = None,
         **options: Unpack[SubmitOptions],
@@ -195,23 +198,34 @@ class Backstay:
 
     @overload
     async def submit(
-        self, handler: str | Handler, items: Items, *, connection: object = None, **options: Unpack[SubmitOptions]
+        self,
+        handler: str | Handler,
+        items: Items | None = None,
+        *,
+        connection: object = None,
+        **options: Unpack[SubmitOptions],
     ) -> Job[Any]: ...
 
     async def submit(
-        self, handler: str | Handler, items: Items, *, connection: object = None, **options: Unpack[SubmitOptions]
+        self,
+        handler: str | Handler,
+        items: Items | None = None,
+        *,
+        connection: object = None,
+        **options: Unpack[SubmitOptions],
     ) -> Job[Any]:
         """Queues items: a list, an iterator or an async iterator of JSON payloads.
 
         With the handler itself, the job knows the type of its results: `await backstay.submit(shout, ["a", "b"])`.
         The name is enough in a program that does not have the function: `await backstay.submit("shout", ["a"])`.
-        Results are then plain JSON.
+        Results are then plain JSON. With `after=job` and no items, the results of that job become the payloads.
 
         With a `connection` of yours to the same database, the job is part of your transaction: it exists when you
         commit, and never if you roll back.
         """
         _refuse_unknown("submit() has", options, SubmitOptions.__annotations__)
-        named = self.handlers[handler if isinstance(handler, str) else getattr(handler, "name", repr(handler))]
+        named = self.handlers[name_of(handler)]
+        options["fallback"] = self.fallback_of(named, options.get("fallback"))
         if options.get("deadline_seconds") is None:
             options["deadline_seconds"] = named.rules.deadline_seconds
 
@@ -226,7 +240,13 @@ class Backstay:
         via = await self._client_on(connection)
         job = await via.submit(named.name, items, Options(**options), encode, wake)
         client = await self.open()
-        return Job(client, job.id, handler.load_value) if isinstance(handler, FunctionHandler) else client.job(job.id)
+        load = handler.load_value if isinstance(handler, FunctionHandler) else json.loads
+        return Job(client, job.id, load, self.submit)
+
+    def fallback_of(self, handler: Handler, given: str | Handler | None) -> str | None:
+        """The fallback that a submit names, or the handler's own; it must be another handler of this application."""
+        name = name_of(given) or handler.rules.fallback
+        return None if name is None else self.handlers.fallback(handler.name, name)
 
     async def _client_on(self, connection: object) -> Client:
         """The client, or one that writes over a connection of the user's."""
@@ -247,7 +267,7 @@ class Backstay:
 
     async def job(self, job_id: int) -> Job[Any]:
         """A job that was submitted before, by this process or another: `await backstay.job(12)`."""
-        return (await self.open()).job(job_id)
+        return Job(await self.open(), job_id, submit=self.submit)
 
     @asynccontextmanager
     async def working(

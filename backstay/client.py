@@ -1,46 +1,47 @@
 """What submitters do: submit, wait, read results, pause, resume, cancel, retry."""
 
-import hashlib
 import json
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypedDict
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Protocol, TypedDict, Unpack, cast
 
+from backstay.chunks import BODY_CHARACTERS_MAX as BODY_CHARACTERS_MAX
+from backstay.chunks import Items as Items
+from backstay.chunks import chunks_of, encode_list, first_chunk, is_key, unique_key
 from backstay.clock import Clock, new_incarnation
 from backstay.core.errors import NotAllowed, NotFound, UsageError, WaitTimeout
 from backstay.core.events import Event, ItemsStopped, ItemsSubmitted, JobEnded
 from backstay.core.failures import one_line
-from backstay.core.ids import position_of, show_item
+from backstay.core.ids import show_item
 from backstay.core.limits import Limits
 from backstay.core.models import delivery_named
 from backstay.core.order import PRIORITY_MAX
 from backstay.core.outcomes import Flaw
 from backstay.core.retry import policy_named
 from backstay.core.states import ItemState, StopReason
-from backstay.handlers.handler import Weighed, require_cost
+from backstay.handlers.handler import Handler, Weighed, name_of
 from backstay.observe.bus import Bus
+from backstay.results import Result as Result
+from backstay.results import V_co as V_co
+from backstay.results import make_result
 from backstay.store.job_views import JobView
 from backstay.store.jobs import MoneyVerdict
-from backstay.store.results import ResultRow
 from backstay.store.store import Store
-from backstay.store.submissions import CHUNK_ITEMS, Chunk, NewJob, OpenJob, check_same
+from backstay.store.submissions import Chunk, NewJob, OpenJob, Takes, check_same
 
 DEADLINE_SECONDS_MAX = 366 * 86_400
-CHUNK_CHARACTERS, BODY_CHARACTERS_MAX = 8 << 20, 64 << 20
-SHOWN_CHARACTERS_MAX = 300  # of a result, at a prompt
+AFTER_JOBS_MAX = 100
 WAIT_SECONDS_MIN, WAIT_SECONDS_MAX = 0.0005, 0.1
 WAIT_SHARE = 0.1  # of the time waited so far: so late the end is noticed, and a long wait polls rarely
 
-Items = Iterable[Any] | AsyncIterable[Any]
 
-if TYPE_CHECKING:
-    from typing_extensions import TypeVar
+class JobLike(Protocol):
+    """A job, of either API."""
 
-    V_co = TypeVar("V_co", covariant=True, default=Any)  # what the handler of a job returns
-else:
-    from typing import TypeVar
+    id: int
 
-    V_co = TypeVar("V_co", covariant=True)
+
+After = JobLike | int | Sequence[JobLike | int]
 
 
 class SubmitOptions(TypedDict, total=False):
@@ -55,6 +56,12 @@ class SubmitOptions(TypedDict, total=False):
     budget_micros: int | None
     handler_then: str | None
     move_seconds: float | None
+    fallback: str | Handler | None
+    after: After | None
+    after_items: str
+    unique: str | None
+    unique_seconds: float | None
+    item_key: str | Callable[[Any], object] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +77,12 @@ class Options:
     budget_micros: int | None = None
     handler_then: str | None = None
     move_seconds: float | None = None
+    fallback: str | Handler | None = None
+    after: After | None = None
+    after_items: str = Takes.SUCCEEDED
+    unique: str | None = None
+    unique_seconds: float | None = None
+    item_key: str | Callable[[Any], object] | None = None
 
     def check(self) -> None:
         if not (isinstance(self.priority, int) and 0 <= self.priority <= PRIORITY_MAX):
@@ -80,44 +93,41 @@ class Options:
             policy_named(self.retry)
         if self.delivery is not None:
             delivery_named(self.delivery)
-        key = self.idempotency_key
-        if key is not None and not (1 <= len(key) <= 255 and key.isprintable()):
+        if self.idempotency_key is not None and not is_key(self.idempotency_key):
             raise UsageError("an idempotency key must have 1 to 255 printable characters")
+        if self.after_items not in list(Takes):
+            raise UsageError(f"after_items must be succeeded or all, not {self.after_items!r}")
+        self.after_ids()
+        self._check_keys()
+
+    def _check_keys(self) -> None:
+        if self.unique is not None and not is_key(self.unique):
+            raise UsageError("unique must be 'payload', or a key of 1 to 255 printable characters")
+        if (self.unique is None) != (self.unique_seconds is None):
+            given, missing = ("unique_seconds", "unique") if self.unique is None else ("unique", "unique_seconds")
+            raise UsageError(f"{given} needs {missing}", hint="for example unique='payload', unique_seconds=3600")
+        if self.unique_seconds is not None and not _is_time(self.unique_seconds):
+            raise UsageError(f"unique_seconds must be above 0 and at most a year, not {self.unique_seconds}")
+        if self.item_key is not None and not (callable(self.item_key) or is_key(self.item_key)):
+            raise UsageError("item_key must be the name of a field, or a function of the payload")
+        if self.idempotency_key is not None and (self.unique is not None or self.item_key is not None):
+            other = "item_key" if self.unique is None else "unique"
+            raise UsageError(f"idempotency_key and {other} cannot be used together", hint="leave one of them out")
+
+    def after_ids(self) -> tuple[int, ...]:
+        """The jobs to wait for, in the order given."""
+        if self.after is None:
+            return ()
+        ids = [getattr(job, "id", job) for job in (self.after if isinstance(self.after, Sequence) else [self.after])]
+        if not ids or not all(isinstance(job, int) and not isinstance(job, bool) for job in ids):
+            raise UsageError("after must be a job, the id of a job, or a list of them")
+        if len(ids) != len(set(ids)) or len(ids) > AFTER_JOBS_MAX:
+            raise UsageError(f"after takes up to {AFTER_JOBS_MAX} different jobs, each of them once")
+        return tuple(cast(list[int], ids))
 
 
 def _is_time(seconds: object) -> bool:
     return isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds <= DEADLINE_SECONDS_MAX
-
-
-class Result(NamedTuple, Generic[V_co]):
-    """One ended item: `value` when it succeeded, a code and a line that says why when it did not.
-
-    `value` has the type that the handler returns if the job was submitted with the handler itself. Of a job that was
-    submitted by name or found by its id, it is plain JSON.
-    """
-
-    item: str
-    position: int
-    state: ItemState
-    payload: Any
-    value: V_co | None
-    error_code: str | None
-    message: str | None
-    attempts: int
-    repeats: int
-    flaw: Flaw | None  # what is wrong besides the state; UNKNOWN: it may have been processed and paid
-
-    @property
-    def ok(self) -> bool:
-        """Whether the item succeeded: then `value` is what its handler returned."""
-        return self.state is ItemState.SUCCEEDED
-
-    def __repr__(self) -> str:
-        """Short enough for a prompt: a large value is cut, a failure shows its reason."""
-        value = repr(self.value) if self.ok else ""
-        why = [part for part in (self.error_code, self.message, value) if part]
-        said = ": ".join([f"{self.item} {self.state}", *why])
-        return f"<Result {said if len(said) <= SHOWN_CHARACTERS_MAX else said[: SHOWN_CHARACTERS_MAX - 1] + '…'}>"
 
 
 class Client:
@@ -133,7 +143,7 @@ class Client:
     async def submit(
         self,
         handler: str,
-        items: Items,
+        items: Items | None,
         options: Options,
         encode: Callable[[Any], "str | Weighed"],
         wake: Callable[[], None],
@@ -143,21 +153,25 @@ class Client:
         """Submits the items chunk by chunk, in constant memory. The job is complete when this returns.
 
         A list is checked as a whole before anything is written. A stream that breaks off half-way ends its job, unless
-        it has an idempotency key: then the same submit again continues where it stopped.
+        it has an idempotency key: then the same submit again continues where it stopped. Without items the job waits
+        for the results of the jobs that `after` names.
         """
         options.check()
         budget = options.budget_micros is not None
-        if isinstance(items, list | tuple):
-            items, encode = [_body(encode, item) for item in items], lambda item: item
+        items, encode = encode_list(items, encode, options.item_key)
+        key = options.idempotency_key if options.unique is None else unique_key(handler, options.unique, items)
         traced, opened, total = self.bus.submitting(handler), None, 0
         seconds = self.limits.job_timeout_seconds if job_timeout_seconds is None else job_timeout_seconds
-        new = self._new_job(handler, options, traced.seed or new_incarnation(), seconds)
+        new = replace(self._new_job(handler, options, traced.seed or new_incarnation(), seconds), idempotency_key=key)
         try:
-            async for chunk in _chunks(handler, items, encode, budget):
+            async for chunk in first_chunk(new) if items is None else chunks_of(new, items, encode, budget):
                 total = chunk.position + len(chunk.bodies)
                 if opened is None:
                     opened = await self.store.submissions.open(new, chunk)
                     opened_as(opened.id)
+                    if new.unique_ms is not None and not opened.new:
+                        traced.submitted(opened.id, 0)
+                        return self.job(opened.id)
                 opened = await self._store(new, opened, chunk, wake)
         except BaseException:
             traced.broke_off()
@@ -165,14 +179,19 @@ class Client:
                 await self.job(opened.id).cancel()
             raise
         if opened is None:
-            raise UsageError("there are no items to submit")
+            raise UsageError("there are no items to submit", hint="give items, or jobs whose results they are: after=")
+        total = total if options.item_key is None else opened.total
         self.bus.emit(ItemsSubmitted(opened.id, handler, total))
         traced.submitted(opened.id, total)
         return self.job(opened.id)
 
     async def _store(self, new: NewJob, opened: OpenJob, chunk: Chunk, wake: Callable[[], None]) -> OpenJob:
         """Adds a chunk, unless it opened the job and is in it, and tells workers of the first and the last."""
-        if chunk.position > 0 or not opened.new:
+        if not chunk.bodies and not opened.new:
+            check_same(opened, chunk.digest)
+        elif chunk.keys is not None and chunk.position > 0:
+            opened = await self.store.submissions.add_new_items(new, opened, chunk)
+        elif chunk.position > 0 or not opened.new:
             opened = await self._continue(new, opened, chunk)
         if chunk.position == 0 or chunk.last:
             wake()
@@ -209,10 +228,13 @@ class Client:
             retry=options.retry,
             delivery=options.delivery,
             deadline_ms=None if deadline is None else int(deadline * 1000),
-            idempotency_key=options.idempotency_key,
             label=None if options.label is None else one_line(options.label),
             budget_micros=options.budget_micros,
             handler_then=options.handler_then,
+            fallback=name_of(options.fallback),
+            after=options.after_ids(),
+            takes=Takes(options.after_items),
+            unique_ms=None if options.unique_seconds is None else int(options.unique_seconds * 1000),
             move_ms=None if options.move_seconds is None else int(options.move_seconds * 1000),
         )
 
@@ -220,64 +242,19 @@ class Client:
         return Job(self, job_id)
 
 
-async def _chunks(
-    handler: str, items: Items, encode: Callable[[Any], str | Weighed], budget: bool
-) -> AsyncIterator[Chunk]:
-    """The items as JSON texts, in full chunks and a last one, each with the digest of all up to its end.
-
-    With a budget each item must have a worst-case cost: the budget is enforced by reserving it before the call.
-    """
-    digest = hashlib.sha256(handler.encode())
-    bodies: list[str] = []
-    weights: list[tuple[int | None, int]] = []
-    position = characters = 0
-
-    def chunk(last: bool) -> Chunk:
-        digest.update("".join(f"{body}\n" for body in bodies).encode())
-        return Chunk(position, bodies, digest.copy().hexdigest(), last, weights or None)
-
-    async for item in _each(items):
-        if len(bodies) == CHUNK_ITEMS or characters > CHUNK_CHARACTERS:
-            yield chunk(last=False)
-            position += len(bodies)
-            bodies, weights, characters = [], [], 0
-        body = item if isinstance(item, Weighed) else _body(encode, item)
-        if isinstance(body, Weighed):
-            weights.append(body[1:])
-            body = body.body
-        if budget and not weights:
-            require_cost(handler, None)
-        bodies.append(body)
-        characters += len(body)
-    if bodies:
-        yield chunk(last=True)
-
-
-def _body(encode: Callable[[Any], str | Weighed], item: Any) -> str | Weighed:
-    encoded = encode(item)
-    body = encoded.body if isinstance(encoded, Weighed) else encoded
-    if len(body) > BODY_CHARACTERS_MAX:
-        raise UsageError(f"an item has {len(body):,} characters; the limit is {BODY_CHARACTERS_MAX:,}")
-    return encoded
-
-
-async def _each(items: Items) -> AsyncIterator[Any]:
-    if isinstance(items, AsyncIterable):
-        async for item in items:
-            yield item
-    elif isinstance(items, str | bytes | dict) or not isinstance(items, Iterable):
-        raise UsageError(f"items must be a list or an iterator of payloads, not {type(items).__name__}")
-    else:
-        for item in items:
-            yield item
-
-
 class Job(Generic[V_co]):
     """A submitted job, by its id. In annotations, `Job[str]` is a job whose handler returns texts."""
 
-    def __init__(self, client: Client, job_id: int, load: Callable[[str], V_co] = json.loads) -> None:
+    def __init__(
+        self,
+        client: Client,
+        job_id: int,
+        load: Callable[[str], V_co] = json.loads,
+        submit: Callable[..., Awaitable["Job[Any]"]] | None = None,
+    ) -> None:
         self._client = client
         self._load = load
+        self._submit = submit
         self.id = job_id
 
     def __repr__(self) -> str:
@@ -309,7 +286,7 @@ class Job(Generic[V_co]):
     async def results(self) -> AsyncIterator[Result[V_co]]:
         """Every item that has ended, in the order of submit: `async for result in job.results(): ...`"""
         async for row in self._client.store.results.all(self.id, self._client.owner):
-            yield _result(row, self._load)
+            yield make_result(row, self._load)
 
     async def pause(self) -> None:
         """Starts no more items until `resume`. Calls under way finish, and their results count."""
@@ -327,6 +304,14 @@ class Job(Generic[V_co]):
         settled = await self._client.store.jobs.settle_unknown(self.id, self._client.owner, verdict)
         await self._client.store.notify()
         return settled
+
+    async def then(self, handler: str | Handler, **options: Unpack[SubmitOptions]) -> "Job[Any]":
+        """Starts another job when this one has ended, with its results as payloads: `await job.then(summarise)`."""
+        if self._submit is None:
+            raise UsageError(
+                "this job was not opened by an application", hint="use backstay.submit(handler, after=job)"
+            )
+        return await self._submit(handler, **{**options, "after": self})
 
     async def cancel(self) -> None:
         """Waiting items end now; calls under way may finish within `cancel_grace_seconds`."""
@@ -371,18 +356,3 @@ async def end_some(client: Client, job_id: int) -> bool:
     for event in (*stopped, *(JobEnded(*ended) for ended in ended_jobs)):
         client.bus.emit(event)
     return more
-
-
-def _result(row: ResultRow, load: Callable[[str], V_co]) -> Result[V_co]:
-    return Result(
-        item=show_item(row.id),
-        position=position_of(row.id),
-        state=ItemState(row.state),
-        payload=json.loads(row.body),
-        value=load(row.result) if row.result is not None and row.state == ItemState.SUCCEEDED else None,
-        error_code=row.error_code,
-        message=row.message,
-        attempts=row.attempt_count,
-        repeats=row.repeats,
-        flaw=Flaw(row.flaw) if row.flaw else None,
-    )

@@ -52,7 +52,7 @@ class SyncBackstay:
     def submit(
         self,
         handler: FunctionHandler[..., Any, V],
-        items: Items,
+        items: Items | None = None,
         *,
         connection: object = None,
         **options: Unpack[SubmitOptions],
@@ -60,11 +60,21 @@ class SyncBackstay:
 
     @overload
     def submit(
-        self, handler: str | Handler, items: Items, *, connection: object = None, **options: Unpack[SubmitOptions]
+        self,
+        handler: str | Handler,
+        items: Items | None = None,
+        *,
+        connection: object = None,
+        **options: Unpack[SubmitOptions],
     ) -> "SyncJob[Any]": ...
 
     def submit(
-        self, handler: str | Handler, items: Items, *, connection: object = None, **options: Unpack[SubmitOptions]
+        self,
+        handler: str | Handler,
+        items: Items | None = None,
+        *,
+        connection: object = None,
+        **options: Unpack[SubmitOptions],
     ) -> "SyncJob[Any]":
         """Queues items: a list or an iterator of JSON payloads: `backstay.submit(shout, ["a", "b"])`. With the handler
         itself the job knows the type of its results; with its name, results are plain JSON. With a `connection` of
@@ -142,6 +152,9 @@ class SyncJob(Generic[V_co]):
 
     def settle_unknown(self, paid: bool, micros: int | None = None, expected_micros: int | None = None) -> int:
         return self._face.run(self._job.settle_unknown(paid, micros, expected_micros))
+
+    def then(self, handler: str | Handler, **options: Unpack[SubmitOptions]) -> "SyncJob[Any]":
+        return SyncJob(self._face, self._face.run(self._job.then(handler, **options)))
 
     def cancel(self) -> None:
         self._face.run(self._job.cancel())

@@ -133,6 +133,7 @@ def start_tracing(settings: Settings, bus: Bus) -> None:
 
 
 def parts(store: Store, registry: Registry, limits: Limits, bus: Bus, settings: Settings) -> Parts:
+    registry.check_fallbacks()
     policies = {**NAMED, "gateway": settings.gateway_policy()}
     tasks, name = Tasks(), new_incarnation()
     return Parts(

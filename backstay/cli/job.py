@@ -137,10 +137,13 @@ def print_job(view: "JobView") -> None:
     output.record(
         (
             ("job", str(view.id)),
-            ("state", _state(view) + ("" if view.sealed else ", still being submitted")),
+            ("state", _state(view) + ("" if view.sealed or view.waits_for else ", still being submitted")),
             ("handler", view.handler),
+            ("fallback", view.fallback),
+            ("waits for", f"job {', '.join(view.waits_for)}" if view.waits_for else None),
             ("label", view.label),
             ("items", f"{done:,} of {view.total:,} done, {view.processing:,} at the provider"),
+            ("known before", f"{view.known:,}, left out of this job" if view.known else None),
             *((name, f"{getattr(view, name):,}" if getattr(view, name) else None) for name in counts),
             ("cost", _cost(view)),
             ("priority", str(view.priority) if view.priority else None),

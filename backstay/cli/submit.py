@@ -1,6 +1,8 @@
 """`backstay submit`: the lines of a file become the items of a job, all of them or none."""
 
+import hashlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -8,19 +10,31 @@ import click
 from click.core import ParameterSource
 
 from backstay.cli import database_choice, output
-from backstay.cli.command import Command, again, app_option, db_option, json_option
+from backstay.cli.command import Command, Duration, again, app_option, db_option, json_option
 from backstay.cli.request_options import RequestOptions, request_options, tell_bad_lines
 from backstay.cli.run_options import RunOptions, run_options
 from backstay.core.errors import UsageError
 from backstay.llm import lines
 
 if TYPE_CHECKING:
-    from backstay.client import Client, Job
+    from backstay.client import Client
+    from backstay.store.job_views import JobView
 
 CHARACTER_BYTES_MAX = 4  # of UTF-8
 UNTOUCHED = "nothing was submitted"
 SHARED = {"deadline", "delivery"}
-ITEMS_ONLY = {"priority", "idempotency_key", "retry", "force"}
+ITEMS_ONLY = {
+    "priority",
+    "idempotency_key",
+    "retry",
+    "force",
+    "fallback",
+    "after",
+    "after_items",
+    "unique",
+    "unique_for",
+    "item_key",
+}
 REQUESTS_ONLY = {*RequestOptions._fields, *RunOptions._fields} - SHARED
 
 Check = Callable[[Any], None]
@@ -33,10 +47,12 @@ Check = Callable[[Any], None]
         "backstay submit items.jsonl --app shop.work:backstay --handler summarise",
         "generate | backstay submit - --handler summarise --priority 5 --deadline 20m",
         "backstay submit items.jsonl --handler summarise --idempotency-key 2024-05-01",
+        "backstay submit --handler summarise --after 12",
+        "backstay submit items.jsonl --handler summarise --item-key id",
         "backstay submit requests.jsonl --lane batch --base-url http://127.0.0.1:9000/v1",
     ),
 )
-@click.argument("file", metavar="FILE", type=click.Path(allow_dash=True))
+@click.argument("file", metavar="FILE", type=click.Path(allow_dash=True), required=False)
 @click.option("--handler", metavar="NAME", help="The handler that runs the items. Default: the items are LLM requests.")
 @app_option
 @click.option(
@@ -44,6 +60,20 @@ Check = Callable[[Any], None]
 )
 @click.option("--idempotency-key", metavar="KEY", help="Submitting the same key and items again creates no second job.")
 @click.option("--retry", type=click.Choice(["gateway", "queue", "timed", "none"]), help="How failures are retried.")
+@click.option("--fallback", metavar="NAME", help="The handler that gets the items that --handler finally fails.")
+@click.option(
+    "--after", metavar="JOB", type=click.IntRange(1), multiple=True, help="Start after this job. May be repeated."
+)
+@click.option(
+    "--after-items",
+    type=click.Choice(["succeeded", "all"]),
+    default="succeeded",
+    show_default=True,
+    help="Without FILE: which results of the jobs --after are the items.",
+)
+@click.option("--unique", metavar="KEY", help="One job for this KEY, or for the same items with KEY `payload`.")
+@click.option("--unique-for", type=Duration(), metavar="TIME", help="For how long a job with --unique counts: 1h, 20m.")
+@click.option("--item-key", metavar="FIELD", help="Leave out items whose FIELD an earlier submit had already.")
 @click.option("--label", metavar="TEXT", help="A name for people.")
 @click.option("--force", is_flag=True, help="Submit even if no worker is known to run the handler.")
 @request_options
@@ -51,7 +81,7 @@ Check = Callable[[Any], None]
 @db_option
 @json_option
 def submit(
-    file: str,
+    file: str | None,
     handler: str | None,
     wanted: RequestOptions,
     terms: RunOptions,
@@ -63,9 +93,13 @@ def submit(
 
     With --handler each line is a JSON value for that handler. Without it each is an LLM request in the formats and with
     the options of `backstay run`; the same `run` later writes the results. Every line is checked before the first is
-    stored. The memory used does not grow with the file.
+    stored. The memory used does not grow with the file. With --after, FILE may be left out: the results of those jobs
+    are the items then.
     """
+    if file is None and not (handler and given["after"]):
+        raise UsageError("FILE is missing", hint="give a file, or --handler and --after")
     if handler is None:
+        assert file is not None
         _refuse(ITEMS_ONLY, "items of a --handler")
         _queue_requests(file, wanted, terms, given["label"], db, as_json)
     else:
@@ -108,7 +142,7 @@ def _queue_requests(
 
 
 def _queue_items(
-    file: str,
+    file: str | None,
     handler: str,
     terms: RunOptions,
     app: str | None,
@@ -118,24 +152,51 @@ def _queue_items(
     **given: Any,
 ) -> None:
     from backstay import settings
+    from backstay.chunks import BY_PAYLOAD
     from backstay.client import Options
 
     app = app or settings.load().app
     made = database_choice.load_app(app, db) if app else database_choice.open_app(db, must_exist=not force)
-    given |= {"deadline_seconds": terms.deadline, "delivery": terms.delivery}
+    given |= {"deadline_seconds": terms.deadline, "delivery": terms.delivery, "after": given["after"] or None}
+    given["unique_seconds"] = given.pop("unique_for")
     check: Check | None = None
     if app and (handler in made.handlers or not force):
         found = made.handlers[handler]
         check = found.check
         given["deadline_seconds"] = given["deadline_seconds"] or found.rules.deadline_seconds
+        given["fallback"] = made.fallback_of(found, given["fallback"])
     options = Options(**given)
     options.check()
+    known, key = bool(app) or force, "key" if options.unique else "idempotency key"
+    if file is None:
+        sent = database_choice.with_client(made, lambda client: _send(client, handler, None, options, known))
+        _tell_items(0, handler, key, sent, as_json)
+        return
     with lines.open_lines(file) as content:
         items = check_lines(content, check)
         content.seek(0)
-        known = bool(app) or force
-        job, new = database_choice.with_client(made, lambda client: _send(client, handler, content, options, known))
-    _tell(job.id, items, handler, "" if new else ", which existed already under this idempotency key", as_json)
+        if options.unique == BY_PAYLOAD:  # the lines are not held in memory, so their digest is the key
+            options = replace(options, unique=f"payload {digest_lines(content)}")
+            content.seek(0)
+        sent = database_choice.with_client(made, lambda client: _send(client, handler, content, options, known))
+    _tell_items(items, handler, key, sent, as_json)
+
+
+def _tell_items(items: int, handler: str, key: str, sent: "tuple[JobView, bool]", as_json: bool) -> None:
+    view, new = sent
+    there = "" if new else f", which existed already under this {key}"
+    if view.known and not as_json:
+        output.note(f"{output.count(view.known, 'item')} known already, {view.total:,} new")
+    if view.waits_for and not as_json:
+        output.note(f"it waits for job {', '.join(view.waits_for)}")
+    _tell(view.id, items - view.known if new else items, handler, there, as_json)
+
+
+def digest_lines(file: IO[bytes]) -> str:
+    digest = hashlib.sha256()
+    for text in texts(file):
+        digest.update(f"{text}\n".encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
 
 
 def _tell(job_id: int, items: int, handler: str, there: str, as_json: bool) -> None:
@@ -147,12 +208,15 @@ def _tell(job_id: int, items: int, handler: str, there: str, as_json: bool) -> N
         output.note(f"to watch it: {again(f'job watch {job_id}')}")
 
 
-async def _send(client: "Client", handler: str, file: IO[bytes], options: Any, known: bool) -> "tuple[Job, bool]":
-    if not known:
-        await _require_registered(client, handler)
+async def _send(
+    client: "Client", handler: str, file: IO[bytes] | None, options: Any, known: bool
+) -> "tuple[JobView, bool]":
+    for name in [] if known else [handler, *([options.fallback] if options.fallback else [])]:
+        await _require_registered(client, name)
     before = (await client.store.providers.holds()).now  # the clock that stamps a new job
-    job = await client.submit(handler, texts(file), options, encode=str, wake=lambda: None)
-    return job, options.idempotency_key is None or (await job.show()).created_at >= before
+    items = None if file is None else texts(file)
+    view = await (await client.submit(handler, items, options, encode=str, wake=lambda: None)).show()
+    return view, (options.idempotency_key is None and options.unique is None) or view.created_at >= before
 
 
 async def _require_registered(client: "Client", handler: str) -> None:

@@ -5,6 +5,7 @@ from random import Random
 from typing import assert_never
 
 from backstay.core.failures import ErrorCode, Failure, FailureKind
+from backstay.core.fallback import fall_back
 from backstay.core.limits import past_deadline, timed_out
 from backstay.core.models import Act, Attempt, Claimed, Delivery, Settlement
 from backstay.core.money import account
@@ -33,7 +34,7 @@ FREE_PROBES_MAX = 3  # failed probes of one item that cost no attempt; later one
 
 def decide(item: Claimed, outcome: Outcome, terms: Terms, now_ms: int, rng: Random) -> Settlement:
     """The item's next state. Pure: the same arguments give the same settlement."""
-    settlement = _next(item, outcome, terms, now_ms, rng)
+    settlement = fall_back(item, outcome, terms, _next(item, outcome, terms, now_ms, rng))
     return account(item, outcome, settlement) if item.reserved else settlement
 
 
@@ -333,11 +334,10 @@ def _back(item: Claimed, act: Act | None, detail: str | None, rescues: int = 0, 
 
 
 def _too_old(item: Claimed, terms: Terms, now_ms: int, last: str, outcome: Failed | None = None) -> Settlement:
-    hours = terms.limits.item_timeout_seconds / 3600
     failure = Failure(
         ErrorCode.GW_TIMEOUT,
         FailureKind.INFRASTRUCTURE,
-        f"item exceeded its timeout of {hours:g} h; last: {last}",
+        f"item exceeded its timeout of {terms.limits.item_timeout_seconds / 3600:g} h; last: {last}",
         provider_status=outcome.failure.provider_status if outcome else None,
     )
     ended = Failed(failure) if outcome is None else replace(outcome, failure=failure)

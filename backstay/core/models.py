@@ -27,6 +27,7 @@ class Act(StrEnum):
     HANDED_BACK = "handed_back"  # nothing was sent
     REPEAT = "repeat"  # it is sent again, although the first call may have been processed and paid
     RESCUED = "rescued"  # its worker was lost, and the provider never had it
+    FALLBACK = "fallback"  # its handler has finally failed, and its fallback handler gets it
 
 
 class Claimed(NamedTuple):
@@ -65,6 +66,8 @@ class JobTerms(NamedTuple):
     retry: str | None
     delivery: str | None
     priority: int = 0
+    handler: str = ""  # the first one; an item may have moved to another
+    fallback: str | None = None  # the handler for items that it finally fails
 
 
 class Usage(NamedTuple):
@@ -119,3 +122,4 @@ class Settlement(NamedTuple):
     freed: int = 0  # of the money set aside: how much is freed
     unknown: int = 0  # of what is freed: what may have been paid (unknown)
     late_result: str | None = None  # a result after the deadline: kept, and a person may accept it
+    handler_next: str | None = None  # the fallback handler that it goes to

@@ -106,3 +106,4 @@ class Terms:
     delivery: Delivery
     limits: Limits
     askable: bool
+    fallback: str | None = None  # the handler that gets the item instead of a final failure

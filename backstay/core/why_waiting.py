@@ -46,6 +46,7 @@ class Standing:
     live_workers: int = 0  # that run its handler
     is_request: bool = False  # an LLM request of a run: its worker needs no application
     ahead: int = 0
+    waits_for: tuple[str, ...] | None = None  # the jobs that must end before its job starts
 
 
 def why_not_running(item: Standing) -> list[Reason]:
@@ -79,6 +80,9 @@ def _job(item: Standing) -> Iterator[Reason]:
     elif item.job_state is JobState.PAUSED:
         resume = NextCommand(f"job resume {item.job_id}")
         yield Reason("job_paused", Sentence(f"job {item.job_id} is paused; to resume: ", resume))
+    if item.waits_for:
+        jobs = f"job {item.waits_for[0]}" if len(item.waits_for) == 1 else f"jobs {', '.join(item.waits_for)}"
+        yield Reason("waits_for_jobs", f"job {item.job_id} waits for {jobs}: it starts when all of them have ended")
     if item.job_short and item.state is ItemState.QUEUED:
         if item.shared_budget is not None:
             yield _shared_budget(item, item.shared_budget)

@@ -164,6 +164,7 @@ class Parts:
             delivery=rules.delivery if job.delivery is None else Delivery(job.delivery),
             limits=self._limits_of(rules),
             askable=handler.askable,
+            fallback=(job.fallback or rules.fallback) if handler.name == job.handler else None,
         )
         source = MeasureSource(job.owner, handler.name, handler.provider)
         return Plan(handler, job, terms, self.run_seconds(handler), source)

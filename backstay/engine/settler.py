@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from backstay.core.decide import decide
@@ -48,6 +49,7 @@ class Settler:
         self._breakers = breakers
         self._judge = judge
         self._pending: list[Ready] = []
+        self.job_ended = False  # since this was last looked at: another job may wait for it
         self._there = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -115,6 +117,7 @@ class Settler:
             drawn = [(ready.settlement, ready.item, ready.plan.job) for ready in group]
             self._parts.bus.tracing.settled(drawn, settled.lost)
         for job_id, state in settled.ended_jobs:
+            self.job_ended = True
             self._parts.emit(JobEnded(job_id, state))
 
     async def _keep_late(self, lost: set[int], group: list[Ready]) -> None:
@@ -134,7 +137,8 @@ class Settler:
         """Fails an item whose result the database refuses: the words for that are plain enough to be stored."""
         message = f"the result could not be stored: {one_line(str(error), 120)}"
         outcome = Failed(Failure(ErrorCode.UNKNOWN, FailureKind.BUSINESS, message))
-        settlement = decide(ready.item, outcome, ready.plan.terms, ready.item.claimed_at, self._parts.rng)
+        terms = replace(ready.plan.terms, fallback=None)  # the call itself succeeded, and was paid
+        settlement = decide(ready.item, outcome, terms, ready.item.claimed_at, self._parts.rng)
         return Ready(settlement, ready.item, ready.plan, outcome, unstorable=True)
 
     def _tell(self, settled: Settled, group: list[Ready]) -> None:

@@ -6,7 +6,15 @@ from functools import partial
 
 from backstay.clock import lives
 from backstay.core.errors import DatabaseUnreachable
-from backstay.core.events import ItemsExpired, ItemsRescued, ItemsStopped, JobEnded, JobsTimedOut, Trouble
+from backstay.core.events import (
+    ItemsExpired,
+    ItemsRescued,
+    ItemsStopped,
+    ItemsSubmitted,
+    JobEnded,
+    JobsTimedOut,
+    Trouble,
+)
 from backstay.core.failures import ErrorCode, Failure, FailureKind, failure_of_exception
 from backstay.core.limits import timed_out
 from backstay.core.models import Claimed
@@ -38,12 +46,20 @@ class Sweeper:
 
     async def run_once(self) -> None:
         """One sweep: job limits first, then deadlines, stopped jobs, paused ones and the health of held providers."""
-        for step in (self.stop_overdue, self.expire, self.end_stopped, self.move_late, self.park, self.prune):
+        for step in (
+            self.stop_overdue,
+            self.expire,
+            self.follow,
+            self.end_stopped,
+            self.move_late,
+            self.park,
+            self.prune,
+        ):
             await self._past_trouble(step)
         for look in (self._gate.refresh, self._gate.heal):
             await self._past_trouble(look)
 
-    async def _past_trouble(self, step: Callable[[], Awaitable[None]]) -> None:
+    async def _past_trouble(self, step: Callable[[], Awaitable[object]]) -> None:
         try:
             await step()
         except Exception as error:
@@ -88,6 +104,32 @@ class Sweeper:
             if not swept.more:
                 return False
         return True
+
+    async def follow(self) -> bool:
+        """Starts the jobs that waited for others, each some steps further. One that cannot start delays no other.
+        Whether there were any."""
+        cursor = 0
+        while jobs := await self._parts.store.job_links.ready(cursor):
+            cursor = jobs[-1]
+            for job_id in jobs:
+                try:
+                    await self._follow(job_id)
+                except DatabaseUnreachable:
+                    raise
+                except Exception as error:
+                    message = f"job {job_id} cannot start: {failure_of_exception(error).message}"
+                    self._parts.emit(Trouble("sweep: follow", message))
+        return cursor > 0
+
+    async def _follow(self, job_id: int) -> None:
+        for _ in range(PASSES_MAX):
+            step = await self._parts.store.job_links.advance(job_id)
+            if step.items:
+                self._parts.emit(ItemsSubmitted(job_id, step.handler, step.items))
+            self._tell_ended(list(step.ended_jobs))
+            if not step.more:
+                break
+        await self._parts.store.notify()
 
     async def move_late(self) -> None:
         """What a handler has not done by the time it was given goes to the next."""

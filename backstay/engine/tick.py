@@ -162,4 +162,4 @@ class Tick:
         for handler in self._crew.parts.registry:
             if await views.is_unfinished(handler.name):
                 return True
-        return False
+        return bool(await self._crew.parts.store.job_links.ready())  # a job that waited for others

@@ -49,7 +49,7 @@ class Worker:
             self._repeat(self.engine.executor.store_progress, PROGRESS_SECONDS),
             self._repeat(self._listen, AGAIN_SECONDS),
             self._repeat(self.engine.gate.keep_pace, PACE_SECONDS),
-            self._repeat(self.engine.write_turns, TURNS_SECONDS),
+            self._repeat(self._follow, TURNS_SECONDS),
             self._repeat(self.engine.write_measures, MEASURE_SECONDS),
             self._repeat(parts.store.measures.forget, FORGET_SECONDS),
             self._repeat(self.engine.poller.start_polls, min(1.0, parts.limits.poll_interval_seconds)),
@@ -126,6 +126,13 @@ class Worker:
     async def _sweep(self) -> None:
         await self.engine.sweeper.run_once()
         self.wake()
+
+    async def _follow(self) -> None:
+        """Tells how far the queues have come, and starts the jobs that waited for others."""
+        await self.engine.write_turns()
+        ended, self.engine.settler.job_ended = self.engine.settler.job_ended, False
+        if ended and await self.engine.sweeper.follow():
+            self.wake()
 
     async def _listen(self) -> None:
         if self.engine.next_turn_at is None:  # a hint wakes the worker as well

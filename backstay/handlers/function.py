@@ -344,6 +344,18 @@ class Registry:
         except KeyError:
             raise unknown_handler(name, list(self._handlers)) from None
 
+    def fallback(self, of: str, name: str) -> str:
+        """The name of a fallback handler, if it can be one."""
+        if name == of:
+            raise UsageError(f"handler {of!r} cannot be its own fallback", hint="name another handler")
+        return self[name].name
+
+    def check_fallbacks(self) -> None:
+        """Refuses handlers whose fallback does not exist: their failed items would wait for ever."""
+        for handler in self:
+            if handler.rules.fallback is not None:
+                self.fallback(handler.name, handler.rules.fallback)
+
     def __contains__(self, name: str) -> bool:
         return name in self._handlers
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, overload
 
 from backstay.clock import Clock
 from backstay.core.breaker import DEFAULT_POLICY, BreakerPolicy
@@ -245,6 +245,7 @@ class Rules:
     hold_seconds: float | None = 300.0
     health: Callable[[], Awaitable[object]] | None = None
     calls: CallLimits = NO_LIMITS
+    fallback: str | None = None  # the handler for items that this one finally fails
 
 
 def own_pace(name: str, rules: Rules) -> tuple[str, Answers | None]:
@@ -302,3 +303,19 @@ def weigh(handler: Handler | None, payload: Any, body: str) -> str | Weighed:
     if handler is None or not handler.rules.calls.any:
         return body
     return Weighed(body, *handler.rules.calls.weigh(payload, body))
+
+
+@overload
+def name_of(handler: str | Handler) -> str: ...
+
+
+@overload
+def name_of(handler: str | Handler | None) -> str | None: ...
+
+
+def name_of(handler: str | Handler | None) -> str | None:
+    """The name of a handler that is given as itself or by its name."""
+    if handler is None or isinstance(handler, str):
+        return handler
+    name: str = getattr(handler, "name", repr(handler))
+    return name

@@ -212,6 +212,8 @@ def _queued_words(act: Act | None) -> str:
             return "item rescued"
         case Act.REPEAT:
             return "item to be sent again"
+        case Act.FALLBACK:
+            return "item goes to its fallback handler"
         case None:
             return "item to be retried"
         case _:

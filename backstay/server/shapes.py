@@ -87,6 +87,9 @@ class JobShape(BaseModel):
     truncated: int = Field(description="truncated answers, whether they count as failures or not")
     refused: int = Field(description="answers in which the model refuses")
     filtered: int = Field(description="answers that a filter of the provider removed")
+    fallback: str | None = Field(description="the handler for items that the job's own handler finally fails")
+    waits_for: list[str] | None = Field(description="the jobs that must end before this one starts")
+    known: int = Field(description="items that were left out because an earlier submit made them")
 
 
 class ItemShape(BaseModel):

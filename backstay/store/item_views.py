@@ -49,6 +49,7 @@ class ItemView:
     archive_id: int | None
     calls: int
     flaw: str | None  # what is wrong with its result, besides the state
+    waits_for: tuple[str, ...] | None  # the jobs that must end before its job starts
 
 
 @record

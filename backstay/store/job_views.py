@@ -57,6 +57,9 @@ class JobView:
     truncated: int  # answers that are cut off, whether they count as failures or not
     refused: int
     filtered: int
+    fallback: str | None = None  # the handler for items that the first one finally fails
+    waits_for: tuple[str, ...] | None = None  # the jobs that must end before it starts
+    known: int = 0  # items that an earlier submit had made already
 
     @property
     def done(self) -> int:

@@ -15,6 +15,7 @@ from backstay.store.items import widen_keys
 from backstay.store.outbox import hint_queued
 from backstay.store.queries import Ask, Script, one, record
 from backstay.store.settle import count_flaws
+from backstay.store.submissions import WAITING_MS
 
 RETRY_ITEMS: Final = 2_000  # by one transaction
 PARK_ITEMS: Final = 5_000
@@ -23,7 +24,7 @@ UNSENT_ITEMS: Final = 1_000
 DISOWNED_MAX: Final = 100
 NEVER_MS: Final = 1 << 52  # a due time of some 140,000 years from now; a job's own is this plus its id
 RETRIED: Final = ("by hand", "by hand; an earlier call may have been processed and paid")
-_TABLES: Final = ("copies", "inbox", "attempts", "requests", "items")
+_TABLES: Final = ("item_keys", "copies", "inbox", "attempts", "requests", "items")
 
 
 @record
@@ -112,7 +113,7 @@ class Jobs:
         jobs: list[int] = []
         while True:
             [found] = yield Ask("next_parked", {"after": parked_at(jobs[-1] if jobs else 0)})
-            if found["parked_at"] is None:
+            if found["parked_at"] is None or found["parked_at"] >= WAITING_MS:
                 return jobs
             jobs.append(found["parked_at"] - NEVER_MS)
 
@@ -188,6 +189,9 @@ class Jobs:
                 yield Ask("purge_files", batch=[(file,) for file in tuple(files) if file is not None])
             return int(rows[0]["total"])
         job = yield from _standing(job_id, owner)
+        if waiting := (yield Ask("waiting_on", {"job_id": job_id})):
+            hint = "wait until that job has started, or cancel it"
+            raise NotAllowed(f"job {waiting[0]['job_id']} waits for the results of job {job_id}", hint=hint)
         if job.state in JOB_ENDED:
             hint = "try again when its batch is over"
             raise NotAllowed(f"the results of job {job_id} are being written out", hint=hint)

@@ -60,6 +60,8 @@ def settle(settlements: Sequence[Settlement]) -> Script[Settled]:
         won += yield Ask("settle_items", dict(zip(_FATE, fate, strict=True)), rows)
     applied, lost = _won_and_lost(settlements, won)
     yield from write_attempts([s.attempt for s in applied if s.attempt is not None])
+    if moved := [s.id for s in applied if s.handler_next is not None]:
+        yield Ask("join_queue", batch=[(item, turn) for turn, item in enumerate(moved)])
     acts = [(f"item:{s.id}", s.act, s.detail) for s in applied if s.act is not None]
     if acts:
         yield Ask("write_events", batch=acts)

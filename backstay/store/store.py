@@ -15,6 +15,7 @@ from backstay.store.idempotency import Replies
 from backstay.store.inbox import InboxMessages
 from backstay.store.item_views import ItemViews
 from backstay.store.items import Items
+from backstay.store.job_links import JobLinks
 from backstay.store.job_views import JobViews
 from backstay.store.jobs import Jobs
 from backstay.store.keys import Keys
@@ -51,6 +52,7 @@ class Store:
         self.invocations = Invocations(database)
         self.items = Items(database)
         self.item_views = ItemViews(database)
+        self.job_links = JobLinks(database)
         self.job_views = JobViews(database)
         self.jobs = Jobs(database)
         self.keys = Keys(database)

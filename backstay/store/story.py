@@ -76,7 +76,7 @@ async def look_at_job(
 ) -> tuple[JobView, list[Reason]]:
     """The job, and what keeps its waiting items from being started. `shows_words`: as for an item."""
     view = await store.job_views.get(job_id, owner)
-    if view.ended or view.done + view.processing >= view.total:
+    if view.ended or (view.done + view.processing >= view.total and not view.waits_for):
         return view, []
     workers, holds = await store.workers.page(), await store.providers.holds()
     standing = Standing(
@@ -91,6 +91,7 @@ async def look_at_job(
         shared_budget=await store.budgets.of_job(view.id, owner) if view.short else None,
         live_workers=sum(view.handler in worker.handlers and worker.alive(lease_ms) for worker in workers),
         is_request=view.handler in dict(await store.providers.endpoints(open_only=False)),
+        waits_for=view.waits_for,
     )
     return view, why_job_waits(standing)
 

@@ -1,10 +1,12 @@
 """Submissions: how jobs and their items come in."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import NamedTuple
 
-from backstay.core.errors import IdempotencyConflict, NotAllowed, UsageError
+from backstay.core.errors import IdempotencyConflict, NotAllowed, NotFound, UsageError
 from backstay.core.ids import POSITION_BITS, POSITIONS_MAX, item_id
 from backstay.core.order import level_key
 from backstay.store.database import Database, writes
@@ -13,6 +15,21 @@ from backstay.store.queries import FEW_ROWS_MAX, Ask, Load, Script, record
 
 ITEM_COLUMNS = ("id", "job_id", "handler", "state", "order_key", "created_at", "queued_at", "deadline_at")
 CHUNK_ITEMS = 2_000
+CHUNK_CHARACTERS = 8 << 20
+WAITING_MS = (
+    1 << 53
+)  # a due time that never comes, for items of a job that waits for others; its own is this plus its id
+
+
+class Takes(StrEnum):
+    """Which items of an earlier job become items of a later one."""
+
+    SUCCEEDED = "succeeded"
+    ALL = "all"
+
+
+def waits_at(job_id: int) -> int:
+    return WAITING_MS + job_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +49,10 @@ class NewJob:
     budget_micros: int | None = None
     handler_then: str | None = None  # the handler for items that are not done in time
     move_ms: int | None = None
+    fallback: str | None = None  # the handler for items that this one finally fails
+    after: tuple[int, ...] = ()  # the jobs that it waits for
+    takes: Takes = Takes.SUCCEEDED
+    unique_ms: int | None = None  # for how long its idempotency key stands for this job; None: while the job exists
 
 
 @record
@@ -58,6 +79,7 @@ class Chunk(NamedTuple):
     digest: str
     last: bool
     weights: Sequence[tuple[int | None, int]] | None = None  # for each: the most that a call can cost, and its tokens
+    keys: Sequence[str] | None = None  # for each: what it is known by; items that exist already are left out
 
 
 class Submissions:
@@ -65,7 +87,8 @@ class Submissions:
         self._db = database
 
     async def open(self, job: NewJob, chunk: Chunk) -> OpenJob:
-        plain = chunk.weights is None and job.budget_micros is None and job.handler_then is None
+        plain = chunk.weights is None and job.budget_micros is None and job.handler_then is None and not job.after
+        plain = plain and chunk.keys is None and job.unique_ms is None
         if self._db.dialect.chained and plain and chunk.last and len(chunk.bodies) <= FEW_ROWS_MAX:
             return await self._db.single(lambda: _open_small_job(job, chunk, self._db.wakes))
         return await self._db.write(lambda: open_job(job, chunk))
@@ -75,7 +98,12 @@ class Submissions:
         return opened if job.idempotency_key is None else await self._db.read(lambda: _job_of_key(job))
 
     async def add_items(self, handler: str, job: OpenJob, chunk: Chunk) -> None:
-        await self._db.write(lambda: _add_items(handler, job, chunk))
+        await self._db.write(lambda: add_items(handler, job, chunk))
+
+    @writes
+    def add_new_items(self, job: NewJob, opened: OpenJob, chunk: Chunk) -> Script[OpenJob]:
+        """Adds those of a chunk's items whose keys are not known yet; returns the job as it is then."""
+        return (yield from _add_new_items(job, opened, chunk))
 
     @writes
     def add_copies(self, copies: Sequence[tuple[int, int, str]]) -> Script[None]:
@@ -86,15 +114,38 @@ class Submissions:
 def open_job(job: NewJob, chunk: Chunk) -> Script[OpenJob]:
     """Creates the job with its first items in one transaction, or finds the job of its idempotency key."""
     values = {name: getattr(job, name) for name in NewJob.__slots__}
-    first = {"total": len(chunk.bodies), "digest": chunk.digest, "sealed": int(chunk.last)}
-    created = yield Ask("create_job", {**values, **first, "level_key": level_key(job.priority)})
-    if not created:
-        return (yield from _job_of_key(job))
+    begun = chunk if chunk.keys is None else chunk._replace(bodies=(), last=False)
+    first = {"total": len(begun.bodies), "digest": begun.digest, "sealed": int(begun.last)}
+    waits_for = json.dumps([str(one) for one in job.after]) if job.after else None
+    more = {"level_key": level_key(job.priority), "waits_for": waits_for}
+    created: list[OpenJob] = []
+    while not created:
+        if job.unique_ms is not None:
+            yield Ask("release_key", values)
+        created = yield Ask("create_job", {**values, **first, **more})
+        if not created and (found := (yield from _find_key(job))):
+            return found
     opened: OpenJob = created[0]
-    yield from _load(job.handler, opened, chunk, opened.created_at)
-    if opened.hinted:
+    yield from _link(job, opened, feeds=not chunk.bodies)
+    if chunk.keys is not None:
+        return (yield from _add_new_items(job, opened, chunk))
+    yield from _load(job.handler, opened, chunk, opened.created_at, waits=bool(job.after))
+    if opened.hinted and not job.after:
         yield from _hint(job.owner, job.handler, opened, chunk, opened.created_at)
     return opened
+
+
+def _link(job: NewJob, opened: OpenJob, feeds: bool) -> Script[None]:
+    """Makes the job wait for others of the same owner. Without all of them nothing is written."""
+    if not job.after:
+        return
+    rows = yield Ask("lock_jobs", {"owner": job.owner}, [(one,) for one in job.after])
+    found = {row["id"] for row in rows} - {opened.id}
+    for one in job.after:
+        if one not in found:
+            raise NotFound(f"no job {one}", hint="a job can wait for the results of your own jobs only")
+    values = {"job_id": opened.id, "takes": job.takes, "feeds": int(feeds)}
+    yield Ask("link_job", values, list(enumerate(job.after)))
 
 
 def _open_small_job(job: NewJob, chunk: Chunk, wake: bool) -> Script[OpenJob]:
@@ -112,12 +163,41 @@ def _open_small_job(job: NewJob, chunk: Chunk, wake: bool) -> Script[OpenJob]:
 
 def _job_of_key(job: NewJob) -> Script[OpenJob]:
     """The job of this idempotency key."""
-    [found] = yield Ask("job_of_key", {"owner": job.owner, "idempotency_key": job.idempotency_key})
-    return found  # type: ignore[no-any-return]
+    found = yield from _find_key(job)
+    if found is None:
+        raise NotFound("the job of this idempotency key was deleted just now", hint="submit again")
+    return found
 
 
-def _add_items(handler: str, job: OpenJob, chunk: Chunk) -> Script[None]:
-    """Adds a chunk at the end; refuses if another submitter has added to the job meanwhile."""
+def _find_key(job: NewJob) -> Script[OpenJob | None]:
+    rows = yield Ask("job_of_key", {"owner": job.owner, "idempotency_key": job.idempotency_key})
+    return rows[0] if rows else None
+
+
+def _add_new_items(job: NewJob, opened: OpenJob, chunk: Chunk) -> Script[OpenJob]:
+    """Takes the chunk's keys, in one order for all submitters, and adds the items whose keys were free."""
+    first = dict[str, int]()
+    for number, key in enumerate(chunk.keys or ()):
+        first.setdefault(key, number)
+    whose = {"owner": job.owner, "handler": job.handler}
+    won = {row["key"] for row in (yield Ask("take_keys", whose, [(key,) for key in sorted(first)]))}
+    kept = [key for key in first if key in won]
+    bodies = [chunk.bodies[first[key]] for key in kept]
+    weights = None if chunk.weights is None else [chunk.weights[first[key]] for key in kept]
+    new = Chunk(opened.total, bodies, chunk.digest, last=False, weights=weights)
+    yield from add_items(job.handler, opened, new)
+    if kept:
+        yield Ask("name_keys", whose, [(key, item_id(opened.id, opened.total + n)) for n, key in enumerate(kept)])
+    if known := len(chunk.bodies) - len(kept):
+        yield Ask("count_known", {"job_id": opened.id, "known": known})
+    if chunk.last:
+        yield Ask("seal_job", {"job_id": opened.id})
+    return opened._replace(total=opened.total + len(kept))
+
+
+def add_items(handler: str, job: OpenJob, chunk: Chunk, is_fed: bool = False) -> Script[None]:
+    """Adds a chunk at the end; refuses if another submitter has added to the job meanwhile. A job that waits for others
+    keeps its own items back, but not those that it is fed with."""
     if chunk.position + len(chunk.bodies) > POSITIONS_MAX:
         raise UsageError(f"a job takes at most {POSITIONS_MAX:,} items", hint="split the work into several jobs")
     if chunk.bodies:
@@ -131,21 +211,24 @@ def _add_items(handler: str, job: OpenJob, chunk: Chunk) -> Script[None]:
                 hint="the job was stopped, or another submitter is adding items to it",
             )
         [found] = grown
-        yield from _load(handler, job, chunk, found["now"])
-        if found["hinted"]:
+        waits = found["waits_for"] is not None and not is_fed
+        yield from _load(handler, job, chunk, found["now"], waits)
+        if found["hinted"] and not waits:
             yield from _hint(found["owner"], handler, job, chunk, found["now"])
     if chunk.last:
         yield Ask("seal_job", {"job_id": job.id})
 
 
-def _load(handler: str, job: OpenJob, chunk: Chunk, now: int) -> Script[None]:
+def _load(handler: str, job: OpenJob, chunk: Chunk, now: int, waits: bool = False) -> Script[None]:
     first = item_id(job.id, chunk.position)
+    columns: tuple[str, ...] = ITEM_COLUMNS
     rows = _item_rows(handler, job, chunk, now)
-    if chunk.weights is None:
-        yield Load("items", ITEM_COLUMNS, rows)
-    else:
-        weighed = [(*row, *weight) for row, weight in zip(rows, chunk.weights, strict=True)]
-        yield Load("items", (*ITEM_COLUMNS, "cost_micros", "tokens"), weighed)
+    if waits:
+        columns, rows = (*columns, "due_at"), [(*row, waits_at(job.id)) for row in rows]
+    if chunk.weights is not None:
+        rows = [(*row, *weight) for row, weight in zip(rows, chunk.weights, strict=True)]
+        columns = (*columns, "cost_micros", "tokens")
+    yield Load("items", columns, rows)
     yield Load("requests", ("item_id", "body"), [(first + n, body) for n, body in enumerate(chunk.bodies)])
 
 

@@ -189,3 +189,44 @@ def test_an_option_that_would_have_no_say_is_refused(shell: Shell, option: tuple
     assert (ran.code, len(ran.said)) == (2, 1)
     assert f"{option[-2]} is only for {whose}" in ran.err
     assert jobs(shell) == []
+
+
+def test_a_job_after_another_needs_no_file_and_says_what_it_waits_for(shell: Shell) -> None:
+    shell("submit", shell.file("1\n2\n"), *APP, "--handler", "echo")
+    ran = shell("submit", *APP, "--handler", "echo", "--after", 1, "--json")
+    assert ran.json == {"job": 2, "items": 0, "handler": "echo", "new": True}
+    shown = shell("job", "show", 2).out
+    assert "job 2 waits for job 1: it starts when all of them have ended" in shown
+    assert "still being submitted" not in shown
+    for _ in range(2):
+        shell.tick()
+    assert [row["payload"] for row in shell("job", "results", 2).rows] == [1, 2]
+
+
+def test_a_submit_again_makes_no_doubles(shell: Shell) -> None:
+    path = shell.file('{"id": 1}\n{"id": 2}\n')
+    unique = ("--unique", "payload", "--unique-for", "1h")
+    first = [shell("submit", path, *APP, "--handler", "echo", *unique, "--json").json for _ in range(2)]
+    assert [(one["job"], one["new"]) for one in first] == [(1, True), (1, False)]
+    shell("submit", path, *APP, "--handler", "echo", "--item-key", "id")
+    again = shell(
+        "submit", shell.file('{"id": 2}\n{"id": 3}\n'), *APP, "--handler", "echo", "--item-key", "id", "--json"
+    )
+    assert (again.json["items"], shell("job", "show", again.json["job"], "--json").json["known"]) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (("--handler", "echo"), "FILE is missing"),
+        (("--handler", "echo", "--after", "9"), "no job 9"),
+        (("--handler", "echo", "--after", "9", "--fallback", "nobody"), "there is no handler 'nobody'"),
+        (("--handler", "echo", "--after", "9", "--fallback", "echo"), "cannot be its own fallback"),
+        (("--handler", "echo", "--after", "9", "--unique-for", "1h"), "unique_seconds needs unique"),
+    ],
+)
+def test_options_that_cannot_be_are_refused_by_one_line(sqlite_shell: Shell, given: tuple[str, ...], says: str) -> None:
+    ran = sqlite_shell("submit", *APP, *given)
+    assert ran.code != 0
+    assert says in ran.err
+    assert jobs(sqlite_shell) == []

@@ -284,3 +284,61 @@ class Fixed(Random):
 @pytest.mark.parametrize(("share", "delay_ms"), [(0, 1_600), (0.5, 2_000), (1, 2_400)])
 def test_all_chance_is_the_callers(share, delay_ms):
     assert decide(item(), INFRA, terms(policy=QUEUE), 0, Fixed(share)).delay_ms == delay_ms
+
+
+BAD, BROKEN, UNSURE, REFUSED = (
+    FailureKind.BUSINESS,
+    FailureKind.INFRASTRUCTURE,
+    FailureKind.UNKNOWN,
+    FailureKind.REFUSED,
+)
+
+
+@pytest.mark.parametrize(
+    ("of", "outcome", "rules", "now_ms"),
+    [
+        (item(), failed(BAD), terms(), 1000),
+        (item(attempts=2), failed(BROKEN), terms(), 1000),
+        (item(attempts=2), failed(UNSURE), terms(), 1000),
+        (item(refused_at=1), failed(REFUSED), terms(), 1000),
+        (item(attempts=3), NeverArrived(), terms(askable=True), 1000),
+        (item("processing", attempts=2), failed(BROKEN, task_ended=True), terms(), 1000),
+    ],
+)
+def test_a_final_failure_goes_to_the_fallback_with_fresh_attempts(
+    of: Claimed, outcome: Outcome, rules: Terms, now_ms: int
+) -> None:
+    assert settle(of, outcome, rules, now_ms).state is ItemState.FAILED
+    settled = settle(of, outcome, replace(rules, fallback="g"), now_ms)
+    assert (settled.state, settled.handler_next, settled.attempt_count, settled.rescues) == ("queued", "g", 0, 0)
+    assert (settled.round, settled.provider_task_id, settled.account, settled.delay_ms) == (3, None, None, None)
+    unknown = isinstance(outcome, Failed) and outcome.failure.kind is UNSURE
+    assert (settled.act, settled.repeats) == (("repeat", 1) if unknown else ("fallback", 0))
+
+
+@pytest.mark.parametrize(
+    ("of", "outcome", "rules", "now_ms"),
+    [
+        (item(), failed(UNSURE), terms(MOST), 1000),
+        (item(), failed(BROKEN), terms(), 3 * HOUR),
+        (item(deadline_at=500), failed(BROKEN), terms(), 1000),
+        (item(deadline_at=500), Succeeded('"late"'), terms(), 1000),
+        (item("processing"), Running(), terms(), 3 * HOUR),
+        (item(rescues=99), CannotAsk(), terms(), 1000),
+        (item(), CannotAsk(), terms(MOST), 1000),
+        (item(), Interrupted(), terms(MOST), 1000),
+        (item(), Stopped(sent=True), terms(), 1000),
+        (item(attempts=9), NeverArrived(), terms(askable=True), 3 * HOUR),
+    ],
+)
+def test_an_end_by_time_by_a_person_or_with_a_lost_payment_goes_to_no_fallback(
+    of: Claimed, outcome: Outcome, rules: Terms, now_ms: int
+) -> None:
+    ended = settle(of, outcome, rules, now_ms)
+    assert ended.state is ItemState.FAILED
+    assert settle(of, outcome, replace(rules, fallback="g"), now_ms) == ended
+
+
+def test_what_is_retried_skipped_or_held_is_left_to_the_first_handler() -> None:
+    for outcome in (failed(BROKEN), failed(FailureKind.HELD), Skipped("no"), Succeeded('"x"'), HandedBack("late")):
+        assert settle(item(), outcome, replace(terms(), fallback="g")) == settle(item(), outcome, terms())

@@ -36,7 +36,7 @@ async def test_items_may_be_a_list_an_iterator_or_an_async_iterator(make_sqlite_
     assert [result.value for result in await rig.results(job)] == [0, 1, 2]
 
 
-@pytest.mark.parametrize("items", ["abc", b"abc", {"a": 1}, 3, None])
+@pytest.mark.parametrize("items", ["abc", b"abc", {"a": 1}, 3])
 async def test_what_is_no_list_of_items_is_refused(make_sqlite_rig: MakeRig, items: object) -> None:
     rig = await make_sqlite_rig()
     rig.serves(Provider())

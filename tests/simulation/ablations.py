@@ -6,15 +6,16 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from backstay.core import decide
+from backstay.core import decide, fallback
 from backstay.core.outcomes import HandedBack, NeverArrived
 from backstay.engine import gate
 from backstay.engine.executor import Executor
 from backstay.engine.sweeper import Sweeper
 from backstay.handlers.handler import Context
+from backstay.store import job_links
 from backstay.store.queries import SQLITE, Query, queries_for
 from tests.simulation.exhaustive import FAULTS, small
-from tests.simulation.plan import KINDS, Plan, poisoned, stormy
+from tests.simulation.plan import KINDS, Plan, following, poisoned, stormy
 
 Ablation = Callable[[], Any]
 
@@ -69,6 +70,10 @@ def _probes_for_ever() -> Iterator[None]:
         yield
 
 
+def _pay_again(outcome: Any, terms: Any, settlement: Any) -> bool:
+    return settlement.state == "failed" and not settlement.timed_out
+
+
 ABLATIONS: Mapping[str, Ablation] = {
     "the send guard": lambda: patch.object(Context, "too_late_to_send", False),
     "the guard's time counting from before the claim": lambda: patch.object(Executor, "start", _start_late),
@@ -84,6 +89,13 @@ ABLATIONS: Mapping[str, Ablation] = {
     "the state that a named item must be in": lambda: altered("claim_named", "items.state = 'queued' AND "),
     "the rescue of lost items": lambda: patch.object(Sweeper, "_rescue", _rescue_none),
     "the end of an item that always fails": _probes_for_ever,
+    "the place up to which results were taken": lambda: altered("move_link", ":cursor", ":cursor - 1"),
+    "the rule that a cancelled job starts no other": lambda: patch.object(job_links, "_why_never", lambda *_: None),
+    "the fallback's care for what may be paid": lambda: patch.object(fallback, "_is_final_failure", _pay_again),
+    "the period of a unique job": lambda: altered("release_key", "AND (created_at <=", "AND (1 = 1 OR created_at <="),
+    "the keys of items": lambda: altered(
+        "take_keys", "WHERE (SELECT state FROM items WHERE items.id = item_keys.item_id) = 'cancelled'"
+    ),
 }
 
 
@@ -92,6 +104,7 @@ def hunted() -> Iterator[Plan]:
     for seed in range(STORMS):
         yield stormy(seed)
         yield poisoned(seed)
+        yield following(seed)
         for kind in (KINDS["call_with_find"], KINDS["call_at_least_once"]):
             for what in ("freeze", "stop"):
                 if seed < POINTS:

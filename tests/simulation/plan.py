@@ -100,6 +100,9 @@ class Plan:
     concurrency: int | None = None
     hints: bool = False  # workers are given hints, by a careless post
     poison: dict[str, str] = field(default_factory=dict)  # payload -> what it does
+    after: str | None = None  # every job is followed by one that takes these of its results: succeeded or all
+    fallback: bool = False  # the second kind is the fallback of the first
+    submitters: int = 1  # so many people submit the same unique job, and overlapping items
 
 
 def plan_of(seed: int) -> Plan:
@@ -124,6 +127,42 @@ def plan_of(seed: int) -> Plan:
     plan.hints = not plan.ticks and rng.random() < 0.4
     if rng.random() < 0.3:
         _poison(plan, rng)
+    _follow(plan, rng)
+    return plan
+
+
+def _follow(plan: Plan, rng: Random) -> None:
+    """What jobs have to do with each other and with those submitted before."""
+    what = rng.random()
+    if what < 0.12:
+        plan.after = rng.choice(["succeeded", "all"])
+    elif what < 0.24:
+        _fall_back(plan, rng)
+    elif what < 0.36:
+        plan.submitters = rng.randint(2, 4)
+
+
+def _fall_back(plan: Plan, rng: Random) -> None:
+    calls = sorted(name for name, kind in KINDS.items() if not kind.is_task)
+    plan.kinds = [KINDS[name] for name in rng.sample(calls, 2)]
+    plan.fallback = True
+
+
+def following(seed: int) -> Plan:
+    """A stormy world in which jobs follow others, fall back, or are submitted by several people at once."""
+    plan = stormy(seed)
+    rng = Random(f"following {seed}")
+    plan.seed = f"following {seed}"
+    match seed % 3:
+        case 0:
+            plan.after = rng.choice(["succeeded", "all"])
+            plan.acts = [(rng.uniform(0.5, 6), "cancel")] if seed % 2 else []
+        case 1:
+            _fall_back(plan, rng)
+            plan.weather = Chances(lost=0.4, broken=0.4)
+            plan.processes = [Faults()]
+        case _:
+            plan.submitters, plan.answers_lost = 3, 0.2
     return plan
 
 

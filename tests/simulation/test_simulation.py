@@ -10,12 +10,13 @@ import pytest
 
 from tests.simulation.ablations import ABLATIONS, hunted
 from tests.simulation.campaign import PROBES, run_seeds
-from tests.simulation.exhaustive import FAULTS, every_point
-from tests.simulation.plan import KINDS, Plan, plan_of
+from tests.simulation.exhaustive import FAULTS, every_point, small
+from tests.simulation.plan import KINDS, Faults, Plan, following, plan_of
 from tests.simulation.world import Failure, digest, run_plan
 
 SEEDS = 100
 PARTS = 8
+FOLLOWED_POINTS = 400  # suspension points of a worker until the second job has ended, and some more
 HASHED_SEEDS = 6
 DIGESTS = f"from tests.simulation.campaign import run_seeds; print(run_seeds(range({HASHED_SEEDS})).digests)"
 BRIEFLY = [KINDS[name] for name in ("call_at_least_once", "call_with_find", "task_with_find")]  # all: below, slow
@@ -87,3 +88,18 @@ def _run_all(plans: Iterable[Plan]) -> None:
 @pytest.mark.slow
 def test_the_worlds_that_notice_them_are_whole_when_nothing_is_switched_off() -> None:
     _run_all(islice(hunted(), 0, None, PARTS))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_jobs_that_follow_others_fall_back_or_are_submitted_twice_break_no_promise(seed: int) -> None:
+    run_plan(following(seed))
+
+
+@pytest.mark.slow
+def test_a_job_that_follows_another_is_filled_once_wherever_its_worker_is_killed() -> None:
+    filled = 0
+    for step in range(1, FOLLOWED_POINTS, 3):
+        plan = small(KINDS["call_at_least_once"], f"follow-{step}", Faults(kill_at=step))
+        plan.items, plan.after = 5, "succeeded"
+        filled += run_plan(plan).probes["a job was filled from another"]
+    assert filled >= FOLLOWED_POINTS // 3  # several steps in each world

@@ -59,7 +59,7 @@ class Work:
             if self._rng.random() < self.plan.dawdles:
                 await self._clock.sleep(self._rng.choice([0.2, 1.5]))
             self._guard(context)
-            if payload in self.plan.poison:
+            if isinstance(payload, str) and payload in self.plan.poison:
                 await self._poison(self.plan.poison[payload])
             return await send(payload, context.idempotency_key)
         finally:

@@ -2,15 +2,16 @@
 
 import asyncio
 import hashlib
-import json
 from collections.abc import Sequence
 from contextvars import Context
+from dataclasses import replace
 from random import Random
+from unittest.mock import patch
 
 from backstay.client import Client, Job, Options
 from backstay.clock import Tasks, wait_for_event
 from backstay.core.errors import BackstayError, DatabaseUnreachable
-from backstay.core.events import Event, JobEnded
+from backstay.core.events import Event, ItemsSubmitted, JobEnded
 from backstay.core.ids import show_item
 from backstay.engine.engine import Engine
 from backstay.engine.lease_keeper import beat, let_go
@@ -19,6 +20,7 @@ from backstay.engine.tick import Tick
 from backstay.engine.worker import Worker
 from backstay.handlers.function import dump
 from backstay.observe.bus import Bus
+from backstay.store import job_links
 from backstay.store.store import Store
 from backstay.testing import InlineSQLite, ScriptedProvider
 from tests.simulation import verdict
@@ -61,6 +63,7 @@ class World:
         self.processes: list[Process] = []
         self.lines: list[Line] = []
         self.jobs: list[Job] = []
+        self.followed: dict[int, int] = {}  # a job that follows another, and that one
         self.calm = False
         self.steps_to_end = 0
 
@@ -135,6 +138,8 @@ class World:
 
     def _event(self, name: str, event: Event) -> None:
         self.trace.event(name, event)
+        if isinstance(event, ItemsSubmitted):
+            self.trace.reached("a job was filled from another")
         if isinstance(event, JobEnded):
             self.steps_to_end = self.processes[0].steps
 
@@ -227,10 +232,36 @@ class World:
         client = Client(store, "people", LIMITS, self.clock, Bus())
         options = Options(deadline_seconds=self.plan.deadline_seconds)
         for number in range(self.plan.jobs):
-            for kind in self.plan.kinds:
+            for kind in self.plan.kinds[:1] if self.plan.fallback else self.plan.kinds:
                 items = [f"{number}.{item}" for item in range(self.plan.items)]
-                self.jobs.append(await client.submit(kind.name, items, options, dump, lambda: None))
+                fallback = self.plan.kinds[1].name if self.plan.fallback else None
+                told = replace(options, fallback=fallback)
+                self.jobs.append(await client.submit(kind.name, items, told, dump, lambda: None))
+        if self.plan.after is not None:
+            for job in list(self.jobs):
+                kind = self.plan.kinds[-1]
+                told = replace(options, after=job.id, after_items=self.plan.after)
+                later = await client.submit(kind.name, None, told, dump, lambda: None)
+                self.followed[later.id] = job.id
+                self.jobs.append(later)
         self.watch.committed()
+
+    async def _submit_doubles(self) -> None:
+        """Several people submit the same, over networks that lose answers; each tries until it has an answer."""
+        await asyncio.gather(*(self._submit_double(number) for number in range(self.plan.submitters)))
+
+    async def _submit_double(self, number: int) -> None:
+        line = self.line(f"submitter-{number}")
+        client = Client(Store(WatchedDatabase(self.database, self.watch, line)), "people", LIMITS, self.clock, Bus())
+        items = [f"9.{item}" for item in range(number, number + self.plan.items)]
+        for told in (Options(unique="the same", unique_seconds=86_400), Options(item_key=str)):
+            while True:
+                try:
+                    job = await client.submit(self.plan.kinds[0].name, items, told, dump, lambda: None)
+                    break
+                except DatabaseUnreachable:
+                    self.trace.reached("a submit was made again")
+            self.jobs.append(job)
 
     async def _people(self) -> None:
         last = 0.0
@@ -253,6 +284,8 @@ class World:
 
     async def _run(self) -> None:
         await self._submit()
+        if self.plan.submitters > 1:
+            await self._submit_doubles()
         if self.post is not None:
             self.loop.create_task(self.post.run())
         if self.plan.ticks:
@@ -286,7 +319,7 @@ class World:
             "SELECT items.id, requests.body FROM items JOIN requests ON requests.item_id = items.id"
             f" WHERE {verdict.UNFINISHED}"
         ).fetchall()
-        return [show_item(item) for item, body in rows if json.loads(body) not in self.plan.poison]
+        return [show_item(item) for item, body in rows if not verdict.is_poison(body, self.plan.poison)]
 
     def _stop_if_wrong(self) -> None:
         if self.watch.wrongs:
@@ -295,9 +328,13 @@ class World:
     def run(self) -> Trace:
         """The whole story of one plan; raises Failure when a promise was broken."""
         try:
-            self.loop.run_until_complete(self._run())
+            with patch.object(job_links, "CHUNK_ITEMS", 2):  # so small that filling a job takes several steps
+                self.loop.run_until_complete(self._run())
             self._stop_if_wrong()
-            wrongs = verdict.wrongs(self.database, self.watch, self.works, [job.id for job in self.jobs])
+            jobs = sorted({job.id for job in self.jobs})
+            wrongs = verdict.wrongs(self.database, self.watch, self.works, jobs)
+            wrongs += verdict.followed(self.database.connection, self.watch, self.followed, self.plan.after)
+            wrongs += verdict.doubles(self.database.connection, self.plan.submitters)
             wrongs += self._dead_loops()
             if wrongs:
                 raise Failure(self.plan.seed, "; ".join(wrongs), self.trace)

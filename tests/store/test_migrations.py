@@ -21,6 +21,8 @@ from tests.servers.fault_proxy import FaultProxy
 
 TABLES = {"jobs", "items", "requests", "attempts", "events", "providers", "workers", "endpoints", "paces", "copies"} | {
     "sinks",
+    "job_links",
+    "item_keys",
     "archives",
     "replays",
     "measures",
@@ -74,6 +76,9 @@ INDEXES = {
     "ix_items_failed",
     "ix_items_deadline",
     "ix_events_subject",
+    "ix_job_links_after",
+    "ix_job_links_ended",
+    "ix_item_keys_item",
 }
 SQLITE_SCHEMA = "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY name"
 POSTGRES_SCHEMA = """

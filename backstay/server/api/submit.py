@@ -1,12 +1,12 @@
 """Submitting jobs: as one JSON body, or as a stream of lines with an item on each."""
 
 from collections.abc import AsyncIterator, Callable
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
-from backstay.client import Items, Options
+from backstay.client import AFTER_JOBS_MAX, Items, Options
 from backstay.core.errors import UsageError
 from backstay.core.money import MICROS_MAX
 from backstay.handlers.function import dump, unknown_handler
@@ -26,6 +26,9 @@ LINES: Final = ("application/x-ndjson", "application/jsonl", "application/x-json
 _HINT: Final = 'send {"handler": …, "items": […]} as application/json, or one item per line as application/x-ndjson'
 
 
+AfterId = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,18}$")]
+
+
 class OptionsShape(Strict):
     """How a job wants its items treated; what it leaves out is the handler's business."""
 
@@ -40,11 +43,30 @@ class OptionsShape(Strict):
     budget_micros: int | None = Field(
         default=None, ge=0, le=MICROS_MAX, description="in millionths of a dollar; the handler must declare its cost"
     )
+    fallback: str | None = Field(
+        default=None, min_length=1, max_length=300, description="the handler for items that this one finally fails"
+    )
+    after: list[AfterId] | None = Field(
+        default=None, min_length=1, max_length=AFTER_JOBS_MAX, description="the jobs that must end before it starts"
+    )
+    after_items: Literal["succeeded", "all"] = Field(
+        default="succeeded", description="which results of those jobs are the payloads, if the job has no items"
+    )
+    unique: str | None = Field(
+        default=None, min_length=1, max_length=255, description="payload, or a key: within unique_seconds one job"
+    )
+    unique_seconds: float | None = Field(default=None, gt=0, le=366 * 86_400)
+    item_key: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=255,
+        description="a field of the items: those with a known one are left out",
+    )
 
 
 class SubmitShape(Strict):
     handler: str = Field(min_length=1, max_length=300)
-    items: list[Any] = Field(min_length=1)
+    items: list[Any] | None = Field(default=None, min_length=1, description="not needed with options.after")
     options: OptionsShape = OptionsShape()
 
 
@@ -60,7 +82,7 @@ _BODIES: Final[dict[str, Any]] = {
         "application/json": {
             "schema": {
                 "type": "object",
-                "required": ["handler", "items"],
+                "required": ["handler"],
                 "additionalProperties": False,
                 "properties": {
                     "handler": {"type": "string", "minLength": 1, "maxLength": 300},
@@ -92,7 +114,7 @@ async def submit_job(
     """Lines are stored as they arrive; handler and options are then in the query. The job is complete when this
     answers."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    items: Items
+    items: Items | None
     given: OptionsShape
     encode: Callable[[Any], str | Weighed]
     if kind in LINES:
@@ -106,6 +128,10 @@ async def submit_job(
     elif kind == "application/json":
         body = await whole_body(request, SubmitShape)
         name, given, items = body.handler, body.options, body.items
+        if items is None and given.after is None:
+            raise Problem(
+                422, "items: Field required", hint="give items, or the jobs whose results they are: options.after"
+            )
         found = await _handler(service, name)
         encode = _Encoder(found)
     else:
@@ -113,6 +139,10 @@ async def submit_job(
     options = _options(given, key, found)
     if options.budget_micros is not None:
         require_cost(name, found)
+    if given.fallback is not None:
+        if given.fallback == name:
+            raise Problem(422, f"handler {name[:100]!r} cannot be its own fallback", hint="name another handler")
+        await _handler(service, given.fallback)
     with service.backstay.bus.below(request.headers):
         job = await service.client(who.owner).submit(name, items, options, encode, service.wake)
     view = await job.show()
@@ -170,9 +200,16 @@ def _options(given: OptionsShape, key: str | None, handler: Handler | None) -> O
     return Options(
         priority=given.priority,
         deadline_seconds=deadline,
-        idempotency_key=key or given.idempotency_key,
+        # The header serves its own request only: what these options find may be older.
+        idempotency_key=given.idempotency_key if given.unique or given.item_key else key or given.idempotency_key,
         retry=given.retry,
         delivery=given.delivery,
         label=given.label,
         budget_micros=given.budget_micros,
+        fallback=given.fallback or (handler.rules.fallback if handler is not None else None),
+        after=None if given.after is None else [int(job) for job in given.after],
+        after_items=given.after_items,
+        unique=given.unique,
+        unique_seconds=given.unique_seconds,
+        item_key=given.item_key,
     )

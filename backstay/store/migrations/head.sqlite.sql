@@ -316,7 +316,7 @@ CREATE TABLE "jobs" (
 	finished_at BIGINT, 
 	timeout_ms BIGINT NOT NULL, 
 	timeout_at BIGINT NOT NULL, 
-	deadline_at BIGINT, budget_micros BIGINT, spent_micros BIGINT DEFAULT '0' NOT NULL, reserved_micros BIGINT DEFAULT '0' NOT NULL, unknown_micros BIGINT DEFAULT '0' NOT NULL, input_tokens BIGINT DEFAULT '0' NOT NULL, output_tokens BIGINT DEFAULT '0' NOT NULL, short SMALLINT DEFAULT '0' NOT NULL, handler_then TEXT, move_at BIGINT, archived BIGINT DEFAULT '0' NOT NULL, old_tags SMALLINT DEFAULT '0' NOT NULL, truncated BIGINT DEFAULT '0' NOT NULL, refused BIGINT DEFAULT '0' NOT NULL, filtered BIGINT DEFAULT '0' NOT NULL, level_key BIGINT DEFAULT '0' NOT NULL, first_key BIGINT DEFAULT '0' NOT NULL, last_key BIGINT DEFAULT '0' NOT NULL, stopped_at BIGINT, short_of BIGINT, short_renewals BIGINT DEFAULT '0' NOT NULL, 
+	deadline_at BIGINT, budget_micros BIGINT, spent_micros BIGINT DEFAULT '0' NOT NULL, reserved_micros BIGINT DEFAULT '0' NOT NULL, unknown_micros BIGINT DEFAULT '0' NOT NULL, input_tokens BIGINT DEFAULT '0' NOT NULL, output_tokens BIGINT DEFAULT '0' NOT NULL, short SMALLINT DEFAULT '0' NOT NULL, handler_then TEXT, move_at BIGINT, archived BIGINT DEFAULT '0' NOT NULL, old_tags SMALLINT DEFAULT '0' NOT NULL, truncated BIGINT DEFAULT '0' NOT NULL, refused BIGINT DEFAULT '0' NOT NULL, filtered BIGINT DEFAULT '0' NOT NULL, level_key BIGINT DEFAULT '0' NOT NULL, first_key BIGINT DEFAULT '0' NOT NULL, last_key BIGINT DEFAULT '0' NOT NULL, stopped_at BIGINT, short_of BIGINT, short_renewals BIGINT DEFAULT '0' NOT NULL, fallback TEXT, waits_for TEXT, known BIGINT DEFAULT '0' NOT NULL, 
 	CONSTRAINT ck_jobs_state CHECK (state IN ('queued', 'running', 'paused', 'completed', 'failed', 'cancelled'))
 );
 CREATE UNIQUE INDEX uq_jobs_key ON jobs (owner, idempotency_key) WHERE idempotency_key IS NOT NULL;
@@ -437,4 +437,25 @@ CREATE TABLE schedules (
 	PRIMARY KEY (owner, name)
 );
 CREATE INDEX ix_schedules_due ON schedules (handler, due_at) WHERE due_at IS NOT NULL;
-INSERT INTO alembic_version VALUES ('0014');
+CREATE TABLE job_links (
+	job_id BIGINT NOT NULL, 
+	number INTEGER NOT NULL, 
+	after_id BIGINT NOT NULL, 
+	takes TEXT NOT NULL, 
+	feeds INTEGER NOT NULL, 
+	ended INTEGER DEFAULT '0' NOT NULL, 
+	cursor BIGINT, 
+	PRIMARY KEY (job_id, number)
+);
+CREATE INDEX ix_job_links_after ON job_links (after_id);
+CREATE INDEX ix_job_links_ended ON job_links (job_id) WHERE ended = 1;
+CREATE TABLE item_keys (
+	owner TEXT NOT NULL, 
+	handler TEXT NOT NULL, 
+	"key" TEXT NOT NULL, 
+	item_id BIGINT NOT NULL, 
+	PRIMARY KEY (owner, handler, "key")
+);
+CREATE INDEX ix_item_keys_item ON item_keys (item_id);
+CREATE TRIGGER tell_links AFTER UPDATE OF state ON jobs WHEN NEW.state IN ('completed', 'failed', 'cancelled') AND OLD.state NOT IN ('completed', 'failed', 'cancelled') BEGIN UPDATE job_links SET ended = 1 WHERE after_id = NEW.id; DELETE FROM job_links WHERE job_id = NEW.id; END;
+INSERT INTO alembic_version VALUES ('0015');

@@ -3,7 +3,7 @@
 
 -- name: item
 SELECT {columns ItemView of items, jobs.state AS job_state, jobs.stop_reason AS stop_reason, jobs.short AS job_short,
-    {now} AS now, requests.body AS body}
+    {now} AS now, requests.body AS body, jobs.waits_for AS waits_for}
 FROM items JOIN jobs ON jobs.id = items.job_id LEFT JOIN requests ON requests.item_id = items.id
 WHERE items.id = :item_id AND jobs.owner = :owner;
 

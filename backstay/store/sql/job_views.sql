@@ -79,7 +79,7 @@ FROM jobs WHERE state IN {JOB_OPEN};
 -- name: unsealed_jobs
 -- Jobs that have been taking items for long.
 SELECT id, {now} - created_at AS age_ms FROM jobs
-WHERE state IN {JOB_OPEN} AND sealed = 0 AND created_at < {now} - :age_ms ORDER BY id LIMIT :n;
+WHERE state IN {JOB_OPEN} AND sealed = 0 AND waits_for IS NULL AND created_at < {now} - :age_ms ORDER BY id LIMIT :n;
 
 -- name: short_jobs
 -- Jobs whose next item does not fit under their budget, and that have no money under way.

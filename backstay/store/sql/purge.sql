@@ -2,11 +2,12 @@
 -- No owner has an empty name. It stands here as a literal, so that planners know how few such jobs there are.
 
 -- name: disown_job
--- Only when it has ended completely: a batch whose results are being written has not.
+-- Only when it has ended completely: a batch whose results are being written has not. Not while another job waits for it.
 UPDATE jobs SET owner = '', idempotency_key = NULL
 WHERE id = :job_id AND owner = :owner AND state IN {JOB_ENDED} AND finished_at IS NOT NULL
   AND NOT EXISTS (SELECT 1 FROM batches WHERE batches.job_id = jobs.id
                   AND batches.status IN {BATCH_OPEN})
+  AND NOT EXISTS (SELECT 1 FROM job_links WHERE job_links.after_id = jobs.id)
 RETURNING total;
 
 -- name: disowned_jobs
@@ -32,6 +33,9 @@ DELETE FROM copies WHERE item_id >= :first AND item_id < :after;
 
 -- name: purge_inbox
 DELETE FROM inbox WHERE item_id >= :first AND item_id < :after;
+
+-- name: purge_item_keys
+DELETE FROM item_keys WHERE item_id >= :first AND item_id < :after;
 
 -- name: purge_events
 WITH picked AS MATERIALIZED (SELECT batch.subject AS id FROM {batch(subject text)})

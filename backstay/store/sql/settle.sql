@@ -9,7 +9,7 @@
 -- What comes back after its job's time to move goes straight to the next handler.
 UPDATE items SET
     state = :state,
-    handler = CASE WHEN :state = 'queued' THEN coalesce(
+    handler = CASE WHEN :state = 'queued' THEN coalesce(CAST(:handler_next AS text),
         (SELECT handler_then FROM jobs WHERE jobs.id = items.job_id AND jobs.move_at <= {now}), items.handler)
         ELSE items.handler END,
     attempt_count = :attempt_count, calls = :calls, round = :round, rescues = :rescues, repeats = :repeats,
@@ -19,7 +19,7 @@ UPDATE items SET
     reserved_micros = CASE WHEN :state IN ('submitting', 'processing') OR (:timed_out = 1 AND :was = 'processing')
                            THEN items.reserved_micros ELSE 0 END,
     provider_task_id = batch.provider_task_id, account = :account, error_code = :error_code,
-    refused_at = CASE WHEN :state = 'queued' AND :error_code = 'FORBIDDEN' THEN {now} END,
+    refused_at = CASE WHEN :state = 'queued' AND :error_code = 'FORBIDDEN' AND CAST(:handler_next AS text) IS NULL THEN {now} END,
     progress = CASE WHEN :state = 'succeeded' THEN 100
                     WHEN :state = 'queued' THEN 0
                     ELSE coalesce(CAST(:progress AS bigint), items.progress) END,
@@ -29,6 +29,13 @@ UPDATE items SET
 FROM {batch SettledItem}
 WHERE items.id = batch.id AND items.fence = batch.fence AND {settled_guard}
 RETURNING {columns Held of items};
+
+-- name: join_queue
+-- Items that went to another handler take the turns that its queue has reached.
+UPDATE items SET order_key = batch.turn + (
+        SELECT coalesce((SELECT served_key FROM turns WHERE turns.handler = items.handler AND turns.level_key = jobs.level_key), jobs.level_key)
+        FROM jobs WHERE jobs.id = items.job_id)
+FROM {batch(id bigint, turn bigint)} WHERE items.id = batch.id;
 
 -- name: write_events
 -- Rare acts, for the timelines.

@@ -12,10 +12,12 @@ jobs.total = jobs.succeeded + jobs.failed + jobs.skipped + jobs.cancelled + move
 -- How a job ends with its last item; before that nothing changes here.
 finished_at = CASE WHEN {job_over} THEN {now} ELSE jobs.finished_at END,
     held = CASE WHEN {job_over} THEN 0 ELSE jobs.held END,
+    waits_for = CASE WHEN {job_over} THEN NULL ELSE jobs.waits_for END,
     state = CASE WHEN NOT ({job_over}) THEN jobs.state
                  WHEN jobs.stop_reason = 'cancel' THEN 'cancelled'
                  WHEN jobs.stop_reason = 'timeout' THEN 'failed'
-                 WHEN jobs.succeeded + moved.succeeded > 0 THEN 'completed' ELSE 'failed' END
+                 WHEN jobs.succeeded + moved.succeeded > 0 OR (jobs.total = 0 AND jobs.known > 0) THEN 'completed'
+                 ELSE 'failed' END
 
 -- shared: nothing_moved
 -- For a statement that ends a job and counts no items.

@@ -4,10 +4,10 @@
 -- A new job, or nothing when the owner has used this idempotency key before.
 INSERT INTO jobs (owner, handler, state, priority, retry, delivery, label, ref_seed, idempotency_key, total, digest,
                   sealed, created_at, timeout_ms, timeout_at, deadline_at, budget_micros, handler_then, move_at,
-                  level_key, first_key, last_key)
+                  fallback, waits_for, level_key, first_key, last_key)
 VALUES (:owner, :handler, 'queued', :priority, :retry, :delivery, :label, :ref_seed, :idempotency_key, :total, :digest,
         :sealed, {now}, :job_timeout_ms, {now} + :job_timeout_ms, {now} + CAST(:deadline_ms AS bigint), :budget_micros,
-        :handler_then, {now} + CAST(:move_ms AS bigint), :level_key,
+        :handler_then, {now} + CAST(:move_ms AS bigint), :fallback, :waits_for, :level_key,
         coalesce((SELECT served_key FROM turns WHERE handler = :handler AND level_key = :level_key), :level_key),
         coalesce((SELECT served_key FROM turns WHERE handler = :handler AND level_key = :level_key), :level_key) + :total)
 ON CONFLICT (owner, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
@@ -17,9 +17,10 @@ RETURNING {columns OpenJob, 1 AS new, (SELECT count(*) FROM sinks WHERE name = '
 -- why: a small job with all its items in one round trip; with :wake, workers are woken when its transaction commits.
 WITH job AS (
     INSERT INTO jobs (owner, handler, state, priority, retry, delivery, label, ref_seed, idempotency_key, total, digest,
-                      sealed, created_at, timeout_ms, timeout_at, deadline_at, level_key, first_key, last_key)
+                      sealed, created_at, timeout_ms, timeout_at, deadline_at, fallback, level_key, first_key,
+                      last_key)
     VALUES (:owner, :handler, 'queued', :priority, :retry, :delivery, :label, :ref_seed, :idempotency_key, :total, :digest,
-            1, {now}, :job_timeout_ms, {now} + :job_timeout_ms, {now} + CAST(:deadline_ms AS bigint), :level_key,
+            1, {now}, :job_timeout_ms, {now} + :job_timeout_ms, {now} + CAST(:deadline_ms AS bigint), :fallback, :level_key,
             coalesce((SELECT served_key FROM turns WHERE handler = :handler AND level_key = :level_key), :level_key),
             coalesce((SELECT served_key FROM turns WHERE handler = :handler AND level_key = :level_key), :level_key) + :total)
     ON CONFLICT (owner, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
@@ -47,12 +48,36 @@ WHERE CASE WHEN CAST(:wake AS bigint) = 1 THEN CAST(pg_notify('backstay_wake', '
 SELECT {columns OpenJob, 0 AS new, 0 AS hinted}
 FROM jobs WHERE owner = :owner AND idempotency_key = :idempotency_key;
 
+-- name: release_key
+-- The key of a unique job stands for it no longer: its period is over, or the job was cancelled.
+UPDATE jobs SET idempotency_key = NULL
+WHERE owner = :owner AND idempotency_key = :idempotency_key
+  AND (created_at <= {now} - CAST(:unique_ms AS bigint) OR stop_reason = 'cancel' OR state = 'cancelled');
+
+-- name: take_keys
+-- Keys of new items. A key that is not in the answer is known, unless its item was cancelled: that one never ran.
+INSERT INTO item_keys (owner, handler, key, item_id)
+SELECT :owner, :handler, batch.key, 0 FROM {batch(key text)} WHERE true
+ON CONFLICT (owner, handler, key) DO UPDATE SET item_id = 0
+WHERE (SELECT state FROM items WHERE items.id = item_keys.item_id) = 'cancelled'
+RETURNING item_keys.key;
+
+-- name: name_keys
+-- The items of keys just taken. As an upsert, because an UPDATE may be planned to read all keys of the handler for each.
+INSERT INTO item_keys (owner, handler, key, item_id)
+SELECT :owner, :handler, batch.key, batch.item_id FROM {batch(key text, item_id bigint)} WHERE true
+ON CONFLICT (owner, handler, key) DO UPDATE SET item_id = excluded.item_id;
+
+-- name: count_known
+UPDATE jobs SET known = known + :known WHERE id = :job_id;
+
 -- name: grow_job
 -- Adds a chunk of items to the counters. No row back: another submitter was faster, or the job has ended.
+-- SQLite 3.40 takes no column for NULL inside RETURNING, so the caller looks at waits_for itself.
 UPDATE jobs SET total = total + :added, digest = :digest,
     last_key = CASE WHEN last_key < first_key + total + :added THEN first_key + total + :added ELSE last_key END
 WHERE id = :job_id AND total = :expected AND sealed = 0 AND stop_reason IS NULL
-RETURNING id, {now} AS now, owner, (SELECT count(*) FROM sinks WHERE name = 'work') AS hinted;
+RETURNING id, {now} AS now, owner, waits_for, (SELECT count(*) FROM sinks WHERE name = 'work') AS hinted;
 
 -- name: seal_job
 -- Every item is in; a job whose items have all ended by now ends here.

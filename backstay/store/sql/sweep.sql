@@ -34,7 +34,7 @@ RETURNING {columns EndedItem, {now} AS now};
 -- Jobs that ran into their own time limit take no more work.
 WITH picked AS MATERIALIZED (
     SELECT id FROM jobs WHERE state IN ('queued', 'running') AND timeout_at <= {now}
-      AND (stop_reason IS NULL OR stop_reason = 'cancel')
+      AND (stop_reason IS NULL OR stop_reason = 'cancel') AND waits_for IS NULL
     ORDER BY timeout_at LIMIT :n {skip_locked}
 )
 UPDATE jobs SET held = 1, stop_reason = 'timeout'

@@ -28,7 +28,7 @@ from backstay.observe.item_logs import ItemLogs
 from backstay.remote.handler import CallbackTags
 from backstay.remote.work import remote_here, remote_work
 from backstay.signing import Signer
-from backstay.store.database import is_postgres, show_url
+from backstay.store.databases.database import is_postgres, show_url
 from backstay.store.outbox import WEBHOOKS
 from backstay.upkeep.loop import upkeep
 from backstay.webhooks import Relay, relaying

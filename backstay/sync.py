@@ -13,8 +13,8 @@ from backstay.core.errors import UsageError
 from backstay.engine.tick import TickReport
 from backstay.handlers.function import FunctionHandler
 from backstay.handlers.handler import Handler
+from backstay.store.databases.user_connection import refuse_async
 from backstay.store.job_views import JobView
-from backstay.store.user_connection import refuse_async
 
 T = TypeVar("T")
 V = TypeVar("V")

@@ -17,10 +17,10 @@ from backstay.engine.worker import Worker
 from backstay.handlers.function import Registry
 from backstay.observe.bus import Bus
 from backstay.settings import Settings
-from backstay.store import schema
-from backstay.store.database import Database, is_postgres
-from backstay.store.database_checks import Promise, postgres_promises, sqlite_promises
-from backstay.store.sqlite import SQLiteDatabase
+from backstay.store.databases import schema
+from backstay.store.databases.checks import Promise, postgres_promises, sqlite_promises
+from backstay.store.databases.database import Database, is_postgres
+from backstay.store.databases.sqlite import SQLiteDatabase
 from backstay.store.store import Store
 
 TRACING_EXTRA = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
@@ -56,7 +56,7 @@ def _scheme(url: str) -> str:
 def database(url: str, clock: Clock) -> Database:
     if is_postgres(url):
         require_asyncpg()
-        from backstay.store.postgres import PostgresDatabase
+        from backstay.store.databases.postgres import PostgresDatabase
 
         return PostgresDatabase(url, clock)
     return SQLiteDatabase(sqlite_path(url), clock)

@@ -15,8 +15,8 @@ import uvloop
 
 from backstay.core.ids import item_id
 from backstay.core.models import Attempt, Claimed
+from backstay.store.databases.sqlite import connect
 from backstay.store.queries import POSTGRES, SQLITE, queries_for
-from backstay.store.sqlite import connect
 from backstay.store.submissions import CHUNK_ITEMS, ITEM_COLUMNS
 from backstay.wiring import migrate
 

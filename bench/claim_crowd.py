@@ -29,8 +29,8 @@ from backstay import Backstay
 from backstay.clock import Clock
 from backstay.core.models import Attempt, Claimed, Settlement
 from backstay.core.states import ItemState
+from backstay.store.databases.postgres import PostgresDatabase
 from backstay.store.items import Want
-from backstay.store.postgres import PostgresDatabase
 from backstay.store.store import Store
 from backstay.wiring import migrate
 from bench.crowd_tables import put_into_page, tables

@@ -24,8 +24,8 @@ import backstay
 from backstay import wiring
 from backstay.core.errors import DatabaseUnreachable
 from backstay.files.artifacts import artifacts_at
-from backstay.store import silence
 from backstay.store.archives import Archive, Letter, LetterHead
+from backstay.store.databases import silence
 from backstay.upkeep import archivist
 from tests.servers.fault_proxy import FaultProxy
 from tests.servers.postgres import PrivatePostgres

@@ -10,9 +10,9 @@ import asyncpg
 import pytest
 
 from backstay.clock import Clock
-from backstay.store.database import Database
-from backstay.store.postgres import PostgresDatabase
-from backstay.store.sqlite import SQLiteDatabase
+from backstay.store.databases.database import Database
+from backstay.store.databases.postgres import PostgresDatabase
+from backstay.store.databases.sqlite import SQLiteDatabase
 from backstay.store.store import Store
 
 START_MS = 1_800_000_000_000

@@ -191,7 +191,7 @@ def _of(app: "Backstay") -> Target:
 def check_url(url: str) -> None:
     """Refuses what cannot be a database before anything is opened or made."""
     from backstay import wiring
-    from backstay.store.database import is_postgres, postgres_url
+    from backstay.store.databases.database import is_postgres, postgres_url
 
     try:
         port = urlsplit(url).port
@@ -220,7 +220,7 @@ def require_file(target: Target) -> None:
 
 def missing_file(url: str) -> str | None:
     """The name of the SQLite file that is not there yet."""
-    from backstay.store.database import is_postgres
+    from backstay.store.databases.database import is_postgres
 
     file = None if is_postgres(url) else Path(url.removeprefix("sqlite:///"))
     return file.name if file is not None and not file.exists() else None
@@ -228,7 +228,7 @@ def missing_file(url: str) -> str | None:
 
 def show_database(url: str) -> str:
     """A database for people: without what may be secret in its URL."""
-    from backstay.store import database
+    from backstay.store.databases import database
 
     return database.show_url(url) if database.is_postgres(url) else f"SQLite file {url.removeprefix('sqlite:///')}"
 

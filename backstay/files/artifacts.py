@@ -14,7 +14,7 @@ from backstay.core.errors import FilesUnreachable, NotFound, UsageError
 from backstay.core.ids import job_of, position_of, read_item
 from backstay.handlers.gateway import Source
 from backstay.settings import Settings
-from backstay.store.database import is_postgres
+from backstay.store.databases.database import is_postgres
 from backstay.store.files import Files, NewFile
 
 CHUNK_BYTES: Final = 1 << 20

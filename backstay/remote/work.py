@@ -28,7 +28,7 @@ from backstay.remote.over_http import OverHttp
 from backstay.remote.over_messages import OverMessages
 from backstay.settings import Settings
 from backstay.signing import KEY_NAME, Signer
-from backstay.store.database import is_postgres
+from backstay.store.databases.database import is_postgres
 from backstay.store.inbox import InboxMessages
 
 PREFETCH: Final = 32  # messages in hand; each may have CALLBACK_BYTES_MAX

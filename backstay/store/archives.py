@@ -8,7 +8,7 @@ from backstay.core.display import NextCommand, Sentence
 from backstay.core.errors import NotFound
 from backstay.core.ids import job_of
 from backstay.core.models import Attempt
-from backstay.store.database import Database
+from backstay.store.databases.database import Database
 from backstay.store.queries import Ask, Script, one, read_row, record
 
 DAY_MS: Final = 86_400_000

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 from backstay.core.errors import NotFound
 from backstay.core.ids import POSITIONS_MAX, item_range
 from backstay.core.states import JOB_ENDED, BatchStatus, JobState
-from backstay.store.database import Database
+from backstay.store.databases.database import Database
 from backstay.store.files import INPUT, LATEST, NewFile, add_file, may_be_id
 from backstay.store.queries import Ask, Row, Script, one, record
 from backstay.store.results import ROWS_FIRST, ResultRow, rows_next

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from backstay.core.errors import NotFound, UsageError
 from backstay.core.money import MICROS_MAX, Budget, Period
-from backstay.store.database import Database, writes
+from backstay.store.databases.database import Database, writes
 from backstay.store.queries import Ask, Script, one, read_row, record
 
 record(Budget)

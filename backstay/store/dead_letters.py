@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from backstay.core.ids import item_id, job_of, show_item, show_items
 from backstay.core.states import ItemState
-from backstay.store.database import Database
+from backstay.store.databases.database import Database
 from backstay.store.files import with_sources
 from backstay.store.item_views import ItemRow, add_last_errors
 from backstay.store.items import widen_keys

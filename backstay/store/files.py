@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from backstay.core.errors import NotAllowed, NotFound
-from backstay.store.database import Database
+from backstay.store.databases.database import Database
 from backstay.store.queries import Ask, Script, one, record
 
 LATEST: Final = ((1 << 62), "~")  # sorts after every file

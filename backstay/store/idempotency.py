@@ -3,7 +3,7 @@
 from typing import Final, NamedTuple
 
 from backstay.clock import new_id
-from backstay.store.database import Database
+from backstay.store.databases.database import Database
 from backstay.store.queries import Ask, Script, one, record
 
 AGE_MS: Final = 24 * 3_600_000

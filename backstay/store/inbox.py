@@ -10,7 +10,7 @@ from backstay.core.ids import job_of, show_item
 from backstay.core.models import Attempt
 from backstay.core.states import TERMINAL, ItemState
 from backstay.store.budgets import Payer, book
-from backstay.store.database import Database
+from backstay.store.databases.database import Database
 from backstay.store.jobs import archived_error
 from backstay.store.queries import Ask, Script, one, record
 from backstay.store.settle import add_late, flaw_late, write_attempts

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from backstay.core.errors import NotFound
 from backstay.core.ids import POSITIONS_MAX, item_range, show_item
 from backstay.core.states import ItemState, JobState
-from backstay.store.database import Database
+from backstay.store.databases.database import Database
 from backstay.store.job_views import Asked
 from backstay.store.queries import Ask, Script, one, record
 

@@ -11,7 +11,7 @@ from backstay.core.money import PricedItem, fit
 from backstay.core.order import level_of
 from backstay.core.pace import Pace
 from backstay.store.budgets import Payer, locked_budgets, reserve_shared
-from backstay.store.database import Database, reads, writes
+from backstay.store.databases.database import Database, reads, writes
 from backstay.store.queries import Ask, Script, one, read_row, record
 from backstay.store.settle import Move, Settled, are_few, count, settle_few
 from backstay.store.settle import settle as settle_all

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from backstay.core.errors import UsageError
 from backstay.core.ids import item_range, show_items
 from backstay.core.states import JOB_ENDED, TERMINAL, ItemState, JobState
-from backstay.store.database import Database, reads
+from backstay.store.databases.database import Database, reads
 from backstay.store.items import widen_keys
 from backstay.store.jobs import PARK_ITEMS
 from backstay.store.queries import Ask, Script, record

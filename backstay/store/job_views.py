@@ -8,7 +8,7 @@ from backstay.core.display import NextCommand, Sentence
 from backstay.core.errors import NotFound
 from backstay.core.ids import item_range
 from backstay.core.states import JOB_ENDED, JobState
-from backstay.store.database import Database
+from backstay.store.databases.database import Database
 from backstay.store.queries import Ask, Script, one, record
 from backstay.store.submissions import OpenJob
 

@@ -9,7 +9,7 @@ from backstay.core.errors import NotAllowed, NotFound, UsageError
 from backstay.core.ids import item_range, job_of, show_item, show_items
 from backstay.core.states import JOB_ENDED, ItemState, JobState, StopReason
 from backstay.store.budgets import Payer, book
-from backstay.store.database import Database, reads, writes
+from backstay.store.databases.database import Database, reads, writes
 from backstay.store.files import with_sources
 from backstay.store.items import widen_keys
 from backstay.store.outbox import hint_queued

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from backstay.clock import new_id, new_secret
 from backstay.core.display import NextCommand, Sentence
 from backstay.core.errors import NotFound, UsageError
-from backstay.store.database import Database
+from backstay.store.databases.database import Database
 from backstay.store.queries import one, record
 
 KEYS_SHOWN_MAX: Final = 1_000

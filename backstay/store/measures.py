@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from backstay.core.alarms import Alarm, AlarmReading
 from backstay.core.measures import Measure, MeasureSlot
 from backstay.core.measures import together as sum_of
-from backstay.store.database import Database
+from backstay.store.databases.database import Database
 from backstay.store.queries import Ask, Script, one, read_row, record, together
 
 KEPT_MINUTES: Final = 14 * 24 * 60

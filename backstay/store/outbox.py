@@ -10,7 +10,7 @@ from backstay.clock import new_id
 from backstay.core.errors import UsageError
 from backstay.core.failures import one_line
 from backstay.core.ids import item_range, job_of
-from backstay.store.database import Database
+from backstay.store.databases.database import Database
 from backstay.store.queries import Ask, Load, Script, fields_of, one, record
 
 WORK: Final = "work"  # the sink of hints about items that are ready

@@ -7,7 +7,7 @@ from backstay.core import breaker as breakers
 from backstay.core.breaker import Breaker, BreakerPolicy, Call
 from backstay.core.pace import MINUTE_MS, Answers, Pace, start_ceiling
 from backstay.core.states import StopReason
-from backstay.store.database import Database, reads, writes
+from backstay.store.databases.database import Database, reads, writes
 from backstay.store.items import locked_pace, save_pace
 from backstay.store.queries import Ask, Script, one, read_row, record
 

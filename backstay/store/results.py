@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple
 
 from backstay.core.ids import item_range
-from backstay.store.database import Database
+from backstay.store.databases.database import Database
 from backstay.store.job_views import JobViews
 from backstay.store.queries import one, record
 

@@ -8,7 +8,7 @@ from backstay import cron
 from backstay.core.display import NextCommand, Sentence
 from backstay.core.errors import NotAllowed, NotFound
 from backstay.core.schedules import MissedPolicy, NewSchedule
-from backstay.store.database import Database, reads, writes
+from backstay.store.databases.database import Database, reads, writes
 from backstay.store.queries import Ask, Script, one, record
 from backstay.store.submissions import Chunk, NewJob, open_job
 

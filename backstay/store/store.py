@@ -8,7 +8,8 @@ from backstay.clock import Clock
 from backstay.store.archives import Archives
 from backstay.store.batches import Batches
 from backstay.store.budgets import Budgets
-from backstay.store.database import Database
+from backstay.store.databases.database import Database
+from backstay.store.databases.user_connection import lend
 from backstay.store.dead_letters import DeadLetters, Replays
 from backstay.store.files import Files
 from backstay.store.idempotency import Replies
@@ -28,7 +29,6 @@ from backstay.store.schedules import Schedules
 from backstay.store.story import EventViews
 from backstay.store.submissions import Submissions
 from backstay.store.sweeps import Sweeps
-from backstay.store.user_connection import lend
 from backstay.store.webhooks import Webhooks
 from backstay.store.workers import Duties, Invocations, Workers
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from backstay.core.breaker import Breaker, without_words
 from backstay.core.states import ItemState
 from backstay.core.why_waiting import Reason, Standing, why_job_waits, why_not_running
-from backstay.store.database import Database
+from backstay.store.databases.database import Database
 from backstay.store.item_views import AttemptView, ItemView
 from backstay.store.job_views import JobView
 from backstay.store.jobs import NEVER_MS

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from backstay.core.errors import IdempotencyConflict, NotAllowed, NotFound, UsageError
 from backstay.core.ids import POSITION_BITS, POSITIONS_MAX, item_id
 from backstay.core.order import level_key
-from backstay.store.database import Database, writes
+from backstay.store.databases.database import Database, writes
 from backstay.store.outbox import hint_few, hint_new
 from backstay.store.queries import FEW_ROWS_MAX, Ask, Load, Script, record
 

@@ -10,7 +10,7 @@ from backstay.core.ids import item_range
 from backstay.core.models import Attempt
 from backstay.core.outcomes import ANSWER_FLAWS
 from backstay.core.states import ItemState, JobState, StopReason
-from backstay.store.database import Database, reads, writes
+from backstay.store.databases.database import Database, reads, writes
 from backstay.store.items import widen_keys
 from backstay.store.queries import Ask, Script, record
 from backstay.store.settle import Held, Move, count, flaw_late, write_attempts

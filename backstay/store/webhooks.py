@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 
 from backstay.clock import new_id
 from backstay.core.errors import NotAllowed, NotFound
-from backstay.store.database import Database
+from backstay.store.databases.database import Database
 from backstay.store.outbox import TOPIC, USER_EVENT
 from backstay.store.queries import Ask, Script, one, record
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from backstay.store.database import Database, writes
+from backstay.store.databases.database import Database, writes
 from backstay.store.queries import Ask, Script, one, record
 
 LEASES_LOOKED_MAX: Final = 20_000

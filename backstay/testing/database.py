@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from backstay.clock import Clock
-from backstay.store import schema
+from backstay.store.databases import schema
+from backstay.store.databases.sqlite import connect, run_script
 from backstay.store.queries import SQLITE, Script
-from backstay.store.sqlite import connect, run_script
 
 T = TypeVar("T")
 

@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
 from backstay.signing import KEY_NAME, key_beside
-from backstay.store import schema
+from backstay.store.databases import schema
 from tests.cli.shell import eventually
 from tests.doctor.ward import Ward
 from tests.servers import postgres

@@ -9,7 +9,7 @@ import pytest
 from backstay.cli.doctor import examination, files, services
 from backstay.cli.doctor.examination import DoctorOptions, examine
 from backstay.cli.doctor.finding import Finding, Level, Setup, ok
-from backstay.store import schema
+from backstay.store.databases import schema
 
 PATIENCE_SECONDS = 0.3
 

@@ -161,3 +161,15 @@ async def test_limits_that_mean_nothing_are_refused(make_rig: MakeRig, rules: di
     rig = await make_rig()
     with pytest.raises(UsageError, match=words):
         rig.serves(Provider(), **rules)
+
+
+async def test_a_fallback_costs_what_it_declares_itself(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    backup = rig.serves(Provider(), "backup", cost=0.05)
+    first = rig.serves(Provider(), cost=0.01, retry="none", fallback="backup")
+    first.script = [HttpError(400), "fine"]
+    job = await rig.submit(["bad", "good"], budget_micros=1_000_000)
+    await rig.tick()
+    await rig.tick()
+    view = await job.show()
+    assert (view.succeeded, backup.calls, view.spent_micros) == (2, 1, 60_000)

@@ -33,7 +33,7 @@ def altered(statement: str, text: str, instead: str = "") -> Iterator[None]:
         **queries_for(SQLITE),
         statement: replace(query, sql=query.sql.replace(text, instead)),
     }
-    with patch("backstay.store.sqlite.queries_for", lambda _: altered):
+    with patch("backstay.store.databases.sqlite.queries_for", lambda _: altered):
         yield
 
 

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from backstay.core.outcomes import ANSWER_FLAWS
 from backstay.core.states import JOB_ENDED, TERMINAL, ItemState, JobState, may_follow
-from backstay.store.database import Database
+from backstay.store.databases.database import Database
 from backstay.store.queries import Script
 from tests.sites import Site
 

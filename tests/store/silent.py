@@ -9,7 +9,7 @@ import pytest
 
 from backstay.clock import Clock
 from backstay.core.errors import DatabaseUnreachable
-from backstay.store.postgres import PostgresDatabase
+from backstay.store.databases.postgres import PostgresDatabase
 from backstay.store.store import Store
 from tests.messaging.rig import until
 from tests.servers.fault_proxy import FaultProxy
@@ -21,7 +21,7 @@ SOON_SECONDS = 10.0
 def look_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """PostgreSQL is asked about statements that take half a second."""
     for name, seconds in (("SLOW", 0.5), ("LOOK", 0.3), ("TICK", 0.1)):
-        monkeypatch.setattr(f"backstay.store.silence.{name}_SECONDS", seconds)
+        monkeypatch.setattr(f"backstay.store.databases.silence.{name}_SECONDS", seconds)
 
 
 @asynccontextmanager

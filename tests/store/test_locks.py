@@ -10,8 +10,8 @@ import pytest
 from backstay.core.errors import DatabaseUnreachable
 from backstay.core.models import Claimed
 from backstay.core.outcomes import Outcome
+from backstay.store.databases.postgres import TRIES_MAX, PostgresDatabase
 from backstay.store.items import Want
-from backstay.store.postgres import TRIES_MAX, PostgresDatabase
 from backstay.store.store import Store
 from tests.sites import START_MS, Site, Ticker
 from tests.store.scene import LEASE_MS, OK, WRONG, chunk, decided, new_job

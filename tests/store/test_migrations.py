@@ -15,7 +15,7 @@ from alembic.script import ScriptDirectory
 
 from backstay import wiring
 from backstay.core.errors import DatabaseUnreachable, SchemaBehind, SchemaNewer, UsageError
-from backstay.store import schema, sqlite
+from backstay.store.databases import schema, sqlite
 from tests.messaging.rig import until
 from tests.servers.fault_proxy import FaultProxy
 

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from backstay.store.postgres import PLANS
+from backstay.store.databases.postgres import PLANS
 from backstay.store.queries import POSTGRES, queries_for
 from backstay.wiring import open_store
 from tests.servers.postgres import RunningPostgres

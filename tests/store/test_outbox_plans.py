@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from backstay.store.postgres import PLANS
+from backstay.store.databases.postgres import PLANS
 from backstay.store.queries import POSTGRES, SQLITE, queries_for
 from tests.servers.postgres import RunningPostgres
 from tests.store.statements import VALUES

@@ -8,8 +8,8 @@ import pytest
 
 from backstay.clock import Clock
 from backstay.core.errors import DatabaseUnreachable
+from backstay.store.databases.postgres import WAKE_CHANNEL, PostgresDatabase
 from backstay.store.items import Want
-from backstay.store.postgres import WAKE_CHANNEL, PostgresDatabase
 from backstay.store.store import Store
 from tests.messaging.rig import until
 from tests.servers.fault_proxy import FaultProxy
@@ -40,7 +40,7 @@ async def proxy(postgres_url: str) -> AsyncIterator[FaultProxy]:
 @pytest.fixture
 async def store(postgres_url: str, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Store]:
     """Its statements have a second each."""
-    monkeypatch.setattr("backstay.store.postgres.COMMAND_SECONDS", COMMAND_SECONDS)
+    monkeypatch.setattr("backstay.store.databases.postgres.COMMAND_SECONDS", COMMAND_SECONDS)
     async with opened(proxy.url(postgres_url)) as made:
         yield made
 
@@ -123,7 +123,7 @@ async def test_a_silent_connection_is_noticed_long_before_its_statement_is_too_l
 async def test_silence_in_the_middle_of_a_copy_is_noticed_and_its_locks_go(
     watched: Store, proxy: FaultProxy, postgres_url: str, fault: Fault, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("backstay.store.silence.SLOW_BYTES_PER_SECOND", 1 << 30)
+    monkeypatch.setattr("backstay.store.databases.silence.SLOW_BYTES_PER_SECOND", 1 << 30)
     async with table_locked(postgres_url, "requests") as other:
         much = chunk(0, 4 * BIG_ITEMS, True, "x" * BIG_CHARACTERS)  # more than all buffers on its way hold
         writing = asyncio.create_task(watched.submissions.open(new_job(), much))
@@ -179,7 +179,7 @@ async def test_much_over_a_slow_line_is_not_given_up(watched: Store, proxy: Faul
 async def test_much_that_lies_in_buffers_on_its_way_is_given_time_to_arrive(
     watched: Store, proxy: FaultProxy, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("backstay.store.silence.ASK_SECONDS", 0.3)
+    monkeypatch.setattr("backstay.store.databases.silence.ASK_SECONDS", 0.3)
     async with table_locked(postgres_url, "requests") as other:
         writing = asyncio.create_task(write_much(watched))
         await wait_for_the_lock(other, "requests")
@@ -193,7 +193,7 @@ async def test_much_that_lies_in_buffers_on_its_way_is_given_time_to_arrive(
 async def test_when_no_new_connection_comes_about_either_a_call_ends_as_well(
     watched: Store, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("backstay.store.silence.ASK_SECONDS", 0.5)
+    monkeypatch.setattr("backstay.store.databases.silence.ASK_SECONDS", 0.5)
     await write(watched)
     proxy.black_hole()
     await expect_silence(write(watched), "a new connection fails as well")
@@ -202,8 +202,8 @@ async def test_when_no_new_connection_comes_about_either_a_call_ends_as_well(
 async def test_a_listener_that_went_silent_is_replaced(
     watched: Store, proxy: FaultProxy, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("backstay.store.postgres.LISTENER_SECONDS", 0.1)
-    monkeypatch.setattr("backstay.store.postgres.CLOSE_SECONDS", 0.5)
+    monkeypatch.setattr("backstay.store.databases.postgres.LISTENER_SECONDS", 0.1)
+    monkeypatch.setattr("backstay.store.databases.postgres.CLOSE_SECONDS", 0.5)
     heard: list[str] = []
     refused: list[str] = []
     await watched.listen(lambda: heard.append("look"))

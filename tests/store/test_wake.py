@@ -5,7 +5,7 @@ import asyncio
 import asyncpg
 
 from backstay.clock import Clock
-from backstay.store.postgres import WAKE_CHANNEL, PostgresDatabase
+from backstay.store.databases.postgres import WAKE_CHANNEL, PostgresDatabase
 
 
 async def test_the_first_hint_goes_out_at_once_and_a_flood_of_them_as_a_few(postgres_url: str) -> None:

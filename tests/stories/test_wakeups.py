@@ -5,7 +5,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from backstay.store.database import is_postgres
+from backstay.store.databases.database import is_postgres
 from tests.stories.patient_worker import NEVER_SECONDS
 from tests.stories.stage import Stage, until
 

@@ -12,7 +12,7 @@ import pytest
 
 from backstay import Job
 from backstay.core.ids import item_id
-from backstay.store.database import is_postgres
+from backstay.store.databases.database import is_postgres
 from backstay.store.item_views import AttemptView
 from backstay.wiring import sqlite_path
 from tests.sites import fresh_database

@@ -8,7 +8,7 @@ from backstay.cli.doctor.finding import Finding, Setup, fail, ok, warn, wrong
 from backstay.core.errors import BackstayError, DatabaseUnreachable
 
 if TYPE_CHECKING:
-    from backstay.store.database_checks import Pooling
+    from backstay.store.databases.checks import Pooling
 
 SKEW_MS_MAX: Final = 5_000
 CONNECTIONS_MIN: Final = 50  # five processes of up to eight connections, and a few for people
@@ -36,8 +36,8 @@ async def database(setup: Setup) -> AsyncIterator[Finding]:
 async def schema(setup: Setup) -> AsyncIterator[Finding]:
     """Whether the database has the tables of this version."""
     from backstay import wiring
-    from backstay.store import schema as schema_module
-    from backstay.store.database import is_postgres
+    from backstay.store.databases import schema as schema_module
+    from backstay.store.databases.database import is_postgres
 
     version = await wiring.schema_version(setup.app.url)
     if version is None and not is_postgres(setup.app.url):
@@ -63,8 +63,8 @@ async def durability(setup: Setup) -> AsyncIterator[Finding]:
 
 async def connections(setup: Setup) -> AsyncIterator[Finding]:
     """Whether PostgreSQL allows enough connections, and what a PgBouncer in front of it needs."""
-    from backstay.store.database import is_postgres, postgres_url
-    from backstay.store.database_checks import postgres_pooling
+    from backstay.store.databases.checks import postgres_pooling
+    from backstay.store.databases.database import is_postgres, postgres_url
 
     if not is_postgres(setup.app.url):
         yield ok("SQLite needs no connections")
@@ -90,7 +90,7 @@ def _enough(found: "Pooling") -> list[Finding]:
 
 async def clock(setup: Setup) -> AsyncIterator[Finding]:
     """How far this machine's clock is from the database's, which decides leases, retries and deadlines."""
-    from backstay.store.database import is_postgres
+    from backstay.store.databases.database import is_postgres
 
     if not is_postgres(setup.app.url):
         yield ok("SQLite uses the clock of this machine")

@@ -23,7 +23,7 @@ DELETE_SECONDS: Final = 3.0  # as long again would be too long for a place that 
 def _places(setup: Setup) -> dict[str, str]:
     """Where files go, by what they are: one place for all, unless some have their own."""
     from backstay.files.artifacts import default_folder
-    from backstay.store.database import is_postgres
+    from backstay.store.databases.database import is_postgres
 
     settings = setup.settings
     main = settings.data or (None if is_postgres(setup.app.url) else str(default_folder(setup.app.url)))
@@ -106,7 +106,7 @@ async def folder_permissions(setup: Setup) -> AsyncIterator[Finding]:
 
 def _database_files(url: str) -> list[Path]:
     """The SQLite file and those that SQLite keeps beside it while it is in use."""
-    from backstay.store.database import is_postgres
+    from backstay.store.databases.database import is_postgres
 
     file = url.removeprefix("sqlite:///")
     named = () if is_postgres(url) else (file, f"{file}-wal", f"{file}-shm")
@@ -134,7 +134,7 @@ async def secret_key(setup: Setup) -> AsyncIterator[Finding]:
     """Whether all processes of a service have the same signing key."""
     from backstay.remote.work import key_known_here
     from backstay.signing import Signer, read_keys
-    from backstay.store.database import is_postgres
+    from backstay.store.databases.database import is_postgres
 
     settings = setup.settings
     advice = "set BACKSTAY_SECRET_KEY to the same 32 characters or more in every process"

@@ -97,7 +97,7 @@ def _is_there(module: str) -> bool:
 
 def _needed_modules(url: str, settings: "Settings") -> Iterator[tuple[str, tuple[str, str]]]:
     """The module, the extra that brings it, and what needs it."""
-    from backstay.store.database import is_postgres
+    from backstay.store.databases.database import is_postgres
 
     if is_postgres(url):
         yield "asyncpg", ("postgres", "PostgreSQL")
@@ -156,7 +156,7 @@ async def disk_space(setup: Setup) -> AsyncIterator[Finding]:
 
 
 def _folders(setup: Setup) -> Iterator[tuple[str, Path]]:
-    from backstay.store.database import is_postgres
+    from backstay.store.databases.database import is_postgres
 
     settings = setup.settings
     if not is_postgres(setup.app.url):
@@ -197,7 +197,7 @@ def _changed(loaded: "Settings") -> dict[str, Any]:
 def show_setting(name: str, value: Any) -> str:
     """A setting for people: secrets are hidden, and URLs are shown without user and password."""
     from backstay.settings import Settings
-    from backstay.store import database
+    from backstay.store.databases import database
 
     text = str(value)
     if "://" in text:

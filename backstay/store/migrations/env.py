@@ -1,4 +1,4 @@
-"""Alembic's entry: runs the history over a connection that `store.schema` has already opened."""
+"""Alembic's entry: runs the history over a connection that `store.databases.schema` has already opened."""
 
 from alembic import context
 

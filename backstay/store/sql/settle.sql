@@ -12,6 +12,8 @@ UPDATE items SET
     handler = CASE WHEN :state = 'queued' THEN coalesce(CAST(:handler_next AS text),
         (SELECT handler_then FROM jobs WHERE jobs.id = items.job_id AND jobs.move_at <= {now}), items.handler)
         ELSE items.handler END,
+    cost_micros = CASE WHEN CAST(:handler_next AS text) IS NULL THEN items.cost_micros END, -- another handler costs otherwise
+    tokens = CASE WHEN CAST(:handler_next AS text) IS NULL THEN items.tokens ELSE 0 END,
     attempt_count = :attempt_count, calls = :calls, round = :round, rescues = :rescues, repeats = :repeats,
     due_at = {now} + batch.delay_ms,
     leased_by = NULL,

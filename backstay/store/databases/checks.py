@@ -4,8 +4,8 @@ from typing import Any, Final, NamedTuple
 
 from backstay.core.errors import DatabaseUnreachable
 from backstay.core.failures import one_line
-from backstay.store.database import postgres_url
-from backstay.store.sqlite import connect
+from backstay.store.databases.database import postgres_url
+from backstay.store.databases.sqlite import connect
 
 
 class Promise(NamedTuple):

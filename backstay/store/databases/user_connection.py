@@ -11,7 +11,7 @@ from weakref import WeakSet
 
 from backstay.clock import Clock
 from backstay.core.errors import UsageError
-from backstay.store.database import Database
+from backstay.store.databases.database import Database
 from backstay.store.queries import (
     Ask,
     Load,

@@ -12,9 +12,9 @@ import asyncpg
 from backstay.clock import Clock, Tasks, new_id
 from backstay.core.errors import DatabaseRefused, DatabaseUnreachable
 from backstay.core.failures import one_line
-from backstay.store.database import postgres_url
+from backstay.store.databases.database import postgres_url
+from backstay.store.databases.silence import Silence, Use
 from backstay.store.queries import FEW_ROWS_MAX, POSTGRES, Ask, Load, Script, array_values, queries_for
-from backstay.store.silence import Silence, Use
 
 T = TypeVar("T")
 

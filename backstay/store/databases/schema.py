@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backstay.core.errors import DatabaseUnreachable, SchemaBehind, SchemaNewer, UsageError
-from backstay.store.database import postgres_url
-from backstay.store.sqlite import BUSY_SECONDS, connect
+from backstay.store.databases.database import postgres_url
+from backstay.store.databases.sqlite import BUSY_SECONDS, connect
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
+
 
 # Every revision this code knows, oldest first: their files are named by it. A test holds it against Alembic's own list.
 _VERSIONS = files("backstay.store").joinpath("migrations", "versions")
@@ -60,7 +61,7 @@ def _no_database(path: str) -> UsageError:
 async def postgres_version(url: str) -> str | None:
     import asyncpg  # optional, like everything that needs PostgreSQL
 
-    from backstay.store.postgres import cannot_reach
+    from backstay.store.databases.postgres import cannot_reach
 
     place = postgres_url(url)
     try:

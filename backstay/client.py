@@ -12,10 +12,9 @@ from backstay.clock import Clock, new_incarnation
 from backstay.core.errors import NotAllowed, NotFound, UsageError, WaitTimeout
 from backstay.core.events import Event, ItemsStopped, ItemsSubmitted, JobEnded
 from backstay.core.failures import one_line
-from backstay.core.ids import show_item
+from backstay.core.ids import PRIORITY_MAX, show_item
 from backstay.core.limits import Limits
 from backstay.core.models import delivery_named
-from backstay.core.order import PRIORITY_MAX
 from backstay.core.outcomes import Flaw
 from backstay.core.retry import policy_named
 from backstay.core.states import ItemState, StopReason

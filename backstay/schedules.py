@@ -8,7 +8,7 @@ from typing import Any, Final
 from backstay import cron as cron_lines
 from backstay.client import Client, Job, Options
 from backstay.core.errors import UsageError
-from backstay.core.schedules import NewSchedule, missed_named
+from backstay.core.models import NewSchedule, missed_named
 from backstay.handlers.function import Registry, dump, unknown_handler
 from backstay.handlers.handler import Handler
 from backstay.store.schedules import Schedule

@@ -7,7 +7,7 @@ import time
 from unittest.mock import patch
 
 from backstay import Backstay, wiring
-from backstay.core.schedules import NewSchedule
+from backstay.core.models import NewSchedule
 from backstay.engine.scheduler import Scheduler
 
 SECONDS = 30.0

@@ -7,11 +7,11 @@ import click
 
 from backstay.cli import database_choice, output
 from backstay.cli.command import Command, LazyGroup, again, app_option, db_option, json_option, place_options
-from backstay.core.schedules import MissedPolicy
+from backstay.core.models import MissedPolicy
 
 if TYPE_CHECKING:
     from backstay.client import Client, Job
-    from backstay.core.schedules import NewSchedule
+    from backstay.core.models import NewSchedule
     from backstay.store.schedules import Schedule
 
 COMMANDS = {

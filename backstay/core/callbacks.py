@@ -11,8 +11,20 @@ from typing import Any, Final, NamedTuple, NoReturn
 from backstay.core.errors import ErrorCode, UsageError
 from backstay.core.failures import Failure, FailureKind, one_line, public_code
 from backstay.core.ids import read_item, show_item
-from backstay.core.json_depth import NESTING_MAX, too_deep
 from backstay.core.outcomes import Failed, Succeeded
+
+NESTING_MAX: Final = 128
+
+
+def too_deep(value: Any) -> bool:
+    level = [value] if isinstance(value, dict | list) else []
+    for _ in range(NESTING_MAX):
+        if not level:
+            return False
+        inner = (node.values() if isinstance(node, dict) else node for node in level)
+        level = [child for children in inner for child in children if isinstance(child, dict | list)]
+    return True
+
 
 VERSION: Final = 1  # of messages to and from remote workers
 CALLBACK_BYTES_MAX: Final = 4 << 20

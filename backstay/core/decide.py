@@ -5,7 +5,6 @@ from random import Random
 from typing import assert_never
 
 from backstay.core.failures import ErrorCode, Failure, FailureKind
-from backstay.core.fallback import fall_back
 from backstay.core.limits import past_deadline, timed_out
 from backstay.core.models import Act, Attempt, Claimed, Delivery, Settlement
 from backstay.core.money import account
@@ -23,6 +22,7 @@ from backstay.core.outcomes import (
     Submitted,
     Succeeded,
     Terms,
+    fall_back,
 )
 from backstay.core.retry import RETRY_AFTER_FLOOR_MS, next_delay_ms
 from backstay.core.states import ItemState

@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from backstay.clock import cancel_until_ended, wait_for_event
 from backstay.core.errors import DatabaseUnreachable
 from backstay.core.events import ItemsClaimed, Trouble, WorkerStarted, WorkerStopped
+from backstay.core.ids import draw_low_start, level_of
 from backstay.core.models import Claimed
-from backstay.core.order import draw_low_start, level_of
 from backstay.core.pace import MINUTE_MS, Rate
 from backstay.core.states import ItemState
 from backstay.engine.executor import Executor

@@ -8,8 +8,8 @@ from dataclasses import replace
 from backstay.core.breaker import Breaker, BreakerState, Call, allowance, cool
 from backstay.core.events import BreakerChanged, Trouble
 from backstay.core.failures import FailureKind
+from backstay.core.ids import draw_start
 from backstay.core.models import Claimed, Settlement
-from backstay.core.order import draw_start
 from backstay.core.outcomes import Failed, Outcome, Submitted, Succeeded
 from backstay.core.pace import Answers
 from backstay.core.states import ItemState, StopReason

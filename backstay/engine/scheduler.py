@@ -11,7 +11,7 @@ from backstay.clock import new_incarnation
 from backstay.core.errors import BackstayError, DatabaseUnreachable
 from backstay.core.events import ItemsSubmitted, Trouble
 from backstay.core.failures import failure_of_exception, one_line
-from backstay.core.schedules import MissedPolicy
+from backstay.core.models import MissedPolicy
 from backstay.engine.parts import Parts
 from backstay.store.schedules import DueSchedule, Firing
 from backstay.store.submissions import Chunk, NewJob

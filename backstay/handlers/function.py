@@ -15,8 +15,8 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 from backstay.core.errors import Permanent, UsageError
 from backstay.core.failures import ErrorCode, Failure, FailureKind, one_line
+from backstay.core.models import NewSchedule
 from backstay.core.outcomes import CannotAsk, Failed, NeverArrived, Running, Skipped, Submitted, Succeeded
-from backstay.core.schedules import NewSchedule
 from backstay.handlers.handler import ASKS_AT_ONCE, Context, Handler, Rules, own_pace
 
 TYPES_REMEMBERED_MAX = 256

@@ -10,8 +10,7 @@ from contextlib import closing, contextmanager
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from backstay.llm.lines import LlmRequest
-from backstay.llm.temporary_files import no_room_error
+from backstay.llm.lines import LlmRequest, no_room_error
 
 BUCKETS = 256
 CACHE_KIBIBYTES = 8 * 1024

@@ -1,19 +1,52 @@
 """Requests, and files of lines: opened to be read twice, numbered, and read as JSON that knows its positions."""
 
+import io
 import json
+import os
 import re
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from functools import partial
 from json.encoder import encode_basestring, encode_basestring_ascii
-from typing import IO, Any, NamedTuple, NoReturn
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, NoReturn
 
-from backstay.core.errors import UsageError
-from backstay.core.json_depth import NESTING_MAX, too_deep
-from backstay.llm.temporary_files import open_temporary
+from backstay.core.callbacks import NESTING_MAX, too_deep
+from backstay.core.errors import ErrorCode, Transient, UsageError
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+
+BUFFER_BYTES: Final = 1 << 16
+
+
+def open_temporary() -> BinaryIO:
+    """A temporary file whose errors say which folder is full, and what to do about it."""
+    try:
+        with tempfile.TemporaryFile(prefix="backstay-", buffering=0) as made:
+            return io.BufferedRandom(_Raw(os.dup(made.fileno()), "r+"), BUFFER_BYTES)
+    except OSError as error:
+        raise no_room_error(error) from error
+
+
+def no_room_error(error: Exception) -> Transient:
+    folder = tempfile.tempdir or "any folder"
+    why = error.strerror if isinstance(error, OSError) and error.strerror else error
+    message = f"a temporary file cannot be written in {folder}: {why}; set TMPDIR to another folder"
+    return Transient(message, ErrorCode.IO_ERROR)
+
+
+class _Raw(io.FileIO):
+    def write(self, data: "Buffer", /) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            raise no_room_error(error) from error
+
 
 _BODY = ',"body":'  # inside a JSON string its quotes would be escaped, so the first one is the key
 _FIRST = '{"custom_id":"'

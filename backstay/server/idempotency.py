@@ -33,8 +33,7 @@ from backstay.core.errors import BackstayError
 from backstay.server.auth import Principal, principal
 from backstay.server.problems import OPENAI_PATHS, Problem, problem_response
 from backstay.server.service import Service, service_of
-from backstay.store.idempotency import LEASE_MS, KeptReply, KeyClaim, Replies
-from backstay.store.keys import Role
+from backstay.store.keys import LEASE_MS, KeptReply, KeyClaim, Replies, Role
 
 _BOUNDARY: Final = re.compile(r'^multipart/[^;]+;.*\bboundary="?([^";]{1,70})"?', re.IGNORECASE)
 

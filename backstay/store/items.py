@@ -5,10 +5,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from backstay.core import pace as paces
-from backstay.core.ids import item_range
+from backstay.core.ids import item_range, level_of
 from backstay.core.models import Claimed, JobTerms, Settlement
 from backstay.core.money import PricedItem, fit
-from backstay.core.order import level_of
 from backstay.core.pace import Pace
 from backstay.store.budgets import Payer, locked_budgets, reserve_shared
 from backstay.store.databases.database import Database, reads, writes

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from backstay import cron
 from backstay.core.display import NextCommand, Sentence
 from backstay.core.errors import NotAllowed, NotFound
-from backstay.core.schedules import MissedPolicy, NewSchedule
+from backstay.core.models import MissedPolicy, NewSchedule
 from backstay.store.databases.database import Database, reads, writes
 from backstay.store.queries import Ask, Script, one, record
 from backstay.store.submissions import Chunk, NewJob, open_job

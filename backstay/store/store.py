@@ -12,14 +12,13 @@ from backstay.store.databases.database import Database
 from backstay.store.databases.user_connection import lend
 from backstay.store.dead_letters import DeadLetters, Replays
 from backstay.store.files import Files
-from backstay.store.idempotency import Replies
 from backstay.store.inbox import InboxMessages
 from backstay.store.item_views import ItemViews
 from backstay.store.items import Items
 from backstay.store.job_links import JobLinks
 from backstay.store.job_views import JobViews
 from backstay.store.jobs import Jobs
-from backstay.store.keys import Keys
+from backstay.store.keys import Keys, Replies
 from backstay.store.measures import Alarms, Measures
 from backstay.store.outbox import Outbox
 from backstay.store.providers import Providers

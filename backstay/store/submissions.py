@@ -7,8 +7,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from backstay.core.errors import IdempotencyConflict, NotAllowed, NotFound, UsageError
-from backstay.core.ids import POSITION_BITS, POSITIONS_MAX, item_id
-from backstay.core.order import level_key
+from backstay.core.ids import POSITION_BITS, POSITIONS_MAX, item_id, level_key
 from backstay.store.databases.database import Database, writes
 from backstay.store.outbox import hint_few, hint_new
 from backstay.store.queries import FEW_ROWS_MAX, Ask, Load, Script, record

@@ -7,7 +7,7 @@ import pytest
 
 from backstay import cron
 from backstay.core.errors import UsageError
-from backstay.core.schedules import NewSchedule, missed_named
+from backstay.core.models import NewSchedule, missed_named
 
 BERLIN, NEW_YORK = "Europe/Berlin", "America/New_York"
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000

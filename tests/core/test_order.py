@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from backstay.core.order import LOW_PRIORITY_SHARE, PRIORITY_MAX, TURN_BITS, draw_start, level_key, level_of
+from backstay.core.ids import LOW_PRIORITY_SHARE, PRIORITY_MAX, TURN_BITS, draw_start, level_key, level_of
 
 
 @pytest.mark.parametrize("turn", [0, 1, (1 << TURN_BITS) - 1])

@@ -7,7 +7,7 @@ import pytest
 from backstay import Backstay, cron
 from backstay.core.errors import UsageError
 from backstay.core.events import Trouble
-from backstay.core.schedules import MissedPolicy
+from backstay.core.models import MissedPolicy
 from backstay.engine.scheduler import FIRINGS_MAX, MAKE_UP_MS, ON_TIME_MS, OVERDUE_MS, WAIT_MS, key_of
 from backstay.store.schedules import Schedule
 from backstay.testing import virtual_time

@@ -22,7 +22,7 @@ from backstay.core.outcomes import Failed, Flaw, Succeeded
 from backstay.llm.batch_results import BatchResultFile, BatchResults, LineResult
 from backstay.llm.channel import Channel, id_in, object_in
 from backstay.llm.endpoint import Lane
-from backstay.llm.lines import LlmRequest
+from backstay.llm.lines import LlmRequest, open_temporary
 from backstay.llm.provider import (
     OUTPUT_TOKENS_EXPECTED,
     Certainty,
@@ -34,7 +34,6 @@ from backstay.llm.provider import (
 )
 from backstay.llm.rate_limits import LimitHeaders, LimitHints, read_limit_headers
 from backstay.llm.shards import Shard, ShardBounds
-from backstay.llm.temporary_files import open_temporary
 
 ASK: Final = "/ask"
 OVERLOADED: Final = 529

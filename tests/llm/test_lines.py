@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backstay.core.callbacks import NESTING_MAX
 from backstay.core.errors import UsageError
-from backstay.core.json_depth import NESTING_MAX
 from backstay.llm import lines
 from backstay.llm.lines import (
     LineRefused,

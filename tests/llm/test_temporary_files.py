@@ -9,8 +9,7 @@ import pytest
 
 from backstay.core.errors import ErrorCode, Transient
 from backstay.llm.duplicates import Originals
-from backstay.llm.lines import LlmRequest, open_lines
-from backstay.llm.temporary_files import open_temporary
+from backstay.llm.lines import LlmRequest, open_lines, open_temporary
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import aiohttp
 
 from backstay.core.callbacks import Callback, Kind
 from backstay.core.ids import read_item
-from backstay.core.schedules import NewSchedule
+from backstay.core.models import NewSchedule
 from backstay.store.keys import Role
 from tests.server.pdfs import pdf
 from tests.server.receiver import Receiver

@@ -18,8 +18,7 @@ from backstay.server.auth import Writer
 from backstay.server.idempotency import EffectId, EffectKey
 from backstay.server.problems import Problem
 from backstay.server.service import ServiceOptions
-from backstay.store.idempotency import KeptReply, KeyClaim
-from backstay.store.keys import Role
+from backstay.store.keys import KeptReply, KeyClaim, Role
 from tests.server.rig import Rig, Visitor, served
 from tests.sites import Site
 

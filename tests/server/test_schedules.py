@@ -1,6 +1,6 @@
 """Schedules over HTTP: listed, paused, resumed and run by whose they are; for others they do not exist."""
 
-from backstay.core.schedules import NewSchedule
+from backstay.core.models import NewSchedule
 from backstay.store.keys import Role
 from tests.server.rig import Rig
 

@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from backstay.core import decide, fallback
+from backstay.core import decide
+from backstay.core import outcomes as fallback
 from backstay.core.outcomes import HandedBack, NeverArrived
 from backstay.engine import gate
 from backstay.engine.executor import Executor

@@ -13,7 +13,7 @@ from typing import Any
 from backstay import cron
 from backstay.clock import Tasks
 from backstay.core.errors import BackstayError, DatabaseUnreachable
-from backstay.core.schedules import MissedPolicy, NewSchedule
+from backstay.core.models import MissedPolicy, NewSchedule
 from backstay.engine.engine import Engine
 from backstay.engine.parts import Parts
 from backstay.engine.tick import Tick

@@ -12,7 +12,7 @@ from unittest.mock import patch
 import pytest
 
 from backstay import cron
-from backstay.core.schedules import MissedPolicy, NewSchedule
+from backstay.core.models import MissedPolicy, NewSchedule
 from backstay.engine import scheduler
 from backstay.engine.scheduler import ON_TIME_MS, key_of
 from backstay.engine.tick import Tick

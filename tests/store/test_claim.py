@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from backstay.core.order import level_key
+from backstay.core.ids import level_key
 from backstay.core.states import JobState
 from backstay.store.items import Want
 from backstay.store.store import Store

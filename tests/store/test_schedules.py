@@ -7,7 +7,7 @@ import pytest
 
 from backstay import cron
 from backstay.core.errors import NotAllowed, NotFound, UsageError
-from backstay.core.schedules import MissedPolicy, NewSchedule
+from backstay.core.models import MissedPolicy, NewSchedule
 from backstay.store.queries import SQLITE, queries_for
 from backstay.store.schedules import DueSchedule, Firing
 from tests.sites import Site

@@ -7,9 +7,8 @@ import asyncpg
 import pytest
 
 from backstay.core.errors import IdempotencyConflict
-from backstay.core.ids import POSITION_BITS
+from backstay.core.ids import POSITION_BITS, PRIORITY_MAX, TURN_BITS
 from backstay.core.limits import Limits
-from backstay.core.order import PRIORITY_MAX, TURN_BITS
 from backstay.store.outbox import HINT_ITEMS_MAX
 from tests.messaging.rig import until
 from tests.servers.postgres import RunningPostgres

@@ -12,7 +12,7 @@ from backstay.core.outcomes import Failed
 from backstay.handlers.function import in_thread
 from backstay.llm.batch_results import BatchResultFile, BatchResults, LineIndex
 from backstay.llm.channel import Channel, id_in, object_in
-from backstay.llm.lines import LlmRequest
+from backstay.llm.lines import LlmRequest, open_temporary
 from backstay.llm.openai.batch_api import (
     BATCHES,
     COMPLETED,
@@ -28,7 +28,6 @@ from backstay.llm.openai.batch_api import (
 from backstay.llm.openai.result_lines import BatchLookup, OpenAiResultReader, reference_of
 from backstay.llm.provider import Certainty, ProviderReply
 from backstay.llm.shards import BATCH_REQUESTS_MAX, Shard, ShardBounds, ShardEntry
-from backstay.llm.temporary_files import open_temporary
 
 WINDOW: Final = "24h"
 LOOK_SECONDS: Final = 0.5  # until the next look at a file that is still being processed; longer each time

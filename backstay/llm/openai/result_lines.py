@@ -13,12 +13,11 @@ from backstay.core.failures import Failure, FailureKind, failure_of_status
 from backstay.core.outcomes import Failed
 from backstay.handlers.function import in_thread
 from backstay.llm.batch_results import LineIndex, LineResult, is_reference, references_by_number
-from backstay.llm.lines import members
+from backstay.llm.lines import members, open_temporary
 from backstay.llm.openai.batch_api import CANCELLED, COMPLETED, EXPIRED, FAILED, FilesAndBatches, OpenAiBatch, OurFile
 from backstay.llm.openai.replies import failure_of_error, read_reply
 from backstay.llm.provider import PriceOf, ProviderReply
 from backstay.llm.rate_limits import NO_HINTS
-from backstay.llm.temporary_files import open_temporary
 
 # Codes of a line that was never run; its request was not paid for.
 _LINE_CANCELLED: Final = "batch_cancelled"

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path, Query, Response
 from pydantic import BaseModel, Field
 from pydantic_core import to_json
 
-from backstay.core.schedules import NAME_CHARACTERS_MAX, MissedPolicy
+from backstay.core.models import NAME_CHARACTERS_MAX, MissedPolicy
 from backstay.schedules import run_now
 from backstay.server import etags
 from backstay.server.auth import Reader, Writer

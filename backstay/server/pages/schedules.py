@@ -5,7 +5,7 @@ from typing import Final
 from fastapi import APIRouter, Request, Response
 
 from backstay.core.errors import UsageError
-from backstay.core.schedules import NAME_CHARACTERS_MAX
+from backstay.core.models import NAME_CHARACTERS_MAX
 from backstay.cron import show_local
 from backstay.schedules import run_now
 from backstay.server.pages import layout

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from backstay.core.schedules import NewSchedule
+from backstay.core.models import NewSchedule
 from tests.server.rig import Rig
 
 CODES = ("GW_4XX", "GW_5XX", "UNKNOWN")

@@ -3,7 +3,7 @@
 import sqlite3
 from contextlib import closing
 
-from backstay.core.schedules import NewSchedule
+from backstay.core.models import NewSchedule
 from backstay.store.keys import Role
 from tests.server.pages.reader import reader
 from tests.server.rig import Rig

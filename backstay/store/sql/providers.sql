@@ -50,3 +50,17 @@ WHERE provider = :provider;
 
 -- name: paces
 SELECT {columns Pace} FROM paces ORDER BY provider;
+
+-- name: save_endpoint
+INSERT INTO endpoints (name, spec, created_at) VALUES (:name, :spec, {now}) ON CONFLICT (name) DO NOTHING;
+
+-- name: open_endpoints
+-- Where the requests of unfinished jobs go, and those are asked for whose time is over.
+SELECT endpoints.name, endpoints.spec FROM endpoints
+WHERE name IN (SELECT handler FROM jobs WHERE state IN {JOB_OPEN})
+   OR name IN (SELECT handler_then FROM jobs WHERE state IN {JOB_OPEN})
+   OR EXISTS (SELECT 1 FROM items WHERE items.handler = endpoints.name AND items.state = 'failed' AND items.due_at IS NOT NULL)
+ORDER BY name;
+
+-- name: all_endpoints
+SELECT name, spec FROM endpoints ORDER BY created_at, name;

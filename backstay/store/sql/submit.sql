@@ -88,48 +88,11 @@ FROM {nothing_moved}
 WHERE jobs.id = :job_id AND jobs.sealed = 0
 RETURNING jobs.id, jobs.state;
 
--- name: change_budget
--- A new ceiling; what did not fit under the old one may fit now.
-UPDATE jobs SET budget_micros = :budget_micros, short = 0 WHERE id = :job_id AND owner = :owner;
-
--- name: unknown_money
-SELECT unknown_micros FROM jobs WHERE id = :job_id AND owner = :owner;
-
--- name: settle_unknown
--- Some of the money whose outcome is unknown was spent after all, or was not. No row back: the sum has changed.
-UPDATE jobs SET unknown_micros = unknown_micros - :micros, spent_micros = spent_micros + :booked,
-    short = CASE WHEN CAST(:booked AS bigint) = 0 THEN 0 ELSE short END
-WHERE id = :job_id AND owner = :owner AND unknown_micros = :seen
-RETURNING handler;
-
--- name: weigh_items
--- New figures for the most that calls may cost.
-UPDATE items SET cost_micros = batch.cost FROM {batch(id bigint, cost bigint)} WHERE items.id = batch.id;
-
--- name: weigh_new
--- The figures of items that were submitted without them.
-UPDATE items SET cost_micros = batch.cost, tokens = batch.tokens FROM {batch(id bigint, cost bigint, tokens bigint)}
-WHERE items.id = batch.id AND items.cost_micros IS NULL;
-
 -- name: add_copies
 -- Further custom_ids that get an item's answer; written again after a crash, they are there already.
 INSERT INTO copies (item_id, number, custom_id)
 SELECT item_id, number, custom_id FROM {batch(item_id bigint, number bigint, custom_id text)} WHERE true
 ON CONFLICT (item_id, number) DO NOTHING;
-
--- name: save_endpoint
-INSERT INTO endpoints (name, spec, created_at) VALUES (:name, :spec, {now}) ON CONFLICT (name) DO NOTHING;
-
--- name: open_endpoints
--- Where the requests of unfinished jobs go, and those are asked for whose time is over.
-SELECT endpoints.name, endpoints.spec FROM endpoints
-WHERE name IN (SELECT handler FROM jobs WHERE state IN {JOB_OPEN})
-   OR name IN (SELECT handler_then FROM jobs WHERE state IN {JOB_OPEN})
-   OR EXISTS (SELECT 1 FROM items WHERE items.handler = endpoints.name AND items.state = 'failed' AND items.due_at IS NOT NULL)
-ORDER BY name;
-
--- name: all_endpoints
-SELECT name, spec FROM endpoints ORDER BY created_at, name;
 
 -- name: place.postgres
 -- Which tables these are: a user's connection may lead to another database, or find other tables of that name.

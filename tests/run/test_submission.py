@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from backstay import Backstay, client
+from backstay import Backstay, chunks
 from backstay.client import Client
 from backstay.core.errors import NotAllowed, UsageError
 from backstay.core.states import JobState
@@ -22,7 +22,7 @@ FEW = 2
 @pytest.fixture(autouse=True)
 def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(intake, "CHECKED_REQUESTS", FEW)
-    monkeypatch.setattr(client, "CHUNK_ITEMS", FEW)
+    monkeypatch.setattr(chunks, "CHUNK_ITEMS", FEW)
 
 
 @pytest.fixture

@@ -56,7 +56,7 @@ async def test_a_budget_beside_lines_is_refused_too(sqlite_rig: Rig) -> None:
     reply = await sqlite_rig.ada.post(
         "/api/jobs?handler=echo&budget_micros=5", data=b"1\n", headers={"content-type": "application/x-ndjson"}
     )
-    assert "a budget cannot be enforced for your own handlers" in problem(reply, 422)["detail"]
+    assert "a budget cannot be enforced for 'echo'" in problem(reply, 422)["detail"]
     assert (await sqlite_rig.ada.get("/api/jobs")).json["data"] == []
 
 
@@ -83,7 +83,7 @@ async def test_a_line_that_is_no_json_is_named(rig: Rig) -> None:
         (
             {"handler": "echo", "items": [1], "options": {"budget_micros": 5}},
             422,
-            "cannot be enforced for your own handlers",
+            "cannot be enforced for 'echo'",
         ),
         ([], 422, "the body"),
     ],

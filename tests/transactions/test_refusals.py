@@ -26,7 +26,9 @@ async def refused(app: Backstay, connection: Any, why: str, items: Any = (1,)) -
     assert await rows(app.url, "SELECT count(*) FROM jobs") == [(0,)]
 
 
-@pytest.mark.parametrize("connection", [object(), "postgresql://x", sqlite3, 12], ids=str)
+@pytest.mark.parametrize(
+    "connection", [object(), "postgresql://x", sqlite3, 12], ids=["object", "url", "module", "number"]
+)
 async def test_what_is_no_known_connection_is_refused(connection: Any, sqlite_file_url: str) -> None:
     async with application(sqlite_file_url) as app:
         await refused(app, connection, "is not a connection that Backstay knows")

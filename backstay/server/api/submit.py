@@ -138,7 +138,7 @@ async def submit_job(
         raise Problem(415, f"a body of type {kind[:100]!r} is not supported", hint=_HINT)
     options = _options(given, key, found)
     if options.budget_micros is not None:
-        require_cost(name, found)
+        _require_cost(name, found)
     if given.fallback is not None:
         if given.fallback == name:
             raise Problem(422, f"handler {name[:100]!r} cannot be its own fallback", hint="name another handler")
@@ -148,6 +148,13 @@ async def submit_job(
     view = await job.show()
     headers = {"location": f"/api/jobs/{job.id}", "etag": etags.etag_of(job_bytes(view))}
     return Response(job_bytes(view), 201, headers=headers, media_type=etags.JSON)
+
+
+def _require_cost(name: str, handler: Handler | None) -> None:
+    try:
+        require_cost(name[:100], handler)
+    except UsageError as error:
+        raise Problem(422, error.message, hint=error.hint) from None
 
 
 class _Encoder:

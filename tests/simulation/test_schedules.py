@@ -61,6 +61,7 @@ def struck(step: int, what: str) -> SchedulePlan:
     return plan
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["kill", "freeze"])
 @pytest.mark.parametrize("stride", [30, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_kill_or_a_freeze_at_any_suspension_point_loses_and_repeats_no_firing(what: str, stride: int) -> None:

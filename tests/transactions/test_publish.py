@@ -60,6 +60,7 @@ def shown(messages: list[Incoming]) -> list[tuple[str, str, Any]]:
     return [(one.routing_key, one.type, json.loads(one.body)) for one in messages]
 
 
+@pytest.mark.slow
 async def test_committed_messages_reach_rabbitmq_and_webhooks_and_no_others(
     guest: Guest, rabbitmq: PrivateRabbitMQ, receiver: Receiver
 ) -> None:
@@ -96,6 +97,7 @@ async def test_committed_messages_reach_rabbitmq_and_webhooks_and_no_others(
     assert delivered[0].headers["x-backstay-owner"] == "local"
 
 
+@pytest.mark.slow
 async def test_no_owner_gets_the_messages_of_another(shop: str, rabbitmq: PrivateRabbitMQ, receiver: Receiver) -> None:
     topology = Topology(rabbitmq.prefix())
     anns = await bind(rabbitmq.url, topology, "ann", "ann.#")
@@ -116,6 +118,7 @@ async def test_no_owner_gets_the_messages_of_another(shop: str, rabbitmq: Privat
     ]
 
 
+@pytest.mark.slow
 async def test_messages_that_no_queue_wants_are_kept_and_hold_up_nobody(shop: str, rabbitmq: PrivateRabbitMQ) -> None:
     topology = Topology(rabbitmq.prefix())
     mine = await bind(rabbitmq.url, topology, "mine", "local.wanted")

@@ -90,6 +90,7 @@ async def test_django_outside_atomic_is_refused(sqlite_file_url: str) -> None:
     assert await rows(sqlite_file_url, "SELECT count(*) FROM jobs") == [(0,)]
 
 
+@pytest.mark.slow
 async def test_a_connection_to_another_database_is_refused(
     shop: str, empty_postgres_url: str, sqlite_file_url: str, tmp_path: Path
 ) -> None:

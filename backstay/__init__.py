@@ -10,9 +10,13 @@ __all__ = [
     "BackstayError",
     "BreakerPolicy",
     "Context",
+    "DatabaseUnreachable",
     "ErrorCode",
+    "IdempotencyConflict",
     "Job",
     "Limits",
+    "NotAllowed",
+    "NotFound",
     "OutcomeUnknown",
     "Permanent",
     "ProviderHeld",
@@ -22,6 +26,8 @@ __all__ = [
     "SyncBackstay",
     "Throttled",
     "Transient",
+    "UsageError",
+    "WaitTimeout",
     "__version__",
     "done",
     "gone_wrong",
@@ -34,13 +40,19 @@ if TYPE_CHECKING:
     from backstay.core.breaker import BreakerPolicy
     from backstay.core.errors import (
         BackstayError,
+        DatabaseUnreachable,
         ErrorCode,
+        IdempotencyConflict,
+        NotAllowed,
+        NotFound,
         OutcomeUnknown,
         Permanent,
         ProviderHeld,
         Skip,
         Throttled,
         Transient,
+        UsageError,
+        WaitTimeout,
     )
     from backstay.core.limits import Limits
     from backstay.core.retry import RetryPolicy

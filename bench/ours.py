@@ -19,6 +19,7 @@ import uvloop
 from backstay import Backstay
 from backstay.clock import collect_rarely
 from backstay.wiring import migrate
+from bench.contestant import settle_down
 from bench.idle_worker import PAUSE_SECONDS, WARM_UP, idle_worker, until_told_to_stop
 from bench.orders import TABLE, commits_per_second
 
@@ -71,6 +72,18 @@ def finish(n: int) -> float:
 async def _work() -> None:
     async with _at["app"].working(concurrency=CONCURRENCY):
         await _at["job"].wait()
+
+
+def limited(n: int) -> dict[str, float]:
+    """The same work for a handler that declares a rate and a cost, neither of which ever stops it."""
+
+    @_at["app"].handler("limited", rate="1000000000/min", cost=0.002)  # type: ignore[untyped-decorator]
+    async def limited_noop(item: int) -> int:
+        return item
+
+    _at["job"] = run(_at["app"].submit("limited", range(n)))
+    settle_down(_at["url"])
+    return {"finish_per_second": n / finish(n)}
 
 
 def memory(n: int) -> dict[str, float]:

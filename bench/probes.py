@@ -27,6 +27,7 @@ class Probe:
 # Items are many enough for several seconds of work at the pace of each contestant, and no more.
 PROBES = {
     "backstay-postgres": Probe("bench.ours", "postgres", 100_000, 10_000, ours=True),
+    "backstay-limits": Probe("bench.ours", "postgres", 100_000, 10_000, "limited", ours=True),
     "backstay-rabbitmq": Probe("bench.dispatch", "both", 100_000, 10_000, ours=True),
     "relay": Probe("bench.dispatch", "both", 50_000, 5_000, "publish", ours=True),
     "publish-bare": Probe("bench.publish_bare", "rabbitmq", 50_000, 5_000, "publish", ours=True),

@@ -52,6 +52,7 @@ ROWS = (
             Bar(35.0, "procrastinate"),
         ),
     ),
+    Row("finish-limits", "finish_per_second", "backstay-limits", (Bar(0.6, "backstay-postgres"),)),
     Row(
         "finish-rabbitmq",
         "finish_per_second",

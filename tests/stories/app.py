@@ -129,6 +129,26 @@ class Task:
             return
 
 
+@backstay.handler(retry=PATIENT, breaker=CALM, timeout=10, cost=0.01)
+async def paid(item: Any, context: Context) -> Any:
+    return await send("/calls/paid", item, context)
+
+
+@backstay.handler(retry=PATIENT, breaker=CALM, timeout=10, cost=lambda item: 0.02)
+async def paid_twofold(item: Any, context: Context) -> Any:
+    return await send("/calls/paid_twofold", item, context)
+
+
+@backstay.handler(retry=PATIENT, breaker=CALM, timeout=10, cost=0.03)
+async def paid_threefold(item: Any, context: Context) -> Any:
+    return await send("/calls/paid_threefold", item, context)
+
+
+@backstay.handler(retry=PATIENT, breaker=CALM, timeout=10, rate="300/min")
+async def rated(item: Any, context: Context) -> Any:
+    return await send("/calls/rated", item, context)
+
+
 BRISK = BreakerPolicy(window_calls=10, calls_min=5, open_ms=2_000, probes_max=2)
 
 

@@ -29,6 +29,7 @@ NAMES = (
     "start-library",
     "start-cron",
     "handler",
+    "coming-from",
     "after",
     "fallback",
     "doubles",

@@ -77,7 +77,7 @@ async def _work() -> None:
 def limited(n: int) -> dict[str, float]:
     """The same work for a handler that declares a rate and a cost, neither of which ever stops it."""
 
-    @_at["app"].handler("limited", rate="1000000000/min", cost=0.002)  # type: ignore[untyped-decorator]
+    @_at["app"].handler("limited", rate="1000000000/min", cost=0.002)
     async def limited_noop(item: int) -> int:
         return item
 

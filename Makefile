@@ -41,7 +41,7 @@ format: install ## Format the code and mend what ruff can mend
 	@$(BIN)/ruff format .
 
 schema: install ## Write the script for new SQLite databases anew, after a migration was added
-	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && $(BIN)/python -c 'import sys; from backstay.store import schema; \
+	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && $(BIN)/python -c 'import sys; from backstay.store.databases import schema; \
 	  schema.upgrade_sqlite(sys.argv[1]); sys.stdout.write(schema.sqlite_script(sys.argv[1]))' "$$folder/new.db" \
 	  > backstay/store/migrations/head.sqlite.sql
 

@@ -3,6 +3,7 @@
 import os
 import shutil
 import tempfile
+from importlib.resources import files
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -48,7 +49,7 @@ async def the_password_is_wrong(ward: Ward) -> None:
 async def it_is_migrated_one_short(ward: Ward) -> None:
     def downgrade(connection: Connection) -> None:
         config = Config()
-        config.set_main_option("script_location", str(Path(schema.__file__).with_name("migrations")))
+        config.set_main_option("script_location", str(files("backstay.store").joinpath("migrations")))
         config.attributes["connection"] = connection
         command.downgrade(config, schema.KNOWN[-2])
 

@@ -75,6 +75,7 @@ class Schedules:
 
     @reads
     def get(self, name: str, owner: str) -> Script[Schedule]:
+        _refuse_nul(name)
         return _found(name, (yield Ask("schedule", {"owner": owner, "name": name})))
 
     @writes
@@ -110,11 +111,13 @@ class Schedules:
     @writes
     def pause(self, name: str, owner: str) -> Script[Schedule]:
         """Firings that come while it is paused are not missed: there are none."""
+        _refuse_nul(name)
         yield Ask("pause_schedule", {"owner": owner, "name": name})
         return _found(name, (yield Ask("schedule", {"owner": owner, "name": name})))
 
     @writes
     def resume(self, name: str, owner: str) -> Script[Schedule]:
+        _refuse_nul(name)
         values = {"owner": owner, "name": name}
         found = _found(name, (yield Ask("lock_schedule", values)))
         if found.paused_at is not None:
@@ -124,6 +127,7 @@ class Schedules:
 
     async def remove(self, name: str, owner: str) -> None:
         """Its jobs stay. A schedule that stands in the code is there again when its program starts."""
+        _refuse_nul(name)
         if not await self._db.write(one("remove_schedule", {"owner": owner, "name": name})):
             raise _no_schedule(name)
 
@@ -178,6 +182,12 @@ def _found(name: str, rows: list[Schedule]) -> Schedule:
     if not rows:
         raise _no_schedule(name)
     return rows[0]
+
+
+def _refuse_nul(name: str) -> None:
+    """PostgreSQL takes no NUL in a text; no schedule has such a name."""
+    if "\0" in name:
+        raise _no_schedule(name.replace("\0", ""))
 
 
 def _no_schedule(name: str) -> NotFound:

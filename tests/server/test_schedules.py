@@ -1,5 +1,8 @@
 """Schedules over HTTP: listed, paused, resumed and run by whose they are; for others they do not exist."""
 
+import pytest
+
+from backstay.core.errors import NotFound
 from backstay.core.models import NewSchedule
 from backstay.store.keys import Role
 from tests.server.rig import Rig
@@ -66,3 +69,11 @@ async def test_a_run_is_refused_when_nobody_has_the_handler_or_it_refuses_the_pa
     assert unfit.status == 400
     assert "the payload does not fit the handler" in unfit.json["detail"]
     assert (await sqlite_rig.ada.get("/api/jobs")).json["data"] == []
+
+
+async def test_a_name_that_no_schedule_can_have_is_refused(rig: Rig) -> None:
+    for verb in ("pause", "resume", "run"):
+        assert (await rig.ada.post(f"/api/schedules/%00/{verb}")).status == 422
+    for act in (rig.service.store.schedules.get, rig.service.store.schedules.pause, rig.service.store.schedules.remove):
+        with pytest.raises(NotFound):
+            await act("a\0b", "ada")

@@ -19,7 +19,7 @@ from backstay.store.schedules import Schedule
 
 router = APIRouter(prefix="/api/schedules", tags=["schedules"], responses=PROBLEMS)
 
-Name = Annotated[str, Path(min_length=1, max_length=NAME_CHARACTERS_MAX)]
+Name = Annotated[str, Path(min_length=1, max_length=NAME_CHARACTERS_MAX, pattern=r"^[^\x00]*$")]
 After = Annotated[str, Query(max_length=NAME_CHARACTERS_MAX, pattern=r"^[^\x00]*$", description="only later names")]
 
 

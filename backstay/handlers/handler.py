@@ -180,8 +180,8 @@ class CallLimits:
 
     @property
     def reads_payload(self) -> bool:
-        """Whether one call may cost more, or have more tokens, than another."""
-        return callable(self.cost) or (self.tokens_per_minute is not None and not isinstance(self.tokens, int))
+        """Whether an item must be weighed one by one: its cost is a function of the payload, or its tokens count."""
+        return callable(self.cost) or self.tokens_per_minute is not None
 
     def weigh(self, payload: Any, body: str) -> tuple[int, int]:
         """The most that a call with this payload costs, in micro-dollars, and its tokens."""

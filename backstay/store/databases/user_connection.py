@@ -203,7 +203,7 @@ class AsyncpgCalls:
 
     @property
     def raw(self) -> Any:
-        return getattr(self._connection, "_con", self._connection)  # a pool wraps it anew for every user
+        return getattr(self._connection, "_con", self._connection)  # a pool wraps it for each user
 
     async def begin(self) -> None:
         """The user has done it."""

@@ -42,7 +42,7 @@ WHERE id = (
       AND (status <> 'in_progress' OR (adopted = 0 AND (job_id IS NULL OR expires_at <= {now})) OR NOT EXISTS (
           SELECT 1 FROM jobs WHERE jobs.id = batches.job_id AND jobs.state IN {JOB_OPEN}
             AND (jobs.sealed = 1 OR batches.adopted > 0)
-            AND (jobs.short = 0 OR jobs.reserved_micros > 0 OR jobs.state = 'paused' OR batches.adopted > 0)))
+            AND ({short_now} = 0 OR jobs.reserved_micros > 0 OR jobs.state = 'paused' OR batches.adopted > 0)))
     ORDER BY leased_until LIMIT 1 {skip_locked})
   AND leased_until <= {now}
 RETURNING id, owner;

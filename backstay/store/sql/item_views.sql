@@ -2,7 +2,7 @@
 -- The owner of an item is looked up row by row where only few rows are looked at: for a join PostgreSQL would read all jobs.
 
 -- name: item
-SELECT {columns ItemView of items, jobs.state AS job_state, jobs.stop_reason AS stop_reason, jobs.short AS job_short,
+SELECT {columns ItemView of items, jobs.state AS job_state, jobs.stop_reason AS stop_reason, {short_now} AS job_short,
     {now} AS now, requests.body AS body, jobs.waits_for AS waits_for}
 FROM items JOIN jobs ON jobs.id = items.job_id LEFT JOIN requests ON requests.item_id = items.id
 WHERE items.id = :item_id AND jobs.owner = :owner;

@@ -1,15 +1,15 @@
 -- What can be read of jobs. Every statement reads a bounded number of rows, however many there are.
 
 -- name: job
-SELECT {columns JobView} FROM jobs WHERE id = :job_id AND owner = :owner;
+SELECT {columns JobView, {short_now} AS short} FROM jobs WHERE id = :job_id AND owner = :owner;
 
 -- name: jobs_page
 -- An owner's jobs, newest first, from a cursor on.
-SELECT {columns JobView} FROM jobs WHERE owner = :owner AND id < :before ORDER BY id DESC LIMIT :n;
+SELECT {columns JobView, {short_now} AS short} FROM jobs WHERE owner = :owner AND id < :before ORDER BY id DESC LIMIT :n;
 
 -- name: jobs_chosen
 -- Those of an owner's next jobs, newest first, that have a state, a handler, or a text in one of their names.
-SELECT {columns JobView}
+SELECT {columns JobView, {short_now} AS short}
 FROM (SELECT * FROM jobs WHERE owner = :owner AND id < :before ORDER BY id DESC LIMIT :looked) AS mine
 WHERE state = coalesce(CAST(:state AS text), state) AND handler = coalesce(CAST(:handler AS text), handler)
   AND (CAST(:pattern AS text) IS NULL
@@ -22,7 +22,7 @@ SELECT min(id) AS last, count(*) AS looked
 FROM (SELECT id FROM jobs WHERE owner = :owner AND id < :before ORDER BY id DESC LIMIT :looked) AS mine;
 
 -- name: jobs_seen
-SELECT {columns JobView of jobs}
+SELECT {columns JobView of jobs, {short_now} AS short}
 FROM {batch(id bigint, owner text)} JOIN jobs ON jobs.id = batch.id AND jobs.owner = batch.owner;
 
 -- name: job_failures
@@ -66,14 +66,14 @@ FROM (SELECT * FROM jobs WHERE owner = :owner AND id < :before ORDER BY id DESC 
 
 -- name: open_jobs_of
 -- An owner's unfinished jobs, newest first.
-SELECT {columns JobView}
+SELECT {columns JobView, {short_now} AS short}
 FROM jobs WHERE state IN {JOB_OPEN} AND owner = :owner ORDER BY id DESC LIMIT :n;
 
 -- name: ceilings
 -- The largest share of a budget that an unfinished job has used, and how many jobs wait because of their budgets.
 SELECT {columns Ceilings, coalesce(max(CASE WHEN budget_micros > 0 THEN
         (spent_micros + reserved_micros + unknown_micros) / CAST(budget_micros AS double precision) END), 0) AS used,
-    CAST(coalesce(sum(CASE WHEN short = 1 AND reserved_micros = 0 THEN 1 ELSE 0 END), 0) AS bigint) AS held}
+    CAST(coalesce(sum(CASE WHEN {short_now} = 1 AND reserved_micros = 0 THEN 1 ELSE 0 END), 0) AS bigint) AS held}
 FROM jobs WHERE state IN {JOB_OPEN};
 
 -- name: unsealed_jobs
@@ -83,7 +83,7 @@ WHERE state IN {JOB_OPEN} AND sealed = 0 AND waits_for IS NULL AND created_at < 
 
 -- name: short_jobs
 -- Jobs whose next item does not fit under their budget, and that have no money under way.
-SELECT id FROM jobs WHERE short = 1 AND reserved_micros = 0 AND state IN {JOB_OPEN}
+SELECT id FROM jobs WHERE short = 1 AND {short_now} = 1 AND reserved_micros = 0 AND state IN {JOB_OPEN}
 ORDER BY id LIMIT :n;
 
 -- name: job_state

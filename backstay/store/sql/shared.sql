@@ -33,6 +33,13 @@ job_id NOT IN (
         SELECT 1 FROM budgets WHERE budgets.id = jobs.short_of AND budgets.renewals = jobs.short_renewals
             AND (budgets.ends_at IS NULL OR budgets.ends_at > {now}))))
 
+-- shared: short_now
+-- Whether a job's next item does not fit under a budget. Of one that it shares, only if no call of another job could give
+-- money back, and its period is not over.
+CASE WHEN short = 1 AND (short_of IS NULL OR EXISTS (
+    SELECT 1 FROM budgets WHERE budgets.id = short_of AND budgets.renewals = short_renewals AND budgets.reserved_micros = 0
+        AND (budgets.ends_at IS NULL OR budgets.ends_at > {now}))) THEN 1 ELSE 0 END
+
 -- shared: in_time
 (deadline_at IS NULL OR deadline_at > {now})
 

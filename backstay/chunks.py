@@ -98,7 +98,7 @@ def _digest(new: NewJob) -> "hashlib._Hash":
     return hashlib.sha256(f"{new.handler}{waits}".encode())
 
 
-async def chunks_of(new: NewJob, items: Items, encode: Encode, budget: bool) -> AsyncIterator[Chunk]:
+async def chunks_of(new: NewJob, items: Items, encode: Encode) -> AsyncIterator[Chunk]:
     """The items as JSON texts, in full chunks and a last one, each with the digest of all up to its end.
 
     With a budget each item must have a worst-case cost: the budget is enforced by reserving it before the call.
@@ -124,7 +124,7 @@ async def chunks_of(new: NewJob, items: Items, encode: Encode, budget: bool) -> 
         encoded = item if isinstance(item, Weighed) else to_body(encode, item)
         if isinstance(encoded, Weighed):
             weights.append(encoded[1:])
-        elif budget:
+        elif new.budget_micros is not None:
             require_cost(new.handler, None)
         bodies.append(_body_of(encoded))
         characters += len(bodies[-1])

@@ -156,14 +156,13 @@ class Client:
         for the results of the jobs that `after` names.
         """
         options.check()
-        budget = options.budget_micros is not None
         items, encode = encode_list(items, encode, options.item_key)
         key = options.idempotency_key if options.unique is None else unique_key(handler, options.unique, items)
         traced, opened, total = self.bus.submitting(handler), None, 0
         seconds = self.limits.job_timeout_seconds if job_timeout_seconds is None else job_timeout_seconds
         new = replace(self._new_job(handler, options, traced.seed or new_incarnation(), seconds), idempotency_key=key)
         try:
-            async for chunk in first_chunk(new) if items is None else chunks_of(new, items, encode, budget):
+            async for chunk in first_chunk(new) if items is None else chunks_of(new, items, encode):
                 total = chunk.position + len(chunk.bodies)
                 if opened is None:
                     opened = await self.store.submissions.open(new, chunk)

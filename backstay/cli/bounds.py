@@ -7,6 +7,7 @@ import click
 from backstay.cli import database_choice, output
 from backstay.cli.budget import read_budgets
 from backstay.cli.command import Command, json_option, place_options
+from backstay.core.errors import BackstayError
 
 if TYPE_CHECKING:
     from backstay.core.limits import Limits
@@ -70,7 +71,11 @@ def _budgets(db: str | None) -> "list[Budget]":
     target = database_choice.choose(db)
     if database_choice.missing_file(target.url) is not None:
         return []
-    return database_choice.with_client(database_choice.open_target(target), read_budgets)
+    try:
+        return database_choice.with_client(database_choice.open_target(target), read_budgets)
+    except BackstayError as error:  # the limits are worth showing without a database
+        output.note(f"the budgets could not be read: {error.message}")
+        return []
 
 
 @click.command("profiles", cls=Command, examples=("backstay profiles", "BACKSTAY_PROFILE=conservative backstay bounds"))

@@ -64,7 +64,7 @@ class Period(StrEnum):
 
     MONTH = "month"
     DAY = "day"
-    TOTAL = "total"  # it never starts anew
+    TOTAL = "total"  # it has no end
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,8 +113,8 @@ class Terms:
 def fall_back(item: Claimed, outcome: Outcome, terms: Terms, settlement: Settlement) -> Settlement:
     """The settlement, or instead of a final failure the way to the fallback handler.
 
-    Its attempts start afresh and it gets a new reference, because another provider may receive it. Its payload, its
-    deadline and its time limit stay the same.
+    Its attempts are counted from zero again, and it gets a new reference, because another provider may receive it. Its
+    payload, its deadline and its time limit stay the same.
     """
     if terms.fallback is None or not _is_final_failure(outcome, terms, settlement):
         return settlement

@@ -137,12 +137,7 @@ async def submit_job(
     else:
         raise Problem(415, f"a body of type {kind[:100]!r} is not supported", hint=_HINT)
     options = _options(given, key, found)
-    if options.budget_micros is not None:
-        _require_cost(name, found)
-    if given.fallback is not None:
-        if given.fallback == name:
-            raise Problem(422, f"handler {name[:100]!r} cannot be its own fallback", hint="name another handler")
-        await _handler(service, given.fallback)
+    await _check_options(service, name, found, options.budget_micros, given.fallback)
     with service.backstay.bus.below(request.headers):
         job = await service.client(who.owner).submit(name, items, options, encode, service.wake)
     view = await job.show()
@@ -150,11 +145,19 @@ async def submit_job(
     return Response(job_bytes(view), 201, headers=headers, media_type=etags.JSON)
 
 
-def _require_cost(name: str, handler: Handler | None) -> None:
-    try:
-        require_cost(name[:100], handler)
-    except UsageError as error:
-        raise Problem(422, error.message, hint=error.hint) from None
+async def _check_options(
+    service: Service, name: str, handler: Handler | None, budget_micros: int | None, fallback: str | None
+) -> None:
+    """Raises if the budget could not be kept, or there is no such fallback."""
+    if budget_micros is not None:
+        try:
+            require_cost(name[:100], handler)
+        except UsageError as error:
+            raise Problem(422, error.message, hint=error.hint) from None
+    if fallback == name:
+        raise Problem(422, f"handler {name[:100]!r} cannot be its own fallback", hint="name another handler")
+    if fallback is not None:
+        await _handler(service, fallback)
 
 
 class _Encoder:

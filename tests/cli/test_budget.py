@@ -58,3 +58,9 @@ def convert(item): return item
     shown = sqlite_shell("job", "show", "1").out
     assert "could exceed the budget of local, per month" in shown
     assert sqlite_shell("job", "show", "1", "--json").json["succeeded"] == 2
+
+
+def test_bounds_are_shown_although_the_database_cannot_be_reached(sqlite_shell: Shell) -> None:
+    ran = sqlite_shell("bounds", "--db", "postgresql://nobody@127.0.0.1:9/none")
+    assert (ran.code, "calls per hour" in ran.out) == (0, True)
+    assert "the budgets could not be read" in ran.err

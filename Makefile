@@ -11,6 +11,8 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
+# Hundreds of processes start in the tests; without compiled files each process would compile every library.
+unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help install run test test-all lint format schema docs picture simulate bench storm lowest clean lock
 .DELETE_ON_ERROR:
 
@@ -20,14 +22,14 @@ help: ## List the targets
 install: $(STAMP) ## Make .venv with the locked dependencies and Backstay itself
 	@:
 
-run: install ## Run a file of requests at a provider that fails, kill it, go on, and see the bill
+run: install ## Send a file of requests to a provider that fails, kill the run, resume it, and show the bill
 	@$(BIN)/python examples/rehearsal.py
 
 test: install lint ## Lint, then run the tests for every change
-	@$(BIN)/python -m pytest -n 4 -m "not slow and not storm"
+	@$(BIN)/python -m pytest -n 6 -m "not slow and not storm"
 
-test-all: install ## Run the tests that `make test` leaves out: the same on the other database, fuzzers, long stories
-	@$(BIN)/python -m pytest -n 4 -m "slow and not storm"
+test-all: install ## Run the tests that `make test` leaves out: the other database, fuzzers, long stories
+	@$(BIN)/python -m pytest -n 6 -m "slow and not storm"
 
 lint: install ## Check format, rules, types and layers
 	@$(BIN)/ruff format --check --quiet . || { echo "Unformatted files; run: make format"; exit 1; }
@@ -36,19 +38,19 @@ lint: install ## Check format, rules, types and layers
 	@$(BIN)/lint-imports --no-logo >$(VENV)/layers.txt 2>&1 || { cat $(VENV)/layers.txt; exit 1; }
 	@echo "lint: format, rules, types and layers are fine"
 
-format: install ## Format the code and mend what ruff can mend
+format: install ## Format the code and fix the findings that ruff can fix
 	@$(BIN)/ruff check --quiet --fix-only .
 	@$(BIN)/ruff format .
 
-schema: install ## Write the script for new SQLite databases anew, after a migration was added
+schema: install ## Rewrite the script for new SQLite databases, after a migration was added
 	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && $(BIN)/python -c 'import sys; from backstay.store.databases import schema; \
 	  schema.upgrade_sqlite(sys.argv[1]); sys.stdout.write(schema.sqlite_script(sys.argv[1]))' "$$folder/new.db" \
 	  > backstay/store/migrations/head.sqlite.sql
 
-picture: install ## Make the picture of the page in the README anew
+picture: install ## Retake the screenshot of the dashboard in the README
 	@$(BIN)/python -m docs.make_picture
 
-docs: install ## Write the reference pages anew out of the code, and build the site into build/site
+docs: install ## Rewrite the reference pages from the code, and build the site into build/site
 	@$(BIN)/python docs/make_reference.py
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict 2>&1 | { grep -v ^INFO || true; }
 	@echo "docs: look at them with $(BIN)/python -m http.server --directory build/site"
@@ -62,7 +64,7 @@ bench: install ## Measure throughput
 storm: install ## Run the long storms: thousands of items, real processes, kill -9
 	@$(BIN)/python -m pytest -n 3 -m storm
 
-lowest: install ## Try a bit of everything with the oldest libraries that pyproject.toml allows, in an environment of its own
+lowest: install ## Test the main parts with the oldest libraries that pyproject.toml allows, in a separate environment
 	@$(BIN)/python -m pip install -qq uv
 	@rm -rf $(LOWEST) && $(BIN)/uv venv --quiet --python $(BIN)/python $(LOWEST)
 	@$(BIN)/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct --only-binary :all: --no-binary backstay \
@@ -73,10 +75,10 @@ clean: ## Remove .venv, caches and build output
 	@rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	@find backstay tests examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
-lock: install ## Write requirements.lock after a change of dependencies; UPGRADE=--upgrade takes the newest of all
+lock: install ## Write requirements.lock after a change of dependencies; with UPGRADE=--upgrade, use the newest versions
 	@$(BIN)/python -m pip install -qq uv
 	@$(BIN)/uv pip compile --quiet $(UPGRADE) --universal --python-version 3.11 --generate-hashes \
-	  --no-emit-index-url --no-header --no-annotate --extra postgres --extra service --extra rabbitmq --extra celery --extra otel --extra docs --extra dev pyproject.toml -o requirements.lock
+	  --no-emit-index-url --no-header --no-annotate --extra postgres --extra service --extra rabbitmq --extra celery --extra google --extra azure --extra bedrock --extra pandas --extra polars --extra parquet --extra datasets --extra jinja --extra schema --extra langchain --extra pydantic-ai --extra otel --extra docs --extra dev pyproject.toml -o requirements.lock
 	@$(BIN)/uv pip compile --quiet $(UPGRADE) --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate \
 	  --constraint requirements.lock --extra postgres --extra service --extra rabbitmq --extra otel pyproject.toml -o deploy/requirements.lock
 	@if grep -nE '://|^-' requirements.lock deploy/requirements.lock; then echo "a lock file names a host or an index"; exit 1; fi

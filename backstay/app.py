@@ -14,14 +14,24 @@ from backstay.clock import Clock
 from backstay.core.breaker import BreakerPolicy
 from backstay.core.errors import UsageError
 from backstay.core.limits import Limits
-from backstay.core.models import Delivery, delivery_named
+from backstay.core.models import Delivery, read_delivery
 from backstay.core.retry import RetryPolicy, policy_named
+from backstay.engine.gate import FirstReplies
 from backstay.engine.hints import Hints
-from backstay.engine.parts import FirstReplies
 from backstay.engine.tick import Tick, TickReport
 from backstay.engine.worker import Worker
 from backstay.handlers.function import Find, FunctionHandler, Registry, TaskHandler, dump
-from backstay.handlers.handler import Handler, Rules, Weighed, call_limits, name_of, require_cost, weigh
+from backstay.handlers.handler import (
+    Handler,
+    Rules,
+    Weighed,
+    call_limits,
+    check_name,
+    check_numbers,
+    name_of,
+    require_cost,
+    weigh,
+)
 from backstay.observe.bus import Bus
 from backstay.schedules import NOTHING, AppSchedules, new_schedule
 
@@ -95,12 +105,13 @@ class Backstay:
     ) -> Register:
         """Makes a function a handler: `async def f(item)` or `def f(item)`, optionally with `context` as a second
         parameter."""
-        if name is not None and not isinstance(name, str):
+        if callable(name):
             raise UsageError("the decorator @backstay.handler needs parentheses", hint="write @backstay.handler()")
 
         def register(function: Callable[P, R]) -> FunctionHandler[P, R, Any]:
-            own = name or function.__name__
-            made = FunctionHandler[P, R, Any](function, own, provider or own, self._rules(rules), find)
+            own = check_name(function.__name__ if name is None else name)
+            service = check_name(provider or own, "provider")
+            made = FunctionHandler[P, R, Any](function, own, service, self._rules(rules), find)
             self.handlers.add(made)
             return made
 
@@ -110,9 +121,10 @@ class Backstay:
         self, name: str, *, provider: str | None = None, account: str | None = None, **rules: Unpack[HandlerOptions]
     ) -> Callable[[type[C]], type[C]]:
         """Makes a class a handler of provider tasks: `submit` and `poll`, and `find` and `cancel` where it can."""
+        service = check_name(provider or check_name(name), "provider")
 
         def register(work: type[C]) -> type[C]:
-            self.handlers.add(TaskHandler(work(), name, provider or name, self._rules(rules), account))
+            self.handlers.add(TaskHandler(work(), name, service, self._rules(rules), account))
             return work
 
         return register
@@ -135,16 +147,13 @@ class Backstay:
     def _rules(self, given: HandlerOptions) -> Rules:
         """A handler's options as rules; the settings fill in what is left out."""
         _refuse_unknown("@handler and @task have", given, HandlerOptions.__annotations__)
-        for name in ("timeout", "deadline", "concurrency", "hold_seconds", "tokens_per_minute"):
-            number = cast(float | None, given.get(name))
-            if number is not None and number <= 0:
-                raise UsageError(f"a handler's {name} must be above 0, not {number}")
+        check_numbers(given)
         retry = given.get("retry", "queue")
         if retry == "gateway":
             retry = self.settings.gateway_policy()
         return Rules(
             retry=retry if isinstance(retry, RetryPolicy) else policy_named(retry),
-            delivery=delivery_named(given.get("delivery", Delivery.AT_LEAST_ONCE)),
+            delivery=read_delivery(given.get("delivery", Delivery.AT_LEAST_ONCE)),
             timeout_seconds=given.get("timeout"),
             deadline_seconds=given.get("deadline"),
             concurrency=given.get("concurrency"),
@@ -163,7 +172,7 @@ class Backstay:
         """Opens the database, if it is not open yet. `async with Backstay(url) as backstay` does it for you."""
         if self._client is None:
             wiring.start_tracing(self.settings, self.bus)
-            store = await wiring.open_store(self.url)
+            store = await wiring.open_store(self.url, item_events=self.settings.item_events)
             self._client = Client(store, self.settings.owner, self.limits, Clock(), self.bus)
         return self._client
 
@@ -217,8 +226,8 @@ class Backstay:
         """Queues items: a list, an iterator or an async iterator of JSON payloads.
 
         With the handler itself, the job knows the type of its results: `await backstay.submit(shout, ["a", "b"])`.
-        The name is enough in a program that does not have the function: `await backstay.submit("shout", ["a"])`.
-        Results are then plain JSON. With `after=job` and no items, the results of that job become the payloads.
+        By its name the results are plain JSON: `await backstay.submit("shout", ["a"])`.
+        With `after=job` and no items, the results of that job become the payloads.
 
         With a `connection` of yours to the same database, the job is part of your transaction: it exists when you
         commit, and never if you roll back.
@@ -226,6 +235,8 @@ class Backstay:
         _refuse_unknown("submit() has", options, SubmitOptions.__annotations__)
         named = self.handlers[name_of(handler)]
         options["fallback"] = self.fallback_of(named, options.get("fallback"))
+        if (then := name_of(options.get("handler_then"))) is not None:
+            options["handler_then"] = self.handlers.other_than(named.name, then, "handler_then")
         if options.get("deadline_seconds") is None:
             options["deadline_seconds"] = named.rules.deadline_seconds
 
@@ -246,7 +257,7 @@ class Backstay:
     def fallback_of(self, handler: Handler, given: str | Handler | None) -> str | None:
         """The fallback that a submit names, or the handler's own; it must be another handler of this application."""
         name = name_of(given) or handler.rules.fallback
-        return None if name is None else self.handlers.fallback(handler.name, name)
+        return None if name is None else self.handlers.other_than(handler.name, name, "fallback")
 
     async def _client_on(self, connection: object) -> Client:
         """The client, or one that writes over a connection of the user's."""
@@ -277,13 +288,15 @@ class Backstay:
         hints: Hints | None = None,
         trial: FirstReplies | None = None,
         grace_seconds: float | None = None,
+        only_first: int | None = None,
     ) -> AsyncIterator[Worker]:
-        """Runs a worker in this process while the block runs; for `only_job` it sends that job's LLM requests alone.
+        """Runs a worker in this process while the block runs; for `only_job` it sends that job's LLM requests alone,
+        and of these only the first ones if a number is given.
         With hints of a broker it claims the items that they name; with a trial, no item fails because of the first
         replies. At the end, calls under way get time to finish: `shutdown_seconds`, unless another is given."""
         client = await self.open()
         made = wiring.parts(client.store, self.handlers, self.limits, self.bus, self.settings)
-        made.only_job, made.trial = only_job, trial
+        made.only_job, made.only_first, made.trial = only_job, only_first, trial
         worker = wiring.worker(self.url, made, concurrency or self.limits.worker_concurrency, hints)
         await worker.start()
         self._workers.append(worker)

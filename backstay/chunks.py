@@ -6,6 +6,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
 from typing import Any, NamedTuple
 
 from backstay.core.errors import UsageError
+from backstay.core.models import AnswerKey
 from backstay.handlers.handler import Weighed, require_cost
 from backstay.store.submissions import CHUNK_CHARACTERS, CHUNK_ITEMS, Chunk, NewJob
 
@@ -30,6 +31,9 @@ def encode_list(
 ) -> tuple[Items | None, Encode]:
     """The items, and how to encode the rest of them: a list is encoded, and so checked, as a whole. With their keys:
     what a field of each has, or what a function makes of it."""
+    if items is None and by is not None:
+        said = "item_key needs items: those that come from an earlier job have no keys"
+        raise UsageError(said, hint="leave item_key out, or give it to the earlier job")
     if isinstance(items, list | tuple) and by is None:
         return [to_body(encode, item) for item in items], _unchanged
     if isinstance(items, list | tuple) and by is not None:
@@ -98,6 +102,16 @@ def _digest(new: NewJob) -> "hashlib._Hash":
     return hashlib.sha256(f"{new.handler}{waits}".encode())
 
 
+def only_chunk(new: NewJob, body: str) -> Chunk:
+    """The whole of a job with one item."""
+    return _chunk(_digest(new), 0, [body], last=True)
+
+
+def _chunk(digest: "hashlib._Hash", position: int, bodies: list[str], last: bool) -> Chunk:
+    digest.update("".join(f"{body}\n" for body in bodies).encode())
+    return Chunk(position, bodies, digest.copy().hexdigest(), last)
+
+
 async def chunks_of(new: NewJob, items: Items, encode: Encode) -> AsyncIterator[Chunk]:
     """The items as JSON texts, in full chunks and a last one, each with the digest of all up to its end.
 
@@ -105,25 +119,32 @@ async def chunks_of(new: NewJob, items: Items, encode: Encode) -> AsyncIterator[
     """
     digest = _digest(new)
     bodies: list[str] = []
-    weights: list[tuple[int | None, int]] = []
+    weights: list[tuple[int | None, int, int]] = []
+    handlers: list[str] = []
     keys: list[str] = []
+    answer_keys: list[AnswerKey] = []
     position = characters = 0
 
     def chunk(last: bool) -> Chunk:
-        digest.update("".join(f"{body}\n" for body in bodies).encode())
-        return Chunk(position, bodies, digest.copy().hexdigest(), last, weights or None, keys or None)
+        others = handlers if any(name != new.handler for name in handlers) else None
+        made = _chunk(digest, position, bodies, last)
+        made = made._replace(weights=weights or None, keys=keys or None, handlers=others)
+        return made._replace(answer_keys=answer_keys or None, reuse=new.reuse)
 
     async for item in _each(items):
         if len(bodies) == CHUNK_ITEMS or characters > CHUNK_CHARACTERS:
             yield chunk(last=False)
             position += len(bodies)
-            bodies, weights, keys, characters = [], [], [], 0
+            bodies, weights, handlers, keys, answer_keys, characters = [], [], [], [], [], 0
         if isinstance(item, Keyed):
             keys.append(item.key)
             item = item.item
         encoded = item if isinstance(item, Weighed) else to_body(encode, item)
         if isinstance(encoded, Weighed):
-            weights.append(encoded[1:])
+            weights.append((encoded.cost_micros, encoded.tokens, encoded.output_tokens))
+            handlers.append(encoded.handler or new.handler)
+            if encoded.answer_key is not None:
+                answer_keys.append(encoded.answer_key)
         elif new.budget_micros is not None:
             require_cost(new.handler, None)
         bodies.append(_body_of(encoded))

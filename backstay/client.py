@@ -3,7 +3,7 @@
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Protocol, TypedDict, Unpack, cast
+from typing import Any, Generic, Protocol, TypedDict, TypeGuard, Unpack
 
 from backstay.chunks import BODY_CHARACTERS_MAX as BODY_CHARACTERS_MAX
 from backstay.chunks import Items as Items
@@ -12,23 +12,25 @@ from backstay.clock import Clock, new_incarnation
 from backstay.core.errors import NotAllowed, NotFound, UsageError, WaitTimeout
 from backstay.core.events import Event, ItemsStopped, ItemsSubmitted, JobEnded
 from backstay.core.failures import one_line
-from backstay.core.ids import PRIORITY_MAX, show_item
+from backstay.core.ids import JOB_IDS_MAX, PRIORITY_MAX, show_item
 from backstay.core.limits import Limits
-from backstay.core.models import delivery_named
+from backstay.core.models import read_delivery
 from backstay.core.outcomes import Flaw
 from backstay.core.retry import policy_named
 from backstay.core.states import ItemState, StopReason
 from backstay.handlers.handler import Handler, Weighed, name_of
 from backstay.observe.bus import Bus
 from backstay.results import Result as Result
-from backstay.results import V_co as V_co
-from backstay.results import make_result
+from backstay.results import V_co, make_result
+from backstay.store.answers import Search
 from backstay.store.job_views import JobView
 from backstay.store.jobs import MoneyVerdict
 from backstay.store.store import Store
-from backstay.store.submissions import Chunk, NewJob, OpenJob, Takes, check_same
+from backstay.store.story import is_out_of_money
+from backstay.store.submissions import AfterItems, Chunk, NewJob, OpenJob, check_same
 
 DEADLINE_SECONDS_MAX = 366 * 86_400
+BUDGET_MICROS_MAX = (1 << 62) - 1
 AFTER_JOBS_MAX = 100
 WAIT_SECONDS_MIN, WAIT_SECONDS_MAX = 0.0005, 0.1
 WAIT_SHARE = 0.1  # of the time waited so far: so late the end is noticed, and a long wait polls rarely
@@ -78,7 +80,7 @@ class Options:
     move_seconds: float | None = None
     fallback: str | Handler | None = None
     after: After | None = None
-    after_items: str = Takes.SUCCEEDED
+    after_items: str = AfterItems.SUCCEEDED
     unique: str | None = None
     unique_seconds: float | None = None
     item_key: str | Callable[[Any], object] | None = None
@@ -91,13 +93,26 @@ class Options:
         if self.retry is not None:
             policy_named(self.retry)
         if self.delivery is not None:
-            delivery_named(self.delivery)
+            read_delivery(self.delivery)
         if self.idempotency_key is not None and not is_key(self.idempotency_key):
             raise UsageError("an idempotency key must have 1 to 255 printable characters")
-        if self.after_items not in list(Takes):
+        if self.budget_micros is not None:
+            _check_budget(self.budget_micros)
+        if self.after_items not in list(AfterItems):
             raise UsageError(f"after_items must be succeeded or all, not {self.after_items!r}")
+        if self.after_items != AfterItems.SUCCEEDED and self.after is None:
+            raise UsageError("after_items needs after", hint="name the job whose items are meant: after=job")
         self.after_ids()
         self._check_keys()
+        self._check_move()
+
+    def _check_move(self) -> None:
+        if (self.handler_then is None) != (self.move_seconds is None):
+            names = ("handler_then", "move_seconds")
+            given, missing = names if self.move_seconds is None else reversed(names)
+            raise UsageError(f"{given} needs {missing}", hint="for example handler_then='call', move_seconds=3600")
+        if self.move_seconds is not None and not _is_time(self.move_seconds):
+            raise UsageError(f"move_seconds must be above 0 and at most a year, not {self.move_seconds!r}")
 
     def _check_keys(self) -> None:
         if self.unique is not None and not is_key(self.unique):
@@ -117,12 +132,25 @@ class Options:
         """The jobs to wait for, in the order given."""
         if self.after is None:
             return ()
-        ids = [getattr(job, "id", job) for job in (self.after if isinstance(self.after, Sequence) else [self.after])]
-        if not ids or not all(isinstance(job, int) and not isinstance(job, bool) for job in ids):
+        given = [getattr(job, "id", job) for job in (self.after if isinstance(self.after, Sequence) else [self.after])]
+        ids = [job for job in given if _is_whole(job)]
+        if not ids or len(ids) != len(given):
             raise UsageError("after must be a job, the id of a job, or a list of them")
+        if not all(0 <= job < JOB_IDS_MAX for job in ids):
+            raise UsageError("after names a job whose id is out of range", hint=f"ids of jobs are below {JOB_IDS_MAX}")
         if len(ids) != len(set(ids)) or len(ids) > AFTER_JOBS_MAX:
             raise UsageError(f"after takes up to {AFTER_JOBS_MAX} different jobs, each of them once")
-        return tuple(cast(list[int], ids))
+        return tuple(ids)
+
+
+def _check_budget(budget_micros: object) -> None:
+    if not (_is_whole(budget_micros) and 1 <= budget_micros <= BUDGET_MICROS_MAX):
+        said = f"budget_micros must be a whole number from 1 to {BUDGET_MICROS_MAX}, not {budget_micros!r}"
+        raise UsageError(said, hint="it is in millionths of a dollar: 5_000_000 is $5")
+
+
+def _is_whole(number: object) -> TypeGuard[int]:
+    return isinstance(number, int) and not isinstance(number, bool)
 
 
 def _is_time(seconds: object) -> bool:
@@ -148,19 +176,18 @@ class Client:
         wake: Callable[[], None],
         opened_as: Callable[[int], None] = lambda job_id: None,
         job_timeout_seconds: float | None = None,
+        reuse: Search | None = None,
     ) -> "Job[Any]":
-        """Submits the items chunk by chunk, in constant memory. The job is complete when this returns.
-
-        A list is checked as a whole before anything is written. A stream that breaks off half-way ends its job, unless
-        it has an idempotency key: then the same submit again continues where it stopped. Without items the job waits
-        for the results of the jobs that `after` names.
-        """
+        """Submits the items chunk by chunk, in constant memory. The job is complete when this returns. A list is
+        checked as a whole before anything is written. A stream that breaks off half-way ends its job, unless it has an
+        idempotency key: then the same submit again continues where it stopped. Without items the job waits for the
+        results of the jobs that `after` names. `reuse`: items with a key may get the answers of earlier jobs."""
         options.check()
         items, encode = encode_list(items, encode, options.item_key)
-        key = options.idempotency_key if options.unique is None else unique_key(handler, options.unique, items)
         traced, opened, total = self.bus.submitting(handler), None, 0
-        seconds = self.limits.job_timeout_seconds if job_timeout_seconds is None else job_timeout_seconds
-        new = replace(self._new_job(handler, options, traced.seed or new_incarnation(), seconds), idempotency_key=key)
+        key = options.idempotency_key if options.unique is None else unique_key(handler, options.unique, items)
+        new = self._new_job(handler, options, key, traced.seed or new_incarnation(), job_timeout_seconds)
+        new = replace(new, reuse=reuse)
         try:
             async for chunk in first_chunk(new) if items is None else chunks_of(new, items, encode):
                 total = chunk.position + len(chunk.bodies)
@@ -168,7 +195,7 @@ class Client:
                     opened = await self.store.submissions.open(new, chunk)
                     opened_as(opened.id)
                     if new.unique_ms is not None and not opened.new:
-                        traced.submitted(opened.id, 0)
+                        traced.record_submit(opened.id, 0)
                         return self.job(opened.id)
                 opened = await self._store(new, opened, chunk, wake)
         except BaseException:
@@ -180,7 +207,7 @@ class Client:
             raise UsageError("there are no items to submit", hint="give items, or jobs whose results they are: after=")
         total = total if options.item_key is None else opened.total
         self.bus.emit(ItemsSubmitted(opened.id, handler, total))
-        traced.submitted(opened.id, total)
+        traced.record_submit(opened.id, total)
         return self.job(opened.id)
 
     async def _store(self, new: NewJob, opened: OpenJob, chunk: Chunk, wake: Callable[[], None]) -> OpenJob:
@@ -215,13 +242,17 @@ class Client:
             check_same(opened, "")
         return opened
 
-    def _new_job(self, handler: str, options: Options, seed: str, timeout_seconds: float) -> NewJob:
+    def _new_job(
+        self, handler: str, options: Options, key: str | None, seed: str, timeout_seconds: float | None
+    ) -> NewJob:
         deadline = options.deadline_seconds
+        seconds = self.limits.job_timeout_seconds if timeout_seconds is None else timeout_seconds
         return NewJob(
             handler=handler,
             owner=self.owner,
             ref_seed=seed,
-            job_timeout_ms=int(timeout_seconds * 1000),
+            job_timeout_ms=int(seconds * 1000),
+            idempotency_key=key,
             priority=options.priority,
             retry=options.retry,
             delivery=options.delivery,
@@ -231,7 +262,7 @@ class Client:
             handler_then=options.handler_then,
             fallback=name_of(options.fallback),
             after=options.after_ids(),
-            takes=Takes(options.after_items),
+            takes=AfterItems(options.after_items),
             unique_ms=None if options.unique_seconds is None else int(options.unique_seconds * 1000),
             move_ms=None if options.move_seconds is None else int(options.move_seconds * 1000),
         )
@@ -262,24 +293,31 @@ class Job(Generic[V_co]):
         """How the job stands now: its state, its counts, its money. Raises `NotFound` if it was deleted."""
         return await self._client.store.job_views.get(self.id, self._client.owner)
 
+    async def _show_at_end(self) -> JobView | None:
+        return await self._client.store.job_views.at_end(self.id, self._client.owner)
+
     async def wait(
         self, progress: Callable[[JobView], None] | None = None, timeout_seconds: float | None = None
     ) -> JobView:
         """Returns when the job has ended, or its budget stops it; reports its progress whenever it changed."""
         clock = self._client.clock
-        begun, seen = clock.monotonic(), None
+        begun, seen, pause = clock.monotonic(), None, 0.0
         end = None if timeout_seconds is None else begun + timeout_seconds
         while True:
-            view = await self.show()
-            if view != seen and progress is not None:
-                progress(view)
-            seen = view
-            if view.ended or (view.held_by_budget and view.sealed):
-                return view
+            # The many looks in quick succession ask only for its end; the others notice that it is gone as well.
+            only_end = progress is None and 0.0 < pause < WAIT_SECONDS_MAX
+            view = await (self._show_at_end() if only_end else self.show())
+            if view is not None:
+                if view != seen and progress is not None:
+                    progress(view)
+                seen = view
+                if view.ended or (view.sealed and await is_out_of_money(self._client.store, view)):
+                    return view
             now = clock.monotonic()
             if end is not None and now >= end:
                 raise WaitTimeout(f"job {self.id} has not ended within {timeout_seconds:g} s")
-            await clock.sleep(min(max((now - begun) * WAIT_SHARE, WAIT_SECONDS_MIN), WAIT_SECONDS_MAX))
+            pause = min(max((now - begun) * WAIT_SHARE, WAIT_SECONDS_MIN), WAIT_SECONDS_MAX)
+            await clock.sleep(pause)
 
     async def results(self) -> AsyncIterator[Result[V_co]]:
         """Every item that has ended, in the order of submit: `async for result in job.results(): ...`"""
@@ -293,6 +331,12 @@ class Job(Generic[V_co]):
     async def resume(self) -> None:
         """Continues a paused job. The time that it was paused does not count against its time limit."""
         await self._client.store.jobs.resume(self.id, self._client.owner)
+        await self._client.store.notify()
+
+    async def set_budget(self, budget_micros: int) -> None:
+        """Raises or lowers the budget of a job that has one. A job that it stopped resumes if its next item fits."""
+        _check_budget(budget_micros)
+        await self._client.store.jobs.set_budget(self.id, self._client.owner, budget_micros)
         await self._client.store.notify()
 
     async def settle_unknown(self, paid: bool, micros: int | None = None, expected_micros: int | None = None) -> int:
@@ -314,7 +358,7 @@ class Job(Generic[V_co]):
     async def cancel(self) -> None:
         """Waiting items end now; calls under way may finish within `cancel_grace_seconds`."""
         await self._client.store.jobs.cancel(self.id, self._client.owner)
-        while await end_some(self._client, self.id):
+        while await end_waiting_items(self._client, self.id):
             pass
 
     async def retry(self) -> int:
@@ -347,7 +391,7 @@ class Job(Generic[V_co]):
         return 1
 
 
-async def end_some(client: Client, job_id: int) -> bool:
+async def end_waiting_items(client: Client, job_id: int) -> bool:
     """Ends some waiting items of a cancelled job; returns whether there may be more."""
     items, ended_jobs, more = await client.store.sweeps.end_stopped(job_id, StopReason.CANCEL)
     stopped: list[Event] = [ItemsStopped(job_id, items, ItemState.CANCELLED)] if items else []

@@ -12,6 +12,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
+HOUR_MS: Final = 3_600_000
+DAY_MS: Final = 24 * HOUR_MS
 CANCEL_AGAIN_SECONDS: Final = 1.0
 
 
@@ -97,7 +99,7 @@ def new_secret() -> str:
     return secrets.token_urlsafe(32)
 
 
-def this_place() -> str:
+def own_namespace() -> str:
     """Where a process id is valid: this boot of this kernel, and this process namespace in it.
 
     Empty where it is unknown: then no process is considered dead by its id.
@@ -109,7 +111,7 @@ def this_place() -> str:
         return ""
 
 
-def lives(pid: int) -> bool:
+def is_process_alive(pid: int) -> bool:
     """Whether a process of this place exists; if that cannot be checked, it counts as alive."""
     try:
         os.kill(pid, 0)

@@ -19,27 +19,51 @@ from backstay.core.errors import UsageError
 
 LINE_CHARACTERS_MAX: Final = 200
 ZONE_CHARACTERS_MAX: Final = 100
-_FIELDS: Final = "minute, hour, day of month, month, day of week"
+_STEPS_MAX: Final = {"minute": 60, "hour": 24, "day of month": 31, "month": 12, "day of week": 7}
+_FIELDS: Final = ", ".join(_STEPS_MAX)
 _SPANS_MS: Final = (3_600_000, 86_400_000, 31 * 86_400_000)
 
 
 def check_line(line: str, timezone: str) -> str:
     """The line with single blanks, if it and the time zone are valid and it ever fires."""
-    shown = line[:LINE_CHARACTERS_MAX]
+    for what, text in (("cron line", line), ("time zone", timezone)):
+        if not isinstance(text, str):
+            raise UsageError(f"a {what} must be a text, not {text!r}")
     parts = line.split()
-    if len(parts) != 5 or len(line) > LINE_CHARACTERS_MAX:
-        why = "seconds are not supported" if len(parts) == 6 else f"it must have five fields, not {len(parts)}"
-        raise UsageError(f"the cron line {shown!r} is not valid: {why}", hint=f"write: {_FIELDS}")
+    why = _fault(line, parts)
+    if why is not None:
+        shown = repr(line[:LINE_CHARACTERS_MAX]) + ("…" if len(line) > LINE_CHARACTERS_MAX else "")
+        raise UsageError(f"the cron line {shown} is not valid: {why}", hint=f"the five fields are: {_FIELDS}")
     zone_named(timezone)
-    try:
-        found = next_after(line, timezone, 0)
-    except CronSimError as error:
-        raise UsageError(
-            f"the cron line {shown!r} is not valid: {str(error).lower()}", hint=f"the five fields are: {_FIELDS}"
-        ) from None
-    if found is None:
-        raise UsageError(f"the cron line {shown!r} never fires", hint="no such day is in the calendar")
+    if next_after(line, timezone, 0) is None:
+        raise UsageError(f"the cron line {line!r} never fires", hint="no such day is in the calendar")
     return " ".join(parts)
+
+
+def _fault(line: str, parts: list[str]) -> str | None:
+    """Why a line is not valid; None: it is."""
+    if len(line) > LINE_CHARACTERS_MAX:
+        return f"it has {len(line):,} characters; the limit is {LINE_CHARACTERS_MAX}"
+    if len(parts) != 5:
+        return "seconds are not supported" if len(parts) == 6 else f"it must have five fields, not {len(parts)}"
+    for (field, most), text in zip(_STEPS_MAX.items(), parts, strict=True):
+        for step in (part.partition("/")[2] for part in text.split(",")):
+            if step.isdecimal() and int(step) > most:
+                return f"the step {step} of its {field} is above {most}"
+    error = _error_of(parts)
+    if error is None:
+        return None
+    minute, hour, day, month, weekday = parts
+    alone = ([minute, hour, day, "*", weekday], [minute, hour, "*", month, weekday])
+    return error if any(map(_error_of, alone)) else "this date never comes"
+
+
+def _error_of(parts: list[str]) -> str | None:
+    try:
+        CronSim(" ".join(parts), datetime(2000, 1, 1, tzinfo=UTC))
+    except CronSimError as error:
+        return str(error).lower()
+    return None
 
 
 @lru_cache(maxsize=256)
@@ -55,7 +79,7 @@ def zone_named(name: str) -> tzinfo:
 
 
 def next_after(line: str, timezone: str, after_ms: int) -> int | None:
-    """The first firing after a moment; None if there is none within 50 years."""
+    """The first firing after a moment; None if the line does not fire within 50 years."""
     return next(_firings(line, timezone, after_ms), None)
 
 

@@ -11,19 +11,19 @@ from dataclasses import replace
 from typing import Final, NamedTuple, TypeVar
 
 from backstay.app import Backstay
+from backstay.artifacts import Artifacts, ConverterFiles, artifacts_of
 from backstay.client import Client
 from backstay.clock import Clock
 from backstay.core.errors import DatabaseRefused, DatabaseUnreachable
 from backstay.core.events import Trouble
 from backstay.engine.worker import Worker
-from backstay.files.artifacts import Artifacts, ConverterFiles, artifacts_of
 from backstay.handlers.gateway import NAME, GatewayHandler
 from backstay.handlers.handler import Rules, call_limits
 from backstay.handlers.outgoing import Outgoing
 from backstay.llm.lanes import serve_lanes
 from backstay.messaging.broker import Broker
 from backstay.messaging.broker_session import broker_here, dispatching
-from backstay.messaging.outbox_relay import lag_told, relaying_all
+from backstay.messaging.outbox_relay import relaying_all, reporting_lag
 from backstay.observe.item_logs import ItemLogs
 from backstay.remote.handler import CallbackTags
 from backstay.remote.work import remote_here, remote_work
@@ -102,7 +102,7 @@ async def relaying_outboxes(
 @asynccontextmanager
 async def relaying_webhooks(client: Client, relay: Relay) -> AsyncIterator[None]:
     """While the block runs, webhooks are notified, and the number of waiting messages is reported."""
-    async with relaying(relay), lag_told(client, WEBHOOKS):
+    async with relaying(relay), reporting_lag(client, WEBHOOKS):
         yield
 
 

@@ -8,9 +8,9 @@ from typing import Any, Final
 from backstay import cron as cron_lines
 from backstay.client import Client, Job, Options
 from backstay.core.errors import UsageError
-from backstay.core.models import NewSchedule, missed_named
+from backstay.core.models import NewSchedule, read_missed_policy
 from backstay.handlers.function import Registry, dump, unknown_handler
-from backstay.handlers.handler import Handler
+from backstay.handlers.handler import Handler, name_of
 from backstay.store.schedules import Schedule
 from backstay.store.store import Store
 
@@ -35,7 +35,7 @@ class AppSchedules:
         missed: str = "once",
     ) -> Schedule:
         """Adds a schedule: `await backstay.schedules.add(report, "0 7 * * *", timezone="Europe/Berlin")`."""
-        named = self._handlers[handler if isinstance(handler, str) else handler.name]
+        named = self._handlers[name_of(handler)]
         new = new_schedule(named, cron, timezone, name, payload, missed)
         client = await self._open()
         return await client.store.schedules.add(new, client.owner)
@@ -77,7 +77,7 @@ def new_schedule(
     if not isinstance(handler, str):
         handler.check(json.loads(body))
     line = cron_lines.check_line(cron, timezone)
-    return NewSchedule(name or handler_name, handler_name, line, timezone, body, missed_named(missed))
+    return NewSchedule(name or handler_name, handler_name, line, timezone, body, read_missed_policy(missed))
 
 
 async def all_schedules(store: Store, owner: str) -> AsyncIterator[Schedule]:

@@ -8,13 +8,16 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack, overload
 
 from backstay.app import Backstay
-from backstay.client import Items, Job, Result, SubmitOptions, V_co
+from backstay.client import Items, Job, Result, SubmitOptions
 from backstay.core.errors import UsageError
 from backstay.engine.tick import TickReport
 from backstay.handlers.function import FunctionHandler
 from backstay.handlers.handler import Handler
+from backstay.results import V_co
+from backstay.schedules import NOTHING
 from backstay.store.databases.user_connection import refuse_async
 from backstay.store.job_views import JobView
+from backstay.store.schedules import Schedule
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -25,6 +28,7 @@ class SyncBackstay:
 
     def __init__(self, app: Backstay | str) -> None:
         self.app = Backstay(app) if isinstance(app, str) else app
+        self.schedules = SyncSchedules(self)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="backstay-sync", daemon=True)
         self._thread.start()
@@ -150,6 +154,9 @@ class SyncJob(Generic[V_co]):
     def resume(self) -> None:
         self._face.run(self._job.resume())
 
+    def set_budget(self, budget_micros: int) -> None:
+        self._face.run(self._job.set_budget(budget_micros))
+
     def settle_unknown(self, paid: bool, micros: int | None = None, expected_micros: int | None = None) -> int:
         return self._face.run(self._job.settle_unknown(paid, micros, expected_micros))
 
@@ -172,3 +179,41 @@ async def _ready(app: Backstay) -> None:
 
 async def _next(results: AsyncIterator[T]) -> T | None:
     return await anext(results, None)
+
+
+class SyncSchedules:
+    """The same methods as those of `Backstay.schedules`."""
+
+    def __init__(self, face: SyncBackstay) -> None:
+        self._face = face
+
+    def add(
+        self,
+        handler: str | Handler,
+        cron: str,
+        *,
+        timezone: str = "UTC",
+        name: str | None = None,
+        payload: Any = NOTHING,
+        missed: str = "once",
+    ) -> Schedule:
+        work = self._face.app.schedules.add(handler, cron, timezone=timezone, name=name, payload=payload, missed=missed)
+        return self._face.run(work)
+
+    def list(self) -> "list[Schedule]":
+        return self._face.run(self._face.app.schedules.list())
+
+    def show(self, name: str) -> Schedule:
+        return self._face.run(self._face.app.schedules.show(name))
+
+    def pause(self, name: str) -> Schedule:
+        return self._face.run(self._face.app.schedules.pause(name))
+
+    def resume(self, name: str) -> Schedule:
+        return self._face.run(self._face.app.schedules.resume(name))
+
+    def run(self, name: str) -> SyncJob[Any]:
+        return SyncJob(self._face, self._face.run(self._face.app.schedules.run(name)))
+
+    def remove(self, name: str) -> None:
+        self._face.run(self._face.app.schedules.remove(name))

@@ -11,10 +11,10 @@ from backstay.clock import Clock, Tasks, new_id, new_random, wait_for_event
 from backstay.core.errors import BackstayError, HandlerError
 from backstay.core.events import Trouble
 from backstay.core.failures import one_line, parse_retry_after
-from backstay.handlers.outgoing import Answer, Outgoing
+from backstay.handlers.outgoing import Outgoing, PostReply
 from backstay.observe.bus import Bus
 from backstay.signing import Signer, webhook_headers
-from backstay.store.webhooks import DeliveryResult, Due, Webhook, Webhooks, telling
+from backstay.store.webhooks import DeliveryResult, DueDelivery, Webhook, Webhooks, delivery_row
 
 # Waits after the first try: 5 s, 5 and 30 minutes, then hours; together a little more than three days.
 LADDER_SECONDS: Final = (5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400)
@@ -56,7 +56,7 @@ class Relay:
 
     async def run_once(self) -> int:
         """Creates deliveries for new events and makes all that are due; returns how many attempts it made."""
-        while await self._webhooks.spread():
+        while await self._tell_failed() + await self._webhooks.create_deliveries():
             pass
         tries = 0
         while begun := await self._begin():
@@ -69,8 +69,9 @@ class Relay:
             pause = LOOK_SECONDS
             self._freed.clear()
             try:
-                await self._webhooks.spread()
-                if await self._begin():
+                more = await self._tell_failed()
+                await self._webhooks.create_deliveries()
+                if await self._begin() or more:
                     pause = 0.0
                 await self._forget()
             except Exception as error:
@@ -82,6 +83,14 @@ class Relay:
                 )  # a receiver with room again may have more events waiting
             else:
                 await self._clock.sleep(pause)
+
+    async def _tell_failed(self) -> int:
+        """Trouble with failed items does not keep other events from leaving."""
+        try:
+            return await self._webhooks.tell_failed()
+        except Exception as error:
+            self._bus.emit(Trouble("failed items", f"{type(error).__name__}: {error}"))
+            return 0
 
     async def _begin(self) -> int:
         """Starts due deliveries, as many as there is room for: one per webhook, in turns."""
@@ -101,7 +110,7 @@ class Relay:
         self._telling.pop(task, None)
         self._freed.set()
 
-    async def _tell(self, due: Due) -> None:
+    async def _tell(self, due: DueDelivery) -> None:
         try:
             told = await self._try(due)
             if await self._webhooks.settle(due, told):
@@ -112,23 +121,25 @@ class Relay:
             # Its lease runs out, and it is delivered again: the receiver recognises a repeat by the event id.
             self._bus.emit(Trouble("webhooks", f"{type(error).__name__}: {error}"))
 
-    async def _try(self, due: Due) -> DeliveryResult:
+    async def _try(self, due: DueDelivery) -> DeliveryResult:
         if due.url is None:
             return DeliveryResult(False, error="the webhook is disabled")
         try:
             answer = await self._outgoing.post(due.url, due.body, self._headers(due), TIMEOUT_SECONDS)
         except HandlerError as error:
             return DeliveryResult(False, error=one_line(error.message), delay_ms=next_try_ms(due.tries, self._rng))
-        return told_by(answer, due.tries, self._rng, self._clock.now_ms())
+        return judge_answer(answer, due.tries, self._rng, self._clock.now_ms())
 
-    async def knock(self, webhook: Webhook, event_type: str) -> Answer:
+    async def send_sample(self, webhook: Webhook, event_type: str) -> PostReply:
         """Sends a sample event to a webhook, now and once."""
         now = self._clock.now_ms()
-        *_, event_id, _, body = telling(webhook.id, webhook.owner, f"evt_{new_id()}", event_type, {"id": "sample"}, now)
-        sample = Due(0, webhook.id, event_id, event_type, body, 1, now, webhook.url, webhook.secret_version, 0)
+        *_, event_id, _, body = delivery_row(
+            webhook.id, webhook.owner, f"evt_{new_id()}", event_type, {"id": "sample"}, now
+        )
+        sample = DueDelivery(0, webhook.id, event_id, event_type, body, 1, now, webhook.url, webhook.secret_version, 0)
         return await self._outgoing.post(webhook.url, body, self._headers(sample), TIMEOUT_SECONDS)
 
-    def _headers(self, due: Due) -> dict[str, str]:
+    def _headers(self, due: DueDelivery) -> dict[str, str]:
         versions = [due.secret_version, due.secret_version - 1][: 1 + due.two_secrets]
         secrets = [secret for version in versions for secret in self._signer.secrets_of(due.webhook_id, version)]
         return webhook_headers(secrets, due.event_id, self._clock.now_ms(), due.body)
@@ -139,7 +150,7 @@ class Relay:
             await self._webhooks.forget()
 
 
-def told_by(answer: Answer, tries: int, rng: Random, now_ms: int) -> DeliveryResult:
+def judge_answer(answer: PostReply, tries: int, rng: Random, now_ms: int) -> DeliveryResult:
     """Only a 2xx counts as received: a redirect might lead anywhere."""
     if 200 <= answer.status <= 299:
         return DeliveryResult(True, answer.status)

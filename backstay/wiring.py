@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from backstay.clock import Clock, Tasks, new_incarnation, new_random, this_place
+from backstay.clock import Clock, Tasks, new_incarnation, new_random, own_namespace
 from backstay.core.errors import DatabaseUnreachable, UsageError
 from backstay.core.events import Trouble
 from backstay.core.limits import Limits
@@ -18,8 +18,9 @@ from backstay.handlers.function import Registry
 from backstay.observe.bus import Bus
 from backstay.settings import Settings
 from backstay.store.databases import schema
-from backstay.store.databases.checks import Promise, postgres_promises, sqlite_promises
 from backstay.store.databases.database import Database, is_postgres
+from backstay.store.databases.item_events import ItemEventsDatabase
+from backstay.store.databases.schema import Promise, postgres_promises, sqlite_promises
 from backstay.store.databases.sqlite import SQLiteDatabase
 from backstay.store.store import Store
 
@@ -89,13 +90,15 @@ async def durability(url: str) -> list[Promise]:
     return await postgres_promises(url) if is_postgres(url) else sqlite_promises(sqlite_path(url))
 
 
-async def open_store(url: str, clock: Clock | None = None) -> Store:
-    """An open store on a database of the right schema; an SQLite file is created and migrated if needed."""
+async def open_store(url: str, clock: Clock | None = None, *, item_events: bool = False) -> Store:
+    """An open store on a database of the right schema; an SQLite file is created and migrated if needed. With
+    `item_events` it writes an event for every change of an item's state."""
     if is_postgres(url):
         schema.check(await schema_version(url))
     else:
         await schema.migrate_sqlite(sqlite_path(url))
-    store = Store(database(url, clock or Clock()))
+    opened = database(url, clock or Clock())
+    store = Store(ItemEventsDatabase(opened) if item_events else opened)
     await store.open()
     return store
 
@@ -137,7 +140,7 @@ def parts(store: Store, registry: Registry, limits: Limits, bus: Bus, settings: 
     policies = {**NAMED, "gateway": settings.gateway_policy()}
     tasks, name = Tasks(), new_incarnation()
     return Parts(
-        store, registry, limits, Clock(), new_random(), tasks, bus, name, this_place(), policies, settings.owner
+        store, registry, limits, Clock(), new_random(), tasks, bus, name, own_namespace(), policies, settings.owner
     )
 
 

@@ -111,7 +111,7 @@ async def level(url: str, workers: int, jobs: int, seconds: float) -> dict[str, 
     looker = await asyncpg.connect(url)
     await looker.execute("VACUUM ANALYZE")
     await looker.execute("CHECKPOINT")
-    stores = [Store(PostgresDatabase(url, Clock(), connections_max=1)) for _ in range(workers)]
+    stores = [Store(PostgresDatabase(f"{url}?pool_max=1", Clock())) for _ in range(workers)]
     for store in stores:
         await store.open()
     own = await looker.fetchval("SELECT pg_backend_pid()")
@@ -155,7 +155,7 @@ def figures(
 async def split(url: str, claims: int) -> dict[str, float]:
     """One worker alone: how the server's time divides between a claim and its settlement, and what a sync takes."""
     await submit(url, 1, claims * BATCH)
-    store = Store(PostgresDatabase(url, Clock(), connections_max=1))
+    store = Store(PostgresDatabase(f"{url}?pool_max=1", Clock()))
     await store.open()
     looker = await asyncpg.connect(url)
     pids = [row[0] for row in await looker.fetch("SELECT pid FROM pg_stat_activity WHERE datname = current_database()")]

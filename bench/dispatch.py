@@ -11,8 +11,8 @@ from typing import Any
 from backstay.core.ids import item_id
 from backstay.messaging.broker_session import broker_here, dispatching, topology_of
 from backstay.messaging.connection import connect_once
-from backstay.messaging.declaring import depth_of
 from backstay.messaging.outbox_relay import relaying_work
+from backstay.messaging.queues import depth_of
 from backstay.store.outbox import WORK
 from bench import ours
 from bench.ours import CONCURRENCY, run
@@ -78,7 +78,7 @@ async def _work() -> float:
         dispatching(app, client, broker, CONCURRENCY) as hints,
     ):
         assert hints is not None
-        while not hints.alive:  # noqa: ASYNC110 - nobody is told
+        while not hints.alive:  # noqa: ASYNC110 - there is no event to wait for
             await asyncio.sleep(0.01)
         started = time.perf_counter()
         async with app.working(concurrency=CONCURRENCY, hints=hints):
@@ -111,11 +111,11 @@ async def _relay() -> float:
     client = await app.open()
     async with broker_here(app, client) as broker:
         assert broker is not None
-        while not broker.publishing:  # noqa: ASYNC110 - nobody is told
+        while not broker.publishing:  # noqa: ASYNC110 - there is no event to wait for
             await asyncio.sleep(0.01)
         started = time.perf_counter()
         async with relaying_work(app, client, broker):
-            while (await client.store.outbox.lag(WORK)).rows:  # noqa: ASYNC110 - nobody is told
+            while (await client.store.outbox.lag(WORK)).rows:  # noqa: ASYNC110 - there is no event to wait for
                 await asyncio.sleep(0.01)
         return time.perf_counter() - started
 

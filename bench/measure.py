@@ -46,7 +46,7 @@ def server(kind: str) -> Iterator[str]:
 
 
 def measure(probe: Probe, quick: bool) -> Figures:
-    """One figure or more from one process; NotMeasured says why there is none."""
+    """One figure or more from one process; NotMeasured says why it has no figure."""
     items = probe.items_quick if quick else probe.items
     python = python_of(probe.environment)
     command = [python, "-m", "bench.contestant", probe.module, probe.measure, str(items)]

@@ -18,10 +18,12 @@ import uvloop
 
 from backstay import Backstay
 from backstay.clock import collect_rarely
+from backstay.store.outbox import MESSAGES
 from backstay.wiring import migrate
 from bench.contestant import settle_down
 from bench.idle_worker import PAUSE_SECONDS, WARM_UP, idle_worker, until_told_to_stop
 from bench.orders import TABLE, commits_per_second
+from bench.probes import NotMeasured
 
 # A peer's clock starts with its first handler; ours starts before the worker does.
 CONCURRENCY = 1_000
@@ -48,6 +50,18 @@ def application(url: str) -> tuple[Any, Any]:
         return item
 
     return app, noop
+
+
+def app() -> Any:
+    return _at["app"]
+
+
+def noop() -> Any:
+    return _at["noop"]
+
+
+def url() -> str:
+    return str(_at["url"])
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
@@ -84,6 +98,36 @@ def limited(n: int) -> dict[str, float]:
     _at["job"] = run(_at["app"].submit("limited", range(n)))
     settle_down(_at["url"])
     return {"finish_per_second": n / finish(n)}
+
+
+def with_item_events(n: int) -> dict[str, float]:
+    """The same work with the setting `item_events`, and a broker's sink that takes every event."""
+    run(_switch_item_events_on())
+    submit(n)
+    settle_down(_at["url"])
+    seconds = finish(n)
+    told = run(_items_told())
+    run(_at["app"].close())
+    if told != 2 * n:
+        raise NotMeasured(f"the events tell of {told} changes, not {2 * n}")
+    return {"finish_per_second": n / seconds}
+
+
+async def _switch_item_events_on() -> None:
+    app = _at["app"]
+    await app.close()
+    app.settings = app.settings.model_copy(update={"item_events": True})
+    await (await app.open()).store.outbox.open_sink(MESSAGES)
+
+
+async def _items_told() -> int:
+    """Of how many changes the events tell: each item is claimed and succeeds."""
+    outbox = (await _at["app"].open()).store.outbox
+    told = 0
+    while messages := await outbox.claim(MESSAGES, 500, 3_600_000):
+        told += sum(message.payload.count('{"id":"') for message in messages) - len(messages)
+        await outbox.published([message.id for message in messages])
+    return told
 
 
 def memory(n: int) -> dict[str, float]:

@@ -28,6 +28,8 @@ class Probe:
 PROBES = {
     "backstay-postgres": Probe("bench.ours", "postgres", 100_000, 10_000, ours=True),
     "backstay-limits": Probe("bench.ours", "postgres", 100_000, 10_000, "limited", ours=True),
+    "item-events-postgres": Probe("bench.ours", "postgres", 100_000, 10_000, "with_item_events", ours=True),
+    "item-events-sqlite": Probe("bench.ours", "sqlite", 100_000, 10_000, "with_item_events", ours=True),
     "backstay-rabbitmq": Probe("bench.dispatch", "both", 100_000, 10_000, ours=True),
     "relay": Probe("bench.dispatch", "both", 50_000, 5_000, "publish", ours=True),
     "publish-bare": Probe("bench.publish_bare", "rabbitmq", 50_000, 5_000, "publish", ours=True),
@@ -40,6 +42,8 @@ PROBES = {
     "memory": Probe("bench.ours", "sqlite", 1_000_000, 100_000, "memory", ours=True),
     "schedules-idle": Probe("bench.schedules", "sqlite", 1_000, 1_000, "idle", ours=True),
     "schedules-idle-postgres": Probe("bench.schedules", "postgres", 1_000, 1_000, "idle", ours=True),
+    "pruning": Probe("bench.pruning", "postgres", 1_000_000, 200_000, "beside", ours=True, once=True),
+    "pruning-sqlite": Probe("bench.pruning", "sqlite", 1_000_000, 200_000, "beside", ours=True, once=True),
     "pgqueuer": Probe("bench.peers.pgqueuer", "postgres", 100_000, 10_000),
     "pgqueuer-latency": Probe("bench.peers.pgqueuer", "postgres", 200, 50, "latency"),
     "pgqueuer-transaction": Probe("bench.peers.pgqueuer", "postgres", 3_000, 300, "submit_transaction"),

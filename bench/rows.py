@@ -53,6 +53,8 @@ ROWS = (
         ),
     ),
     Row("finish-limits", "finish_per_second", "backstay-limits", (Bar(0.6, "backstay-postgres"),)),
+    Row("item-events-postgres", "finish_per_second", "item-events-postgres", (Bar(0.6, "backstay-postgres"),)),
+    Row("item-events-sqlite", "finish_per_second", "item-events-sqlite", (Bar(0.6, "backstay-sqlite"),)),
     Row(
         "finish-rabbitmq",
         "finish_per_second",
@@ -67,6 +69,8 @@ ROWS = (
     Row("claim-scale", "claim_time_ratio", "claim-scale", (Bar(1.5, at_most=True),)),
     Row("schedules-idle", "core_percent", "schedules-idle", (Bar(1.0, at_most=True),)),
     Row("schedules-idle-postgres", "core_percent", "schedules-idle-postgres", (Bar(1.0, at_most=True),)),
+    Row("prune-beside", "rate_ratio", "pruning", (Bar(0.8),)),
+    Row("prune-beside-sqlite", "rate_ratio", "pruning-sqlite", (Bar(0.8),)),
     Row("memory", "peak_mb", "memory", (Bar(200.0, at_most=True),)),
     Row("run-bare", "requests_per_second", "run", (Bar(0.6, "run-bare"),)),
     Row(

@@ -59,7 +59,7 @@ async def loop(base_url: str, n: int, concurrency: int) -> None:
 
 
 async def send(session: object, url: str, numbers: Iterator[int]) -> int:
-    """One of the workers: takes the next number until there is none."""
+    """One of the workers: takes the next number until all are taken."""
     done = 0
     for number in numbers:
         async with session.post(url, data=json.dumps(body(number)).encode()) as response:  # type: ignore[attr-defined]

@@ -11,15 +11,31 @@ from pathlib import Path
 from typing import Any, Final, get_args
 
 import backstay
-from backstay.sync import SyncJob
+from backstay.schedules import AppSchedules
 
 LIBRARY = Path(__file__).with_name("library.md")
 LINE_MAX: Final = 76  # what the column of the site shows without scrolling
 # What each part is about, in the order in which people meet the names. A public name that is in none fails the page.
 PARTS: Final = {
-    "The application": ("Backstay", "SyncBackstay"),
-    "Jobs and results": ("Job", "Result"),
-    "Inside a handler": ("Context", "Answer", "done", "running", "gone_wrong"),
+    "Rows in, answers out": (
+        "map",
+        "amap",
+        "imap",
+        "run_file",
+        "plan",
+        "Results",
+        "Answer",
+        "AnswerError",
+        "TokensUsed",
+        "MapSummary",
+        "Plan",
+        "Image",
+        "File",
+        "Jinja",
+    ),
+    "The application": ("Backstay", "TickReport", "Schedule", "SyncBackstay", "SyncJob"),
+    "Jobs and results": ("Job", "JobView", "JobState", "Result", "ItemState"),
+    "Inside a handler": ("Context", "TaskAnswer", "done", "running", "gone_wrong"),
     "Policies and limits": ("RetryPolicy", "BreakerPolicy", "Limits"),
     "Errors": (
         "BackstayError",
@@ -34,7 +50,15 @@ PARTS: Final = {
         "NotAllowed",
         "IdempotencyConflict",
         "WaitTimeout",
+        "RowsFailed",
+        "RequestsRefused",
+        "HandlerError",
         "DatabaseUnreachable",
+        "DatabaseRefused",
+        "SchemaBehind",
+        "SchemaNewer",
+        "FilesUnreachable",
+        "BrokerUnreachable",
         "ErrorCode",
     ),
     "The version": ("__version__",),
@@ -45,7 +69,8 @@ TABLES: Final = {
     "Job": ("on a `Job`",),
     "Context": ("a `Context` has",),
 }
-GIVEN: Final = ("Job", "Context")  # Backstay makes these, so how they are made is of no use
+GIVEN: Final = ("Job", "SyncJob", "Context", "Results")  # Backstay makes these, so how they are made is of no use
+MEANINGS: Final = {"ErrorCode": "errors.md", "JobState": "library.md#jobs", "ItemState": "library.md#jobs"}
 TWINS: Final = {"SyncBackstay": backstay.Backstay, "SyncJob": backstay.Job}  # whose methods do the same
 BLOCKS: Final = {"asynccontextmanager": "async with ", "contextmanager": "with "}
 
@@ -71,7 +96,7 @@ def _entry(name: str) -> str:
     texts += [_library_table(begins) for begins in TABLES.get(name, ())]
     if inspect.isclass(found) and not issubclass(found, Exception | Enum):
         texts += _members(name, found)
-        texts += _members("SyncJob", SyncJob) if name == "SyncBackstay" else []
+        texts += _members("Backstay.schedules", AppSchedules) if name == "Backstay" else []
     return "\n".join(texts)
 
 
@@ -82,7 +107,7 @@ def _described(name: str, found: Any) -> Iterator[str]:
         yield f"The type of a poll's answer: {' or '.join(f'`{kind.__name__}`' for kind in get_args(found))}.\n"
     elif inspect.isclass(found) and issubclass(found, Enum):
         named = ", ".join(f"`{member.name}`" for member in found)
-        yield f"{_docstring(found)}\n\n{named}. [What each means](errors.md).\n"
+        yield f"{_docstring(found)}\n\n{named}. [What each means]({MEANINGS[name]}).\n"
     elif inspect.isclass(found) and (is_dataclass(found) or hasattr(found, "_fields")):
         yield f"{_docstring(found)}\n\n{_fields(found)}"
     elif inspect.isclass(found):

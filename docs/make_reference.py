@@ -13,16 +13,18 @@ from prometheus_client import CollectorRegistry
 
 from backstay import Backstay
 from backstay.cli.main import EXIT_CODES
+from backstay.cli.provider import ability_of, ability_row
 from backstay.core import errors, events
 from backstay.core.breaker import BreakerPolicy
 from backstay.core.errors import BackstayError, ErrorCode, HandlerError
 from backstay.core.limits import RANGES, Limits
 from backstay.core.retry import GATEWAY
+from backstay.llm.providers import provider_names
 from backstay.observe.metrics import Gauges, Metrics
 from backstay.server.app import create_app
 from backstay.server.service import ServiceOptions
 from backstay.settings import Settings
-from backstay.store.webhooks import EVENTS, TEST_EVENT
+from backstay.store.webhooks import EVENTS, ITEM_EVENTS, TEST_EVENT
 from docs import make_commands, make_python_api
 
 HERE = Path(__file__).parent
@@ -61,7 +63,8 @@ def settings_page(now: str) -> str:
     found = {
         found[1]: [cell.strip() for cell in found[2].split("|")] for found in map(ROW.match, now.splitlines()) if found
     }
-    defaults = {name: field.default for name, field in Settings.model_fields.items()} | in_effect()
+    defaults = {name: field.get_default(call_default_factory=True) for name, field in Settings.model_fields.items()}
+    defaults |= in_effect()
     plain = [(name, value) for name, value in defaults.items() if name != "limits"]
     bounds = [(field.name, field.default) for field in fields(Limits)]
     return _tabled(_tabled(now, "settings", _settings(plain, found)), "bounds", _bounds(bounds, found))
@@ -90,8 +93,8 @@ def _bounds(rows: list[tuple[str, Any]], words: Mapping[str, list[str]]) -> str:
 
 
 def _default(value: Any, said: str) -> str:
-    """None and an empty text are nothing; what that means only the page can say."""
-    if value is None or value == "":
+    """None, an empty text and an empty table are nothing; what that means only the page can say."""
+    if value in (None, "", {}):
         return said
     return f"`{value}`" if isinstance(value, str) else f"{value:g}" if isinstance(value, float) else str(value)
 
@@ -164,12 +167,14 @@ def events_page() -> str:
         named = ", ".join(f"`{field.name}`" for field in fields(event))
         rows.append((f"`{event.__name__}`", " ".join((event.__doc__ or "").split()), named))
     told = "".join(f"- `{name}`\n" for name in (*EVENTS, TEST_EVENT))
+    with_setting = ", ".join(f"`{name}`" for name in ITEM_EVENTS)
     return (
         f"# Events\n\n{WRITTEN}\n\n## Inside a process\n\n"
         "The engine tells what happens as values; the log and the [metrics](metrics.md) listen. No payload and no\n"
         "result is in a log line.\n\n"
         f"{table(('event', 'told when', 'fields'), rows)}\n"
         f"## To webhooks\n\n[Webhooks](webhooks.md) get these events:\n\n{told}\n"
+        f"With `item_events` also {with_setting}.\n\n"
         "## To those who watch\n\n`event: job`, `event: item` and `event: gone` of the "
         "[live streams](traffic.md#live-events); `progress`, `held`,\n`released`, `note` and `summary` of "
         "`backstay run --json`, see [runs](run.md).\n"
@@ -215,6 +220,18 @@ def _below(kind: type[BackstayError]) -> Iterator[type[BackstayError]]:
             yield from _below(child)
 
 
+# providers: the table of `backstay providers`, the words are the page's own
+
+
+def providers_page(now: str) -> str:
+    found = [ability_of(name, {}) for name in provider_names()]
+    rows = [(f"[{row[0]}]({row[0]}.md)", *row[1:5], f"`{row[5]}`") for row in map(ability_row, found)]
+    head = ("provider", "lanes", "call found again", "batch found again", "prices", "key in")
+    begin, end = "<!-- table -->", "<!-- end of table -->"
+    before, after = now.partition(begin)[0], now.partition(end)[2]
+    return f"{before}{begin}\n{table(head, rows)}{end}{after}"
+
+
 def pages() -> dict[str, str]:
     return {
         "commands.md": make_commands.page(),
@@ -224,6 +241,7 @@ def pages() -> dict[str, str]:
         "events.md": events_page(),
         "errors.md": errors_page(),
         "python-api.md": make_python_api.page(),
+        "providers/index.md": providers_page((HERE / "providers" / "index.md").read_text(encoding="utf-8")),
     }
 
 

@@ -3,7 +3,7 @@
     python examples/convert_pdfs.py [FOLDER]
 
 The gateway is the practice one, which fails now and then; the service is `backstay serve`. Both run while this does.
-Without a folder a dozen small PDFs are made. All files are in build/converter, which is made afresh each time.
+Without a folder a dozen small PDFs are made. All files are in build/converter, which is emptied each time.
 """
 
 import asyncio

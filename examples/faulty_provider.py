@@ -18,8 +18,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from backstay import Backstay, Context, ErrorCode, Limits, Permanent, Result, RetryPolicy, Throttled, Transient
-from backstay.store.job_views import JobView
+from backstay import Backstay, Context, ErrorCode, JobView, Limits, Permanent, Result, RetryPolicy, Throttled, Transient
 
 DATABASE = Path(os.environ.get("BACKSTAY_DEMO_DB", "backstay-demo.db"))
 BILL = DATABASE.with_name(f"{DATABASE.stem}-bill.db")
@@ -28,7 +27,7 @@ WORKERS = 2
 KILL_AT = 100
 SETTLE_SECONDS = 120
 
-# Short, so that what a dead worker held is taken up within seconds instead of minutes.
+# Short, so that other workers take over a dead worker's items within seconds instead of minutes.
 LIMITS = Limits(
     lease_seconds=2,
     heartbeat_seconds=0.5,
@@ -179,7 +178,7 @@ async def main() -> int:
 
 
 if __name__ == "__main__":
-    # Each run begins afresh; its files are kept afterwards, so that you can look into them.
+    # Each run begins with an empty folder; its files are kept afterwards, so that you can look into them.
     for file in (*DATABASE.parent.glob(f"{DATABASE.name}*"), *BILL.parent.glob(f"{BILL.name}*")):
         file.unlink()
     try:

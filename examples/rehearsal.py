@@ -3,7 +3,7 @@ nothing was paid for twice.
 
 The run has its completions stored at the provider (--reconcilable), so what was under way at the kill, and every answer
 that was lost, is looked up before it is ever sent again. The provider is the practice one, so nothing costs anything;
-its bill is held against the results at the end. All files are in build/rehearsal, which is made afresh each time.
+its bill is held against the results at the end. All files are in build/rehearsal, which is emptied each time.
 """
 
 import contextlib

@@ -81,7 +81,7 @@ async def main(url: str) -> None:
         async with queue.iterator() as messages, asyncio.TaskGroup() as tasks:
             async for message in messages:
                 tasks.create_task(serve(channel, message))
-    sys.exit("the connection has ended")  # whoever started it starts it again
+    sys.exit("the connection has ended")  # the process manager starts it again
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from backstay import Answer, Backstay, Context, Limits, done, running
+from backstay import Backstay, Context, Limits, TaskAnswer, done, running
 
 backstay = Backstay("sqlite:///tasks.db", limits=Limits(poll_interval_seconds=0.2))
 
@@ -34,7 +34,7 @@ class Render:
         context.guard()  # right before a request leaves: nothing is sent under a claim that is too old
         return renderer.take(context.idempotency_key)
 
-    async def poll(self, task_ids: Sequence[str]) -> Mapping[str, Answer]:
+    async def poll(self, task_ids: Sequence[str]) -> Mapping[str, TaskAnswer]:
         percent = {task_id: renderer.progress(task_id) for task_id in task_ids}
         return {
             task_id: done(f"{task_id}.png") if now == 100 else running(progress=now) for task_id, now in percent.items()

@@ -15,6 +15,7 @@ from backstay.clock import new_id
 from backstay.store.store import Store
 from tests.servers.postgres import RunningPostgres
 from tests.servers.rabbitmq import PrivateRabbitMQ
+from tests.servers.reused_databases import ReusedDatabases
 from tests.servers.s3 import BUCKET, PrivateS3
 from tests.servers.shared_postgres import SharedPostgres, ask
 from tests.sites import Leaping, Site, Ticker, fresh_database, sqlite_url
@@ -46,6 +47,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def pytest_unconfigure(config: pytest.Config) -> None:
     if SHARED in config.stash:
         config.stash[SHARED].close()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A file of slow tests is not even imported when no slow test is wanted: the clients of the providers take long."""
+    if collection_path.suffix != ".py" or "not slow" not in config.option.markexpr:
+        return None
+    return True if "\npytestmark = pytest.mark.slow\n" in collection_path.read_text(encoding="utf-8") else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -106,11 +114,19 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     return f"s3://{BUCKET}/{new_id()}"
 
 
+@pytest.fixture(scope="session")
+def reused_databases(postgres: RunningPostgres, postgres_template: str) -> Iterator[ReusedDatabases]:
+    made = ReusedDatabases(postgres, postgres_template)
+    yield made
+    made.close()
+
+
 @pytest.fixture
-def postgres_url(postgres: RunningPostgres, postgres_template: str) -> Iterator[str]:
-    url = postgres.create_database(postgres_template)
+def postgres_url(reused_databases: ReusedDatabases) -> Iterator[str]:
+    """A migrated database without rows."""
+    url = reused_databases.lend()
     yield url
-    postgres.drop_database(url)
+    reused_databases.take_back(url)
 
 
 @pytest.fixture

@@ -22,8 +22,8 @@ import aiohttp
 
 import backstay
 from backstay import wiring
+from backstay.artifacts import artifacts_at
 from backstay.core.errors import DatabaseUnreachable
-from backstay.files.artifacts import artifacts_at
 from backstay.store.archives import Archive, Letter, LetterHead
 from backstay.store.databases import silence
 from backstay.upkeep import archivist

@@ -42,12 +42,12 @@ class CeleryHints:
     def take(self, handler: str, n: int) -> list[int]:
         return self._hand.take(handler, n)
 
-    def done(self, ids: Iterable[int], missed: Collection[int] = ()) -> None:
+    def mark_done(self, ids: Iterable[int], missed: Collection[int] = ()) -> None:
         """Of what was missed, Celery's log tells: how many items a message named, and how many of them were run."""
-        over = self._hand.done(ids, missed)
+        over = self._hand.mark_done(ids, missed)
         self._over([*over.served, *over.missed])
 
-    async def served(self, handler: str, items: Iterable[int]) -> None:
+    async def wait_until_served(self, handler: str, items: Iterable[int]) -> None:
         """Puts a message in hand, and returns when a committed claim had all its items, or it was held for too long."""
         number, over = next(self._numbers), asyncio.Event()
         self._waiting[number] = over
@@ -123,7 +123,7 @@ class Host:
             self._runner.run(self._live())
 
     async def _live(self) -> None:
-        """Whatever is wrong, a database that is away or has an old schema, it is told of and tried again."""
+        """Reports any error, such as an unreachable database or an old schema, and tries again."""
         while not self._stopping.is_set():
             try:
                 await self._serve()
@@ -136,7 +136,7 @@ class Host:
         app = self._app
         async with AsyncExitStack() as stack:
             wiring.start_tracing(app.settings, app.bus)
-            store = await wiring.open_store(app.url)
+            store = await wiring.open_store(app.url, item_events=app.settings.item_events)
             stack.push_async_callback(store.close)
             client = Client(store, app.settings.owner, app.limits, self._clock, app.bus)
             await stack.enter_async_context(self._beside(client))
@@ -165,7 +165,7 @@ class Host:
             raise self._trouble
         if self._worker is None or self._stopping.is_set() or handler not in self._app.handlers:
             return 0  # left in the database for another worker
-        await self._hints.served(handler, items)
+        await self._hints.wait_until_served(handler, items)
         held = self._held(items)
         end = self._clock.monotonic() + self._app.limits.shutdown_seconds
         while self._held(items) and (left := end - self._clock.monotonic()) > 0:

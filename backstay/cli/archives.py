@@ -11,15 +11,17 @@ from backstay.cli.jobs import show_moment
 
 if TYPE_CHECKING:
     from backstay.app import Backstay
+    from backstay.artifacts import Artifacts
     from backstay.client import Client
-    from backstay.files.artifacts import Artifacts
     from backstay.store.archives import Archive
 
-_data = click.option("--data", metavar="PLACE", help="Where Backstay keeps files: a folder, or s3://bucket/prefix.")
+data_option = click.option(
+    "--data", metavar="PLACE", help="Where Backstay keeps files: a folder, or s3://bucket/prefix."
+)
 
 
-def _files(app: "Backstay", data: str | None) -> "Artifacts":
-    from backstay.files.artifacts import default_folder, files_at
+def open_files(app: "Backstay", data: str | None) -> "Artifacts":
+    from backstay.artifacts import default_folder, files_at
 
     return files_at(data or app.settings.data or str(default_folder(app.url)), app.settings)
 
@@ -30,7 +32,7 @@ def _files(app: "Backstay", data: str | None) -> "Artifacts":
     examples=("backstay deadletters archive", "backstay deadletters archive --job 12 --older-than 1d"),
 )
 @filter_options
-@_data
+@data_option
 @place_options
 @json_option
 def archive(
@@ -43,7 +45,7 @@ def archive(
     from backstay.upkeep.retention import Retention, bounds_of
 
     app = database_choice.open_app(db)
-    files = _files(app, data)
+    files = open_files(app, data)
 
     async def act(client: "Client") -> int:
         retention = Retention(client.store.archives, files, client.clock, bounds_of(app.settings))
@@ -99,7 +101,7 @@ def archives(limit: int, db: str | None, as_json: bool) -> None:
 
 @click.command("restore", cls=Command, examples=("backstay deadletters restore 3",))
 @click.argument("archive_id", metavar="ARCHIVE", type=click.IntRange(1, (1 << 63) - 1))
-@_data
+@data_option
 @place_options
 @json_option
 def restore(archive_id: int, data: str | None, db: str | None, as_json: bool) -> None:
@@ -111,7 +113,7 @@ def restore(archive_id: int, data: str | None, db: str | None, as_json: bool) ->
     from backstay.upkeep.retention import bounds_of
 
     app = database_choice.open_app(db)
-    files = _files(app, data)
+    files = open_files(app, data)
 
     async def act(client: "Client") -> "tuple[Archive, int]":
         store = client.store

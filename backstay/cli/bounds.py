@@ -1,17 +1,132 @@
-"""`backstay bounds` and `backstay profiles`: what the configuration allows, before it is found on a bill."""
+"""`backstay budget …`: ceilings that several jobs share. `bounds` and `profiles`: what the configuration allows."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from backstay.cli import database_choice, output
-from backstay.cli.budget import read_budgets
-from backstay.cli.command import Command, json_option, place_options
+from backstay.cli.command import Command, LazyGroup, Name, json_option, place_options
+from backstay.cli.request_options import Dollars
 from backstay.core.errors import BackstayError
 
 if TYPE_CHECKING:
+    from backstay.client import Client
     from backstay.core.limits import Limits
     from backstay.core.money import Budget
+
+
+COMMANDS = {
+    "set": ("backstay.cli.bounds:set_", "Set or change a budget."),
+    "list": ("backstay.cli.bounds:list_", "List the budgets and how much of each is used."),
+    "remove": ("backstay.cli.bounds:remove", "Remove a budget."),
+}
+F = TypeVar("F", bound=Callable[..., Any])
+PERIODS = click.Choice(["month", "day", "total"])
+
+budget = LazyGroup(
+    "budget",
+    lazy=COMMANDS,
+    examples=(
+        "backstay budget set 50 --owner ada",
+        "backstay budget set 5 --handler convert --period day",
+        "backstay budget list",
+    ),
+    help="Sets, lists or removes budgets: the most that jobs of an owner or a handler may spend together.",
+    no_args_is_help=True,
+)
+
+
+def _scope(command: F) -> F:
+    """The options that say which jobs a budget covers."""
+    for option in (
+        click.option("--period", type=PERIODS, default="month", show_default=True, help="Months and days are in UTC."),
+        click.option("--handler", type=Name(), metavar="NAME", help="Only jobs of this handler. Default: all."),
+        click.option("--owner", type=Name(), metavar="NAME", help="Only jobs of this owner. Default: all."),
+    ):
+        command = option(command)
+    return command
+
+
+@click.command(
+    "set",
+    cls=Command,
+    examples=("backstay budget set 50 --owner ada", "backstay budget set 0.5 --handler convert --period day"),
+)
+@click.argument("limit", type=Dollars(), metavar="DOLLARS")
+@_scope
+@place_options
+@json_option
+def set_(limit: int, owner: str | None, handler: str | None, period: str, db: str | None, as_json: bool) -> None:
+    """Sets a budget. A call is made only if the most that it can cost fits under every budget that covers it."""
+    from backstay.core.money import Period
+
+    async def act(client: "Client") -> "Budget":
+        made = await client.store.budgets.set(owner or "", handler or "", Period(period), limit)
+        await client.store.notify()
+        return made
+
+    _show(database_choice.with_client(database_choice.open_app(db, must_exist=False), act), as_json)
+
+
+@click.command("list", cls=Command, examples=("backstay budget list", "backstay budget list --json"))
+@place_options
+@json_option
+def list_(db: str | None, as_json: bool) -> None:
+    """Lists the budgets: the amounts used, reserved for running calls, and left."""
+    found = database_choice.with_client(database_choice.open_app(db), read_budgets)
+    if as_json:
+        for one in found:
+            output.data(output.as_json(_object(one)))
+    elif found:
+        output.table(("OWNER", "HANDLER", "PERIOD", "LIMIT", "USED", "UNDER WAY", "LEFT"), map(_row, found))
+    else:
+        output.note("there are no budgets; `backstay budget set 50 --owner NAME` sets one")
+
+
+@click.command("remove", cls=Command, examples=("backstay budget remove --owner ada",))
+@_scope
+@place_options
+@json_option
+def remove(owner: str | None, handler: str | None, period: str, db: str | None, as_json: bool) -> None:
+    """Removes a budget. Items that it stopped run again."""
+    from backstay.core.money import Period
+
+    async def act(client: "Client") -> None:
+        await client.store.budgets.remove(owner or "", handler or "", Period(period))
+        await client.store.notify()
+
+    database_choice.with_client(database_choice.open_app(db), act)
+    output.data(output.as_json({"removed": True}) if as_json else "the budget is removed")
+
+
+async def read_budgets(client: "Client") -> "list[Budget]":
+    """All budgets as they stand now: in a new period nothing is used."""
+    now = (await client.store.providers.holds()).now
+    return [one.at(now) for one in await client.store.budgets.all()]
+
+
+def _show(made: "Budget", as_json: bool) -> None:
+    from backstay.core.display import show_ceiling
+    from backstay.core.money import describe_budget
+
+    if as_json:
+        output.data(output.as_json(_object(made)))
+    else:
+        output.data(f"{describe_budget(made)}: {show_ceiling(made.limit_micros)}")
+
+
+def _object(one: "Budget") -> dict[str, object]:
+    names = ("owner", "handler", "period", "limit_micros", "used_micros", "reserved_micros", "left_micros", "ends_at")
+    return {name: getattr(one, name) for name in names}
+
+
+def _row(one: "Budget") -> tuple[object, ...]:
+    from backstay.core.display import show_ceiling, show_money
+
+    sums = (show_money(one.used_micros), show_money(one.reserved_micros), show_money(max(one.left_micros, 0)))
+    return one.owner or "all", one.handler or "all", one.period, show_ceiling(one.limit_micros), *sums
+
 
 PROFILES = click.Choice(["conservative", "balanced", "aggressive"])
 
@@ -60,7 +175,7 @@ def bounds(profile: str | None, db: str | None, as_json: bool) -> None:
     )
     for budget in budgets:
         left, limit = show_money(max(budget.left_micros, 0)), show_ceiling(budget.limit_micros)
-        output.data(f"{describe_budget(budget)}: {limit}, of which {left} are left")
+        output.data(f"{describe_budget(budget)}: {limit}, {left} left")
     output.note("an item that never starts (others go first, or its provider is held) ends when its job ends")
     if worst.cost_micros is None:
         output.note("to see the cost, set the price of a call: BACKSTAY_COST_PER_CALL_MICROS=1500")

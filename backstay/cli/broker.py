@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from backstay.cli import database_choice, output
-from backstay.cli.command import Command, LazyGroup, broker_option, json_option, place_options
+from backstay.cli.command import Command, LazyGroup, Name, broker_option, json_option, place_options
 from backstay.core.errors import BrokerUnreachable, UsageError
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from backstay.app import Backstay
     from backstay.client import Client
     from backstay.messaging.dead_messages import Choice
-    from backstay.messaging.declaring import Found
+    from backstay.messaging.queues import InspectedPart
     from backstay.store.outbox import Lag
 
 
@@ -39,7 +39,7 @@ class BrokerState(NamedTuple):
 
     is_open: bool
     lag: "Lag"
-    found: "list[Found]"
+    found: "list[InspectedPart]"
     away: BrokerUnreachable | None
 
 
@@ -69,7 +69,9 @@ def show(ctx: click.Context, broker: str | None, db: str | None, as_json: bool) 
 
 
 @click.command("declare", cls=Command, examples=("backstay broker declare --handler ocr --handler summarise",))
-@click.option("--handler", "handlers", multiple=True, help="Also declare the queue of this handler; may be repeated.")
+@click.option(
+    "--handler", "handlers", type=Name(), multiple=True, help="Also declare the queue of this handler; may be repeated."
+)
 @broker_option
 @place_options
 @json_option
@@ -82,7 +84,7 @@ def declare(ctx: click.Context, handlers: tuple[str, ...], broker: str | None, d
     """
     from backstay.messaging.broker_session import topology_of
     from backstay.messaging.connection import connect_once, show_url
-    from backstay.messaging.declaring import declare as declare_on
+    from backstay.messaging.queues import declare as declare_on
 
     loaded, url = database_choice.open_with_broker(db, broker)
     topology = topology_of(loaded.settings)
@@ -135,7 +137,7 @@ async def _handlers(client: "Client") -> list[str]:
 async def _look(app: "Backstay", client: "Client", url: str) -> BrokerState:
     from backstay.messaging.broker_session import topology_of
     from backstay.messaging.connection import connect_once
-    from backstay.messaging.declaring import inspect
+    from backstay.messaging.queues import inspect
     from backstay.store.outbox import WORK
 
     outbox = client.store.outbox
@@ -159,6 +161,8 @@ def _as_object(app: "Backstay", url: str, seen: BrokerState) -> dict[str, Any]:
         "reachable": seen.away is None,
         "on": seen.is_open,
         "prefetch_max": PREFETCH_MAX,
+        "dead_messages_max": app.settings.broker_dead_messages,
+        "dead_days_max": app.settings.broker_dead_days,
         "pending": seen.lag.rows,
         "oldest_ms": seen.lag.age_ms,
         "found": seen.found,
@@ -170,15 +174,20 @@ def _print(app: "Backstay", url: str, seen: BrokerState) -> None:
     from backstay.messaging.connection import show_url
     from backstay.messaging.consumer import PREFETCH_MAX
 
+    settings = app.settings
     pending = output.count(seen.lag.rows, "hint") + (
         f", the oldest {seen.lag.age_ms / 1000:.0f} s" if seen.lag.rows else ""
     )
     output.record(
         [
             ("broker", show_url(url)),
-            ("queues", f"{app.settings.broker_prefix}.…, {app.settings.broker_queues}"),
+            ("queues", f"{settings.broker_prefix}.…, {settings.broker_queues}"),
             ("on", "yes" if seen.is_open else "no: no process that used this database had a --broker"),
             ("prefetch", f"a worker's concurrency, at most {PREFETCH_MAX} messages for each handler"),
+            (
+                "dead queue",
+                f"the newest {settings.broker_dead_messages:,} messages, for {settings.broker_dead_days:g} days",
+            ),
             ("not published", pending),
         ]
     )
@@ -198,7 +207,7 @@ def _declared_as(arguments: "Mapping[str, Any]") -> str:
     if "x-max-priority" in arguments:
         said.append(f"{arguments['x-max-priority']} priorities")
     if "alternate-exchange" in arguments:
-        said.append(f"what no queue wants to {arguments['alternate-exchange']}")
+        said.append(f"unrouted messages to {arguments['alternate-exchange']}")
     if "x-max-length" in arguments:
         said.append(f"at most {arguments['x-max-length']:,} messages for {arguments['x-message-ttl'] // 1000:,} s")
     elif "x-message-ttl" in arguments:
@@ -259,7 +268,8 @@ def replay(
 async def _replay(app: "Backstay", client: "Client", url: str, choice: "Choice", who: str | None) -> dict[str, Any]:
     from backstay.messaging.broker_session import topology_of
     from backstay.messaging.connection import connect_once
-    from backstay.messaging.dead_messages import ITEMS, MESSAGES, DeadMessages, DeadQueue
+    from backstay.messaging.dead_messages import ITEMS, MESSAGES, DeadMessages
+    from backstay.messaging.dead_queue import DeadQueue
 
     topology = topology_of(app.settings)
     judge = DeadMessages(client.store, topology, choice, who)

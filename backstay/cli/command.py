@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from backstay.core.display import NextCommand, parts_of
+from backstay.core.ids import JOB_IDS_MAX
 
 if TYPE_CHECKING:
     from typing_extensions import override
@@ -85,22 +86,39 @@ class Duration(click.ParamType[float]):
 
     name = "duration"
 
-    def __init__(self, *, or_none: bool = False) -> None:
-        """`or_none` takes 0, too."""
+    def __init__(self, *, or_none: bool = False, needs_unit: bool = False) -> None:
+        """`or_none` takes 0, too. `needs_unit`: for options where seconds instead of days would delete or pay."""
         self._or_none = or_none
+        self._needs_unit = needs_unit
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         text = str(value).strip()
         number = text.rstrip("abcdefghijklmnopqrstuvwxyz")
-        unit = text[len(number) :] or "s"
+        unit = text[len(number) :] or ("" if self._needs_unit else "s")
         try:
             seconds = float(number) * _UNITS[unit]
         except (ValueError, KeyError):
-            self.fail(f"{text!r} is not a duration; write 90, 90s, 20m, 2h or 1d", param, ctx)
+            if self._needs_unit and not unit:
+                self.fail(f"{text!r} has no unit; write 30d, 12h, 45m or 90s", param, ctx)
+            self.fail(
+                f"{text!r} is not a duration; write {'' if self._needs_unit else '90, '}90s, 20m, 2h or 1d", param, ctx
+            )
         if not 0 <= seconds <= 366 * DAY_SECONDS or (seconds == 0 and not self._or_none):
             least = "at least 0" if self._or_none else "more than 0"
             self.fail(f"{text!r} is out of range: {least}, at most 366 days", param, ctx)
         return seconds
+
+
+class Name(click.ParamType[str]):
+    """The name of an owner or a handler. An empty one comes from a shell variable that is not set: it must not stand
+    for all of them."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not (text := str(value)).strip():
+            self.fail("the name is empty; write a name, or leave the option out", param, ctx)
+        return text
 
 
 def json_option(command: F) -> F:
@@ -180,7 +198,7 @@ def log_level_option(command: F) -> F:
     return click.option("--log-level", type=levels, help=text)(command)
 
 
-JOB = click.IntRange(1, (1 << 35) - 1)  # with an item's position behind it, a job's number must fit into 63 bits
+JOB = click.IntRange(1, JOB_IDS_MAX - 1)
 
 
 def job_argument(command: F) -> F:

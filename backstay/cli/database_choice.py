@@ -102,6 +102,14 @@ def use_broker(app: "Backstay", url: str | None) -> "Backstay":
     return app
 
 
+def use_key_commands(app: "Backstay", commands: dict[str, str] | None) -> None:
+    """The commands of the flags, by provider, win over those of the settings."""
+    if commands is not None:
+        known = app.settings.api_key_command
+        both = {**(known if isinstance(known, dict) else {}), **commands}
+        app.settings = app.settings.model_copy(update={"api_key_command": both})
+
+
 def open_with_broker(db: str | None, url: str | None) -> tuple["Backstay", str]:
     """For commands that look at a broker or change what is on it: the application, and the broker's URL."""
     app = use_broker(open_app(db), url)
@@ -193,16 +201,16 @@ def check_url(url: str) -> None:
     from backstay import wiring
     from backstay.store.databases.database import is_postgres, postgres_url
 
+    if is_postgres(url):
+        if "://" not in url:
+            raise UsageError("the database URL is not valid: // is missing after postgresql:", hint=_URL_HINT)
+        postgres_url(url)
+        return
     try:
-        port = urlsplit(url).port
+        _ = urlsplit(url).port
     except ValueError as error:
         raise UsageError(f"the database URL is not valid: {error}", hint=_URL_HINT) from None
-    if not is_postgres(url):
-        wiring.sqlite_path(url)
-    elif "://" not in url:
-        raise UsageError("the database URL is not valid: // is missing after postgresql:", hint=_URL_HINT)
-    elif postgres_url(url) and port == 0:
-        raise UsageError("the database URL is not valid: the port must not be 0", hint=_URL_HINT)
+    wiring.sqlite_path(url)
 
 
 _URL_HINT = "use sqlite:///file.db or postgresql://user@host:5432/name"
@@ -233,13 +241,9 @@ def show_database(url: str) -> str:
     return database.show_url(url) if database.is_postgres(url) else f"SQLite file {url.removeprefix('sqlite:///')}"
 
 
-def default_file() -> Path:
-    data = os.environ.get("XDG_DATA_HOME") or ""
-    home = Path(data) if os.path.isabs(data) else Path.home() / ".local" / "share"
-    return home / "backstay" / "backstay.db"
-
-
 def _default() -> Target:
+    from backstay.settings import default_file
+
     return Target(f"sqlite:///{default_file()}", DatabaseSource.DEFAULT)
 
 
@@ -247,6 +251,8 @@ def make_folder(target: Target) -> None:
     """The user's own file gets its folder when something is to be stored there."""
     if target.source is not DatabaseSource.DEFAULT:
         return
+    from backstay.settings import default_file
+
     folder = default_file().parent
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -270,18 +276,25 @@ def _import_app(named: str) -> "Backstay":
     module_name, colon, attribute = named.partition(":")
     if not (colon and attribute and all(part.isidentifier() for part in module_name.split("."))):
         raise UsageError(f"{named!r} is not the name of an application", hint=_FORM)
-    found: Any = _import_module(module_name)
-    for part in attribute.split("."):
-        if not hasattr(found, part):
-            raise UsageError(f"{module_name} has no {attribute!r}", hint=_apps_in(found))
-        found = getattr(found, part)
+    found = import_attribute(named)
     if not isinstance(found, Backstay):
         raise UsageError(f"{named} is a {type(found).__name__}, not a Backstay application", hint=_FORM)
     return found
 
 
+def import_attribute(named: str, hint: str | None = None) -> Any:
+    """What MODULE:NAME names. Without a hint, the error lists the applications in the module."""
+    module_name, _, attribute = named.partition(":")
+    found: Any = _import_module(module_name)
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            raise UsageError(f"{module_name} has no {attribute!r}", hint=hint or _apps_in(found))
+        found = getattr(found, part)
+    return found
+
+
 def _import_module(name: str) -> Any:
-    """Imports from the working folder too; what goes wrong inside is told in one line."""
+    """Imports from the working folder too; an error inside the module is reported in one line."""
     folder = os.getcwd()
     if folder not in sys.path:
         sys.path.insert(0, folder)

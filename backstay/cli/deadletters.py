@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from backstay.client import Client
     from backstay.store.dead_letters import Groups, LetterFilter, Replayed, ReplayRow
-    from backstay.store.item_views import ItemRow
+    from backstay.store.item_views import ItemView
 
 ROWS_MAX = 1_000
 
@@ -49,7 +49,9 @@ def filter_options(command: "Callable[..., None]") -> "Callable[..., None]":
     """Which failed items: every part narrows it down."""
     codes = click.Choice([code.value for code in ErrorCode])
     command = click.option(
-        "--older-than", type=Duration(), help="Only items that failed at least this long ago, for example 2d."
+        "--older-than",
+        type=Duration(needs_unit=True),
+        help="Only items that failed at least this long ago, for example 2d.",
     )(command)
     command = click.option("--code", type=codes, help="Only items that failed with this error code.")(command)
     return click.option("--job", type=JOB, metavar="JOB", help="Only items of this job.")(command)
@@ -95,9 +97,9 @@ def list_letters(
     )
 
 
-async def _first(client: "Client", wanted: "LetterFilter", n: int) -> "list[ItemRow]":
+async def _first(client: "Client", wanted: "LetterFilter", n: int) -> "list[ItemView]":
     """As many as are wanted, over as many pages as that takes."""
-    found: list[ItemRow] = []
+    found: list[ItemView] = []
     before: int | None = None
     while len(found) < n:
         rows, before = await client.store.dead_letters.page(client.owner, wanted, before, n - len(found))
@@ -127,7 +129,7 @@ def _print_groups(found: "Groups", as_json: bool) -> None:
         output.note("no dead letters")
 
 
-def _print_items(rows: "list[ItemRow]", as_json: bool) -> None:
+def _print_items(rows: "list[ItemView]", as_json: bool) -> None:
     from backstay.core.ids import show_item
 
     if as_json:
@@ -141,7 +143,7 @@ def _print_items(rows: "list[ItemRow]", as_json: bool) -> None:
         output.note("no dead letters")
 
 
-def _item_fields(row: "ItemRow") -> dict[str, Any]:
+def _item_fields(row: "ItemView") -> dict[str, Any]:
     names = ("handler", "error_code", "message", "attempt_count", "finished_at", "archive_id")
     return {name: getattr(row, name) for name in names}
 
@@ -164,7 +166,7 @@ def show(item_id: str, db: str | None, as_json: bool) -> None:
     number = read_item(item_id)
     name = show_item(number)
 
-    async def read(client: "Client") -> "tuple[ItemRow, str | None]":
+    async def read(client: "Client") -> "tuple[ItemView, str | None]":
         row = await client.store.item_views.row(number, client.owner)
         if row.state != "failed":
             raise NotFound(f"no failed item {name}", hint="someone may have retried it")
@@ -215,12 +217,12 @@ def replay(
     what: see `backstay deadletters replays`.
     """
     from backstay.core.ids import read_item
-    from backstay.store.dead_letters import By
+    from backstay.store.dead_letters import ReplayRequest
 
     if not (items or job is not None or code or older_than or everything):
         raise UsageError("no dead letters are chosen", hint="give item ids, --job, --code, --older-than or --all")
     wanted, named = wanted_of(job, code, older_than), [read_item(item) for item in items]
-    by = None if dry_run else By(database_choice.person(), rate)
+    by = None if dry_run else ReplayRequest(database_choice.person(), rate)
 
     async def act(client: "Client") -> "Replayed":
         store = client.store

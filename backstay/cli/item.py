@@ -8,11 +8,12 @@ import click
 from backstay.cli import database_choice, output
 from backstay.cli.command import Command, LazyGroup, json_option, on_same_database, place_options
 from backstay.cli.jobs import show_moment
+from backstay.core.ids import show_item
 
 if TYPE_CHECKING:
     from backstay.client import Client
-    from backstay.store.item_views import ItemView
-    from backstay.store.story import Moment, Shown
+    from backstay.store.item_views import ItemDetail, ItemView
+    from backstay.store.story import ItemReport, Moment
 
 COMMANDS = {
     "show": ("backstay.cli.item:show", "Show an item, its timeline, and why it is not running."),
@@ -36,22 +37,27 @@ item = LazyGroup(
 @json_option
 def show(item_id: str, body: bool, db: str | None, as_json: bool) -> None:
     """Shows an item, everything that happened to it, and why it is not running now."""
-    from backstay.core.ids import read_item, show_item
-    from backstay.store.story import look, timeline
+    from backstay.core.ids import read_item
+    from backstay.store.story import read_item_story, timeline
 
     number = read_item(item_id)
     item_id = show_item(number)
     app = database_choice.open_app(db)
     lease_ms = app.limits.lease_ms
-    shown = database_choice.with_client(
-        app, lambda client: look(client.store, number, client.owner, lease_ms, shows_words=True)
-    )
+
+    async def read(client: "Client") -> "tuple[ItemReport, ItemView]":
+        shown = await read_item_story(client.store, number, client.owner, lease_ms, shows_words=True)
+        asked = (number, client.owner)
+        return shown, (await client.store.item_views.many([asked]))[asked]
+
+    shown, listed = database_choice.with_client(app, read)
     moments = timeline(shown.view, shown.attempts, shown.events)
     if as_json:
-        output.data(output.as_json(_item_object(item_id, shown, moments, body)))
+        moves = {key: getattr(listed, key) for key in ("started_at", "updated_at", "retry_after")}
+        output.data(output.as_json({**_item_object(item_id, shown, moments, body), **moves}))
         return
     _print_item(item_id, shown.view)
-    output.data("why it is not running" if shown.view.state in ("queued", "processing") else "how it stands")
+    output.data("why it is not running" if shown.view.state in ("queued", "processing") else "state")
     for reason in shown.reasons:
         output.data(f"  {on_same_database(reason.text)}")
     if body:
@@ -62,7 +68,7 @@ def show(item_id: str, body: bool, db: str | None, as_json: bool) -> None:
         output.data(f"  {show_moment(moment.at)}  {moment.what}" + (f": {moment.detail}" if moment.detail else ""))
 
 
-def _print_item(name: str, view: "ItemView") -> None:
+def _print_item(name: str, view: "ItemDetail") -> None:
     output.record(
         (
             ("item", name),
@@ -75,20 +81,23 @@ def _print_item(name: str, view: "ItemView") -> None:
             ("progress", f"{view.progress} %" if view.progress else None),
             ("error", view.error_code),
             ("flaw", view.flaw),
+            ("reused from", None if view.reused_from is None else f"item {show_item(view.reused_from)}, at no cost"),
             ("task", view.provider_task_id),
             ("deadline", show_moment(view.deadline_at) if view.deadline_at else None),
         )
     )
 
 
-def _item_object(name: str, shown: "Shown", moments: "list[Moment]", body: bool) -> dict[str, Any]:
+def _item_object(name: str, shown: "ItemReport", moments: "list[Moment]", body: bool) -> dict[str, Any]:
     bodies: dict[str, Any] = {}
     if body:
         result = shown.attempts[-1].result if shown.attempts else None
         bodies = {"payload": json.loads(shown.view.body or "null"), "result": json.loads(result or "null")}
+    reused = shown.view.reused_from
     return {
         "item": name,
         **{key: getattr(shown.view, key) for key in shown.view.__slots__ if key not in ("id", "body")},
+        "reused_from": None if reused is None else show_item(reused),
         **bodies,
         "reasons": [reason._asdict() for reason in shown.reasons],
         "attempts": [{key: getattr(a, key) for key in a.__slots__ if key != "result"} for a in shown.attempts],

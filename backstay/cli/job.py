@@ -7,7 +7,7 @@ import click
 from backstay.cli import database_choice, output
 from backstay.cli.command import Command, Duration, LazyGroup, again, job_argument, json_option, place_options
 from backstay.cli.jobs import show_moment, show_state
-from backstay.cli.run_options import Dollars
+from backstay.cli.request_options import Dollars
 from backstay.core.errors import UsageError
 from backstay.core.outcomes import ANSWER_FLAWS
 
@@ -46,6 +46,7 @@ COMMANDS = {
     "cancel": ("backstay.cli.job:cancel", "Cancel a job. Waiting items end now; running calls may finish."),
     "retry": ("backstay.cli.job:retry", "Queue every failed item of a job again."),
     "accept-late": ("backstay.cli.job:accept_late", "Accept the late results of a job's failed items."),
+    "budget": ("backstay.cli.job:budget", "Change the budget of a job."),
     "settle-unknown": ("backstay.cli.job:settle_unknown", "Book or release money that may have been spent."),
     "results": ("backstay.cli.job:results", "Print the results of a job as JSON Lines, in the order of submission."),
 }
@@ -55,7 +56,7 @@ job = LazyGroup(
     lazy=COMMANDS,
     examples=("backstay job show 12", "backstay job watch 12 --timeout 1h", "backstay job results 12 > out.jsonl"),
     help="Shows, watches, pauses, resumes, cancels or retries a job, and reads its results. Accepts late results, and "
-    "books or releases money that may have been spent.",
+    "books or releases money that may have been spent. Changes its budget.",
     no_args_is_help=True,
 )
 
@@ -67,13 +68,13 @@ job = LazyGroup(
 def show(job_id: int, db: str | None, as_json: bool) -> None:
     """Shows a job: its progress, why it waits, its failures by kind, and its history."""
 
-    from backstay.store.story import look_at_job
+    from backstay.store.story import read_job_story
 
     app = database_choice.open_app(db)
     lease_ms = app.limits.lease_ms
 
     async def read(client: "Client") -> "tuple[JobView, list[Reason], list[FailureGroupLine], list[EventView]]":
-        view, reasons = await look_at_job(client.store, job_id, client.owner, lease_ms, shows_words=True)
+        view, reasons = await read_job_story(client.store, job_id, client.owner, lease_ms, shows_words=True)
         groups = [await _explained(client, group) for group in await client.store.job_views.failures(job_id)]
         return view, reasons, groups, await client.store.events.oldest(f"job:{job_id}")
 
@@ -144,6 +145,7 @@ def print_job(view: "JobView") -> None:
             ("label", view.label),
             ("items", f"{done:,} of {view.total:,} done, {view.processing:,} at the provider"),
             ("known before", f"{view.known:,}, left out of this job" if view.known else None),
+            ("reused", f"{view.reused:,} answers of earlier runs" if view.reused else None),
             *((name, f"{getattr(view, name):,}" if getattr(view, name) else None) for name in counts),
             ("cost", _cost(view)),
             ("priority", str(view.priority) if view.priority else None),
@@ -173,7 +175,7 @@ def watch(ctx: click.Context, job_id: int, timeout: float | None, db: str | None
     The exit code is 0 when every item succeeded, 3 when items failed, 7 when its budget is reached and 1 when the job
     was cancelled. Ctrl-C stops watching; the job continues.
     """
-    from backstay.cli.watch import watching
+    from backstay.cli.jobs import watching
 
     app = database_choice.open_app(db)
     try:
@@ -273,6 +275,26 @@ def accept_late(job_id: int, db: str | None, as_json: bool) -> None:
         output.data(output.as_json({"job": job_id, "act": "accept_late", "items": accepted, "state": view.state}))
     else:
         output.data(f"job {job_id} is {_state(view)}, {output.count(accepted, 'late result')} accepted")
+
+
+@click.command("budget", cls=Command, examples=("backstay job budget 12 25.00",))
+@job_argument
+@click.argument("dollars", type=Dollars(), metavar="DOLLARS")
+@place_options
+@json_option
+def budget(job_id: int, dollars: int, db: str | None, as_json: bool) -> None:
+    """Raises or lowers the budget of a job that has one. A job that it stopped resumes if the next item fits."""
+    from backstay.core.display import show_ceiling
+
+    async def act(client: "Client") -> "JobView":
+        await client.job(job_id).set_budget(dollars)
+        return await client.job(job_id).show()
+
+    view = database_choice.with_client(database_choice.open_app(db), act)
+    if as_json:
+        output.data(output.as_json({"job": job_id, "budget_micros": dollars, "spent_micros": view.spent_micros}))
+    else:
+        output.data(f"job {job_id} has a budget of {show_ceiling(dollars)}")
 
 
 @click.command(

@@ -1,6 +1,9 @@
-"""`backstay jobs`: the list."""
+"""`backstay jobs`, the list, and `backstay job watch`, one job live."""
 
-from typing import TYPE_CHECKING
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
 
 import click
 
@@ -8,8 +11,12 @@ from backstay.cli import database_choice, output
 from backstay.cli.command import JOB, Command, again, json_option, place_options
 
 if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
     from backstay.client import Client
+    from backstay.clock import Clock
     from backstay.store.job_views import JobView
+
 
 ROWS_MAX = 1_000
 
@@ -66,3 +73,92 @@ def show_moment(at: int) -> str:
     from datetime import UTC, datetime
 
     return datetime.fromtimestamp(at / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+LINE_SECONDS = 10.0
+LINE_PERCENT = 10
+
+
+class Watch(Protocol):
+    def show(self, view: "JobView") -> None: ...
+
+
+@contextmanager
+def watching(as_json: bool) -> Iterator[Watch]:
+    """The watch that fits where the output goes."""
+    if as_json or not output.fancy(sys.stderr):
+        from backstay.clock import Clock
+
+        yield WatchLines(Clock(), as_json)
+    else:
+        with _bar() as bar:
+            yield bar
+
+
+class WatchLines:
+    """Speaks at the start, at the end, and in between after ten seconds or ten percent."""
+
+    def __init__(self, clock: "Clock", as_json: bool) -> None:
+        self._clock = clock
+        self._as_json = as_json
+        self._said_at: float | None = None
+        self._said_percent = 0
+
+    def show(self, view: "JobView") -> None:
+        now, percent = self._clock.monotonic(), percent_of(view)
+        waited = self._said_at is None or now - self._said_at >= LINE_SECONDS
+        if not (waited or percent >= self._said_percent + LINE_PERCENT or view.ended):
+            return
+        self._said_at, self._said_percent = now, percent
+        if self._as_json:
+            output.data(output.as_json({"job": view.id, "percent": percent, **counts_of(view)}))
+            sys.stdout.flush()
+        else:
+            said = "" if view.state == "cancelled" else f"{percent} %, "  # there is no way to go any more
+            output.note(f"job {view.id}: {said}{describe(view)}")
+
+
+def percent_of(view: "JobView") -> int:
+    return (view.done - view.cancelled) * 100 // view.total if view.total else 0
+
+
+def counts_of(view: "JobView") -> dict[str, object]:
+    from backstay.core.outcomes import ANSWER_FLAWS
+
+    counted = ("state", "total", "done", "processing", "succeeded", "failed", "skipped", "cancelled", "repeats")
+    return {name: getattr(view, name) for name in (*counted, *ANSWER_FLAWS)}
+
+
+def describe(view: "JobView") -> str:
+    from backstay.core.outcomes import ANSWER_FLAWS
+
+    parts = [f"{view.done - view.cancelled:,} of {output.count(view.total, 'item')} done"]
+    counted = ("failed", "skipped", "cancelled", *ANSWER_FLAWS)
+    parts += [f"{getattr(view, name):,} {name}" for name in counted if getattr(view, name)]
+    if view.state == "cancelled":
+        return f"cancelled, {', '.join(parts)}"
+    return ", ".join([*parts, show_state(view)])
+
+
+class ProgressBar:
+    """A bar that moves."""
+
+    def __init__(self, progress: "Progress", task: "TaskID") -> None:
+        self._progress = progress
+        self._task = task
+
+    def show(self, view: "JobView") -> None:
+        text = f"job {view.id}: {describe(view)}"
+        self._progress.update(self._task, completed=view.done, total=view.total, description=text)
+
+
+@contextmanager
+def _bar() -> Iterator[ProgressBar]:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    left = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
+    with Progress(
+        *left, TimeElapsedColumn(), TimeRemainingColumn(), console=Console(stderr=True), transient=True
+    ) as progress:
+        yield ProgressBar(progress, progress.add_task("waiting", total=None))

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from backstay.cli import database_choice, output
-from backstay.cli.command import Command, Duration, LazyGroup, json_option, place_options
+from backstay.cli.command import Command, Duration, LazyGroup, Name, json_option, place_options
 from backstay.cli.jobs import show_moment
 
 if TYPE_CHECKING:
@@ -28,7 +28,11 @@ key = LazyGroup(
 )
 
 _ROLES = "read: see work; write: also submit, stop and delete; admin: also hold providers and accept late results."
-_owner = click.option("--owner", help="The owner whose work the key can see. Default: the owner in the settings.")
+_owner = click.option(
+    "--owner",
+    type=Name(),
+    help="The owner whose work the key can see. Default: the owner in the settings.",
+)
 
 
 def _without_secret(ctx: click.Context, parameter: click.Parameter, text: str) -> str:

@@ -6,28 +6,42 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from backstay.cli import output
-from backstay.cli.command import Command, Duration, json_option
-from backstay.cli.request_options import RequestOptions, price_option, request_options, tell_bad_lines
+from backstay.cli.cache import unknown_requests
+from backstay.cli.command import Command, Duration, json_option, place_options
+from backstay.cli.request_options import (
+    RequestOptions,
+    price_option,
+    reasks_option,
+    request_options,
+    require_schema,
+    schema_option,
+    tell_bad_lines,
+)
 from backstay.cli.run_options import (
-    CHEAPEST,
     LANES,
-    api_option,
     base_url_option,
     dedupe_option,
+    fallback_option,
+    further_limit_options,
     max_output_tokens_option,
-    only_of,
-    service_url,
+    reuse_option,
 )
 from backstay.core.display import show_money, show_seconds
+from backstay.core.errors import UsageError
+from backstay.run.destination import CHEAPEST, Destination
+from backstay.run.options import reasks_of
+from backstay.run.reuse import ALWAYS, show_known
 
 if TYPE_CHECKING:
     from backstay.core.limits import Limits
+    from backstay.llm.fallbacks import Fallback
     from backstay.llm.forecast import Forecast, ForecastShare, PaceLimits
     from backstay.llm.intake import FileSurvey, RequestSource
     from backstay.llm.prices import PricePerMillion
 
 UNKNOWN = "unknown"
 UNBOUNDED = "unbounded"
+BATCH_SECONDS = 86_400  # the window of all providers' batches
 
 
 @click.command(
@@ -36,12 +50,16 @@ UNBOUNDED = "unbounded"
     examples=(
         "backstay plan requests.jsonl",
         "backstay plan requests.jsonl --lane batch --price 0.15/0.60",
-        "backstay plan rows.csv --template 'Translate: {text}' --model gpt-4o-mini --rpm 500 --latency 2s",
+        "backstay plan prompts.jsonl --model gpt-4o-mini --provider openai --provider azure",
+        "backstay plan rows.csv --prompt 'Translate: {text}' --model gpt-4o-mini --rpm 500 --latency 2s",
     ),
 )
 @click.argument("file", metavar="FILE", type=click.Path(allow_dash=True))
 @request_options
-@api_option
+@click.option(
+    "--provider", "providers", multiple=True, metavar="NAME", help="As for `run`. Given several times: compares them."
+)
+@click.option("--compare", is_flag=True, help="Compare the lanes of all --provider, or of all whose key is set.")
 @base_url_option
 @click.option("--lane", type=LANES, default="call", show_default=True, help="How the requests will be sent.")
 @price_option
@@ -49,60 +67,213 @@ UNBOUNDED = "unbounded"
 @click.option("--output-tokens", type=click.IntRange(1), help="Tokens of a typical reply. Default: 300.")
 @click.option("--rpm", type=click.IntRange(1), help="Requests per minute.")
 @click.option("--tpm", type=click.IntRange(1), help="Tokens per minute, input and output.")
+@further_limit_options
 @click.option("--concurrency", type=click.IntRange(1), default=100, show_default=True, help="Concurrent requests.")
 @click.option("--latency", type=Duration(), help="How long a reply takes: 0.8, 2s.")
 @click.option("--deadline", type=Duration(), help="When the lane `cheapest` must be done, for example 24h.")
+@fallback_option
 @dedupe_option
+@schema_option
+@reasks_option
+@reuse_option
+@place_options
 @json_option
-def plan(file: str, wanted: RequestOptions, api: str, base_url: str | None, lane: str, **given: Any) -> None:
+def plan(
+    file: str,
+    wanted: RequestOptions,
+    providers: tuple[str, ...],
+    compare: bool,
+    base_url: str | None,
+    lane: str,
+    fallback: str | None,
+    **given: Any,
+) -> None:
     """Reads FILE (`-`: stdin) as a run would, and estimates it: requests, tokens, cost, time.
 
-    Nothing is sent, and no database is used. Lines that cannot be sent are listed, with exit code 2, unless
-    --skip-bad-lines is given. Tokens are estimates: low assumes replies of one token; no run can exceed worst.
+    Nothing is sent or stored. If there is a database, requests that an earlier run has answered count as known, and
+    only the rest is estimated. Lines that cannot be sent are listed, with exit code 2, unless --skip-bad-lines is
+    given. Tokens are estimates: low assumes replies of one token; no run can exceed worst.
+    --compare shows cost and time of the same file at each provider, in each of its lanes. With --fallback, worst is
+    what the dearest provider of each request could cost.
     """
-    from backstay import settings
-    from backstay.llm.forecast import Distinct, PaceLimits
+    require_schema(given["schema"], given["reasks"])
+    given["reuse"] = given["reuse"] or ALWAYS
+    if (compare or len(providers) > 1) and fallback is not None:
+        raise UsageError("--fallback cannot be compared", hint="leave it out, or name one --provider")
+    if compare or len(providers) > 1:
+        _compare(file, wanted, providers, base_url, given)
+    else:
+        destination = Destination(
+            next(iter(providers), None), base_url, lane, fallback=fallback, schema=given["schema"]
+        )
+        destination.check_fallbacks()
+        _plan(file, wanted, destination, given)
+
+
+def _compare(
+    file: str, wanted: RequestOptions, providers: tuple[str, ...], base_url: str | None, given: dict[str, Any]
+) -> None:
+    from backstay.llm.providers import provider_named, providers_with_keys
+
+    if file == "-" or base_url is not None:
+        given_wrong = "stdin" if file == "-" else "--base-url"
+        raise UsageError(f"{given_wrong} cannot be compared at several providers", hint="give a file, and --provider")
+    names = list(dict.fromkeys(providers)) or providers_with_keys()
+    if not names:
+        raise UsageError("no provider to compare: no key is set", hint="name them: --provider openai --provider groq")
+    rows = [_estimate(file, wanted, name, lane, given) for name in names for lane in provider_named(name).lanes]
+    unread = {row["note"] for row in rows if not row["requests"] + row["bad_lines"]}
+    if len(unread) == 1 and all(row["note"] in unread for row in rows):
+        raise UsageError(unread.pop())  # it is about the file, not about a provider
+    rows.sort(key=lambda row: (row["expected_micros"] is None, row["expected_micros"] or 0))
+    if given["as_json"]:
+        output.data(output.as_json({"file": file, "comparison": rows}))
+        return
+    columns = ("PROVIDER", "LANE", "REQUESTS", "EXPECTED", "WORST", "TIME", "NOTE")
+    output.table(columns, (_compared(row) for row in rows))
+
+
+def _estimate(file: str, wanted: RequestOptions, provider: str, lane: str, given: dict[str, Any]) -> dict[str, Any]:
+    """The same file at one provider, in one lane."""
+    from backstay.llm.forecast import Distinct
     from backstay.llm.intake import open_source, survey
 
-    limits = settings.load().bounds()
-    url = service_url(base_url, api)
-    forecast = _forecast(api, url, lane, **given)
+    row: dict[str, Any] = {"provider": provider, "lane": lane, "requests": 0, "expected_micros": None}
+    row |= {"worst_micros": None, "seconds": None, "bad_lines": 0, "note": ""}
+    destination = Destination(
+        provider, None, lane, max_output_tokens=given["max_output_tokens"], schema=given["schema"]
+    )
+    forecast = _forecast(destination, **given)
+    try:
+        with open_source(file, destination.reading(wanted.reading())) as source:
+            surveyed = survey(source, Distinct(forecast) if given["dedupe"] else forecast)
+    except UsageError as error:
+        return {**row, "note": error.message}
+    total = forecast.total
+    row |= {"requests": total.requests, "bad_lines": surveyed.bad_count}
+    if surveyed.bad_count:  # its cost would be that of another file
+        return {**row, "note": surveyed.describe(surveyed.bad[0])}
+    if (stranger := _stranger(destination, provider, forecast)) is not None:
+        return {**row, "note": stranger}
+    longest = _pace(given, lane == "batch").longest(total)
+    seconds = BATCH_SECONDS if lane == "batch" else None if longest is None else longest[1]
+    note = "" if total.expected_micros is not None else "no price is known; give --price"
+    costs = {"expected_micros": total.expected_micros, "worst_micros": total.worst_micros}
+    return {**row, **costs, "seconds": seconds, "note": note}
+
+
+def _stranger(destination: Destination, provider: str, forecast: "Forecast") -> str | None:
+    """Why a provider that serves its own models at its own address cannot serve all of these. Gateways may have any."""
+    from backstay.llm.providers import provider_named, provider_of_model
+
+    known = provider_named(provider)
+    if not known.model_prefixes or destination.url(provider) != known.access.base_url:
+        return None
+    for _, model in forecast.shares:
+        if (owner := provider_of_model(model)) not in (None, provider):
+            return f"{model} is a model of {owner}"
+    return None
+
+
+def _compared(row: dict[str, Any]) -> tuple[Any, ...]:
+    most = "at most " if row["lane"] == "batch" else ""
+    when = UNKNOWN if row["seconds"] is None else f"{most}{show_seconds(row['seconds'])}"
+    money = (_money(row["expected_micros"]), _money(row["worst_micros"]))
+    return (row["provider"], row["lane"], f"{row['requests']:,}", *money, when, row["note"])
+
+
+def _pace(given: dict[str, Any], batched: bool) -> "PaceLimits":
+    from backstay.core.pace import FurtherLimits
+    from backstay.llm.forecast import PaceLimits
+
+    further = FurtherLimits(given["itpm"], given["otpm"], given["rpd"])
+    figures = (given["rpm"], given["tpm"], given["concurrency"], given["latency"], further)
+    return PaceLimits() if batched else PaceLimits(*figures)
+
+
+def _plan(file: str, wanted: RequestOptions, destination: Destination, given: dict[str, Any]) -> None:
+    from backstay import settings
+    from backstay.llm.intake import open_source
+
+    limits, lane = settings.load().bounds(), destination.lane
+    destination = destination._replace(max_output_tokens=given["max_output_tokens"])
+    forecast = _forecast(destination, **given)
     batched = lane in ("batch", CHEAPEST)
-    pace = PaceLimits() if batched else PaceLimits(given["rpm"], given["tpm"], given["concurrency"], given["latency"])
-    with open_source(file, wanted.reading(url, only_of(api, lane), api)) as source:
-        surveyed = survey(source, Distinct(forecast) if given["dedupe"] else forecast)
+    pace = _pace(given, batched)
+    with open_source(file, destination.reading(wanted.reading())) as source:
+        surveyed, known = _survey(source, destination, forecast, given)
+        losses = _losses(destination, surveyed)
         if given["as_json"]:
-            output.data(output.as_json(_as_json(source, surveyed, forecast, pace, limits)))
+            shown = _as_json(source, surveyed, known, forecast, pace, limits)
+            output.data(output.as_json({**shown, **({} if destination.schema is None else {"schema_losses": losses})}))
         else:
             when = _window(lane, given["deadline"]) if batched else _time(pace, forecast.total)
-            _show(source, surveyed, forecast, when, limits)
+            _show(source, surveyed, known, forecast, when, limits)
+            for api, lost in losses.items():
+                for each in lost:
+                    output.note(f"the schema at {api}: {each}")
     _tell_too_long(pace, forecast.total, limits)
     tell_bad_lines(surveyed, wanted.skip_bad_lines)
 
 
+def _losses(destination: Destination, surveyed: "FileSurvey") -> dict[str, list[str]]:
+    """What the schema loses at each provider: the answers are checked for it all the same."""
+    from backstay.llm.providers import provider_named
+
+    if destination.schema is None:
+        return {}
+    names = dict.fromkeys((*surveyed.providers, *(fallback.api for fallback in destination.fallbacks)))
+    return {name: list(provider_named(name).answers.express(destination.schema).losses) for name in names}
+
+
+def _survey(
+    source: "RequestSource", destination: Destination, forecast: "Forecast", given: dict[str, Any]
+) -> "tuple[FileSurvey, int]":
+    """What is in the file, and how many of its requests earlier runs have answered; the forecast gets the others."""
+    from backstay.llm.forecast import Distinct
+    from backstay.llm.intake import survey
+
+    with unknown_requests(destination, forecast, given["reuse"], given["db"]) as unknown:
+        tally = unknown or forecast
+        surveyed = survey(source, Distinct(tally) if given["dedupe"] else tally)
+        if unknown is None:
+            return surveyed, 0
+        unknown.flush()
+        return surveyed, unknown.known
+
+
 def _forecast(
-    api: str,
-    url: str,
-    lane: str,
+    destination: Destination,
     price: "PricePerMillion | None",
     output_tokens: int | None,
     max_output_tokens: int | None,
+    reasks: int | None,
     **_: Any,
 ) -> "Forecast":
     """The cheapest lane expects the price of batches, and at worst everything is called in the end."""
     from backstay.llm.endpoint import Lane
-    from backstay.llm.forecast import Forecast
+    from backstay.llm.forecast import Forecast, ForecastPrices
     from backstay.llm.prices import PriceList
     from backstay.llm.provider import OUTPUT_TOKENS_EXPECTED
 
-    expected, dearest = (Lane.BATCH, Lane.CALL) if lane == CHEAPEST else (Lane(lane), Lane(lane))
+    lane = destination.lane
+    lanes = (Lane.BATCH, Lane.CALL) if lane == CHEAPEST else (Lane(lane), Lane(lane))
+
+    def prices_of(api: str) -> ForecastPrices:
+        url = destination.url(api)
+        return ForecastPrices(*(PriceList(url, lane, price, max_output_tokens, api) for lane in lanes))
+
+    def fallback_prices_of(fallback: "Fallback") -> PriceList:
+        given, url = destination.fallbacks[fallback], destination.of_fallback(fallback.api).url(fallback.api)
+        return PriceList(url, Lane.CALL, given, max_output_tokens, fallback.api)
+
     reply_tokens = output_tokens or min(OUTPUT_TOKENS_EXPECTED, max_output_tokens or OUTPUT_TOKENS_EXPECTED)
     return Forecast(
-        PriceList(url, expected, price, max_output_tokens),
+        prices_of,
         reply_tokens,
-        dearest=PriceList(url, dearest, price, max_output_tokens),
         output_tokens_default=max_output_tokens,
-        api=api,
+        fallback_prices_of=fallback_prices_of,
+        reasks=reasks_of(destination.schema, reasks),
     )
 
 
@@ -113,7 +284,12 @@ def _window(lane: str, deadline: float | None) -> str:
 
 
 def _as_json(
-    source: "RequestSource", surveyed: "FileSurvey", forecast: "Forecast", pace: "PaceLimits", limits: "Limits"
+    source: "RequestSource",
+    surveyed: "FileSurvey",
+    known: int,
+    forecast: "Forecast",
+    pace: "PaceLimits",
+    limits: "Limits",
 ) -> dict[str, Any]:
     shares = [{"endpoint": url, "model": model, **asdict(share)} for (url, model), share in forecast.shares.items()]
     total = asdict(forecast.total)
@@ -125,7 +301,8 @@ def _as_json(
         "bytes": surveyed.bytes,
         "digest": surveyed.digest,
         **total,
-        "copies": surveyed.requests - forecast.total.requests,
+        "known": known,
+        "copies": surveyed.requests - forecast.total.requests - known,
         "by_model": shares,
         "seconds": None if longest is None else longest[1],
         "seconds_by_limit": pace.seconds(forecast.total),
@@ -144,12 +321,16 @@ def _tell_too_long(pace: "PaceLimits", total: "ForecastShare", limits: "Limits")
         output.note(f"the run fails after {most}; to allow more time, set BACKSTAY_LLM_JOB_TIMEOUT_SECONDS")
 
 
-def _show(source: "RequestSource", surveyed: "FileSurvey", forecast: "Forecast", when: str, limits: "Limits") -> None:
+def _show(
+    source: "RequestSource", surveyed: "FileSurvey", known: int, forecast: "Forecast", when: str, limits: "Limits"
+) -> None:
     total = forecast.total
+    copies = surveyed.requests - total.requests - known
     output.record(
         (
             ("file", f"{source.name}, {source.format} format"),
-            ("requests", f"{total.requests:,}{_copies(surveyed.requests - total.requests)}"),
+            ("requests", f"{total.requests + known:,}{_copies(copies)}"),
+            ("known", show_known(known, total.requests + known) if known else None),
             ("bad lines", f"{surveyed.bad_count:,}"),
             ("tokens in", f"{total.input_tokens:,} expected, {_tokens(total.input_tokens_max)} at most"),
             ("tokens out", f"{total.output_tokens:,} expected, {_tokens(total.output_tokens_max)} at most"),

@@ -33,23 +33,28 @@ def fault_options(command: F) -> F:
     for flag, kind, text in reversed(
         (
             ("--seed", int, "The seed of random faults: with the same seed the same requests get the same faults."),
-            ("--latency", SECONDS, "Mean seconds that a call takes; half to one and a half of it."),
-            ("--fail", SHARE, "Share answered 500, 502 or 503."),
-            ("--throttle", SHARE, "Share answered 429, with a time to wait or without."),
-            ("--retry-after", SECONDS, "The seconds to wait that a throttled answer names; 1."),
-            ("--hang", SHARE, "Share never answered; half of them are done and billed."),
-            ("--cut", SHARE, "Share whose connection is cut: before the call is done, after it, or half-way."),
-            ("--slow-body", SHARE, "Share whose answer comes in pieces."),
-            ("--slow-seconds", SECONDS, "The time that a slow body takes; 5."),
-            ("--nonsense", SHARE, "Share answered 200 with a broken body: not JSON, cut short, a gzip bomb."),
-            ("--quota", click.IntRange(0), "Charged calls until every further one gets 429 insufficient_quota."),
-            ("--concurrency", COUNT, "Calls at once; more wait in line and are never refused."),
+            ("--latency", SECONDS, "Mean duration of a call in seconds; single calls take 50 % to 150 % of it."),
+            ("--fail", SHARE, "Share of calls that get status 500, 502 or 503."),
+            ("--throttle", SHARE, "Share of calls that get status 429, with or without a Retry-After header."),
+            ("--retry-after", SECONDS, "Seconds in the Retry-After header of a throttled call. Default: 1."),
+            ("--hang", SHARE, "Share of calls without an answer; half of them are done and billed."),
+            ("--cut", SHARE, "Share of calls whose connection is cut: before, during or after the answer."),
+            ("--slow-body", SHARE, "Share of calls whose answer arrives slowly, in pieces."),
+            ("--slow-seconds", SECONDS, "Seconds until a slow answer is complete. Default: 5."),
+            (
+                "--nonsense",
+                SHARE,
+                "Share of calls with status 200 and a broken body: not JSON, cut short, a gzip bomb.",
+            ),
+            ("--invalid", SHARE, "Share of answers that do not fit the schema that the request asks for."),
+            ("--quota", click.IntRange(0), "Charged calls allowed; every later call gets 429 insufficient_quota."),
+            ("--concurrency", COUNT, "Concurrent calls; further calls wait and are never refused."),
             ("--key", str, "The only valid API key; others get 401."),
-            ("--answer-tokens", COUNT, "Length of an answer, if the request allows it; without it a short echo."),
-            ("--visible-after", SECONDS, "Seconds until a stored completion can be listed; 0."),
-            ("--background-seconds", SECONDS, "Seconds that a background response takes; 1."),
-            ("--file-seconds", SECONDS, "Seconds that a file is pending and no batch can be made of it; 0."),
-            ("--batch-seconds", SECONDS, "Seconds that a batch takes; 5."),
+            ("--answer-tokens", COUNT, "Tokens of an answer, if the request allows it. Default: a short echo."),
+            ("--visible-after", SECONDS, "Seconds until a stored completion can be listed. Default: 0."),
+            ("--background-seconds", SECONDS, "Seconds that a background response takes. Default: 1."),
+            ("--file-seconds", SECONDS, "Seconds until an uploaded file can be used for a batch. Default: 0."),
+            ("--batch-seconds", SECONDS, "Seconds that a batch takes. Default: 5."),
             ("--batch-expire", SHARE, "Share of batches that expire half-way."),
             ("--batch-enqueued-tokens", COUNT, "Tokens that may wait in all batches together."),
         )
@@ -68,11 +73,11 @@ def fault_options(command: F) -> F:
     ),
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to serve on.")
-@click.option("--port", type=click.IntRange(0, 65_535), default=9000, show_default=True, help="0 picks a free one.")
+@click.option("--port", type=click.IntRange(0, 65_535), default=9000, show_default=True, help="0 picks a free port.")
 @fault_options
-@click.option("--rate-limit", multiple=True, metavar="RATE", help="500rpm or 100000tpm; may be given twice.")
-@click.option("--outage", multiple=True, metavar="START:SECONDS", help="Down from START on; may be given again.")
-@click.option("--price", default="0.15/0.60", show_default=True, help="Dollars per million tokens, in/out.")
+@click.option("--rate-limit", multiple=True, metavar="RATE", help="500rpm or 100000tpm; may be repeated.")
+@click.option("--outage", multiple=True, metavar="START:SECONDS", help="Be down from START on; may be repeated.")
+@click.option("--price", default="0.15/0.60", show_default=True, help="Dollars per million tokens, as INPUT/OUTPUT.")
 @click.option("--bill-file", type=click.Path(dir_okay=False, path_type=Path), help="Keeps the bill across restarts.")
 @json_option
 def practice(
@@ -87,7 +92,7 @@ def practice(
 ) -> None:
     """Serves a stand-in for OpenAI's API that fails as you ask it to and keeps a bill, until it is stopped.
 
-    It says where it is on stderr, or with --json on stdout. The bill is at /bill, its counts are at /counts, and POST
+    It prints its address on stderr, or with --json on stdout. The bill is at /bill, its counts are at /counts, and POST
     /faults changes what goes wrong while it runs.
     """
     from backstay.practice import Faults, Practice

@@ -1,6 +1,8 @@
-"""`backstay provider …`: the services behind the handlers, and the holds on them."""
+"""`backstay provider …`: the services behind handlers, and holds on them. `backstay providers`: the LLM providers."""
 
-from typing import TYPE_CHECKING
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -113,3 +115,52 @@ def release(name: str, db: str | None, as_json: bool) -> None:
 
     after = database_choice.with_client(database_choice.open_app(db), act)
     output.data(output.as_json(_object(after)) if as_json else f"provider {name} is {after.state}")
+
+
+COLUMNS = ("PROVIDER", "LANES", "CALL FOUND AGAIN", "BATCH FOUND AGAIN", "PRICES", "KEY IN", "KEY")
+
+
+@click.command("providers", cls=Command, examples=("backstay providers", "backstay providers --json"))
+@json_option
+def providers(as_json: bool) -> None:
+    """Lists the LLM providers for --provider, and what each can do.
+
+    "Found again" tells how sure Backstay can be about a request after a crash. certain: it knows whether the provider
+    got it. if found: it knows only if it finds it. never: it sends the request again, or gives it up (--delivery).
+    A key itself is never shown.
+    """
+    from backstay.llm.providers import provider_names
+
+    rows = [ability_of(name) for name in provider_names()]
+    for row in rows if as_json else ():
+        output.data(output.as_json(row))
+    if not as_json:
+        output.table(COLUMNS, map(ability_row, rows))
+
+
+def ability_of(name: str, environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
+    """What a provider can do. Without an instance of its parts: none has a key here."""
+    from backstay.llm.provider import Certainty
+    from backstay.llm.providers import provider_named
+
+    provider = provider_named(name)
+    access = provider.access_in(environ)
+    return {
+        "provider": name,
+        "lanes": provider.lanes,
+        "call_found_again": getattr(provider.call_lookup, "certainty", Certainty.NEVER),
+        "batch_found_again": getattr(provider.batches, "certainty", None),
+        "prices": provider.price_list is not None,
+        "key_env": access.key_env,
+        "key_needed": access.needs_key,
+        "key_set": bool(environ.get(access.key_env)),
+        "base_url": access.base_url or None,
+        "base_url_env": access.base_url_env,
+    }
+
+
+def ability_row(row: dict[str, Any]) -> tuple[Any, ...]:
+    prices = "known" if row["prices"] else "give --price"
+    key = "set" if row["key_set"] else "missing" if row["key_needed"] else "not needed"
+    found = (row["call_found_again"], row["batch_found_again"] or "-")
+    return row["provider"], ", ".join(row["lanes"]), *found, prices, row["key_env"], key

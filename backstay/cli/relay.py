@@ -80,9 +80,9 @@ async def _run_relays(app: "Backstay") -> AsyncIterator[None]:
     """Whatever there is to relay here, while the block runs."""
     from backstay.messaging.broker_session import broker_here
     from backstay.process import relaying_outboxes
-    from backstay.remote.work import key_known_here
+    from backstay.remote.work import local_service_key
 
-    key = app.settings.secret_key or key_known_here(app)
+    key = app.settings.secret_key or local_service_key(app)
     if app.settings.broker_url is None and key is None:
         hint = "give --broker to publish to workers, or set BACKSTAY_SECRET_KEY to send webhooks"
         raise UsageError("neither a broker nor a secret key for webhooks is set", hint=hint)

@@ -1,23 +1,26 @@
 """`backstay run`: a file of requests in, a file of results out; the same command again resumes where it stopped."""
 
+import os
 import sys
+from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from backstay.cli import database_choice, output
 from backstay.cli.command import Command, again, json_option, place_options
 from backstay.cli.request_options import RequestOptions, request_options, tell_bad_lines
-from backstay.cli.run_options import RunOptions, run_options
+from backstay.cli.run_options import run_options
 from backstay.core.errors import UsageError
+from backstay.run.options import RunOptions
 
 if TYPE_CHECKING:
     from backstay.app import Backstay
-    from backstay.llm.formats import InputOptions
     from backstay.llm.intake import FileSurvey, RequestSource
-    from backstay.run.submission import Order
+    from backstay.run.submission import AtEnd, Order
     from backstay.run.summary import Summary
     from backstay.run.view import View
 
@@ -28,15 +31,43 @@ if TYPE_CHECKING:
     examples=(
         "backstay run requests.jsonl --out results.jsonl",
         "backstay run requests.jsonl --base-url http://127.0.0.1:9000/v1 --price 0.15/0.60 --budget 5.00",
-        "backstay run rows.csv --template 'Translate: {text}' --model gpt-4o-mini --lane batch",
+        "backstay run rows.csv --prompt 'Translate: {text}' --model gpt-4o-mini --out answers.csv",
+        "backstay run reviews.csv --prompt 'Rate this: {text}' --model gpt-4o-mini --schema review.json",
+        "backstay run requests.jsonl --fallback anthropic:claude-sonnet-4-5,groq:llama-3.3-70b-versatile",
     ),
 )
 @click.argument("file", metavar="FILE", type=click.Path(allow_dash=True))
-@click.option("--out", metavar="FILE", help="The file for results; - for stdout. Default: NAME.results.jsonl.")
+@click.option(
+    "--out",
+    metavar="FILE",
+    help="The file for results; - for stdout. Default: NAME.results.jsonl. A name that ends in .csv, .tsv or .parquet "
+    "gets a table: the rows of FILE with answer, error and cost.",
+)
+@click.option(
+    "--columns",
+    metavar="NAMES",
+    help="The columns of the table, in this order: those of FILE, and answer, error, cost, model. NEW=OLD renames one.",
+)
+@click.option(
+    "--text-only", is_flag=True, help="Write only the text of the answers, one per line, in the order of FILE."
+)
 @click.option(
     "--errors", metavar="FILE", help="The file for failures. Default: next to the results, with .errors in its name."
 )
+@click.option(
+    "--reply-as",
+    type=click.Choice(["openai"]),
+    help="Write replies in OpenAI's chat format, whatever the provider's own is. Default: as they came.",
+)
 @click.option("--ordered", is_flag=True, help="Write results in the order of the requests, at the end.")
+@click.option(
+    "--try",
+    "try_first",
+    type=click.IntRange(1, 100),
+    metavar="N",
+    help="Send the first N requests, show the answers and what all would cost, and ask before the rest is sent.",
+)
+@click.option("--yes", is_flag=True, help="With --try: send the rest without asking.")
 @click.option("--retry-failed", is_flag=True, help="Retry the requests that failed in an earlier run.")
 @click.option("--wait", is_flag=True, help="Keep trying even if the provider refuses the first requests.")
 @request_options
@@ -49,8 +80,13 @@ def run(
     ctx: click.Context,
     file: str,
     out: str | None,
+    columns: str | None,
+    text_only: bool,
     errors: str | None,
+    reply_as: str | None,
     ordered: bool,
+    try_first: int | None,
+    yes: bool,
     retry_failed: bool,
     wait: bool,
     wanted: RequestOptions,
@@ -69,31 +105,94 @@ def run(
     """
     if as_json and out == "-":
         raise UsageError("--json and --out - would both write to stdout", hint="name a file: --out results.jsonl")
-    order = terms.order(
-        out=out or default_out(file),
-        errors=errors,
-        ordered=ordered,
-        retry_failed=retry_failed,
-        wait=wait,
-        label=label or Path(file).name,
-    )
-    terms.require_key()
-    app = database_choice.open_app(db, must_exist=False)
-    summary = _run_file(app, file, wanted, wanted.reading(terms.url, terms.only, terms.api), order, as_json)
-    ctx.exit(summary.exit_code)
+    terms.check()
+    if (api := terms.destination.only_provider) is not None:
+        terms.destination.require_key(api)
+        terms.destination.require_fallback_keys()
+    table = TableOptions(out, columns, text_only, file)
+    more = {**table.places(errors), "ordered": ordered, "retry_failed": retry_failed}
+    more |= {"replies_as_chat": reply_as is not None, "wait": wait, "label": label or Path(file).name}
+    more |= {"try_first": try_first, "check": None if terms.schema is None else terms.schema.parse}
+    ctx.exit(_run_file(db, file, wanted, terms, more, table, yes, as_json).exit_code)
 
 
 def _run_file(
-    app: "Backstay", file: str, wanted: RequestOptions, reading: "InputOptions", order: "Order", as_json: bool
+    db: str | None,
+    file: str,
+    wanted: RequestOptions,
+    terms: RunOptions,
+    more: dict[str, Any],
+    table: "TableOptions",
+    yes: bool,
+    as_json: bool,
 ) -> "Summary":
     """Checks every line, then runs them all."""
     from backstay.llm.intake import open_source, survey
-    from backstay.run.submission import WeighedRun
 
-    with open_source(file, reading) as source:
-        surveyed = survey(source, WeighedRun(order) if order.budget_micros is not None else None)
+    with open_source(file, terms.destination.reading(wanted.reading())) as source:
+        surveyed = survey(source, terms.weigher())
         tell_bad_lines(surveyed, wanted.skip_bad_lines)
-        return database_choice.run(_go(app, order, source, surveyed, as_json))
+        more["at_end"] = table.writer(source, surveyed, terms.dedupe)
+        terms.destination.require_keys(surveyed.providers)
+        terms = terms.fit(surveyed)
+        order = terms.order(surveyed.routes, **more)
+        require_fallbacks(order, terms)
+        commands = terms.destination.key_commands(order.endpoint.api)
+
+        def send(order: "Order") -> "Summary":
+            app = database_choice.open_app(db, must_exist=False)
+            database_choice.use_key_commands(app, commands)
+            return database_choice.run(_go(app, order, source, surveyed, as_json))
+
+        return send(order) if order.try_first is None else _try_first(order, order.try_first, send, yes, as_json)
+
+
+def _try_first(order: "Order", first: int, send: "Callable[[Order], Summary]", yes: bool, as_json: bool) -> "Summary":
+    """Sends the first requests, and if the user agrees the others, as the same run."""
+    from backstay.cli.sample import Sample
+
+    sample = Sample(first, order.at_end)
+    summary = send(replace(order, at_end=sample))
+    if not summary.is_try or not sample.agree(summary, yes, as_json):
+        return summary
+    return send(replace(order, try_first=None, new=False, retry_failed=False))
+
+
+class TableOptions(NamedTuple):
+    """What the user said about the file of results."""
+
+    out: str | None
+    columns: str | None
+    text_only: bool
+    file: str
+
+    @property
+    def path(self) -> str | None:
+        """Of the table; None: there is none, only lines."""
+        from backstay.rows.result_table import is_table
+
+        return self.out or default_out(self.file) if is_table(self.out, self.columns, self.text_only) else None
+
+    def places(self, errors: str | None) -> dict[str, Any]:
+        """Where the results go, as the order has it. A table is made from the database, so no lines are kept for it."""
+        if self.path is None:
+            return {"out": self.out or default_out(self.file), "errors": errors}
+        return {"out": os.devnull, "errors": errors or os.devnull}
+
+    def writer(self, source: "RequestSource", surveyed: "FileSurvey", dedupe: bool) -> "AtEnd | None":
+        from functools import partial
+
+        from backstay.rows.result_table import plan_table, write_table
+
+        if (path := self.path) is None:
+            return None
+        plan = plan_table(path, self.columns, self.text_only, source, surveyed)
+        return partial(write_table, plan=plan, source=source, survey=surveyed, dedupe=dedupe)
+
+
+def require_fallbacks(order: "Order", terms: RunOptions) -> None:
+    if terms.fallback is not None and not order.has_fallbacks:
+        raise UsageError(f"every request asks for {terms.fallback} already", hint="name another --fallback")
 
 
 def default_out(file: str) -> str:
@@ -102,7 +201,11 @@ def default_out(file: str) -> str:
 
 
 async def _go(
-    app: "Backstay", order: "Order", source: "RequestSource", surveyed: "FileSurvey", as_json: bool
+    app: "Backstay",
+    order: "Order",
+    source: "RequestSource",
+    surveyed: "FileSurvey",
+    as_json: bool,
 ) -> "Summary":
     from backstay.cli.running import Signals
     from backstay.clock import collect_rarely
@@ -114,7 +217,12 @@ async def _go(
     run = Run(app, order, source, surveyed, again)
 
     def show(job_id: int) -> "AbstractContextManager[View]":
-        return viewing(job_id, order.label or "", as_json, plain=is_stream(order.out) and sys.stdout.isatty())
+        return viewing(
+            job_id,
+            order.label or "",
+            as_json,
+            plain=order.out is not None and is_stream(order.out) and sys.stdout.isatty(),
+        )
 
     def ask() -> None:
         output.note(
@@ -122,8 +230,8 @@ async def _go(
         )
         run.stop()
 
-    Signals(ask, run.hurry)
+    Signals(ask, run.stop_now)
     try:
-        return await run.go(show)
+        return await run.run(show)
     finally:
         await app.close()

@@ -201,7 +201,7 @@ async def look(store: "Store", metrics: "Metrics", gauges: "Gauges", app: "Backs
     alive = sum(worker.alive(lease_ms) for worker in await store.workers.page())
     gauges.show_workers(alive, sum((await store.item_views.stuck()).values()))
     metrics.show_breakers(holds.providers)
-    raised = {standing.reading.alarm for standing in await store.alarms.raised()}
+    raised = {standing.reading.alarm for standing in await store.alarms.all_raised()}
     gauges.show_alarms((await store.alarms.failures()).letters, raised)
     ceilings = await store.job_views.ceilings()
     gauges.show_money(await store.measures.spending(HOUR_MINUTES), ceilings.used, ceilings.held)

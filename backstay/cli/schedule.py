@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from backstay.cli import database_choice, output
-from backstay.cli.command import Command, LazyGroup, again, app_option, db_option, json_option, place_options
+from backstay.cli.command import Command, LazyGroup, Name, again, app_option, db_option, json_option, place_options
 from backstay.core.models import MissedPolicy
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 COMMANDS = {
     "add": ("backstay.cli.schedule:add", "Add a schedule: a handler, a cron line, a time zone."),
     "list": ("backstay.cli.schedule:list_", "List schedules, with their next and last firing."),
-    "pause": ("backstay.cli.schedule:pause", "Fire a schedule no more until it is resumed."),
+    "pause": ("backstay.cli.schedule:pause", "Stop firing a schedule until it is resumed."),
     "resume": ("backstay.cli.schedule:resume", "Fire a paused schedule again."),
     "run": ("backstay.cli.schedule:run", "Submit a job of a schedule now."),
     "remove": ("backstay.cli.schedule:remove", "Remove a schedule; its jobs stay."),
@@ -48,7 +48,9 @@ _name = click.argument("name", metavar="NAME")
 )
 @_name
 @click.argument("cron", metavar="CRON")
-@click.option("--handler", metavar="HANDLER", required=True, help="The handler that gets a job at each firing.")
+@click.option(
+    "--handler", type=Name(), metavar="HANDLER", required=True, help="The handler that gets a job at each firing."
+)
 @click.option("--timezone", metavar="ZONE", default="UTC", show_default=True, help="The time zone of the cron line.")
 @click.option("--payload", metavar="JSON", default="{}", show_default=True, help="The payload that the handler gets.")
 @click.option(
@@ -56,7 +58,7 @@ _name = click.argument("name", metavar="NAME")
     type=click.Choice([policy.value for policy in MissedPolicy]),
     default=MissedPolicy.ONCE.value,
     show_default=True,
-    help="Which firings are made later if no worker was there: none, one for all of them, or each of them.",
+    help="Which firings to make up for if no worker was running: none, one for all of them, or every one.",
 )
 @click.option("--force", is_flag=True, help="Add it even if no worker is known to run the handler.")
 @app_option
@@ -139,7 +141,7 @@ def list_(db: str | None, as_json: bool) -> None:
 @place_options
 @json_option
 def pause(name: str, db: str | None, as_json: bool) -> None:
-    """Fires a schedule no more until `resume`. The firings in between are left out."""
+    """Stops firing a schedule until `resume`. Firings in between are skipped."""
 
     async def act(client: "Client") -> "Schedule":
         return await client.store.schedules.pause(name, client.owner)
@@ -184,7 +186,7 @@ def run(name: str, db: str | None, as_json: bool) -> None:
 @place_options
 @json_option
 def remove(name: str, db: str | None, as_json: bool) -> None:
-    """Removes a schedule. Its jobs stay. One that stands in your code comes back when a worker or a tick starts."""
+    """Removes a schedule. Its jobs stay. A schedule in your code comes back when a worker or a tick starts."""
 
     async def act(client: "Client") -> "Schedule":
         found = await client.store.schedules.get(name, client.owner)
@@ -194,7 +196,7 @@ def remove(name: str, db: str | None, as_json: bool) -> None:
     found = database_choice.with_client(database_choice.open_app(db), act)
     output.data(output.as_json({"name": name, "removed": True}) if as_json else f"schedule {name} is removed")
     if found.declared_at is not None:
-        output.note("your code has it: remove its decorator as well, or it comes back when a worker or a tick starts")
+        output.note("it is also in your code: remove its decorator, or it comes back when a worker or a tick starts")
 
 
 def _tell(found: "Schedule", done: str, as_json: bool) -> None:

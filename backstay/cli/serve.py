@@ -19,11 +19,11 @@ from backstay.cli.command import (
     log_level_option,
     metrics_options,
 )
-from backstay.cli.request_options import price_option
+from backstay.cli.request_options import Dollars, price_option
 from backstay.cli.run_options import (
-    API,
-    Dollars,
-    RunOptions,
+    api_key_command_option,
+    api_key_env_option,
+    further_limit_options,
     header_option,
     max_output_tokens_option,
     rpm_option,
@@ -31,14 +31,30 @@ from backstay.cli.run_options import (
     tpm_option,
 )
 from backstay.core.errors import UsageError
+from backstay.run.options import RunOptions
 
 if TYPE_CHECKING:
     from backstay.app import Backstay
     from backstay.server.service import ServiceOptions
     from backstay.settings import Settings
 
+BEHIND = ("api_key_env", "concurrency")
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
-UPSTREAM = ("header", "rpm", "tpm", "timeout", "price", "budget", "max_output_tokens")  # of no use without a --base-url
+ONE_ONLY = ("base_url", "api_key_env", "api_key_command", "header")  # one provider's key must not be sent to another
+# Of no use without a provider.
+UPSTREAM = (
+    "header",
+    "rpm",
+    "tpm",
+    "itpm",
+    "otpm",
+    "rpd",
+    "timeout",
+    "price",
+    "budget",
+    "max_output_tokens",
+    "api_key_command",
+)
 
 
 @click.command(
@@ -46,6 +62,7 @@ UPSTREAM = ("header", "rpm", "tpm", "timeout", "price", "budget", "max_output_to
     cls=Command,
     examples=(
         "backstay serve --base-url http://127.0.0.1:9000/v1 --db sqlite:///runs.db",
+        "backstay serve --provider openai --provider anthropic --db sqlite:///runs.db",
         "backstay serve --host 0.0.0.0 --port 8000 --db postgresql://… --data s3://bucket/backstay --no-worker",
     ),
 )
@@ -53,17 +70,22 @@ UPSTREAM = ("header", "rpm", "tpm", "timeout", "price", "budget", "max_output_to
 @click.option(
     "--port", type=click.IntRange(0, 65_535), default=8000, show_default=True, help="The port; 0 picks a free one."
 )
-@click.option("--base-url", help="The OpenAI-compatible service that batch requests are sent to.")
 @click.option(
-    "--api-key-env",
-    default="OPENAI_API_KEY",
-    show_default=True,
-    help="The environment variable that holds its API key.",
+    "--provider",
+    "providers",
+    multiple=True,
+    metavar="NAME",
+    help="The provider of batch requests: see `backstay providers`. Give it several times to serve several providers: "
+    "each request goes to the provider of its model.",
 )
+@click.option("--base-url", help="The service that batch requests are sent to. Default: the provider's own.")
+@api_key_env_option
+@api_key_command_option
 @click.option("--concurrency", type=click.IntRange(1, 10_000), default=100, show_default=True, help="Concurrent calls.")
 @header_option
 @rpm_option
 @tpm_option
+@further_limit_options
 @timeout_option
 @price_option
 @click.option(
@@ -119,7 +141,10 @@ def serve(ctx: click.Context, /, db: str | None, app: str | None, log_level: str
     if given["data"]:
         loaded.settings = loaded.settings.model_copy(update={"data": given["data"]})
     log_to_stderr(loaded, log_level, given["as_json"])
-    ctx.exit(database_choice.run(_serve(loaded, given, _options(ctx, given, loaded.settings))))
+    options = _options(ctx, given, loaded.settings)
+    if options.upstream is not None and given["api_key_command"]:
+        database_choice.use_key_commands(loaded, {options.upstream.api: given["api_key_command"]})
+    ctx.exit(database_choice.run(_serve(loaded, given, options)))
 
 
 def _open_here(given: dict[str, Any], settings: "Settings") -> bool:
@@ -136,6 +161,7 @@ def _open_here(given: dict[str, Any], settings: "Settings") -> bool:
 
 
 def _options(ctx: click.Context, given: dict[str, Any], settings: "Settings") -> "ServiceOptions":
+    from backstay.llm.fallbacks import Route
     from backstay.server.service import ServiceOptions
 
     options = ServiceOptions(
@@ -145,27 +171,45 @@ def _options(ctx: click.Context, given: dict[str, Any], settings: "Settings") ->
         works=given["works"],
         replays=given["replay"],
     )
-    if not given["base_url"]:
+    names = sorted(set(given["providers"]) or (() if given["base_url"] else settings.providers))
+    only = names[0] if len(names) == 1 else None
+    asked = RunOptions(provider=only, lane="call", **{name: given[name] for name in ("base_url", *BEHIND, *UPSTREAM)})
+    if len(names) > 1:
+        _check_one_only(given, names)
+    elif (api := asked.destination.only_provider) is not None:
+        names = [api]
+    else:
         for name in UPSTREAM:
             if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
                 option = f"--{name.replace('_', '-')}"
                 raise UsageError(
-                    f"{option} applies to batch requests, and no --base-url is given", hint="also give --base-url"
+                    f"{option} applies to batch requests, and no --base-url is given",
+                    hint="also give --base-url or --provider",
                 )
         return options
-    terms = {name: given[name] for name in ("base_url", "api_key_env", "concurrency", *UPSTREAM)}
-    asked = RunOptions(api=API, lane="call", **terms)  # it speaks OpenAI's API, and so does the service behind
     if given["works"]:
-        asked.require_key()
-    order = asked.order(out="-")
+        for api in names:
+            asked.destination.require_key(api)
+    order = asked.order(map(Route, names), out="-")
     return replace(
         options,
         upstream=order.endpoint,
-        requests_per_minute=order.requests_per_minute,
-        tokens_per_minute=order.tokens_per_minute,
+        terms=order.terms,
         budget_micros=order.budget_micros,
         output_tokens_default=order.output_tokens_default,
     )
+
+
+def _check_one_only(given: dict[str, Any], names: list[str]) -> None:
+    from backstay.llm.providers import provider_named
+
+    for name in ONE_ONLY:
+        if given[name]:
+            own = provider_named(names[0]).access
+            variables = {"base_url": own.base_url_env, "api_key_env": own.key_env}
+            hint = f"set the variables of each provider, for example {variables.get(name, own.key_env)}"
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{option} works with one provider only, not with {' and '.join(names)}", hint=hint)
 
 
 async def _serve(loaded: "Backstay", given: dict[str, Any], options: "ServiceOptions") -> int:
@@ -199,6 +243,8 @@ def _tell(url: str, options: "ServiceOptions", as_json: bool) -> None:
         return
     output.note(f"backstay: serving on {url} (process {os.getpid()})")
     if options.upstream is None:
-        output.note("backstay: batches are refused: no --base-url is given, so their requests have no destination")
+        output.note(
+            "backstay: batches are refused: no --base-url or --provider is given, so their requests have no destination"
+        )
     if not options.open_here:
         output.note(f"backstay: every request needs a key, `{again('key create')}` creates one")

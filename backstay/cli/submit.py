@@ -10,11 +10,12 @@ import click
 from click.core import ParameterSource
 
 from backstay.cli import database_choice, output
-from backstay.cli.command import Command, Duration, again, app_option, db_option, json_option
+from backstay.cli.command import Command, Duration, Name, again, app_option, db_option, json_option
 from backstay.cli.request_options import RequestOptions, request_options, tell_bad_lines
-from backstay.cli.run_options import RunOptions, run_options
+from backstay.cli.run_options import run_options
 from backstay.core.errors import UsageError
 from backstay.llm import lines
+from backstay.run.options import RunOptions
 
 if TYPE_CHECKING:
     from backstay.client import Client
@@ -22,13 +23,12 @@ if TYPE_CHECKING:
 
 CHARACTER_BYTES_MAX = 4  # of UTF-8
 UNTOUCHED = "nothing was submitted"
-SHARED = {"deadline", "delivery"}
+SHARED = {"deadline", "delivery", "fallback"}
 ITEMS_ONLY = {
     "priority",
     "idempotency_key",
     "retry",
     "force",
-    "fallback",
     "after",
     "after_items",
     "unique",
@@ -53,14 +53,18 @@ Check = Callable[[Any], None]
     ),
 )
 @click.argument("file", metavar="FILE", type=click.Path(allow_dash=True), required=False)
-@click.option("--handler", metavar="NAME", help="The handler that runs the items. Default: the items are LLM requests.")
+@click.option(
+    "--handler",
+    type=Name(),
+    metavar="NAME",
+    help="The handler that runs the items. Default: the items are LLM requests.",
+)
 @app_option
 @click.option(
     "--priority", type=click.IntRange(0, 9), default=0, show_default=True, help="The priority; 9 is the highest."
 )
 @click.option("--idempotency-key", metavar="KEY", help="Submitting the same key and items again creates no second job.")
 @click.option("--retry", type=click.Choice(["gateway", "queue", "timed", "none"]), help="How failures are retried.")
-@click.option("--fallback", metavar="NAME", help="The handler that gets the items that --handler finally fails.")
 @click.option(
     "--after", metavar="JOB", type=click.IntRange(1), multiple=True, help="Start after this job. May be repeated."
 )
@@ -69,11 +73,16 @@ Check = Callable[[Any], None]
     type=click.Choice(["succeeded", "all"]),
     default="succeeded",
     show_default=True,
-    help="Without FILE: which results of the jobs --after are the items.",
+    help="Without FILE: which results of the --after jobs become items.",
 )
-@click.option("--unique", metavar="KEY", help="One job for this KEY, or for the same items with KEY `payload`.")
-@click.option("--unique-for", type=Duration(), metavar="TIME", help="For how long a job with --unique counts: 1h, 20m.")
-@click.option("--item-key", metavar="FIELD", help="Leave out items whose FIELD an earlier submit had already.")
+@click.option("--unique", metavar="KEY", help="Create no second job with this KEY. KEY `payload`: with the same items.")
+@click.option(
+    "--unique-for",
+    type=Duration(needs_unit=True),
+    metavar="TIME",
+    help="How long --unique prevents a second job: 1h, 20m.",
+)
+@click.option("--item-key", metavar="FIELD", help="Skip items whose FIELD has a value from an earlier submit.")
 @click.option("--label", metavar="TEXT", help="A name for people.")
 @click.option("--force", is_flag=True, help="Submit even if no worker is known to run the handler.")
 @request_options
@@ -118,25 +127,34 @@ def _refuse(options: set[str], whose: str) -> None:
 def _queue_requests(
     file: str, wanted: RequestOptions, terms: RunOptions, label: str | None, db: str | None, as_json: bool
 ) -> None:
-    from backstay.cli.run import default_out
+    from backstay.cli.run import default_out, require_fallbacks
     from backstay.llm.intake import open_source, survey
-    from backstay.run.submission import Submission, WeighedRun, set_ceiling
+    from backstay.run.reuse import show_known
+    from backstay.run.submission import Submission, set_ceiling
 
-    order = terms.order(out=default_out(file), label=label or Path(file).name)
-    with open_source(file, wanted.reading(terms.url, terms.only, terms.api)) as source:
-        surveyed = survey(source, WeighedRun(order) if order.budget_micros is not None else None)
+    terms.check()
+    with open_source(file, terms.destination.reading(wanted.reading())) as source:
+        surveyed = survey(source, terms.weigher())
         tell_bad_lines(surveyed, wanted.skip_bad_lines)
+        terms.destination.check_one_key(surveyed.providers)
+        terms = terms.fit(surveyed)
+        order = terms.order(surveyed.routes, out=default_out(file), label=label or Path(file).name)
+        require_fallbacks(order, terms)
 
-        async def queue(client: "Client") -> tuple[int, bool]:
+        async def queue(client: "Client") -> "tuple[JobView, bool]":
             submission = Submission(order, source, surveyed)
             found = await submission.find(client)
             await submission.announce(client)
             if found is not None:
                 await set_ceiling(client, found, order)
-            return await submission.send(client, lambda: None), found is None
+            job_id = await submission.send(client, lambda: None)
+            return await client.job(job_id).show(), found is None
 
-        job_id, new = database_choice.with_client(database_choice.open_app(db, must_exist=False), queue)
-    _tell(job_id, surveyed.requests, order.endpoint.name, "" if new else ", which existed already", as_json)
+        view, new = database_choice.with_client(database_choice.open_app(db, must_exist=False), queue)
+    there = "" if new else ", which existed already"
+    _tell(view.id, surveyed.requests, order.endpoint.name, there, as_json, reused=view.reused)
+    if view.reused and not as_json:
+        output.note(show_known(view.reused, view.total))
     if not as_json:
         output.note("to write the results, run `backstay run` with the same file and options")
 
@@ -158,6 +176,7 @@ def _queue_items(
     app = app or settings.load().app
     made = database_choice.load_app(app, db) if app else database_choice.open_app(db, must_exist=not force)
     given |= {"deadline_seconds": terms.deadline, "delivery": terms.delivery, "after": given["after"] or None}
+    given["fallback"] = terms.fallback
     given["unique_seconds"] = given.pop("unique_for")
     check: Check | None = None
     if app and (handler in made.handlers or not force):
@@ -199,10 +218,10 @@ def digest_lines(file: IO[bytes]) -> str:
     return digest.hexdigest()
 
 
-def _tell(job_id: int, items: int, handler: str, there: str, as_json: bool) -> None:
+def _tell(job_id: int, items: int, handler: str, there: str, as_json: bool, **more: int) -> None:
     """`there` says that no new job was made."""
     if as_json:
-        output.data(output.as_json({"job": job_id, "items": items, "handler": handler, "new": not there}))
+        output.data(output.as_json({"job": job_id, "items": items, "handler": handler, "new": not there, **more}))
     else:
         output.data(f"job {job_id}: {output.count(items, 'item')} for {handler}{there}")
         output.note(f"to watch it: {again(f'job watch {job_id}')}")

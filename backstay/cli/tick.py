@@ -1,4 +1,4 @@
-"""`backstay tick`: one bounded invocation, and the follow-ups it asks for if it is told to make them itself."""
+"""`backstay tick`: one bounded invocation, and with --chain the follow-ups that it asks for."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -92,7 +92,6 @@ async def _tick(app: "Backstay", depth: int, slots: int) -> "tuple[TickReport | 
 
     from backstay import wiring
     from backstay.cli.running import INTERRUPTED, Signals
-    from backstay.engine.parts import Cut
     from backstay.engine.tick import Tick
 
     client = await app.open()
@@ -102,7 +101,7 @@ async def _tick(app: "Backstay", depth: int, slots: int) -> "tuple[TickReport | 
     loop = asyncio.get_running_loop()
 
     def insist() -> None:
-        engine.flights.cut_off(Cut.SHUTDOWN)
+        engine.flights.shut_down()
 
     def ask() -> None:
         invocation.cancel()

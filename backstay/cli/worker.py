@@ -97,7 +97,7 @@ async def _serve(app: "Backstay", asked: WorkerOptions) -> int:
     counting = asked.metrics_port is not None or running.counted_for_a_parent()
     if counting:
         app.bus.subscribe(metrics)
-    signals = Signals(stopping.ask, lambda: working.hurry() if working else None)
+    signals = Signals(stopping.ask, lambda: working.stop_now() if working else None)
     if asked.attached:
         _watch_parent(stopping.ask)
     with running.serving(metrics.registry, asked.metrics_host, asked.metrics_port), stopping.while_starting():
@@ -156,7 +156,7 @@ async def _supervise(app: "Backstay", asked: WorkerOptions) -> int:
         supervisor = Supervisor(orders, Clock(), app.bus.emit, lambda pid: running.forget(folder, pid))
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, supervisor.pass_on, number)
+            loop.add_signal_handler(number, supervisor.forward_signal, number)
         with running.serving(running.registry_of(folder), asked.metrics_host, asked.metrics_port):
             return await supervisor.run()
 

@@ -156,7 +156,7 @@ def release(breaker: Breaker, now_ms: int) -> Breaker:
     return Breaker(breaker.provider, BreakerState.CLOSED, now_ms)
 
 
-def without_words(breaker: Breaker) -> Breaker:
+def hide_reason(breaker: Breaker) -> Breaker:
     """The breaker as any owner may see it. Its reason may be what the provider said about another owner's request, or
     what an operator wrote for other operators."""
     return replace(breaker, reason=_PLAIN_REASONS[breaker.state])

@@ -49,7 +49,7 @@ class Callback:
     progress: int | None = None
 
 
-class Told(NamedTuple):
+class TaggedCallback(NamedTuple):
     """A message that names its own item and try, with the tag that proves that its sender may do so."""
 
     item: str
@@ -58,7 +58,7 @@ class Told(NamedTuple):
     callback: Callback
 
 
-class Said(NamedTuple):
+class StoredCallback(NamedTuple):
     """A stored message: its item, its try and its length."""
 
     number: int
@@ -73,7 +73,7 @@ def read_callback(raw: bytes) -> Callback:
     return callback_of(read_object(raw))
 
 
-def read_told(raw: bytes) -> Told:
+def read_tagged_callback(raw: bytes) -> TaggedCallback:
     """A message of a broker, which names its own task; or a UsageError. Its tag is not checked yet."""
     if len(raw) > CALLBACK_BYTES_MAX:
         raise UsageError(f"the body has more than {CALLBACK_BYTES_MAX:,} bytes")
@@ -85,7 +85,7 @@ def read_told(raw: bytes) -> Told:
         raise UsageError("task must be the same as in the request")
     if not isinstance(tag, str) or not 0 < len(tag) <= TAG_LENGTH_MAX:
         raise UsageError("tag must be the same as in the request")
-    return Told(parts["item"], parts["fence"], tag, callback_of(said))
+    return TaggedCallback(parts["item"], parts["fence"], tag, callback_of(said))
 
 
 def read_object(raw: bytes) -> dict[str, Any]:
@@ -164,7 +164,7 @@ def outcome_of(kind: str, body: str) -> Succeeded | Failed:
     return Failed(Failure(code, failure, message), task_ended=True)
 
 
-def deciding(said: Sequence[Said], fence: int) -> Said | None:
+def deciding_callback(said: Sequence[StoredCallback], fence: int) -> StoredCallback | None:
     """The message that decides a try: a success of any try (the work is the same), or a failure of this try."""
     success = (one for one in said if one.kind == Kind.SUCCEEDED)
     failure = (one for one in said if one.kind == Kind.FAILED and one.fence == fence)

@@ -9,6 +9,7 @@ from backstay.core.limits import past_deadline, timed_out
 from backstay.core.models import Act, Attempt, Claimed, Delivery, Settlement
 from backstay.core.money import account
 from backstay.core.outcomes import (
+    ASKED_AGAIN,
     CannotAsk,
     Failed,
     Flaw,
@@ -34,8 +35,8 @@ FREE_PROBES_MAX = 3  # failed probes of one item that cost no attempt; later one
 
 def decide(item: Claimed, outcome: Outcome, terms: Terms, now_ms: int, rng: Random) -> Settlement:
     """The item's next state. Pure: the same arguments give the same settlement."""
-    settlement = fall_back(item, outcome, terms, _next(item, outcome, terms, now_ms, rng))
-    return account(item, outcome, settlement) if item.reserved else settlement
+    settlement = fall_back(item, outcome, terms, _next(item, outcome, terms, now_ms, rng), now_ms)
+    return account(item, outcome, settlement)
 
 
 def _next(item: Claimed, outcome: Outcome, terms: Terms, now_ms: int, rng: Random) -> Settlement:
@@ -49,7 +50,8 @@ def _next(item: Claimed, outcome: Outcome, terms: Terms, now_ms: int, rng: Rando
         case Stopped():
             return _stopped(item, outcome, terms, now_ms)
         case HandedBack():
-            return _back(item, act=Act.HANDED_BACK, detail=outcome.reason)
+            delay_ms = int(rng.uniform(0, APART_MS if outcome.apart else 0))
+            return _back(item, Act.HANDED_BACK, outcome.reason)._replace(delay_ms=delay_ms)
         case Submitted():
             return _poll_next(item, terms, outcome, outcome.provider_task_id, outcome.account)
         case Running():
@@ -157,15 +159,15 @@ def _failed(item: Claimed, outcome: Failed, terms: Terms, now_ms: int, rng: Rand
 
 
 def _past_time(item: Claimed, outcome: Failed, terms: Terms, now_ms: int) -> Settlement | None:
-    """The end of an item that failed once more and whose time is over."""
+    """The end of an item that failed once more and whose time is over, altogether or at this provider."""
     failure = outcome.failure
     if timed_out(item.queued_at, now_ms, terms.limits):
         ended = _too_old(item, terms, now_ms, failure.message, outcome)
         return ended._replace(flaw=_flaw_of_last(item, outcome))
-    if past_deadline(item.deadline_at, now_ms + 1):
-        late = Failure(
-            ErrorCode.GW_TIMEOUT, FailureKind.INFRASTRUCTURE, f"the deadline passed; last: {failure.message}"
-        )
+    whole_over = past_deadline(item.deadline_at, now_ms + 1)
+    if whole_over or past_deadline(terms.share_ends_at(item), now_ms + 1):
+        what = "the deadline passed" if whole_over else "this provider's share of the time is over"
+        late = Failure(ErrorCode.GW_TIMEOUT, FailureKind.INFRASTRUCTURE, f"{what}; last: {failure.message}")
         ended = _end(item, ItemState.FAILED, now_ms, outcome=replace(outcome, failure=late), timed_out=1)
         return ended._replace(flaw=_flaw_of_last(item, outcome))
     return None
@@ -210,8 +212,8 @@ def _retry(item: Claimed, outcome: Failed, terms: Terms, now_ms: int, rng: Rando
         return _end(item, ItemState.FAILED, now_ms, outcome=outcome)
     repeat = failure.kind is FailureKind.UNKNOWN
     delay_ms = next_delay_ms(terms.policy, max(spent - 1, 0), failure.retry_after_ms, rng)
-    if free:
-        delay_ms = max(delay_ms, RETRY_AFTER_FLOOR_MS)  # no attempt is used up, so it must not loop at once
+    delay_ms = max(delay_ms, RETRY_AFTER_FLOOR_MS if free else 0)  # a free try must not loop at once
+    asks_again = outcome.flaw is Flaw.INVALID
     return Settlement(
         item.id,
         item.fence,
@@ -222,18 +224,17 @@ def _retry(item: Claimed, outcome: Failed, terms: Terms, now_ms: int, rng: Rando
         round=item.round + outcome.task_ended,
         rescues=item.rescues,
         repeats=item.repeats + repeat,
-        delay_ms=delay_ms,
+        delay_ms=None if asks_again else delay_ms,  # the provider is well: there is nothing to wait for
         error_code=failure.code,
         flaw=outcome.flaw,
-        attempt=_attempt(item, "retry", now_ms, outcome),
+        attempt=_attempt(item, ASKED_AGAIN if asks_again else "retry", now_ms, outcome),
         act=Act.REPEAT if repeat else None,
         detail="the call may have been processed and paid; it is sent again" if repeat else None,
     )
 
 
 def _to_be_asked(item: Claimed, outcome: Failed, now_ms: int) -> Settlement:
-    """Leaves the item in state submitting and gives up its lease: the worker that rescues it asks the provider
-    first."""
+    """Leaves the item submitting and gives up its lease: the worker that rescues it asks the provider first."""
     return Settlement(
         item.id,
         item.fence,
@@ -282,9 +283,8 @@ def _cannot_ask(item: Claimed, terms: Terms, now_ms: int, rng: Random) -> Settle
     if item.rescues >= terms.limits.rescues_max:
         message = f"outcome unknown: the worker was lost during {item.rescues + 1} calls"
         return _end(item, ItemState.FAILED, now_ms, outcome=Failed(_unknown(message)))
-    back = _back(
-        item, act=Act.REPEAT, detail="the worker was lost during the call; it is sent again", rescues=1, repeats=1
-    )._replace(calls=_calls(item))
+    detail = "the worker was lost during the call; it is sent again"
+    back = _back(item, Act.REPEAT, detail, rescues=1, repeats=1)._replace(calls=_calls(item))
     # One of these items may be what kills the workers: from the second time on they are spread out in time.
     return back if item.rescues == 0 else back._replace(delay_ms=int(rng.uniform(0, APART_MS << item.rescues)))
 

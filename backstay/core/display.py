@@ -130,7 +130,7 @@ def one_line(text: str, length_max: int = 300) -> str:
     line = _first_meaningful(_ANSI.sub("", text[:20_000]))[:work_max]
     for pattern, masked in _SECRETS:
         line = pattern.sub(masked, line)
-    line = _PATH.sub(_veiled, line)
+    line = _PATH.sub(_redact, line)
     return line if len(line) <= length_max else line[: max(0, length_max - 1)] + "…"[:length_max]
 
 
@@ -187,7 +187,7 @@ _OF_FILES: Final = re.compile(r"\[(?:Errno|WinError)|no such file|a directory", 
 _WORDS_BEFORE_MAX: Final = 40
 
 
-def _veiled(found: re.Match[str]) -> str:
+def _redact(found: re.Match[str]) -> str:
     text = found[0]
     is_shown = found["url"] or (text.startswith("/") and _is_of_url(text.partition("?")[0], found))
     return text if is_shown else "<path>"

@@ -12,6 +12,8 @@ BackstayError                 exit 1
 │   └── DatabaseRefused       exit 8; waiting does not help
 ├── FilesUnreachable          exit 8
 ├── BrokerUnreachable         exit 8
+├── RequestsRefused           exit 1; of `map`
+├── RowsFailed                exit 1; of `map`
 └── HandlerError              raised by handlers, turned into an outcome of the item
     ├── Transient             retried
     ├── Throttled             retried, costs no attempt
@@ -192,3 +194,11 @@ class Skip(HandlerError):
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message)
+
+
+class RequestsRefused(BackstayError):
+    """The provider refused the first requests: the API key, the model or the requests are wrong."""
+
+
+class RowsFailed(BackstayError):
+    """Some rows have no answer."""

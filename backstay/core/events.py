@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from backstay.core.alarms import AlarmReading
 from backstay.core.breaker import Breaker
@@ -171,6 +172,15 @@ class MessageSetAside:
 
 
 @dataclass(frozen=True, slots=True)
+class DeadMessagesDropped:
+    """The oldest messages of the dead queue were dropped. `bound` is what they exceeded: `count` or `age`."""
+
+    queue: str
+    messages: int
+    bound: Literal["count", "age"]
+
+
+@dataclass(frozen=True, slots=True)
 class MessagesPublished:
     """A batch of the outbox was published: how many were confirmed, and how many are tried again."""
 
@@ -193,6 +203,15 @@ class LettersArchived:
     """Dead letters were moved from the database to archives."""
 
     items: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobsPruned:
+    """Old jobs were deleted, with so many items; others could not be deleted yet."""
+
+    jobs: int
+    items: int
+    skipped: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,9 +252,11 @@ Event = (
     | BrokerLost
     | BrokerWiped
     | MessageSetAside
+    | DeadMessagesDropped
     | MessagesPublished
     | OutboxLag
     | LettersArchived
+    | JobsPruned
     | AlarmChanged
     | TickEnded
 )

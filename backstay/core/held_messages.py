@@ -17,7 +17,7 @@ class _Held:
     served: bool = False  # a claim has won an item of it
 
 
-class Over(NamedTuple, Generic[M]):
+class CoveredMessages(NamedTuple, Generic[M]):
     """Messages whose items have all been in committed claims."""
 
     served: list[M]
@@ -53,10 +53,10 @@ class HeldMessages(Generic[M]):
                 items[item] = None
         return list(items)
 
-    def done(self, items: Iterable[int], missed: Collection[int] = ()) -> Over[M]:
+    def mark_done(self, items: Iterable[int], missed: Collection[int] = ()) -> CoveredMessages[M]:
         """Records a committed claim of these items; `missed` are those it did not win. Returns the messages that are
         done now."""
-        over: Over[M] = Over([], [])
+        over: CoveredMessages[M] = CoveredMessages([], [])
         for item in items:
             for message in self._naming.pop(item, ()):
                 held = self._held[message]

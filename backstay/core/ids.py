@@ -17,6 +17,7 @@ from backstay.core.errors import UsageError
 
 POSITION_BITS = 28
 POSITIONS_MAX = 1 << POSITION_BITS
+JOB_IDS_MAX = 1 << 63 - POSITION_BITS  # with an item's position behind it, a job's id must fit into 63 bits
 
 
 def item_id(job_id: int, position: int) -> int:

@@ -33,11 +33,15 @@ class Limits:
     worker_concurrency: int = 100
     send_guard_seconds: float = 10
     visibility_lag_seconds: float = 10
+    batch_lag_seconds: float = (
+        900  # the same for batches that a provider gives no name, so that only its list shows them
+    )
     reconcile_margin_seconds: float = 10
     poll_interval_seconds: float = 5
     shutdown_seconds: float = 30
     cancel_grace_seconds: float = 600  # for calls under way when their job is cancelled, or past their deadline
     late_result_seconds: float = 86_400  # for tasks at the provider whose items have run out of time
+    fallback_after_seconds: float = 60  # for a provider that fails or refuses, before requests go to the next one
     rescues_max: int = 5
     cost_per_call_micros: int | None = None
 
@@ -89,11 +93,13 @@ RANGES: Final[Mapping[str, tuple[float, float]]] = MappingProxyType(
         "worker_concurrency": (1, 10_000),
         "send_guard_seconds": (0, 3_600),
         "visibility_lag_seconds": (0, 86_400),
+        "batch_lag_seconds": (0, 86_400),
         "reconcile_margin_seconds": (0, 86_400),
         "poll_interval_seconds": (0.01, 86_400),
         "shutdown_seconds": (0, 86_400),
         "cancel_grace_seconds": (0, 86_400),
         "late_result_seconds": (0, _DAYS_MAX_SECONDS),
+        "fallback_after_seconds": (0, 86_400),
         "rescues_max": (0, 1_000),
         "cost_per_call_micros": (0, 1_000_000_000_000),
     }
@@ -108,8 +114,10 @@ def reconcile_after_ms(limits: Limits, run_seconds: float) -> int:
 def _require_in_range(name: str, value: object) -> None:
     if name == "cost_per_call_micros" and value is None:
         return
-    low, high = RANGES[name]
-    whole = not name.endswith("_seconds")
+    require_number(name, value, *RANGES[name], whole=not name.endswith("_seconds"))
+
+
+def require_number(name: str, value: object, low: float, high: float, *, whole: bool) -> None:
     kinds = int if whole else (int, float)
     if isinstance(value, bool) or not isinstance(value, kinds) or not low <= value <= high:
         noun = "a whole number" if whole else "a number"

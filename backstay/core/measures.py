@@ -97,7 +97,7 @@ COLUMNS: Final = tuple(field.name for field in fields(Measure))
 BUCKETS: Final = COLUMNS[COLUMNS.index("within_tenth") :]
 
 
-def together(measures: Sequence[Measure]) -> Measure:
+def sum_measures(measures: Sequence[Measure]) -> Measure:
     return Measure(*(sum(column) for column in zip(*(one.values() for one in measures), strict=True)))
 
 
@@ -125,4 +125,4 @@ class Sums:
         """Takes back measures that could not be stored, for the next time."""
         for place, measure in taken.items():
             mine = self._sums.get(place)
-            self._sums[place] = measure if mine is None else together([mine, measure])
+            self._sums[place] = measure if mine is None else sum_measures([mine, measure])

@@ -16,7 +16,7 @@ class Delivery(StrEnum):
     AT_MOST_ONCE = "at_most_once"  # fail it as UNKNOWN, for a person to decide
 
 
-def delivery_named(name: str) -> Delivery:
+def read_delivery(name: str) -> Delivery:
     try:
         return Delivery(name)
     except ValueError:
@@ -57,6 +57,7 @@ class Claimed(NamedTuple):
     calls: int = 0  # all calls made for it so far, also those that cost no attempt
     refused_at: int | None = None  # when its last call was refused, if it was
     order_key: int = 0
+    terms: str | None = None  # those of its job, as a JSON list, from the claim that started the job
 
 
 class JobTerms(NamedTuple):
@@ -70,6 +71,7 @@ class JobTerms(NamedTuple):
     priority: int = 0
     handler: str = ""  # the first one; an item may have moved to another
     fallback: str | None = None  # the handler for items that it finally fails
+    move_at: int | None = None  # when items that are not done yet go to another handler
 
 
 class Usage(NamedTuple):
@@ -98,6 +100,14 @@ class Attempt(NamedTuple):
     cost_micros: int | None
 
 
+class AnswerKey(NamedTuple):
+    """What a request is known by: 128 bits of a digest, as two numbers. The model is for people."""
+
+    key_high: int
+    key_low: int
+    model: str
+
+
 class Settlement(NamedTuple):
     """The change to a claimed item. `was` and `fence` guard it: a holder that lost its lease settles nothing."""
 
@@ -123,10 +133,13 @@ class Settlement(NamedTuple):
     detail: str | None = None
     freed: int = 0  # of the money set aside: how much is freed
     unknown: int = 0  # of what is freed: what may have been paid (unknown)
+    payer: str = ""  # the handler that made the call, if money is moved: it is counted in its budgets
     late_result: str | None = None  # a result after the deadline: kept, and a person may accept it
     handler_next: str | None = None  # the fallback handler that it goes to
+    same_request: int = 0  # that handler makes the same request elsewhere: its cost is known, its time starts again
 
 
+OWNER_CHARACTERS_MAX: Final = 100
 NAME_CHARACTERS_MAX: Final = 100
 PAYLOAD_CHARACTERS_MAX: Final = 65_536
 _NAME: Final = re.compile(rf"[A-Za-z0-9._-]{{1,{NAME_CHARACTERS_MAX}}}")
@@ -152,9 +165,9 @@ class NewSchedule:
     missed: MissedPolicy = MissedPolicy.ONCE
 
     def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name):
+        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
             raise UsageError(
-                f"{self.name[:NAME_CHARACTERS_MAX]!r} cannot be the name of a schedule",
+                f"{str(self.name)[:NAME_CHARACTERS_MAX]!r} cannot be the name of a schedule",
                 hint=f"use 1 to {NAME_CHARACTERS_MAX} letters, digits, dots, dashes and underscores",
             )
         if len(self.payload) > PAYLOAD_CHARACTERS_MAX:
@@ -162,7 +175,12 @@ class NewSchedule:
             raise UsageError(f"{said}; the limit is {PAYLOAD_CHARACTERS_MAX:,}")
 
 
-def missed_named(name: str) -> MissedPolicy:
+def require_owner(owner: str) -> None:
+    if not owner or not owner.isprintable() or len(owner) > OWNER_CHARACTERS_MAX:
+        raise UsageError(f"an owner must have 1 to {OWNER_CHARACTERS_MAX} printable characters, not {owner[:200]!r}")
+
+
+def read_missed_policy(name: str) -> MissedPolicy:
     try:
         return MissedPolicy(name)
     except ValueError:

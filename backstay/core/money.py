@@ -27,16 +27,16 @@ UNDER_WAY = (ItemState.SUBMITTING, ItemState.PROCESSING)
 
 
 def account(item: Claimed, outcome: Outcome, settlement: Settlement) -> Settlement:
-    """The settlement with what it does to the money that was set aside for the item."""
-    if settlement.state in UNDER_WAY:
-        return settlement
+    """The settlement with what it does to the money that was set aside for the item, if any was, or was spent."""
     attempt = settlement.attempt
     spent = attempt.cost_micros if attempt is not None else None
+    if not (item.reserved or spent) or settlement.state in UNDER_WAY:
+        return settlement
     if spent is None and _is_answer(outcome) and attempt is not None:
         attempt = attempt._replace(cost_micros=item.reserved)
-        return settlement._replace(freed=item.reserved, attempt=attempt)
+        return settlement._replace(freed=item.reserved, attempt=attempt, payer=item.handler)
     unknown = item.reserved if spent is None and _may_be_paid(outcome) else 0
-    return settlement._replace(freed=item.reserved, unknown=unknown)
+    return settlement._replace(freed=item.reserved, unknown=unknown, payer=item.handler)
 
 
 def _is_answer(outcome: Outcome) -> bool:
@@ -69,7 +69,8 @@ class Period(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """A ceiling that several jobs share: those of an owner, of a handler, or of both. Empty: all of them.
+    """A ceiling that several jobs share: those of an owner, of a handler, or of both. Empty: all of them. A handler
+    that begins with @ stands for all handlers that send requests to one host.
 
     `used_micros` is what was spent or may have been spent since `since_at`, the start of the period; `reserved_micros`
     is set aside for calls under way. `renewals` counts how often money came back: a job that did not fit is looked at
@@ -101,13 +102,15 @@ class Budget:
         return self.limit_micros - self.used_micros - self.reserved_micros
 
     def covers(self, owner: str, handler: str) -> bool:
-        return self.owner in ("", owner) and self.handler in ("", handler)
+        to_host = self.handler.startswith("@") and f"{self.handler}#" in handler
+        return self.owner in ("", owner) and (to_host or self.handler in ("", handler))
 
-    def book(self, reserved: int, used: int) -> "Budget":
-        """The budget after money was set aside or given back, and spent or found unspent. Money of an earlier period
-        that comes back says nothing about this one."""
+    def book(self, reserved: int, used: int, began_at: int | None = None) -> "Budget":
+        """The budget after money was set aside or given back, and spent or found unspent. What is found unspent comes
+        back if it was used by a job that began in this period; of an earlier period it says nothing about this one."""
         before = self.left_micros
-        used = max(used, 0) if self.period is not Period.TOTAL else used
+        if self.period is not Period.TOTAL and (began_at is None or began_at < self.since_at):
+            used = max(used, 0)
         after = replace(
             self,
             reserved_micros=max(self.reserved_micros + reserved, 0),
@@ -120,6 +123,8 @@ def describe_budget(budget: Budget) -> str:
     """In words: the budget of ada for handler convert, per month."""
     whose = f" of {budget.owner}" if budget.owner else " of all owners"
     what = f" for handler {budget.handler}" if budget.handler else ""
+    if budget.handler.startswith("@"):
+        what = f" for requests to {budget.handler[1:]}"
     span = "in total" if budget.period is Period.TOTAL else f"per {budget.period}"
     return f"the budget{whose}{what}, {span}"
 

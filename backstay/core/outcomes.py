@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from backstay.core.failures import Failure, FailureKind
-from backstay.core.limits import Limits
+from backstay.core.limits import Limits, past_deadline
 from backstay.core.models import Act, Claimed, Delivery, Settlement, Usage
 from backstay.core.retry import RetryPolicy
 from backstay.core.states import ItemState
@@ -17,11 +17,16 @@ class Flaw(StrEnum):
     TRUNCATED = "truncated"  # the answer is cut off
     REFUSED = "refused"  # the model refused to answer
     FILTERED = "filtered"  # a filter of the provider removed the answer
+    UNFINISHED = "unfinished"  # the provider paused a long turn, which can be continued
     UNKNOWN = "unknown"  # unknown whether it was processed and paid
+    INVALID = "invalid"  # the answer does not fit the schema, or a check refused it
     LATE = "late"  # its result came too late and is kept; a person may accept it
 
 
-ANSWER_FLAWS = (Flaw.TRUNCATED, Flaw.REFUSED, Flaw.FILTERED)  # a job counts these; --fail-on makes them failures
+# A job counts these; --fail-on makes them failures.
+ANSWER_FLAWS = (Flaw.TRUNCATED, Flaw.REFUSED, Flaw.FILTERED, Flaw.UNFINISHED)
+ANSWERED = (*ANSWER_FLAWS, Flaw.INVALID)  # an answer came, and was paid for
+ASKED_AGAIN = "invalid"  # the outcome of an attempt whose answer did not fit, if the next attempt shows it the model
 
 
 class Succeeded(NamedTuple):
@@ -41,6 +46,7 @@ class Failed:
     reply: str | None = None  # what the provider answered, for a person to see
     probe: bool = False  # it was sent to test whether a failing provider works again, so it costs no attempt
     flaw: Flaw | None = None  # an answer came, and this is wrong with it
+    asks_max: int = 0  # of an invalid answer: how often the model is asked for a better one
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +76,7 @@ class HandedBack:
     """Nothing was sent; the item goes back to the queue unchanged."""
 
     reason: str
+    apart: bool = False  # so that it does not come back together with what it was claimed with
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,22 +115,35 @@ class Terms:
     limits: Limits
     askable: bool
     fallback: str | None = None  # the handler that gets the item instead of a final failure
+    # How many handlers in a row, this one included, may try the same request at their providers: each has a time limit
+    # of its own and an equal share of the time until the deadline. 0: time moves no item.
+    time_shares: int = 0
+
+    def share_ends_at(self, item: Claimed) -> int | None:
+        """When the item goes to the fallback because of its deadline; None: it does not."""
+        if self.fallback is None or self.time_shares < 2 or item.deadline_at is None:
+            return None
+        return item.queued_at + (item.deadline_at - item.queued_at) // self.time_shares
 
 
-def fall_back(item: Claimed, outcome: Outcome, terms: Terms, settlement: Settlement) -> Settlement:
+def fall_back(item: Claimed, outcome: Outcome, terms: Terms, settlement: Settlement, now_ms: int) -> Settlement:
     """The settlement, or instead of a final failure the way to the fallback handler.
 
     Its attempts are counted from zero again, and it gets a new reference, because another provider may receive it. Its
-    payload, its deadline and its time limit stay the same.
+    payload and its deadline stay the same.
     """
-    if terms.fallback is None or not _is_final_failure(outcome, terms, settlement):
+    if terms.fallback is None or not _is_final_failure(item, outcome, terms, settlement, now_ms):
         return settlement
-    repeat = isinstance(outcome, Failed) and outcome.failure.kind is FailureKind.UNKNOWN
+    repeat = _may_be_done(outcome)
     may_be_paid = "the last call may have been processed and paid; " if repeat else ""
     attempt = settlement.attempt
+    invalid = isinstance(outcome, Failed) and outcome.flaw is Flaw.INVALID
     return settlement._replace(
         state=ItemState.QUEUED,
         handler_next=terms.fallback,
+        same_request=int(terms.time_shares > 0),
+        timed_out=0,
+        delay_ms=None,
         provider_task_id=None,
         account=None,
         attempt_count=0,
@@ -131,17 +151,25 @@ def fall_back(item: Claimed, outcome: Outcome, terms: Terms, settlement: Settlem
         round=item.round + 1,
         repeats=item.repeats + repeat,
         flaw=outcome.flaw if isinstance(outcome, Failed) else None,
-        attempt=None if attempt is None else attempt._replace(outcome="retry"),
+        # A new handler asks the model afresh: what is wrong with an answer of the last one says nothing here.
+        attempt=None if attempt is None else attempt._replace(outcome="failed" if invalid else "retry"),
         act=Act.REPEAT if repeat else Act.FALLBACK,
         detail=f"{may_be_paid}handler {item.handler} failed, and {terms.fallback} tries next",
     )
 
 
-def _is_final_failure(outcome: Outcome, terms: Terms, settlement: Settlement) -> bool:
-    """Not when time has ended the item, when its job was cancelled, when its workers died of it, or when it may have
-    been paid and must not be sent twice."""
-    if settlement.state is not ItemState.FAILED or settlement.timed_out:
+def _is_final_failure(item: Claimed, outcome: Outcome, terms: Terms, settlement: Settlement, now_ms: int) -> bool:
+    """Not when time has ended the item, unless only its time at this provider is over; not when its job was cancelled,
+    when its workers died of it, or when it may have been paid and must not be sent twice."""
+    if settlement.state is not ItemState.FAILED:
         return False
-    if isinstance(outcome, Failed):
-        return outcome.failure.kind is not FailureKind.UNKNOWN or terms.delivery is not Delivery.AT_MOST_ONCE
+    if settlement.timed_out and (terms.time_shares == 0 or past_deadline(item.deadline_at, now_ms + 1)):
+        return False
+    if isinstance(outcome, Failed | Running):
+        return not _may_be_done(outcome) or terms.delivery is not Delivery.AT_MOST_ONCE
     return isinstance(outcome, NeverArrived)
+
+
+def _may_be_done(outcome: Outcome) -> bool:
+    """Whether the call may have been processed and paid, or may yet be."""
+    return isinstance(outcome, Running) or (isinstance(outcome, Failed) and outcome.failure.kind is FailureKind.UNKNOWN)

@@ -14,6 +14,8 @@ from typing import Final, NamedTuple
 from backstay.core.errors import UsageError
 
 MINUTE_MS: Final = 60_000
+HOUR_MS: Final = 60 * MINUTE_MS
+DAY_HOURS: Final = 24
 RATE_CALLS_MAX: Final = 10**9
 _UNITS_MS: Final = {
     **dict.fromkeys(("s", "sec", "second"), 1_000),
@@ -21,6 +23,26 @@ _UNITS_MS: Final = {
     **dict.fromkeys(("h", "hour"), 3_600_000),
     **dict.fromkeys(("d", "day"), 86_400_000),
 }
+
+
+class FurtherLimits(NamedTuple):
+    """Limits that some providers have besides requests and tokens per minute."""
+
+    input_tokens_per_minute: int | None = None
+    output_tokens_per_minute: int | None = None
+    requests_per_day: int | None = None
+
+
+NO_FURTHER_LIMITS: Final = FurtherLimits()
+
+
+class PersonsLimits(NamedTuple):
+    """The limits that a person set for one provider."""
+
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+    concurrency: int = 100
+    further: FurtherLimits = NO_FURTHER_LIMITS
 
 
 class Rate(NamedTuple):
@@ -32,11 +54,11 @@ class Rate(NamedTuple):
 
 def read_rate(text: object) -> Rate:
     """A rate as people write it: 5/s, 100/min, 2000/h, 10000/day."""
-    found = re.fullmatch(r"\s*(\d{1,10})\s*/\s*([a-z]+)\s*", text) if isinstance(text, str) else None
+    found = re.fullmatch(r"\s*([0-9]{1,10})\s*/\s*([a-z]+)\s*", text) if isinstance(text, str) else None
     period_ms = None if found is None else _UNITS_MS.get(found[2])
     if found is None or period_ms is None or not 1 <= int(found[1]) <= RATE_CALLS_MAX:
         raise UsageError(
-            f"{text!r} is not a rate", hint='write a number and a unit: "5/s", "100/min", "2000/h", "10000/day"'
+            f"{text!r} is not a rate", hint='write a whole number and a unit: "5/s", "100/min", "2000/h", "10000/day"'
         )
     return Rate(int(found[1]), period_ms)
 
@@ -96,6 +118,17 @@ class Pace:
     tokens_at: int = 0
     resume_at: int = 0  # milliseconds
     requests_period_ms: int = MINUTE_MS  # `requests_per_minute` is per this period
+    input_tokens_per_minute: int | None = None
+    output_tokens_per_minute: int | None = None
+    requests_per_day: int | None = None
+    input_at: int = 0
+    output_at: int = 0
+    day_calls: str = ""  # how many calls began in each of the last hours: "493055:12 493056:3"
+
+
+def pace_name_of(handler: str) -> str:
+    """The name of the pace of a user's own handler."""
+    return f"handler:{handler}"
 
 
 def start_ceiling(concurrency: int) -> int:
@@ -110,18 +143,34 @@ def requests_allowed(pace: Pace, in_flight: int, now_ms: int) -> int:
     free, limit = pace.ceiling - in_flight, _requests(pace)
     if limit is not None:
         free = min(free, limit.shares(pace.requests_at, now_ms * 1000))
+    if pace.requests_per_day is not None:
+        free = min(free, pace.requests_per_day - sum(_calls_of_day(pace, now_ms).values()))
     return max(free, 0)
 
 
-def tokens_fit(pace: Pace, tokens: Sequence[int], now_ms: int) -> int:
-    """How many of these calls, in order, fit under the tokens per minute. A call that never fits starts when no tokens
-    are in use."""
-    limit = _tokens(pace)
-    if limit is None:
-        return len(tokens)
-    now = now_ms * 1000
-    free = limit.shares(pace.tokens_at, now)
-    if tokens and pace.tokens_at <= now and tokens[0] > free:
+def _calls_of_day(pace: Pace, now_ms: int) -> dict[int, int]:
+    """The calls of the last day, by hour. An hour counts until all of it is more than a day ago, so that no 24 hours
+    ever have more calls than the limit, wherever the provider's own day begins."""
+    found = (part.split(":") for part in pace.day_calls.split())
+    return {int(hour): int(calls) for hour, calls in found if int(hour) >= now_ms // HOUR_MS - DAY_HOURS}
+
+
+def tokens_fit(pace: Pace, tokens: Sequence[int], now_ms: int, outputs: Sequence[int] | None = None) -> int:
+    """How many of these calls, in order, fit under the tokens per minute, of all kinds and of each kind. `outputs`: how
+    many of the tokens are output. A call that never fits starts when no tokens are in use."""
+    outputs = [0] * len(tokens) if outputs is None else outputs
+    inputs = [both - output for both, output in zip(tokens, outputs, strict=True)]
+    fits = [
+        _fit(limit, at, needs, now_ms * 1000)
+        for (limit, at), needs in zip(_token_limits(pace), (tokens, inputs, outputs), strict=True)
+        if limit is not None
+    ]
+    return min(fits, default=len(tokens))
+
+
+def _fit(limit: "_Limit", at: int, tokens: Sequence[int], now: int) -> int:
+    free = limit.shares(at, now)
+    if tokens and at <= now and tokens[0] > free:
         return 1
     fit = 0
     for need in tokens:
@@ -132,22 +181,47 @@ def tokens_fit(pace: Pace, tokens: Sequence[int], now_ms: int) -> int:
     return fit
 
 
-def pace_after(pace: Pace, calls: int, tokens: int, now_ms: int) -> Pace:
-    """The pace after these calls have started."""
-    now, requests_limit, tokens_limit = now_ms * 1000, _requests(pace), _tokens(pace)
+def pace_after(pace: Pace, calls: int, tokens: int, now_ms: int, outputs: int = 0) -> Pace:
+    """The pace after these calls have started. A call with more than a minute's tokens counts as a full minute: a
+    provider takes no more, and one item must not stop all others for hours."""
+    now, requests_limit = now_ms * 1000, _requests(pace)
+    tokens_at, input_at, output_at = (
+        0 if limit is None else limit.after(at, min(count, limit.amount), now)
+        for (limit, at), count in zip(_token_limits(pace), (tokens, tokens - outputs, outputs), strict=True)
+    )
     return replace(
         pace,
         requests_at=0 if requests_limit is None else requests_limit.after(pace.requests_at, calls, now),
-        tokens_at=0 if tokens_limit is None else tokens_limit.after(pace.tokens_at, tokens, now),
+        tokens_at=tokens_at,
+        input_at=input_at,
+        output_at=output_at,
+        day_calls="" if pace.requests_per_day is None else _day_after(pace, calls, now_ms),
     )
+
+
+def _day_after(pace: Pace, calls: int, now_ms: int) -> str:
+    found = _calls_of_day(pace, now_ms)
+    hour = now_ms // HOUR_MS
+    found[hour] = found.get(hour, 0) + calls
+    return " ".join(f"{hour}:{calls}" for hour, calls in sorted(found.items()))
+
+
+def day_wait_ms(pace: Pace, now_ms: int) -> int:
+    """How long until the limit of a day allows another call."""
+    if pace.requests_per_day is None:
+        return 0
+    found = _calls_of_day(pace, now_ms)
+    if not found or sum(found.values()) < pace.requests_per_day:
+        return 0
+    return (min(found) + DAY_HOURS + 1) * HOUR_MS - now_ms
 
 
 def waits_ms(pace: Pace, now_ms: int) -> int:
     """How long until the next call may start, as far as the limits and the pause are concerned."""
     if now_ms < pace.resume_at:
         return pace.resume_at - now_ms
-    waits = [0]
-    for limit, at in ((_requests(pace), pace.requests_at), (_tokens(pace), pace.tokens_at)):
+    waits = [day_wait_ms(pace, now_ms)]
+    for limit, at in ((_requests(pace), pace.requests_at), *_token_limits(pace)):
         if limit is not None and limit.shares(at, now_ms * 1000) < 1:
             share = -(-limit.window_micros // limit.rate)
             waits.append(-(-(at + share - limit.burst_micros) // 1000) - now_ms)
@@ -190,9 +264,11 @@ def _requests(pace: Pace) -> _Limit | None:
     return None if count is None else _Limit(count, _window_micros(pace.requests_period_ms))
 
 
-def _tokens(pace: Pace) -> _Limit | None:
-    count = pace.tokens_per_minute
-    return None if count is None else _Limit(count, _window_micros(MINUTE_MS))
+def _token_limits(pace: Pace) -> list[tuple[_Limit | None, int]]:
+    """Of all tokens, of input and of output, each with the moment up to which its shares are taken."""
+    counts = (pace.tokens_per_minute, pace.input_tokens_per_minute, pace.output_tokens_per_minute)
+    limits = [None if count is None else _Limit(count, _window_micros(MINUTE_MS)) for count in counts]
+    return list(zip(limits, (pace.tokens_at, pace.input_at, pace.output_at), strict=True))
 
 
 class Answers:
@@ -206,6 +282,7 @@ class Answers:
         self._usual: float | None = None  # seconds that a call takes while it waits for no other
         self.requests = Allowance()
         self.tokens = Allowance()
+        self.shut_until = 0.0  # on the steady clock: this worker alone claims nothing until then
 
     def add(self, seconds: float, throttled: bool, pause_ms: int = 0, exhausted_ms: int = 0) -> None:
         """`exhausted_ms`: the provider reported that nothing is left until then; one report is enough."""

@@ -6,6 +6,8 @@ from types import MappingProxyType
 
 
 class ItemState(StrEnum):
+    """The state of an item."""
+
     QUEUED = "queued"
     SUBMITTING = "submitting"
     PROCESSING = "processing"
@@ -16,6 +18,8 @@ class ItemState(StrEnum):
 
 
 class JobState(StrEnum):
+    """The state of a job, which follows from those of its items."""
+
     QUEUED = "queued"
     RUNNING = "running"
     PAUSED = "paused"

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from backstay.core.breaker import Breaker, BreakerState
 from backstay.core.display import NextCommand, Sentence, TimePoint
 from backstay.core.money import Budget, describe_budget
+from backstay.core.pace import Pace, waits_ms
 from backstay.core.states import TERMINAL, ItemState, JobState, StopReason
 
 AHEAD_MAX = 1_000  # counting stops here
@@ -41,25 +42,39 @@ class Standing:
     last_message: str | None = None
     provider_task_id: str | None = None
     breaker: Breaker | None = None
+    pace: Pace | None = None  # that its handler keeps to
     job_short: bool = False  # the job's next item does not fit under its ceiling
     shared_budget: Budget | None = None  # or under this one, which it shares with other jobs
+    timeout_at: int | None = None  # when its job fails
     live_workers: int = 0  # that run its handler
     is_request: bool = False  # an LLM request of a run: its worker needs no application
     ahead: int = 0
     waits_for: tuple[str, ...] | None = None  # the jobs that must end before its job starts
+
+    @property
+    def is_short(self) -> bool:
+        """Whether a budget holds it: that of its job, or a shared one that covers its own handler."""
+        shared = self.shared_budget
+        return self.job_short and (shared is None or shared.covers(shared.owner, self.handler))
 
 
 def why_not_running(item: Standing) -> list[Reason]:
     """Every reason that applies now, the strongest first; for a running or finished item, that it is so."""
     if item.state in TERMINAL:
         return [_finished(item)]
-    return [*_job(item), *_own(item), *_provider(item), *_workers(item), *_queue(item)]
+    return [*_job(item), *_own(item), *_provider(item), *_rate(item), *_workers(item), *_queue(item)]
 
 
-def why_job_waits(job: Standing) -> list[Reason]:
-    """The reasons that apply to every waiting item of a job, given as one of them; empty when nothing holds them
-    back."""
-    return [*_job(job), *_provider(job), *_workers(job)]
+def why_job_waits(*standings: Standing) -> list[Reason]:
+    """The reasons that apply to every waiting item of a job, given as one of them for each handler; empty when nothing
+    holds them back. With several handlers it is said whose items wait."""
+    reasons: list[Reason] = []
+    for job in standings:
+        reasons += _job(job)
+        for reason in (*_provider(job), *_rate(job), *_workers(job)):
+            of = Sentence(f"items of handler {job.handler}: ", reason.text) if len(standings) > 1 else reason.text
+            reasons.append(reason._replace(text=of))
+    return list(dict.fromkeys(reasons))
 
 
 def _finished(item: Standing) -> Reason:
@@ -83,7 +98,7 @@ def _job(item: Standing) -> Iterator[Reason]:
     if item.waits_for:
         jobs = f"job {item.waits_for[0]}" if len(item.waits_for) == 1 else f"jobs {', '.join(item.waits_for)}"
         yield Reason("waits_for_jobs", f"job {item.job_id} waits for {jobs}: it starts when all of them have ended")
-    if item.job_short and item.state is ItemState.QUEUED:
+    if item.is_short and item.state is ItemState.QUEUED:
         if item.shared_budget is not None:
             yield _shared_budget(item, item.shared_budget)
             return
@@ -92,10 +107,26 @@ def _job(item: Standing) -> Iterator[Reason]:
 
 
 def _shared_budget(item: Standing, budget: Budget) -> Reason:
-    ends = "" if budget.ends_at is None else Sentence("wait until ", TimePoint(budget.ends_at, item.now), ", or ")
     text = f"the next item of job {item.job_id} could exceed {describe_budget(budget)}; "
-    return Reason(
-        "budget_reached", Sentence(text, ends, "set a higher one: ", NextCommand("budget set")), budget.ends_at
+    ends_at, fails_at = budget.ends_at, None if item.job_state is JobState.PAUSED else item.timeout_at
+    if ends_at is not None and fails_at is not None and fails_at < ends_at:
+        return Reason("budget_reached", Sentence(text, _fails_first(item, fails_at, ends_at)))
+    ends = "" if ends_at is None else Sentence("wait until ", TimePoint(ends_at, item.now), ", or ")
+    return Reason("budget_reached", Sentence(text, ends, "set a higher one: ", NextCommand("budget set")), ends_at)
+
+
+def _fails_first(item: Standing, fails_at: int, ends_at: int) -> Sentence:
+    """To wait for the next period is of no use."""
+    pause = NextCommand(f"job pause {item.job_id}")
+    return Sentence(
+        "the job fails at its time limit, ",
+        TimePoint(fails_at, item.now),
+        ", before the next period begins at ",
+        TimePoint(ends_at, item.now),
+        "; set a higher budget: ",
+        NextCommand("budget set"),
+        ", or pause the job until then, because a pause stops the time limit: ",
+        pause,
     )
 
 
@@ -155,6 +186,20 @@ def _provider(item: Standing) -> Iterator[Reason]:
         case BreakerState.HALF_OPEN:
             tried = f"provider {breaker.provider} gets a few items as a test{because}"
             yield Reason("breaker_half_open", f"{tried}; the other items follow when these succeed")
+
+
+def _rate(item: Standing) -> Iterator[Reason]:
+    if item.pace is None or item.state is not ItemState.QUEUED:
+        return
+    next_at = item.now + waits_ms(item.pace, item.now)
+    if next_at <= max(item.now, item.due_at or 0):
+        return
+    whose, when = "its provider" if item.is_request else f"handler {item.handler!r}", TimePoint(next_at, item.now)
+    if item.pace.resume_at > item.now:
+        calls = "the next call" if item.is_request else f"the next call of {whose}"
+        yield Reason("rate_limit", Sentence(f"the provider asked for a pause: {calls} is at ", when), next_at)
+    else:
+        yield Reason("rate_limit", Sentence(f"the rate limit of {whose} allows the next call at ", when), next_at)
 
 
 def _workers(item: Standing) -> Iterator[Reason]:

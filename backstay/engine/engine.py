@@ -17,7 +17,7 @@ from backstay.engine.executor import Executor
 from backstay.engine.gate import Gate
 from backstay.engine.hints import Hints, Named, Turns
 from backstay.engine.lease_keeper import LeaseKeeper, OpenStore
-from backstay.engine.parts import Cut, Flights, Parts
+from backstay.engine.parts import Flights, Parts
 from backstay.engine.poller import Poller
 from backstay.engine.scheduler import Scheduler
 from backstay.engine.settler import Ready, Settler
@@ -45,6 +45,7 @@ class Engine:
         self.wake = asyncio.Event()  # there may be something to claim
         self.freed = asyncio.Event()  # a run has ended
         self.wanting = True  # a claim stopped at a limit: more is there when a run has ended
+        self.passed_over = False  # it left items out, and there may be others behind them
         self.gate = Gate(parts, self.flights)
         self.settler = Settler(parts, self.flights, self._note_settled, self.gate.states, self.gate.judge)
         self.executor = Executor(parts, self.flights, self.settler, self._slot_freed)
@@ -65,7 +66,7 @@ class Engine:
         parts = self.parts
         names = tuple(handler.name for handler in parts.registry)
         told = json.dumps({handler.name: handler.provider for handler in parts.registry})
-        await parts.store.workers.greet(parts.worker, socket.gethostname(), os.getpid(), parts.place, told)
+        await parts.store.workers.register(parts.worker, socket.gethostname(), os.getpid(), parts.place, told)
         await self._set_paces()
         self._loops = [parts.tasks.spawn(self.settler.run()), parts.tasks.spawn(self._time_out())]
         if self._heart is not None:
@@ -91,7 +92,6 @@ class Engine:
         for request in await self.parts.store.results.requests_of([item for _, item in unweighed]):
             weights.append((request.id, *_weight(self.parts.registry[names[request.id]], request.body)))
         await self.parts.store.items.weigh(weights)
-        self.wake.set()
 
     @property
     def full(self) -> bool:
@@ -107,6 +107,7 @@ class Engine:
     async def claim_once(self, items_max: int) -> int:
         """Claims and starts what there is room for, a part at a time, so that claiming and running overlap."""
         parts = self.parts
+        self.passed_over = False
         room = min(
             self._concurrency - self.flights.running, items_max, max(self._concurrency // CLAIM_PARTS, CLAIM_ITEMS_MIN)
         )
@@ -116,9 +117,10 @@ class Engine:
         wants = await self.gate.wants(room)
         if not wants:
             return 0
-        await self.disown()
+        await self.return_lost_claim()
         now = parts.clock.monotonic()
         taken, named = await self._claim_in_turn(wants, room, now)
+        self.passed_over = taken.passed_over or bool(taken.unweighed)
         if taken.unweighed:
             await self._weigh(taken.unweighed)
         if taken.items:
@@ -133,20 +135,22 @@ class Engine:
         turns = self.turns
         if turns is None:
             return await self._claim_in_order(wants, room, now), False
-        woken = turns.woken(wants)
+        woken = turns.take_paced(wants)
         if turns.hints.alive and now < min(turns.database_at, self.again_at) and not woken:
-            named = turns.named(wants, room)
+            named = turns.take_named(wants, room)
             if named:
                 return await self._claim_named(turns, wants, named), True
             if not turns.database_more:
-                self.wanting = turns.more(wants)
+                self.wanting = turns.has_more(wants)
                 return ClaimedItems([], []), False
-        if turns.hints.alive and turns.named(wants, room):  # what matters most is hinted at, and needs no turn here
+        if turns.hints.alive and turns.take_named(
+            wants, room
+        ):  # what matters most is hinted at, and needs no turn here
             wants = [want._replace(from_key=draw_low_start(self.parts.rng)) for want in wants]
         taken = await self._claim_in_order(wants, room, now)
-        turns.database_served(now, taken.more)
-        turns.hints.done([*woken, *(item.id for item in taken.items)])  # their hints have served
-        self.wanting = turns.more(wants)
+        turns.note_database_turn(now, taken.more)
+        turns.hints.mark_done([*woken, *(item.id for item in taken.items)])  # their hints have served
+        self.wanting = turns.has_more(wants)
         return taken, False
 
     async def _claim_named(self, turns: Turns, wants: Sequence[Want], named: Named) -> ClaimedItems:
@@ -156,8 +160,8 @@ class Engine:
         )
         won = {item.id for item in taken.items}
         for _, ids in named:
-            turns.hints.done(ids, missed=set(ids) - won)
-        self.wanting = turns.more(wants)
+            turns.hints.mark_done(ids, missed=set(ids) - won)
+        self.wanting = turns.has_more(wants)
         if self.wanting:
             self.wake.set()  # though nothing may have been won this time
         return taken
@@ -184,10 +188,10 @@ class Engine:
             self._broken_off = name
             raise
 
-    async def disown(self) -> None:
+    async def return_lost_claim(self) -> None:
         """Gives back what a claim that broke off may have won: it never came here, so it was never sent."""
         if self._broken_off is not None:
-            await self.parts.store.items.disown(self._broken_off)
+            await self.parts.store.items.return_lost_claim(self._broken_off)
             self._broken_off = None
 
     def _note_turns(self, items: Sequence[Claimed]) -> None:
@@ -228,7 +232,7 @@ class Engine:
             await self.parts.clock.sleep(pause)
             self.flights.cut_overdue(self.parts.clock.monotonic())
 
-    async def land(self, seconds: float) -> None:
+    async def wait_for_running(self, seconds: float) -> None:
         """Waits until no handler runs, or the time is over."""
         end = self.parts.clock.monotonic() + seconds
         while self.flights.running > 0 and (left := end - self.parts.clock.monotonic()) > 0:
@@ -237,21 +241,21 @@ class Engine:
 
     async def stop(self, grace_seconds: float) -> None:
         """Lets what runs finish within the grace, hands back the rest, and closes the book last."""
-        await self.land(grace_seconds)
-        self.flights.cut_off(Cut.SHUTDOWN)
-        await self.land(LAST_WORDS_SECONDS)
+        await self.wait_for_running(grace_seconds)
+        self.flights.shut_down()
+        await self.wait_for_running(LAST_WORDS_SECONDS)
         await self.poller.stop_polls()
         await self.sweeper.stop_rescues()
         try:
             async with asyncio.timeout(LAST_WORDS_SECONDS):
-                await self.settler.drained()
+                await self.settler.wait_until_committed()
                 await asyncio.gather(*self._observing)
                 await self.gate.give_probes()
                 await self.gate.keep_pace()
-                await self.disown()
+                await self.return_lost_claim()
                 await self.write_turns()
                 await self.write_measures()
-                await self.parts.store.workers.leave(self.parts.worker)
+                await self.parts.store.workers.unregister(self.parts.worker)
         except (TimeoutError, DatabaseUnreachable) as error:
             why = str(error) or f"the database did not answer within {LAST_WORDS_SECONDS:g} s"
             self.parts.emit(Trouble("stop", f"the worker's last changes could not be stored: {why}"))

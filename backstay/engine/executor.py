@@ -9,10 +9,13 @@ from backstay.core.events import ItemLogged, Trouble
 from backstay.core.failures import ErrorCode, Failure, FailureKind, failure_of_exception, one_line
 from backstay.core.models import Claimed
 from backstay.core.outcomes import CannotAsk, Failed, HandedBack, Interrupted, NeverArrived, Outcome, Skipped, Stopped
-from backstay.engine.handler_tasks import ask_provider, new_turn
+from backstay.engine.handler_tasks import ask_provider, new_call_quota
 from backstay.engine.parts import Cut, Flight, Flights, Parts
 from backstay.engine.settler import Settler
 from backstay.handlers.handler import Context, Handler, Surroundings, client_ref
+
+APART_CHECK_SECONDS = 0.02
+SHARE_MS_MIN = 1_000  # a call that begins so shortly before the next provider's turn is not cut off for that
 
 
 class Executor:
@@ -22,8 +25,10 @@ class Executor:
         self._settler = settler
         self._freed = freed
         self._progress: dict[int, tuple[int, int]] = {}  # item -> (fence, percent), not yet stored
+        self._last_chance: Flight | None = None
         guard = parts.limits.send_guard_seconds
-        self._around = Surroundings(parts.clock, guard, self._note_progress, self._note_log)
+        last_invalid = parts.store.item_views.last_invalid
+        self._around = Surroundings(parts.clock, guard, self._note_progress, self._note_log, last_invalid)
 
     def start(self, items: list[Claimed], started: float, is_probe: Callable[[Handler], bool]) -> None:
         """Starts the runs of freshly claimed items. Their time counts from before the claim was sent off: a process
@@ -35,14 +40,32 @@ class Executor:
             if item.deadline_at is not None:  # what is under way then is paid for, so its result is waited for
                 left = max(item.deadline_at - item.claimed_at, 0) / 1000
                 seconds = min(seconds, left + parts.limits.cancel_grace_seconds)
+                share_ends_at = plan.terms.share_ends_at(item)
+                if share_ends_at is not None and share_ends_at - item.claimed_at >= SHARE_MS_MIN:
+                    seconds = min(seconds, (share_ends_at - item.claimed_at) / 1000)
             context = Context(item, plan.job, self._around, started, seconds)
             flight = Flight(item, plan, context, started)
             flight.probe = is_probe(plan.handler)
             if parts.bus.tracing is not None:
-                parts.bus.tracing.claimed(item, plan.job, parts.clock.monotonic() - started)
+                parts.bus.tracing.record_claim(item, plan.job, parts.clock.monotonic() - started)
+            if item.rescues and item.rescues >= plan.terms.limits.rescues_max:
+                self._keep_apart(flight)
             self._flights.add(flight)
             self._flights.running += 1
             flight.task = parts.tasks.start(self._fly(flight))
+
+    def _keep_apart(self, flight: Flight) -> None:
+        """This item fails if its run, too, takes the worker with it. One such item at a time runs here, so that it
+        takes no other with it: the others go back first."""
+        running = self._last_chance
+        if running is None or not self._flights.holds(running.item.id, running.item.fence):
+            self._last_chance = flight
+        else:
+            flight.cut_off(Cut.APART)
+
+    async def _others_are_back(self) -> None:
+        while any(flight.cut is Cut.APART for flight in self._flights.all()):
+            await self._parts.clock.sleep(APART_CHECK_SECONDS)
 
     async def _fly(self, flight: Flight) -> None:
         try:
@@ -53,13 +76,15 @@ class Executor:
         if outcome is None:
             self._flights.drop(flight.item)
             if self._parts.bus.tracing is not None:
-                self._parts.bus.tracing.dropped(flight.item)
+                self._parts.bus.tracing.record_drop(flight.item)
         else:
             self._settler.put(flight.item, flight.plan, outcome, flight.started)
 
     async def _outcome(self, flight: Flight) -> Outcome | None:
         """The outcome of the run; None if the worker has lost the item's lease."""
         context = flight.context
+        if flight is self._last_chance:
+            await self._others_are_back()
         flight.begun = True
         if flight.cut is not None:
             return self._of_unsent(flight.cut)
@@ -105,7 +130,7 @@ class Executor:
         """
         try:
             ref = client_ref(flight.plan.job, flight.item)
-            turn = new_turn(self._parts.limits)
+            turn = new_call_quota(self._parts.limits)
             answer = await ask_provider(self._parts, lambda: flight.plan.handler.ask(ref), turn, spare=1)
         except Exception as error:  # not certain, so nothing is sent
             failure = failure_of_exception(error)
@@ -120,12 +145,16 @@ class Executor:
                 return None
             case Cut.STOPPED:
                 return Stopped()
+            case Cut.APART:
+                return HandedBack(
+                    "another item may have killed its worker; this one waits until it has run", apart=True
+                )
             case _:
                 return HandedBack("the call was cut off before it began")
 
     def _of_cut(self, flight: Flight) -> Outcome | None:
         match flight.cut:
-            case Cut.LOST:
+            case Cut.LOST | Cut.APART:
                 return None
             case Cut.STOPPED:
                 return Stopped(sent=True)

@@ -1,4 +1,5 @@
-"""Decides how much may be claimed now: breakers and holds, as all workers see them, and this worker's own limits."""
+"""Decides how much may be claimed now: breakers and holds, as all workers see them, this worker's own limits, and the
+first replies of a run."""
 
 import asyncio
 from collections import Counter, defaultdict, deque
@@ -7,12 +8,13 @@ from dataclasses import replace
 
 from backstay.core.breaker import Breaker, BreakerState, Call, allowance, cool
 from backstay.core.events import BreakerChanged, Trouble
-from backstay.core.failures import FailureKind
+from backstay.core.failures import Failure, FailureKind
 from backstay.core.ids import draw_start
 from backstay.core.models import Claimed, Settlement
 from backstay.core.outcomes import Failed, Outcome, Submitted, Succeeded
 from backstay.core.pace import Answers
 from backstay.core.states import ItemState, StopReason
+from backstay.engine.fallbacks import Fallbacks
 from backstay.engine.parts import Flights, Parts
 from backstay.engine.settler import Ready
 from backstay.handlers.handler import Handler
@@ -23,6 +25,60 @@ REFRESH_SECONDS = 0.5
 CALLS_REMEMBERED_MAX = 100
 TELL_SECONDS = 0.25
 REFUSALS_TO_HOLD = 2  # in a row, with no success between: one alone may be the item's own fault
+REFUSALS_ENOUGH = 5
+WAIT_MS = 2_000
+_REFUSALS = (FailureKind.BUSINESS, FailureKind.REFUSED, FailureKind.HELD)
+_OWN_WORDS = (400, 422)  # these tell what is wrong with a request, so only the same words are the same refusal
+
+
+class FirstReplies:
+    """Ends with the first success, with a refusal of another kind, or when an item is refused a second time: others may
+    be well, and must not wait for it. A refused item waits a moment, so that the others are tried first."""
+
+    def __init__(self, items: int) -> None:
+        self._items = items  # of the whole run: fewer than a few refusals are enough if there are no more items
+        self.over = False
+        self.refusal: Failure | None = None
+        self._refused: set[int] = set()
+        self._account_refused = 0
+
+    @property
+    def enough(self) -> bool:
+        """Whether so much was refused that nothing more is to be sent before what is under way has ended."""
+        if self.over or self.refusal is None:
+            return False
+        is_own = self.refusal.provider_status in _OWN_WORDS
+        needed = REFUSALS_ENOUGH if is_own else min(REFUSALS_ENOUGH, self._items)
+        return len(self._refused) >= needed or self._account_refused > 1
+
+    def judge(self, item: Claimed, outcome: Outcome) -> Outcome:
+        """A refusal that would be final puts the item back instead."""
+        if self.over:
+            return outcome
+        if isinstance(outcome, Succeeded | Submitted):
+            self.over = True
+        if not isinstance(outcome, Failed) or not _is_refusal(outcome.failure):
+            return outcome
+        failure = outcome.failure
+        if item.id in self._refused or (self.refusal is not None and _kind(failure) != _kind(self.refusal)):
+            self.over = True
+            return outcome
+        self.refusal = failure
+        if failure.kind is FailureKind.HELD:
+            self._account_refused += 1
+            return outcome
+        self._refused.add(item.id)
+        return replace(outcome, failure=replace(failure, kind=FailureKind.THROTTLED, retry_after_ms=WAIT_MS))
+
+
+def _is_refusal(failure: Failure) -> bool:
+    status = failure.provider_status
+    return failure.kind in _REFUSALS and status is not None and 300 <= status <= 499
+
+
+def _kind(failure: Failure) -> tuple[int | None, str]:
+    status = failure.provider_status
+    return status, failure.message if status in _OWN_WORDS else ""
 
 
 class Gate:
@@ -43,6 +99,7 @@ class Gate:
         self._refusal_words: dict[str, str] = {}
         self._recent: dict[str, deque[Call]] = defaultdict(lambda: deque(maxlen=CALLS_REMEMBERED_MAX))
         self._turn = 0
+        self._fallbacks = Fallbacks(parts, lambda: self._holds.providers, self._now_ms)
         self.claim_age_seconds = REFRESH_SECONDS  # a claim waits for newer holds than these
         self.states: dict[str, str] = {}
 
@@ -77,9 +134,12 @@ class Gate:
         limited = len(handlers) > 1 or any(h.rules.concurrency or h.answers for h in handlers)
         running = self._running_by_handler() if limited else {}
         wants: list[Want] = []
+        before = self._fallbacks.before()
         for handler in handlers:
             items = await self._allowed(handler, min(slots, self._parts.limits.claim_items_max), running)
             if items > 0:
+                if handler.name in before:
+                    await self._fallbacks.take_over(handler, items, before)
                 wants.append(self._want(handler, items))
         # Handlers with a small limit go first: no other share suffers, and no granted probe is left unused.
         return sorted(wants, key=lambda want: want.items)
@@ -89,7 +149,9 @@ class Gate:
         reconcile_ms = self._parts.reconcile_ms(handler) if handler.askable else 0
         want = Want(handler.name, items, reconcile_ms, from_key=draw_start(self._parts.rng))
         if handler.answers is not None:
-            want = want._replace(paced=handler.pace_name, only_job=self._parts.only_job)
+            want = want._replace(
+                paced=handler.pace_name, only_job=self._parts.only_job, only_first=self._parts.only_first
+            )
         calls = handler.rules.calls
         if calls.any:
             cost = None if calls.reads_payload else calls.weigh(None, "")[0]
@@ -114,11 +176,15 @@ class Gate:
                 if item.refused_at is not None and item.refused_at < self._worked_at.get(provider, 0):
                     return replace(outcome, failure=replace(failure, kind=FailureKind.REFUSED))
                 self._refusals[provider] += 1
+                self._refusal_words[provider] = failure.message
                 if self._refusals[provider] >= REFUSALS_TO_HOLD:
                     self._refused_at.setdefault(provider, self._parts.clock.monotonic())
             case _:
                 pass
-        return outcome if self._parts.trial is None else self._parts.trial.judge(item, outcome)
+        outcome, trial = self._fallbacks.judge(item, handler, outcome, now_ms), self._parts.trial
+        if trial is None or (handler.rules.fallback is not None and isinstance(outcome, Failed)):
+            return outcome  # a refusal does not end a run that has another provider to try
+        return trial.judge(item, outcome)
 
     @staticmethod
     def _note_answer(answers: Answers, outcome: Outcome) -> None:
@@ -154,6 +220,8 @@ class Gate:
     async def _allowed(self, handler: Handler, items: int, running: dict[str, int]) -> int:
         if handler.provider in self._refused_at:
             await self._hold_refused(handler)
+            return 0
+        if handler.answers is not None and self._parts.clock.monotonic() < handler.answers.shut_until:
             return 0
         if handler.rules.concurrency is not None:
             items = min(items, handler.rules.concurrency - running.get(handler.name, 0))
@@ -217,7 +285,6 @@ class Gate:
                 calls[handler.provider].append(call)
                 handlers[handler.provider] = handler
             if isinstance(outcome, Failed) and outcome.failure.kind is FailureKind.HELD:
-                self._refusal_words[handler.provider] = outcome.failure.message
                 handlers[handler.provider] = handler
         for handler in handlers.values():
             if handler.provider in self._refused_at:
@@ -262,7 +329,7 @@ class Gate:
             self._stale = True
             self._refused_at.pop(provider, None)
 
-    async def heal(self) -> None:
+    async def end_holds(self) -> None:
         """Providers in plain hold mode come back when their health probe succeeds, or by time if they have none."""
         for handler in {handler.provider: handler for handler in self._parts.registry}.values():
             breaker = self._holds.providers.get(handler.provider)

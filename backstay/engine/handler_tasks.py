@@ -16,7 +16,7 @@ from backstay.handlers.handler import Handler
 H = TypeVar("H", bound=Handler)
 
 
-async def side_by_side(*works: Coroutine[Any, Any, object]) -> None:
+async def run_side_by_side(*works: Coroutine[Any, Any, object]) -> None:
     """Returns when all have ended; the first error is raised then."""
     for end in await asyncio.gather(*works, return_exceptions=True):
         if isinstance(end, BaseException):
@@ -69,7 +69,7 @@ class ItemQuota:
     async def out(self, handlers: Collection[H], work: Callable[[H, int], Awaitable[int]]) -> None:
         """Returns when all are done. `work` gets a handler and a bound of items; it returns how many it looked at."""
         part = max(self.items_max // max(len(handlers), 1), 1)
-        await side_by_side(*(self._serve(each, part, work) for each in handlers))
+        await run_side_by_side(*(self._serve(each, part, work) for each in handlers))
 
     async def _serve(self, handler: H, part: int, work: Callable[[H, int], Awaitable[int]]) -> None:
         while (items_max := min(part, self._left)) > 0:
@@ -92,7 +92,7 @@ class CallQuota:
     calls_left: int
 
 
-def new_turn(limits: Limits) -> CallQuota:
+def new_call_quota(limits: Limits) -> CallQuota:
     return CallQuota(limits.call_retries_max + 1)
 
 

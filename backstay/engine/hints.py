@@ -15,8 +15,8 @@ class Hints(Protocol):
     """Messages in hand. All methods are called on the worker's event loop, do not wait, and do not raise.
 
     An implementation acknowledges a message only when all of its items are done.
-    What it holds for longer than `core.hand.HELD_SECONDS_MAX` it acknowledges as well and no longer gives: the worker
-    serves those items by the database's order. `core.hand.Hand` keeps count of all that.
+    What it holds for longer than `HELD_SECONDS_MAX` it acknowledges too and no longer gives: the worker serves those
+    items by the database's order. `core.held_messages.HeldMessages` keeps count of all that.
     """
 
     @property
@@ -33,7 +33,7 @@ class Hints(Protocol):
         done, the next call gives them again. So a claim that failed needs nothing undone."""
         ...
 
-    def done(self, ids: Iterable[int], missed: Collection[int] = ()) -> None:
+    def mark_done(self, ids: Iterable[int], missed: Collection[int] = ()) -> None:
         """A committed claim had these items in it; those it missed are done or in other hands: either way their hint
         has served. A message all of whose items are done is acknowledged. One of which no item was ever won may be the
         copy of one that has served, or be about items that never were: that can be looked up. Unknown ids are passed
@@ -54,7 +54,7 @@ class Turns:
         self.database_at = float("-inf")  # on the steady clock: when the database has its next turn
         self.database_more = False  # its last turn ended at a limit
 
-    def named(self, wants: Sequence[Want], room: int) -> Named:
+    def take_named(self, wants: Sequence[Want], room: int) -> Named:
         """What is in hand of what is wanted; within the room, what one handler leaves over goes to the next."""
         in_hand = [(want, self.hints.take(want.handler, want.items)) for want in wants if want.paced is None]
         in_hand = [(want, ids) for want, ids in in_hand if ids]
@@ -66,15 +66,15 @@ class Turns:
             room -= len(ids[:share])
         return named
 
-    def woken(self, wants: Sequence[Want]) -> list[int]:
+    def take_paced(self, wants: Sequence[Want]) -> list[int]:
         """Items in hand of paced handlers. Their hints say no more than that it is worth while to look."""
         paced = (want.handler for want in wants if want.paced is not None)
         return [item for handler in paced for item in self.hints.take(handler, WOKEN_ITEMS_MAX)]
 
-    def more(self, wants: Sequence[Want]) -> bool:
+    def has_more(self, wants: Sequence[Want]) -> bool:
         """Whether there is more to be had than the last claims took."""
         return self.database_more or any(self.hints.take(want.handler, 1) for want in wants)
 
-    def database_served(self, now: float, more: bool) -> None:
+    def note_database_turn(self, now: float, more: bool) -> None:
         self.database_at = now + DATABASE_SECONDS
         self.database_more = more

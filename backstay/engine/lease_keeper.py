@@ -21,7 +21,7 @@ async def beat(store: Store, flights: Flights, parts: Parts) -> set[tuple[int, i
     return await store.items.extend(flights.leases(parts.clock.monotonic()), parts.lease_ms, parts.worker)
 
 
-def let_go(lost: set[tuple[int, int]], flights: Flights, parts: Parts) -> None:
+def drop_lost_items(lost: set[tuple[int, int]], flights: Flights, parts: Parts) -> None:
     """Cuts off the runs of items that someone else has now: what they would write is refused anyway.
 
     By fence, because an item that was settled during the beat may be back under a new claim of this very worker; and
@@ -67,7 +67,7 @@ class LeaseKeeper:
             self._tell(self._parts.note_success, "heartbeat")
             pause = regular
             if lost:
-                self._loop.call_soon_threadsafe(let_go, lost, self._flights, self._parts)
+                self._loop.call_soon_threadsafe(drop_lost_items, lost, self._flights, self._parts)
         if store is not None:
             await store.close()
 

@@ -6,15 +6,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from random import Random
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backstay.clock import Clock, Tasks
 from backstay.core.events import Event, Trouble
-from backstay.core.failures import Failure, FailureKind
 from backstay.core.limits import Limits, reconcile_after_ms
 from backstay.core.measures import MeasureSource, Sums
 from backstay.core.models import Claimed, Delivery, JobTerms
-from backstay.core.outcomes import Failed, Outcome, Submitted, Succeeded, Terms
+from backstay.core.outcomes import Terms
 from backstay.core.retry import NAMED, RetryPolicy
 from backstay.core.states import ItemState
 from backstay.handlers.function import Registry, TaskHandler
@@ -22,66 +21,13 @@ from backstay.handlers.handler import Context, Handler, Rules
 from backstay.observe.bus import Bus
 from backstay.store.store import Store
 
-REFUSALS_ENOUGH = 5
-WAIT_MS = 2_000
-_REFUSALS = (FailureKind.BUSINESS, FailureKind.REFUSED, FailureKind.HELD)
-_OWN_WORDS = (400, 422)  # these tell what is wrong with a request, so only the same words are the same refusal
-
-
-class FirstReplies:
-    """Ends with the first success, with a refusal of another kind, or when an item is refused a second time: others may
-    be well, and must not wait for it. A refused item waits a moment, so that the others are tried first."""
-
-    def __init__(self, items: int) -> None:
-        self._items = items  # of the whole run: fewer than a few refusals are enough if there are no more items
-        self.over = False
-        self.refusal: Failure | None = None
-        self._refused: set[int] = set()
-        self._account_refused = 0
-
-    @property
-    def enough(self) -> bool:
-        """Whether so much was refused that nothing more is to be sent before what is under way has ended."""
-        if self.over or self.refusal is None:
-            return False
-        is_own = self.refusal.provider_status in _OWN_WORDS
-        needed = REFUSALS_ENOUGH if is_own else min(REFUSALS_ENOUGH, self._items)
-        return len(self._refused) >= needed or self._account_refused > 1
-
-    def judge(self, item: Claimed, outcome: Outcome) -> Outcome:
-        """A refusal that would be final puts the item back instead."""
-        if self.over:
-            return outcome
-        if isinstance(outcome, Succeeded | Submitted):
-            self.over = True
-        if not isinstance(outcome, Failed) or not _is_refusal(outcome.failure):
-            return outcome
-        failure = outcome.failure
-        if item.id in self._refused or (self.refusal is not None and _kind(failure) != _kind(self.refusal)):
-            self.over = True
-            return outcome
-        self.refusal = failure
-        if failure.kind is FailureKind.HELD:
-            self._account_refused += 1
-            return outcome
-        self._refused.add(item.id)
-        return replace(outcome, failure=replace(failure, kind=FailureKind.THROTTLED, retry_after_ms=WAIT_MS))
-
-
-def _is_refusal(failure: Failure) -> bool:
-    status = failure.provider_status
-    return failure.kind in _REFUSALS and status is not None and 300 <= status <= 499
-
-
-def _kind(failure: Failure) -> tuple[int | None, str]:
-    status = failure.provider_status
-    return status, failure.message if status in _OWN_WORDS else ""
-
+if TYPE_CHECKING:
+    from backstay.engine.gate import FirstReplies
 
 JOBS_REMEMBERED_MAX = 10_000
 
 
-class Plan(NamedTuple):
+class ItemPlan(NamedTuple):
     """How the items of one job are run and settled: its handler's rules, overridden by its own."""
 
     handler: Handler
@@ -115,12 +61,13 @@ class Parts:
     )  # what a job's choice of retry means here
     owner: str = "local"  # whose the schedules in its code are
     only_job: int | None = None  # the one job whose items it sends; lost ones of any job are rescued and polled
-    trial: FirstReplies | None = None  # judges the first replies, if no item is to fail because of them
+    only_first: int | None = None  # so many of that job's items, from its first one
+    trial: "FirstReplies | None" = None  # judges the first replies, if no item is to fail because of them
     refusals: dict[str, Refusal] = field(default_factory=dict)  # by who asked in vain, and has not yet been answered
     sums: Sums = field(default_factory=Sums)  # what was measured here and is not yet written
     _jobs: dict[int, JobTerms] = field(default_factory=dict)
     _older: dict[int, JobTerms] = field(default_factory=dict)
-    _plans: dict[tuple[int, str], Plan] = field(default_factory=dict)
+    _plans: dict[tuple[int, str], ItemPlan] = field(default_factory=dict)
 
     def emit(self, event: Event) -> None:
         self.bus.emit(event)
@@ -149,7 +96,7 @@ class Parts:
     def remember(self, jobs: Iterable[JobTerms]) -> None:
         self._jobs.update((job.id, job) for job in jobs)
 
-    def plan(self, item: Claimed) -> Plan:
+    def plan(self, item: Claimed) -> ItemPlan:
         """The plan of an item just taken; the items of a job that have one handler have one plan."""
         plan = self._plans.get((item.job_id, item.handler))
         if plan is None:
@@ -157,17 +104,40 @@ class Parts:
             plan = self._plans[item.job_id, item.handler] = self._make_plan(self.registry[item.handler], job)
         return plan
 
-    def _make_plan(self, handler: Handler, job: JobTerms) -> Plan:
+    def _make_plan(self, handler: Handler, job: JobTerms) -> ItemPlan:
         rules = handler.rules
+        path = self._path(handler, job)
         terms = Terms(
             policy=rules.retry if job.retry is None else self.policies[job.retry],
             delivery=rules.delivery if job.delivery is None else Delivery(job.delivery),
             limits=self._limits_of(rules),
             askable=handler.askable,
-            fallback=(job.fallback or rules.fallback) if handler.name == job.handler else None,
+            fallback=path[1] if len(path) > 1 else None,
+            time_shares=len(path) if rules.fallback_after_seconds is not None else 0,
         )
         source = MeasureSource(job.owner, handler.name, handler.provider)
-        return Plan(handler, job, terms, self.run_seconds(handler), source)
+        return ItemPlan(handler, job, terms, self.run_seconds(handler), source)
+
+    def _path(self, handler: Handler, job: JobTerms) -> list[str]:
+        """This handler, and those that get the item one after the other if it fails. No item comes to a handler twice;
+        so a handler that is not on the path of the job's first one must not lead back."""
+        path = self._walk(job.handler, job)
+        if handler.name in path:
+            return path[path.index(handler.name) :]
+        own = self._walk(handler.name, job)
+        leads_back = job.handler in own or self._fallback(own[-1], job) is not None
+        return [handler.name] if leads_back else own
+
+    def _walk(self, first: str, job: JobTerms) -> list[str]:
+        """A handler, its fallback, the fallback of that, and so on, up to the end or a repeat."""
+        path = [first]
+        while (then := self._fallback(path[-1], job)) is not None and then not in path:
+            path.append(then)
+        return path
+
+    def _fallback(self, name: str, job: JobTerms) -> str | None:
+        own = self.registry[name].rules.fallback if name in self.registry else None
+        return (job.fallback or own) if name == job.handler else own
 
     def _limits_of(self, rules: Rules) -> Limits:
         if rules.item_timeout_seconds is None:
@@ -181,7 +151,7 @@ class Parts:
     def run_seconds(self, handler: Handler) -> float:
         """How long one run of a handler may take. A task's run is one call; a function's is all it does.
 
-        A run that can be asked about is short enough for its item to be taken up in time after a crash.
+        If the provider can be asked, the run is short enough for another worker to take over in time after a crash.
         """
         if handler.rules.timeout_seconds is not None:
             return handler.rules.timeout_seconds
@@ -204,6 +174,7 @@ class Cut(StrEnum):
     LOST = "lost"  # the lease is gone: someone else decides
     STOPPED = "stopped"  # the job was cancelled
     SHUTDOWN = "shutdown"
+    APART = "apart"  # another item may kill the worker, and this one must not be there then
 
 
 class Flight:
@@ -211,7 +182,7 @@ class Flight:
 
     __slots__ = ("begun", "context", "cut", "ends", "item", "plan", "probe", "started", "stopping", "task")
 
-    def __init__(self, item: Claimed, plan: Plan, context: Context, started: float) -> None:
+    def __init__(self, item: Claimed, plan: ItemPlan, context: Context, started: float) -> None:
         self.item = item
         self.plan = plan
         self.context = context
@@ -255,8 +226,11 @@ class Flights:
         self._asked: dict[tuple[int, int], str] = {}  # with their states: what a provider is being asked about
         self.running = 0  # handlers under way; the rest waits for its settlement to be committed
         self.cut_short = 0  # runs stopped all at once, by a shutdown
+        self._shut_down = False
 
     def add(self, flight: Flight) -> None:
+        if self._shut_down:  # a claim was under way when everything was cut off
+            flight.cut_off(Cut.SHUTDOWN)
         self._held[flight.item.id, flight.item.fence] = flight
 
     def drop(self, item: Claimed) -> None:
@@ -269,11 +243,12 @@ class Flights:
     def all(self) -> list[Flight]:
         return list(self._held.values())
 
-    def cut_off(self, why: Cut) -> None:
-        """Stops every run that is under way."""
+    def shut_down(self) -> None:
+        """Stops every run that is under way, and those that begin later."""
+        self._shut_down = True
         flying = [flight for flight in self.all() if flight.cut is None and flight.flying]
         for flight in flying:
-            flight.cut_off(why)
+            flight.cut_off(Cut.SHUTDOWN)
         self.cut_short += len(flying)
 
     def leases(self, now: float) -> list[tuple[int, int]]:

@@ -14,8 +14,9 @@ from backstay.core.models import Attempt, Claimed
 from backstay.core.outcomes import Failed, Outcome, Running, Stopped, Succeeded
 from backstay.core.retry import RETRY_AFTER_CAP_MS
 from backstay.core.states import StopReason
+from backstay.engine.fallbacks import time_shares
 from backstay.engine.gate import Gate
-from backstay.engine.handler_tasks import CallQuota, HandlerTasks, ItemQuota, ask_provider, new_turn
+from backstay.engine.handler_tasks import CallQuota, HandlerTasks, ItemQuota, ask_provider, new_call_quota
 from backstay.engine.parts import Flights, Parts
 from backstay.engine.settler import Settler, keep_late
 from backstay.handlers.function import TaskHandler
@@ -61,7 +62,7 @@ class Poller:
 
     async def _poll_all(self, handler: TaskHandler) -> None:
         while self._gate.may_call(handler) and await self._poll(handler, POLL_ITEMS_MAX):
-            await self._settler.drained()
+            await self._settler.wait_until_committed()
             await self._gate.refresh()
         if self._gate.may_call(handler):
             await self._poll_late(handler)
@@ -82,8 +83,9 @@ class Poller:
     ) -> int:
         parts = self._parts
         grace_ms = int(parts.limits.cancel_grace_seconds * 1000)
+        whose, lease = (handler.name, handler.account), (parts.worker, parts.lease_ms)
         taken = await parts.store.items.poll(
-            handler.name, handler.account, items_max, parts.worker, parts.lease_ms, parts.known_jobs(), grace_ms
+            *whose, items_max, *lease, parts.known_jobs(), grace_ms, time_shares(parts.registry, handler)
         )
         parts.remember(taken.jobs)
         look_at(len(taken.items))
@@ -91,7 +93,7 @@ class Poller:
             return 0
         with self._flights.asking(taken.items):
             started = parts.clock.monotonic()
-            turn = new_turn(parts.limits)
+            turn = new_call_quota(parts.limits)
             said = await self._ask(handler, taken.items, turn)
             waits = Running(after_ms=said.after_ms)
             found = [(item, said.answers.get(item.provider_task_id or "", waits)) for item in taken.items]
@@ -109,7 +111,7 @@ class Poller:
         )
         if not items:
             return
-        answers = (await self._ask(handler, items, new_turn(parts.limits))).answers
+        answers = (await self._ask(handler, items, new_call_quota(parts.limits))).answers
         found = [(item, answers.get(item.provider_task_id or "", Running())) for item in items]
         results = [_late_success(item, outcome) for item, outcome in found if isinstance(outcome, Succeeded)]
         await keep_late(parts, results)
@@ -178,7 +180,7 @@ def _late_success(item: Claimed, outcome: Succeeded) -> LateSuccess:
     attempt = Attempt(
         item.id, item.fence - 1, item.calls, "late", started, ended, None, None, outcome.provider_status, None, *used
     )
-    return LateSuccess(attempt, outcome.result, item.reserved)
+    return LateSuccess(attempt, outcome.result, item.reserved, item.handler)
 
 
 def _next_look_ms(outcome: Outcome) -> int | None:

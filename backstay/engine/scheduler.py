@@ -1,26 +1,26 @@
 """Fires the schedules that are due. Every pass is bounded, and one that cannot fire does not stop the others."""
 
-import hashlib
 import json
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Final, NamedTuple
 
 from backstay import cron
-from backstay.clock import new_incarnation
+from backstay.chunks import only_chunk
+from backstay.clock import DAY_MS, new_incarnation
 from backstay.core.errors import BackstayError, DatabaseUnreachable
 from backstay.core.events import ItemsSubmitted, Trouble
 from backstay.core.failures import failure_of_exception, one_line
 from backstay.core.models import MissedPolicy
 from backstay.engine.parts import Parts
 from backstay.store.schedules import DueSchedule, Firing
-from backstay.store.submissions import Chunk, NewJob
+from backstay.store.submissions import NewJob
 
 FIRINGS_MAX: Final = 100  # of one schedule in one pass; the next pass continues
 PASSES_MAX: Final = 20
 WAIT_MS: Final = 60_000  # after an error, until the next try
 ON_TIME_MS: Final = 360_000  # ticks may come every five minutes
-MAKE_UP_MS: Final = 7 * 86_400_000  # how far back all missed firings are made
+MAKE_UP_MS: Final = 7 * DAY_MS  # how far back all missed firings are made
 OVERDUE_MS: Final = 900_000  # then someone should know that nobody has the handler
 OVERDUE_LOOK_SECONDS: Final = 60.0
 
@@ -96,9 +96,6 @@ class Scheduler:
         handler.check(json.loads(found.payload))
         times = due_times(found)
         deadline, limits = handler.rules.deadline_seconds, self._parts.limits
-        digest = hashlib.sha256(found.handler.encode())
-        digest.update(f"{found.payload}\n".encode())
-        chunk = Chunk(0, [found.payload], digest.hexdigest(), last=True)
         jobs = [
             NewJob(
                 handler=found.handler,
@@ -112,7 +109,9 @@ class Scheduler:
             for at in times.firings
         ]
         last_at = times.firings[-1] if times.firings else None
-        return Firing(found, [(job, chunk) for job in jobs], last_at, times.next_at, times.dropped)
+        return Firing(
+            found, [(job, only_chunk(job, found.payload)) for job in jobs], last_at, times.next_at, times.dropped
+        )
 
     async def _fail(self, found: DueSchedule, error: str, wait_ms: int) -> None:
         if await self._parts.store.schedules.fail(found, one_line(error), wait_ms):
@@ -151,6 +150,6 @@ def _each_missed(found: DueSchedule) -> DueTimes:
     next_at = times.pop() if len(times) > FIRINGS_MAX else cron.next_after(line, zone, now)
     dropped = None
     if first > found.next_at:
-        days = MAKE_UP_MS // 86_400_000
+        days = MAKE_UP_MS // DAY_MS
         dropped = f"missed firings from before {cron.show_local(first, zone)} are dropped: {days} days are made up for"
     return DueTimes(times, next_at, dropped)

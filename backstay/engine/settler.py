@@ -10,9 +10,9 @@ from backstay.core.errors import DatabaseUnreachable
 from backstay.core.events import ItemsSettled, JobEnded, LeasesLost, Trouble
 from backstay.core.failures import ErrorCode, Failure, FailureKind, one_line
 from backstay.core.models import Claimed, Settlement
-from backstay.core.outcomes import Failed, Outcome
+from backstay.core.outcomes import Failed, Flaw, Outcome
 from backstay.core.states import ItemState
-from backstay.engine.parts import Flights, Parts, Plan
+from backstay.engine.parts import Flights, ItemPlan, Parts
 from backstay.handlers.handler import Handler
 from backstay.store.inbox import LateSuccess
 from backstay.store.settle import Settled
@@ -29,7 +29,7 @@ class Ready(NamedTuple):
 
     settlement: Settlement
     item: Claimed
-    plan: Plan
+    plan: ItemPlan
     outcome: Outcome
     unstorable: bool = False  # the database has refused its true result
 
@@ -54,7 +54,7 @@ class Settler:
         self._idle = asyncio.Event()
         self._idle.set()
 
-    def put(self, item: Claimed, plan: Plan, outcome: Outcome, started: float) -> None:
+    def put(self, item: Claimed, plan: ItemPlan, outcome: Outcome, started: float) -> None:
         """Decides about an item claimed at `started` on the steady clock, on the database's time, and queues it."""
         now_ms = item.claimed_at + int((self._parts.clock.monotonic() - started) * 1000)
         outcome = self._judge(item, plan.handler, outcome, now_ms)
@@ -76,7 +76,7 @@ class Settler:
             except Exception as error:  # what was in hand is rescued when its leases end; the rest must not wait
                 self._parts.emit(Trouble(SETTLE, f"{type(error).__name__}: {error}"))
 
-    async def drained(self) -> None:
+    async def wait_until_committed(self) -> None:
         """Returns when everything put so far is committed."""
         await self._idle.wait()
 
@@ -93,6 +93,7 @@ class Settler:
         """Tries until the database answers: the leases are extended meanwhile, and a lost one settles nothing."""
         while True:
             try:
+                group = await self._end_asked(group)
                 settled = await self._parts.store.items.settle([ready.settlement for ready in group])
                 self._parts.note_success(SETTLE)
                 break
@@ -115,10 +116,28 @@ class Settler:
         self._tell(settled, group)
         if self._parts.bus.tracing is not None:
             drawn = [(ready.settlement, ready.item, ready.plan.job) for ready in group]
-            self._parts.bus.tracing.settled(drawn, settled.lost)
+            self._parts.bus.tracing.record_settlements(drawn, settled.lost)
         for job_id, state in settled.ended_jobs:
             self.job_ended = True
             self._parts.emit(JobEnded(job_id, state))
+
+    async def _end_asked(self, group: list[Ready]) -> list[Ready]:
+        """Fails the items whose answer did not fit once more, after the model was asked for a better one often enough.
+        Only the stored attempts know how often that was: another worker may have asked."""
+        asked = [ready.item.id for ready in group if _asks_again(ready)]
+        if not asked:
+            return group
+        counts = await self._parts.store.item_views.count_invalid(asked)
+        return [self._ended(ready) if _asks_again(ready, counts) else ready for ready in group]
+
+    def _ended(self, ready: Ready) -> Ready:
+        assert isinstance(ready.outcome, Failed)
+        outcome = replace(ready.outcome, failure=replace(ready.outcome.failure, kind=FailureKind.BUSINESS))
+        attempt = ready.settlement.attempt
+        now_ms = ready.item.claimed_at if attempt is None else attempt.ended_at
+        return ready._replace(
+            settlement=decide(ready.item, outcome, ready.plan.terms, now_ms, self._parts.rng), outcome=outcome
+        )
 
     async def _keep_late(self, lost: set[int], group: list[Ready]) -> None:
         """Results whose items time has ended meanwhile are kept as late ones; the store knows which those are."""
@@ -169,10 +188,22 @@ async def keep_late(parts: Parts, results: Sequence[LateSuccess]) -> None:
                 await keep_late(parts, [result])
 
 
+def _asks_again(ready: Ready, counts: Mapping[int, int] | None = None) -> bool:
+    """Whether its answer did not fit; with `counts`, and it was asked for a better one as often as it may be."""
+    outcome = ready.outcome
+    if (
+        not isinstance(outcome, Failed)
+        or ready.settlement.state is not ItemState.QUEUED
+        or ready.settlement.handler_next
+    ):
+        return False
+    return outcome.flaw is Flaw.INVALID and (counts is None or counts.get(ready.item.id, 0) >= outcome.asks_max)
+
+
 def _late_success(ready: Ready) -> LateSuccess | None:
     settlement = ready.settlement
     attempt = settlement.attempt
     if attempt is None:
         return None
     result = attempt.result if settlement.state == ItemState.SUCCEEDED else settlement.late_result
-    return None if result is None else LateSuccess(attempt, result, ready.item.reserved)
+    return None if result is None else LateSuccess(attempt, result, ready.item.reserved, ready.item.handler)

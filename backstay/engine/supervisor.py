@@ -50,16 +50,16 @@ class Supervisor:
         codes: list[int] = await asyncio.gather(*lives)
         return max(codes)
 
-    def pass_on(self, number: signal.Signals) -> None:
+    def forward_signal(self, number: signal.Signals) -> None:
         """A signal that we got is theirs: the first asks them to finish, the second not to wait."""
         first = not self._stopping.is_set()
         self._stopping.set()
         for child in self._children.values():
             _signal(child, number)
         if first:
-            self._tasks.spawn(self._kill_the_deaf())
+            self._tasks.spawn(self._kill_unresponsive())
 
-    async def _kill_the_deaf(self) -> None:
+    async def _kill_unresponsive(self) -> None:
         await self._clock.sleep(self._orders.stop_seconds)
         for child in self._children.values():
             self._emit(Trouble("supervisor", f"process {child.pid} did not stop in time and is killed"))
@@ -103,7 +103,7 @@ class Supervisor:
         self._emit(
             Trouble("supervisor", f"worker process {number} ended with {_show(code)}; all worker processes are stopped")
         )
-        self.pass_on(signal.SIGTERM)
+        self.forward_signal(signal.SIGTERM)
         return code if code > 0 else 1
 
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from backstay.clock import lives
+from backstay.clock import is_process_alive
 from backstay.core.errors import DatabaseUnreachable
 from backstay.core.events import (
     ItemsExpired,
@@ -21,7 +21,7 @@ from backstay.core.models import Claimed
 from backstay.core.outcomes import CannotAsk, Failed, Outcome, Stopped
 from backstay.core.states import ItemState, JobState, StopReason
 from backstay.engine.gate import Gate
-from backstay.engine.handler_tasks import HandlerTasks, ItemQuota, ask_provider, new_turn
+from backstay.engine.handler_tasks import HandlerTasks, ItemQuota, ask_provider, new_call_quota
 from backstay.engine.parts import Flights, Parts
 from backstay.engine.settler import Settler
 from backstay.handlers.handler import Handler, client_ref
@@ -56,7 +56,7 @@ class Sweeper:
             self.prune,
         ):
             await self._past_trouble(step)
-        for look in (self._gate.refresh, self._gate.heal):
+        for look in (self._gate.refresh, self._gate.end_holds):
             await self._past_trouble(look)
 
     async def _past_trouble(self, step: Callable[[], Awaitable[object]]) -> None:
@@ -138,13 +138,13 @@ class Sweeper:
                 break
 
     async def park(self) -> None:
-        """Keeps paused jobs out of the claim's way, each once per pause; mends a resume that broke off."""
+        """Keeps paused jobs out of the claim's way, each once per pause; completes a resume that broke off."""
         store = self._parts.store
-        paused = await store.jobs.paused()
+        paused = await store.jobs.paused_jobs()
         for job_id in set(paused).difference(self._parked):
             await store.jobs.park(job_id)
         self._parked = set(paused)
-        for job_id in set(await store.jobs.parked()).difference(paused):
+        for job_id in set(await store.jobs.parked_jobs()).difference(paused):
             await store.jobs.unpark(job_id)
 
     async def prune(self) -> None:
@@ -178,7 +178,7 @@ class Sweeper:
     async def _rescuable(self) -> list[Handler]:
         if self._parts.clock.monotonic() < self._patient_until:
             return []
-        await self._parts.store.workers.bury(self._parts.worker, self._parts.place, lives)
+        await self._parts.store.workers.end_dead_leases(self._parts.worker, self._parts.place, is_process_alive)
         await self._gate.refresh()
         return [each for each in self._parts.registry if not each.askable or self._gate.may_call(each)]
 
@@ -187,7 +187,7 @@ class Sweeper:
         await self._rescue_some(ItemQuota(most), handler, most)
 
     async def _rescue_some(self, items: ItemQuota, handler: Handler, items_max: int) -> int:
-        """What must be asked about is taken only as fast as it can be asked. Returns how many items were taken up."""
+        """Takes over items only as fast as providers can be asked about them. Returns how many items it took over."""
         taken = 0
         while (wanted := min(_at_once(handler), items_max - taken)) > 0:
             found = await self._rescue(handler, wanted, items.look_at)
@@ -230,7 +230,7 @@ class Sweeper:
             since_ms = 0 if item.ask_first else item.queued_at  # what a person retries may have been sent before
             try:
                 with self._flights.asking([item]):
-                    turn = new_turn(self._parts.limits)
+                    turn = new_call_quota(self._parts.limits)
                     answer = await ask_provider(self._parts, lambda: handler.ask(ref, since_ms), turn)
             except Exception as error:
                 troubles.add(failure_of_exception(error).message)

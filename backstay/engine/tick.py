@@ -10,7 +10,7 @@ from backstay.core.errors import BackstayError, DatabaseUnreachable
 from backstay.core.events import TickEnded, Trouble
 from backstay.core.failures import one_line
 from backstay.engine.engine import Engine
-from backstay.engine.handler_tasks import ItemQuota, side_by_side
+from backstay.engine.handler_tasks import ItemQuota, run_side_by_side
 
 MARGIN_SECONDS = 5.0
 AGAIN_SECONDS = 1.0  # while a slow provider is asked, others may bring back items
@@ -39,7 +39,7 @@ class TickReport:
         return self.pending and not self.follow_up
 
 
-class Looks:
+class LookQuota:
     """How many items an invocation may look up or poll: at most half of its bound, so that new items get the other
     half. Half of these are for polls only."""
 
@@ -93,7 +93,7 @@ class Tick:
         started = self._clock.monotonic()
         end = started + max(limits.invocation_seconds - MARGIN_SECONDS, limits.invocation_seconds / 2)
         await engine.start()
-        looks = Looks(limits.tick_items_max)
+        looks = LookQuota(limits.tick_items_max)
         try:
             await self._until(end, engine.sweeper.run_once())  # first of all: what is over must not be sent again
             await self._until(end, self._fire_schedules())
@@ -117,7 +117,7 @@ class Tick:
         except BackstayError as error:  # the next invocation fires them
             self._crew.parts.emit(Trouble("schedules", error.message))
 
-    async def _work(self, looks: Looks, end: float) -> int:
+    async def _work(self, looks: LookQuota, end: float) -> int:
         """Looks after what is under way while it takes new items: neither waits for the provider of the other."""
         looking = self._crew.parts.tasks.spawn(self._until(end, self._look_after(looks)))
         try:
@@ -127,19 +127,19 @@ class Tick:
             await cancel_until_ended([looking])
         return claimed
 
-    async def _look_after(self, looks: Looks) -> None:
+    async def _look_after(self, looks: LookQuota) -> None:
         engine = self._crew
         try:
-            await side_by_side(engine.sweeper.rescue(looks.asks), engine.poller.run_once(looks.polls))
+            await run_side_by_side(engine.sweeper.rescue(looks.asks), engine.poller.run_once(looks.polls))
             await engine.poller.run_once(looks.rest())
-            await engine.settler.drained()
+            await engine.settler.wait_until_committed()
             while engine.sweeper.ends_more:
                 await engine.sweeper.end_stopped()
         finally:
             looks.over = True
             engine.freed.set()
 
-    async def _submit(self, looks: Looks, end: float) -> int:
+    async def _submit(self, looks: LookQuota, end: float) -> int:
         """Claims and runs items until there are none, the items' bound is met or the time is over."""
         engine, claimed = self._crew, 0
         while self._clock.monotonic() < end:
@@ -149,6 +149,8 @@ class Tick:
             room = self._limits.tick_items_max - looks.taken - claimed
             won = await engine.claim_once(room)
             claimed += won
+            if engine.passed_over:
+                continue
             if won == 0 and last and (room <= 0 or engine.flights.running == 0):
                 break
             if won == 0:

@@ -7,7 +7,7 @@ from backstay.clock import cancel_until_ended, wait_for_event
 from backstay.core.events import Trouble, WorkerStopping
 from backstay.engine.engine import LAST_WORDS_SECONDS, PROMOTE_SECONDS, Engine
 from backstay.engine.gate import REFRESH_SECONDS
-from backstay.engine.parts import Cut, Refusal
+from backstay.engine.parts import Refusal
 
 SWEEP_SECONDS = 5.0
 PROGRESS_SECONDS = 1.0
@@ -71,9 +71,10 @@ class Worker:
         """What the database has refused for the longest time, if it refuses anything now."""
         return min(self._parts.refusals.values(), default=None)
 
-    def hurry(self) -> None:
-        """Ends the grace: what still runs is cut off and handed back."""
-        self.engine.flights.cut_off(Cut.SHUTDOWN)
+    def stop_now(self) -> None:
+        """Ends the grace: what still runs is cut off and handed back, and nothing more is claimed."""
+        self._stopping.set()
+        self.engine.flights.shut_down()
 
     async def _claims(self) -> None:
         while not self._stopping.is_set():
@@ -81,27 +82,39 @@ class Worker:
             try:
                 claimed = await self.engine.claim_once(self._parts.limits.claim_items_max)
                 self._parts.note_success("claim")
-                idle = 0.0 if claimed and self.engine.wanting else await self._idle_for()
+                if not self.engine.passed_over and not (claimed and self.engine.wanting):
+                    await self._idle()
             except Exception as error:
                 self._parts.note_refusal("claim", f"{type(error).__name__}: {error}")
-                idle = AGAIN_SECONDS
-            if idle:
-                await wait_for_event(self.engine.wake, idle)
+                await wait_for_event(self.engine.wake, AGAIN_SECONDS)
 
-    async def _idle_for(self) -> float:
-        """Until the next look: sooner when a waiting item is due, and never in step with other workers."""
+    async def _idle(self) -> None:
+        """Waits until the next look: sooner when a waiting item is due, and never in step with other workers."""
+        engine, clock = self.engine, self._parts.clock
         idle = self._idle_seconds * self._parts.rng.uniform(0.8, 1.2)
-        if self.engine.full:
-            return idle
-        if (turn_at := self.engine.next_turn_at) is not None:
-            left = turn_at - self._parts.clock.monotonic()
-            return max(left, PACE_SECONDS_MIN) if left > 0 else idle
-        due_ms = await self._parts.store.item_views.due_in_ms()
-        if due_ms is not None:
-            idle = min(idle, max(due_ms / 1000, PROMOTE_SECONDS))
-        now = self._parts.clock.monotonic()
-        self.engine.promote_at = now + idle
-        return min(idle, max(self.engine.again_at - now, PACE_SECONDS_MIN))
+        if engine.full:
+            await wait_for_event(engine.wake, idle)
+            return
+        if (turn_at := engine.next_turn_at) is not None:
+            left = turn_at - clock.monotonic()
+            await wait_for_event(engine.wake, max(left, PACE_SECONDS_MIN) if left > 0 else idle)
+            return
+        # When an item is due is asked only after a quiet moment: items that come one by one need not wait for that.
+        quiet = min(idle, PROMOTE_SECONDS)
+        engine.promote_at = min(engine.promote_at, clock.monotonic() + quiet)
+        if await self._quiet_for(quiet) and idle > quiet:
+            due_ms = await self._parts.store.item_views.due_in_ms()
+            left = idle - quiet if due_ms is None else min(idle - quiet, due_ms / 1000)
+            engine.promote_at = clock.monotonic() + left
+            await self._quiet_for(left)
+
+    async def _quiet_for(self, seconds: float) -> bool:
+        """Waits so long for a wake-up, or for the moment when a provider's pace allows the next call. Whether neither
+        came."""
+        engine = self.engine
+        pace = max(engine.again_at - self._parts.clock.monotonic(), PACE_SECONDS_MIN)
+        await wait_for_event(engine.wake, min(seconds, pace))
+        return seconds <= pace and not engine.wake.is_set()
 
     async def _repeat(self, step: Callable[[], Awaitable[object]], seconds: float) -> None:
         """Repeats a step until the worker ends; a failing one is reported and tried again."""

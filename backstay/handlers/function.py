@@ -236,7 +236,7 @@ async def in_thread(work: Callable[[], Any]) -> Any:
     return await future
 
 
-Answer = Succeeded | Failed | Skipped | Running  # a poll's answer about one task
+TaskAnswer = Succeeded | Failed | Skipped | Running  # a poll's answer about one task
 
 
 def done(result: Any) -> Succeeded | Failed:
@@ -258,7 +258,7 @@ def gone_wrong(message: str, retryable: bool = True, code: ErrorCode = ErrorCode
     return Failed(Failure(code, kind, one_line(message)), task_ended=True)
 
 
-def _answer(given: Any) -> Answer:
+def _answer(given: Any) -> TaskAnswer:
     """One bad answer fails only its own item, not the others of the same poll."""
     if isinstance(given, Succeeded | Failed | Skipped | Running):
         return given
@@ -300,7 +300,7 @@ class TaskHandler:
         found = await self._work.find(client_ref)
         return NeverArrived() if found is None else Submitted(_storable(found), self.account)
 
-    async def poll(self, task_ids: Sequence[str]) -> Mapping[str, Answer]:
+    async def poll(self, task_ids: Sequence[str]) -> Mapping[str, TaskAnswer]:
         answers = await self._work.poll(task_ids)
         return {task_id: _answer(answers[task_id]) for task_id in task_ids if task_id in answers}
 
@@ -342,19 +342,19 @@ class Registry:
         try:
             return self._handlers[name]
         except KeyError:
-            raise unknown_handler(name, list(self._handlers)) from None
+            raise unknown_handler(str(name), list(self._handlers)) from None
 
-    def fallback(self, of: str, name: str) -> str:
-        """The name of a fallback handler, if it can be one."""
+    def other_than(self, of: str, name: str, role: str) -> str:
+        """The name of another handler, which gets what this one does not do: its fallback, for example."""
         if name == of:
-            raise UsageError(f"handler {of!r} cannot be its own fallback", hint="name another handler")
+            raise UsageError(f"handler {of!r} cannot be its own {role}", hint="name another handler")
         return self[name].name
 
     def check_fallbacks(self) -> None:
         """Refuses handlers whose fallback does not exist: their failed items would wait for ever."""
         for handler in self:
             if handler.rules.fallback is not None:
-                self.fallback(handler.name, handler.rules.fallback)
+                self.other_than(handler.name, handler.rules.fallback, "fallback")
 
     def __contains__(self, name: str) -> bool:
         return name in self._handlers

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Final, NamedTuple, Protocol, overload
@@ -13,9 +13,10 @@ from backstay.core.breaker import DEFAULT_POLICY, BreakerPolicy
 from backstay.core.errors import ErrorCode, Permanent, Throttled, UsageError
 from backstay.core.failures import one_line
 from backstay.core.ids import show_item
-from backstay.core.models import Claimed, Delivery, JobTerms, Usage
+from backstay.core.limits import require_number
+from backstay.core.models import AnswerKey, Claimed, Delivery, JobTerms, Usage
 from backstay.core.outcomes import CannotAsk, Failed, NeverArrived, Submitted, Succeeded
-from backstay.core.pace import Answers, Rate, read_rate
+from backstay.core.pace import Answers, Rate, pace_name_of, read_rate
 from backstay.core.retry import NAMED, RetryPolicy
 
 ASKS_AT_ONCE: Final = 25  # lost requests, unless the handler says otherwise
@@ -23,6 +24,32 @@ CHARACTERS_PER_TOKEN: Final = 4
 _NO_BUDGET: Final = "it does not declare what a call costs"
 _NO_BUDGET_HINT: Final = "declare the most that a call costs: @backstay.handler(cost=0.002)"
 COUNT_MAX: Final = 10**12  # tokens, or micro-dollars: a million dollars for one run
+
+
+HANDLER_CHARACTERS_MAX: Final = 300
+_YEAR_SECONDS: Final = 366 * 86_400
+_NUMBERS: Final = {  # a handler's options: from, to
+    **dict.fromkeys(("timeout", "deadline", "hold_seconds"), (0.001, _YEAR_SECONDS)),
+    "concurrency": (1, 1_000_000),
+    "tokens_per_minute": (1, COUNT_MAX),
+}
+
+
+def check_name(name: object, of: str = "handler") -> str:
+    """The name of a handler or a provider, if every database and broker can store it, and every page can show it."""
+    fits = isinstance(name, str) and 1 <= len(name) <= HANDLER_CHARACTERS_MAX and name.isprintable()
+    if not isinstance(name, str) or not fits or name != name.strip():
+        hint = f"use 1 to {HANDLER_CHARACTERS_MAX} printable characters, with no blanks at the ends"
+        raise UsageError(f"{one_line(repr(name), 100)} cannot be the name of a {of}", hint=hint)
+    return name
+
+
+def check_numbers(given: Mapping[str, Any]) -> None:
+    """Raises if a number among a handler's options would stop the workers that have it."""
+    for name, (low, high) in _NUMBERS.items():
+        if given.get(name) is not None:
+            whole = isinstance(low, int)
+            require_number(f"a handler's {name}", given[name], low, high, whole=whole)
 
 
 def client_ref(job: JobTerms, item: Claimed) -> str:
@@ -39,6 +66,7 @@ class Surroundings(NamedTuple):
     guard_seconds: float
     progress: Callable[[int, int, int], None]
     log: Callable[[int, str], None]
+    last_invalid: Callable[[int], Awaitable[tuple[str | None, str | None] | None]] | None = None
 
 
 class Context:
@@ -106,6 +134,11 @@ class Context:
         return self._item.deadline_at
 
     @property
+    def move_at(self) -> int | None:
+        """When the item goes to another handler if it is not done by then, in milliseconds since 1970."""
+        return self._job.move_at
+
+    @property
     def idempotency_key(self) -> str:
         """The same for every try of this item: send it to the provider, so that it can recognise a repeat."""
         return client_ref(self._job, self._item)
@@ -146,6 +179,13 @@ class Context:
     def log(self, text: str) -> None:
         """Writes a line to the item's own log, if one is kept, and to the worker's log."""
         self._around.log(self._item.id, text)
+
+
+async def last_invalid(context: Context) -> tuple[str, str] | None:
+    """The last answer to an item that did not fit, and what was wrong with it, whichever worker got it."""
+    item, find = context._item, context._around.last_invalid
+    found = None if item.calls == 0 or find is None else await find(item.id)
+    return None if found is None or not found[0] else (found[0], found[1] or "")
 
 
 def _micros(dollars: object) -> int | None:
@@ -191,9 +231,7 @@ class CallLimits:
         tokens = self.tokens(payload) if callable(self.tokens) else self.tokens
         if tokens is None:
             return cost, max(len(body) // CHARACTERS_PER_TOKEN, 1)
-        if not isinstance(tokens, int) or isinstance(tokens, bool) or not 0 <= tokens <= COUNT_MAX:
-            raise UsageError(f"the tokens of an item must be a number from 0, not {tokens!r}")
-        return cost, tokens
+        return cost, _check_tokens(tokens, "the tokens of an item")
 
     def require_weight(self, body: str) -> None:
         """Raises before a call is made, if nobody can tell what it would cost."""
@@ -213,14 +251,20 @@ def call_limits(rate: object, tokens_per_minute: int | None, tokens: object, cos
     """The limits of a handler as its author wrote them: a rate such as "100/min", and a cost in dollars."""
     if tokens is not None and tokens_per_minute is None:
         raise UsageError("tokens without tokens_per_minute has no effect", hint="give tokens_per_minute as well")
-    if tokens is not None and not callable(tokens) and not isinstance(tokens, int):
-        raise UsageError(f"tokens must be a number or a function of the payload, not {tokens!r}")
+    if tokens is not None and not callable(tokens):
+        tokens = _check_tokens(tokens, "a handler's tokens")
     return CallLimits(
         rate=None if rate is None else read_rate(rate),
         tokens_per_minute=tokens_per_minute,
         cost=cost if cost is None or callable(cost) else read_dollars(cost, "a handler's cost"),
         tokens=tokens,
     )
+
+
+def _check_tokens(tokens: object, what: str) -> int:
+    if not isinstance(tokens, int) or isinstance(tokens, bool) or not 0 <= tokens <= COUNT_MAX:
+        raise UsageError(f"{what} must be a whole number from 0 to {COUNT_MAX}, not {tokens!r}")
+    return tokens
 
 
 def read_dollars(dollars: object, what: str) -> int:
@@ -246,11 +290,14 @@ class Rules:
     health: Callable[[], Awaitable[object]] | None = None
     calls: CallLimits = NO_LIMITS
     fallback: str | None = None  # the handler for items that this one finally fails
+    # The fallback makes the same request elsewhere. So it also gets items that wait while the provider fails or refuses
+    # for longer than this, or that miss their time here. None: only those that this handler finally fails.
+    fallback_after_seconds: float | None = None
 
 
 def own_pace(name: str, rules: Rules) -> tuple[str, Answers | None]:
     """The name of a handler's own pace, and what is learnt about it; None: it declares no limits."""
-    return f"handler:{name}", Answers() if rules.calls.any else None
+    return pace_name_of(name), Answers() if rules.calls.any else None
 
 
 class Handler(Protocol):
@@ -285,11 +332,15 @@ class Handler(Protocol):
 
 
 class Weighed(NamedTuple):
-    """An item that costs money: its text, the most that one call can cost (None: unknown), and its tokens."""
+    """An item that costs money: its text, the most that one call can cost (None: unknown), its tokens, and the handler
+    that runs it if that is not the job's."""
 
     body: str
     cost_micros: int | None
     tokens: int
+    handler: str | None = None
+    output_tokens: int = 0  # of these tokens
+    answer_key: AnswerKey | None = None  # what its request is known by, so that a later job can use its answer
 
 
 def require_cost(name: str, handler: Handler | None) -> None:

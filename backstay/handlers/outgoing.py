@@ -159,7 +159,7 @@ _HINT: Final = "an operator can allow it with BACKSTAY_INSIDE_HOSTS=host:port"
 _CLIENT_ERRORS: Final = (aiohttp.ClientError, OSError)
 
 
-class Answer(NamedTuple):
+class PostReply(NamedTuple):
     """The answer, as far as it is read."""
 
     status: int
@@ -240,7 +240,7 @@ class Outgoing:
         except OSError:
             return
 
-    async def post(self, url: str, body: str, headers: Mapping[str, str], timeout_seconds: float) -> Answer:
+    async def post(self, url: str, body: str, headers: Mapping[str, str], timeout_seconds: float) -> PostReply:
         """Sends once. Raises what a handler may raise: nothing was sent, or the outcome is unknown."""
         try:
             self.check(url)
@@ -252,7 +252,7 @@ class Outgoing:
             async with self._open_session().post(
                 URL(url, encoded=True), data=body.encode(), headers=sent, timeout=limit, allow_redirects=False
             ) as answer:
-                return Answer(answer.status, await _beginning(answer), answer.headers.get("retry-after"))
+                return PostReply(answer.status, await _beginning(answer), answer.headers.get("retry-after"))
         except _CLIENT_ERRORS as error:
             # Not chained from the error, which may hold the headers that were sent.
             raise _meaning(error, timeout_seconds) from None

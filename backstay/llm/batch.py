@@ -12,13 +12,13 @@ from backstay.core.failures import Failure, FailureKind
 from backstay.core.limits import Limits
 from backstay.core.outcomes import CannotAsk, Failed, NeverArrived, Running, Submitted, Succeeded
 from backstay.core.retry import RetryPolicy
-from backstay.handlers.function import Answer
+from backstay.handlers.function import TaskAnswer
 from backstay.handlers.handler import Context, Rules
 from backstay.llm.batch_results import BatchResults, BatchTracker
 from backstay.llm.endpoint import Endpoint
 from backstay.llm.http.wire import Wire
-from backstay.llm.lane_handler import TaskLane, ask_each, fail_flawed, rules_for, seconds_of
-from backstay.llm.lines import LlmRequest, unseal
+from backstay.llm.lane_handler import TaskLane, ask_each, rules_for, seconds_of
+from backstay.llm.lines import LlmRequest
 from backstay.llm.provider import BatchApi, BatchView, Certainty, StagedShard
 from backstay.llm.shards import (
     GATHER_SECONDS,
@@ -31,11 +31,14 @@ from backstay.llm.shards import (
     ShardKey,
     ShardLimits,
     drop_late,
+    require_enough,
     too_late,
 )
 
 UPLOADS_AT_ONCE: Final = 4
 BATCHES_REMEMBERED_MAX: Final = 10_000
+PATIENCE: Final = 6  # so many times as long a shard gathers that must not be too small
+TOO_LONG_SHARE: Final = 0.9  # of the time that a creation may take
 
 
 class BatchCancels:
@@ -84,6 +87,7 @@ class BatchCreation:
             drop_late(shard, 2 * self._create_seconds)
             if not shard.entries or shard.broken or shard.is_stopped():
                 raise too_late()
+            require_enough(shard, self._clock.now_ms())
             staged = await self._stage(shard)
         if isinstance(staged, Failed):
             return staged
@@ -102,17 +106,29 @@ class BatchCreation:
             raise Transient(f"the upload of {shard.bytes} bytes was interrupted: {error}") from None
         if not isinstance(staged, Failed):
             self._limits.bytes_fit(shard.bytes)
-        elif staged.failure.code is ErrorCode.TOO_LARGE and len(shard.entries) > 1:
-            # A shard that is too large is not the fault of its requests, while it can be made smaller.
-            self._limits.too_many_bytes(shard.bytes)
-            raise Throttled(f"the provider refused a file of {shard.bytes} bytes; the next one is smaller")
+        else:
+            self._require_fit(shard, staged)
         return staged
+
+    def _require_fit(self, shard: Shard, refused: Failed) -> None:
+        """A shard that is too large is not the fault of its requests, while it can be made smaller."""
+        if refused.failure.code is ErrorCode.TOO_LARGE and len(shard.entries) > 1:
+            self._limits.too_many_bytes(shard.bytes)
+            raise Throttled(f"the provider refused {shard.bytes} bytes for one batch; the next one is smaller")
 
     async def _create(self, shard: Shard, staged: StagedShard) -> SentBatch | Failed:
         if shard.broken or shard.is_stopped() or shard.seconds_left < self._create_seconds:
             raise too_late()  # nothing is awaited between this and the request
-        batch_id = await staged.create(self._create_seconds)
+        began = self._clock.monotonic()
+        try:
+            batch_id = await staged.create(self._create_seconds)
+        except OutcomeUnknown:
+            # Some providers get the requests only now: what takes too long must become smaller.
+            if self._clock.monotonic() - began >= self._create_seconds * TOO_LONG_SHARE:
+                self._limits.too_many_bytes(shard.bytes)
+            raise
         if isinstance(batch_id, Failed):
+            self._require_fit(shard, batch_id)
             return batch_id
         if shard.is_stopped():  # nothing is left that would poll it, so it must not run and cost money
             await self._cancels.cancel(batch_id)
@@ -162,12 +178,15 @@ class BatchHandler(TaskLane):
         self._lives_seconds = rules.item_timeout_seconds or LIVES_SECONDS
         tasks = Tasks()
         self._tracker = BatchTracker(self._api, self.clock, tasks)
-        self._limits = ShardLimits(bounds or self._api.bounds, self.clock)
+        bounds = bounds or self._api.bounds
+        self._limits = ShardLimits(bounds, self.clock)
         self._cancels = BatchCancels(self._api)
         create_seconds = min(CREATE_SECONDS_MAX, seconds / 4)
         creation = BatchCreation(self._api, self._cancels, self._limits, self.clock, create_seconds)
-        quiet_seconds = min(quiet_seconds, seconds / 8)
-        self._gatherer = Gatherer(creation.send, self.clock, tasks, quiet_seconds, min(GATHER_SECONDS, seconds / 4))
+        patience = 1 if bounds.requests_min == 1 else PATIENCE
+        quiet_seconds = min(quiet_seconds * patience, seconds / 8)
+        gather_seconds = min(GATHER_SECONDS * patience, seconds / 4)
+        self._gatherer = Gatherer(creation.send, self.clock, tasks, quiet_seconds, gather_seconds)
         self._seen: set[str] = set()
         self._models: dict[str, str | None] = {}  # of batches made here: failed batches often do not name their model
 
@@ -183,7 +202,7 @@ class BatchHandler(TaskLane):
         await self._tracker.close()
 
     async def run(self, body: str, context: Context) -> Succeeded | Submitted | Failed:
-        request = unseal(body)
+        request = await self.request_to_send(body, context)
         fields = _fields(request)
         model, path = self._api.group_of(request, fields)
         if (seconds := self._limits.seconds_to_wait(model)) > 0:
@@ -222,13 +241,13 @@ class BatchHandler(TaskLane):
             return Submitted(f"{batch_id}/{client_ref}", self.account)
         return NeverArrived() if self._api.certainty is Certainty.CERTAIN else CannotAsk()
 
-    async def poll(self, task_ids: Sequence[str]) -> Mapping[str, Answer]:
+    async def poll(self, task_ids: Sequence[str]) -> Mapping[str, TaskAnswer]:
         """Asks about each batch once. Requests without an answer now are left out; it raises only if there was no
         answer at all."""
         asked: dict[str, list[str]] = {}
         for task_id in task_ids:
             asked.setdefault(task_id.rpartition("/")[0], []).append(task_id)
-        answers: dict[str, Answer] = {}
+        answers: dict[str, TaskAnswer] = {}
 
         async def look(batch_id: str) -> None:
             await self._answer(batch_id, asked[batch_id], answers)
@@ -242,17 +261,17 @@ class BatchHandler(TaskLane):
         """A batch has the requests of one job only: if one of them is cancelled, all are."""
         await self._cancels.cancel(task_id.rpartition("/")[0])
 
-    async def _answer(self, batch_id: str, task_ids: Sequence[str], answers: dict[str, Answer]) -> None:
+    async def _answer(self, batch_id: str, task_ids: Sequence[str], answers: dict[str, TaskAnswer]) -> None:
         found = await self._tracker.look(batch_id)
         if isinstance(found, BatchResults):
             wait_ms = self._wait_ms(found, len(task_ids))
             for count, task_id in enumerate(task_ids):
                 said = found.answer(task_id.rpartition("/")[2], wait_ms, batch_id in self._cancels)
-                answers[task_id] = fail_flawed(said, self.fail_on)
+                answers[task_id] = self.judge_answer(said)
                 if count % ANSWERS_AT_ONCE == 0:
                     await self.clock.sleep(0)  # reading an answer takes time that others need too
             return
-        answer: Answer
+        answer: TaskAnswer
         if found is None:
             message = f"the provider no longer knows {batch_id}: its outcome is unknown, and it was probably paid for"
             answer = Failed(Failure(ErrorCode.UNKNOWN, FailureKind.UNKNOWN, message), task_ended=True)

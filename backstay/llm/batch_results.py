@@ -7,7 +7,7 @@ import asyncio
 import re
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, BinaryIO, Final, NamedTuple, Protocol
 
@@ -15,17 +15,19 @@ from backstay.clock import Clock, Tasks
 from backstay.core.errors import ErrorCode
 from backstay.core.failures import Failure, FailureKind
 from backstay.core.outcomes import Failed, Succeeded
-from backstay.handlers.function import Answer
-from backstay.llm.channel import GONE_SECONDS
+from backstay.handlers.function import TaskAnswer, in_thread
+from backstay.llm.bodies import object_of
 from backstay.llm.endpoint import Veil
-from backstay.llm.lines import LineRefused, number_lines, text_of
-from backstay.llm.provider import BatchApi, BatchView
+from backstay.llm.lines import LineRefused, number_lines, open_temporary, text_of
+from backstay.llm.provider import GONE_SECONDS, BatchApi, BatchView
 
 LINE_BYTES_MAX: Final = 64 << 20
 RESULTS_KEPT_MAX: Final = 16  # on disk; the least recently used is deleted first
 VIEWS_MAX: Final = 1_000
 VIEW_SECONDS: Final = 2.0  # a batch is polled in chunks of its requests, and changes slowly
 DOWNLOAD_SECONDS: Final = 20.0  # to wait for a download; it continues, and a later poll finds it
+RESULT_MISSING: Final = "the batch ended without a result for this request, which may have been processed and paid"
+RESULTS_GONE: Final = "the provider no longer has the results of the batch, which were probably paid for"
 _REFERENCE: Final = re.compile(r"[0-9a-f]{40}")
 _KEY_DIGITS: Final = 16  # 64 bits of a reference are enough to distinguish any two
 _SPOT_BITS: Final = 64
@@ -66,6 +68,18 @@ def is_reference(text: object) -> bool:
     return isinstance(text, str) and _REFERENCE.fullmatch(text) is not None
 
 
+def reference_in(line: bytes, head: re.Pattern[bytes], member: str, mark: str = "") -> str | None:
+    """The reference in a line of requests or results: nearly every line begins like `head`, which has it as its group.
+    A line without one counts as no answer for its request."""
+    if (found := head.match(line)) is not None:
+        return found[1].decode()
+    named = (object_of(line) or {}).get(member)
+    if not isinstance(named, str) or not named.startswith(mark):
+        return None
+    ref = named.removeprefix(mark)
+    return ref if is_reference(ref) else None
+
+
 def references_by_number(file: BinaryIO, reference_of: ReferenceOf) -> Iterator[tuple[str, int]]:
     """The references in a file of requests, each with the number of its line."""
     file.seek(0)
@@ -92,6 +106,22 @@ class BatchResultFile:
     """One downloaded file of results, and where its lines are. The file has no name, so it disappears with the process
     that holds it."""
 
+    @classmethod
+    async def download(
+        cls, into: Callable[[BinaryIO], Awaitable[bool]], reference_of: ReferenceOf
+    ) -> "BatchResultFile | None":
+        """`into` writes the file, and returns whether there is one."""
+        file = open_temporary()
+        try:
+            if await into(file):
+                read: BatchResultFile = await in_thread(lambda: cls(file, reference_of))
+                return read
+        except BaseException:
+            file.close()
+            raise
+        file.close()
+        return None
+
     def __init__(self, file: BinaryIO, reference_of: ReferenceOf) -> None:
         self._file = file
         self._index = LineIndex(references_by_offset(file, reference_of))
@@ -111,8 +141,17 @@ class BatchResultFile:
 class LineResult(NamedTuple):
     """The answer for one request of a batch."""
 
-    answer: Answer
+    answer: TaskAnswer
     cancelled: bool = False  # it was not processed, because the batch was cancelled
+
+
+def line_failed(code: ErrorCode, kind: FailureKind, message: str, *, cancelled: bool = False) -> LineResult:
+    return LineResult(Failed(Failure(code, kind, message), task_ended=True), cancelled)
+
+
+def line_of_reply(outcome: Succeeded | Failed, cancelled: bool = False) -> LineResult:
+    """The same as for a single reply."""
+    return LineResult(replace(outcome, task_ended=True) if isinstance(outcome, Failed) else outcome, cancelled)
 
 
 class ResultReader(Protocol):
@@ -142,7 +181,7 @@ class BatchResults:
     def too_many_tokens(self) -> bool:
         return self._reader.too_many_tokens
 
-    def answer(self, ref: str, wait_ms: int, cancelled_here: bool = False) -> Answer:
+    def answer(self, ref: str, wait_ms: int, cancelled_here: bool = False) -> TaskAnswer:
         """A success wins over every other line for the same request.
 
         A batch that someone else cancelled costs an attempt; otherwise it could be made and cancelled forever.
@@ -167,8 +206,7 @@ class BatchResults:
         try:
             return self._reader.read_line(self._veil.over(text_of(line)))
         except LineRefused as refused:
-            message = f"its line in the results {refused}"
-            return LineResult(Failed(Failure(ErrorCode.GW_5XX, FailureKind.UNKNOWN, message), task_ended=True))
+            return line_failed(ErrorCode.GW_5XX, FailureKind.UNKNOWN, f"its line in the results {refused}")
 
 
 class BatchTracker:

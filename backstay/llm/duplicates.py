@@ -10,6 +10,7 @@ from contextlib import closing, contextmanager
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from backstay.llm.endpoint import DEFAULT_API
 from backstay.llm.lines import LlmRequest, no_room_error
 
 BUCKETS = 256
@@ -79,8 +80,8 @@ def repeats(ids: Iterable[tuple[str, int]]) -> Iterator[Repeat]:
 
 
 class Originals:
-    """Finds for each request the first one with the same url, body and metadata: both can have the same answer. A
-    temporary file remembers them."""
+    """Finds for each request the first one with the same provider, url, body and metadata: both can have the same
+    answer. A temporary file remembers them."""
 
     def __init__(self) -> None:
         self._scratch = _scratch()
@@ -92,11 +93,11 @@ class Originals:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._scratch.close()
 
-    def first(self, request: LlmRequest, ordinal: int) -> int:
-        """The ordinal of the first such request: the given one, if there was none before."""
+    def first(self, request: LlmRequest, ordinal: int, api: str = DEFAULT_API) -> int:
+        """The ordinal of the first such request to this provider: the given one, if there was none before."""
         # With 16 bytes of a cryptographic hash, two different requests never collide in practice.
         kept = "" if request.metadata is None else f"\0{request.metadata}"
-        digest = hashlib.blake2b(f"{request.url}\0{request.body}{kept}".encode(), digest_size=16).digest()
+        digest = hashlib.blake2b(f"{api}\0{request.url}\0{request.body}{kept}".encode(), digest_size=16).digest()
         with _telling():
             (first,) = self._scratch.execute(
                 "INSERT INTO seen VALUES (?, ?) ON CONFLICT DO UPDATE SET ordinal = ordinal RETURNING ordinal",

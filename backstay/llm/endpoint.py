@@ -5,11 +5,13 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 from urllib.parse import SplitResult, parse_qsl, urlsplit
+
+from yarl import URL
 
 from backstay.core.errors import UsageError
 from backstay.llm.lines import LinePart, LineRefused, preview
@@ -42,12 +44,22 @@ class Endpoint:
     timeout_seconds: float | None = None  # of one request; None: as in the settings of the process that sends it
     fail_on: tuple[str, ...] = ()  # flaws that make an answer a failure
     api: str = DEFAULT_API  # the provider whose API it speaks, by its name in the registry
+    beside: tuple[str, ...] = ()  # the other endpoints of a run that has several providers, as they are stored
+    then: tuple[str, ...] = ()  # its fallbacks in their order, as they are stored: they get what it does not answer
+    model: str | None = None  # of a fallback: instead of the request's own
+    output_tokens_default: int | None = None  # of a fallback: the bound of a reply, if its format needs one
+    schema: str | None = None  # that answers must fit, as `AnswerSchema.dump` writes it
+    reasks: int = 0  # how often the model is asked for a better answer, if one does not fit or a check refuses it
+
+    @property
+    def host(self) -> str:
+        return urlsplit(self.base_url).netloc.rpartition("@")[2]
 
     @property
     def provider(self) -> str:
         """The service behind one key's variable: all lanes share its rate limits."""
         named = "\0".join((self.base_url, self.key_env, *map("=".join, self.headers_env)))
-        return f"{urlsplit(self.base_url).netloc.rpartition('@')[2]}#{_digest(named)}"
+        return f"{self.host}#{_digest(named)}"
 
     def provider_of(self, account: str) -> str:
         """The service behind one key, with its own breaker and holds. Another process may have another key in the same
@@ -63,17 +75,42 @@ class Endpoint:
     @property
     def name(self) -> str:
         """The handler that does its items."""
-        return f"{self.lane.value}@{urlsplit(self.base_url).netloc.rpartition('@')[2]}#{_digest(self.dump())}"
+        return f"{self.lane.value}@{self.host}#{_digest(self.dump())}"
 
     def dump(self) -> str:
         """The text that identifies the endpoint and its runs. A term that was added later is part of it only where it
         is set."""
         values = asdict(self)
-        if not self.fail_on:
-            del values["fail_on"]
-        if self.api == DEFAULT_API:
-            del values["api"]
+        for name in _ADDED_LATER:
+            if values[name] == _DEFAULTS[name]:
+                del values[name]
         return json.dumps(values, sort_keys=True)
+
+    @property
+    def starts(self) -> "tuple[Endpoint, ...]":
+        """Where the requests of a run begin: here, and at those beside it."""
+        return (self, *map(load_endpoint, self.beside))
+
+    @property
+    def fallback(self) -> "Endpoint | None":
+        """Where a request goes that is not answered here."""
+        return None if not self.then else replace(load_endpoint(self.then[0]), then=self.then[1:])
+
+    @property
+    def chain(self) -> "tuple[Endpoint, ...]":
+        """Itself and its fallbacks, in their order."""
+        then = self.fallback
+        return (self,) if then is None else (self, *then.chain)
+
+    @property
+    def all(self) -> "tuple[Endpoint, ...]":
+        """Itself, those beside it, and the fallbacks of all of them."""
+        found = {endpoint.name: endpoint for start in self.starts for endpoint in start.chain}
+        return tuple(found.values())
+
+
+_ADDED_LATER: Final = ("fail_on", "api", "beside", "then", "model", "output_tokens_default", "schema", "reasks")
+_DEFAULTS: Final = {field.name: field.default for field in fields(Endpoint)}
 
 
 def load_endpoint(text: str) -> Endpoint:
@@ -86,6 +123,8 @@ def load_endpoint(text: str) -> Endpoint:
     values["headers_env"] = tuple((name, variable) for name, variable in values["headers_env"])
     values["price"] = tuple(values["price"]) if values["price"] is not None else None
     values["fail_on"] = tuple(values.get("fail_on", ()))
+    values["beside"] = tuple(values.get("beside", ()))
+    values["then"] = tuple(values.get("then", ()))
     return Endpoint(**values)
 
 
@@ -109,6 +148,23 @@ def parts_of(base_url: str) -> SplitResult:
     if any(_SECRET_NAME.search(name) for name, _ in parse_qsl(base.query, keep_blank_values=True)):
         raise UsageError("the base URL must not contain a key", hint="pass the key with --api-key-env or --header")
     return base
+
+
+def refuse_path(base: SplitResult, at_end: re.Pattern[str]) -> None:
+    """Raises UsageError if the base URL ends in a path that every request names itself."""
+    if (extra := at_end.search(base.path)) is not None:
+        shorter = base._replace(path=base.path[: extra.start()]).geturl()
+        raise UsageError(
+            f"the base URL must not end in {extra[0]}: every request names its own path below it",
+            hint=f"give {shorter}",
+        )
+
+
+def url_below(base: SplitResult, root: str, path: str) -> URL:
+    """The path below a root at the base URL's host, with the queries of both."""
+    where, _, query = path.partition("#")[0].partition("?")
+    query = "&".join(part for part in (base.query, query) if part)
+    return URL(f"{base.scheme}://{base.netloc}{root}{where}{'?' if query else ''}{query}")
 
 
 @lru_cache(maxsize=1024)
@@ -135,6 +191,7 @@ _HEADER_VALUE: Final = re.compile(r"[ -~]*")
 _OURS: Final = frozenset({"content-length", "content-type", "content-encoding", "transfer-encoding", "connection"})
 _SECRET_LENGTH_MIN: Final = 8  # a shorter one, such as "none" for a local server, is an ordinary word
 
+_SECRETS_MAX: Final = 50
 _VEILED: Final = "<secret>"
 _ESCAPED_ASCII: Final = "\\u00"  # in JSON; a secret has only ASCII characters
 
@@ -142,12 +199,16 @@ _ESCAPED_ASCII: Final = "\\u00"  # in JSON; a secret has only ASCII characters
 def key_of(endpoint: Endpoint, environ: Mapping[str, str] = os.environ) -> str | None:
     """The endpoint's key; None for a server that needs none."""
     key = environ.get(endpoint.key_env)
-    if key and not _KEY.fullmatch(key):
+    if key and not is_key(key):
         raise UsageError(
             f"the key in {endpoint.key_env} has a space, a line end or another character that no key can have",
             hint=f"set {endpoint.key_env} again",
         )
     return key or None
+
+
+def is_key(text: str) -> bool:
+    return _KEY.fullmatch(text) is not None
 
 
 def account_of(key: str | None) -> str:
@@ -182,7 +243,14 @@ class Veil:
     """Removes secrets from a provider's replies, in case it repeats them."""
 
     def __init__(self, secrets: Iterable[str | None]) -> None:
-        known = {secret for secret in secrets if secret and len(secret) >= _SECRET_LENGTH_MIN}
+        self._known: list[str] = []
+        self.add(*secrets)
+
+    def add(self, *secrets: str | None) -> None:
+        """Removes these secrets too. Replies may still repeat keys that have been renewed, so the last ones stay."""
+        new = [secret for secret in secrets if secret and len(secret) >= _SECRET_LENGTH_MIN]
+        self._known = list(dict.fromkeys((*self._known, *new)))[-_SECRETS_MAX:]
+        known = set(self._known)
         in_json = {json.dumps(secret)[1:-1] for secret in known}
         self._secrets = tuple(known | in_json | {secret.replace("/", "\\/") for secret in in_json})
         self._spelt = re.compile("|".join(map(_spelt, known))) if known else None

@@ -1,17 +1,21 @@
 """Estimates the tokens, money and time of a file of requests, before anything is sent."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from backstay.core.pace import NO_FURTHER_LIMITS, FurtherLimits
 from backstay.llm.duplicates import Originals
-from backstay.llm.endpoint import DEFAULT_API
+from backstay.llm.fallbacks import Fallback, FallbackRequest
 from backstay.llm.formats import ParsedRequest
 from backstay.llm.intake import KINDS_MAX, OTHERS, Kind, Tally, kind_of
-from backstay.llm.prices import PriceList
-from backstay.llm.provider import OUTPUT_TOKENS_EXPECTED, TokenEstimate
-from backstay.llm.registry import provider_named
+from backstay.llm.prices import PriceList, with_reask
+from backstay.llm.provider import OUTPUT_TOKENS_EXPECTED, RequestForm, TokenEstimate
+from backstay.llm.providers import provider_named
 
 REPLY_TOKENS_MIN = 1
 MINUTE_SECONDS = 60
+DAY_SECONDS = 86_400
 
 
 @dataclass(slots=True)
@@ -39,35 +43,68 @@ class ForecastShare:
         self.worst_micros = _plus(self.worst_micros, other.worst_micros)
 
 
+class ForecastPrices(NamedTuple):
+    """The prices that are expected, and those of the worst case, where a request may end up in another lane."""
+
+    expected: PriceList
+    dearest: PriceList
+
+
 class Forecast:
-    """Adds up requests by endpoint and model, as a survey shows them. `dearest` are the prices of the worst case, where
-    a request may end up in another lane; `output_tokens_default` bounds replies whose requests set no bound."""
+    """Adds up requests by endpoint and model, as a survey shows them. `prices_of` gives the prices of a provider, and
+    `fallback_prices_of` those of a fallback; `output_tokens_default` bounds replies whose requests set no
+    bound."""
 
     def __init__(
         self,
-        prices: PriceList,
+        prices_of: Callable[[str], ForecastPrices],
         output_tokens_expected: int = OUTPUT_TOKENS_EXPECTED,
         *,
-        dearest: PriceList | None = None,
         output_tokens_default: int | None = None,
-        api: str = DEFAULT_API,
+        fallback_prices_of: Callable[[Fallback], PriceList] | None = None,
+        reasks: int = 0,
     ) -> None:
-        self._estimate = provider_named(api).requests.estimate
         self.shares: dict[Kind, ForecastShare] = {}
-        self._prices = prices
-        self._dearest = dearest or prices
+        self._prices_of = prices_of
+        self._by_provider: dict[str, tuple[RequestForm, ForecastPrices]] = {}
+        self._fallback_prices_of = fallback_prices_of
+        self._fallback_prices: dict[Fallback, PriceList] = {}
         self._output_tokens_expected = output_tokens_expected
         self._output_tokens_default = output_tokens_default
+        self._reasks = reasks  # how often the model may be asked for a better answer: each is paid for
 
     def add(self, parsed: ParsedRequest) -> None:
         kind = kind_of(parsed)
         if kind not in self.shares and len(self.shares) >= KINDS_MAX:
             kind = OTHERS
-        estimate = self._estimate(parsed.url, parsed.body, parsed.fields, self._output_tokens_expected)
+        form, prices = self._by_provider.get(parsed.api) or self._learn(parsed.api)
+        estimate = form.estimate(parsed.url, parsed.body, parsed.fields, self._output_tokens_expected)
         share = self.shares.get(kind)
         if share is None:
-            share = self.shares[kind] = ForecastShare(self._price_shown(estimate))
-        self._add_one(share, estimate)
+            share = self.shares[kind] = ForecastShare(_price_shown(estimate, prices.expected))
+        self._add_one(share, estimate, prices)
+        if prices.expected.price(estimate) is not None:
+            costs = [self._worst(prices.dearest, estimate), *map(self._worst_at, parsed.fallbacks)]
+            known = [cost for cost in costs if cost is not None]
+            worst = max(known) if len(known) == len(costs) else None  # one call at a time is paid
+            share.worst_micros = _plus(share.worst_micros, worst)
+
+    def _worst_at(self, there: FallbackRequest) -> int | None:
+        fallback = there.fallback
+        if fallback not in self._fallback_prices:
+            assert self._fallback_prices_of is not None, "requests with fallbacks need their prices"
+            self._fallback_prices[fallback] = self._fallback_prices_of(fallback)
+        estimate = provider_named(fallback.api).requests.estimate(there.url, there.body, there.fields)
+        return self._worst(self._fallback_prices[fallback], estimate)
+
+    def _worst(self, prices: PriceList, estimate: TokenEstimate) -> int | None:
+        worst = prices.worst_micros(estimate)
+        again = prices.worst_micros(with_reask(estimate)) if self._reasks else 0
+        return None if worst is None or again is None else worst + self._reasks * again
+
+    def _learn(self, api: str) -> tuple[RequestForm, ForecastPrices]:
+        learnt = self._by_provider[api] = (provider_named(api).requests, self._prices_of(api))
+        return learnt
 
     def clear(self) -> None:
         self.shares.clear()
@@ -79,7 +116,7 @@ class Forecast:
             total.add(share)
         return total
 
-    def _add_one(self, share: ForecastShare, estimate: TokenEstimate) -> None:
+    def _add_one(self, share: ForecastShare, estimate: TokenEstimate, prices: ForecastPrices) -> None:
         read, written = estimate.input_tokens, estimate.output_tokens_expected
         share.requests += 1
         share.input_tokens += read
@@ -89,18 +126,13 @@ class Forecast:
         if longest is None and self._output_tokens_default is not None:
             longest = self._output_tokens_default * estimate.replies
         share.output_tokens_max = _plus(share.output_tokens_max, longest)
-        price = self._prices.price(estimate)
+        price = prices.expected.price(estimate)
         if price is None:
             share.low_micros = share.expected_micros = share.worst_micros = None
             return
         low = price.cost_micros(read, min(REPLY_TOKENS_MIN * estimate.replies, written))
         share.low_micros = _plus(share.low_micros, low)
         share.expected_micros = _plus(share.expected_micros, price.cost_micros(read, written))
-        share.worst_micros = _plus(share.worst_micros, self._dearest.worst_micros(estimate))
-
-    def _price_shown(self, estimate: TokenEstimate) -> str:
-        price = self._prices.price(estimate)
-        return "unknown" if price is None else f"{price} ({self._prices.source(estimate)})"
 
 
 class Distinct:
@@ -113,7 +145,7 @@ class Distinct:
 
     def add(self, parsed: ParsedRequest) -> None:
         self._seen += 1
-        if self._originals.first(parsed.request, self._seen) == self._seen:
+        if self._originals.first(parsed.request, self._seen, parsed.api) == self._seen:
             self._tally.add(parsed)
 
     def clear(self) -> None:
@@ -129,6 +161,7 @@ class PaceLimits:
     tokens_per_minute: int | None = None
     concurrency: int | None = None
     latency_seconds: float | None = None
+    further: FurtherLimits = NO_FURTHER_LIMITS
 
     def seconds(self, share: ForecastShare) -> dict[str, float]:
         """How long the run would take under each limit alone, by the limit's name."""
@@ -138,6 +171,12 @@ class PaceLimits:
         if self.tokens_per_minute is not None:
             tokens = share.input_tokens + share.output_tokens
             taken["tpm"] = tokens * MINUTE_SECONDS / self.tokens_per_minute
+        inputs, outputs, per_day = self.further
+        for name, tokens, limit in (("itpm", share.input_tokens, inputs), ("otpm", share.output_tokens, outputs)):
+            if limit is not None:
+                taken[name] = tokens * MINUTE_SECONDS / limit
+        if per_day is not None:
+            taken["rpd"] = max(share.requests - 1, 0) // per_day * DAY_SECONDS
         if self.latency_seconds is not None and self.concurrency is not None:
             rounds = -(-share.requests // self.concurrency)
             taken["concurrency"] = rounds * self.latency_seconds
@@ -146,6 +185,11 @@ class PaceLimits:
     def longest(self, share: ForecastShare) -> tuple[str, float] | None:
         """The slowest limit, and the time it takes; None if no limit is known."""
         return max(self.seconds(share).items(), key=lambda taken: taken[1], default=None)
+
+
+def _price_shown(estimate: TokenEstimate, prices: PriceList) -> str:
+    price = prices.price(estimate)
+    return "unknown" if price is None else f"{price} ({prices.source(estimate)})"
 
 
 def _plus(one: int | None, other: int | None) -> int | None:

@@ -1,14 +1,13 @@
 """What a line of a file of requests may look like, and how it becomes a request."""
 
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from backstay.core.errors import UsageError
 from backstay.llm.endpoint import DEFAULT_API, path_of
+from backstay.llm.fallbacks import FallbackPlace, FallbackRequest, Route, request_for
 from backstay.llm.lines import (
     LinePart,
     LineRefused,
@@ -17,80 +16,15 @@ from backstay.llm.lines import (
     members,
     preview,
     quote_json,
+    replace_member,
     value_at,
     value_of,
+    write_json,
 )
-from backstay.llm.provider import RequestForm
-from backstay.llm.registry import provider_named
-
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
-_BREAKS = re.compile(r"[\r\n]+")
-_PLACE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
-
-
-class Template:
-    """Text in which {name} stands for a column, and {{ and }} for braces.
-
-    Text that is a JSON object is a body: there the names are inside its strings, and their values are escaped.
-    """
-
-    def __init__(self, text: str) -> None:
-        self.is_body = _is_object(text)
-        # Between the strings of JSON a line break is only space, and a request must stay on one line.
-        pieces = _split_body(_BREAKS.sub(" ", text.strip())) if self.is_body else _split(text)
-        self._pieces = pieces  # literal text and column names take turns
-        self._names = frozenset(pieces[1::2])
-
-    def check_columns(self, columns: Iterable[str]) -> None:
-        known = list(columns)
-        for name in sorted(self._names.difference(known)):
-            hint = f"there are {', '.join(known)}; for braces write {{{{{name}}}}}"
-            raise UsageError(f"the template has {{{name}}}, which is not a column of the file", hint=hint)
-
-    def fill(self, row: Mapping[str, str]) -> str:
-        filled = list(self._pieces)
-        for at in range(1, len(filled), 2):
-            value = row.get(filled[at])
-            if value is None:
-                raise LineRefused(f"has no {filled[at]!r}, which the template names")
-            filled[at] = quote_json(value)[1:-1] if self.is_body else value
-        return "".join(filled)
-
-
-def _is_object(text: str) -> bool:
-    try:
-        return isinstance(value_of(text.strip()), dict)
-    except LineRefused:
-        return False
-
-
-def _split(text: str) -> list[str]:
-    """Literal text, a name, literal text, a name, … literal text."""
-    pieces, end = [""], 0
-    for place in _PLACE.finditer(text):
-        pieces[-1] += text[end : place.start()]
-        end = place.end()
-        if len(place[0]) == 1:
-            near = text[max(place.start() - 20, 0) : place.end() + 20]
-            raise UsageError(f"the template has a lone {place[0]} in {near!r}", hint="to write a brace, double it")
-        if place[1] is None:
-            pieces[-1] += place[0][0]
-        else:
-            pieces += [place[1].strip(), ""]
-    pieces[-1] += text[end:]
-    return pieces
-
-
-def _split_body(text: str) -> list[str]:
-    pieces, end = [""], 0
-    for string in _STRING.finditer(text):
-        first, *rest = _split(string[0])
-        pieces[-1] += text[end : string.start()] + first
-        pieces += rest
-        end = string.end()
-    pieces[-1] += text[end:]
-    return pieces
-
+from backstay.llm.provider import LlmProvider, RequestForm
+from backstay.llm.providers import CHAT, provider_named, provider_of_url, split_model
+from backstay.llm.schemas import AnswerSchema
+from backstay.llm.templates import Template
 
 CUSTOM_ID_CHARACTERS_MAX = 512
 IDS = ("custom_id", "id")
@@ -118,6 +52,7 @@ class Format(StrEnum):
     PROMPTS = "prompts"
     ROWS = "rows"
     CSV = "csv"
+    TEXT = "text"
 
 
 class OnlyPath(NamedTuple):
@@ -140,10 +75,39 @@ class InputOptions:
     only: OnlyPath | None = None
     background: bool = False  # whether a request may ask to be done in the background
     api: str = DEFAULT_API  # the provider that the requests are for
+    output_tokens_default: int | None = None  # the bound of a reply, where a format needs one and a line has none
+    named: bool = False  # whether the name of a model may begin with its provider's, which is not sent
+    choose: "Callable[[str | None, str | None], InputOptions] | None" = None  # by model and url; None: all are the same
+    fallbacks: tuple[FallbackPlace, ...] = ()  # where a request goes that is not answered, in this order
+    schema: AnswerSchema | None = None  # that every answer must fit
 
     @property
     def form(self) -> RequestForm:
         return provider_named(self.api).requests
+
+    @property
+    def prompt_form(self) -> RequestForm:
+        """Of prompts and rows: OpenAI's chat format, where that is translated."""
+        translated = provider_named(self.api).chat is not None and self.endpoint in (None, CHAT)
+        return provider_named(DEFAULT_API).requests if translated else self.form
+
+    def url_of_body(self, fields: Mapping[str, Any]) -> str:
+        """Where a body goes that comes without a url."""
+        chat = provider_named(self.api).chat
+        is_chat = chat is not None and chat.is_chat(fields)
+        return self.endpoint or (CHAT if is_chat else self.form.url_of_body(fields, self.model))
+
+    def of_line(self, model: object, url: object = None) -> "InputOptions":
+        """The options for a line that names this model, or none, and this url."""
+        if self.choose is None:
+            return self
+        model = model if isinstance(model, str) else self.model
+        return self.choose(model, url if isinstance(url, str) else self.endpoint)
+
+    def sent_model(self, model: str) -> str:
+        """A model's name as its provider knows it."""
+        named, rest = split_model(model) if self.named and ":" in model else (None, model)
+        return rest if named == self.api else model
 
 
 class ParsedRequest(NamedTuple):
@@ -155,10 +119,17 @@ class ParsedRequest(NamedTuple):
     fields: dict[str, Any]
     metadata: str | None = None  # JSON that is not sent and comes back with the result
     model: str | None = None
+    api: str = DEFAULT_API  # the provider that it is for
+    chat: str | None = None  # the body before it was translated, if a fallback may get it
+    fallbacks: tuple[FallbackRequest, ...] = ()  # the same request as each of its fallbacks gets it
 
     @property
     def request(self) -> LlmRequest:
-        return LlmRequest(self.custom_id, self.url, self.body, self.metadata)
+        return LlmRequest(self.custom_id, self.url, self.body, self.metadata, self.chat)
+
+    @property
+    def route(self) -> Route:
+        return Route(self.api, tuple(each.fallback for each in self.fallbacks) if self.fallbacks else ())
 
 
 Parser = Callable[[int, str], ParsedRequest]  # of a line's number and text
@@ -169,7 +140,6 @@ class BatchLines:
 
     def __init__(self, reading: InputOptions) -> None:
         self._reading = reading
-        self._form = reading.form
 
     def __call__(self, number: int, text: str) -> ParsedRequest:
         head = _HEAD.match(text)
@@ -178,9 +148,14 @@ class BatchLines:
             fields, end = value_at(text, start)
             if text[end:] == "}":
                 custom_id, url = head.groups()
-                path = path_of(url, self._reading.base_url)
-                return _checked(self._form, self._reading, custom_id, path, text[start:end], fields)
+                return self._of_parts(custom_id, url, text[start:end], fields)
         return self._in_any_order(text) or self._walk(text)
+
+    def _of_parts(self, custom_id: str, url: str, body: str, fields: Any) -> ParsedRequest:
+        reading = self._reading
+        if reading.choose is not None:
+            reading = reading.of_line(fields.get("model") if isinstance(fields, dict) else None, url)
+        return _checked(reading, custom_id, path_of(url, reading.base_url), body, fields)
 
     def _in_any_order(self, text: str) -> ParsedRequest | None:
         """A line with exactly the four members, each in its simplest form."""
@@ -194,8 +169,7 @@ class BatchLines:
             return None
         if not 0 < len(named["custom_id"]) <= CUSTOM_ID_CHARACTERS_MAX:
             return None
-        path = path_of(named["url"], self._reading.base_url)
-        return _checked(self._form, self._reading, named["custom_id"], path, text[before.end() : end], fields)
+        return self._of_parts(named["custom_id"], named["url"], text[before.end() : end], fields)
 
     def _walk(self, text: str) -> ParsedRequest:
         named: dict[str, Member] = {}
@@ -213,37 +187,31 @@ class BatchLines:
             reason = "has no url" if url is _MISSING else f"has the url {preview(where)}, which is not a text"
             raise LineRefused(reason, LinePart.URL)
         _check_id(custom_id)
-        path = path_of(where, self._reading.base_url)
-        return _checked(self._form, self._reading, custom_id.value, path, text[body.start : body.end], body.value)
+        return self._of_parts(custom_id.value, where, text[body.start : body.end], body.value)
 
 
 class BodyLines:
-    """{"model": …, "messages": […]}: the line is the body; only its own id and its metadata are taken out of it.
-
-    Such files are written for OpenAI's cookbook, whose script never sends the metadata, and writes it beside the reply.
-    Only together with `"store": true` can it be meant for the provider.
-    """
+    """{"model": …, "messages": […]}: the line is the body; only its own id and its metadata are taken out of it."""
 
     def __init__(self, reading: InputOptions) -> None:
         self._reading = reading
-        self._form = reading.form
 
     def __call__(self, number: int, text: str) -> ParsedRequest:
         fields = value_of(text)
         if not isinstance(fields, dict):
             raise LineRefused("is not a JSON object", LinePart.JSON)
-        url = self._reading.endpoint or self._form.url_of_body(fields, self._reading.model)
+        reading = self._reading.of_line(fields.get("model"))
+        form, model = reading.form, reading.model
+        url = reading.url_of_body(fields)
         custom_id = _named_id(fields, number)
-        taken = IDS if self._form.sends_metadata(fields) else (*IDS, METADATA)
+        taken = IDS if form.sends_metadata(fields) else (*IDS, METADATA)
         metadata = None
-        if any(key in fields for key in taken) or self._form.model_members(fields, self._reading.model):
+        if any(key in fields for key in taken) or form.model_members(fields, model):
             found = members(text)
             metadata = _metadata(text, found) if METADATA in taken else None
-            text = _joined(self._form.model_members(fields, self._reading.model), _others(text, found, taken))
+            text = _joined(form.model_members(fields, model), _others(text, found, taken))
             fields = value_of(text)
-        checked = _checked(
-            self._form, self._reading, custom_id, path_of(url, self._reading.base_url), text, fields, _MODEL_HINT
-        )
+        checked = _checked(reading, custom_id, path_of(url, reading.base_url), text, fields, _MODEL_HINT)
         return checked if metadata is None else checked._replace(metadata=metadata)
 
 
@@ -252,7 +220,6 @@ class PromptLines:
 
     def __init__(self, reading: InputOptions) -> None:
         self._reading = reading
-        self._form = reading.form
 
     def __call__(self, number: int, text: str) -> ParsedRequest:
         found = members(text)
@@ -262,65 +229,97 @@ class PromptLines:
             raise LineRefused(
                 "has no prompt" if prompt is _MISSING else "has a prompt that is neither text nor messages"
             )
-        url = path_of(self._reading.endpoint or self._form.url_of_prompt(self._reading.model), self._reading.base_url)
-        asked = self._form.prompt_member(url, text[prompt.start : prompt.end], isinstance(prompt.value, str))
-        body = _joined(
-            self._form.model_members(fields, self._reading.model), [asked, *_others(text, found, (*IDS, "prompt"))]
-        )
-        return _checked(self._form, self._reading, _named_id(fields, number), url, body, value_of(body), _MODEL_HINT)
+        reading = self._reading.of_line(fields.get("model"))
+        form = reading.prompt_form
+        url = path_of(reading.endpoint or form.url_of_prompt(reading.model), reading.base_url)
+        asked = form.prompt_member(url, text[prompt.start : prompt.end], isinstance(prompt.value, str))
+        body = _joined(form.model_members(fields, reading.model), [asked, *_others(text, found, (*IDS, "prompt"))])
+        return _checked(reading, _named_id(fields, number), url, body, value_of(body), _MODEL_HINT)
 
 
 class Rows:
-    """Named texts, from a CSV file or from JSON objects, that fill a template: a prompt, or a whole body."""
+    """Named values, from a table or from JSON objects, that fill a template: a prompt, or a whole body."""
 
-    def __init__(self, reading: InputOptions) -> None:
+    def __init__(self, reading: InputOptions, prompt_column: str = "prompt") -> None:
         self._reading = reading
-        self._form = reading.form
-        self._template = Template(reading.template or "{prompt}")
+        self._template = Template(reading.template or f"{{{prompt_column}}}")
 
-    def __call__(self, number: int, text: str) -> ParsedRequest:
-        row = value_of(text)
-        if not isinstance(row, dict):
-            raise LineRefused("is not a JSON object", LinePart.JSON)
-        texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in row.items()}
-        return self.fill(number, texts)
-
-    def fill(self, number: int, row: Mapping[str, str]) -> ParsedRequest:
-        filled = self._template.fill(row)
-        url = self._reading.endpoint
+    def fill(self, number: int, row: Mapping[str, Any]) -> ParsedRequest:
+        filled = self._template.fill_values(row)
+        custom_id = _named_id(row, number)
         if self._template.is_body:
-            fields = value_of(filled)
-            if self._form.model_members(fields, self._reading.model):
-                filled = _joined(
-                    self._form.model_members(fields, self._reading.model), _others(filled, members(filled), ())
-                )
-                fields = value_of(filled)
-            url = path_of(url or self._form.url_of_body(fields, self._reading.model), self._reading.base_url)
-        else:
-            url = path_of(url or self._form.url_of_prompt(self._reading.model), self._reading.base_url)
-            filled = _joined(
-                self._form.model_members({}, self._reading.model),
-                [self._form.prompt_member(url, quote_json(filled), True)],
-            )
-            fields = value_of(filled)
-        return _checked(self._form, self._reading, _named_id(row, number), url, filled, fields, _MODEL_HINT)
+            return request_of_body(self._reading, custom_id, filled)
+        return request_of_prompt(self._reading, custom_id, quote_json(filled), True)
 
     def check_columns(self, columns: Iterable[str]) -> None:
         self._template.check_columns(columns)
 
 
-def _checked(
-    form: RequestForm, reading: InputOptions, custom_id: str, url: str, body: str, fields: Any, hint: str = ""
+def request_of_prompt(
+    reading: InputOptions, custom_id: str, prompt: str, is_text: bool, further: Iterable[str] = ()
 ) -> ParsedRequest:
+    """A prompt, as JSON of a text or of messages, with further members of its body."""
+    reading = reading.of_line(None)
+    form = reading.prompt_form
+    url = path_of(reading.endpoint or form.url_of_prompt(reading.model), reading.base_url)
+    body = _joined(form.model_members({}, reading.model), [form.prompt_member(url, prompt, is_text), *further])
+    return _checked(reading, custom_id, url, body, value_of(body), _MODEL_HINT)
+
+
+def request_of_body(reading: InputOptions, custom_id: str, body: str) -> ParsedRequest:
+    """A whole body, as the text of a JSON object."""
+    fields = value_of(body)
+    reading = reading.of_line(fields.get("model"))
+    if added := reading.form.model_members(fields, reading.model):
+        body = _joined(added, _others(body, members(body), ()))
+        fields = value_of(body)
+    url = path_of(reading.url_of_body(fields), reading.base_url)
+    return _checked(reading, custom_id, url, body, fields, _MODEL_HINT)
+
+
+def _checked(reading: InputOptions, custom_id: str, url: str, body: str, fields: Any, hint: str = "") -> ParsedRequest:
     if not isinstance(fields, dict):
         raise LineRefused("has a body that is not an object", LinePart.BODY)
+    provider = provider_named(reading.api)
+    model = fields.get("model")
+    if reading.named and isinstance(model, str) and (sent := reading.sent_model(model)) != model:
+        body, fields = replace_member(body, "model", quote_json(sent)), {**fields, "model": sent}
+    chat: str | None = None
+    if reading.fallbacks and url == CHAT and (provider.chat is not None or reading.schema is not None):
+        chat = body
+    if reading.schema is not None:
+        fields = provider.answers.put_schema(url, fields, reading.schema)
+        body = write_json(fields)
+    if provider.chat is not None and url == CHAT:
+        url, fields = provider.chat.request(fields, reading.model, reading.output_tokens_default)
+        body = write_json(fields)
+    _check_dialect(reading, provider, url, fields)
     try:
-        model = form.check_body(url, fields, reading.background)
+        model = provider.requests.check_body(url, fields, reading.background)
     except LineRefused as refused:
         if refused.part is not LinePart.MODEL:
             raise
         raise LineRefused(f"{refused}{hint}", refused.part) from None
-    return ParsedRequest(custom_id, url, body, fields, model=model)
+    if reading.only is not None and url != reading.only.path:
+        raise LineRefused(f"is for {url}; {reading.only.option} takes {reading.only.path} only")
+    if provider.call_path is not None:
+        url = provider.call_path(reading.base_url or "", url, fields)
+    parsed = ParsedRequest(custom_id, url, body, fields, model=model, api=reading.api)
+    return parsed if not reading.fallbacks else _with_fallbacks(reading, parsed._replace(chat=chat))
+
+
+def _with_fallbacks(reading: InputOptions, parsed: ParsedRequest) -> ParsedRequest:
+    """The request with all of its fallbacks, except one that is the provider and the model that it asks for itself.
+    What cannot be written for one of them is refused now, before anything is sent."""
+    found = []
+    for place in reading.fallbacks:
+        if (place.api, place.model, place.base_url) == (parsed.api, parsed.model, reading.base_url):
+            continue
+        try:
+            found.append(request_for(place, parsed.request, parsed.fields))
+        except LineRefused as refused:
+            raise LineRefused(f"{refused} (for the fallback {place.fallback})", refused.part) from None
+    return parsed._replace(fallbacks=tuple(found), chat=parsed.chat if found else None)
 
 
 def _check_id(found: Member) -> None:
@@ -336,6 +335,20 @@ def _check_id(found: Member) -> None:
         raise LineRefused(
             f"has the custom_id {preview(custom_id)}, with characters that cannot be printed", LinePart.CUSTOM_ID
         )
+
+
+def _check_dialect(reading: InputOptions, provider: LlmProvider, url: str, fields: Mapping[str, Any]) -> None:
+    """A path or a body of another provider's API, at a provider that serves its own models at its own address, can only
+    fail. Gateways may know many APIs."""
+    if not provider.model_prefixes or reading.base_url != provider.access.base_url:
+        return
+    if url == CHAT:
+        if not _NOT_CHAT.isdisjoint(fields):
+            name = min(_NOT_CHAT.intersection(fields))
+            raise LineRefused(f"has {name}, which is not in OpenAI's chat format", LinePart.BODY)
+    elif (other := provider_of_url(url)) not in (None, provider.name):
+        reason = f"is for {url}, which belongs to {other}; use --provider {other}, or write a chat request"
+        raise LineRefused(reason, LinePart.URL)
 
 
 def _named_id(fields: Mapping[str, Any], number: int) -> str:
@@ -369,6 +382,10 @@ def _joined(first: list[str], rest: list[str]) -> str:
     return f"{{{','.join([*first, *rest])}}}"
 
 
+# Members of Anthropic's, Gemini's and Bedrock's bodies.
+_NOT_CHAT = frozenset(
+    ("system", "stop_sequences", "contents", "generationConfig", "systemInstruction", "inferenceConfig", "toolConfig")
+)
 _MODEL_HINT = "; --model gives one"  # for all but `batch` lines, which are never changed
 _MISSING = Member("", None, 0, 0, 0)
 
@@ -376,5 +393,4 @@ PARSERS: dict[Format, Callable[[InputOptions], Parser]] = {
     Format.BATCH: BatchLines,
     Format.BODIES: BodyLines,
     Format.PROMPTS: PromptLines,
-    Format.ROWS: Rows,
 }

@@ -1,91 +1,19 @@
 """Reads a file of requests: a quick pass that checks every line, then a stream of the requests to send."""
 
-import csv
 import hashlib
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from pathlib import PurePath
-from typing import IO, Any, NamedTuple, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Protocol
 
 from backstay.core.errors import UsageError
 from backstay.llm.duplicates import LineSet, Repeat, Suspicion, repeats
-from backstay.llm.endpoint import path_of
-from backstay.llm.formats import IDS, PARSERS, Format, InputOptions, OnlyPath, ParsedRequest, Parser, Rows
-from backstay.llm.lines import BOM, LINE_BYTES_MAX, LineRefused, LlmRequest, number_lines, open_lines, text_of, value_of
-
-DELIMITERS = ",;\t"
-_UNDECODED = re.compile("[\ud800-\udfff]")
-
-
-def entries(lines: IO[bytes], reading: InputOptions) -> Iterator[tuple[int, ParsedRequest | LineRefused]]:
-    """Every row below the header with the number of the line it starts on."""
-    csv.field_size_limit(LINE_BYTES_MAX)
-    rows = Rows(reading)
-    columns: list[str] = []
-    for line, found in _records(lines):
-        try:
-            if isinstance(found, LineRefused):
-                raise found
-            if not columns:
-                columns = _checked_header(found, reading, rows)
-            elif len(found) != len(columns):
-                raise LineRefused(f"has {len(found)} fields where the header has {len(columns)}")
-            else:
-                yield line, rows.fill(line, dict(zip(columns, found, strict=True)))
-        except LineRefused as refused:
-            if not columns:
-                raise UsageError(f"the header {refused}") from None
-            yield line, refused
-
-
-def _checked_header(names: list[str], reading: InputOptions, rows: Rows) -> list[str]:
-    columns = [name.strip() for name in names]
-    if repeated := next((name for name in columns if columns.count(name) > 1), None):
-        raise UsageError(f"the header has the column {repeated!r} twice")
-    if reading.template is None and "prompt" not in columns:
-        hint = f"columns: {', '.join(columns)}; {' or '.join(IDS)} can hold the id"
-        raise UsageError("a CSV file needs --template, or a column named prompt", hint=hint)
-    rows.check_columns(columns)
-    return columns
-
-
-def _records(lines: IO[bytes]) -> Iterator[tuple[int, list[str] | LineRefused]]:
-    """The records that are not blank. One may span several lines, in quotes."""
-    lines.seek(0)
-    delimiter = _delimiter(lines)
-    lines.seek(0)
-    reader = csv.reader(_texts(lines), delimiter=delimiter, strict=True)
-    while True:
-        line = reader.line_num + 1
-        try:
-            record = next(reader, None)
-        except csv.Error as error:
-            yield line, LineRefused(f"is not CSV: {error}")
-            continue
-        if record is None:
-            return
-        if record:
-            undecoded = any(map(_UNDECODED.search, record))
-            yield line, LineRefused("is not UTF-8") if undecoded else record
-
-
-def _delimiter(lines: IO[bytes]) -> str:
-    """The delimiter that is most frequent in the header."""
-    header = lines.readline(LINE_BYTES_MAX).decode("utf-8", "replace")
-    return max(DELIMITERS, key=header.count)
-
-
-def _texts(lines: IO[bytes]) -> Iterator[str]:
-    for number, line in number_lines(lines):
-        if line is None:
-            raise UsageError(f"line {number} has more than {LINE_BYTES_MAX:,} bytes")
-        # Bytes that are not UTF-8 must not end the file: they are passed on in a form that can be recognised, and the
-        # error names the row.
-        yield (line.removeprefix(BOM) if number == 1 else line).decode("utf-8", "surrogateescape")
-
+from backstay.llm.endpoint import DEFAULT_API, path_of
+from backstay.llm.fallbacks import FallbackRequest, Route
+from backstay.llm.formats import IDS, PARSERS, Format, InputOptions, ParsedRequest, Parser, Rows
+from backstay.llm.lines import LineRefused, LlmRequest, value_of, write_json
+from backstay.llm.row_files import TEXT_COLUMN, FileKind, RowFile, columns_of, open_row_file
 
 BAD_LINES_SHOWN_MAX = 100
 KINDS_MAX = 1000
@@ -105,9 +33,6 @@ class BadLine(NamedTuple):
     line: int
     reason: str
 
-    def __str__(self) -> str:
-        return f"line {self.line} {self.reason}"
-
 
 class NumberedRequest(NamedTuple):
     """A request and its line number."""
@@ -115,6 +40,13 @@ class NumberedRequest(NamedTuple):
     line: int
     request: LlmRequest
     fields: Mapping[str, Any]  # its body as a value
+    api: str = DEFAULT_API  # the provider that it is for
+    fallbacks: tuple[FallbackRequest, ...] = ()  # the same request as each of its fallbacks gets it
+    model: str | None = None
+
+    @property
+    def route(self) -> Route:
+        return Route(self.api, tuple(each.fallback for each in self.fallbacks) if self.fallbacks else ())
 
 
 class Tally(Protocol):
@@ -131,6 +63,11 @@ class RequestSource:
     name: str
     format: Format
     entries: Callable[[], Iterator[LineEntry]]
+    file: RowFile | None = None  # the rows that the requests are made of, each with the number of its request
+
+    @property
+    def unit(self) -> str:
+        return "line" if self.file is None else self.file.unit
 
 
 @dataclass(slots=True)
@@ -138,6 +75,7 @@ class FileSurvey:
     """The content of a file. `digest` covers what would be sent and stored: custom_ids, urls, bodies, metadata, in
     order."""
 
+    unit: str = "line"  # what the numbers of bad lines count
     requests: int = 0
     bytes: int = 0  # of the bodies
     digest: str = ""
@@ -146,6 +84,8 @@ class FileSurvey:
     bad_count: int = 0
     bad_lines: LineSet = field(default_factory=LineSet)  # all of them
     seals: list[Seal] = field(default_factory=list)  # of the first few thousand requests, of more, and so on
+    providers: dict[str, int] = field(default_factory=dict)  # that the requests are for, each with its first line
+    routes: set[Route] = field(default_factory=set)  # of the requests: their providers, each with its fallbacks
 
     @property
     def urls(self) -> Counter[str]:
@@ -160,6 +100,9 @@ class FileSurvey:
         self.bad_lines.add(line)
         if len(self.bad) < BAD_LINES_SHOWN_MAX:
             self.bad.append(BadLine(line, reason))
+
+    def describe(self, bad: BadLine) -> str:
+        return f"{self.unit} {bad.line} {bad.reason}"
 
     def _counted(self, side: int) -> Counter[str]:
         counted: Counter[str] = Counter()
@@ -187,7 +130,10 @@ class Digest:
     def add(self, parsed: ParsedRequest) -> bool:
         """Whether it is time for a seal."""
         kept = "" if parsed.metadata is None else f"\0{parsed.metadata}"
-        sent = f"{parsed.custom_id}\0{parsed.url}\0{parsed.body}{kept}\n".encode()
+        where = "" if parsed.api == DEFAULT_API else f"\0{parsed.api}"
+        if parsed.chat is not None:
+            where += f"\0{parsed.chat}"
+        sent = f"{parsed.custom_id}\0{parsed.url}\0{parsed.body}{kept}{where}\n".encode()
         self._all.update(sent)
         self._requests += 1
         self._bytes += len(sent)
@@ -210,17 +156,24 @@ def open_source(file: str, reading: InputOptions) -> Iterator[RequestSource]:
             path_of(reading.endpoint, reading.base_url)
     except LineRefused as refused:
         raise UsageError(f"--endpoint {refused}") from None
-    name = "stdin" if file == "-" else file
-    with open_lines(file) as lines:
-        chosen = reading.format or _detect(name, lines, reading)
-        if chosen is Format.CSV:
-            yield RequestSource(name, chosen, lambda: _accept_entries(entries(lines, reading), reading.only))
-        else:
-            if reading.template is not None and chosen is not Format.ROWS:
-                hint = "--template works with CSV files and, with --format rows, with JSON objects"
-                raise UsageError(f"--template cannot be used with the format {chosen}", hint=hint)
-            parse = PARSERS[chosen](reading)
-            yield RequestSource(name, chosen, lambda: _accept_entries(_entries(lines, parse), reading.only))
+    kind = _KINDS.get(reading.format) if reading.format is not None else None
+    with open_row_file(file, kind) as found:
+        yield _source_of(found, reading)
+
+
+def _source_of(file: RowFile, reading: InputOptions) -> RequestSource:
+    if reading.format in PARSERS and file.kind in (FileKind.CSV, FileKind.TEXT):
+        file = replace(file, kind=FileKind.JSON_LINES)  # the option wins over the name
+    chosen = reading.format or _detect(file, reading)
+    if chosen is Format.CSV and file.kind is FileKind.JSON_LINES:
+        file = replace(file, kind=FileKind.CSV)
+    if chosen in _FILLED:
+        return RequestSource(file.name, chosen, lambda: _filled(file, chosen, reading), file)
+    if reading.template is not None:
+        hint = "--prompt works with tables, with lines of text and, with --format rows, with JSON objects"
+        raise UsageError(f"--prompt cannot be used with the format {chosen}", hint=hint)
+    parse = PARSERS[chosen](reading)
+    return RequestSource(file.name, chosen, lambda: _parsed(file, parse), file)
 
 
 def survey(source: RequestSource, tally: Tally | None = None) -> FileSurvey:
@@ -265,7 +218,7 @@ def _seen_before(source: RequestSource, surveyed: FileSurvey) -> Iterator[Number
         if line in surveyed.bad_lines or isinstance(entry, LineRefused):
             continue
         left -= 1
-        checked.append(NumberedRequest(line, entry.request, entry.fields))
+        checked.append(NumberedRequest(line, entry.request, entry.fields, entry.api, entry.fallbacks, entry.model))
         if digest.add(entry):
             if digest.seal() != next(seals, b""):
                 raise FileChanged(source.name)
@@ -279,7 +232,7 @@ def _seen_before(source: RequestSource, surveyed: FileSurvey) -> Iterator[Number
 def _look(
     source: RequestSource, ids: Suspicion, named: dict[int, Repeat], repeated: LineSet, tally: Tally | None
 ) -> FileSurvey:
-    found = FileSurvey()
+    found = FileSurvey(source.unit)
     digest = Digest()
     kinds = found.kinds
     for line, entry in source.entries():
@@ -287,11 +240,13 @@ def _look(
             found.refuse(line, str(entry))
             continue
         if repeated and line in repeated:
-            first = f" of line {named[line].first}" if line in named else ""
+            first = f" of {found.unit} {named[line].first}" if line in named else ""
             found.refuse(line, f"has the custom_id{first} again")
             continue
         custom_id, _, body, *_ = entry
         found.requests += 1
+        found.providers.setdefault(entry.api, line)
+        found.routes.add(entry.route)
         found.bytes += len(body) if body.isascii() else len(body.encode())
         ids.add(custom_id)
         if digest.add(entry):
@@ -308,42 +263,69 @@ def kind_of(parsed: ParsedRequest) -> Kind:
     return parsed.url, (parsed.model or "")[:MODEL_CHARACTERS_MAX]
 
 
-def _entries(lines: IO[bytes], parse: Parser) -> Iterator[LineEntry]:
-    lines.seek(0)
-    for number, line in number_lines(lines):
+def _filled(file: RowFile, chosen: Format, reading: InputOptions) -> Iterator[LineEntry]:
+    """Every row with its template filled."""
+    rows = Rows(reading, TEXT_COLUMN if chosen is Format.TEXT else "prompt")
+    if file.kind in (FileKind.CSV, FileKind.PARQUET):
+        columns = columns_of(file)
+        if columns and reading.template is None and "prompt" not in columns:
+            hint = f"columns: {', '.join(columns)}; {' or '.join(IDS)} can hold the id"
+            what = "Parquet" if file.kind is FileKind.PARQUET else "CSV"
+            raise UsageError(f"a {what} file needs --prompt, or a column named prompt", hint=hint)
+        if columns:
+            rows.check_columns(columns)
+    for number, row in file.rows():
         try:
-            if line is None:
-                raise LineRefused(f"has more than {LINE_BYTES_MAX:,} bytes")
-            if text := text_of(line):
-                yield number, parse(number, text)
+            if isinstance(row, LineRefused):
+                raise row
+            yield number, rows.fill(number, row)
         except LineRefused as refused:
             yield number, refused
 
 
-def _accept_entries(entries: Iterator[LineEntry], only: OnlyPath | None) -> Iterator[LineEntry]:
-    """The entries; requests that could only fail count as bad lines, too."""
-    return entries if only is None else (_refuse_others(line, entry, only) for line, entry in entries)
-
-
-def _refuse_others(line: int, entry: ParsedRequest | LineRefused, only: OnlyPath) -> LineEntry:
-    if isinstance(entry, LineRefused) or entry.url == only.path:
-        return line, entry
-    return line, LineRefused(f"is for {entry.url}; {only.option} takes {only.path} only")
-
-
-def _detect(name: str, lines: IO[bytes], reading: InputOptions) -> Format:
-    if PurePath(name).suffix.lower() in (".csv", ".tsv"):
-        return Format.CSV
-    first: object = None
-    for _, line in number_lines(lines):
+def _parsed(file: RowFile, parse: Parser) -> Iterator[LineEntry]:
+    for number, text in _texts(file):
         try:
-            text = text_of(line or b"?")
-            if text:
-                first = value_of(text)
-                break
-        except LineRefused:
-            # Not JSON at all: with a template it can only be CSV; otherwise every such line is reported as a bad one.
-            return Format.CSV if reading.template is not None else Format.BATCH
+            if isinstance(text, LineRefused):
+                raise text
+            yield number, parse(number, text)
+        except LineRefused as refused:
+            yield number, refused
+
+
+def _texts(file: RowFile) -> Iterator[tuple[int, str | LineRefused]]:
+    """The lines; of Parquet each row as a line of JSON, without what is empty."""
+    if file.kind is not FileKind.PARQUET:
+        yield from file.texts()
+        return
+    for number, row in file.rows():
+        yield number, row if isinstance(row, LineRefused) else _json_line(row)
+
+
+def _json_line(row: Mapping[str, Any]) -> str | LineRefused:
+    try:
+        return write_json({name: value for name, value in row.items() if value is not None})
+    except TypeError:
+        return LineRefused("has bytes, which cannot be part of a request")
+
+
+_KINDS = {Format.CSV: FileKind.CSV, Format.TEXT: FileKind.TEXT}
+_FILLED = (Format.CSV, Format.ROWS, Format.TEXT)  # the formats whose rows fill a template
+
+
+def _detect(file: RowFile, reading: InputOptions) -> Format:
+    if file.kind is FileKind.CSV:
+        return Format.CSV
+    if file.kind is FileKind.TEXT:
+        return Format.TEXT
+    if file.kind is FileKind.PARQUET and (reading.template is not None or "prompt" in columns_of(file)):
+        return Format.ROWS
+    first = _first_value(file)
+    if isinstance(first, str):
+        return Format.TEXT
+    if isinstance(first, LineRefused):
+        # Not JSON at all: with a template it can only be CSV; otherwise every such line is reported as a bad one.
+        return Format.CSV if reading.template is not None else Format.BATCH
     if reading.template is not None:
         return Format.ROWS
     if not isinstance(first, dict) or isinstance(first.get("body"), dict):
@@ -353,3 +335,13 @@ def _detect(name: str, lines: IO[bytes], reading: InputOptions) -> Format:
     if "prompt" not in first:
         return Format.BATCH
     return Format.PROMPTS if isinstance(first["prompt"], str | list) else Format.BODIES
+
+
+def _first_value(file: RowFile) -> object:
+    """The JSON value of the first line, or why it is none."""
+    for _, text in _texts(file):
+        try:
+            return text if isinstance(text, LineRefused) else value_of(text)
+        except LineRefused as refused:
+            return refused
+    return None

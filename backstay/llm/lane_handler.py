@@ -8,20 +8,22 @@ from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from backstay.clock import Clock
-from backstay.core.errors import HandlerError, OutcomeUnknown, ProviderHeld, Throttled, UsageError
-from backstay.core.failures import ErrorCode, Failure, FailureKind
+from backstay.core.errors import HandlerError, OutcomeUnknown, Permanent, ProviderHeld, Throttled, UsageError
+from backstay.core.failures import ErrorCode, Failure, FailureKind, one_line
 from backstay.core.outcomes import CannotAsk, Failed, Flaw, NeverArrived, Submitted, Succeeded
 from backstay.core.pace import Answers
 from backstay.core.retry import RetryPolicy
-from backstay.handlers.function import Answer, TaskHandler
-from backstay.handlers.handler import ASKS_AT_ONCE, Context, Rules
-from backstay.llm.channel import Channel
+from backstay.handlers.function import TaskAnswer, TaskHandler
+from backstay.handlers.handler import ASKS_AT_ONCE, Context, Rules, last_invalid
+from backstay.llm.bodies import dict_in, object_of
 from backstay.llm.endpoint import Endpoint
+from backstay.llm.fallbacks import place_of, request_for
 from backstay.llm.http.wire import Wire
-from backstay.llm.lines import require_request, unseal
+from backstay.llm.lines import LineRefused, LlmRequest, require_request, unseal, value_of, write_json
 from backstay.llm.prices import LanePrices
-from backstay.llm.provider import CallLookup, Certainty
-from backstay.llm.registry import provider_named
+from backstay.llm.provider import CallLookup, Certainty, Channel
+from backstay.llm.providers import provider_named
+from backstay.llm.schemas import AnswerCheck, AnswerInvalid, describe_problem, load_schema, reask_of
 
 POLL_SECONDS: Final = 40.0  # then the rest is left for the next poll
 TROUBLES_MAX: Final = 20
@@ -29,6 +31,7 @@ _FLAW_WORDS: Final = {
     Flaw.TRUNCATED: "the answer is cut off",
     Flaw.REFUSED: "the model refused to answer",
     Flaw.FILTERED: "a filter of the provider removed the answer",
+    Flaw.UNFINISHED: "the provider paused the turn before its end",
 }
 
 T = TypeVar("T")
@@ -50,13 +53,77 @@ class LaneHandler:
         self.channel = Channel(self.llm, wire, LanePrices(endpoint), self.clock)
         self.answers: Answers = self.channel.pacer.answers
         self._base_url = endpoint.base_url
+        self._place = place_of(endpoint)
+        self._schema = None if endpoint.schema is None else load_schema(endpoint.schema)
+        self._reasks = endpoint.reasks
+        self._check: AnswerCheck | None = None if self._schema is None else self._schema.parse
+        self.credentials = wire.credentials
+        wire.on_missing_key = self._claim_later
 
     def check(self, payload: Any) -> None:
         require_request(payload)
 
-    def described(self, body: str) -> dict[str, str | int]:
-        """The attributes of a request in a trace."""
+    def use_check(self, check: AnswerCheck | None) -> None:
+        """Answers are checked by this function instead of by the schema alone."""
+        if check is not None:
+            self._check = check
+        elif self._schema is not None:
+            self._schema.require_validator()
+
+    def _claim_later(self, seconds: float) -> None:
+        """Without a key no further items are claimed here: they would all come back."""
+        self.answers.shut_until = self.clock.monotonic() + seconds
+
+    def request_in(self, body: str) -> LlmRequest:
+        """The request that is sent: as it is stored, or as this provider gets it, if it is a fallback."""
         request = unseal(body)
+        if self._place is None:
+            return request
+        try:
+            there = request_for(self._place, request)
+        except LineRefused as refused:  # it was checked before the run; another version wrote it then
+            raise Permanent(f"the request {refused} (for the fallback {self._place.fallback})") from None
+        return LlmRequest(request.custom_id, there.url, there.body)
+
+    async def request_to_send(self, body: str, context: Context) -> LlmRequest:
+        """The request, and if its last answer did not fit, that answer and what is wrong with it."""
+        request = self.request_in(body)
+        bad = None if self._check is None else await last_invalid(context)
+        if bad is None:
+            return request
+        reask = reask_of(self._text_of(bad[0]) or "", bad[1])
+        fields = self.llm.answers.ask_again(request.url, value_of(request.body), reask)
+        return request._replace(body=write_json(fields))
+
+    def judge_answer(self, outcome: T) -> T | Failed:
+        """The same outcome, or a failure: the user does not accept its flaw, or the answer does not fit."""
+        judged = fail_flawed(outcome, self.fail_on)
+        if self._check is None or not isinstance(judged, Succeeded):
+            return judged
+        try:
+            text = self._text_of(judged.result)
+            if text is None:
+                raise AnswerInvalid("$: the answer has no text")
+            self._check(text)
+        except (ValueError, AssertionError) as error:
+            if judged.flaw is not None:  # it is not the model's mistake, so to ask again would not help
+                return _failed_answer(judged, _FLAW_WORDS[judged.flaw], judged.flaw)
+            return replace(
+                _failed_answer(judged, describe_problem(error), Flaw.INVALID, again=True), asks_max=self._reasks
+            )
+        except Exception as error:  # a mistake in the user's own check
+            said = one_line(f"the check of the answer raised {type(error).__name__}: {error}")
+            return _failed_answer(judged, said, Flaw.INVALID)
+        return judged
+
+    def _text_of(self, result: str) -> str | None:
+        """The text of an answer, out of the result as it is stored."""
+        body = dict_in((object_of(result) or {}).get("body"))
+        return self.llm.answers.text_of(body if self.llm.chat is None else self.llm.chat.reply(body))
+
+    def trace_attributes(self, body: str) -> dict[str, str | int]:
+        """The attributes of a request in a trace."""
+        request = self.request_in(body)
         try:
             fields = json.loads(request.body)
         except (ValueError, RecursionError):
@@ -104,10 +171,13 @@ def fail_flawed(outcome: T, flaws: tuple[str, ...]) -> T | Failed:
     """The same outcome, or a failure if the user does not accept this flaw: paid for, kept, and tried again."""
     if not isinstance(outcome, Succeeded) or outcome.flaw is None or outcome.flaw not in flaws:
         return outcome
-    failure = Failure(
-        ErrorCode.GW_4XX, FailureKind.INFRASTRUCTURE, _FLAW_WORDS[outcome.flaw], provider_status=outcome.provider_status
-    )
-    return Failed(failure, outcome.usage, task_ended=True, reply=outcome.result, flaw=outcome.flaw)
+    return _failed_answer(outcome, _FLAW_WORDS[outcome.flaw], outcome.flaw, again=True)
+
+
+def _failed_answer(outcome: Succeeded, message: str, flaw: Flaw, again: bool = False) -> Failed:
+    kind = FailureKind.INFRASTRUCTURE if again else FailureKind.BUSINESS
+    failure = Failure(ErrorCode.GW_4XX, kind, message, provider_status=outcome.provider_status)
+    return Failed(failure, outcome.usage, task_ended=True, reply=outcome.result, flaw=flaw)
 
 
 def rules_for(endpoint: Endpoint, usual: Rules) -> Rules:
@@ -149,15 +219,17 @@ class CallHandler(LaneHandler):
             self._lookup.check(request)
 
     async def run(self, body: str, context: Context) -> Succeeded | Failed:
-        request, clock = unseal(body), self.clock
+        request, clock = await self.request_to_send(body, context), self.clock
         ref = context.idempotency_key
         text = request.body if self._lookup is None else self._lookup.body(request, ref)
+        if self.credentials is not None:
+            await self.credentials.wait()
         context.guard()
         began = clock.monotonic()
         reply = await self._post(request.url, text, self._seconds, ref, context.outside_traceparent)
         hints = self._limit_hints(reply, clock.now_ms())
         self._answered(reply.status, clock.monotonic() - began, hints)
-        return fail_flawed(self._read_reply(reply, hints, self._price_of), self.fail_on)
+        return self.judge_answer(self._read_reply(reply, hints, self._price_of))
 
     async def ask(self, client_ref: str, since_ms: int = 0) -> Succeeded | Failed | NeverArrived | CannotAsk:
         """The outcome of a call whose reply was lost; raises if it is not certain."""
@@ -166,7 +238,7 @@ class CallHandler(LaneHandler):
         found = await self._lookup.find(client_ref, since_ms)
         if isinstance(found, NeverArrived) and self._lookup.certainty is not Certainty.CERTAIN:
             return CannotAsk()
-        return fail_flawed(found, self.fail_on)
+        return self.judge_answer(found)
 
     def _open_lookup(self) -> CallLookup:
         if self.llm.call_lookup is None:
@@ -191,9 +263,11 @@ class BackgroundHandler(TaskLane):
         self._seconds = seconds_of(self.rules)
 
     async def run(self, body: str, context: Context) -> Succeeded | Submitted | Failed:
-        request, channel = unseal(body), self.channel
+        request, channel = await self.request_to_send(body, context), self.channel
         ref = context.idempotency_key
         text = self._tasks.body(request, ref)
+        if self.credentials is not None:
+            await self.credentials.wait()
         context.guard()
         began = self.clock.monotonic()
         reply = await channel.wire.post(request.url, text, self._seconds, ref, context.outside_traceparent)
@@ -205,13 +279,13 @@ class BackgroundHandler(TaskLane):
             raise OutcomeUnknown("the provider accepted the request but gave no id for it")
         return outcome
 
-    async def poll(self, task_ids: Sequence[str]) -> Mapping[str, Answer]:
+    async def poll(self, task_ids: Sequence[str]) -> Mapping[str, TaskAnswer]:
         """Asks about each task. Tasks without an answer now are left out; it raises only if there was no answer at
         all."""
-        answers: dict[str, Answer] = {}
+        answers: dict[str, TaskAnswer] = {}
 
         async def look(task_id: str) -> None:
-            answers[task_id] = fail_flawed(await self._tasks.look(task_id), self.fail_on)
+            answers[task_id] = self.judge_answer(await self._tasks.look(task_id))
 
         troubles = await ask_each(task_ids, look, LOOKS_AT_ONCE, self.poll_seconds)
         if troubles and not answers:

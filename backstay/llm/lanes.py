@@ -12,13 +12,16 @@ from backstay.clock import Clock, Tasks
 from backstay.core.errors import DatabaseUnreachable, UsageError
 from backstay.core.events import Trouble
 from backstay.core.limits import Limits
+from backstay.core.retry import RetryPolicy
 from backstay.handlers.function import Registry
 from backstay.handlers.handler import Handler, Rules
 from backstay.llm import batch, lane_handler
 from backstay.llm.batch import BatchHandler
-from backstay.llm.endpoint import Endpoint, Lane, key_of, load_endpoint
+from backstay.llm.credentials import Credentials, credentials_for
+from backstay.llm.endpoint import Endpoint, Lane, load_endpoint
 from backstay.llm.http.wire import Wire
 from backstay.llm.lane_handler import POLL_SECONDS, BackgroundHandler, CallHandler, TaskLane
+from backstay.llm.schemas import AnswerCheck
 from backstay.llm.shards import BATCH_REQUESTS_MAX
 from backstay.observe.bus import Bus
 from backstay.settings import Settings
@@ -42,28 +45,49 @@ class LaneHost(Protocol):
 
 
 class Lanes:
-    def __init__(self, app: LaneHost, calls_max: int) -> None:
+    """`check`, if given, looks at the text of every answer in this process, and refuses it by raising ValueError or
+    AssertionError. It stands in for the endpoint's schema, so it must check that too, as `AnswerSchema.parse` does."""
+
+    def __init__(self, app: LaneHost, calls_max: int, check: AnswerCheck | None = None) -> None:
         self._app = app
+        self._check = check
         self._registry = app.handlers
         self._calls_max = calls_max
         self._closing = AsyncExitStack()
         self._refused: set[str] = set()
+        self._credentials: list[Credentials] = []
 
     async def open(self, endpoint: Endpoint) -> Handler:
         """The handler of an endpoint; it stays registered."""
         if endpoint.name in self._registry:
             return self._registry[endpoint.name]
-        wire = Wire(endpoint, key_of(endpoint), self._calls_max, http=self._app.settings.http)
+        settings = self._app.settings
+        key = credentials_for(endpoint, settings)
+        wire = Wire(endpoint, key, self._calls_max, http=settings.http)
         await wire.open()
         self._closing.push_async_callback(wire.close)
+        if (credentials := wire.credentials) is not None:
+            credentials.on_failure = lambda said: self._app.bus.emit(Trouble(f"API key of {endpoint.name}", said))
+            self._credentials.append(credentials)
         handler = self._handler(endpoint, wire)
+        handler.use_check(self._check)
         if isinstance(handler, TaskLane):  # one question in a poll that hangs must not cost the answers to the others
             handler.poll_seconds = min(POLL_SECONDS, POLL_SHARE * self._app.limits.call_timeout_seconds)
         if isinstance(handler, BatchHandler):
+            handler.channel.lag_seconds = self._app.limits.batch_lag_seconds
             self._closing.push_async_callback(handler.close)
         self._registry.add(handler)
         self._closing.callback(self._registry.remove, handler.name)
         return handler
+
+    async def require_keys(self) -> None:
+        """Raises UsageError if the first key cannot be had, before anything is sent. Later, requests wait for one."""
+        for credentials in self._credentials:
+            await credentials.require()
+
+    def missing_key(self) -> str | None:
+        """Why a provider has no valid key now."""
+        return next((problem for one in self._credentials if (problem := one.problem) is not None), None)
 
     async def open_all(self, store: Store) -> None:
         """Opens the lanes that the unfinished jobs of a database need; one that cannot be opened here is reported
@@ -72,7 +96,10 @@ class Lanes:
             if name in self._registry or name in self._refused:
                 continue
             try:
-                await self.open(load_endpoint(spec))
+                for endpoint in reversed(
+                    load_endpoint(spec).all
+                ):  # so that the first one is there only with the others
+                    await self.open(endpoint)
             except (UsageError, ValueError) as error:
                 self._refused.add(name)
                 self._app.bus.emit(Trouble(f"lane {name}", str(error)))
@@ -80,7 +107,7 @@ class Lanes:
     async def close(self) -> None:
         await self._closing.aclose()
 
-    def _handler(self, endpoint: Endpoint, wire: Wire) -> Handler:
+    def _handler(self, endpoint: Endpoint, wire: Wire) -> CallHandler | TaskLane:
         match endpoint.lane:
             case Lane.CALL:
                 rules = replace(self._rules(endpoint, lane_handler.RULES), concurrency=self._calls_max)
@@ -93,14 +120,22 @@ class Lanes:
 
     def _rules(self, endpoint: Endpoint, usual: Rules) -> Rules:
         """A lane's usual rules, changed by the settings of this process; the run's own options win over both."""
-        settings = self._app.settings
+        settings, limits, then = self._app.settings, self._app.limits, endpoint.fallback
         return replace(
             usual,
-            retry=settings.retry_policy(usual.retry),
-            breaker=settings.breaker_policy(),
+            retry=_with_reasks(settings.retry_policy(usual.retry), endpoint.reasks),
+            breaker=settings.breaker_policy(endpoint.api),
             timeout_seconds=endpoint.timeout_seconds or settings.call_seconds() or usual.timeout_seconds,
-            item_timeout_seconds=self._app.limits.llm_item_timeout_seconds,
+            item_timeout_seconds=limits.llm_item_timeout_seconds,
+            fallback=None if then is None else then.name,
+            fallback_after_seconds=None if then is None else limits.fallback_after_seconds,
         )
+
+
+def _with_reasks(policy: RetryPolicy, reasks: int) -> RetryPolicy:
+    """An answer that does not fit costs an attempt, but none of those that are for failures."""
+    most = policy.attempts_max
+    return policy if most is None or not reasks else replace(policy, attempts_max=most + reasks)
 
 
 @asynccontextmanager

@@ -50,24 +50,28 @@ class _Raw(io.FileIO):
 
 _BODY = ',"body":'  # inside a JSON string its quotes would be escaped, so the first one is the key
 _FIRST = '{"custom_id":"'
-_MEMBERS = (("custom_id", "url", "body"), ("custom_id", "url", "metadata", "body"))
+_MEMBERS = tuple(("custom_id", "url", *kept, "body") for kept in ((), ("metadata",), ("chat",), ("metadata", "chat")))
 _URL = '","url":"'  # likewise; without escapes, the text between these is the value
 
 
 class LlmRequest(NamedTuple):
     """One line of a file of requests: `url` is its path, `body` the JSON text to send.
 
-    `metadata` is JSON text that is not sent and comes back in the line of the result. It is stored as a string.
+    `metadata` is JSON text that is not sent and comes back in the line of the result. It and `chat` are stored as
+    strings.
     """
 
     custom_id: str
     url: str
     body: str
     metadata: str | None = None
+    chat: str | None = None  # the body as it was before it was translated, if another provider may get it
 
 
 def seal(request: LlmRequest) -> str:
     kept = "" if request.metadata is None else f',"metadata":{json.dumps(request.metadata)}'
+    if request.chat is not None:
+        kept += f',"chat":{json.dumps(request.chat)}'
     names = f'"custom_id":{json.dumps(request.custom_id)},"url":{json.dumps(request.url)}{kept}'
     return f"{{{names}{_BODY}{request.body}}}"
 
@@ -77,7 +81,7 @@ def unseal(text: str) -> LlmRequest:
     custom_id, found, url = head[len(_FIRST) : -1].partition(_URL)
     if not found or not head.startswith(_FIRST) or "\\" in head or '"' in url:
         named = json.loads(head + "}")
-        return LlmRequest(named["custom_id"], named["url"], rest[:-1], named.get("metadata"))
+        return LlmRequest(named["custom_id"], named["url"], rest[:-1], named.get("metadata"), named.get("chat"))
     return LlmRequest(custom_id, url, rest[:-1])
 
 
@@ -91,13 +95,15 @@ def require_request(payload: Any) -> LlmRequest:
         raise UsageError("the custom_id and the url of a request must be text, and its body an object")
     if "metadata" in said and (not isinstance(metadata, str) or _read(metadata) is None):
         raise UsageError("the metadata of a request must be JSON, written as a text")
-    return LlmRequest(custom_id, url, json.dumps(body), metadata)
+    if "chat" in said and not isinstance(_read(said["chat"]), dict):
+        raise UsageError("the chat request of a request must be a JSON object, written as a text")
+    return LlmRequest(custom_id, url, json.dumps(body), metadata, said.get("chat"))
 
 
-def _read(text: str) -> object:
+def _read(text: Any) -> object:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, TypeError):
         return None
 
 
@@ -226,6 +232,24 @@ def members(text: str) -> list[Member]:
     return found
 
 
+def replace_member(text: str, key: str, value: str) -> str:
+    """The object with another value, given as JSON, for a member that it has; the rest stays byte for byte."""
+    text = text.strip(_AROUND)
+    for member in reversed(members(text)):
+        if member.key == key:
+            text = f"{text[: member.start]}{value}{text[member.end :]}"
+    return text
+
+
+def body_with_model(url: str, body: str, model: str) -> tuple[str, str]:
+    """A request that names its model in its body, for another model."""
+    named = [member for member in members(body.strip(_AROUND)) if member.key == "model"]
+    if named:
+        return url, replace_member(body, "model", quote_json(model))
+    rest = body.strip(_AROUND)[1:].lstrip()
+    return url, f'{{"model":{quote_json(model)}{"" if rest.startswith("}") else ","}{rest}'
+
+
 def _key_at(text: str, start: int) -> tuple[str, int]:
     """A key with escapes in it, and where its value starts."""
     name, end = _scan(text, start)
@@ -238,6 +262,12 @@ def _key_at(text: str, start: int) -> tuple[str, int]:
 def quote_json(text: str) -> str:
     """The text as JSON, without escaping letters; a lone surrogate has no UTF-8 form and is escaped."""
     return encode_basestring_ascii(text) if _SURROGATE.search(text) else encode_basestring(text)
+
+
+def write_json(value: Any) -> str:
+    """The value as JSON, without escaping letters; lone surrogates have no UTF-8 form and are escaped."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(value, separators=(",", ":")) if _SURROGATE.search(text) else text
 
 
 def preview(value: Any) -> str:

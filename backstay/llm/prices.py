@@ -8,11 +8,13 @@ from decimal import ROUND_CEILING, Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from backstay.clock import Clock
+from backstay.clock import DAY_MS, Clock
 from backstay.core.errors import UsageError
 from backstay.core.models import Usage
-from backstay.llm.endpoint import Endpoint, Lane
+from backstay.llm.endpoint import DEFAULT_API, Endpoint, Lane
 from backstay.llm.provider import TokenEstimate
+from backstay.llm.providers import provider_named
+from backstay.llm.schemas import ANSWER_BYTES_MAX, PROBLEM_BYTES_MAX, REASK_TOKENS
 
 if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, ModelPrice, Provider, TieredPrices
@@ -20,11 +22,10 @@ if TYPE_CHECKING:
 MILLION = 1_000_000
 MICROS_MAX = 10**12  # a million dollars: no call costs more, and no sum of such is too large for a database
 PRICE_MICROS_MAX = 1_000_000 * MILLION
-DAY_MS = 86_400_000
 MODELS_REMEMBERED_MAX = 4096
 MODEL_CHARACTERS_MAX = 200
 DEAR_TIERS = ("priority", "fast")  # any other tier costs the standard price, or less
-FALLBACK = "openai"  # whose model names other services use too
+ANY = "openai"  # in the list; other services, too, speak its API and have models by these names
 EMBEDDINGS = "embeddings"  # as the list calls their replies
 
 _FORM = "write dollars per million tokens as INPUT/OUTPUT or INPUT/OUTPUT/CACHED, for example 0.15/0.60"
@@ -107,13 +108,14 @@ class LanePrices:
         self._given = given_price(endpoint)
         self._base_url = endpoint.base_url
         self._lane = endpoint.lane
+        self._listed = provider_named(endpoint.api).price_list
 
     def __call__(self, model: str, tier: str | None) -> PricePerMillion | None:
-        return self._given or price_of(model, self._base_url, self._lane, tier)
+        return self._given or price_of(model, self._base_url, self._lane, tier, self._listed)
 
     def listed(self, model: str, tier: str | None, body: Mapping[str, Any]) -> Iterator[Usage]:
         """It knows the replies of each provider, and what is paid by other units than tokens of text."""
-        found = None if self._given is not None else _find(model, self._base_url)
+        found = None if self._given is not None else _find(model, self._base_url, self._listed)
         rates = None if found is None else _rates(*found, self._lane, tier, _now())
         if found is None or rates is None:
             return
@@ -138,7 +140,9 @@ class PriceList:
         lane: Lane = Lane.CALL,
         given: PricePerMillion | None = None,
         output_tokens_default: int | None = None,
+        api: str = DEFAULT_API,
     ) -> None:
+        self._listed = provider_named(api).price_list
         self._base_url = base_url
         self._lane = lane
         self._given = given
@@ -177,7 +181,7 @@ class PriceList:
         if key not in self._quotes:
             if len(self._quotes) >= MODELS_REMEMBERED_MAX:
                 self._quotes.clear()
-            self._quotes[key] = quote(estimate.model, self._base_url, self._lane, estimate.tier)
+            self._quotes[key] = quote(estimate.model, self._base_url, self._lane, estimate.tier, self._listed)
         return self._quotes[key]
 
 
@@ -202,9 +206,19 @@ def worst_micros(
     return None if read is None or written is None else price.worst_micros(read, written)
 
 
-def price_of(model: str, base_url: str, lane: Lane = Lane.CALL, tier: str | None = None) -> PricePerMillion | None:
+def with_reask(estimate: TokenEstimate) -> TokenEstimate:
+    """Of a request that shows the model its last answer and what is wrong with it: the most that it can be."""
+    if estimate.input_tokens_max is None:
+        return estimate
+    answer = min(ANSWER_BYTES_MAX, estimate.output_tokens_max or ANSWER_BYTES_MAX)
+    return estimate._replace(input_tokens_max=estimate.input_tokens_max + answer + PROBLEM_BYTES_MAX + REASK_TOKENS)
+
+
+def price_of(
+    model: str, base_url: str, lane: Lane = Lane.CALL, tier: str | None = None, listed: str | None = ANY
+) -> PricePerMillion | None:
     """The published price of a model at the service behind a URL; None if it is not known."""
-    found = quote(model, base_url, lane, tier)
+    found = quote(model, base_url, lane, tier, listed)
     return None if found is None else found.price
 
 
@@ -212,14 +226,16 @@ def _now() -> datetime:
     return datetime.fromtimestamp(Clock().now_ms() / 1000, UTC)
 
 
-def quote(model: str, base_url: str, lane: Lane = Lane.CALL, tier: str | None = None) -> Quote | None:
-    """By the list of the installed genai-prices: nothing is downloaded."""
-    return _quote(model, base_url, lane, tier, Clock().now_ms() // DAY_MS)
+def quote(
+    model: str, base_url: str, lane: Lane = Lane.CALL, tier: str | None = None, listed: str | None = ANY
+) -> Quote | None:
+    """By the list of the installed genai-prices: nothing is downloaded. `listed` is the provider's name there."""
+    return _quote(model, base_url, lane, tier, listed, Clock().now_ms() // DAY_MS)
 
 
 @lru_cache(maxsize=MODELS_REMEMBERED_MAX)
-def _quote(model: str, base_url: str, lane: Lane, tier: str | None, day: int) -> Quote | None:
-    found = _find(model, base_url)
+def _quote(model: str, base_url: str, lane: Lane, tier: str | None, listed: str | None, day: int) -> Quote | None:
+    found = _find(model, base_url, listed)
     if found is None:
         return None
     provider, info = found
@@ -233,8 +249,9 @@ def _quote(model: str, base_url: str, lane: Lane, tier: str | None, day: int) ->
 
 
 @lru_cache(maxsize=MODELS_REMEMBERED_MAX)
-def _find(model: str, base_url: str) -> "tuple[Provider, ModelInfo] | None":
-    """By the provider of this address; if the address is unknown, by the provider of a model of this name."""
+def _find(model: str, base_url: str, listed: str | None) -> "tuple[Provider, ModelInfo] | None":
+    """By the provider of this address. If the address is unknown: by the provider's name in the list, or if many
+    services share that, by the provider of a model of this name."""
     if len(model) > MODEL_CHARACTERS_MAX:
         return None
     # The list alone is a megabyte of Python, and the package imports an HTTP client.
@@ -244,7 +261,7 @@ def _find(model: str, base_url: str) -> "tuple[Provider, ModelInfo] | None":
     try:
         provider = snapshot.find_provider(None, None, base_url or "-")
     except LookupError:
-        for wanted in (None, FALLBACK):
+        for wanted in (None, ANY) if listed == ANY else () if listed is None else (listed,):
             try:
                 return snapshot.find_provider_model(model, None, wanted, None)
             except LookupError:

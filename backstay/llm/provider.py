@@ -1,31 +1,39 @@
 """The interface of a provider for the lanes: its requests, the meaning of its replies, and which services it has.
 
 The lanes know no path, no header and no field name of any provider. Everything of that kind is behind `LlmProvider`:
-one folder for each provider, and one line in `backstay.llm.registry`. ARCHITECTURE.md lists what a new one writes.
+one module or folder for each provider in `backstay.llm.providers`. ARCHITECTURE.md lists what a new one writes.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
-from urllib.parse import SplitResult
+from urllib.parse import SplitResult, urlsplit
 
 from yarl import URL
 
+from backstay.clock import Clock
+from backstay.core.failures import error_of_failure
+from backstay.core.limits import Limits
 from backstay.core.models import Usage
 from backstay.core.outcomes import CannotAsk, Failed, NeverArrived, Succeeded
-from backstay.handlers.function import Answer
-from backstay.llm.endpoint import Lane
+from backstay.handlers.function import TaskAnswer
+from backstay.llm.endpoint import DEFAULT_API, Lane
 from backstay.llm.lines import LlmRequest
-from backstay.llm.rate_limits import LimitHints
+from backstay.llm.rate_limits import NO_HINTS, THROTTLED, LimitHints, Pacer
+from backstay.llm.schemas import OPENAI_ANSWERS, ChatAnswers
 from backstay.llm.shards import Shard, ShardBounds
 
 if TYPE_CHECKING:
     from backstay.llm.batch_results import BatchResults
-    from backstay.llm.channel import Channel
+    from backstay.llm.http.wire import Wire
 
 TOKENS_MAX: Final = 10**9  # of one call, many times what any model can read; a higher claim is not credible
 OUTPUT_TOKENS_EXPECTED: Final = 300  # of a reply, where the request sets no lower bound
+MODEL_CHARACTERS_MAX: Final = 100  # of its name in a trace
+GONE: Final = (404, 410)
+GONE_SECONDS: Final = 2.0  # before something reported as gone is asked for again: reads may lag behind writes
+LAG_SECONDS: Final = Limits().batch_lag_seconds
 
 
 class ProviderReply(NamedTuple):
@@ -35,6 +43,7 @@ class ProviderReply(NamedTuple):
     headers: Mapping[str, str]  # names in lower case
     text: str
     cut: bool = False  # there was more than is ever read
+    path: str = ""  # of the call; some providers name a model there, and not in the reply
 
 
 class TokenEstimate(NamedTuple):
@@ -78,11 +87,23 @@ class Certainty(StrEnum):
 class ProviderAccess(NamedTuple):
     """The provider's own service, used unless the user names another."""
 
-    base_url: str
+    base_url: str  # empty if every user has another one
     base_url_env: str  # the variable that may name another one
     key_env: str  # the variable that holds the key
     models_path: str  # a list that costs nothing: to see whether the service answers and takes the key
     reference_header: str | None = None  # identifies a request at the provider, for questions to its support
+    needs_key: bool = True  # at its own address; a service on the user's machine needs none
+    address_hint: str = ""  # what to do if there is no address, where more than one variable makes it
+    token_source: str | None = None  # where tokens come from if no key is set, by its name in `llm.credentials`
+    # Raises UsageError if this machine lacks what a run needs: by base URL, if it has batches, if there is a key.
+    check_ready: Callable[[str, bool, bool], None] | None = None
+
+
+class RequestSigner(Protocol):
+    """Authorises each request by its content."""
+
+    async def sign(self, method: str, url: URL, body: bytes, headers: Mapping[str, str]) -> dict[str, str]:
+        """Further headers, names in lower case; none for a host that is not the provider's."""
 
 
 class RequestForm(Protocol):
@@ -119,12 +140,31 @@ class RequestForm(Protocol):
     def model_members(self, fields: Mapping[str, Any], model: str | None) -> list[str]:
         """The further members that a body needs to name the user's model."""
 
+    def with_model(self, url: str, body: str, model: str) -> tuple[str, str]:
+        """The url and the body of the same request for another model."""
+
     def estimate(
         self, url: str, body: str, fields: Mapping[str, Any], output_tokens_expected: int = OUTPUT_TOKENS_EXPECTED
     ) -> TokenEstimate: ...
 
     def trace_attributes(self, base_url: str, url: str, fields: Mapping[str, Any]) -> dict[str, str | int]:
         """The attributes of a request in a trace, by OpenTelemetry's names; never its content."""
+
+
+def request_attributes(
+    base_url: str, operation: str, service: str, model: object, output_tokens_max: object
+) -> dict[str, str | int]:
+    """The attributes of a request in a trace; a model and a bound that are not valid are left out."""
+    attributes: dict[str, str | int] = {
+        "gen_ai.operation.name": operation,
+        "gen_ai.provider.name": service,
+        "server.address": urlsplit(base_url).hostname or "",
+    }
+    if isinstance(model, str) and model:
+        attributes["gen_ai.request.model"] = model[:MODEL_CHARACTERS_MAX]
+    if type(output_tokens_max) is int:
+        attributes["gen_ai.request.max_tokens"] = output_tokens_max
+    return attributes
 
 
 class ReplyForm(Protocol):
@@ -164,7 +204,7 @@ class TaskApi(Protocol):
     def task_id(self, reply: ProviderReply) -> str | None:
         """The id of the task that a reply of success names."""
 
-    async def look(self, task_id: str) -> Answer:
+    async def look(self, task_id: str) -> TaskAnswer:
         """The state of the task. Raises if there is no answer now; a Failed means that the task has ended."""
 
     async def cancel(self, task_id: str) -> None: ...
@@ -238,6 +278,23 @@ class BatchApi(Protocol[ViewT]):
     async def close(self) -> None: ...
 
 
+class ChatTranslation(Protocol):
+    """OpenAI's chat format for a provider that has another: requests on their way out, replies on their way back."""
+
+    def is_chat(self, fields: Mapping[str, Any]) -> bool:
+        """Whether a body that comes without a url is a chat request, and not one in the provider's own format."""
+
+    def request(
+        self, fields: Mapping[str, Any], model: str | None, output_tokens_default: int | None
+    ) -> tuple[str, dict[str, Any]]:
+        """The path and the body for a chat request; the default bounds a reply that the request does not. Raises
+        LineRefused, with the part at fault, for what the provider's own format cannot say: nothing is dropped
+        silently."""
+
+    def reply(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """A `chat.completion` from the body of a successful reply, whatever it contains."""
+
+
 @dataclass(frozen=True, slots=True)
 class LlmProvider:
     """One provider. A service that it does not have is None."""
@@ -249,3 +306,76 @@ class LlmProvider:
     call_lookup: "Callable[[Channel], CallLookup] | None" = None
     tasks: "Callable[[Channel], TaskApi] | None" = None
     batches: "Callable[[Channel], BatchApi[Any]] | None" = None
+    batch_requests_min: "Callable[[], int] | None" = None  # with one path and model, where it takes no smaller batch
+    chat: ChatTranslation | None = None  # None: it speaks OpenAI's chat format itself
+    answers: ChatAnswers = OPENAI_ANSWERS  # how its answers get the form of a schema
+    model_prefixes: tuple[str, ...] = ()  # what the names of its own models begin with
+    url_prefixes: tuple[str, ...] = ()  # what the paths begin with that only its requests have
+    format_of: str | None = None  # the provider whose requests it takes, if that is neither OpenAI nor it itself
+    price_list: str | None = None  # its name in the published prices
+    # The path of a call by base URL, path and body, where more than its own path decides.
+    call_path: "Callable[[str, str, Mapping[str, Any]], str] | None" = None
+    # By base URL and key, where a key in a header is not enough.
+    signer: "Callable[[SplitResult, str | None], RequestSigner] | None" = None
+    # Where the user's environment decides about the address, or about which variable holds the key.
+    find_access: "Callable[[Mapping[str, str]], ProviderAccess] | None" = None
+
+    def access_in(self, environ: Mapping[str, str]) -> ProviderAccess:
+        return self.access if self.find_access is None else self.find_access(environ)
+
+    @property
+    def dialect(self) -> str:
+        """The provider whose format its requests have."""
+        return self.format_of or (DEFAULT_API if self.chat is None else self.name)
+
+    @property
+    def lanes(self) -> list[Lane]:
+        """The lanes that it has."""
+        has = {Lane.CALL: True, Lane.BACKGROUND: self.tasks is not None, Lane.BATCH: self.batches is not None}
+        return [lane for lane in Lane if has[lane]]
+
+
+class Channel:
+    """The HTTP client of a provider together with the meaning of its replies: all that a provider's own code needs of a
+    lane."""
+
+    def __init__(self, provider: LlmProvider, wire: "Wire", price_of: PriceOf, clock: Clock) -> None:
+        self.provider = provider
+        self.wire = wire
+        self.price_of = price_of
+        self.clock = clock
+        self.pacer = Pacer()
+        self.lag_seconds = LAG_SECONDS  # how long a new batch may be missing in the provider's answers
+
+    def limit_hints(self, reply: ProviderReply) -> LimitHints:
+        return self.provider.replies.limit_hints(reply, self.clock.now_ms())
+
+    def read(self, reply: ProviderReply) -> Succeeded | Failed:
+        return self.provider.replies.read_reply(reply, self.limit_hints(reply), self.price_of)
+
+    def refusal(self, reply: ProviderReply) -> Failed:
+        """The error that an unsuccessful reply stands for."""
+        outcome = self.read(reply)
+        assert isinstance(outcome, Failed), "only an answer can be a success"
+        return outcome
+
+    def require_answer(self, reply: ProviderReply) -> ProviderReply:
+        """Returns the reply to a question if it is a success; raises the error that it stands for otherwise."""
+        if 200 <= reply.status <= 299:
+            return reply
+        self._tell_throttled(reply)
+        raise error_of_failure(self.refusal(reply).failure)
+
+    def count_answer(self, reply: ProviderReply, requests: int) -> None:
+        """Records that one reply answered so many requests. The latency of files and batches says nothing about the
+        pace."""
+        hints = self.limit_hints(reply)
+        for _ in range(requests):
+            self.pacer.note_answer(reply.status, 0.0, hints)
+            hints = NO_HINTS  # it was one call, whatever it answered
+
+    def _tell_throttled(self, reply: ProviderReply) -> None:
+        """A refused question does not count against the number of requests, but requests wait as long as it must."""
+        if reply.status == THROTTLED:
+            wait_ms = self.limit_hints(reply).wait_ms or 0
+            self.pacer.answers.add(0.0, throttled=True, pause_ms=wait_ms, exhausted_ms=wait_ms)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from backstay.clock import Clock, Tasks, wait_for_event
-from backstay.core.errors import Throttled
+from backstay.core.errors import ErrorCode, Permanent, Throttled
 from backstay.core.failures import failure_of_exception
 from backstay.core.outcomes import Failed
 from backstay.handlers.handler import Context
@@ -29,6 +29,7 @@ class ShardBounds:
     requests_max: int = BATCH_REQUESTS_MAX
     bytes_max: int = 100 << 20
     tokens_max: int | None = None  # of input; the provider limits the tokens that wait in all batches of a model
+    requests_min: int = 1  # the provider takes no smaller batch
 
 
 class ShardKey(NamedTuple):
@@ -50,7 +51,7 @@ class SentBatch(NamedTuple):
 class ShardEntry:
     """A request in a shard, and the future of its outcome."""
 
-    __slots__ = ("body", "bytes", "context", "outcome", "ref", "tokens")
+    __slots__ = ("body", "bytes", "context", "outcome", "ref", "shard", "tokens")
 
     def __init__(self, ref: str, body: str, bytes_: int, tokens: int, context: Context) -> None:
         self.ref = ref
@@ -59,6 +60,7 @@ class ShardEntry:
         self.tokens = tokens
         self.context = context
         self.outcome: asyncio.Future[SentBatch | Failed] = asyncio.get_running_loop().create_future()
+        self.shard: Shard | None = None
 
 
 class Shard:
@@ -73,9 +75,12 @@ class Shard:
         self.broken = False  # a request was given up too late to be taken out
 
     def has_room(self, entry: ShardEntry) -> bool:
-        """An empty shard has room for everything: the provider decides what is too large."""
+        """An empty shard has room for everything: the provider decides what is too large. So has one that could not be
+        split into two that are large enough."""
         bounds = self.bounds
-        return not self.entries or (
+        if len(self.entries) < (1 if bounds.requests_min == 1 else 2 * bounds.requests_min):
+            return True
+        return (
             len(self.entries) < bounds.requests_max
             and self.bytes + entry.bytes <= bounds.bytes_max
             and (bounds.tokens_max is None or self.tokens + entry.tokens <= bounds.tokens_max)
@@ -83,12 +88,32 @@ class Shard:
 
     def add(self, entry: ShardEntry, now: float) -> None:
         self.leave(entry.ref)
+        self._put(entry)
+        self.joined_at = now
+        if self.bounds.requests_min == 1 and len(self.entries) >= self.bounds.requests_max:
+            self.closed.set()
+
+    def split(self, bounds: ShardBounds, now: float) -> "Shard":
+        """The next shard, which gets as many of the newest requests as it needs at least: whatever still comes, it is
+        large enough."""
+        following = Shard(self.key, bounds, now)
+        kept = bounds.requests_min if bounds.requests_min > 1 and not self.closed.is_set() else 0
+        for entry in list(self.entries.values())[len(self.entries) - kept :]:
+            self._take(entry)
+            following._put(entry)
+        self.closed.set()
+        return following
+
+    def _put(self, entry: ShardEntry) -> None:
         self.entries[entry.ref] = entry
         self.bytes += entry.bytes
         self.tokens += entry.tokens
-        self.joined_at = now
-        if len(self.entries) >= self.bounds.requests_max:
-            self.closed.set()
+        entry.shard = self
+
+    def _take(self, entry: ShardEntry) -> None:
+        del self.entries[entry.ref]
+        self.bytes -= entry.bytes
+        self.tokens -= entry.tokens
 
     def leave(self, ref: str) -> None:
         """This request is no longer awaited, so it must not be sent."""
@@ -98,9 +123,7 @@ class Shard:
         if self.closed.is_set():
             self.broken = True
             return
-        del self.entries[ref]
-        self.bytes -= entry.bytes
-        self.tokens -= entry.tokens
+        self._take(entry)
         entry.outcome.cancel()
 
     @property
@@ -142,20 +165,23 @@ class Gatherer:
         """Puts a request into the open shard of its group, and waits for its outcome."""
         now = self._clock.monotonic()
         shard = self._open.get(key)
-        if shard is not None and (shard.closed.is_set() or not shard.has_room(entry)):
-            shard.closed.set()
-            shard = None
         if shard is None:
-            shard = self._open[key] = Shard(key, bounds, now)
-            life = self._tasks.spawn(self._live(shard))
-            self._lives[life] = shard
-            life.add_done_callback(self._lives.pop)
+            shard = self._start(Shard(key, bounds, now))
+        elif shard.closed.is_set() or not shard.has_room(entry):
+            shard = self._start(shard.split(bounds, now))
         shard.add(entry, now)
         try:
             return await entry.outcome
         except asyncio.CancelledError:
-            shard.leave(entry.ref)
+            (entry.shard or shard).leave(entry.ref)
             raise
+
+    def _start(self, shard: Shard) -> Shard:
+        self._open[shard.key] = shard
+        life = self._tasks.spawn(self._live(shard))
+        self._lives[life] = shard
+        life.add_done_callback(self._lives.pop)
+        return shard
 
     async def close(self) -> None:
         """Gives up the shards that are not sent yet. One whose job was cancelled has its batch to cancel first."""
@@ -185,12 +211,21 @@ class Gatherer:
 
     async def _gather(self, shard: Shard) -> None:
         while not shard.closed.is_set():
+            if self._is_unfinished(shard):
+                shard.joined_at = self._clock.monotonic()
             ends_at = min(shard.joined_at + self._quiet_seconds, shard.opened_at + self._gather_seconds)
             left = ends_at - self._clock.monotonic()
             if left <= 0:
                 break
             await wait_for_event(shard.closed, left)
         shard.closed.set()
+
+    def _is_unfinished(self, shard: Shard) -> bool:
+        """Whether it waits for more however quiet it is: it is too small, or the requests that follow can only be
+        claimed when another shard of the group was sent. Without a minimum a small one may follow."""
+        least = shard.bounds.requests_min
+        others = (other for other in self._lives.values() if other is not shard and other.key == shard.key)
+        return least > 1 and (len(shard.entries) < least or any(others))
 
 
 def settle(entries: Collection[ShardEntry], outcome: SentBatch | Failed) -> None:
@@ -210,6 +245,18 @@ def drop_late(shard: Shard, seconds: float) -> None:
 
 def too_late() -> Throttled:
     return Throttled("the claim is too old to send; the item will be claimed again", retry_after_seconds=0)
+
+
+def require_enough(shard: Shard, now_ms: int) -> None:
+    """Raises if the provider would not take so few requests: they wait until their job calls them, or fail."""
+    least, has = shard.bounds.requests_min, len(shard.entries)
+    if has >= least:
+        return
+    few = f"the provider takes no batch with fewer than {least} requests of one model, and only {has} are left"
+    move_at = next(iter(shard.entries.values())).context.move_at
+    if move_at is not None:
+        raise Throttled(f"{few}: they will be called", retry_after_seconds=max(move_at - now_ms, 0) / 1000)
+    raise Permanent(f"{few}: run them with --lane call", ErrorCode.GW_4XX)
 
 
 class _ModelLimit:
@@ -252,7 +299,7 @@ class ShardLimits:
         if now >= known.held_until:
             known.wait_seconds = min(known.wait_seconds * 2, WAIT_SECONDS_MAX)
             known.held_until = now + known.wait_seconds
-            least = min(REQUESTS_MIN, self._given.requests_max)
+            least = min(max(REQUESTS_MIN, 2 * self._given.requests_min), self._given.requests_max)
             known.requests_max = max(min(known.requests_max, requests) // 2, least)
         return max(known.held_until - now, 1.0)
 

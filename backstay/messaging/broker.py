@@ -11,10 +11,9 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
 from backstay.core.events import BrokerWiped, Trouble
-from backstay.messaging.connection import Broken, Link, Means, reason_of
-from backstay.messaging.declaring import ask_depth, declare, has_exchange, have_queues, open_channel
-from backstay.messaging.delivery import Subscription
+from backstay.messaging.connection import Broken, ConnectionMeans, Link, reason_of
 from backstay.messaging.messages import CONTENT_TYPE, PERSISTENT, OutgoingMessage
+from backstay.messaging.queues import Subscription, ask_depth, declare, has_exchange, have_queues, open_channel
 from backstay.messaging.topology import Queue, Topology
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from pamqp.commands import Basic
 
 
-class Sent(Enum):
+class SendResult(Enum):
     CONFIRMED = auto()  # it is in a queue
     UNROUTABLE = auto()  # no queue wanted it, and it came back
     REFUSED = auto()  # the broker said no
@@ -34,7 +33,7 @@ class Sent(Enum):
 class Publisher:
     """One channel with confirms, and one beside it to ask whether anybody is there."""
 
-    def __init__(self, means: Means, broken: Callable[[str], None]) -> None:
+    def __init__(self, means: ConnectionMeans, broken: Callable[[str], None]) -> None:
         self.connection: AbstractConnection | None = None
         self._means = means
         self._broken = broken
@@ -54,11 +53,11 @@ class Publisher:
             raise Broken("the channel was closed")
         await self._asking.exchange_declare(exchange, passive=True)
 
-    async def send(self, outgoing: Sequence[OutgoingMessage]) -> list[Sent]:
+    async def send(self, outgoing: Sequence[OutgoingMessage]) -> list[SendResult]:
         """One answer for each. Two messages of one id must not be in one call: the driver tells them apart by it."""
         channel = self._channel
         if channel is None or channel.is_closed or not outgoing:
-            return [Sent.AWAY] * len(outgoing)
+            return [SendResult.AWAY] * len(outgoing)
         now = self._means.clock.now_ms()
         tasks = [self._means.tasks.start(_send(channel, message, now)) for message in outgoing]
         _, late = await _wait(tasks, self._means.watch.publish_seconds)
@@ -79,7 +78,7 @@ async def _wait(tasks: Sequence[asyncio.Task[Any]], seconds: float) -> tuple[set
         raise
 
 
-async def _send(channel: "Channel", message: OutgoingMessage, now_ms: int) -> Sent:
+async def _send(channel: "Channel", message: OutgoingMessage, now_ms: int) -> SendResult:
     from aiormq.exceptions import DeliveryError
     from pamqp.commands import Basic
 
@@ -89,12 +88,12 @@ async def _send(channel: "Channel", message: OutgoingMessage, now_ms: int) -> Se
             exchange=message.exchange,
             routing_key=message.routing_key,
             properties=properties_of(message, now_ms),
-            mandatory=True,
+            mandatory=message.mandatory,
             wait=False,
         )
     except DeliveryError:
-        return Sent.REFUSED
-    return Sent.CONFIRMED if isinstance(answer, Basic.Ack) else Sent.UNROUTABLE
+        return SendResult.REFUSED
+    return SendResult.CONFIRMED if isinstance(answer, Basic.Ack) else SendResult.UNROUTABLE
 
 
 def properties_of(message: OutgoingMessage, now_ms: int) -> "Basic.Properties":
@@ -112,12 +111,12 @@ def properties_of(message: OutgoingMessage, now_ms: int) -> "Basic.Properties":
     )
 
 
-def _answer(task: "asyncio.Task[Sent]") -> Sent:
+def _answer(task: "asyncio.Task[SendResult]") -> SendResult:
     """An error is the connection's end, seen from a message that was under way."""
     if not task.done() or task.cancelled():
-        return Sent.UNKNOWN
+        return SendResult.UNKNOWN
     error = task.exception()
-    return task.result() if error is None else Sent.UNKNOWN
+    return task.result() if error is None else SendResult.UNKNOWN
 
 
 Wiped = Callable[[], Awaitable[object]]
@@ -126,7 +125,9 @@ Wiped = Callable[[], Awaitable[object]]
 class Broker:
     """One life: start, stop. It also starts without a reachable broker, and keeps trying."""
 
-    def __init__(self, means: Means, topology: Topology, wiped: Wiped | None = None, expected: bool = False) -> None:
+    def __init__(
+        self, means: ConnectionMeans, topology: Topology, wiped: Wiped | None = None, expected: bool = False
+    ) -> None:
         """`wiped` is called when what had been declared is gone; with `expected` that counts from the first look."""
         self.topology = topology
         self.means = means
@@ -182,13 +183,13 @@ class Broker:
         """For each message whether the broker has confirmed that it is in a queue. Never raises for the broker's sake,
         and returns within a bounded time. A queue of ours that is missing, or was deleted by hand, is declared."""
         answers = await self._publisher.send(outgoing)
-        lost = [at for at, sent in enumerate(answers) if sent is Sent.UNROUTABLE]
+        lost = [at for at, sent in enumerate(answers) if sent is SendResult.UNROUTABLE]
         places = {(outgoing[at].exchange, outgoing[at].routing_key) for at in lost}
         queues = {queue.name: queue for place in places for queue in self.topology.behind(*place)}
         if queues and await self._declared([queues[name] for name in sorted(queues)]):
             for at, sent in zip(lost, await self._publisher.send([outgoing[at] for at in lost]), strict=True):
                 answers[at] = sent
-        return [sent is Sent.CONFIRMED for sent in answers]
+        return [sent is SendResult.CONFIRMED for sent in answers]
 
     async def publish(self, outgoing: OutgoingMessage) -> bool:
         return (await self.publish_many([outgoing]))[0]
@@ -207,7 +208,7 @@ class Broker:
     # looking after both connections
 
     async def _prepare(self, connection: "AbstractConnection") -> None:
-        """One connection after the other, so that a wipe is told of once."""
+        """One connection after the other, so that a wipe is reported once."""
         async with self._preparing:
             await self._declare_all(connection)
 

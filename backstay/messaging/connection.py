@@ -163,7 +163,7 @@ WATCH: Final = LinkWatch()
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
+class ConnectionMeans:
     """What every connection of a process shares."""
 
     url: str
@@ -185,7 +185,7 @@ class Link:
     def __init__(
         self,
         role: str,
-        means: Means,
+        means: ConnectionMeans,
         opened: "Callable[[AbstractConnection], Awaitable[None]]",
         checked: Callable[[], Awaitable[None]],
         changed: Callable[[], None],

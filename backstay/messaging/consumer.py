@@ -16,8 +16,8 @@ from backstay.core.held_messages import HeldMessages
 from backstay.core.ids import show_item
 from backstay.messaging.broker import Broker
 from backstay.messaging.connection import CLOSE_SECONDS
-from backstay.messaging.delivery import MessageDelivery, Subscription
 from backstay.messaging.messages import OutgoingMessage, Poison, Work, read_work, send_work, set_aside
+from backstay.messaging.queues import MessageDelivery, Subscription
 from backstay.messaging.topology import PRIORITY_MAX
 
 PREFETCH_MAX: Final = 100  # messages of one handler in hand, of up to 50 items each
@@ -86,11 +86,11 @@ class Consumer:
                 items.update(dict.fromkeys(hand.take(handler, n)))
         return list(items)[:n]
 
-    def done(self, ids: Iterable[int], missed: Collection[int] = ()) -> None:
+    def mark_done(self, ids: Iterable[int], missed: Collection[int] = ()) -> None:
         ids = list(ids)
         for hand in self._hands.values():
             if len(hand):
-                over = hand.done(ids, missed)
+                over = hand.mark_done(ids, missed)
                 self._over += over.served
                 self._missed += over.missed
         self._something_over.set()

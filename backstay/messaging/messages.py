@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from backstay.core.callbacks import Told, read_told
+from backstay.core.callbacks import TaggedCallback, read_tagged_callback
 from backstay.core.errors import UsageError
 from backstay.core.ids import read_item, show_item
 from backstay.messaging.topology import PRIORITY_MAX, Topology, message_key
@@ -41,6 +41,7 @@ class OutgoingMessage:
     priority: int = 0
     timestamp_ms: int | None = None
     headers: Mapping[str, Any] = field(default_factory=dict)
+    mandatory: bool = True  # it must reach a queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,16 +90,18 @@ def hint_of(topology: Topology, message: Message) -> OutgoingMessage:
 
 
 def user_message(topology: Topology, message: Message) -> OutgoingMessage:
-    """A user's own message, as the user wrote it."""
+    """A user's own message, as the user wrote it, or an event about items."""
     topic = message.message_type.removeprefix(USER_EVENT)
+    is_event = not message.message_type.startswith(USER_EVENT)
     return OutgoingMessage(
-        topology.messages,
+        topology.events if is_event else topology.messages,
         message_key(message.owner, topic),
         message.payload.encode(),
         message.aggregate_id,
         topic,
         timestamp_ms=message.created_at,
         headers={OWNER_HEADER: message.owner},
+        mandatory=not is_event,
     )
 
 
@@ -137,12 +140,12 @@ def read_work(message: Incoming) -> Work | Poison:
     return Work(message_id or message.message_id, handler, items, message.priority, rest_ms)
 
 
-def read_callback(message: Incoming) -> Told | Poison:
+def read_callback(message: Incoming) -> TaggedCallback | Poison:
     """What a remote worker says. Not every library gives a message a type, and callbacks have a queue to themselves."""
     if message.type not in ("", CALLBACK):
         return Poison(f"its type is {message.type[:40]!r}, not {CALLBACK!r}")
     try:
-        return read_told(message.body)
+        return read_tagged_callback(message.body)
     except UsageError as error:
         return Poison(error.message)
 
@@ -165,14 +168,14 @@ def read_object(message: Incoming, kind: str) -> dict[str, Any] | Poison:
     return said
 
 
-def callback_again(topology: Topology, message: Incoming) -> OutgoingMessage:
+def repeat_callback(topology: Topology, message: Incoming) -> OutgoingMessage:
     """A callback that was set aside, for those who read callbacks."""
     return OutgoingMessage(topology.callbacks, topology.callbacks, message.body, message.message_id, CALLBACK)
 
 
 def set_aside(topology: Topology, message: Incoming, reason: str) -> OutgoingMessage:
     """The same message for the dead queue, with the reason in its headers."""
-    headers = {**writable(_harmless(message.headers)), REASON_HEADER: reason[:REASON_CHARACTERS_MAX]}
+    headers = {**writable_headers(_harmless(message.headers)), REASON_HEADER: reason[:REASON_CHARACTERS_MAX]}
     return OutgoingMessage(
         topology.dead,
         message.routing_key,
@@ -184,7 +187,7 @@ def set_aside(topology: Topology, message: Incoming, reason: str) -> OutgoingMes
     )
 
 
-def writable(headers: Mapping[str, Any]) -> dict[str, Any]:
+def writable_headers(headers: Mapping[str, Any]) -> dict[str, Any]:
     """Headers as the driver has read them, such that it can write them again: there are some that it cannot, and the
     longest are left out if all of them do not fit."""
     made = {name: _writable(value, HEADER_DEPTH_MAX) for name, value in headers.items()}

@@ -6,7 +6,7 @@ its rows to the next when the lease is over, and the same id is published again;
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from random import Random
 from typing import Final, NamedTuple, Protocol
@@ -26,6 +26,7 @@ BATCH_USER_MESSAGES: Final = 100  # of users, which may be large
 PROBE_MESSAGES: Final = 10  # the first ones after a failure
 LEASE_MS: Final = 120_000  # longer than a batch can take to be published and marked
 LAG_SECONDS: Final = 5.0  # between looks at how far behind the relays are
+NOTICE_SECONDS: Final = 1.0  # between looks at items that have failed
 IDLE_SECONDS: Final = 0.01
 IDLE_SECONDS_MAX: Final = 0.1  # nobody can ring from other processes, so it looks often
 AWAY_SECONDS: Final = 0.1  # between looks at whether the broker is there; it is kept by others
@@ -174,10 +175,12 @@ class OutboxRelay:
         taken = max((at for at, ok in enumerate(confirmed, 1) if ok), default=0)
         cut_off = [message.id for message in messages[taken:]]
         try:
-            await self._outbox.published(done)
-            await self._outbox.failed(cut_off, error, 0)
+            await self._outbox.mark_published(done)
+            await self._outbox.mark_failed(cut_off, error, 0)
             await self._missed(missed[: len(missed) - len(cut_off)], error)
-            await self._outbox.failed([message.id for message in bad], "the message cannot be read", ROW_DELAY_MS_MAX)
+            await self._outbox.mark_failed(
+                [message.id for message in bad], "the message cannot be read", ROW_DELAY_MS_MAX
+            )
         except Exception as trouble:  # the lease ends, and they are published again under the same ids
             self._bus.emit(Trouble("relay", f"{type(trouble).__name__}: {trouble}"))
         self._bus.emit(MessagesPublished(self._cargo.sink, len(done), len(missed) + len(bad)))
@@ -186,13 +189,17 @@ class OutboxRelay:
         """Others were taken, these were not: each waits for itself, longer with every try."""
         for tries in sorted({message.tries for message in messages}):
             delay_ms = min(ROW_DELAY_MS * 2 ** min(tries - 1, 16), ROW_DELAY_MS_MAX)
-            await self._outbox.failed([one.id for one in messages if one.tries == tries], error, delay_ms)
+            await self._outbox.mark_failed([one.id for one in messages if one.tries == tries], error, delay_ms)
 
 
 @asynccontextmanager
 async def relaying_all(app: Backstay, client: Client, broker: HintPublisher) -> AsyncIterator[None]:
-    """While the block runs, hints about work and users' messages leave for the broker."""
-    async with relaying_work(app, client, broker), relaying_work(app, client, broker, USER_MESSAGES):
+    """While the block runs, hints about work, users' messages and events about items leave for the broker."""
+    async with (
+        relaying_work(app, client, broker),
+        relaying_work(app, client, broker, USER_MESSAGES),
+        reporting_failures(client),
+    ):
         yield
 
 
@@ -200,37 +207,61 @@ async def relaying_all(app: Backstay, client: Client, broker: HintPublisher) -> 
 async def relaying_work(
     app: Backstay, client: Client, broker: HintPublisher, cargo: Cargo = HINTS
 ) -> AsyncIterator[OutboxRelay]:
-    """While the block runs, hints about work, or other messages, leave for the broker, and how many wait is told."""
+    """While the block runs, hints about work, or other messages, leave for the broker, and their number is reported."""
     outbox = client.store.outbox
     await outbox.open_sink(cargo.sink)
     relay = OutboxRelay(outbox, broker, client.clock, app.bus, new_random(), cargo)
     relay.start()
     try:
-        async with lag_told(client, cargo.sink):
+        async with reporting_lag(client, cargo.sink):
             yield relay
     finally:
         await relay.stop()
 
 
-async def tell_lag(client: Client, sink: str) -> None:
+@asynccontextmanager
+async def reporting_failures(client: Client) -> AsyncIterator[None]:
+    """While the block runs, events about failed items are written; any number of processes may do it."""
+
+    async def tell() -> None:
+        while await client.store.outbox.tell_failed():
+            pass
+
+    async with _repeating(client, tell, NOTICE_SECONDS, "failed items"):
+        yield
+
+
+async def report_lag(client: Client, sink: str) -> None:
     lag = await client.store.outbox.lag(sink)
     client.bus.emit(OutboxLag(sink, lag.rows, lag.age_ms))
 
 
 @asynccontextmanager
-async def lag_told(client: Client, sink: str) -> AsyncIterator[None]:
+async def reporting_lag(client: Client, sink: str) -> AsyncIterator[None]:
     """While the block runs, every few seconds; any number of processes may do it."""
+
+    async def tell() -> None:
+        await report_lag(client, sink)
+
+    async with _repeating(client, tell, LAG_SECONDS, f"lag of {sink}"):
+        yield
+
+
+@asynccontextmanager
+async def _repeating(
+    client: Client, tell: Callable[[], Awaitable[None]], seconds: float, name: str
+) -> AsyncIterator[None]:
     tasks = Tasks()
 
     async def tell_on() -> None:
         while True:
             try:
-                await tell_lag(client, sink)
+                await tell()
             except Exception as error:
                 client.bus.emit(Trouble("outbox", f"{type(error).__name__}: {error}"))
-            await client.clock.sleep(LAG_SECONDS)
+            await client.clock.sleep(seconds)
 
-    tasks.spawn(tell_on(), name=f"lag of {sink}")
+    tasks.spawn(tell_on(), name=name)
     try:
         yield
     finally:

@@ -22,6 +22,8 @@ DELIVERY_LIMIT: Final = 1_000
 
 UNROUTED_MS: Final = 3 * 86_400_000  # a user's message that no queue wanted is kept so long,
 UNROUTED_MAX: Final = 100_000  # and so many of them: the oldest go first
+DEAD_MESSAGES: Final = 100_000
+DEAD_DAYS: Final = 14.0
 OWNER_BYTES_MAX: Final = 150  # in a routing key; a topic has at most 100
 
 Kind = Literal["classic", "quorum"]
@@ -46,10 +48,14 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """All names begin with the prefix: one for each database that shares the broker."""
+    """All names begin with the prefix: one for each database that shares the broker.
+
+    The bounds of the dead queue are no arguments of it: a broker refuses a queue that is there with other ones."""
 
     prefix: str = PREFIX
     kind: Kind = "classic"
+    dead_messages: int = DEAD_MESSAGES  # that the dead queue keeps: the newest,
+    dead_days: float = DEAD_DAYS  # and for how long
 
     def __post_init__(self) -> None:
         if not self.prefix or len(self.prefix) > PREFIX_CHARACTERS_MAX or not self.prefix.isascii():
@@ -80,6 +86,12 @@ class Topology:
         return f"{self.prefix}.messages"
 
     @property
+    def events(self) -> str:
+        """The exchange of events about items, with OWNER.EVENT as routing key. An event that no queue is bound for goes
+        nowhere: binding one is how to ask for it."""
+        return f"{self.prefix}.events"
+
+    @property
     def unrouted(self) -> str:
         """The exchange and the queue of users' messages that no queue wanted."""
         return f"{self.prefix}.unrouted"
@@ -98,6 +110,7 @@ class Topology:
             Exchange(self.callbacks, "direct"),
             Exchange(self.unrouted, "fanout"),
             Exchange(self.messages, "topic", {"alternate-exchange": self.unrouted}),
+            Exchange(self.events, "topic"),
             *waits,
         )
 

@@ -17,7 +17,7 @@ class TracedSubmission(Protocol):
 
     seed: str | None  # for the job, so that its workers find the trace; None: any seed will do
 
-    def submitted(self, job_id: int, items: int) -> None: ...
+    def record_submit(self, job_id: int, items: int) -> None: ...
 
     def broke_off(self) -> None: ...
 
@@ -27,11 +27,11 @@ class Untraced:
 
     seed: str | None = None
 
-    def submitted(self, job_id: int, items: int) -> None:
-        """Nobody is told."""
+    def record_submit(self, job_id: int, items: int) -> None:
+        """Records nothing."""
 
     def broke_off(self) -> None:
-        """Nobody is told."""
+        """Records nothing."""
 
 
 class Bus:

@@ -23,7 +23,7 @@ LEFT_OUT: Final = "… the rest of the log is left out\n"
 
 
 class Keeper(Protocol):
-    """Where pieces go; `backstay.files.artifacts.Artifacts` is one."""
+    """Where pieces go; `backstay.artifacts.Artifacts` is one."""
 
     async def put(self, name: str, chunks: AsyncIterable[bytes]) -> int: ...
 
@@ -110,7 +110,7 @@ class ItemLogs:
         await self._put_all(list(self._lines))
 
     async def _put_all(self, items: list[int]) -> None:
-        """A few at a time. A place that does not answer is told of once, and not for every item."""
+        """A few at a time. A place that does not answer is reported once, not for every item."""
         for start in range(0, len(items), PUTS_AT_ONCE):
             some = [self._tasks.spawn(self._put(item)) for item in items[start : start + PUTS_AT_ONCE]]
             failed = [error for error in await asyncio.gather(*some, return_exceptions=True) if error is not None]

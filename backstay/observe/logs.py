@@ -16,6 +16,7 @@ from backstay.core.events import (
     BrokerConnected,
     BrokerLost,
     BrokerWiped,
+    DeadMessagesDropped,
     Event,
     ItemLogged,
     ItemsClaimed,
@@ -25,6 +26,7 @@ from backstay.core.events import (
     ItemsStopped,
     ItemsSubmitted,
     JobEnded,
+    JobsPruned,
     JobsTimedOut,
     LeasesLost,
     LettersArchived,
@@ -82,11 +84,11 @@ class Logs:
                 self._breaker(event)
             case Trouble():
                 say.warning("trouble", where=event.where, message=event.message)
-            case BrokerConnected() | BrokerLost() | BrokerWiped() | MessageSetAside():
+            case BrokerConnected() | BrokerLost() | BrokerWiped() | MessageSetAside() | DeadMessagesDropped():
                 self._broker(event)
             case MessagesPublished() | OutboxLag():
                 self._outbox(event)
-            case LettersArchived() | AlarmChanged():
+            case LettersArchived() | JobsPruned() | AlarmChanged():
                 self._letters(event)
             case TickEnded():
                 took = round(event.seconds * 1000)
@@ -124,7 +126,9 @@ class Logs:
             case _:
                 assert_never(event)
 
-    def _broker(self, event: BrokerConnected | BrokerLost | BrokerWiped | MessageSetAside) -> None:
+    def _broker(
+        self, event: BrokerConnected | BrokerLost | BrokerWiped | MessageSetAside | DeadMessagesDropped
+    ) -> None:
         say = self._log
         match event:
             case BrokerConnected():
@@ -136,6 +140,8 @@ class Logs:
                 say.warning("broker lost its data", then="all ready items are published again")
             case MessageSetAside():
                 say.warning("message moved to the dead queue", queue=event.queue, why=event.reason)
+            case DeadMessagesDropped():
+                say.warning("dead messages dropped", queue=event.queue, messages=event.messages, bound=event.bound)
 
     def _outbox(self, event: MessagesPublished | OutboxLag) -> None:
         match event:
@@ -148,10 +154,12 @@ class Logs:
             case _:
                 assert_never(event)
 
-    def _letters(self, event: LettersArchived | AlarmChanged) -> None:
+    def _letters(self, event: LettersArchived | JobsPruned | AlarmChanged) -> None:
         match event:
             case LettersArchived():
                 self._log.info("dead letters archived", items=event.items)
+            case JobsPruned():
+                self._log.info("old jobs deleted", jobs=event.jobs, items=event.items, skipped=event.skipped)
             case AlarmChanged():
                 self._alarm(event.reading)
 

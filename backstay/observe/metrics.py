@@ -15,6 +15,7 @@ from backstay.core.events import (
     BrokerConnected,
     BrokerLost,
     BrokerWiped,
+    DeadMessagesDropped,
     Event,
     ItemLogged,
     ItemsClaimed,
@@ -24,6 +25,7 @@ from backstay.core.events import (
     ItemsStopped,
     ItemsSubmitted,
     JobEnded,
+    JobsPruned,
     JobsTimedOut,
     LeasesLost,
     LettersArchived,
@@ -37,6 +39,7 @@ from backstay.core.events import (
     WorkerStopping,
 )
 from backstay.core.models import Act
+from backstay.core.outcomes import ASKED_AGAIN
 from backstay.core.states import JOB_ENDED, TERMINAL, ItemState
 
 
@@ -184,11 +187,14 @@ class Metrics:
         self.set_aside = self._counter(
             "messages_set_aside", "Messages that no worker could process, now in the dead queue."
         )
+        dropped = "Messages dropped from the broker's dead queue, by bound: count or age."
+        self.dead_dropped = self._counter("dead_messages_dropped", dropped, "bound")
         self.published = self._counter("messages_published", "Messages published from the outbox, by sink.", "sink")
         self.unpublished = self._counter(
             "messages_unpublished", "Failed attempts to publish a message, by sink.", "sink"
         )
         self.archived = self._counter("letters_archived", "Dead letters moved from the database into archives.")
+        self.pruned = self._counter("jobs_pruned", "Old jobs that were deleted.")
         self.open_seconds = self._counter(
             "breaker_open_seconds", "Time for which a provider was not called.", "provider"
         )
@@ -206,6 +212,8 @@ class Metrics:
             self.jobs_ended.labels(ended.value)
         for state in TERMINAL:
             self.settled.labels(state.value)
+        for bound in ("count", "age"):
+            self.dead_dropped.labels(bound)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"backstay_{name}", text, labels, registry=self.registry)
@@ -222,8 +230,7 @@ class Metrics:
             case ItemsSettled():
                 self._settled(event)
             case ItemsClaimed():
-                self.claimed.inc(event.items)
-                self.named.inc(event.items if event.named else 0)
+                self._claimed(event)
             case ItemsSubmitted():
                 self.submitted.inc(event.items)
             case LeasesLost():
@@ -242,20 +249,31 @@ class Metrics:
                 self.troubles.inc()
             case MessageSetAside():
                 self.set_aside.inc()
+            case DeadMessagesDropped():
+                self.dead_dropped.labels(event.bound).inc(event.messages)
             case MessagesPublished() | OutboxLag():
                 self._outbox(event)
             case LettersArchived():
                 self.archived.inc(event.items)
+            case JobsPruned():
+                self.pruned.inc(event.jobs)
             case TickEnded():
-                self.ticks.inc()
-                self.chain_depth.labels(str(event.depth)).inc()
-                self.chains_full.inc(event.full)
+                self._tick(event)
             case WorkerStarted() | WorkerStopping() | WorkerStopped() | BrokerConnected():
                 return
             case ItemLogged() | JobsTimedOut() | AlarmChanged():
                 return
             case _:
                 assert_never(event)
+
+    def _claimed(self, event: ItemsClaimed) -> None:
+        self.claimed.inc(event.items)
+        self.named.inc(event.items if event.named else 0)
+
+    def _tick(self, event: TickEnded) -> None:
+        self.ticks.inc()
+        self.chain_depth.labels(str(event.depth)).inc()
+        self.chains_full.inc(event.full)
 
     def _settled(self, event: ItemsSettled) -> None:
         settlements = event.settlements
@@ -271,7 +289,7 @@ class Metrics:
             self.timed_out.inc(sum(settlement.timed_out for settlement in settlements))
         attempts = [settlement.attempt for settlement in settlements if settlement.attempt is not None]
         self.attempt_seconds.observe_all(attempt.ended_at - attempt.started_at for attempt in attempts)
-        self.retries.inc([attempt.outcome for attempt in attempts].count("retry"))
+        self.retries.inc(sum(attempt.outcome in ("retry", ASKED_AGAIN) for attempt in attempts))
         self.repeats.inc([settlement.act for settlement in settlements].count(Act.REPEAT))
 
     def _outbox(self, event: MessagesPublished | OutboxLag) -> None:

@@ -36,7 +36,7 @@ _VERSION: Final = "00"
 class Described(Protocol):
     """A handler that can say of an item, without its secrets, what kind of call it is."""
 
-    def described(self, body: str) -> Mapping[str, str | int]: ...
+    def trace_attributes(self, body: str) -> Mapping[str, str | int]: ...
 
 
 class Carried(NamedTuple):
@@ -129,7 +129,7 @@ class Tracing:
 
     # claim, call, settle
 
-    def claimed(self, item: Claimed, job: JobTerms, seconds_ago: float) -> None:
+    def record_claim(self, item: Claimed, job: JobTerms, seconds_ago: float) -> None:
         """The item was claimed by a statement that was sent off so long ago."""
         parent = read_parent(job.ref_seed)
         if not is_traced(item.id, parent, self._share):
@@ -168,7 +168,7 @@ class Tracing:
             traced.call_ended = self._now()
 
     def _call(self, traced: Traced, provider: str, body: str, handler: object) -> Span:
-        said = dict(handler.described(body)) if isinstance(handler, Described) else {}
+        said = dict(handler.trace_attributes(body)) if isinstance(handler, Described) else {}
         operation, model = said.get("gen_ai.operation.name"), said.get("gen_ai.request.model", "")
         return self._tracer.start_span(
             f"call {provider}" if operation is None else f"{operation} {model}".rstrip(),
@@ -182,18 +182,20 @@ class Tracing:
         named = traceparent(of, sampled)
         return Carried(named, named if self._outside else None)
 
-    def settled(self, ready: Iterable[tuple[Settlement, Claimed, JobTerms]], lost: Iterable[Settlement]) -> None:
+    def record_settlements(
+        self, ready: Iterable[tuple[Settlement, Claimed, JobTerms]], lost: Iterable[Settlement]
+    ) -> None:
         """They were committed, but for those whose lease was lost."""
         gone = {(one.id, one.fence) for one in lost}
         for settlement, item, job in ready:
             key = (item.id, item.fence)
             if key not in self._open and _ends_a_task(settlement):
-                self.claimed(item, job, 0.0)  # a poll found out; it had no span while the provider was at work
+                self.record_claim(item, job, 0.0)  # a poll found out; it had no span while the provider was at work
             traced = self._open.pop(key, None)
             if traced is not None:
                 self._end(traced, settlement, key in gone)
 
-    def dropped(self, item: Claimed) -> None:
+    def record_drop(self, item: Claimed) -> None:
         """Somebody else speaks for the item now."""
         traced = self._open.pop((item.id, item.fence), None)
         if traced is not None:
@@ -236,7 +238,7 @@ class Submitting:
         of = span.get_span_context()
         self.seed: str | None = traceparent(of, of.trace_flags.sampled)
 
-    def submitted(self, job_id: int, items: int) -> None:
+    def record_submit(self, job_id: int, items: int) -> None:
         self._span.set_attributes({"backstay.job.id": job_id, "messaging.batch.message_count": items})
         self._span.end(self._now())
 
@@ -284,7 +286,7 @@ Tell = Callable[[str], None]
 _SERVICE: Final = "service.name"
 
 
-class Telling(SpanExporter):
+class ReportingExporter(SpanExporter):
     """An exporter that tells once when spans are not taken, and once more when they are again."""
 
     def __init__(self, exporter: SpanExporter, tell: Tell) -> None:
@@ -322,6 +324,6 @@ def provider_here(tell: Tell) -> trace.TracerProvider:
     logging.getLogger("opentelemetry").addHandler(logging.NullHandler())  # errors that matter become events
     named = os.environ.get("OTEL_SERVICE_NAME") or _SERVICE in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
     made = TracerProvider(resource=Resource.create({} if named else {_SERVICE: "backstay"}))
-    made.add_span_processor(BatchSpanProcessor(Telling(OTLPSpanExporter(), tell)))
+    made.add_span_processor(BatchSpanProcessor(ReportingExporter(OTLPSpanExporter(), tell)))
     trace.set_tracer_provider(made)
     return made

@@ -3,21 +3,18 @@
 import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import cache
+from importlib import import_module
 from pathlib import Path
-from typing import Protocol
+from pkgutil import iter_modules
 
 from aiohttp import web
 
 from backstay.clock import Clock
 from backstay.core.errors import UsageError
-from backstay.practice.batch_jobs import BatchQueue, ScratchFolder
+from backstay.practice.batch_jobs import ImitatedApi
 from backstay.practice.bill import Bill, Counts, parse_price
 from backstay.practice.faults import Faults
-from backstay.practice.gateway import ConverterGateway
-from backstay.practice.openai_batches import PracticeBatches
-from backstay.practice.openai_calls import OpenAiCalls, PracticeCompletions
-from backstay.practice.openai_files import OpenAiFiles
-from backstay.practice.openai_responses import OpenAiResponses
 from backstay.practice.openai_shapes import OPENAI, OpenAiError, error_body
 from backstay.practice.pipeline import Pipeline, ProviderState
 from backstay.practice.replies import PracticeReply
@@ -69,7 +66,7 @@ class Practice:
     async def serving(self, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[str]:
         """Serves until the block ends, and then stops everything that still runs at once."""
         state = self._state
-        apis: list[ImitatedApi] = [OpenAiApi(state)]
+        apis = [api(state) for api in imitated_apis()]
         app = _application(state, apis)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS)
         async with AsyncExitStack() as stack:
@@ -83,36 +80,6 @@ class Practice:
             await runner.setup()
             await web.TCPSite(runner, host, port, backlog=BACKLOG).start()
             yield f"http://{f'[{host}]' if ':' in host else host}:{runner.addresses[0][1]}/v1"
-
-
-class ImitatedApi(Protocol):
-    def add_routes(self, router: web.UrlDispatcher, pipeline: Pipeline) -> None: ...
-
-    async def stop(self) -> None:
-        """Ends the work that runs in the background."""
-
-    def remove_files(self) -> None: ...
-
-
-class OpenAiApi:
-    def __init__(self, state: ProviderState) -> None:
-        self._folder = ScratchFolder(state)
-        self._queue = BatchQueue(state)
-        self._responses = OpenAiResponses(state)
-        completions, files = PracticeCompletions(state), OpenAiFiles(state, self._folder)
-        batches = PracticeBatches(files, self._queue)
-        self._parts = (OpenAiCalls(completions, self._responses), self._responses, completions, files, batches)
-
-    def add_routes(self, router: web.UrlDispatcher, pipeline: Pipeline) -> None:
-        for part in self._parts:
-            part.add_routes(router, pipeline)
-
-    async def stop(self) -> None:
-        self._responses.stop()
-        await self._queue.stop()
-
-    def remove_files(self) -> None:
-        self._folder.remove()
 
 
 class ControlRoutes:
@@ -156,12 +123,19 @@ class ControlRoutes:
         return await self.show_faults(request)
 
 
+@cache
+def imitated_apis() -> list[type[ImitatedApi]]:
+    """Those of all modules here, in the order of their routes."""
+    modules = [import_module(f"{__package__}.{found.name}") for found in iter_modules([str(Path(__file__).parent)])]
+    found = [api for module in modules for api in getattr(module, "APIS", ())]
+    return sorted(found, key=lambda api: not api.by_header)
+
+
 def _application(state: ProviderState, apis: list[ImitatedApi]) -> web.Application:
     app = web.Application(client_max_size=REQUEST_BYTES_MAX)
     pipeline = Pipeline(state)
     for api in apis:
         api.add_routes(app.router, pipeline)
-    ConverterGateway(state, pipeline).add_routes(app.router)
     ControlRoutes(state).add_routes(app.router)
     app.router.add_route("*", "/{rest:.*}", pipeline.unpaid_route(OPENAI, _refuse_unknown_path))
     return app

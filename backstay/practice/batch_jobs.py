@@ -4,20 +4,22 @@ written. What the input and the results look like is up to the API."""
 import shutil
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import Enum, StrEnum, auto
 from itertools import islice
 from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, ClassVar, Final, NamedTuple, Protocol
+
+from aiohttp import web
 
 from backstay.clock import Tasks
-from backstay.practice.answers import GeneratedReply, ReplyStamp
 from backstay.practice.faults import FAIL, AnyFault, BatchFault, fault_name, model_named_after
-from backstay.practice.pipeline import PaidCall, ProviderState
-from backstay.practice.replies import ProviderError
+from backstay.practice.pipeline import PaidCall, Pipeline, ProviderState
+from backstay.practice.replies import GeneratedReply, ProviderError, ReplyStamp, spoil_usage
 
 STEPS = 20
+UNREADABLE: Final = "<html><body>502 Bad Gateway</body></html>"  # a line that no client can use
 STEP_LINES_MAX = 250  # so that other requests are answered in between
 CHECK_SHARE, RUN_SHARE, WRITE_SHARE = 0.1, 0.8, 0.1  # of the time that a batch takes
 _COPIES: dict[AnyFault | None, int] = {BatchFault.LINE_MISSING: 0, BatchFault.LINE_DUPLICATE: 2}
@@ -73,6 +75,24 @@ class ScratchFolder:
             self._folder = None
 
 
+class LineFile:
+    """A file that lines are appended to. It exists from the first line on."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._open: BinaryIO | None = None
+
+    def append(self, text: str) -> None:
+        if self._open is None:
+            self._open = self.path.open("wb")
+        self._open.write(f"{text}\n".encode())
+
+    def close(self) -> None:
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+
 class BatchQueue:
     """Runs batches in the background, and knows the tokens that wait in all of them."""
 
@@ -83,6 +103,10 @@ class BatchQueue:
 
     def start(self, job: "BatchJob") -> None:
         self._tasks.spawn(self._run(job))
+
+    def is_visible(self, made_ms: int) -> bool:
+        """What was made so lately may not be shown yet, if the faults say so."""
+        return self.state.clock.now_ms() >= made_ms + self.state.faults.visible_after * 1000
 
     async def stop(self) -> None:
         await self._tasks.stop()
@@ -102,6 +126,38 @@ class BatchQueue:
             return False
         self._waiting_tokens[name] = checked.tokens
         return True
+
+
+class ApiPart(Protocol):
+    def add_routes(self, router: web.UrlDispatcher, pipeline: Pipeline) -> None: ...
+
+
+class ImitatedApi(ABC):
+    """One API as a whole: its parts, and the files and batches that it has while the provider runs.
+
+    The module of an API has it in `APIS`, and is found by that.
+    """
+
+    by_header: ClassVar[bool] = False  # its routes look at a header, and come before those of others at the same paths
+
+    def __init__(self, state: ProviderState) -> None:
+        self.folder = ScratchFolder(state)
+        self.queue = BatchQueue(state)
+        self._parts = tuple(self.make_parts(state))
+
+    @abstractmethod
+    def make_parts(self, state: ProviderState) -> Iterable[ApiPart]: ...
+
+    def add_routes(self, router: web.UrlDispatcher, pipeline: Pipeline) -> None:
+        for part in self._parts:
+            part.add_routes(router, pipeline)
+
+    async def stop(self) -> None:
+        """Ends the work that runs in the background."""
+        await self.queue.stop()
+
+    def remove_files(self) -> None:
+        self.folder.remove()
 
 
 class BatchJob(ABC):
@@ -211,7 +267,7 @@ class BatchJob(ABC):
             # Other random faults are between a client and the provider, and no client waits for this line.
             if fault in FAIL or call.requested is not None:
                 self._raise_fault(fault)
-            made = self.generate(call, state.stamp(fault))
+            made = spoil_usage(self.generate(call, state.stamp(fault)), fault)
         except ProviderError as error:
             self.failed += 1
             self.write_error(line, error)

@@ -13,7 +13,7 @@ OUTAGE_NOW = "outage_seconds"  # an outage that begins when the faults are chang
 FAULT_HEADER = "X-Practice-Fault"
 FAULT_METADATA = "practice_fault"
 FAULT_MODEL_PREFIX = "practice-"
-SHARES = ("fail", "throttle", "hang", "cut", "slow_body", "nonsense")
+SHARES = ("fail", "throttle", "hang", "cut", "slow_body", "nonsense", "invalid")
 _RATE = re.compile(r"([1-9]\d*)(rpm|tpm)")
 _TEXTS = ("key",)
 _WHOLE = ("seed", "rpm", "tpm", "quota", "concurrency", "answer_tokens", "batch_enqueued_tokens", "huge_bytes")
@@ -36,6 +36,7 @@ class Faults:
     slow_body: float = 0.0  # the answer comes in pieces
     slow_seconds: float = 5.0  # the time that a slow body takes
     nonsense: float = 0.0  # status 200 and a body that is not a valid answer
+    invalid: float = 0.0  # an answer that does not fit the schema that the request asks for
     huge_bytes: int = 64 << 20  # the size of the body that is too long
     rpm: int | None = None
     tpm: int | None = None
@@ -66,7 +67,7 @@ class Faults:
     def dump(self) -> dict[str, Any]:
         return asdict(self)
 
-    def changed(self, values: Mapping[str, Any]) -> "Faults":
+    def with_changes(self, values: Mapping[str, Any]) -> "Faults":
         known = {field.name for field in fields(self)}
         if unknown := sorted(values.keys() - known):
             raise UsageError(
@@ -153,6 +154,14 @@ class BodyFault(StrEnum):
     BOMB = "nonsense-bomb"
 
 
+class UsageFault(StrEnum):
+    """A good answer whose figures of tokens are absent or odd."""
+
+    MISSING = "usage-missing"
+    NULL = "usage-null"
+    ODD = "usage-odd"
+
+
 class BatchFault(StrEnum):
     """A fault of one line of a batch, of the whole batch, or of its file."""
 
@@ -171,7 +180,15 @@ class ResponseFault(StrEnum):
     INCOMPLETE = "incomplete"
 
 
-AnyFault = int | LimitFault | DeliveryFault | BodyFault | BatchFault | ResponseFault  # a number is an HTTP status
+class AnswerFault(StrEnum):
+    """The answer does not fit the schema that its request asks for; without a schema it is an answer as usual."""
+
+    INVALID = "invalid"
+    INVALID_ONCE = "invalid-once"  # a request that shows an earlier answer gets one that fits
+
+
+# A number is an HTTP status.
+AnyFault = int | LimitFault | DeliveryFault | BodyFault | UsageFault | BatchFault | ResponseFault | AnswerFault
 
 NO_FAULT_NAME = "ok"
 FAIL: tuple[AnyFault, ...] = (500, 502, 503)
@@ -180,11 +197,14 @@ HANG: tuple[AnyFault, ...] = (DeliveryFault.HANG, DeliveryFault.HANG_BILLED)
 CUT: tuple[AnyFault, ...] = (DeliveryFault.CUT, DeliveryFault.CUT_BILLED, DeliveryFault.CUT_HALF)
 SLOW: tuple[AnyFault, ...] = (DeliveryFault.SLOW,)
 NONSENSE: tuple[AnyFault, ...] = tuple(BodyFault)
+INVALID: tuple[AnyFault, ...] = (AnswerFault.INVALID,)
 NOT_DONE = frozenset({DeliveryFault.HANG, DeliveryFault.CUT})  # the call is not made, so it is not billed either
 NOT_DELIVERED = frozenset({*HANG, *CUT})  # the client gets no whole reply
 
 NAMED_FAULTS: dict[str, AnyFault] = {
-    str(fault): fault for group in (LimitFault, DeliveryFault, BodyFault, BatchFault, ResponseFault) for fault in group
+    str(fault): fault
+    for group in (LimitFault, DeliveryFault, BodyFault, UsageFault, BatchFault, ResponseFault, AnswerFault)
+    for fault in group
 }
 
 
@@ -239,6 +259,7 @@ def draw_fault(faults: Faults, rng: Random) -> AnyFault | None:
         (faults.cut, CUT),
         (faults.slow_body, SLOW),
         (faults.nonsense, NONSENSE),
+        (faults.invalid, INVALID),
     ):
         point -= share
         if point < 0:

@@ -5,11 +5,14 @@ A PDF may ask for a fault, as other requests do: with a line `%practice: 502x2` 
 
 import hashlib
 import re
+from collections.abc import Iterable
+from functools import partial
 from typing import Final
 from xml.sax.saxutils import quoteattr
 
 from aiohttp import web
 
+from backstay.practice.batch_jobs import ApiPart, ImitatedApi
 from backstay.practice.faults import NOT_DONE, AnyFault, parse_fault
 from backstay.practice.openai_shapes import OPENAI, OpenAiError
 from backstay.practice.pipeline import Pipeline, ProviderState
@@ -26,21 +29,18 @@ _TEXT: Final = re.compile(rb"\(((?:[^()\\]|\\.)*)\)\s*Tj")
 class ConverterGateway:
     """Its errors have OpenAI's form."""
 
-    def __init__(self, state: ProviderState, pipeline: Pipeline) -> None:
+    def __init__(self, state: ProviderState) -> None:
         self._state = state
-        self._pipeline = pipeline
 
-    def add_routes(self, router: web.UrlDispatcher) -> None:
-        router.add_route("POST", "/convert", self._pipeline.route(OPENAI, self.convert))
+    def add_routes(self, router: web.UrlDispatcher, pipeline: Pipeline) -> None:
+        router.add_route("POST", "/convert", pipeline.route(OPENAI, partial(self.convert, pipeline)))
 
-    async def convert(self, request: web.Request) -> tuple[PracticeReply, AnyFault | None]:
+    async def convert(self, pipeline: Pipeline, request: web.Request) -> tuple[PracticeReply, AnyFault | None]:
         pdf = await request.read()
         digest = hashlib.sha256(pdf).hexdigest()
         named = _FAULT.search(pdf[:FAULT_SEARCH_BYTES])
-        chosen = self._pipeline.choose_fault(
-            request, f"convert {digest}", parse_fault(named[1].decode()) if named else None
-        )
-        await self._pipeline.delay_or_refuse(chosen)
+        chosen = pipeline.choose_fault(request, f"convert {digest}", parse_fault(named[1].decode()) if named else None)
+        await pipeline.delay_or_refuse(chosen)
         if chosen.fault in NOT_DONE:
             return EMPTY_REPLY, chosen.fault
         if b"%PDF-" not in pdf[:1_024]:
@@ -60,3 +60,11 @@ def _document(pdf: bytes, digest: str) -> bytes:
 
 def _printable(text: str) -> str:
     return "".join(c for c in text if c.isprintable())
+
+
+class GatewayApi(ImitatedApi):
+    def make_parts(self, state: ProviderState) -> Iterable[ApiPart]:
+        return (ConverterGateway(state),)
+
+
+APIS: Final = (GatewayApi,)

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from aiohttp import web
 
-from backstay.practice.answers import GeneratedReply, ReplyStamp, json_text, write_answer
 from backstay.practice.faults import model_named_after
 from backstay.practice.openai_responses import RESPONSES, OpenAiResponses, generate_response, read_response_prompt
 from backstay.practice.openai_shapes import (
@@ -19,6 +18,7 @@ from backstay.practice.openai_shapes import (
     OpenAiError,
     Paging,
     check_metadata,
+    count_schema_tokens,
     count_tool_tokens,
     list_page,
     not_found,
@@ -30,8 +30,17 @@ from backstay.practice.openai_shapes import (
     read_tokens_max,
     wrong_type,
 )
-from backstay.practice.pipeline import PaidCall, Pipeline, ProviderState
-from backstay.practice.replies import PracticeReply, json_reply
+from backstay.practice.pipeline import ApiFormat, PaidCall, Pipeline, ProviderState
+from backstay.practice.replies import (
+    NO_STREAMS,
+    GeneratedReply,
+    PracticeReply,
+    ReplyStamp,
+    json_reply,
+    json_text,
+    write_answer,
+)
+from backstay.practice.structured import form_answer, shows_answer
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
@@ -73,11 +82,12 @@ def generate_chat(body: Body, stamp: ReplyStamp) -> GeneratedReply:
     _refuse_stream(body)
     prompt = read_messages(body.get("messages"), "messages")
     tokens_max = read_tokens_max(body, "max_completion_tokens", "max_tokens")
-    answer = write_answer(prompt, tokens_max, stamp.answer_tokens)
+    form = form_answer(_schema_in(body), prompt.text, stamp.fault, shows_answer(body["messages"]))
+    answer = write_answer(prompt, tokens_max, stamp.answer_tokens, form)
     copies = _read_copies(body)
     finish = "stop" if answer.whole else "length"
     choices = ",".join(_CHOICE % (index, json_text(answer.text), finish) for index in range(copies))
-    asked, made = prompt.tokens + count_tool_tokens(body), answer.tokens * copies
+    asked, made = prompt.tokens + count_tool_tokens(body) + count_schema_tokens(body), answer.tokens * copies
     text = (
         f'{{"id":"chatcmpl-{stamp.mark}","object":"chat.completion","created":{stamp.created},'
         f'"model":{json_text(model)},'
@@ -89,9 +99,15 @@ def generate_chat(body: Body, stamp: ReplyStamp) -> GeneratedReply:
     return GeneratedReply(text, asked, made, asked + (tokens_max or answer.tokens) * copies)
 
 
+def _schema_in(body: Body) -> Any:
+    wanted = body.get("response_format")
+    given = wanted.get("json_schema") if isinstance(wanted, dict) else None
+    return given.get("schema") if isinstance(given, dict) else None
+
+
 def _refuse_stream(body: Body) -> None:
     if body.get("stream"):
-        raise OpenAiError(400, "Streaming cannot be practised.", "unsupported_parameter", "stream")
+        raise OpenAiError(400, NO_STREAMS, "unsupported_parameter", "stream")
 
 
 def _read_copies(body: Body) -> int:
@@ -181,6 +197,11 @@ ENDPOINTS: dict[str, Callable[[Body, ReplyStamp], GeneratedReply]] = {
 }
 
 
+def endpoint_of(path: str) -> str:
+    """The endpoint behind a path; other providers have the same endpoints at other places."""
+    return path if path in ENDPOINTS else next(each for each in ENDPOINTS if path.endswith(each.removeprefix("/v1")))
+
+
 def generate(url: str, body: Body, stamp: ReplyStamp) -> GeneratedReply:
     if "metadata" in body:
         check_metadata(body["metadata"])
@@ -191,7 +212,9 @@ def answer_to(url: str, body: Body, answer_tokens: int | None = None) -> Any:
     """The practice provider's answer to a request: a text, or the vector of the first input."""
     if url == CHAT:
         prompt = read_messages(body.get("messages"), "messages")
-        return write_answer(prompt, read_tokens_max(body, "max_completion_tokens", "max_tokens"), answer_tokens).text
+        form = form_answer(_schema_in(body), prompt.text, None, again=True)
+        most = read_tokens_max(body, "max_completion_tokens", "max_tokens")
+        return write_answer(prompt, most, answer_tokens, form).text
     if url == RESPONSES:
         prompt = read_response_prompt(body)
         return write_answer(prompt, read_tokens_max(body, "max_output_tokens"), answer_tokens).text
@@ -206,20 +229,21 @@ def answer_to(url: str, body: Body, answer_tokens: int | None = None) -> Any:
 
 
 class OpenAiCalls:
-    """The paid endpoints, and the models."""
+    """The paid endpoints. Another API may have a format of its own, and fewer endpoints."""
+
+    format: ApiFormat = OPENAI
+    endpoints: tuple[str, ...] = tuple(ENDPOINTS)
 
     def __init__(self, completions: "PracticeCompletions", responses: OpenAiResponses) -> None:
         self._completions = completions
         self._responses = responses
 
     def add_routes(self, router: web.UrlDispatcher, pipeline: Pipeline) -> None:
-        for path in ENDPOINTS:
-            router.add_route("POST", path, pipeline.paid_route(OPENAI, self))
-        router.add_route("GET", "/v1/models", pipeline.unpaid_route(OPENAI, self.list_models))
-        router.add_route("GET", "/v1/models/{id}", pipeline.unpaid_route(OPENAI, self.show_model))
+        for path in self.endpoints:
+            router.add_route("POST", path, pipeline.paid_route(self.format, self))
 
     def read_call(self, request: web.Request, raw: bytes) -> PaidCall:
-        return read_call(request.path, read_object(raw), request.headers)
+        return read_call(endpoint_of(request.path), read_object(raw), request.headers)
 
     def generate(self, call: PaidCall, stamp: ReplyStamp) -> GeneratedReply:
         return generate(call.url, call.body, stamp)
@@ -236,15 +260,17 @@ class OpenAiCalls:
                 self._responses.keep(made)
         return PracticeReply(200, made.text.encode())
 
-    async def list_models(self, request: web.Request) -> PracticeReply:
-        return json_reply({"object": "list", "data": [_model_object(name) for name in MODELS]})
 
-    async def show_model(self, request: web.Request) -> PracticeReply:
-        """Any name is a model, except the one that asks for a 404."""
-        name = request.match_info["id"]
-        if name == UNKNOWN_MODEL:
-            raise OpenAiError(404, f"The model '{name}' does not exist.", "model_not_found", "model")
-        return json_reply(_model_object(name))
+async def list_models(request: web.Request) -> PracticeReply:
+    return json_reply({"object": "list", "data": [_model_object(name) for name in MODELS]})
+
+
+async def show_model(request: web.Request) -> PracticeReply:
+    """Any name is a model, except the one that asks for a 404."""
+    name = request.match_info["id"]
+    if name == UNKNOWN_MODEL:
+        raise OpenAiError(404, f"The model '{name}' does not exist.", "model_not_found", "model")
+    return json_reply(_model_object(name))
 
 
 def _model_object(name: str) -> dict[str, Any]:

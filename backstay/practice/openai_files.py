@@ -11,7 +11,7 @@ from aiohttp import BodyPartReader, web
 from backstay.practice.batch_jobs import ScratchFolder
 from backstay.practice.faults import BatchFault, model_named_after
 from backstay.practice.openai_shapes import OPENAI, OpenAiError, Paging, list_page, missing_parameter, not_found
-from backstay.practice.pipeline import Pipeline, ProviderState
+from backstay.practice.pipeline import ApiFormat, Pipeline, ProviderState
 from backstay.practice.replies import PracticeReply, json_reply
 
 PURPOSES = ("assistants", "batch", "evals", "fine-tune", "user_data", "vision")
@@ -55,6 +55,8 @@ class OpenAiFile:
 
 
 class OpenAiFiles:
+    format: ApiFormat = OPENAI
+
     def __init__(self, state: ProviderState, folder: ScratchFolder) -> None:
         self._state = state
         self._folder = folder
@@ -68,7 +70,7 @@ class OpenAiFiles:
             ("DELETE", "/v1/files/{id}", self.remove),
             ("GET", "/v1/files/{id}/content", self.content),
         ):
-            router.add_route(method, path, pipeline.unpaid_route(OPENAI, work))
+            router.add_route(method, path, pipeline.unpaid_route(self.format, work))
 
     async def upload(self, request: web.Request) -> PracticeReply:
         """The parts of the form may come in any order."""
@@ -107,6 +109,9 @@ class OpenAiFiles:
         file = OpenAiFile(f"file-{path.name}", path, filename, purpose, path.stat().st_size, now, expires_at)
         self._files[file.id] = file
         return file
+
+    def all(self) -> list[OpenAiFile]:
+        return list(self._files.values())
 
     def find(self, name: str) -> OpenAiFile | None:
         return self._files.get(name)

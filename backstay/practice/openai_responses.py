@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 from aiohttp import web
 
 from backstay.clock import wait_for_event
-from backstay.practice.answers import AnswerText, GeneratedReply, Prompt, ReplyStamp, count_tokens, write_answer
 from backstay.practice.faults import ResponseFault
 from backstay.practice.openai_shapes import (
     MESSAGE_TOKENS,
     OPENAI,
     Body,
     OpenAiError,
+    count_schema_tokens,
     count_tool_tokens,
     missing_parameter,
     not_found,
@@ -25,7 +25,18 @@ from backstay.practice.openai_shapes import (
     read_tokens_max,
 )
 from backstay.practice.pipeline import Pipeline, ProviderState
-from backstay.practice.replies import PracticeReply, ReplyStream, json_reply
+from backstay.practice.replies import (
+    AnswerText,
+    GeneratedReply,
+    PracticeReply,
+    Prompt,
+    ReplyStamp,
+    ReplyStream,
+    count_tokens,
+    json_reply,
+    write_answer,
+)
+from backstay.practice.structured import form_answer, shows_answer
 
 RESPONSES = "/v1/responses"
 EVENT_STREAM = {"Content-Type": "text/event-stream; charset=utf-8"}
@@ -47,7 +58,12 @@ def generate_response(body: Body, stamp: ReplyStamp) -> GeneratedReply:
         raise OpenAiError(400, message, "unsupported_parameter", "stream")
     prompt = read_response_prompt(body)
     tokens_max = read_tokens_max(body, "max_output_tokens")
-    answer = write_answer(prompt, tokens_max, stamp.answer_tokens)
+    text = body.get("text")
+    form = text.get("format") if isinstance(text, dict) else None
+    schema = form.get("schema") if isinstance(form, dict) else None
+    told = f"{body.get('instructions') or ''}\n{prompt.text}"
+    formed = form_answer(schema, told, stamp.fault, shows_answer(body["input"]))
+    answer = write_answer(prompt, tokens_max, stamp.answer_tokens, formed)
     value = _response_object(body, stamp, model, answer)
     value["usage"] = response_usage(prompt.tokens, answer.tokens)
     if stamp.fault is ResponseFault.FAILED:
@@ -66,7 +82,7 @@ def read_response_prompt(body: Body) -> Prompt:
         raise missing_parameter("input")
     messages = [{"content": given}] if isinstance(given, str) else given
     prompt = read_messages(messages, "input")
-    extra = count_tool_tokens(body)
+    extra = count_tool_tokens(body) + count_schema_tokens(body)
     if isinstance(instructions, str):
         extra += MESSAGE_TOKENS + count_tokens(instructions)
     return prompt._replace(tokens=prompt.tokens + extra)

@@ -5,10 +5,18 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from backstay.practice.answers import Prompt, count_tokens, flatten_content
 from backstay.practice.faults import FAULT_HEADER, requested_fault
 from backstay.practice.pipeline import LimitUse, PaidCall
-from backstay.practice.replies import JSON, ErrorReason, PracticeReply, ProviderError, json_reply
+from backstay.practice.replies import (
+    JSON,
+    ErrorReason,
+    PracticeReply,
+    Prompt,
+    ProviderError,
+    count_tokens,
+    flatten_content,
+    json_reply,
+)
 
 MESSAGE_TOKENS = 4  # what the form of a message costs beside its text
 METADATA_PAIRS_MAX, METADATA_KEY_CHARACTERS_MAX, METADATA_VALUE_CHARACTERS_MAX = 16, 64, 512
@@ -207,6 +215,12 @@ def read_input(value: Any, param: str) -> list[Prompt]:
 def count_tool_tokens(body: Body) -> int:
     tools = body.get("tools")
     return len(json.dumps(tools)) // 4 if tools else 0
+
+
+def count_schema_tokens(body: Body) -> int:
+    """Of the schema of the answer: it is read by the model, too."""
+    form = body.get("response_format") or (body.get("text") if isinstance(body.get("text"), dict) else None)
+    return len(json.dumps(form)) // 4 if form else 0
 
 
 def read_tokens_max(body: Body, *names: str) -> int | None:

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, Protocol
 from aiohttp import web
 
 from backstay.clock import Clock, new_incarnation
-from backstay.practice.answers import GeneratedReply, ReplyStamp
 from backstay.practice.bill import Bill, Counts, SlidingWindow
 from backstay.practice.faults import (
     FAULT_HEADER,
@@ -29,17 +28,29 @@ from backstay.practice.replies import (
     EMPTY_REPLY,
     ConnectionCut,
     ErrorReason,
+    GeneratedReply,
     PracticeReply,
     ProviderError,
+    ReplyStamp,
     cut_connection,
     error_of_fault,
     quota_error,
     send_reply,
+    spoil_usage,
 )
 
 UnpaidWork = Callable[[web.Request], Awaitable[PracticeReply]]
 FaultyWork = Callable[[web.Request], Awaitable[tuple[PracticeReply, AnyFault | None]]]
 Route = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def by_header(name: str, route: Route, otherwise: Route) -> Route:
+    """Two APIs have the same path: the route of the one whose clients send this header, or that of the other."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return await (route if name in request.headers else otherwise)(request)
+
+    return answer
 
 
 class LimitKind(StrEnum):
@@ -154,9 +165,9 @@ class ProviderState:
         """Other faults from now on; `outage_seconds` is an outage that begins now."""
         given = dict(values)
         seconds = given.pop(OUTAGE_NOW, None)
-        faults = self.faults.changed(given)
+        faults = self.faults.with_changes(given)
         if seconds is not None:
-            faults = faults.with_outage(self.elapsed(), seconds)
+            faults = faults.with_outage(self.seconds_since_start(), seconds)
         self._set_faults(faults)
         self.counts.calls_window.seconds = faults.window_seconds
 
@@ -175,7 +186,7 @@ class ProviderState:
     def now_seconds(self) -> int:
         return self.clock.now_ms() // 1000
 
-    def elapsed(self) -> float:
+    def seconds_since_start(self) -> float:
         return self.clock.monotonic() - self.started_at
 
     def stamp(self, fault: AnyFault | None) -> ReplyStamp:
@@ -251,7 +262,7 @@ class Pipeline:
         async def work_with_fault(request: web.Request) -> tuple[PracticeReply, AnyFault | None]:
             call = calls.read_call(request, await request.read())
             chosen = self.choose_fault(request, call.digest, call.requested)
-            made = calls.generate(call, state.stamp(chosen.fault))
+            made = spoil_usage(calls.generate(call, state.stamp(chosen.fault)), chosen.fault)
             headers = self._admit(api, made)
             state.running_calls += 1
             try:
@@ -290,7 +301,7 @@ class Pipeline:
 
     def _check_access(self, request: web.Request, api: ApiFormat) -> None:
         state, faults = self._state, self._state.faults
-        if faults.outage and faults.is_out(state.elapsed()):
+        if faults.outage and faults.is_out(state.seconds_since_start()):
             state.counts.faults["outage"] += 1
             if state.counts.requests % 2:
                 raise ConnectionCut

@@ -1,17 +1,144 @@
-"""A reply before it is sent, errors among them, and how a reply is sent: whole, slowly, in part, broken or never."""
+"""What the practice provider answers, and how a reply is sent: whole, slowly, in part, broken or never."""
 
 import functools
+import hashlib
+import itertools
 import json
 import zlib
 from collections.abc import AsyncIterator, Mapping
+from datetime import UTC, datetime
 from email.utils import formatdate
 from enum import Enum, auto
+from json.encoder import encode_basestring_ascii
 from typing import Any, NamedTuple, assert_never
 
 from aiohttp import web
 
 from backstay.clock import Clock
-from backstay.practice.faults import AnyFault, BatchFault, BodyFault, DeliveryFault, Faults, LimitFault, ResponseFault
+from backstay.practice.faults import (
+    AnswerFault,
+    AnyFault,
+    BatchFault,
+    BodyFault,
+    DeliveryFault,
+    Faults,
+    LimitFault,
+    ResponseFault,
+    UsageFault,
+)
+
+NO_STREAMS = "Streaming cannot be practised."
+ODD_COUNTS = ("many", -1, 2.5, None)
+ECHO_CHARACTERS = 200
+_FILLER = " and so on"
+
+json_text = encode_basestring_ascii  # a string as JSON, many times faster than json.dumps
+
+
+class Prompt(NamedTuple):
+    """The text of a request, the last part of that text, and its tokens."""
+
+    text: str
+    last: str
+    tokens: int
+
+
+class AnswerText(NamedTuple):
+    """`whole` is False when the answer did not fit into the allowed tokens."""
+
+    text: str
+    tokens: int
+    whole: bool
+
+
+class ReplyStamp(NamedTuple):
+    """What a reply contains that does not come from its request."""
+
+    mark: str  # unique, the end of an id
+    created: int
+    answer_tokens: int | None = None
+    fault: AnyFault | None = None
+
+
+class GeneratedReply(NamedTuple):
+    """The JSON of a reply and its tokens. A rate limit counts `reserved_tokens`: the prompt and the longest answer."""
+
+    text: str
+    input_tokens: int
+    output_tokens: int
+    reserved_tokens: int
+    free: bool = False
+
+
+def spoil_usage(made: GeneratedReply, fault: AnyFault | None) -> GeneratedReply:
+    """The same reply with the figures that a fault asks for; the bill has the right ones."""
+    if not isinstance(fault, UsageFault):
+        return made
+    value = json.loads(made.text)
+    for name in value.keys() & {"usage", "usageMetadata"}:
+        if fault is UsageFault.MISSING:
+            del value[name]
+        elif fault is UsageFault.NULL:
+            value[name] = None
+        else:
+            value[name] = dict(zip(value[name], itertools.cycle(ODD_COUNTS), strict=False))
+    return made._replace(text=json.dumps(value))
+
+
+def count_tokens(text: str) -> int:
+    """About four characters a token, or three bytes where they are not ASCII; never more than there are bytes."""
+    if text.isascii():
+        return (len(text) + 3) // 4
+    return (len(text.encode("utf-8", "surrogatepass")) + 2) // 3
+
+
+def write_answer(
+    prompt: Prompt, tokens_max: int | None, answer_tokens: int | None, form: str | None = None
+) -> AnswerText:
+    """Always the same for the same prompt: its digest, and the beginning of its last part; or what has the form that
+    is asked for, as far as there is room."""
+    if form is not None:
+        needed = count_tokens(form)
+        text = form if tokens_max is None else form[: tokens_max * 4]
+        return AnswerText(text, count_tokens(text), tokens_max is None or tokens_max >= needed)
+    mark = hashlib.blake2b(prompt.text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+    head = f"practice {mark}"
+    if answer_tokens is None:
+        needed = count_tokens(head)
+        text = _echo(head, prompt.last[:ECHO_CHARACTERS], tokens_max)
+    else:
+        needed = answer_tokens
+        filled = head + _FILLER * (answer_tokens * 4 // len(_FILLER) + 1)
+        text = filled[: min(answer_tokens, tokens_max or answer_tokens) * 4]
+    return AnswerText(text, count_tokens(text), tokens_max is None or tokens_max >= needed)
+
+
+def _echo(head: str, echoed: str, tokens_max: int | None) -> str:
+    """The head, and as much of the echoed text as there is room for."""
+    text = f"{head} {echoed}"
+    if tokens_max is None or count_tokens(text) <= tokens_max:
+        return text
+    if text.isascii():
+        return text[: tokens_max * 4]
+    room = (tokens_max * 3 - len(head) - 1) // 4  # a character has at most four bytes
+    return f"{head} {echoed[:room]}" if room > 0 else head[: tokens_max * 4]
+
+
+def flatten_content(content: Any) -> str:
+    """The text of a message, whose content is a text or a list of parts."""
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return json.dumps(content)
+    return "\n".join(_flatten_part(part) for part in content)
+
+
+def _flatten_part(part: Any) -> str:
+    text = part.get("text") if isinstance(part, dict) else part
+    return text if isinstance(text, str) else json.dumps(part)
+
 
 JSON = {"Content-Type": "application/json"}
 SLOW_PIECES = 10
@@ -36,6 +163,11 @@ class PracticeReply(NamedTuple):
 
 
 EMPTY_REPLY = PracticeReply(204, b"")
+
+
+def moment(ms: int) -> str:
+    """As RFC 3339 writes it."""
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def json_reply(value: Any, status: int = 200) -> PracticeReply:
@@ -94,7 +226,7 @@ def error_of_fault(fault: AnyFault | None, faults: Faults, now_ms: int) -> Provi
             return ProviderError(404, "The model does not exist (practice).", ErrorReason.MODEL)
         case int():
             return ProviderError(fault, f"The practice provider was asked to answer {fault}.")
-        case None | DeliveryFault() | BodyFault() | BatchFault() | ResponseFault():
+        case None | DeliveryFault() | BodyFault() | UsageFault() | BatchFault() | ResponseFault() | AnswerFault():
             return None
         case _ as never:
             assert_never(never)
@@ -122,7 +254,7 @@ async def send_reply(
             return await _send_badly(request, reply, fault, faults, clock)
         case BodyFault():
             return _send_whole(broken_reply(fault, reply, faults.huge_bytes))
-        case None | int() | LimitFault() | BatchFault() | ResponseFault():
+        case None | int() | LimitFault() | UsageFault() | BatchFault() | ResponseFault() | AnswerFault():
             if reply.stream is None:
                 return _send_whole(reply)
             return await _send_stream(request, reply, reply.stream)

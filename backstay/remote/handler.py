@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from backstay.clock import Clock
 from backstay.core.breaker import BreakerPolicy
-from backstay.core.callbacks import Said, deciding, name_task, outcome_of, read_task
+from backstay.core.callbacks import StoredCallback, deciding_callback, name_task, outcome_of, read_task
 from backstay.core.errors import ErrorCode, Permanent, Throttled, UsageError
 from backstay.core.ids import job_of, read_item
 from backstay.core.outcomes import Failed, Running, Submitted, Succeeded
@@ -74,9 +74,9 @@ _HINTS: Final = {HTTP: "set BACKSTAY_PUBLIC_URL", MESSAGES: "set BACKSTAY_BROKER
 class Inbox(Protocol):
     """What was said about items, as it came in."""
 
-    async def finals(self, items: Sequence[int]) -> list[Said]: ...
+    async def finals(self, items: Sequence[int]) -> list[StoredCallback]: ...
 
-    async def bodies(self, said: Sequence[Said]) -> dict[int, str]: ...
+    async def bodies(self, said: Sequence[StoredCallback]) -> dict[int, str]: ...
 
 
 class Way(Protocol):
@@ -141,7 +141,7 @@ class RemoteHandler(TaskHandler):
         raise TypeError("a remote item cannot be submitted")
 
     async def cancel(self, task_id: str) -> None:
-        """Nobody is told: an answer that comes all the same is kept as late."""
+        """The remote worker gets no message: if it still answers, the answer is kept as late."""
 
     async def run(self, body: str, context: Context) -> Succeeded | Submitted | Failed:
         payload = json.loads(body)
@@ -167,7 +167,7 @@ class RemoteHandler(TaskHandler):
         task = name_task(read_item(context.item_id), context.fence)
         return await self._found(context) or Submitted(task, after_ms=FIRST_LOOK_MS)
 
-    def described(self, body: str) -> dict[str, str | int]:
+    def trace_attributes(self, body: str) -> dict[str, str | int]:
         """For a trace: where it goes, and nothing of a URL but its host."""
         payload = json.loads(body)
         if isinstance(payload, dict) and isinstance(payload.get(MESSAGES), str):
@@ -192,10 +192,10 @@ class RemoteHandler(TaskHandler):
     async def _answers(self, task_ids: Sequence[str]) -> dict[str, Succeeded | Failed]:
         """What the inbox decides; of very long answers only some at once, and the others at the next look."""
         tasks = {task: read_task(task) for task in task_ids}
-        said: dict[int, list[Said]] = {}
+        said: dict[int, list[StoredCallback]] = {}
         for one in await self._inbox.finals([item for item, _ in tasks.values()]):
             said.setdefault(one.item_id, []).append(one)
-        decided = {task: deciding(said.get(item, []), fence) for task, (item, fence) in tasks.items()}
+        decided = {task: deciding_callback(said.get(item, []), fence) for task, (item, fence) in tasks.items()}
         chosen = {task: one for task, one in decided.items() if one is not None}
         bodies = await self._inbox.bodies(list(chosen.values()))
         return {task: outcome_of(one.kind, bodies[one.number]) for task, one in chosen.items() if one.number in bodies}

@@ -11,7 +11,7 @@ from backstay.core.ids import read_item
 from backstay.core.outcomes import Failed
 from backstay.handlers.function import dump
 from backstay.handlers.handler import Context
-from backstay.handlers.outgoing import Answer, Outgoing
+from backstay.handlers.outgoing import Outgoing, PostReply
 
 HEADERS_MAX: Final = 20
 HEADER_LENGTH_MAX: Final = 1_000
@@ -155,7 +155,7 @@ class OverHttp:
         }
 
 
-def _refusal(answer: Answer) -> Failure:
+def _refusal(answer: PostReply) -> Failure:
     """A refusal is the item's own: one worker's word must not hold up those of others."""
     said = f"the remote worker answered {answer.status}: {one_line(answer.text)}"
     if answer.status < 400:

@@ -141,7 +141,7 @@ CHANNELS_MAX: Final = 64  # those used last stay open
 _BROKEN: Final = (AMQPError, OSError, RuntimeError)  # the last: aiormq's word for a channel that is closed
 
 
-class Opened(NamedTuple):
+class OpenExchange(NamedTuple):
     channel: AbstractChannel
     exchange: AbstractExchange
 
@@ -152,13 +152,13 @@ class Outlet:
 
     name: str
     first: asyncio.Lock = field(default_factory=asyncio.Lock)
-    opened: Opened | None = None  # once a message went through, so that it can be relied on
+    opened: OpenExchange | None = None  # once a message went through, so that it can be relied on
     under_way: int = 0
 
-    def usable(self) -> Opened | None:
+    def usable(self) -> OpenExchange | None:
         return None if self.opened is None or self.opened.channel.is_closed else self.opened
 
-    async def drop(self, opened: Opened | None) -> None:
+    async def drop(self, opened: OpenExchange | None) -> None:
         """Of those who find a channel broken the first closes it; another may have been opened since."""
         if opened is not None and self.opened is opened:
             self.opened = None
@@ -243,7 +243,7 @@ class BrokerRequests:
     async def _first(self, outlet: Outlet, sending: Sending) -> None:
         """Alone on its channel: if that is closed, it is for this message, which was then not taken."""
         channel = await self._channel()
-        opened = Opened(channel, await channel.get_exchange(outlet.name, ensure=False))
+        opened = OpenExchange(channel, await channel.get_exchange(outlet.name, ensure=False))
         try:
             await sending.to(opened.exchange)
             outlet.opened = opened

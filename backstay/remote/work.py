@@ -9,19 +9,19 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from backstay.app import Backstay
+from backstay.artifacts import default_folder
 from backstay.client import Client
 from backstay.clock import Clock, Tasks, new_random
-from backstay.core.callbacks import Told
+from backstay.core.callbacks import TaggedCallback
 from backstay.core.errors import DatabaseUnreachable, NotAllowed, NotFound, UsageError
 from backstay.core.events import Event, MessageSetAside, Trouble
 from backstay.core.failures import one_line
-from backstay.files.artifacts import default_folder
 from backstay.handlers.function import Registry
 from backstay.handlers.handler import call_limits
 from backstay.handlers.outgoing import Outgoing
 from backstay.messaging.broker import Broker
-from backstay.messaging.delivery import MessageDelivery, Subscription
 from backstay.messaging.messages import Poison, read_callback, set_aside
+from backstay.messaging.queues import MessageDelivery, Subscription
 from backstay.observe.bus import Bus
 from backstay.remote.handler import HTTP, MESSAGES, NAME, CallbackTags, RemoteHandler, Way
 from backstay.remote.over_http import OverHttp
@@ -37,12 +37,12 @@ PAUSE_SECONDS: Final = 0.5
 PAUSE_SECONDS_MAX: Final = 10.0
 TRIES_MAX: Final = 5  # of a message that upsets us for no reason we know
 
-Receive = Callable[[Told], Awaitable[Poison | None]]
+Receive = Callable[[TaggedCallback], Awaitable[Poison | None]]
 
 
-class Parcel(NamedTuple):
+class CallbackDelivery(NamedTuple):
     delivery: MessageDelivery
-    told: Told | Poison
+    told: TaggedCallback | Poison
 
 
 class CallbackReader:
@@ -58,7 +58,7 @@ class CallbackReader:
         self._emit = emit
         self._tasks = Tasks()
         self._troubled = False
-        self._lanes: list[asyncio.Queue[Parcel]] = []
+        self._lanes: list[asyncio.Queue[CallbackDelivery]] = []
 
     def start(self) -> None:
         self._lanes = [asyncio.Queue() for _ in range(LANES)]
@@ -72,10 +72,10 @@ class CallbackReader:
 
     def _deliver(self, delivery: MessageDelivery) -> None:
         told = read_callback(delivery.message)
-        key = told.item if isinstance(told, Told) else ""
-        self._lanes[crc32(key.encode()) % LANES].put_nowait(Parcel(delivery, told))
+        key = told.item if isinstance(told, TaggedCallback) else ""
+        self._lanes[crc32(key.encode()) % LANES].put_nowait(CallbackDelivery(delivery, told))
 
-    async def _follow(self, lane: "asyncio.Queue[Parcel]") -> None:
+    async def _follow(self, lane: "asyncio.Queue[CallbackDelivery]") -> None:
         while True:
             parcel = await lane.get()
             failures = 0
@@ -84,7 +84,7 @@ class CallbackReader:
                 top = min(PAUSE_SECONDS * 2 ** min(failures - 1, 16), PAUSE_SECONDS_MAX)
                 await self._clock.sleep(top * self._rng.uniform(0.5, 1.0))
 
-    async def _settled(self, parcel: Parcel, failures: int) -> bool:
+    async def _settled(self, parcel: CallbackDelivery, failures: int) -> bool:
         """Whether the message is dealt with: kept, or put aside. One that is not is tried again."""
         try:
             poison = parcel.told if isinstance(parcel.told, Poison) else await self._receive(parcel.told)
@@ -162,7 +162,7 @@ def read_kinds(text: str) -> dict[str, float]:
 async def remote_here(app: Backstay, client: Client, broker: Broker | None = None) -> AsyncIterator[None]:
     """For a worker beside the service: while the block runs it does remote work too, if it knows the service's key, and
     its address or a broker. One that does not leaves it to others."""
-    key = app.settings.secret_key or key_known_here(app)
+    key = app.settings.secret_key or local_service_key(app)
     if key is None or (app.settings.public_url is None and broker is None):
         yield
         return
@@ -190,7 +190,7 @@ async def remote_work(
         yield
 
 
-def key_known_here(app: Backstay) -> str | None:
+def local_service_key(app: Backstay) -> str | None:
     """The key that a service on this machine made for itself."""
     place = app.settings.data or (None if is_postgres(app.url) else str(default_folder(app.url)))
     if place is None or place.startswith("s3://"):
@@ -206,7 +206,7 @@ class CallbackDesk:
         self._inbox = inbox
         self._seals = seals
 
-    async def receive(self, told: Told) -> Poison | None:
+    async def receive(self, told: TaggedCallback) -> Poison | None:
         opened = await self._seals.open(told.item, told.fence, told.tag)
         if opened is None:
             return Poison("its tag is not valid")

@@ -1,6 +1,7 @@
 """Carries committed results from the database into the result files, as they come."""
 
 import asyncio
+import json
 from array import array
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from itertools import islice
@@ -11,7 +12,10 @@ from backstay.core.ids import item_id, job_of, position_of
 from backstay.core.models import Attempt, Settlement
 from backstay.core.outcomes import Flaw
 from backstay.core.states import TERMINAL, ItemState
+from backstay.llm.endpoint import Endpoint
+from backstay.llm.fallbacks import Fallback
 from backstay.llm.lines import unseal
+from backstay.llm.providers import provider_named, provider_of_url
 from backstay.run.output import ResultFiles
 from backstay.run.result_file import Ended, Positions, ended_of
 from backstay.store.results import Copy, ResultRow
@@ -58,12 +62,23 @@ T = TypeVar("T")
 class Collector:
     """Hears which items ended here, and looks for those that ended elsewhere. Files are written in a thread."""
 
-    def __init__(self, store: Store, files: ResultFiles, job_id: int, owner: str, copies: bool) -> None:
+    def __init__(
+        self,
+        store: Store,
+        files: ResultFiles,
+        job_id: int,
+        owner: str,
+        copies: bool,
+        chat: "ChatReplies | None" = None,
+        places: "AnswerPlaces | None" = None,
+    ) -> None:
         self._results, self._jobs = store.results, store.job_views
         self._files = files
         self._job_id = job_id
         self._owner = owner
         self._copies = copies
+        self._chat = chat
+        self._places = places
         self._retries: int | None = None  # of the job, when the first line was written
         self._unknown = False  # a line says that the outcome is unknown: it may become known yet
         self._ended: list[ResultRow] = []
@@ -77,7 +92,8 @@ class Collector:
         for settled, body in zip(event.settlements, event.bodies, strict=True):
             if settled.state not in TERMINAL or job_of(settled.id) != self._job_id:
                 continue
-            if body and settled.attempt is not None and self._size < HELD_CHARACTERS_MAX:
+            known = settled.attempt is not None and self._places is None  # an event does not say who answered
+            if body and known and settled.attempt is not None and self._size < HELD_CHARACTERS_MAX:
                 self._ended.append(_row(settled, settled.attempt, body))
                 self._size += len(settled.attempt.result or "") + len(body)
             else:
@@ -115,7 +131,7 @@ class Collector:
 
     async def catch_up(self) -> None:
         """Writes every ended item that has no line yet, no matter which process ended it."""
-        async for page in self._results.ended(self._job_id):
+        async for page in self._results.ended_items(self._job_id):
             ended = ((item, state == ItemState.SUCCEEDED) for item, state in page)
             for missing in _pages(item for item, ok in ended if self._files.missing(position_of(item), ok)):
                 await self._write(await self._results.of_items(missing))
@@ -128,14 +144,14 @@ class Collector:
         await self.catch_up()
 
     async def _failures(self) -> AsyncIterator[Ended]:
-        async for page in self._results.ended(self._job_id):
+        async for page in self._results.ended_items(self._job_id):
             for failed in _pages(item for item, state in page if state != ItemState.SUCCEEDED):
                 for ended in await self._named(await self._results.of_items(failed)):
                     yield ended
 
     async def finish_ordered(self) -> None:
         """Writes everything at once, in the order of requests."""
-        await self._files.ordered(self._in_order())
+        await self._files.rewrite_in_order(self._in_order())
 
     async def _in_order(self) -> AsyncIterator[Ended]:
         order = FileOrder()
@@ -150,7 +166,7 @@ class Collector:
     async def _standing_at(self, places: Sequence[LinePlace]) -> list[Ended]:
         """Those that have ended."""
         items = sorted({item_id(self._job_id, place.position) for place in places})
-        ended = {position_of(row.id): ended_of(row) for row in await self._results.of_items(items)}
+        ended = {position_of(row.id): self._ended_of(row) for row in await self._results.of_items(items)}
         copies = [(item_id(self._job_id, at), number) for at, number in places if number is not None]
         names = await self._results.copies_named(copies) if copies else {}
         return [
@@ -170,7 +186,56 @@ class Collector:
         copies: dict[int, list[Copy]] = {}
         if self._copies and rows:
             copies = await self._results.copies_of([row.id for row in rows])
-        return [ended_of(row, copies.get(row.id, ())) for row in rows]
+        return [self._ended_of(row, copies.get(row.id, ())) for row in rows]
+
+    def _ended_of(self, row: ResultRow, copies: Sequence[Copy] = ()) -> Ended:
+        ended = ended_of(row if self._chat is None else self._chat.translate(row), copies)
+        return ended if self._places is None else ended._replace(answered_by=self._places.of_row(row))
+
+
+class AnswerPlaces:
+    """The provider and the model that requests ended with, in a run with fallbacks."""
+
+    def __init__(self, endpoints: Iterable[Endpoint]) -> None:
+        self._endpoints = {endpoint.name: endpoint for endpoint in endpoints}
+
+    def of_row(self, row: ResultRow) -> Fallback:
+        endpoint = self._endpoints[row.handler]
+        return Fallback(endpoint.api, endpoint.model or _model_of(endpoint.api, row.body))
+
+    def count(self, answered: Iterable[tuple[str, int]]) -> dict[str, int]:
+        """How many each answered, by provider, and of a fallback by its model, in the order of the endpoints."""
+        by_handler, found = dict(answered), dict[str, int]()
+        for name, endpoint in self._endpoints.items():
+            shown = endpoint.api if endpoint.model is None else f"{endpoint.api}:{endpoint.model}"
+            found[shown] = found.get(shown, 0) + by_handler.get(name, 0)
+        return found
+
+
+def _model_of(api: str, body: str) -> str:
+    request = unseal(body)
+    return provider_named(api).requests.estimate(request.url, request.body, json.loads(request.body)).model or ""
+
+
+class ChatReplies:
+    """Writes the replies of providers that have a format of their own in OpenAI's chat format."""
+
+    def __init__(self, endpoints: Sequence[Endpoint]) -> None:
+        providers = {endpoint.api: provider_named(endpoint.api) for endpoint in endpoints}
+        self._chats = {name: provider.chat for name, provider in providers.items() if provider.chat is not None}
+        self._only = next(iter(providers)) if len(providers) == 1 else None
+        self._apis = {endpoint.name: endpoint.api for endpoint in endpoints}
+
+    def translate(self, row: ResultRow) -> ResultRow:
+        """A failure stays as it is."""
+        if not self._chats or row.state != ItemState.SUCCEEDED or row.result is None:
+            return row
+        api = self._only or self._apis.get(row.handler) or provider_of_url(unseal(row.body).url)
+        chat = self._chats.get(api or "")
+        if chat is None:
+            return row
+        response = json.loads(row.result)
+        return row._replace(result=json.dumps({**response, "body": chat.reply(response["body"])}))
 
 
 async def verify(store: Store, files: ResultFiles, job_id: int) -> None:

@@ -4,6 +4,7 @@ from collections import deque
 from typing import Final, NamedTuple
 
 from backstay.core.outcomes import ANSWER_FLAWS
+from backstay.core.pace import Pace, day_wait_ms
 
 WINDOW_SECONDS: Final = 30.0
 WINDOW_ITEMS: Final = 20  # slow runs look further back, until this many have ended
@@ -27,10 +28,12 @@ class RunState(NamedTuple):
     held: str | None = None  # why nothing moves
     held_seconds: float | None = None  # until the next try, if that is known
     stopping: bool = False
+    reused: int = 0  # of those that succeeded: with the answer of an earlier run
     repeats: int = 0  # calls whose answer was lost, so that they may have been paid, and are sent again
     truncated: int = 0  # answers that are not whole, whether they count as failures or not
     refused: int = 0
     filtered: int = 0
+    unfinished: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
     spent_micros: int | None = None
@@ -114,9 +117,24 @@ def forecast(state: RunState) -> int | None:
     """What the whole will cost, if what is left costs what the others did; rounded up."""
     if state.spent_micros is None:
         return None
-    ended = state.succeeded + state.failed
+    ended = state.succeeded + state.failed - state.reused
     if state.left == 0:
         return state.spent_micros
     if ended < COSTED_ITEMS:
         return None
     return state.spent_micros - (-state.spent_micros * state.left // ended)
+
+
+class Wait(NamedTuple):
+    """Why nothing moves."""
+
+    why: str
+    seconds: float | None = None  # until the next try, if that is known
+
+
+def wait_for_day(pace: Pace | None, now_ms: int) -> Wait | None:
+    """A limit of a day may be reached for hours. Those of a minute are not worth a word."""
+    wait_ms = 0 if pace is None else day_wait_ms(pace, now_ms)
+    if pace is None or not wait_ms:
+        return None
+    return Wait(f"the limit of {pace.requests_per_day:,} requests per day is reached", wait_ms / 1000)

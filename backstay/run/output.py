@@ -28,7 +28,16 @@ from types import TracebackType
 from typing import Final, Self
 
 from backstay.core.errors import BackstayError, UsageError
-from backstay.run.result_file import AFRESH, MOVE_AWAY, Ended, Positions, ResultFile, Witness, lines_of, witness_of
+from backstay.run.result_file import (
+    AFRESH,
+    MOVE_AWAY,
+    Ended,
+    FoundLine,
+    Positions,
+    ResultFile,
+    lines_of,
+    read_found_line,
+)
 
 STDOUT: Final = "-"
 # Opened again, a redirected standard stream would be written from its start, over what others wrote there.
@@ -113,7 +122,7 @@ class ResultFiles:
         self.out = out
         self.is_stream = is_stream(out)
         self.errors = errors if errors is not None or self.is_stream else errors_path(Path(out))  # None: stderr
-        self.witnesses: list[Witness] = []
+        self.witnesses: list[FoundLine] = []
         self.job_id = job_id
         self._in_results = Positions()
         self._in_errors = Positions()
@@ -151,7 +160,7 @@ class ResultFiles:
                 raise UsageError(f"{sink.path} has two results for item {self.job_id}-{position}", hint=AFRESH)
             first, last = first or line, line
             self._overtaken |= not ok and position in self._in_results
-        self.witnesses += [witness_of(line, ok) for line in dict.fromkeys((first, last)) if line]
+        self.witnesses += [read_found_line(line, ok) for line in dict.fromkeys((first, last)) if line]
 
     def verify(self, known: Mapping[int, tuple[str, bool]]) -> None:
         """Refuses the files of a job that has the same number in another database.
@@ -232,7 +241,7 @@ class ResultFiles:
         if isinstance(self._errors, ResultFile):
             self._in_errors, self._overtaken = _drop_lines(self._errors, self._in_results), False
 
-    async def ordered(self, rows: AsyncIterable[Ended]) -> None:
+    async def rewrite_in_order(self, rows: AsyncIterable[Ended]) -> None:
         """Rewrites both files from all ended items, in the order in which they are given.
 
         A stream gets those that it has not got yet, so for one in order nothing is written before.

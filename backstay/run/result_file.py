@@ -1,4 +1,4 @@
-"""Result files: an ended item as a line of the Batch output, and the file on disk, which goes on after a crash."""
+"""Result files: an ended item as a line of the Batch output, and the file on disk, which is continued after a crash."""
 
 import contextlib
 import errno
@@ -17,6 +17,7 @@ from backstay.core.errors import BackstayError, ErrorCode, UsageError
 from backstay.core.ids import POSITIONS_MAX, position_of
 from backstay.core.outcomes import Flaw
 from backstay.core.states import ItemState
+from backstay.llm.fallbacks import Fallback
 from backstay.llm.lines import unseal
 from backstay.store.results import Copy, ResultRow
 
@@ -52,6 +53,7 @@ class Ended(NamedTuple):
     number: int | None = None
     metadata: str | None = None  # of the request, as JSON
     status: int | None = None  # of the response
+    answered_by: Fallback | None = None  # the provider and the model that it ended with, in a run with fallbacks
 
 
 def ended_of(row: ResultRow, copies: Sequence[Copy] = ()) -> Ended:
@@ -81,6 +83,9 @@ def _code(row: ResultRow) -> str | None:
 def lines_of(job_id: int | str, ended: Ended) -> bytes:
     """The line of the item, after those of its copies: a cut never leaves an item's line without them."""
     kept = "" if ended.metadata is None else f',"metadata":{ended.metadata}'
+    if ended.answered_by is not None:
+        provider, model = map(json.dumps, ended.answered_by)
+        kept += f',"provider":{provider},"model":{model}'
     rest = f',"response":{_one_line(ended.response or "null")},"error":{_error(ended)}{kept}}}\n'
     item = f"{job_id}-{ended.position}"
     names = [(f"{item}-{copy.number}", copy.custom_id) for copy in ended.copies]
@@ -152,7 +157,7 @@ LOST_NOTHING: Final = "nothing is lost: fix the cause, then run the same command
 _NO_LOCKS: Final = frozenset({errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS, errno.EINVAL})
 
 
-class Witness(NamedTuple):
+class FoundLine(NamedTuple):
     """A line of a file that was there already, to be held against what the database says."""
 
     position: int
@@ -325,11 +330,11 @@ def _begins_like_ours(line: bytes, job_id: int | None) -> bool:
     return line.startswith(ours) or ours.startswith(line)
 
 
-def witness_of(line: bytes, ok: bool) -> Witness:
+def read_found_line(line: bytes, ok: bool) -> FoundLine:
     head = HEAD.match(line)
     assert head is not None, "it was matched when it was read"
     custom_id, _ = json.JSONDecoder().raw_decode(line.decode(), len(line[: head.end()].decode()))
-    return Witness(int(head[2]), custom_id, ok)
+    return FoundLine(int(head[2]), custom_id, ok)
 
 
 def _open_locked(path: Path) -> tuple[int, bool]:

@@ -2,130 +2,34 @@
 
 import asyncio
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, suppress
-from typing import Final, NamedTuple
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 
 from backstay.app import Backstay
 from backstay.client import Client, Job
 from backstay.clock import Tasks, wait_for_event
-from backstay.core.breaker import Breaker, BreakerState
-from backstay.core.display import show_count
-from backstay.core.errors import DatabaseUnreachable, ErrorCode
-from backstay.core.events import Event, ItemsSettled, Trouble
+from backstay.core.breaker import BreakerState
+from backstay.core.errors import DatabaseUnreachable
 from backstay.core.outcomes import ANSWER_FLAWS, Flaw
 from backstay.core.states import JobState
-from backstay.engine.parts import FirstReplies
+from backstay.engine.gate import FirstReplies
 from backstay.engine.worker import Worker
-from backstay.llm.endpoint import Lane, account_of, key_of
 from backstay.llm.intake import FileSurvey, RequestSource
 from backstay.llm.lanes import Lanes
-from backstay.run.collector import Collector, verify
-from backstay.run.meter import RunState
+from backstay.run.collector import AnswerPlaces, ChatReplies, Collector, verify
+from backstay.run.meter import RunState, Wait
 from backstay.run.output import ResultFiles
 from backstay.run.result_file import ended_of
+from backstay.run.reuse import show_known
+from backstay.run.sample import are_tried, pause_alone, require_alone
 from backstay.run.submission import Order, Submission, set_ceiling
 from backstay.run.summary import Ending, Summary
 from backstay.run.view import View
-from backstay.store.items import STRANGERS_MAX, Waiting
-from backstay.store.job_views import JobView, UnderWay
-
-SHORT_MS: Final = 2_000  # what is over sooner is not worth a word
-MESSAGE_CHARACTERS_MAX: Final = 160
-
-Again = Callable[[str], str]  # a command to type next, on the same database
-
-
-class Wait(NamedTuple):
-    why: str
-    seconds: float | None = None  # until the next try, if that is known
-
-
-class Waits:
-    """Listens to the engine for what the provider said last, and is asked why nothing moves."""
-
-    def __init__(self, order: Order, again: Again) -> None:
-        self._order = order
-        self._again = again
-        self.provider = order.endpoint.provider  # with its key, once that is known
-        self._places = (order.endpoint.provider, *(endpoint.name for endpoint in order.endpoints))
-        self._trouble: str | None = None
-        self._unsure: str | None = None  # why a look-up came to nothing
-
-    def __call__(self, event: Event) -> None:
-        """Remembers the last error of failed calls. Refusals and rate limits are shown elsewhere."""
-        if isinstance(event, ItemsSettled):
-            for settlement in event.settlements:
-                attempt = settlement.attempt
-                if attempt is not None and attempt.message and attempt.error_code != ErrorCode.GW_4XX:
-                    self._trouble = attempt.message
-        elif isinstance(event, Trouble) and any(place in event.where for place in self._places):
-            self._trouble = event.message
-            if event.look_up:
-                self._unsure = event.message
-
-    async def look(self, client: Client, seen: JobView, under_way: UnderWay) -> Wait | None:
-        """One read, and a second one while nothing is being sent."""
-        if seen.ended:
-            return None
-        if seen.state is JobState.PAUSED:
-            return Wait(f"the job is paused; to resume: {self._again(f'job resume {seen.id}')}")
-        holds = await client.store.providers.holds()
-        breaker = holds.providers.get(self.provider)
-        if breaker is not None and breaker.state is not BreakerState.CLOSED:
-            return self._of_breaker(breaker, holds.now)
-        if seen.held_by_budget:
-            return Wait("the budget is reached")
-        if under_way.sending or not seen.sealed:
-            return None
-        first, last = self._order.endpoints[0], self._order.endpoints[-1]
-        paces = (first.pace_name, last.pace_name)
-        waiting = await client.store.items.waiting(seen.id, first.name, account_of(key_of(first)), paces)
-        return self.of_items(seen, under_way, waiting)
-
-    def _of_breaker(self, breaker: Breaker, now: int) -> Wait:
-        seconds = _seconds(breaker.until_at, now)
-        if breaker.state is not BreakerState.HELD:
-            return Wait(f"the provider is failing: {self._last(breaker.reason)}", seconds)
-        why = f"the provider is held: {breaker.reason}"
-        if breaker.until_at is None:
-            return Wait(f"{why}; to resume: {self._again(f'provider release {breaker.provider}')}")
-        key = self._order.endpoint.key_env
-        return Wait(f"{why}; fix it (the API key is in {key}) and run the same command again", seconds)
-
-    def of_items(self, seen: JobView, under_way: UnderWay, waiting: Waiting) -> Wait | None:
-        """While nothing is being sent: a pause, a look-up, another key, or the time until the next try."""
-        now, left = waiting.now, seen.total - seen.done
-        if waiting.resume_at is not None and waiting.resume_at > now + SHORT_MS:
-            return Wait("the provider asked for a pause", _seconds(waiting.resume_at, now))
-        if waiting.strangers and waiting.strangers + under_way.waiting >= min(left, STRANGERS_MAX):
-            tasks = show_count(waiting.strangers, "request")
-            key = self._order.endpoint.key_env
-            return Wait(f"{tasks} at the provider need the earlier API key; set {key} to it")
-        if waiting.lost and not seen.processing:
-            cut = show_count(waiting.lost, "request")
-            endpoint = self._order.endpoint
-            asked = endpoint.reconcilable or endpoint.lane is Lane.BATCH
-            then = "being looked up at the provider" if asked else "running again"
-            why = f", again: {_short(self._unsure)}" if asked and self._unsure else ""
-            return Wait(f"{cut} interrupted earlier: {then}{why}", _seconds(waiting.ask_at, now))
-        if waiting.due_at is not None and waiting.due_at > now + SHORT_MS and under_way.waiting >= left:
-            tries = show_count(left, "request")
-            return Wait(f"{tries} waiting for a retry: {self._last('failed')}", _seconds(waiting.due_at, now))
-        return None
-
-    def _last(self, otherwise: str) -> str:
-        return _short(self._trouble or otherwise)
-
-
-def _short(said: str) -> str:
-    return said if len(said) <= MESSAGE_CHARACTERS_MAX else f"{said[: MESSAGE_CHARACTERS_MAX - 1]}…"
-
-
-def _seconds(at: int | None, now: int) -> float | None:
-    return (at - now) / 1000 if at is not None and at > now else None
-
+from backstay.run.waits import Again, Waits
+from backstay.store.job_views import JobView
+from backstay.store.story import is_out_of_money
 
 LOOK_SECONDS = 0.2
+STORED_SECONDS = 10.0  # until it is told how many requests are known
 CATCH_UP_SECONDS = 15.0
 REFUSED_SECONDS_MAX = 30.0
 
@@ -133,7 +37,7 @@ Show = Callable[[int], AbstractContextManager[View]]  # opens the view of a job
 
 
 class Run:
-    """One life: `go`. `stop` asks it to end; `hurry`, to end at once."""
+    """One life: `run`. `stop` asks it to end; `stop_now`, to end at once."""
 
     def __init__(
         self,
@@ -148,7 +52,8 @@ class Run:
         self._surveyed = surveyed
         self._submission = Submission(order, source, surveyed)
         self._waits = Waits(order, again)
-        self._trial = None if order.wait else FirstReplies(surveyed.requests)
+        self._places = AnswerPlaces(order.endpoints) if order.has_fallbacks else None
+        self._trial = None if order.wait else FirstReplies(min(surveyed.requests, order.try_first or surveyed.requests))
         self._tasks = Tasks()
         self._stopping = asyncio.Event()
         self._worker: Worker | None = None
@@ -157,11 +62,11 @@ class Run:
     def stop(self) -> None:
         self._stopping.set()
 
-    def hurry(self) -> None:
+    def stop_now(self) -> None:
         if self._worker is not None:
-            self._worker.hurry()
+            self._worker.stop_now()
 
-    async def go(self, show: Show) -> Summary:
+    async def run(self, show: Show) -> Summary:
         """`show` opens the view of the job, which stays open to the last word."""
         with ExitStack() as views:
             return await self._go(lambda job_id: views.enter_context(show(job_id)))
@@ -170,31 +75,41 @@ class Run:
         client = await self._app.open()
         started = client.clock.monotonic()
         job_id = await self._submission.find(client)
-        lanes = Lanes(self._app, self._order.concurrency)
-        with ResultFiles(self._order.out, job_id, self._order.errors) as files:
-            if job_id is not None:
+        if self._order.try_first is not None:
+            await require_alone(client)
+        lanes = Lanes(self._app, self._order.concurrency, self._order.check)
+        out = self._order.out
+        with nullcontext() if out is None else ResultFiles(out, job_id, self._order.errors) as files:
+            if job_id is not None and files is not None:
                 await verify(client.store, files, job_id)  # before anything is changed
             try:
-                for endpoint in reversed(self._order.endpoints):
-                    self._waits.provider = (await lanes.open(endpoint)).provider
+                for endpoint in self._order.endpoints:
+                    handler = await lanes.open(endpoint)
+                    self._waits.providers[handler.provider] = endpoint
+                    self._waits.accounts[endpoint.name] = handler.account or ""
+                self._waits.missing_key = lanes.missing_key
+                await lanes.require_keys()
                 await self._submission.announce(client)
                 await self._release(client, job_id is not None)
                 if job_id is not None:
                     await self._revive(client, job_id)
-                job, ending, view = await self._work(client, files, show)
+                knows = job_id is None and self._order.reuse.wanted and await client.store.answers.any()
+                job, ending, view = await self._work(client, files, show, knows)
             finally:
                 await lanes.close()
         summary = await self._summary(client, job, ending, files, client.clock.monotonic() - started)
         with suppress(BrokenPipeError):
+            summary = summary if self._order.at_end is None else await self._order.at_end(client, summary)
             view.end(summary)
         return summary
 
     async def _release(self, client: Client, again: bool) -> None:
         """A person starts the run, so a hold that has an end is released now; if they run it again, any hold is."""
-        provider = self._waits.provider
-        known = (await client.store.providers.holds()).providers.get(provider)
-        if known is not None and known.state is BreakerState.HELD and (again or known.until_at is not None):
-            await client.store.providers.release(provider)
+        held = (await client.store.providers.holds()).providers
+        for provider in self._waits.providers:
+            known = held.get(provider)
+            if known is not None and known.state is BreakerState.HELD and (again or known.until_at is not None):
+                await client.store.providers.release(provider)
 
     async def _revive(self, client: Client, job_id: int) -> None:
         """A person runs it again: what was held back is tried again, under the new budget, or the earlier one."""
@@ -211,21 +126,24 @@ class Run:
         if letters.items:
             await client.job(job_id).retry()
 
-    async def _work(self, client: Client, files: ResultFiles, show: Callable[[int], View]) -> tuple[Job, Ending, View]:
+    async def _work(
+        self, client: Client, files: ResultFiles | None, show: Callable[[int], View], knows: bool
+    ) -> tuple[Job, Ending, View]:
+        """`knows`: there are earlier answers, so it is told how many are used before the rest is sent."""
         submitting = self._tasks.spawn(self._submission.send(client, self._wake))
         ending = Ending.INTERRUPTED
         try:
-            job = client.job(await self._submission.opened(submitting))
-            files.job_id = job.id
-            collector = Collector(client.store, files, job.id, client.owner, self._order.dedupe)
-            if not self._order.ordered:
-                self._app.bus.subscribe(collector)
+            job = client.job(await self._submission.wait_for_job(submitting))
+            collector = None if files is None else self._collector(client, files, job)
             self._app.bus.subscribe(self._waits)
             view = show(job.id)
+            if knows:
+                await self._tell_known(client, job, submitting, view)
             # Only this job: nobody has asked to pay for another unfinished job on this database now.
             # What is under way is paid for: it may finish, unless the person asks a second time.
             grace = max(self._app.limits.cancel_grace_seconds, self._app.limits.shutdown_seconds)
-            working = self._app.working(self._order.slots, job.id, trial=self._trial, grace_seconds=grace)
+            first = self._order.try_first
+            working = self._app.working(self._order.slots, job.id, None, self._trial, grace, first)
             async with working as self._worker:
                 try:
                     with suppress(BrokenPipeError):  # a reader of our output who has had enough interrupts it
@@ -235,33 +153,43 @@ class Run:
                     await _ended(submitting)
         finally:
             await _ended(submitting)
-        if self._names_known(submitting):
+        if collector is not None and self._names_known(submitting):
             with suppress(BrokenPipeError):
                 await (collector.finish_ordered() if self._order.ordered else collector.finish())
-        if ending in (Ending.INTERRUPTED, Ending.REFUSED):
-            await self._lay_aside(client, job)
+        if ending in (Ending.INTERRUPTED, Ending.REFUSED, Ending.TRIED):
+            await pause_alone(client, job)
         return job, ending, view
+
+    def _collector(self, client: Client, files: ResultFiles, job: Job) -> Collector:
+        files.job_id = job.id
+        chat = ChatReplies(self._order.endpoints) if self._order.replies_as_chat else None
+        collector = Collector(client.store, files, job.id, client.owner, self._order.dedupe, chat, self._places)
+        if not self._order.ordered:
+            self._app.bus.subscribe(collector)
+        return collector
+
+    async def _tell_known(self, client: Client, job: Job, submitting: "asyncio.Task[int]", view: View) -> None:
+        """Waits until all requests are stored, but not for ever: a big file begins to be sent before that."""
+        end = client.clock.monotonic() + STORED_SECONDS
+        while not submitting.done() and not self._stopping.is_set() and client.clock.monotonic() < end:
+            await wait_for_event(self._stopping, LOOK_SECONDS / 10)
+        seen = await job.show()
+        if seen.reused:
+            view.say(show_known(seen.reused, seen.total, "" if seen.sealed else "the first "))
+        if self._trial is not None and seen.sealed:
+            self._trial = FirstReplies(max(seen.total - seen.reused, 1))
 
     def _wake(self) -> None:
         if self._worker is not None:
             self._worker.wake()
 
-    async def _lay_aside(self, client: Client, job: Job) -> None:
-        """Pauses a run that only this command was at: workers that come later must not go on with it unasked."""
-        lease_ms = self._app.limits.lease_ms
-        others = [worker for worker in await client.store.workers.page() if worker.alive(lease_ms)]
-        view = await job.show()
-        if not others and not view.ended and view.stop_reason is None:
-            await job.pause()
-
     def _names_known(self, submitting: "asyncio.Task[int]") -> bool:
         """Whether all are known who share an answer: no line may be written before, because they stand beside it."""
-        if not self._order.dedupe:
-            return True
-        return submitting.done() and not submitting.cancelled() and submitting.exception() is None
+        stored = submitting.done() and not submitting.cancelled() and submitting.exception() is None
+        return stored or not self._order.dedupe
 
     async def _watch(
-        self, client: Client, job: Job, collector: Collector, submitting: "asyncio.Task[int]", view: View
+        self, client: Client, job: Job, collector: Collector | None, submitting: "asyncio.Task[int]", view: View
     ) -> Ending:
         while not self._stopping.is_set():
             if submitting.done():
@@ -272,8 +200,10 @@ class Run:
                 await self._collect(client, seen, collector)
                 if seen.ended:
                     return Ending.DONE
-                if seen.held_by_budget and seen.sealed:
+                if seen.sealed and await is_out_of_money(client.store, seen):
                     return Ending.BUDGET
+                if seen.sealed and await are_tried(client, job.id, self._order.try_first):
+                    return Ending.TRIED
             if self._all_refused():
                 return Ending.REFUSED
             self._require_database()
@@ -292,8 +222,8 @@ class Run:
             hint = "stored data is safe; fix the cause, for example a full disk, and run the same command again"
             raise DatabaseUnreachable(f"the database refuses writes: {refusal.message}", hint=hint)
 
-    async def _collect(self, client: Client, seen: JobView, collector: Collector) -> None:
-        if self._order.ordered:
+    async def _collect(self, client: Client, seen: JobView, collector: Collector | None) -> None:
+        if self._order.ordered or collector is None:
             return
         await collector.write()
         now = client.clock.monotonic()
@@ -320,16 +250,23 @@ class Run:
             held=None if wait is None else wait.why,
             held_seconds=None if wait is None else wait.seconds,
             stopping=self._stopping.is_set(),
+            reused=seen.reused,
             repeats=seen.repeats,
             **{name: getattr(seen, name) for name in ANSWER_FLAWS},
             input_tokens=seen.input_tokens,
             output_tokens=seen.output_tokens,
-            spent_micros=seen.spent_micros if self._submission.priced else None,
+            spent_micros=self._spent(seen),
             reserved_micros=seen.reserved_micros + seen.unknown_micros,
             budget_micros=seen.budget_micros,
         )
 
-    async def _summary(self, client: Client, job: Job, ending: Ending, files: ResultFiles, seconds: float) -> Summary:
+    def _spent(self, seen: JobView) -> int | None:
+        """Unknown without a price, unless nothing was sent."""
+        return seen.spent_micros if self._submission.priced or seen.reused == seen.total else None
+
+    async def _summary(
+        self, client: Client, job: Job, ending: Ending, files: ResultFiles | None, seconds: float
+    ) -> Summary:
         seen = await job.show()
         groups = await client.store.job_views.failures(job.id) if seen.failed else []
         examples = [group.example for group in groups]
@@ -341,25 +278,40 @@ class Run:
             failed=seen.failed,
             cancelled=seen.cancelled + seen.skipped,
             seconds=seconds,
-            out="stdout" if str(files.out) == "-" else str(files.out),
-            errors="stderr" if files.errors is None else str(files.errors),
+            out="" if files is None else "stdout" if str(files.out) == "-" else str(files.out),
+            errors="" if files is None else "stderr" if files.errors is None else str(files.errors),
             input_tokens=seen.input_tokens,
             output_tokens=seen.output_tokens,
-            spent_micros=seen.spent_micros if self._submission.priced else None,
+            spent_micros=self._spent(seen),
             reserved_micros=seen.reserved_micros + seen.unknown_micros,
             unknown_micros=seen.unknown_micros,
             budget_micros=seen.budget_micros,
             refusal=self._trial.refusal if self._trial is not None and ending is Ending.REFUSED else None,
             next_micros=await client.store.jobs.next_cost(job.id) if ending is Ending.BUDGET else None,
+            reused=seen.reused,
             repeats=seen.repeats,
             **{name: getattr(seen, name) for name in ANSWER_FLAWS},
             unknown=sum(group.items for group in groups if group.flaw == Flaw.UNKNOWN),
             late=sum(group.items for group in groups if group.flaw == Flaw.LATE),
+            answered=await self._answered(client, job.id),
+            on_hold=await self._on_hold(client),
             copies=self._submission.copies,
             skipped_lines=self._surveyed.bad_count,
             groups=groups,
             examples={row.id: ended_of(row) for row in await client.store.results.of_items(examples)},
         )
+
+    async def _on_hold(self, client: Client) -> dict[str, str]:
+        if self._places is None:  # otherwise the run would not have come to its end
+            return {}
+        holds = (await client.store.providers.holds()).providers.values()
+        held = {breaker.provider: breaker.reason for breaker in holds if breaker.state is BreakerState.HELD}
+        return {endpoint.api: held[name] for name, endpoint in self._waits.providers.items() if name in held}
+
+    async def _answered(self, client: Client, job_id: int) -> dict[str, int]:
+        if self._places is None:
+            return {}
+        return self._places.count(await client.store.job_views.done_by_handler(job_id))
 
 
 async def _ended(submitting: "asyncio.Task[int]") -> None:

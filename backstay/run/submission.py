@@ -3,35 +3,67 @@
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from backstay.client import Client, Options
 from backstay.core.errors import IdempotencyConflict, NotAllowed, UsageError
 from backstay.core.ids import item_id
-from backstay.core.pace import START_PARTS
+from backstay.core.money import Period
+from backstay.core.pace import START_PARTS, PersonsLimits
 from backstay.handlers.handler import Weighed
 from backstay.llm.duplicates import Originals
 from backstay.llm.endpoint import Endpoint, Lane
+from backstay.llm.fallbacks import Fallback, FallbackPlace, FallbackRequest, Route, place_of, request_for, route_of
 from backstay.llm.formats import ParsedRequest
 from backstay.llm.intake import FileChanged, FileSurvey, RequestSource, requests
 from backstay.llm.lines import LlmRequest, seal, unseal
-from backstay.llm.prices import PriceList, given_price
+from backstay.llm.prices import PriceList, given_price, with_reask
 from backstay.llm.provider import TOKENS_MAX, RequestForm, TokenEstimate
-from backstay.llm.registry import provider_named
+from backstay.llm.providers import provider_named
+from backstay.llm.schemas import AnswerCheck
 from backstay.llm.shards import BATCH_REQUESTS_MAX
+from backstay.run.reuse import ALWAYS, RequestKeys, Reuse, sample_of
+from backstay.run.summary import Summary
+from backstay.store.answers import Search
+from backstay.store.store import Store
+
+
+class ProviderTerms(NamedTuple):
+    """How fast requests go to one provider, and what they may cost in a month, all jobs together."""
+
+    limits: PersonsLimits = PersonsLimits()
+    budget_micros: int | None = None
+
+
+async def announce(store: Store, endpoint: Endpoint, terms: ProviderTerms) -> None:
+    """Tells all workers of the database where requests go, how fast they may, and what they may cost."""
+    await store.providers.save_endpoint(endpoint.name, endpoint.dump())
+    if endpoint.lane is Lane.BATCH:
+        # A pace begins with a part of what it allows, and the first batch is to be a whole one.
+        await store.providers.set_pace(endpoint.pace_name, (None, None), BATCH_REQUESTS_MAX * START_PARTS)
+    else:
+        requests, tokens, concurrency, further = terms.limits
+        await store.providers.set_pace(endpoint.pace_name, (requests, tokens), concurrency, further=further)
+    if (budget := terms.budget_micros) is not None:
+        scope = ("", f"@{endpoint.host}", Period.MONTH)
+        known = {(one.owner, one.handler, one.period): one.limit_micros for one in await store.budgets.all()}
+        if known.get(scope) != budget:
+            await store.budgets.set(*scope, budget)
+
+
+AtEnd = Callable[[Client, Summary], Awaitable[Summary]]
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
     endpoint: Endpoint
-    out: str | Path
+    out: str | Path | None  # None: no files; who asked reads the results from the database
     errors: str | Path | None = None
     concurrency: int = 100
-    requests_per_minute: int | None = None
-    tokens_per_minute: int | None = None
+    terms: Mapping[str, ProviderTerms] = field(default_factory=dict)  # by provider
     budget_micros: int | None = None
     output_tokens_default: int | None = None  # what a request may answer that sets no bound itself
     delivery: str | None = None
@@ -43,6 +75,14 @@ class Order:
     retry_failed: bool = False
     wait: bool = False  # keep trying, whatever the first replies are
     label: str | None = None
+    replies_as_chat: bool = False  # in the result files; what is stored stays as it came
+    # Gets the text of each answer that comes to this process, and raises ValueError or AssertionError if it does not
+    # fit: then the model is asked again, as often as the endpoints' `reasks` say. Any other exception fails this
+    # request only. It stands in for the endpoints' schema: pass `AnswerSchema.parse`, or a function that calls it.
+    check: AnswerCheck | None = None
+    try_first: int | None = None  # send only so many, the first ones, and stop
+    at_end: AtEnd | None = None  # the last step of the run, which may change its summary
+    reuse: Reuse = ALWAYS  # which answers of earlier runs are used
 
     @property
     def move_seconds(self) -> float | None:
@@ -58,7 +98,29 @@ class Order:
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
-        return (self.endpoint,) if self.call_instead is None else (self.endpoint, self.call_instead)
+        """All of them: of several providers with their fallbacks, or of two lanes of each."""
+        return (*self.endpoint.all, *(() if self.call_instead is None else self.call_instead.all))
+
+    def end_of(self, endpoint: Endpoint) -> Endpoint:
+        """Where the requests of an endpoint go in the end: what its batches do not do in time is called."""
+        calls = () if self.call_instead is None else self.call_instead.starts
+        return next((call for call in calls if call.api == endpoint.api), endpoint)
+
+    def terms_of(self, api: str) -> ProviderTerms:
+        return self.terms.get(api, ProviderTerms(PersonsLimits(concurrency=self.concurrency)))
+
+    @property
+    def has_fallbacks(self) -> bool:
+        return any(start.then for start in self.endpoint.starts)
+
+    @property
+    def search(self) -> Search | None:
+        """Which earlier answers the store looks for. Those of fallbacks count only if they are this run's own, too."""
+        if not self.reuse.wanted:
+            return None
+        age = self.reuse.age_seconds
+        own = tuple(endpoint.name for endpoint in self.endpoints) if self.has_fallbacks else ()
+        return Search(None if age is None else int(age * 1000), own)
 
     def key(self, digest: str, number: int) -> str:
         """Names the run in the database: what would be sent, where to and how, and which of the runs of that it is.
@@ -72,57 +134,115 @@ class Order:
 class WeighedRun:
     """Looks at every request before the first is sent: under a ceiling, each must have a worst case."""
 
-    def __init__(self, order: Order) -> None:
-        self._scales = Scales.of(order)
+    def __init__(self, order_of: Callable[[Route], Order]) -> None:
+        self._order_of = order_of
+        self._scales: dict[Route, Scales] = {}
 
     def add(self, parsed: ParsedRequest) -> None:
-        self._scales.weigh(parsed.request, parsed.fields)
+        scales = self._scales.get(parsed.route)
+        if scales is None:
+            order = self._order_of(parsed.route)
+            scales = self._scales[parsed.route] = Scales.of(order)
+        scales.weigh(parsed.request, parsed.fields, parsed.fallbacks)
 
     def clear(self) -> None:
         """Nothing is added up."""
 
 
 class Scales:
-    """Remembers whether any request had no known price: then what the run costs is not known either."""
+    """Weighs the requests of one endpoint. Remembers whether any had no known price: then what the run costs is not
+    known either."""
 
-    def __init__(self, form: RequestForm, prices: PriceList, ceiling: bool, replies_bounded: bool) -> None:
+    def __init__(
+        self,
+        form: RequestForm,
+        prices: PriceList,
+        ceiling: bool,
+        replies_bounded: bool,
+        fallback: "Scales | None",
+        asks_again: bool = False,
+    ) -> None:
         self._estimate = form.estimate
         self._prices = prices
         self._ceiling = ceiling
         self._replies_bounded = replies_bounded
-        self.priced = True
+        self._fallback = fallback
+        self._asks_again = asks_again
+        self._place: FallbackPlace | None = None
+        self._priced = True
 
     @classmethod
-    def of(cls, order: Order) -> Self:
-        endpoint = order.endpoints[-1]  # where a request may end up at last, and cost most
-        prices = PriceList(endpoint.base_url, endpoint.lane, given_price(endpoint), order.output_tokens_default)
-        form = provider_named(endpoint.api).requests
-        return cls(form, prices, order.budget_micros is not None, order.output_tokens_default is not None)
+    def of(cls, order: Order, endpoint: Endpoint | None = None) -> Self:
+        """What the batches do not do in time is called in the end, and costs most then."""
+        endpoint = endpoint or order.endpoint
+        end, most, then = order.end_of(endpoint), order.output_tokens_default, endpoint.fallback
+        prices = PriceList(end.base_url, end.lane, given_price(end), most, end.api)
+        fallback = None if then is None else cls.of(order, then)
+        ceiling = order.budget_micros is not None
+        made = cls(provider_named(end.api).requests, prices, ceiling, most is not None, fallback, end.reasks > 0)
+        made._place = place_of(endpoint)
+        return made
 
-    def weigh(self, request: LlmRequest, fields: Mapping[str, Any]) -> tuple[int | None, int]:
-        """Under a ceiling a request must have a worst case: one without could cost anything."""
-        estimate = self._estimate(request.url, request.body, fields)
-        worst = self._prices.worst_micros(estimate)
-        self.priced = self.priced and self._prices.price(estimate) is not None
+    @classmethod
+    def by_provider(cls, order: Order) -> dict[str, Self]:
+        """For a run without fallbacks."""
+        return {endpoint.api: cls.of(order, endpoint) for endpoint in order.endpoint.starts}
+
+    @property
+    def priced(self) -> bool:
+        return self._priced and (self._fallback is None or self._fallback.priced)
+
+    def weigh(
+        self, request: LlmRequest, fields: Mapping[str, Any], fallbacks: Sequence[FallbackRequest] = ()
+    ) -> tuple[int | None, int, int]:
+        """The worst cost, the tokens, and how many of these are output: the most of all providers that may get the
+        request. Under a ceiling a request must have a worst case: one without could cost anything."""
+        weight = self._weigh_here(request.custom_id, request.url, request.body, fields)
+        if self._fallback is None or not fallbacks:
+            return weight
+        then, *later = fallbacks
+        elsewhere = LlmRequest(request.custom_id, then.url, then.body)
+        worst, *tokens = self._fallback.weigh(elsewhere, then.fields, later)
+        dearest = None if worst is None or weight[0] is None else max(worst, weight[0])
+        return dearest, max(tokens[0], weight[1]), max(tokens[1], weight[2])
+
+    def _weigh_here(
+        self, custom_id: str, url: str, body: str, fields: Mapping[str, Any]
+    ) -> tuple[int | None, int, int]:
+        estimate = self._estimate(url, body, fields)
+        worst = self._prices.worst_micros(with_reask(estimate) if self._asks_again else estimate)
+        self._priced = self._priced and self._prices.price(estimate) is not None
         if worst is None and self._ceiling:
+            where = "" if self._place is None else f" at its fallback {self._place.fallback}"
             raise UsageError(
-                f"the cost of {request.custom_id!r} has no limit, so --budget cannot be enforced; nothing was sent",
+                f"the cost of {custom_id!r}{where} has no limit, so --budget cannot be enforced; nothing was sent",
                 hint=self._hint(estimate),
             )
         most = estimate.output_tokens_max
-        tokens = estimate.input_tokens + (estimate.output_tokens_expected if most is None else most)
-        return worst, min(tokens, TOKENS_MAX)
+        written = min(estimate.output_tokens_expected if most is None else most, TOKENS_MAX)
+        return worst, min(estimate.input_tokens, TOKENS_MAX) + written, written
 
     def weigh_stored(self, body: str) -> int | None:
-        """The worst that a stored request can cost."""
-        request = unseal(body)
-        return self.weigh(request, json.loads(request.body))[0]
+        """The worst that a stored request can cost from this endpoint on."""
+        request, weights = unseal(body), list[int | None]()
+        scales: Scales | None = self
+        while scales is not None:
+            there = FallbackRequest(Fallback("", ""), request.url, request.body, json.loads(request.body))
+            if scales._place is not None:
+                there = request_for(scales._place, request)
+            weights.append(scales._weigh_here(request.custom_id, there.url, there.body, there.fields)[0])
+            scales = scales._fallback
+        known = [weight for weight in weights if weight is not None]
+        return max(known) if len(known) == len(weights) else None
 
     def _hint(self, estimate: TokenEstimate) -> str:
         """What is missing for a worst case."""
         endless = estimate.output_tokens_max is None and not self._replies_bounded
         if self._prices.price(estimate) is None:
-            unpriced = f"no price is known for model {estimate.model!r}: give --price IN/OUT"
+            instead = (
+                "give --price IN/OUT" if self._place is None else f"write {self._place.fallback}=IN/OUT in --fallback"
+            )
+            unpriced = f"no price is known for model {estimate.model!r}: {instead}"
             return unpriced + (" and --max-output-tokens: the request sets no limit on its reply" if endless else "")
         if endless:
             return "give --max-output-tokens: the request sets no limit on its reply"
@@ -137,9 +257,10 @@ async def set_ceiling(client: Client, job_id: int, order: Order) -> None:
     """
     if order.budget_micros is None:
         return
-    scales, anew, cursor = Scales.of(order), order.output_tokens_default is not None, -1
-    while page := await client.store.jobs.unsent(job_id, anew, cursor):
-        weights = [(item, scales.weigh_stored(item.body)) for item in page]
+    scales = {endpoint.name: Scales.of(order, endpoint) for endpoint in order.endpoints}
+    weighed_too, cursor = order.output_tokens_default is not None, -1
+    while page := await client.store.jobs.unsent_items(job_id, weighed_too, cursor):
+        weights = [(item, scales[item.handler].weigh_stored(item.body)) for item in page]
         changed = [(item.id, cost) for item, cost in weights if cost != item.cost_micros]
         if changed:
             await client.store.jobs.weigh_items(changed)
@@ -159,7 +280,9 @@ class Submission:
         self._order = order
         self._source = source
         self._surveyed = surveyed
-        self._scales = Scales.of(order)
+        starts = {route_of(start): start for start in order.endpoint.starts}
+        self._scales = {route: Scales.of(order, start) for route, start in starts.items()}
+        self._handlers = {route: start.name for route, start in starts.items()}
         self._key = ""
         self._job_id: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._copies: list[tuple[int, int, str]] = []  # first position, number, custom_id; not yet written down
@@ -177,7 +300,7 @@ class Submission:
 
     @property
     def priced(self) -> bool:
-        return self._scales.priced
+        return all(scales.priced for scales in self._scales.values())
 
     async def find(self, client: Client) -> int | None:
         """The job of this run, if it was begun before; a new one comes after all of its like."""
@@ -194,18 +317,10 @@ class Submission:
         return await client.store.job_views.of_key(client.owner, self._order.key(self._surveyed.digest, number))
 
     async def announce(self, client: Client) -> None:
-        """Tells all workers of the database where the requests go, and how fast they may."""
-        order, store = self._order, client.store
-        for endpoint in order.endpoints:
-            await store.providers.save_endpoint(endpoint.name, endpoint.dump())
-            if endpoint.lane is Lane.BATCH:
-                # A pace begins with a part of what it allows, and the first batch is to be a whole one.
-                await store.providers.set_pace(endpoint.pace_name, (None, None), BATCH_REQUESTS_MAX * START_PARTS)
-            else:
-                per_minute = (order.requests_per_minute, order.tokens_per_minute)
-                await store.providers.set_pace(endpoint.pace_name, per_minute, order.concurrency)
+        for endpoint in self._order.endpoints:
+            await announce(client.store, endpoint, self._order.terms_of(endpoint.api))
 
-    async def opened(self, submitting: "asyncio.Task[int]") -> int:
+    async def wait_for_job(self, submitting: "asyncio.Task[int]") -> int:
         """The job's id, as soon as there is one; what kept it from being made is raised."""
         await asyncio.wait((submitting, self._job_id), return_when=asyncio.FIRST_COMPLETED)
         if not self._job_id.done():
@@ -214,20 +329,23 @@ class Submission:
 
     async def send(self, client: Client, wake: Callable[[], None]) -> int:
         """Streams every request in, in constant memory; returns the job's id."""
-        order = self._order
+        order, then = self._order, self._order.endpoint.fallback
         options = Options(
             idempotency_key=self._key,
             delivery=order.delivery,
             deadline_seconds=order.deadline_seconds,
             label=order.label,
             budget_micros=order.budget_micros,
+            fallback=None if then is None else then.name,
             handler_then=None if order.call_instead is None else order.call_instead.name,
             move_seconds=order.move_seconds,
         )
         items = self._items(client)
         try:
             seconds = client.limits.llm_job_timeout_seconds
-            job = await client.submit(order.endpoint.name, items, options, str, wake, self._tell_opened, seconds)
+            search = order.search if await client.store.answers.any() else None
+            told = (wake, self._tell_opened, seconds)
+            job = await client.submit(order.endpoint.name, items, options, str, *told, search)
         except FileChanged as changed:
             await self._give_up(client, changed)
             raise
@@ -251,11 +369,16 @@ class Submission:
 
     async def _items(self, client: Client) -> AsyncIterator[Weighed]:
         position = 0
+        starts = self._order.endpoint.starts
+        keys = {route_of(start): RequestKeys.of(client.owner, start) for start in starts}
         with Originals() as originals:
-            for number, (_, request, fields) in enumerate(requests(self._source, self._surveyed), 1):
-                first = originals.first(request, position) if self._order.dedupe else position
+            for number, found in enumerate(requests(self._source, self._surveyed), 1):
+                request, route = found.request, found.route
+                first = originals.first(request, position, found.api) if self._order.dedupe else position
                 if first == position:
-                    yield Weighed(seal(request), *self._scales.weigh(request, fields))
+                    worst, tokens, written = self._scales[route].weigh(request, found.fields, found.fallbacks)
+                    key = keys[route].key(request.url, found.fields, found.model, sample_of(request.metadata))
+                    yield Weighed(seal(request), worst, tokens, self._handlers[route], written, key)
                     position += 1
                     continue
                 self._left_out += 1

@@ -32,6 +32,7 @@ class Ending(StrEnum):
     BUDGET = "budget"
     REFUSED = "refused"
     INTERRUPTED = "interrupted"
+    TRIED = "tried"  # it was to send its first requests only
 
 
 def exit_code(ending: Ending, left: int, failed: int) -> int:
@@ -42,7 +43,7 @@ def exit_code(ending: Ending, left: int, failed: int) -> int:
         return INTERRUPTED
     if left and ending is Ending.REFUSED:
         return REFUSED
-    return FAILED if failed or left else SUCCEEDED
+    return FAILED if failed or (left and ending is not Ending.TRIED) else SUCCEEDED
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +66,19 @@ class Summary:
     unknown_micros: int = 0  # the part of what is reserved that may have been paid
     budget_micros: int | None = None
     next_micros: int | None = None  # the most that the next request may cost, which did not fit under the budget
+    reused: int = 0  # of those that succeeded: with the answer of an earlier run, at no cost
     repeats: int = 0
     truncated: int = 0  # answers that are not whole, whether they count as failures or not
     refused: int = 0
     filtered: int = 0
+    unfinished: int = 0
     unknown: int = 0  # requests whose outcome nobody knows
     late: int = 0  # requests whose answer came after the deadline, and is kept
+    answered: Mapping[str, int] = field(default_factory=dict)  # by provider, in a run with fallbacks
+    on_hold: Mapping[str, str] = field(default_factory=dict)  # of these providers: why nothing is sent to one now
     copies: int = 0  # requests beyond `total` that share the reply of another
     skipped_lines: int = 0  # that could not be sent
+    rows_missing: int = 0  # of the table: rows without a result yet
     groups: Sequence[FailureGroup] = ()
     examples: Mapping[int, Ended] = field(default_factory=dict)  # of the groups, by item
     refusal: Failure | None = None  # what the first replies said, if they stopped the run
@@ -80,6 +86,11 @@ class Summary:
     @property
     def left(self) -> int:
         return max(self.total - self.succeeded - self.failed - self.cancelled, 0)
+
+    @property
+    def is_try(self) -> bool:
+        """Whether only the first requests were to be sent, and others are left."""
+        return self.ending is Ending.TRIED and self.left > 0
 
     @property
     def exit_code(self) -> int:
@@ -124,17 +135,25 @@ def _headline(summary: Summary) -> str:
         REFUSED: "was stopped because the provider refused every request so far",
         INTERRUPTED: "was interrupted",
     }
-    return f"Job {summary.job_id} {how[summary.exit_code]}: {', '.join(came)}, in {show_seconds(summary.seconds)}."
+    came_to = "has sent its first requests" if summary.is_try else how[summary.exit_code]
+    return f"Job {summary.job_id} {came_to}: {', '.join(came)}, in {show_seconds(summary.seconds)}."
 
 
 def _facts(summary: Summary) -> Iterator[tuple[str, str]]:
-    yield "results", summary.out
+    missing = f" ({show_count(summary.rows_missing, 'row')} without a result yet)" if summary.rows_missing else ""
+    yield "results", f"{summary.out}{missing}"
+    if summary.answered:
+        yield "answered by", ", ".join(f"{name} {number:,}" for name, number in summary.answered.items())
+    for name, reason in summary.on_hold.items():
+        yield "on hold", f"{name}: {one_line(reason, MESSAGE_CHARACTERS_MAX)}"
     if summary.failed + summary.cancelled:
         yield "failures", summary.errors
         for group in summary.groups[:GROUPS_MAX]:
             yield "", _kind(group, summary.examples.get(group.example))
         if len(summary.groups) > GROUPS_MAX:
             yield "", f"and {show_count(len(summary.groups) - GROUPS_MAX, 'more kind')}"
+    if summary.reused:
+        yield "reused", f"{show_count(summary.reused, 'answer')} of earlier runs, not sent and not paid"
     if summary.copies:
         yield (
             "copies",
@@ -218,4 +237,7 @@ def _advice(summary: Summary) -> Iterator[str]:
         yield f"{amount} may have been paid. When you know: {command} --book if it was paid, --release if not."
     if summary.cancelled:
         yield "Cancelled requests stay cancelled. To send the whole file again, run it with --new and another --out."
-    yield f"Exit code {summary.exit_code}: {EXIT_CODES[summary.exit_code]}."
+    means = EXIT_CODES[summary.exit_code]
+    if summary.is_try and summary.exit_code == SUCCEEDED:
+        means = "every request that was sent succeeded"
+    yield f"Exit code {summary.exit_code}: {means}."

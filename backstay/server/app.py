@@ -12,17 +12,17 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import backstay
 from backstay.app import Backstay
+from backstay.artifacts import default_folder, files_at
 from backstay.clock import new_id
 from backstay.core.errors import BackstayError, UsageError
-from backstay.files.artifacts import default_folder, files_at
 from backstay.handlers.outgoing import Outgoing
 from backstay.process import equipment, relaying_outboxes, relaying_webhooks, working
 from backstay.remote.handler import CallbackTags
 from backstay.server import problems
+from backstay.server.anthropic import batches as message_batches
 from backstay.server.api import items, jobs
 from backstay.server.api import routers as api_routers
 from backstay.server.auth import KeyRing
-from backstay.server.body_limits import BodyLimits
 from backstay.server.cache import CoalescedReads, Details
 from backstay.server.events import Lookout
 from backstay.server.idempotency import Idempotent
@@ -34,7 +34,8 @@ from backstay.server.pages import routers as page_routers
 from backstay.server.pages.security_headers import Dressed
 from backstay.server.problems import OPENAI_PREFIXES, Problem, problem_of, problem_response
 from backstay.server.ratelimit import Limited, RateLimit
-from backstay.server.service import Service, ServiceOptions
+from backstay.server.request_bodies import BodyLimits
+from backstay.server.service import MountableApp, Service, ServiceOptions, show_schema
 from backstay.server.shared_state import SharedState
 from backstay.signing import Signer, key_beside
 from backstay.webhooks import Relay
@@ -103,17 +104,18 @@ def create_app(made: Backstay, options: ServiceOptions) -> FastAPI:
             app.state.service = await _opened(made, options, stack)
             yield
 
-    app = FastAPI(
+    app = MountableApp(
         title="Backstay",
         version=backstay.__version__,
         lifespan=life,
         docs_url=None,  # its page would load scripts from elsewhere
         redoc_url=None,
-        openapi_url="/api/openapi.json",
+        openapi_url=None,  # see show_schema
         redirect_slashes=False,  # it would lead to the host that the client sent
         # Its spans would hold addresses, the secret ones of callbacks among them; ours are drawn by Tracing.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
+    app.add_route("/api/openapi.json", show_schema, include_in_schema=False)
     problems.install(app)
     app.add_middleware(Idempotent)
     app.add_middleware(BodyLimits)  # outside Idempotent, which reads bodies too
@@ -125,7 +127,7 @@ def create_app(made: Backstay, options: ServiceOptions) -> FastAPI:
     for branch in branches(api_routers()):
         app.include_router(branch)
     for prefix in OPENAI_PREFIXES:
-        for branch in branches(openai_routers(), prefix):
+        for branch in branches([*openai_routers(), message_batches.router], prefix):
             app.include_router(branch, prefix=prefix, include_in_schema=prefix == OPENAI_PREFIXES[0])
     for branch in branches(page_routers()):  # the last, because theirs begin with "/" as all do
         app.include_router(branch, include_in_schema=False)
@@ -213,7 +215,8 @@ class Named:
             if message["type"] == "http.response.start":
                 begun = True
                 name = f"req_{self._life}{next(self._numbers):08x}"
-                message["headers"] = [*message["headers"], (b"x-request-id", name.encode())]
+                header = b"request-id" if problems.is_for_messages(scope["path"]) else b"x-request-id"
+                message["headers"] = [*message["headers"], (header, name.encode())]
             await send(message)
 
         try:

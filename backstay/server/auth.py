@@ -83,11 +83,11 @@ class KeyRing:
 
 
 def key_in_request(request: Request) -> str | None:
-    """The key that a request brings, as OpenAI's and as Azure's client send it."""
+    """The key that a request brings, as OpenAI's, Azure's and Anthropic's clients send it."""
     scheme, _, text = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and text.strip():
         return text.strip()
-    return request.headers.get("api-key") or None
+    return request.headers.get("api-key") or request.headers.get("x-api-key") or None
 
 
 async def principal(request: Request) -> Principal:

@@ -23,7 +23,7 @@ from backstay.server.shared_state import PREFIX, SharedState
 from backstay.signing import Signer
 from backstay.store.batches import Batch, missing
 from backstay.store.files import may_be_id
-from backstay.store.item_views import ItemRow
+from backstay.store.item_views import ItemView
 from backstay.store.job_views import Asked, JobView
 from backstay.store.store import Store
 
@@ -135,7 +135,7 @@ class CoalescedReads:
 
     def __init__(self, store: Store) -> None:
         self._jobs: Gathered[Asked, JobView] = Gathered(store.job_views.many)
-        self._items: Gathered[Asked, ItemRow] = Gathered(store.item_views.many)
+        self._items: Gathered[Asked, ItemView] = Gathered(store.item_views.many)
         self._batches: Gathered[tuple[str, str], Batch] = Gathered(store.batches.many)
 
     async def job(self, job_id: int, owner: str) -> JobView:
@@ -144,7 +144,7 @@ class CoalescedReads:
             raise NotFound(f"no job {job_id}", hint=Sentence("`", NextCommand("jobs"), "` lists the jobs"))
         return found
 
-    async def item(self, item_id: int, owner: str) -> ItemRow:
+    async def item(self, item_id: int, owner: str) -> ItemView:
         found = await self._items.find((item_id, owner))
         if found is None:
             raise NotFound(f"no item {show_item(item_id)}")

@@ -19,7 +19,7 @@ from backstay.core.states import TERMINAL, ItemState
 from backstay.server.etags import etag_of
 from backstay.server.problems import Problem
 from backstay.server.shapes import item_bytes, job_bytes
-from backstay.store.item_views import ItemRow
+from backstay.store.item_views import ItemView
 from backstay.store.job_views import JobView
 from backstay.store.store import Store
 
@@ -63,7 +63,7 @@ class _Seen:
 
     watchers: set[Watcher] = field(default_factory=set)
     look: int = -1
-    row: JobView | ItemRow | None = None
+    row: JobView | ItemView | None = None
     snapshot: Snapshot | None = None
 
 
@@ -164,7 +164,7 @@ class Lookout:
                 place = (subject.id, subject.owner)
                 self._tell(seen, jobs.get(place) if subject.kind == "job" else items.get(place), look)
 
-    def _tell(self, seen: _Seen, row: JobView | ItemRow | None, look: int) -> None:
+    def _tell(self, seen: _Seen, row: JobView | ItemView | None, look: int) -> None:
         news = seen.snapshot is None or row != seen.row
         if news:
             seen.row, seen.snapshot = row, _snapshot(row)
@@ -174,7 +174,7 @@ class Lookout:
         seen.look = look
 
 
-def _snapshot(row: JobView | ItemRow | None) -> Snapshot:
+def _snapshot(row: JobView | ItemView | None) -> Snapshot:
     if row is None:
         return GONE
     if isinstance(row, JobView):

@@ -3,12 +3,11 @@
 from contextlib import suppress
 from typing import Final
 
-from backstay.client import end_some
+from backstay.client import end_waiting_items
 from backstay.core.errors import BackstayError, NotAllowed, NotFound
 from backstay.core.events import Trouble
-from backstay.files.artifacts import file_of
 from backstay.server.service import Service
-from backstay.upkeep.archivist import Archivist
+from backstay.upkeep.pruning import delete_artifacts
 
 CHUNKS_AT_ONCE: Final = 5
 
@@ -17,14 +16,14 @@ async def cancel_job(service: Service, job_id: int, owner: str) -> None:
     """Marks the job as cancelled, which is final, and ends its waiting items."""
     await service.store.jobs.cancel(job_id, owner)
     for _ in range(CHUNKS_AT_ONCE):
-        if not await end_some(service.main, job_id):
+        if not await end_waiting_items(service.main, job_id):
             return
     service.tasks.spawn(_end_rest(service, job_id))
 
 
 async def end_waiting(service: Service, job_id: int) -> None:
     """Ends all waiting items of a job that was stopped."""
-    while await end_some(service.main, job_id):
+    while await end_waiting_items(service.main, job_id):
         pass
 
 
@@ -56,7 +55,7 @@ async def remove(service: Service, job_id: int, owner: str) -> None:
 async def remove_rest(service: Service) -> None:
     """Goes on with what a process that is gone had begun."""
     try:
-        while left := await service.store.jobs.disowned():
+        while left := await service.store.jobs.disowned_jobs():
             for job_id in left:
                 await _finish(service, job_id)
     except BackstayError as error:
@@ -64,13 +63,7 @@ async def remove_rest(service: Service) -> None:
 
 
 async def _finish(service: Service, job_id: int) -> None:
-    """Artifacts first: while the job's row exists, another process can find and delete them."""
-    async for name in service.artifacts.names(f"logs/{job_id}"):
-        await service.artifacts.delete(name)
-    async for name in service.artifacts.names(f"results/{job_id}"):
-        await service.store.files.drop(file_of(name))  # before its bytes, which tell of it
-        await service.artifacts.delete(name)
-    await Archivist(service.store.archives, service.artifacts, service.main.clock).forget(job_id)
+    await delete_artifacts(service.store, service.artifacts, service.main.clock, job_id)
     await service.store.jobs.purge(job_id)
 
 

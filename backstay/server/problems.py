@@ -59,10 +59,30 @@ async def _read_on(receive: Receive) -> None:
 MEDIA_TYPE: Final = "application/problem+json"
 OPENAI_PREFIXES: Final = ("/v1", "/openai/v1", "/openai")  # OpenAI's client calls the first; Azure's the others
 OPENAI_PATHS: Final = ("/v1/", "/openai/")
+MESSAGES_PATH: Final = "/v1/messages"  # Anthropic's client calls this
+_MESSAGES_PATHS: Final = tuple(f"{prefix}/messages" for prefix in OPENAI_PREFIXES)
 _WRONG: Final = "invalid_request_error"
 _TYPES: Final = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
-_PATHS: Final = "/api/openapi.json lists all paths; of OpenAI's API there are /v1/files, /v1/batches and /v1/models"
+ANTHROPIC_TYPES: Final = {
+    400: _WRONG,
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    409: "conflict_error",
+    410: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    500: "api_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+
+_PATHS: Final = (
+    "/api/openapi.json lists all paths; of OpenAI's API there are /v1/files, /v1/batches and /v1/models, of "
+    "Anthropic's /v1/messages/batches"
+)
 
 _TITLES: Final = {
     400: "Bad request",
@@ -198,8 +218,25 @@ def answer_openai(problem: Problem) -> JSONResponse:
     return kind({"error": said}, status, headers=problem.headers)
 
 
+def answer_anthropic(problem: Problem) -> JSONResponse:
+    """The same as Anthropic says it."""
+    status = 400 if problem.status == 422 else problem.status
+    kind = ANTHROPIC_TYPES.get(status, "api_error" if status > 499 else _WRONG)
+    message = f"{problem.detail}. {problem.hint}" if problem.hint else problem.detail
+    said = {"type": "error", "error": {"type": kind, "message": message}, "request_id": None}
+    response = LingeringResponse if problem.lingers else JSONResponse
+    return response(said, status, headers=problem.headers)
+
+
+def is_for_messages(path: str) -> bool:
+    """Whether a path is of Anthropic's API."""
+    return path.startswith(_MESSAGES_PATHS)
+
+
 def problem_response(request: Request, problem: Problem) -> JSONResponse:
     """In the words of whichever API was asked."""
+    if is_for_messages(request.url.path):
+        return answer_anthropic(problem)
     return answer_openai(problem) if request.url.path.startswith(OPENAI_PATHS) else answer(problem)
 
 

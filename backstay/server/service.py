@@ -1,18 +1,24 @@
-"""What the routes work with: one service on one database."""
+"""What the routes work with: one service on one database, perhaps below a path of another application."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, cast
+from urllib.parse import quote
 
-from fastapi import Depends, Request
+from fastapi import Depends, FastAPI, Request
+from fastapi.responses import JSONResponse
+from starlette.types import Message, Receive, Scope, Send
+from typing_extensions import override
 
 from backstay.app import Backstay
+from backstay.artifacts import Artifacts
 from backstay.client import Client
 from backstay.clock import Tasks
-from backstay.files.artifacts import Artifacts
 from backstay.handlers.outgoing import Outgoing
 from backstay.llm.endpoint import Endpoint
 from backstay.remote.handler import CallbackTags
+from backstay.run.submission import ProviderTerms
 from backstay.signing import Signer
 from backstay.store.store import Store
 
@@ -21,9 +27,62 @@ if TYPE_CHECKING:
     from backstay.server.cache import CoalescedReads, Details
     from backstay.server.events import Lookout
     from backstay.server.openai.adoption import Looked
+    from backstay.server.openai.models import ModelLists
     from backstay.server.ratelimit import RateLimit
     from backstay.server.shared_state import SharedState
     from backstay.webhooks import Relay
+
+
+_KEY: Final = "backstay.root"
+_COOKIE_PATH: Final = re.compile(rb"(?i)\bpath=/(?=;|$)")
+
+
+def root_of(request: Request) -> str:
+    """What stands before every path in a link: nothing, or for example "/backstay"."""
+    return str(request.scope.get(_KEY, ""))
+
+
+async def show_schema(request: Request) -> JSONResponse:
+    """As FastAPI's own, which would not find the prefix."""
+    root = root_of(request)
+    return JSONResponse(request.app.openapi() | ({"servers": [{"url": root}]} if root else {}))
+
+
+class MountableApp(FastAPI):
+    """Can be mounted: `app.mount("/backstay", service)`."""
+
+    @override
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        root = scope.get("root_path", "").rstrip("/")
+        if not root or scope["type"] != "http":
+            return await super().__call__(scope, receive, send)
+
+        async def send_below(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [_below(root, *header) for header in message["headers"]]}
+            await send(message)
+
+        await super().__call__(_without(root, scope), receive, send_below)
+
+
+def _without(root: str, scope: Scope) -> dict[str, Any]:
+    path = scope["path"]
+    inner = path.removeprefix(root) if path == root or path.startswith(f"{root}/") else path
+    kept = {name: value for name, value in scope.items() if name != "raw_path"}  # it is optional, and has the prefix
+    return {**kept, "path": inner or "/", "root_path": "", _KEY: quote(root)}
+
+
+def _below(root: str, name: bytes, value: bytes) -> tuple[bytes, bytes]:
+    """A header of an answer, as seen from outside."""
+    start = quote(root).encode()
+    match name.lower():
+        case b"location" if value.startswith(b"/") and not value.startswith(b"//"):
+            return name, start + value
+        case b"link" if value.startswith(b"</"):
+            return name, b"<" + start + value[1:]
+        case b"set-cookie":
+            return name, _COOKIE_PATH.sub(b"Path=" + start, value)
+    return name, value
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +91,9 @@ class ServiceOptions:
 
     open_here: bool = False  # from this machine no key is needed
     strict_openai: bool = False  # refuse what OpenAI refuses
-    upstream: Endpoint | None = None  # where the requests of batches go
-    concurrency: int = 100  # calls at once to it
-    requests_per_minute: int | None = None
-    tokens_per_minute: int | None = None
+    upstream: Endpoint | None = None  # where the requests of batches go; of several providers the others are beside it
+    concurrency: int = 100  # calls at once to it, and to each beside it
+    terms: Mapping[str, ProviderTerms] = field(default_factory=dict)  # by provider: how fast, and for how much
     budget_micros: int | None = None  # of each batch
     output_tokens_default: int | None = None  # what a request may answer that sets no bound itself
     replays: bool = True  # a request that OpenAI's client sent again is the batch that it made before
@@ -63,7 +121,7 @@ class Service:
     wake_mover: Callable[[], None] = field(default=lambda: None)  # a batch can be moved on
     looked_for_runs: "dict[str, Looked]" = field(default_factory=dict)  # by owner
     tasks: Tasks = field(default_factory=Tasks)  # work that continues after its request was answered
-    kept_models: tuple[float, list[dict[str, Any]] | None] | None = None  # when asked for, and what was listed
+    kept_models: "tuple[float, ModelLists] | None" = None  # when asked for, and what was listed
 
     @property
     def store(self) -> Store:

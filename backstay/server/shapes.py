@@ -11,7 +11,7 @@ from backstay.core.errors import ErrorCode
 from backstay.core.ids import job_of, position_of, show_item
 from backstay.core.outcomes import Flaw
 from backstay.core.states import ItemState, JobState
-from backstay.store.item_views import ItemRow
+from backstay.store.item_views import ItemView
 from backstay.store.job_views import JobView
 from backstay.store.jobs import NEVER_MS
 
@@ -87,9 +87,11 @@ class JobShape(BaseModel):
     truncated: int = Field(description="truncated answers, whether they count as failures or not")
     refused: int = Field(description="answers in which the model refuses")
     filtered: int = Field(description="answers that a filter of the provider removed")
-    fallback: str | None = Field(description="the handler for items that the job's own handler finally fails")
+    unfinished: int = Field(description="answers of a turn that the provider paused, which can be continued")
+    fallback: str | None = Field(description="the handler that gets items that the job's own handler fails")
     waits_for: list[str] | None = Field(description="the jobs that must end before this one starts")
-    known: int = Field(description="items that were left out because an earlier submit made them")
+    known: int = Field(description="items that were skipped because an earlier submit had them")
+    reused: int = Field(description="items that got the answer of an earlier run, at no cost")
 
 
 class ItemShape(BaseModel):
@@ -106,17 +108,22 @@ class ItemShape(BaseModel):
     progress: int = Field(description="per cent")
     error_code: ErrorCode | None
     flaw: Flaw | None = Field(
-        description="more about the outcome; unknown: the call may have been paid; late: the result came too late"
+        description="more about the outcome; unknown: the call may have been paid; late: the result came too late; "
+        "invalid: the answer does not fit its schema"
     )
     message: str | None = Field(description="the message of the last attempt")
     created_at: int
     queued_at: int
+    started_at: int | None = Field(description="when its first call began")
     last_attempt_at: int | None
+    updated_at: int = Field(description="when it last changed its state")
     finished_at: int | None
     timed_out_at: int | None
     deadline_at: int | None
     due_at: int | None
+    retry_after: int | None = Field(description="when it is tried again, if it waits for that")
     provider_task_id: str | None
+    reused_from: str | None = Field(description="the item of an earlier run whose answer it got")
     archive: str | None = Field(description="the archive that holds the payload, for items that failed long ago")
 
 
@@ -157,36 +164,26 @@ class Strict(BaseModel):
 
 _JOB_FIELDS: Final = tuple(JobShape.model_fields)  # of the same names as those of the view
 _job_values = attrgetter(*_JOB_FIELDS)
+_ITEM_FIELDS: Final = tuple(name for name in ItemShape.model_fields if hasattr(ItemView, name))
+_item_values = attrgetter(*_ITEM_FIELDS)
 
 
 def job_object(view: JobView) -> dict[str, Any]:
     return {**dict(zip(_JOB_FIELDS, _job_values(view), strict=True)), "id": str(view.id)}
 
 
-def item_object(row: ItemRow) -> dict[str, Any]:
+def item_object(view: ItemView) -> dict[str, Any]:
+    due_at = view.due_at
     return {
-        "id": show_item(row.id),
-        "job": str(job_of(row.id)),
-        "position": position_of(row.id),
-        "handler": row.handler,
-        "state": row.state,
-        "attempts": row.attempt_count,
-        "calls": row.calls,
-        "repeats": row.repeats,
-        "progress": row.progress,
-        "error_code": row.error_code,
-        "flaw": row.flaw,
-        "message": row.message,
-        "created_at": row.created_at,
-        "queued_at": row.queued_at,
-        "last_attempt_at": row.last_attempt_at,
-        "finished_at": row.finished_at,
-        "timed_out_at": row.timed_out_at,
-        "deadline_at": row.deadline_at,
+        **dict(zip(_ITEM_FIELDS, _item_values(view), strict=True)),
+        "id": show_item(view.id),
+        "job": str(job_of(view.id)),
+        "position": position_of(view.id),
+        "attempts": view.attempt_count,
         # A paused job's items are moved out of the way by a due time that never comes.
-        "due_at": row.due_at if row.due_at is None or (row.due_at < NEVER_MS and row.finished_at is None) else None,
-        "provider_task_id": row.provider_task_id,
-        "archive": None if row.archive_id is None else str(row.archive_id),
+        "due_at": due_at if due_at is None or (due_at < NEVER_MS and view.finished_at is None) else None,
+        "reused_from": None if view.reused_from is None else show_item(view.reused_from),
+        "archive": None if view.archive_id is None else str(view.archive_id),
     }
 
 
@@ -194,8 +191,8 @@ def job_bytes(view: JobView) -> bytes:
     return to_json(job_object(view))
 
 
-def item_bytes(row: ItemRow) -> bytes:
-    return to_json(item_object(row))
+def item_bytes(view: ItemView) -> bytes:
+    return to_json(item_object(view))
 
 
 def provider_object(breaker: Breaker) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from backstay.core.models import Attempt
 from backstay.store.databases.database import Database
 from backstay.store.queries import Ask, Script, one, read_row, record
 
-DAY_MS: Final = 86_400_000
 LAST_ID: Final = (1 << 63) - 1
 
 Place = tuple[int, int]  # when an item failed, and its id: the order of archiving
@@ -200,7 +199,7 @@ class Archives:
     async def drop(self, archive: Archive) -> bool:
         return bool(await self._db.write(one("drop_archive", {"archive_id": archive.id, "old": archive.blob})))
 
-    async def kept(self, blobs: Sequence[str]) -> set[str]:
+    async def find_kept(self, blobs: Sequence[str]) -> set[str]:
         """Those of the files that hold the only copy of something."""
         return {row["blob"] for row in await self._db.read(one("blobs_kept", batch=[(blob,) for blob in blobs]))}
 

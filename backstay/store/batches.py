@@ -133,15 +133,18 @@ class Batches:
         return rows[0]
 
     async def page(self, owner: str, after: str | None, n: int) -> list[Batch]:
-        created_at, last = LATEST
-        if after is not None:
-            place = {"id": after, "owner": owner}
-            rows = await self._db.read(one("batch_place", place)) if may_be_id(after) else []
-            if not rows:
-                raise missing(after)
-            created_at, last = rows[0]["created_at"], rows[0]["id"]
+        created_at, last = await self._place(after, owner)
         values = {"owner": owner, "created_at": created_at, "id": last, "n": n}
         return await self._db.read(one("batches_page", values))
+
+    async def _place(self, cursor: str | None, owner: str) -> tuple[int, str]:
+        if cursor is None:
+            return LATEST
+        place = {"id": cursor, "owner": owner}
+        rows = await self._db.read(one("batch_place", place)) if may_be_id(cursor) else []
+        if not rows:
+            raise missing(cursor)
+        return rows[0]["created_at"], rows[0]["id"]
 
     async def cancel(self, batch_id: str, owner: str) -> bool:
         return bool(await self._db.write(one("cancel_batch", {"id": batch_id, "owner": owner})))
@@ -185,6 +188,27 @@ class Batches:
 
     async def any_expired(self, job_id: int) -> bool:
         return bool(await self._db.read(one("any_expired", {"job_id": job_id})))
+
+    # message batches
+
+    async def messages(self, owner: str, cursor: str | None, newer: bool, n: int) -> list[Batch]:
+        """The batches after a cursor, newest first; or those that are newer than it, the nearest first."""
+        created_at, last = await self._place(cursor, owner)
+        values = {"owner": owner, "created_at": created_at, "id": last, "n": n}
+        return await self._db.read(one("messages_newer" if newer else "messages_older", values))
+
+    async def same_messages(self, owner: str, digest: str, age_ms: int) -> str | None:
+        """The batch of the same requests that is not older."""
+        rows = await self._db.read(one("same_messages", {"owner": owner, "digest": digest, "age_ms": age_ms}))
+        return str(rows[0]["id"]) if rows else None
+
+    async def count_expired(self, job_id: int) -> int:
+        """How many requests the deadline ended before they could have been paid."""
+        return int((await self._db.read(one("count_expired", {"job_id": job_id})))[0]["n"])
+
+    async def drop(self, batch_id: str, owner: str) -> None:
+        """Deletes a batch that has ended without a job, with its files."""
+        await self._db.write(lambda: _drop(batch_id, owner))
 
     # its items
 
@@ -254,6 +278,11 @@ def _end(batch: Batch, status: BatchStatus, output: NewFile | None, errors: NewF
         if file is not None:
             yield from add_file(file)
     return True
+
+
+def _drop(batch_id: str, owner: str) -> Script[None]:
+    for files in (yield Ask("purge_unsent_batch", {"id": batch_id, "owner": owner})):
+        yield Ask("purge_files", batch=[(file,) for file in tuple(files) if file is not None])
 
 
 def _adopt(owner: str, runs: Sequence[Adopted]) -> Script[None]:

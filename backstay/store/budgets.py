@@ -12,7 +12,7 @@ record(Budget)
 
 
 class Payer(NamedTuple):
-    """Whose money a job spends."""
+    """Whose money a call spends. The handler is that of the item: the items of a job may have several."""
 
     owner: str
     handler: str
@@ -42,9 +42,9 @@ class Budgets:
         rows: list[Budget] = yield Ask("set_budget", {**key, "limit_micros": limit_micros})
         made = rows[0]
         if not known:
-            [under_way] = yield Ask("under_way_of", {"owner": owner, "handler": handler})
+            reserved = yield from _under_way(made)
             [locked] = yield Ask("lock_budget", key)
-            made = read_row(Budget, locked).at(locked["now"]).book(under_way["reserved"], 0)
+            made = read_row(Budget, locked).at(locked["now"]).book(reserved, 0)
             yield from _save([made])
         return made
 
@@ -55,6 +55,20 @@ class Budgets:
             raise NotFound("there is no such budget", hint="`backstay budget list` shows all budgets")
 
 
+def _under_way(budget: Budget) -> Script[int]:
+    """The money that is set aside now for what a new budget covers."""
+    if not budget.handler:
+        [found] = yield Ask("under_way_of", {"owner": budget.owner})
+        return int(found["reserved"])
+    known = yield Ask("all_endpoints")
+    handlers = {budget.handler, *(row["name"] for row in known if budget.covers(budget.owner, row["name"]))}
+    reserved = 0
+    for handler in sorted(handlers):
+        [found] = yield Ask("under_way_at", {"owner": budget.owner, "handler": handler})
+        reserved += found["reserved"]
+    return reserved
+
+
 def locked_budgets(payers: Iterable[Payer]) -> Script[list[Budget]]:
     """The budgets that these payers share, as they stand now. The rows are locked until the transaction ends."""
     wanted = sorted(set(payers))
@@ -62,14 +76,16 @@ def locked_budgets(payers: Iterable[Payer]) -> Script[list[Budget]]:
     return [read_row(Budget, row).at(row["now"]) for row in rows]
 
 
-def book(changes: Iterable[tuple[Payer, tuple[int, int]]]) -> Script[None]:
-    """Books what changed for payers: money set aside (below 0: given back), and money spent or perhaps spent."""
+def book(changes: Iterable[tuple[Payer, tuple[int, int]]], began_at: int | None = None) -> Script[None]:
+    """Books what changed for payers: money set aside (below 0: given back), and money spent or perhaps spent (below 0:
+    found unspent, by a job that began at `began_at`)."""
     moved = [(payer, change) for payer, change in changes if any(change)]
     budgets = yield from locked_budgets(payer for payer, _ in moved)
     after = []
     for budget in budgets:
         covered = [change for payer, change in moved if budget.covers(*payer)]
-        after.append(budget.book(sum(reserved for reserved, _ in covered), sum(used for _, used in covered)))
+        reserved, used = (sum(parts) for parts in zip(*covered, strict=True)) if covered else (0, 0)
+        after.append(budget.book(reserved, used, began_at))
     yield from _save(after)
 
 

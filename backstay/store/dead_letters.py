@@ -6,16 +6,16 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
+from backstay.clock import DAY_MS
 from backstay.core.ids import item_id, job_of, show_item, show_items
 from backstay.core.states import ItemState
 from backstay.store.databases.database import Database
 from backstay.store.files import with_sources
-from backstay.store.item_views import ItemRow, add_last_errors
-from backstay.store.items import widen_keys
+from backstay.store.item_views import ItemView, add_last_errors
 from backstay.store.jobs import FailedItem
 from backstay.store.outbox import hint_queued
 from backstay.store.queries import Ask, Script, one, record
-from backstay.store.settle import count_flaws
+from backstay.store.settle import count_flaws, widen_keys
 
 JOBS_MAX: Final = 100  # that one page reads
 LOOKED_MAX: Final = 20_000  # failed items that one page reads
@@ -24,7 +24,6 @@ CHUNK_ITEMS: Final = 2_000
 DEAD_LOOKED_MAX: Final = 50_000  # failed items of all owners
 UNKNOWN_COUNTED_MAX: Final = 1_000
 GROUPED_FIRST: Final = 250  # failed items: a page must be as fast with many as with few
-DAY_MS: Final = 86_400_000
 LAST_JOB: Final = (1 << 35) - 1
 
 
@@ -65,7 +64,7 @@ class Groups(NamedTuple):
     complete: bool
 
 
-class Dead(NamedTuple):
+class DeadGroups(NamedTuple):
     """Permanently failed items, by error, and their cost, as far as it is known."""
 
     found: Groups
@@ -82,7 +81,7 @@ class DeadLetters:
 
     async def page(
         self, owner: str, wanted: LetterFilter, before: int | None, n: int
-    ) -> tuple[list[ItemRow], int | None]:
+    ) -> tuple[list[ItemView], int | None]:
         """The last items of the newest jobs first, and the id before which the next page begins."""
         rows, end = await self._db.read(lambda: letters_page(owner, wanted, before, n, replayable=False))
         return await self._db.read(lambda: add_last_errors(rows)), end
@@ -102,16 +101,16 @@ class DeadLetters:
         [found] = await self._db.read(one(name, values))
         return int(found["items"])
 
-    async def costly_groups(self, owner: str, job_id: int | None, n: int = GROUPED_FIRST) -> Dead:
+    async def costly_groups(self, owner: str, job_id: int | None, n: int = GROUPED_FIRST) -> DeadGroups:
         """For the owner's failed items, up to a bound."""
         return await self._db.read(lambda: _dead_groups(owner, job_id, n))
 
 
-def _dead_groups(owner: str, job_id: int | None, n: int) -> Script[Dead]:
+def _dead_groups(owner: str, job_id: int | None, n: int) -> Script[DeadGroups]:
     found, jobs = yield from groups_of(owner, job_id, n)
     costs = (yield Ask("dead_costs", {"n": n}, jobs)) if jobs else []
     known = {row["error_code"]: row["cost_micros"] for row in costs if row["cost_micros"] is not None}
-    return Dead(found, known)
+    return DeadGroups(found, known)
 
 
 def _failing_jobs(owner: str, job_id: int | None, upto: int, replayable: bool) -> Script[list[FailingJob]]:
@@ -130,11 +129,11 @@ def groups_of(owner: str, job_id: int | None, n: int) -> Script[tuple[Groups, li
 
 def letters_page(
     owner: str, wanted: LetterFilter, before: int | None, n: int, replayable: bool
-) -> Script[tuple[list[ItemRow], int | None]]:
+) -> Script[tuple[list[ItemView], int | None]]:
     """Job by job, until the page is full or the read limit is reached."""
     upto = LAST_JOB if before is None else job_of(before - 1)
     jobs = yield from _failing_jobs(owner, wanted.job_id, upto, replayable)
-    items: list[ItemRow] = []
+    items: list[ItemView] = []
     left = LOOKED_MAX
     for job in jobs:
         end = item_id(job.id, 0) + job.total
@@ -164,7 +163,7 @@ def chosen_items(owner: str, wanted: LetterFilter, ids: Sequence[int]) -> Script
 
 
 REPLAY_ITEMS_MAX: Final = 100_000  # per call; for more, call again
-SPREAD_MS_MAX: Final = 7 * 86_400_000  # over which the items of slow replays come back
+SPREAD_MS_MAX: Final = 7 * DAY_MS  # over which the items of slow replays come back
 RATE_MIN: Final = 0.01  # items a second
 RATE_MAX: Final = 10_000.0
 NAMED_MAX: Final = 20  # items that are listed by id
@@ -174,7 +173,7 @@ LAST_ID: Final = (1 << 63) - 1
 _PAID: Final = "; an earlier call may have been processed and paid"
 
 
-class By(NamedTuple):
+class ReplayRequest(NamedTuple):
     """Who replays, and how many items per second come back; without a rate, all at once. `expected`: how many were
     counted before."""
 
@@ -207,7 +206,7 @@ class ReplayRow(NamedTuple):
 class _Order(NamedTuple):
     owner: str
     wanted: LetterFilter
-    by: By
+    by: ReplayRequest
     filter: str
 
 
@@ -220,7 +219,7 @@ class Replays:
         values = {"owner": owner, "before": LAST_ID if before is None else before, "n": n}
         return await self._db.read(one("replays_page", values))
 
-    async def replay(self, owner: str, wanted: LetterFilter, by: By | None) -> Replayed:
+    async def replay(self, owner: str, wanted: LetterFilter, by: ReplayRequest | None) -> Replayed:
         """Queues the items of a filter again, chunk by chunk, each item once; without `by` it only counts them."""
         order = None if by is None else _Order(owner, wanted, by, filter_text(wanted))
         done = await self._replay(owner, wanted, order)
@@ -238,7 +237,9 @@ class Replays:
                 return so_far
         return so_far._replace(more=True)
 
-    async def replay_some(self, owner: str, wanted: LetterFilter, ids: Sequence[int], by: By | None) -> Replayed:
+    async def replay_some(
+        self, owner: str, wanted: LetterFilter, ids: Sequence[int], by: ReplayRequest | None
+    ) -> Replayed:
         """The same for some named items; those of another owner, or that did not fail, are skipped."""
         named = sorted(set(ids))
         order = None if by is None else _Order(owner, wanted, by, filter_text(wanted, named))

@@ -88,7 +88,7 @@ class Files:
         rows: list[StoredFile] = await self._db.read(one("file_source", {"id": file_id, "owner": owner}))
         return rows[0] if rows else None
 
-    async def expired(self, file_id: str, owner: str) -> bool:
+    async def has_expired(self, file_id: str, owner: str) -> bool:
         """Whether the file existed and has expired."""
         values = {"id": file_id, "owner": owner}
         return may_be_id(file_id) and bool(await self._db.read(one("file_expired", values)))

@@ -4,7 +4,7 @@ lost."""
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from backstay.core.callbacks import Callback, Kind, Said, digest_of, name_task, result_of
+from backstay.core.callbacks import Callback, Kind, StoredCallback, digest_of, name_task, result_of
 from backstay.core.errors import NotAllowed, NotFound
 from backstay.core.ids import job_of, show_item
 from backstay.core.models import Attempt
@@ -13,7 +13,7 @@ from backstay.store.budgets import Payer, book
 from backstay.store.databases.database import Database
 from backstay.store.jobs import archived_error
 from backstay.store.queries import Ask, Script, one, record
-from backstay.store.settle import add_late, flaw_late, write_attempts
+from backstay.store.settle import add_late, set_late_flaw, write_attempts
 
 MESSAGES_MAX: Final = 100  # about one item
 BODY_MAX: Final = 64 << 20  # characters read at once
@@ -55,7 +55,7 @@ class AcceptedItem(NamedTuple):
     now: int
 
 
-record(Said)
+record(StoredCallback)
 
 
 @record
@@ -81,11 +81,11 @@ class InboxMessages:
     async def receive(self, item_id: int, fence: int, callback: Callback) -> ReceivedMessage:
         return await self._db.write(lambda: _receive(item_id, fence, callback))
 
-    async def finals(self, items: Sequence[int]) -> list[Said]:
+    async def finals(self, items: Sequence[int]) -> list[StoredCallback]:
         """The final messages about these items that came in time, in order of arrival."""
         return await self._db.read(one("finals", batch=[(item,) for item in items]))
 
-    async def bodies(self, said: Sequence[Said]) -> dict[int, str]:
+    async def bodies(self, said: Sequence[StoredCallback]) -> dict[int, str]:
         """The texts of some messages, by their numbers: as many as fit into memory at once."""
         wanted: list[tuple[int]] = []
         characters = 0
@@ -126,22 +126,27 @@ class LateSuccess(NamedTuple):
 
     attempt: Attempt
     result: str
-    reserved: int = 0
+    reserved: int
+    handler: str
+
+    @property
+    def cost(self) -> int:
+        return self.reserved if self.attempt.cost_micros is None else self.attempt.cost_micros
 
 
 def keep_late(results: Sequence[LateSuccess]) -> Script[list[int]]:
     """Returns the items whose results were kept."""
     kept = yield from add_late([(one.attempt.item_id, one.attempt.fence, one.result) for one in results])
     known = [one for one in results if one.attempt.item_id in set(kept)]
-    yield from flaw_late(kept)
+    yield from set_late_flaw(kept)
     if known:
         yield Ask("show_late", batch=[(one.attempt.item_id, one.result) for one in known])
     yield from write_attempts([one.attempt._replace(outcome="late", result=None) for one in known])
     if known:
-        costs = {cost.job_id: cost for cost in _costs(known)}
-        rows = yield Ask("know_cost", batch=list(costs.values()))
-        late = ((Payer(row["owner"], row["handler"]), costs[row["id"]]) for row in rows)
-        yield from book((payer, (0, cost.spent - cost.known)) for payer, cost in late)
+        rows = yield Ask("know_cost", batch=_costs(known))
+        owners = {row["id"]: row["owner"] for row in rows}
+        paid = ((Payer(owners[job_of(one.attempt.item_id)], one.handler), one.cost - one.reserved) for one in known)
+        yield from book((payer, (0, change)) for payer, change in paid)
     return kept
 
 
@@ -165,7 +170,7 @@ def _costs(results: Sequence[LateSuccess]) -> list[LateCost]:
         sums[job_id] = LateCost(
             job_id,
             so_far.known + late.reserved,
-            so_far.spent + (late.reserved if attempt.cost_micros is None else attempt.cost_micros),
+            so_far.spent + late.cost,
             so_far.input_tokens + (attempt.input_tokens or 0),
             so_far.output_tokens + (attempt.output_tokens or 0),
         )
@@ -190,7 +195,7 @@ def _receive(item_id: int, fence: int, callback: Callback) -> Script[ReceivedMes
         raise NotAllowed(f"there were {MESSAGES_MAX} messages about item {show_item(item_id)} already")
     added = yield Ask("add_inbox", {**values, "body": callback.body, "digest": digest_of(callback, fence)})
     if added and late and callback.kind is Kind.SUCCEEDED:
-        yield from flaw_late([item_id])
+        yield from set_late_flaw([item_id])
     if added and not late:
         if callback.progress is not None:
             task = name_task(item_id, fence)

@@ -9,16 +9,18 @@ from backstay.core.ids import POSITIONS_MAX, item_range, show_item
 from backstay.core.states import ItemState, JobState
 from backstay.store.databases.database import Database
 from backstay.store.job_views import Asked
+from backstay.store.jobs import NEVER_MS
 from backstay.store.queries import Ask, Script, one, record
 
 ITEMS_LOOKED_MAX: Final = 10_000  # by one page
 NAMED_ITEMS: Final = 2_000  # looked up by one statement
 TASKS_LOOKED_MAX: Final = 1_000
+_OF_ATTEMPTS: Final = ("message", "first_attempt_at", "attempt_ended_at")
 
 
 @record
 @dataclass(frozen=True, slots=True)
-class ItemView:
+class ItemDetail:
     id: int
     job_id: int
     handler: str
@@ -50,10 +52,11 @@ class ItemView:
     calls: int
     flaw: str | None  # what is wrong with its result, besides the state
     waits_for: tuple[str, ...] | None  # the jobs that must end before its job starts
+    reused_from: int | None  # the item of an earlier run whose answer it got
 
 
 @record
-class ItemRow(NamedTuple):
+class ItemView(NamedTuple):
     """An item as lists show it, without its bodies."""
 
     id: int
@@ -76,7 +79,27 @@ class ItemRow(NamedTuple):
     provider_task_id: str | None
     archive_id: int | None
     flaw: str | None
+    reused_from: int | None  # the item of an earlier run whose answer it got
     message: str | None = None
+    first_attempt_at: int | None = None
+    attempt_ended_at: int | None = None  # of the last one
+
+    @property
+    def started_at(self) -> int | None:
+        """When the first call of the item began."""
+        return self.last_attempt_at if self.first_attempt_at is None else self.first_attempt_at
+
+    @property
+    def updated_at(self) -> int:
+        """When the item last changed its state."""
+        moments = (self.queued_at, self.last_attempt_at, self.attempt_ended_at, self.finished_at)
+        return max(self.created_at, *(at for at in moments if at is not None))
+
+    @property
+    def retry_after(self) -> int | None:
+        """When the item is tried again, if it waits for that."""
+        waits = self.state == ItemState.QUEUED and self.attempt_ended_at is not None
+        return self.due_at if waits and self.due_at is not None and self.due_at < NEVER_MS else None
 
 
 @record
@@ -93,6 +116,14 @@ class AttemptView:
     input_tokens: int | None
     output_tokens: int | None
     cost_micros: int | None
+
+
+@record
+class InvalidAnswer(NamedTuple):
+    """An answer that did not fit, and what is wrong with it."""
+
+    result: str | None
+    message: str | None
 
 
 @record
@@ -132,13 +163,13 @@ class ItemViews:
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    async def get(self, item_id: int, owner: str) -> ItemView:
-        rows: list[ItemView] = await self._db.read(one("item", {"item_id": item_id, "owner": owner}))
+    async def get(self, item_id: int, owner: str) -> ItemDetail:
+        rows: list[ItemDetail] = await self._db.read(one("item", {"item_id": item_id, "owner": owner}))
         if not rows:
             raise NotFound(f"no item {show_item(item_id)}")
         return rows[0]
 
-    async def row(self, item_id: int, owner: str) -> ItemRow:
+    async def row(self, item_id: int, owner: str) -> ItemView:
         rows = await self._db.read(one("item_shown", {"item_id": item_id, "owner": owner}))
         if not rows:
             raise NotFound(f"no item {show_item(item_id)}")
@@ -152,16 +183,16 @@ class ItemViews:
 
     async def page(
         self, job_id: int, owner: str, wanted: ItemFilter, after: int | None, n: int
-    ) -> tuple[list[ItemRow], int | None]:
+    ) -> tuple[list[ItemView], int | None]:
         """In submit order, and the id after which the next page begins."""
         return await self._db.read(lambda: _page(job_id, owner, wanted, after, n))
 
-    async def many(self, asked: Sequence[Asked]) -> dict[Asked, ItemRow]:
+    async def many(self, asked: Sequence[Asked]) -> dict[Asked, ItemView]:
         """Items as in lists, each with the error of its last attempt."""
-        found: list[ItemRow] = await self._db.read(one("items_seen", batch=asked))
+        found: list[ItemView] = await self._db.read(one("items_seen", batch=asked))
         return {(item.id, item.owner): item for item in found}
 
-    async def named(self, ids: Iterable[int]) -> dict[int, NamedItem]:
+    async def by_ids(self, ids: Iterable[int]) -> dict[int, NamedItem]:
         """The existing ones of these items, of all owners."""
         named = sorted(set(ids))
         found: dict[int, NamedItem] = {}
@@ -173,6 +204,16 @@ class ItemViews:
 
     async def attempts(self, item_id: int) -> list[AttemptView]:
         return await self._db.read(one("attempts", {"item_id": item_id}))
+
+    async def last_invalid(self, item_id: int) -> InvalidAnswer | None:
+        """The last answer that did not fit, if the model was asked again since the item last failed."""
+        rows: list[InvalidAnswer] = await self._db.read(one("last_invalid", {"item_id": item_id}))
+        return rows[0] if rows else None
+
+    async def count_invalid(self, ids: Iterable[int]) -> dict[int, int]:
+        """How many answers of each item did not fit since it last failed."""
+        rows = await self._db.read(one("count_invalid", batch=[(item,) for item in ids]))
+        return {row["item_id"]: row["answers"] for row in rows}
 
     async def ahead(self, item_id: int) -> int:
         [found] = await self._db.read(one("ahead", {"item_id": item_id}))
@@ -209,7 +250,7 @@ class ItemViews:
 
 def _page(
     job_id: int, owner: str, wanted: ItemFilter, after: int | None, n: int
-) -> Script[tuple[list[ItemRow], int | None]]:
+) -> Script[tuple[list[ItemView], int | None]]:
     counted = yield Ask("job_counters", {"job_id": job_id, "owner": owner})
     if not counted:
         raise NotFound(f"no job {job_id}")
@@ -219,7 +260,7 @@ def _page(
     if cursor >= last or _has_none(counted[0], wanted.state):
         return [], None
     if wanted.state == ItemState.FAILED and wanted.error_code is None:
-        failed: list[ItemRow] = yield Ask("failed_page", {"job_id": job_id, "owner": owner, "cursor": cursor, "n": n})
+        failed: list[ItemView] = yield Ask("failed_page", {"job_id": job_id, "owner": owner, "cursor": cursor, "n": n})
         rows, upto = [item for item in failed if item.id <= last], last if len(failed) < n else failed[-1].id
     else:
         upto = min(cursor + (ITEMS_LOOKED_MAX if wanted.state or wanted.error_code else n), last)
@@ -234,8 +275,8 @@ def _has_none(counters: Mapping[str, int], state: str | None) -> bool:
     return state is not None and state in tuple(counters.keys()) and counters[state] == 0
 
 
-def add_last_errors(items: Sequence[ItemRow]) -> Script[list[ItemRow]]:
-    """The items with the errors of their last attempts."""
+def add_last_errors(items: Sequence[ItemView]) -> Script[list[ItemView]]:
+    """The items with what their attempts say."""
     rows = (yield Ask("messages_of", batch=[(item.id, item.fence) for item in items])) if items else []
-    messages = {row["item_id"]: row["message"] for row in rows}
-    return [item._replace(message=messages.get(item.id)) for item in items]
+    found = {row["item_id"]: {name: row[name] for name in _OF_ATTEMPTS} for row in rows}
+    return [item._replace(**found.get(item.id, {})) for item in items]

@@ -1,5 +1,6 @@
 """Items: how workers take them, keep them and settle them."""
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -15,9 +16,9 @@ from backstay.store.queries import Ask, Script, one, read_row, record
 from backstay.store.settle import Move, Settled, are_few, count, settle_few
 from backstay.store.settle import settle as settle_all
 
-PROMOTE_ITEMS_MAX = 5_000
-STRANGERS_MAX = 1_000
+PROMOTE_ITEMS_MAX, STRANGERS_MAX = 5_000, 1_000
 PROBE_CHOICE = 20  # candidates per probe of a failing provider
+PICKS_MAX = 10  # by one claim, while it finds items that do not fit under their budgets
 
 
 class Want(NamedTuple):
@@ -28,6 +29,7 @@ class Want(NamedTuple):
     reconcile_ms: int  # how long after the claim a request of a lost holder may still arrive at the provider
     paced: str | None = None  # the provider whose pace and whose jobs' budgets it keeps to
     only_job: int | None = None  # the one job whose items it takes, if it is paced
+    only_first: int | None = None  # so many of that job's items, from its first one
     from_key: int = 0  # where in the queue to start; the rest is taken from its beginning
     cost_micros: int | None = None  # of items that were submitted without a cost
     weighs: bool = False  # items without a cost are to be weighed before they are claimed
@@ -40,6 +42,7 @@ class ClaimedItems(NamedTuple):
     more: bool = False  # a limit was reached: there may be more items
     again_ms: int | None = None  # when a provider's pace allows the next call
     unweighed: tuple[tuple[str, int], ...] = ()  # handler and item: what their calls cost is not known yet
+    passed_over: bool = False  # items did not fit under their budgets; behind them may be others that do
 
 
 @record
@@ -50,6 +53,7 @@ class Picked(NamedTuple):
     job_id: int
     cost_micros: int | None
     tokens: int
+    output_tokens: int
     calls: int
 
 
@@ -58,13 +62,14 @@ record(JobTerms)
 record(Pace)
 
 
-class Paced(NamedTuple):
+class PacedClaim(NamedTuple):
     """What was claimed, how many items the pace allowed, and how long until it allows more."""
 
     items: list[Claimed]
     allowed: int
     again_ms: int
     unweighed: tuple[tuple[str, int], ...] = ()
+    passed_over: bool = False
 
 
 @record
@@ -120,9 +125,13 @@ class Items:
         lease_ms: int,
         met: Collection[int] = (),
         grace_ms: int = 0,
+        time_shares: int = 1,
     ) -> Script[ClaimedItems]:
+        """`time_shares`: how many providers share the time until an item's deadline; after the first share its task is
+        not wanted any more."""
         values = {"handler": handler, "account": account or "", "n": items, "worker": worker, "lease_ms": lease_ms}
-        taken = sorted((yield Ask("poll", {**values, "grace_ms": grace_ms})), key=_by_id)
+        values |= {"grace_ms": grace_ms, "time_shares": max(time_shares, 1)}
+        taken = sorted((yield Ask("poll", values)), key=_by_id)
         return ClaimedItems(taken, (yield from _meet_jobs(taken, met)))
 
     @writes
@@ -147,11 +156,14 @@ class Items:
         return ClaimedItems(taken, (yield from _meet_jobs(taken, met)))
 
     @writes
-    def disown(self, claimed_as: str) -> Script[None]:
+    def return_lost_claim(self, claimed_as: str) -> Script[None]:
         """Gives back the items of a claim that was committed but whose answer never reached the worker."""
-        rows = yield Ask("disown", {"worker": claimed_as})
-        freed = ((row["job_id"], row["reserved_micros"]) for row in rows)
-        yield from count(Move(job_id, None, None, freed=reserved) for job_id, reserved in freed if reserved)
+        rows = yield Ask("return_lost_claim", {"worker": claimed_as})
+        priced = [row for row in rows if row["reserved_micros"]]
+        if priced:
+            yield Ask("free_disowned", batch=[(row["id"],) for row in priced])
+            freed = ((row["job_id"], row["reserved_micros"], row["handler"]) for row in priced)
+            yield from count(Move(job, None, None, freed=micros, payer=handler) for job, micros, handler in freed)
 
     @writes
     def extend(self, held: Sequence[tuple[int, int]], lease_ms: int, worker: str) -> Script[set[tuple[int, int]]]:
@@ -202,19 +214,14 @@ class Items:
         return found  # type: ignore[no-any-return]
 
 
-def _promote() -> Script[int]:
-    rows = yield Ask("promote", {"n": PROMOTE_ITEMS_MAX})
-    return len(rows)
-
-
 def claim_items(
     wants: Sequence[Want], worker: str, lease_ms: int, met: Collection[int], promoting: bool, room: int | None = None
 ) -> Script[ClaimedItems]:
     """Claims what each handler wants. All share `room`: what one handler has no items for goes to the next."""
     if promoting:
-        yield from _promote()
+        yield Ask("promote", {"n": PROMOTE_ITEMS_MAX})
     items: list[Claimed] = []
-    more = False
+    more = passed_over = False
     again_ms: int | None = None
     unweighed: tuple[tuple[str, int], ...] = ()
     for index, want in enumerate(wants):
@@ -234,12 +241,13 @@ def claim_items(
             paced = yield from _claim_paced(want, want.paced, share, values)
             rows, share = paced.items, min(share, paced.allowed)
             unweighed += paced.unweighed
+            passed_over = passed_over or paced.passed_over
             if paced.again_ms > 0:
                 again_ms = paced.again_ms if again_ms is None else min(again_ms, paced.again_ms)
         items += rows
         more = more or len(rows) == share
     items.sort(key=_by_id)
-    return ClaimedItems(items, (yield from _meet_jobs(items, met)), more, again_ms, unweighed)
+    return ClaimedItems(items, (yield from _meet_jobs(items, met)), more, again_ms, unweighed, passed_over)
 
 
 def _claim_named(
@@ -260,29 +268,45 @@ def _together(parts: Sequence[ClaimedItems]) -> ClaimedItems:
     """Several claims as one."""
     items = sorted((item for part in parts for item in part.items), key=_by_id)
     waits = [part.again_ms for part in parts if part.again_ms is not None]
-    jobs = [job for part in parts for job in part.jobs]
     unweighed = tuple(item for part in parts for item in part.unweighed)
-    return ClaimedItems(items, jobs, any(part.more for part in parts), min(waits, default=None), unweighed)
+    more, passed_over = any(part.more for part in parts), any(part.passed_over for part in parts)
+    return ClaimedItems(
+        items, [job for part in parts for job in part.jobs], more, min(waits, default=None), unweighed, passed_over
+    )
 
 
-def _claim_paced(want: Want, provider: str, share: int, values: dict[str, Any]) -> Script[Paced]:
+def _claim_paced(want: Want, provider: str, share: int, values: dict[str, Any]) -> Script[PacedClaim]:
     """Claims no more than the provider's pace and the jobs' budgets allow, and reserves the money, in one
-    transaction."""
+    transaction. If items do not fit under their budgets, it looks at those behind them."""
     pace, now = yield from locked_pace(provider)
     [in_flight] = yield Ask("in_flight", {"handler": want.handler})
     share = min(share, paces.requests_allowed(pace, in_flight["items"], now))
-    picked = (yield from _pick(want, share)) if share > 0 else []
-    unweighed = tuple((want.handler, item.id) for item in picked if item.cost_micros is None) if want.weighs else ()
-    picked = [item for item in picked if item.cost_micros is not None or not want.weighs]
-    fitting = paces.tokens_fit(pace, [item.tokens for item in picked], now)
-    picked = picked[:fitting]
-    if not picked:
-        return Paced([], share, paces.waits_ms(pace, now), unweighed)
-    items = yield from _claim_affordable(want, picked, values)
-    tokens = {item.id: item.tokens for item in picked}
-    after = paces.pace_after(pace, len(items), sum(tokens[item.id] for item in items), now)
-    yield from save_pace(after)
-    return Paced(items, share, paces.waits_ms(after, now), unweighed)
+    items, unweighed, passed_over = list[Claimed](), tuple[tuple[str, int], ...](), False
+    for _ in range(PICKS_MAX if share > 0 else 0):
+        picked = yield from _pick(want, share - len(items))
+        if want.weighs:
+            unweighed += tuple((want.handler, item.id) for item in picked if item.cost_micros is None)
+            picked = [item for item in picked if item.cost_micros is not None]
+        picked = picked[: _tokens_fit(pace, picked, now)]
+        won = (yield from _claim_affordable(want, picked, values)) if picked else []
+        pace = _pace_after(pace, picked, won, now)
+        items += won
+        passed_over = len(won) < len(picked)
+        if unweighed or not passed_over or len(items) == share:
+            break
+    if items:
+        yield from save_pace(pace)
+    return PacedClaim(items, share, paces.waits_ms(pace, now), unweighed, passed_over)
+
+
+def _tokens_fit(pace: Pace, picked: Sequence[Picked], now: int) -> int:
+    return paces.tokens_fit(pace, [item.tokens for item in picked], now, [item.output_tokens for item in picked])
+
+
+def _pace_after(pace: Pace, picked: Sequence[Picked], won: Sequence[Claimed], now: int) -> Pace:
+    ids = {item.id for item in won}
+    sums = [sum(getattr(item, name) for item in picked if item.id in ids) for name in ("tokens", "output_tokens")]
+    return paces.pace_after(pace, len(won), sums[0], now, sums[1]) if won else pace
 
 
 def _claim_affordable(want: Want, picked: Sequence[Picked], values: dict[str, Any]) -> Script[list[Claimed]]:
@@ -295,7 +319,7 @@ def _claim_affordable(want: Want, picked: Sequence[Picked], values: dict[str, An
     jobs = sorted({item.job_id for item in picked})
     purses = yield Ask("purses", batch=[(job_id,) for job_id in jobs])
     left = {purse["id"]: purse["left_micros"] for purse in purses if purse["left_micros"] is not None}
-    payers = {purse["id"]: Payer(purse["owner"], purse["handler"]) for purse in purses}
+    payers = {purse["id"]: Payer(purse["owner"], want.handler) for purse in purses}
     budgets = yield from locked_budgets(payers.values())
     shared = {job_id: [budget for budget in budgets if budget.covers(*payer)] for job_id, payer in payers.items()}
     found = fit(candidates, left, shared)
@@ -313,6 +337,8 @@ def _claim_affordable(want: Want, picked: Sequence[Picked], values: dict[str, An
 
 def _pick(want: Want, share: int) -> Script[list[Picked]]:
     """The next ready items."""
+    if want.probes and want.only_first is not None:
+        return (yield _ask_pick(want, min(share, len(want.probes)), 0))
     if want.probes:
         return (yield from _pick_probes(want, share))
     items: list[Picked] = yield _ask_pick(want, share, want.from_key)
@@ -327,6 +353,8 @@ def _ask_pick(want: Want, n: int, from_key: int) -> Ask:
     if want.only_job is None:
         return Ask("pick", values)
     first, after = item_range(want.only_job)
+    if want.only_first is not None:
+        after = min(after, first + want.only_first)
     return Ask("pick_of_job", {**values, "job_id": want.only_job, "first": first, "after": after})
 
 
@@ -354,7 +382,7 @@ def locked_pace(provider: str) -> Script[tuple[Pace, int]]:
 
 
 def save_pace(pace: Pace) -> Script[None]:
-    names = ("provider", "ceiling", "requests_at", "tokens_at", "resume_at")
+    names = ("provider", "ceiling", "requests_at", "tokens_at", "input_at", "output_at", "day_calls", "resume_at")
     yield Ask("save_pace", {name: getattr(pace, name) for name in names})
 
 
@@ -363,12 +391,10 @@ def _by_id(item: Claimed) -> int:
 
 
 def _meet_jobs(items: Sequence[Claimed], met: Collection[int]) -> Script[list[JobTerms]]:
-    new = sorted({item.job_id for item in items}.difference(met))
-    if not new:
-        return []
-    return (yield Ask("start_jobs", batch=[(job_id,) for job_id in new]))
-
-
-def widen_keys(job_id: int, keys: Sequence[int]) -> Script[None]:
-    if keys:
-        yield Ask("widen_keys", {"job_id": job_id, "low": min(keys), "high": max(keys)})
+    """The terms of the jobs that are new to the worker; a claim has those of jobs that it started."""
+    told = {item.job_id: item.terms for item in items if item.terms is not None}
+    terms = [JobTerms(*json.loads(text)) for text in told.values()]
+    new = sorted({item.job_id for item in items}.difference(met, told))
+    if new:
+        terms += yield Ask("start_jobs", batch=[(job_id,) for job_id in new])
+    return terms

@@ -8,10 +8,10 @@ from backstay.core.errors import UsageError
 from backstay.core.ids import item_range, show_items
 from backstay.core.states import JOB_ENDED, TERMINAL, ItemState, JobState
 from backstay.store.databases.database import Database, reads
-from backstay.store.items import widen_keys
 from backstay.store.jobs import PARK_ITEMS
 from backstay.store.queries import Ask, Script, record
-from backstay.store.submissions import CHUNK_CHARACTERS, CHUNK_ITEMS, Chunk, OpenJob, Takes, add_items, waits_at
+from backstay.store.settle import widen_keys
+from backstay.store.submissions import CHUNK_CHARACTERS, CHUNK_ITEMS, AfterItems, Chunk, OpenJob, add_items, waits_at
 
 JOBS_MAX: Final = 100  # looked at by one page
 
@@ -38,7 +38,7 @@ class JobLink(NamedTuple):
 
     number: int
     after_id: int
-    takes: Takes
+    takes: AfterItems
     feeds: bool  # its results are the later job's items
     cursor: int | None  # how far they have been taken; of a job with its own items, how many were released
     state: JobState | None
@@ -106,7 +106,7 @@ def _why_never(link: JobLink, owner: str) -> str | None:
         return f"job {link.after_id}, which it waited for, was deleted"
     if link.state is JobState.CANCELLED:
         return f"job {link.after_id}, which it waited for, was cancelled"
-    if link.state is JobState.FAILED and link.takes is Takes.SUCCEEDED:
+    if link.state is JobState.FAILED and link.takes is AfterItems.SUCCEEDED:
         return f"job {link.after_id}, which it waited for, failed"
     return None
 
@@ -133,7 +133,7 @@ def _feed(job: WaitingJob, links: Sequence[JobLink]) -> Script[LinkStep]:
     cursor = first - 1 if link.cursor is None else link.cursor
     page = yield Ask("fed_page", {"cursor": cursor, "after": after, "n": CHUNK_ITEMS})
     taken = _within_size([(row["id"], row["characters"]) for row in page])
-    wanted = {ItemState.SUCCEEDED} if link.takes is Takes.SUCCEEDED else TERMINAL
+    wanted = {ItemState.SUCCEEDED} if link.takes is AfterItems.SUCCEEDED else TERMINAL
     ids = [(row["id"],) for row in page[:taken] if row["state"] in wanted]
     results: list[FedResult] = (yield Ask("fed_results", batch=ids)) if ids else []
     bodies = [_body(one, link.takes) for one in results]
@@ -158,10 +158,10 @@ def _within_size(sizes: Sequence[tuple[int, int]]) -> int:
     return len(sizes)
 
 
-def _body(one: FedResult, takes: Takes) -> str:
+def _body(one: FedResult, takes: AfterItems) -> str:
     """The payload that a result becomes. It stays the text that it is stored as: no number loses a digit."""
     value = one.result if one.result is not None and one.state is ItemState.SUCCEEDED else "null"
-    if takes is Takes.SUCCEEDED:
+    if takes is AfterItems.SUCCEEDED:
         return value
     said = json.dumps({"state": one.state, "error_code": one.error_code, "message": one.message})
     return f'{said[:-1]}, "value": {value}}}'

@@ -8,7 +8,7 @@ from backstay.core.display import NextCommand, Sentence
 from backstay.core.errors import NotFound
 from backstay.core.ids import item_range
 from backstay.core.states import JOB_ENDED, JobState
-from backstay.store.databases.database import Database
+from backstay.store.databases.database import Database, reads
 from backstay.store.queries import Ask, Script, one, record
 from backstay.store.submissions import OpenJob
 
@@ -57,9 +57,11 @@ class JobView:
     truncated: int  # answers that are cut off, whether they count as failures or not
     refused: int
     filtered: int
+    unfinished: int
     fallback: str | None = None  # the handler for items that the first one finally fails
     waits_for: tuple[str, ...] | None = None  # the jobs that must end before it starts
     known: int = 0  # items that an earlier submit had made already
+    reused: int = 0  # items that got the answer of an earlier run, at no cost
 
     @property
     def done(self) -> int:
@@ -145,6 +147,11 @@ class JobViews:
             raise NotFound(f"no job {job_id}", hint=Sentence("`", NextCommand("jobs"), "` lists all jobs"))
         return rows[0]
 
+    async def at_end(self, job_id: int, owner: str) -> JobView | None:
+        """The job if it has ended or may be held by its budget. A cheap read, because `wait` repeats it often."""
+        rows: list[JobView] = await self._db.read(one("job_at_end", {"job_id": job_id, "owner": owner}))
+        return rows[0] if rows else None
+
     async def page(self, owner: str, before: int = LAST_ID, n: int = 50) -> list[JobView]:
         return await self._db.read(one("jobs_page", {"owner": owner, "before": before, "n": n}))
 
@@ -168,6 +175,12 @@ class JobViews:
     async def failures(self, job_id: int) -> list[FailureGroup]:
         return await self._db.read(one("job_failures", {"job_id": job_id, "n": FAILURES_COUNTED_MAX}))
 
+    async def done_by_handler(self, job_id: int) -> list[tuple[str, int]]:
+        """How many items of a job each handler has done."""
+        first, after = item_range(job_id)
+        rows = await self._db.read(one("answered_by", {"first": first, "after": after}))
+        return [(row["handler"], row["items"]) for row in rows]
+
     async def retries(self, job_id: int) -> int:
         """How often failed items of a job were queued again by a person."""
         [found] = await self._db.read(one("count_retries", {"subject": f"job:{job_id}"}))
@@ -187,19 +200,31 @@ class JobViews:
         [found] = await self._db.read(one("recent_jobs_of", values))
         return found  # type: ignore[no-any-return]
 
-    async def unfinished(self, owner: str, n: int) -> list[JobView]:
+    async def open_jobs(self, owner: str, n: int) -> list[JobView]:
         return await self._db.read(one("open_jobs_of", {"owner": owner, "n": n}))
 
     async def ceilings(self) -> Ceilings:
         [found] = await self._db.read(one("ceilings"))
         return found  # type: ignore[no-any-return]
 
-    async def unsealed(self, age_ms: int) -> list[tuple[int, int]]:
+    async def unsealed_jobs(self, age_ms: int) -> list[tuple[int, int]]:
         """Jobs that have been taking items for longer than this, and their ages."""
         rows = await self._db.read(one("unsealed_jobs", {"age_ms": age_ms, "n": SHORT_JOBS_MAX}))
         return [(row["id"], row["age_ms"]) for row in rows]
 
-    async def short(self) -> list[int]:
+    @reads
+    def waiting_handlers(self, job_id: int, candidates: Sequence[str]) -> Script[list[str]]:
+        """Which of these handlers have items of the job that wait."""
+        first, after = item_range(job_id)
+        found = {row["handler"] for row in (yield Ask("due_handlers", {"first": first, "after": after}))}
+        for handler in candidates:
+            if handler not in found:
+                values = {"job_id": job_id, "handler": handler, "first": first, "after": after}
+                [row] = yield Ask("waits_at", values)
+                found.update([handler] if row["waits"] else [])
+        return [handler for handler in candidates if handler in found]
+
+    async def stopped_by_budget(self) -> list[int]:
         """Jobs that wait because of their budgets."""
         return [row["id"] for row in await self._db.read(one("short_jobs", {"n": SHORT_JOBS_MAX}))]
 

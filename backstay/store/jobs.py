@@ -1,8 +1,8 @@
 """Jobs: what a person can do with one: pause, resume, cancel, retry, settle its money, and delete it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from backstay.core.display import NextCommand, Sentence
 from backstay.core.errors import NotAllowed, NotFound, UsageError
@@ -11,10 +11,9 @@ from backstay.core.states import JOB_ENDED, ItemState, JobState, StopReason
 from backstay.store.budgets import Payer, book
 from backstay.store.databases.database import Database, reads, writes
 from backstay.store.files import with_sources
-from backstay.store.items import widen_keys
 from backstay.store.outbox import hint_queued
 from backstay.store.queries import Ask, Script, one, record
-from backstay.store.settle import count_flaws
+from backstay.store.settle import count_flaws, widen_keys
 from backstay.store.submissions import WAITING_MS
 
 RETRY_ITEMS: Final = 2_000  # by one transaction
@@ -24,7 +23,7 @@ UNSENT_ITEMS: Final = 1_000
 DISOWNED_MAX: Final = 100
 NEVER_MS: Final = 1 << 52  # a due time of some 140,000 years from now; a job's own is this plus its id
 RETRIED: Final = ("by hand", "by hand; an earlier call may have been processed and paid")
-_TABLES: Final = ("item_keys", "copies", "inbox", "attempts", "requests", "items")
+_TABLES: Final = ("item_keys", "answer_keys", "copies", "inbox", "attempts", "requests", "items")
 
 
 @record
@@ -53,16 +52,19 @@ class UnsentItem(NamedTuple):
     id: int
     cost_micros: int | None
     body: str
+    handler: str
 
 
 class MoneyVerdict(NamedTuple):
     """What a person decides about money of unknown outcome: it was paid, or it was not. `micros`: only this part of it.
-    `expected`: the sum that they saw; if the sum has changed since, nothing is done."""
+    `expected`: the sum that they saw; if the sum has changed since, nothing is done. `shared`: budgets that the job
+    shares get it back too; no owner decides that about a budget that others share."""
 
     paid: bool
     who: str
     micros: int | None = None
     expected: int | None = None
+    shared: bool = True
 
 
 class Jobs:
@@ -104,11 +106,11 @@ class Jobs:
     # passed over all the same, and one left parked by a crash is found by the sweep.
 
     @reads
-    def paused(self) -> Script[list[int]]:
+    def paused_jobs(self) -> Script[list[int]]:
         return [row["id"] for row in (yield Ask("paused_jobs"))]
 
     @reads
-    def parked(self) -> Script[list[int]]:
+    def parked_jobs(self) -> Script[list[int]]:
         """The jobs that have parked items, found by one probe of the index for each."""
         jobs: list[int] = []
         while True:
@@ -136,6 +138,17 @@ class Jobs:
         yield Ask("change_budget", {"job_id": job_id, "owner": owner, "budget_micros": budget_micros})
 
     @writes
+    def set_budget(self, job_id: int, owner: str, budget_micros: int) -> Script[None]:
+        """Another budget for a job that has one. What did not fit may fit now."""
+        rows = yield Ask("budget_of", {"job_id": job_id, "owner": owner})
+        if not rows:
+            raise NotFound(f"no job {job_id}")
+        if rows[0]["budget_micros"] is None:
+            hint = "give a budget when you submit, or set one for its owner or handler: backstay budget set"
+            raise NotAllowed(f"job {job_id} has no budget, and the cost of its items may be unknown", hint=hint)
+        yield Ask("change_budget", {"job_id": job_id, "owner": owner, "budget_micros": budget_micros})
+
+    @writes
     def settle_unknown(self, job_id: int, owner: str, verdict: MoneyVerdict) -> Script[int]:
         """Books money of unknown outcome as spent, or gives it back to the budget; returns how much it was."""
         rows = yield Ask("unknown_money", {"job_id": job_id, "owner": owner})
@@ -153,16 +166,18 @@ class Jobs:
         settled = yield Ask("settle_unknown", {"job_id": job_id, "owner": owner, **sums})
         if not settled:
             raise _other_sum(job_id, None)
-        yield from book([(Payer(owner, settled[0]["handler"]), (0, sums["booked"] - micros))])
+        if verdict.shared:
+            payer = Payer(owner, settled[0]["payer"])
+            yield from book([(payer, (0, sums["booked"] - micros))], settled[0]["created_at"])
         act = "unknown_booked" if verdict.paid else "unknown_released"
         yield Ask("write_events", batch=[(f"job:{job_id}", act, f"{_dollars(micros)} by {verdict.who}")])
         return micros
 
     @reads
-    def unsent(self, job_id: int, anew: bool, cursor: int) -> Script[list[UnsentItem]]:
-        """A page of items that may still be sent: those without a maximum cost, or all of them with `anew`."""
+    def unsent_items(self, job_id: int, weighed_too: bool, cursor: int) -> Script[list[UnsentItem]]:
+        """A page of items that may still be sent: those without a maximum cost, or all of them with `weighed_too`."""
         first, after = item_range(job_id)
-        values = {"cursor": max(cursor, first - 1), "after": after, "anew": int(anew), "n": UNSENT_ITEMS}
+        values = {"cursor": max(cursor, first - 1), "after": after, "weighed_too": int(weighed_too), "n": UNSENT_ITEMS}
         return (yield Ask("unsent_page", values))
 
     @writes
@@ -183,31 +198,41 @@ class Jobs:
     @writes
     def disown(self, job_id: int, owner: str) -> Script[int]:
         """Makes the job and its batch disappear; returns how many items are to be deleted with it."""
-        rows = yield Ask("disown_job", {"job_id": job_id, "owner": owner})
-        if rows:
-            for files in (yield Ask("purge_batch", {"job_id": job_id})):
-                yield Ask("purge_files", batch=[(file,) for file in tuple(files) if file is not None])
-            return int(rows[0]["total"])
-        job = yield from _standing(job_id, owner)
-        if waiting := (yield Ask("waiting_on", {"job_id": job_id})):
-            hint = "wait until that job has started, or cancel it"
-            raise NotAllowed(f"job {waiting[0]['job_id']} waits for the results of job {job_id}", hint=hint)
-        if job.state in JOB_ENDED:
-            hint = "try again when its batch is over"
-            raise NotAllowed(f"the results of job {job_id} are being written out", hint=hint)
-        raise NotAllowed(
-            f"job {job_id} is {job.state}: only a job that has ended can be deleted", hint="cancel it first"
-        )
+        gone = yield from disown_job(job_id, owner)
+        return int(gone["total"])
 
-    async def disowned(self) -> list[int]:
+    async def disowned_jobs(self) -> list[int]:
         """Jobs without an owner that are not completely deleted yet."""
         return [row["id"] for row in await self._db.read(one("disowned_jobs", {"n": DISOWNED_MAX}))]
 
     async def purge(self, job_id: int) -> None:
         """Deletes the rest of a job without an owner, chunk by chunk; after an interruption it continues where it
         stopped."""
-        while await self._db.write(lambda: _purge(job_id)):
+        while await self.purge_some(job_id):
             pass
+
+    async def purge_some(self, job_id: int, items: int = PURGE_ITEMS) -> bool:
+        """Deletes one chunk of a job without an owner. True while there is more."""
+        return await self._db.write(lambda: _purge(job_id, items))
+
+
+def disown_job(job_id: int, owner: str) -> Script[Mapping[str, Any]]:
+    """Makes a job and its batch disappear; returns what it was. Raises the error that says why if that is not
+    possible."""
+    rows = yield Ask("disown_job", {"job_id": job_id, "owner": owner})
+    if rows:
+        for files in (yield Ask("purge_batch", {"job_id": job_id})):
+            yield Ask("purge_files", batch=[(file,) for file in tuple(files) if file is not None])
+        found: Mapping[str, Any] = rows[0]
+        return found
+    job = yield from _standing(job_id, owner)
+    if waiting := (yield Ask("waiting_on", {"job_id": job_id})):
+        hint = "wait until that job has started, or cancel it"
+        raise NotAllowed(f"job {waiting[0]['job_id']} waits for the results of job {job_id}", hint=hint)
+    if job.state in JOB_ENDED:
+        hint = "try again when its batch is over"
+        raise NotAllowed(f"the results of job {job_id} are being written out", hint=hint)
+    raise NotAllowed(f"job {job_id} is {job.state}: only a job that has ended can be deleted", hint="cancel it first")
 
 
 def _act(statement: str, job_id: int, owner: str, act: str) -> Script[None]:
@@ -320,7 +345,7 @@ def _dollars(micros: int) -> str:
     return f"${dollars:,}.{rest:06}"
 
 
-def _purge(job_id: int) -> Script[bool]:
+def _purge(job_id: int, items: int) -> Script[bool]:
     """Deletes a chunk of items with all that belongs to them, and with the last chunk the job itself. True while there
     is more."""
     if not (yield Ask("disowned_job", {"job_id": job_id})):
@@ -332,7 +357,7 @@ def _purge(job_id: int) -> Script[bool]:
         yield Ask("purge_events", batch=[(f"job:{job_id}",)])
         yield Ask("purge_job", {"job_id": job_id})
         return False
-    span = {"first": found, "after": min(found + PURGE_ITEMS, after)}
+    span = {"first": found, "after": min(found + items, after)}
     for table in _TABLES:
         yield Ask(f"purge_{table}", span)
     yield Ask("purge_events", batch=[(f"item:{item}",) for item in range(span["first"], span["after"])])

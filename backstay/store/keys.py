@@ -8,7 +8,8 @@ from typing import Final, NamedTuple
 
 from backstay.clock import new_id, new_secret
 from backstay.core.display import NextCommand, Sentence
-from backstay.core.errors import NotFound, UsageError
+from backstay.core.errors import NotFound
+from backstay.core.models import require_owner
 from backstay.store.databases.database import Database
 from backstay.store.queries import Ask, Script, one, record
 
@@ -59,8 +60,7 @@ class Keys:
         self._db = database
 
     async def create(self, owner: str, role: Role, name: str = "", lives_seconds: float | None = None) -> NewKey:
-        if not owner or not owner.isprintable() or len(owner) > 100:
-            raise UsageError("an owner must have 1 to 100 printable characters")
+        require_owner(owner)
         key_id, secret = new_id()[:12], new_secret()
         lives_ms = None if lives_seconds is None else int(lives_seconds * 1000)
         values = {"id": key_id, "owner": owner, "name": name[:100], "role": role.value, "digest": _digest(secret)}
@@ -91,9 +91,9 @@ class Keys:
         name, role = await self._end(key_id, owner, max(int(grace_seconds * 1000), 0))
         return await self.create(owner, Role(role), name, lives_seconds)
 
-    async def leave(self, key_id: str, left_at: int) -> None:
+    async def end_sessions(self, key_id: str, left_at: int) -> None:
         """Ends all dashboard sessions of the key that began before now."""
-        await self._db.write(one("leave_key", {"id": key_id, "left_at": left_at}))
+        await self._db.write(one("end_sessions", {"id": key_id, "left_at": left_at}))
 
     async def touch(self, key_id: str) -> None:
         await self._db.write(one("touch_key", {"id": key_id}))

@@ -1,13 +1,11 @@
-"""What is measured over time, and the alarms that it raises."""
+"""What is measured over time: items, calls, tokens, money and times, by minute."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from backstay.core.alarms import Alarm, AlarmReading
-from backstay.core.measures import Measure, MeasureSlot
-from backstay.core.measures import together as sum_of
+from backstay.core.measures import Measure, MeasureSlot, sum_measures
 from backstay.store.databases.database import Database
-from backstay.store.queries import Ask, Script, one, read_row, record, together
+from backstay.store.queries import Ask, Script, combine_records, one, read_row, record
 
 KEPT_MINUTES: Final = 14 * 24 * 60
 ALL_MINUTES: Final = 1 << 40  # one step that covers all minutes
@@ -22,7 +20,7 @@ class MeasuredPlace(NamedTuple):
 
 
 record(Measure)
-together("MeasureRow", ("", MeasuredPlace), ("", Measure))
+combine_records("MeasureRow", ("", MeasuredPlace), ("", Measure))
 
 
 class Step(NamedTuple):
@@ -61,7 +59,7 @@ class Measures:
         found: dict[int, list[Measure]] = {}
         for minute, _, measure in await self._measured(owner, since_minute, step_minutes):
             found.setdefault(minute, []).append(measure)
-        return [Step(minute, sum_of(measures)) for minute, measures in found.items()]
+        return [Step(minute, sum_measures(measures)) for minute, measures in found.items()]
 
     async def spending(self, minutes: int) -> list[ProviderSpending]:
         """Of all owners, in the last minutes."""
@@ -87,75 +85,5 @@ def _by_key(sums: Mapping[MeasureSlot, Measure]) -> dict[MeasureSlot, Measure]:
     for place, measure in sums.items():
         key = (place.source.owner, place.minute, place.source.handler)
         first = found.setdefault(key, place)
-        made[first] = measure if first not in made else sum_of([made[first], measure])
+        made[first] = measure if first not in made else sum_measures([made[first], measure])
     return made
-
-
-DAY_MS: Final = 86_400_000
-LOOKED_MAX: Final = 100_001  # the newest rows of each kind: one more than any threshold
-RAISED: Final = "alarm.raised"
-CLEARED: Final = "alarm.cleared"
-
-
-@record
-class AlarmRow(NamedTuple):
-    name: str
-    value: int
-    bound: int
-    raised_at: int
-    cleared_at: int | None
-
-
-class AlarmStanding(NamedTuple):
-    """An alarm that was raised at some time; it is over when it has been cleared."""
-
-    reading: AlarmReading
-    raised_at: int
-    cleared_at: int | None
-
-
-@record
-class RecentFailures(NamedTuple):
-    """For the newest rows of the last day."""
-
-    letters: int
-    timeouts: int
-    jobs: int
-    jobs_failed: int
-
-
-class Alarms:
-    def __init__(self, database: Database) -> None:
-        self._db = database
-
-    async def failures(self) -> RecentFailures:
-        [found] = await self._db.read(one("lately_failed", {"span_ms": DAY_MS, "n": LOOKED_MAX}))
-        return found  # type: ignore[no-any-return]
-
-    async def keep(self, reading: AlarmReading, owner: str) -> bool:
-        """Whether the alarm changed. If it did, the owner's webhooks are notified, in the same transaction."""
-        return await self._db.write(lambda: _keep(reading, owner))
-
-    async def known(self) -> list[AlarmStanding]:
-        """The raised alarms, then the cleared ones, newest first; alarms of a newer version are left out."""
-        found: list[AlarmRow] = await self._db.read(one("alarms"))
-        known = [row for row in found if row.name in set(Alarm)]
-        return [
-            AlarmStanding(AlarmReading(Alarm(row.name), row.value, row.bound), row.raised_at, row.cleared_at)
-            for row in known
-        ]
-
-    async def raised(self) -> list[AlarmStanding]:
-        return [standing for standing in await self.known() if standing.cleared_at is None]
-
-
-def _keep(reading: AlarmReading, owner: str) -> Script[bool]:
-    values = {"name": reading.alarm.value, "figure": reading.value, "bound": reading.bound}
-    changed = yield Ask("raise_alarm" if reading.is_raised else "clear_alarm", values)
-    if not changed:
-        if reading.is_raised:
-            yield Ask("refresh_alarm", values)
-        return False
-    told = RAISED if reading.is_raised else CLEARED
-    yield Ask("tell_alarm", {"owner": owner, "name": reading.alarm.value, "told": told})
-    return True

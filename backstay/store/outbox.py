@@ -2,21 +2,27 @@
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
 from backstay.clock import new_id
 from backstay.core.errors import UsageError
 from backstay.core.failures import one_line
-from backstay.core.ids import item_range, job_of
+from backstay.core.ids import item_range, job_of, show_item
 from backstay.store.databases.database import Database
 from backstay.store.queries import Ask, Load, Script, fields_of, one, record
 
 WORK: Final = "work"  # the sink of hints about items that are ready
-WEBHOOKS: Final = "webhooks"  # the sink of events about jobs and batches, and of users' messages
-MESSAGES: Final = "messages"  # the sink of users' messages for a broker
+WEBHOOKS: Final = "webhooks"  # the sink of events about jobs, batches and items, and of users' messages
+MESSAGES: Final = "messages"  # the sink of users' messages and of events about items for a broker
 USER_EVENT: Final = "user."  # begins the names of users' messages; their topic follows
+ITEM_EVENT: Final = "item."  # begins the names of events about items; their new state follows
+ITEM_FAILED: Final = "item.failed"
+EVENT_ITEMS_MAX: Final = 100  # that one event tells of
+NOTICES_READ: Final = 5_000  # by one look
+NOTICES_TOLD: Final = 2_000  # in one transaction
+NOTICE_WAIT_MS: Final = 5_000  # that a failed item waits for others of its job
 TOPIC: Final = r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*"
 TOPIC_CHARACTERS_MAX: Final = 100
 MESSAGE_BYTES_MAX: Final = 65_536
@@ -31,6 +37,7 @@ PUBLISHED_AGE_MS: Final = 600_000
 ERROR_CHARACTERS_MAX: Final = 200
 WAIT_STEP_MS: Final = 1_000
 REPUBLISH_ITEMS: Final = 5_000  # read in one transaction
+_CUSTOM_ID: Final = re.compile(r'\{"custom_id": ?("(?:[^"\\]|\\.)*")')
 
 
 @record
@@ -81,12 +88,12 @@ class Outbox:
         rows = await self._db.single(one("claim_messages", {"sink": sink, "n": n, "lease_ms": lease_ms}))
         return sorted(rows, key=_age)
 
-    async def published(self, ids: Sequence[int]) -> None:
+    async def mark_published(self, ids: Sequence[int]) -> None:
         """Marks messages as confirmed by the broker. A repeated call changes nothing."""
         if ids:
             await self._db.single(one("messages_published", batch=[(message,) for message in sorted(ids)]))
 
-    async def failed(self, ids: Sequence[int], error: str, delay_ms: int) -> None:
+    async def mark_failed(self, ids: Sequence[int], error: str, delay_ms: int) -> None:
         """Returns unconfirmed messages: they are due again after the delay, or without a delay in their old place."""
         if ids:
             values = {"error": one_line(error, ERROR_CHARACTERS_MAX), "delay_ms": delay_ms}
@@ -99,17 +106,27 @@ class Outbox:
     async def prune(self) -> int:
         """Deletes a bounded number of messages that were published or are no longer needed; returns how many."""
         dropped = 0
-        for sink, age_ms in ((WORK, HINT_AGE_MS), (MESSAGES, MESSAGE_AGE_MS)):
-            dropped += await self._drop("drop_published", {"sink": sink, "age_ms": PUBLISHED_AGE_MS})
-            dropped += await self._drop("drop_pending", {"sink": sink, "age_ms": age_ms})
+        for sink, age_ms, more in ((WORK, HINT_AGE_MS, ()), (MESSAGES, MESSAGE_AGE_MS, ("drop_old_notices",))):
+            dropped += await self._drop({"sink": sink, "age_ms": PUBLISHED_AGE_MS}, "drop_published")
+            dropped += await self._drop({"sink": sink, "age_ms": age_ms}, "drop_pending", *more)
         return dropped
 
-    async def _drop(self, name: str, values: dict[str, Any]) -> int:
+    async def tell_failed(self) -> int:
+        """Writes events about items that have failed; returns how many events."""
+        return await tell_failed(self._db)
+
+    async def _drop(self, values: dict[str, Any], *names: str) -> int:
+        def script() -> Script[list[int]]:
+            counts = []
+            for name in names:
+                counts.append(len((yield Ask(name, {**values, "n": PRUNE_ROWS}))))
+            return counts
+
         dropped = 0
         for _ in range(PRUNE_CHUNKS_MAX):
-            rows = await self._db.single(one(name, {**values, "n": PRUNE_ROWS}))
-            dropped += len(rows)
-            if len(rows) < PRUNE_ROWS:
+            counts = await self._db.single(script)
+            dropped += sum(counts)
+            if max(counts) < PRUNE_ROWS:
                 break
         return dropped
 
@@ -123,7 +140,7 @@ class Outbox:
         """Closes the sink: no more hints are written, and unpublished ones are deleted; returns how many."""
         await self._db.write(one("close_sink", {"sink": sink}))
         dropped = 0
-        while chunk := await self._drop("drop_pending", {"sink": sink, "age_ms": 0}):
+        while chunk := await self._drop({"sink": sink, "age_ms": 0}, "drop_pending"):
             dropped += chunk
         return dropped
 
@@ -145,6 +162,132 @@ def _age(message: Message) -> tuple[int, int]:
     return message.created_at, message.id
 
 
+# events about items
+
+
+class ItemEvent(NamedTuple):
+    """What one event tells of some items of a job: fields that they share, and an object for each."""
+
+    job_id: int
+    name: str
+    items: Sequence[Mapping[str, Any]]
+    shared: Mapping[str, Any] = {}
+
+
+@record
+class FailureNotice(NamedTuple):
+    """A failed item of which nobody was told yet."""
+
+    id: int
+    job_id: int
+    failed_at: int
+    now: int
+
+
+@record
+class NotedFailure(NamedTuple):
+    """How an item failed, as it was then: it may have been retried since."""
+
+    item_id: int
+    job_id: int
+    handler: str
+    attempt_count: int
+    calls: int
+    error_code: str | None
+    flaw: str | None
+    failed_at: int
+    message: str | None
+    provider_status: int | None
+    key: str | None  # that its submitter knows it by
+    head: str | None  # the beginning of its request
+
+    def shown(self) -> dict[str, Any]:
+        return {
+            "id": show_item(self.item_id),
+            "custom_id": custom_id_of(self.head or ""),
+            "key": self.key,
+            "handler": self.handler,
+            "attempts": self.attempt_count,
+            "calls": self.calls,
+            "error_code": self.error_code,
+            "flaw": self.flaw,
+            "message": None if self.message is None else one_line(self.message),
+            "provider_status": self.provider_status,
+            "failed_at": self.failed_at,
+        }
+
+
+def custom_id_of(head: str) -> str | None:
+    """The custom_id that a request begins with, if it has one."""
+    found = _CUSTOM_ID.match(head)
+    try:
+        return None if found is None else json.loads(found[1])
+    except ValueError:
+        return None
+
+
+def due_notices(notices: Sequence[FailureNotice]) -> list[int]:
+    """The notices to tell of now, the oldest first: of each job full events, and the rest when its oldest has waited
+    long enough."""
+    jobs: dict[int, list[FailureNotice]] = {}
+    for notice in notices:
+        jobs.setdefault(notice.job_id, []).append(notice)
+    due: list[int] = []
+    for mine in jobs.values():
+        waited = max(notice.now - notice.failed_at for notice in mine) >= NOTICE_WAIT_MS
+        due += [one.id for one in (mine if waited else mine[: len(mine) - len(mine) % EVENT_ITEMS_MAX])]
+    return due[:NOTICES_TOLD]
+
+
+async def tell_failed(database: Database) -> int:
+    """Collects failed items into events, in one transaction: any number of processes may do it."""
+    due = due_notices(await database.read(one("failure_notices", {"n": NOTICES_READ})))
+    return await database.write(lambda: _tell_failed(due)) if due else 0
+
+
+def _tell_failed(due: Sequence[int]) -> Script[int]:
+    taken = yield Ask("take_notices", batch=[(notice,) for notice in due])
+    found: list[NotedFailure] = yield Ask("noted_failures", batch=[tuple(row) for row in taken])
+    return (yield from tell_items(chunk_items(((it.job_id, ITEM_FAILED, ()), it.shown()) for it in found)))
+
+
+def chunk_items(
+    found: Iterable[tuple[tuple[int, str, tuple[tuple[str, Any], ...]], Mapping[str, Any]]],
+) -> list[ItemEvent]:
+    """Items with the same job, event and shared fields become events, each about a bounded number of them."""
+    groups: dict[tuple[int, str, tuple[tuple[str, Any], ...]], list[Mapping[str, Any]]] = {}
+    for alike, item in found:
+        groups.setdefault(alike, []).append(item)
+    return [
+        ItemEvent(job_id, name, items[start : start + EVENT_ITEMS_MAX], dict(shared))
+        for (job_id, name, shared), items in groups.items()
+        for start in range(0, len(items), EVENT_ITEMS_MAX)
+    ]
+
+
+def tell_items(events: Sequence[ItemEvent]) -> Script[int]:
+    """Writes events for those who want them: a broker's sink, if it is open, and webhooks of the job's owner that name
+    the event. All copies of an event have one id. Returns how many events were written."""
+    wanted = sorted({(event.job_id, event.name) for event in events})
+    rows = (yield Ask("event_takers", batch=wanted)) if wanted else []
+    takers: dict[tuple[int, str], list[Any]] = {}
+    for row in rows:
+        takers.setdefault((row["job_id"], row["event"]), []).append(row)
+    messages, told = [], 0
+    for event in events:
+        mine = takers.get((event.job_id, event.name), ())
+        told += bool(mine)
+        event_id = new_id()
+        for job in mine:
+            said = {"id": str(event.job_id), "owner": job["owner"], "handler": job["handler"], **event.shared}
+            body = json.dumps({**said, "items": event.items}, separators=(",", ":"))
+            messages.append(
+                NewMessage(job["owner"], "items", event_id, event.name, body, job["now"], job["now"], job["sink"])
+            )
+    yield from _write(messages)
+    return told
+
+
 # hints
 
 
@@ -160,8 +303,8 @@ class HintedItem(NamedTuple):
     now: int
 
 
-class Hint(NamedTuple):
-    """A message about ready items, as it is stored."""
+class NewMessage(NamedTuple):
+    """A message as it is written: a hint about ready items, or an event."""
 
     owner: str
     aggregate_type: str
@@ -202,7 +345,7 @@ def hint_queued(items: Sequence[int]) -> Script[None]:
         yield from _write(_rows(alike, found[0].now))
 
 
-def _rows(found: Iterable[tuple[_Alike, int]], now: int) -> list[Hint]:
+def _rows(found: Iterable[tuple[_Alike, int]], now: int) -> list[NewMessage]:
     """Items whose waits end within the same second share a hint, which comes when the last of them is due."""
     groups: dict[_Alike, list[int]] = {}
     for alike, item in found:
@@ -216,16 +359,16 @@ def _rows(found: Iterable[tuple[_Alike, int]], now: int) -> list[Hint]:
     ]
 
 
-def _row(alike: _Alike, first: int, named: dict[str, Any], now: int) -> Hint:
+def _row(alike: _Alike, first: int, named: dict[str, Any], now: int) -> NewMessage:
     said = {"handler": alike.handler, "priority": alike.priority, **named}
     if alike.wait_ms is not None:
         said["wait_ms"] = alike.wait_ms
-    return Hint(alike.owner, "items", str(first), WORK_READY, json.dumps(said), now, now, WORK)
+    return NewMessage(alike.owner, "items", str(first), WORK_READY, json.dumps(said), now, now, WORK)
 
 
-def _write(rows: Sequence[Hint]) -> Script[None]:
+def _write(rows: Sequence[NewMessage]) -> Script[None]:
     if rows:
-        yield Load("outbox", fields_of(Hint), rows)
+        yield Load("outbox", fields_of(NewMessage), rows)
 
 
 def _republish(start: int) -> Script[tuple[int, int | None]]:

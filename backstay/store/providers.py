@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from backstay.core import breaker as breakers
 from backstay.core.breaker import Breaker, BreakerPolicy, Call
-from backstay.core.pace import MINUTE_MS, Answers, Pace, start_ceiling
+from backstay.core.pace import MINUTE_MS, NO_FURTHER_LIMITS, Answers, FurtherLimits, Pace, start_ceiling
 from backstay.core.states import StopReason
 from backstay.store.databases.database import Database, reads, writes
 from backstay.store.items import locked_pace, save_pace
@@ -107,12 +107,13 @@ class Providers:
         per_minute: tuple[int | None, int | None],
         concurrency: int,
         requests_period_ms: int = MINUTE_MS,
+        further: FurtherLimits = NO_FURTHER_LIMITS,
     ) -> Script[None]:
         """Stores a person's limits: requests and tokens per minute (or requests per another period), and calls at
         once."""
         requests, tokens = per_minute
         limits = {"requests_per_minute": requests, "tokens_per_minute": tokens, "concurrency": concurrency}
-        limits["requests_period_ms"] = requests_period_ms
+        limits |= {"requests_period_ms": requests_period_ms, **further._asdict()}
         yield Ask("set_pace", {"provider": provider, **limits, "ceiling": start_ceiling(concurrency)})
 
     @writes
@@ -129,6 +130,11 @@ class Providers:
     async def paces(self) -> dict[str, Pace]:
         found: list[Pace] = await self._db.read(one("paces"))
         return {pace.provider: pace for pace in found}
+
+    async def pace(self, name: str, name_then: str) -> Pace | None:
+        """The pace with the first name. If there is no such pace: the one with the second name."""
+        found: list[Pace] = await self._db.read(one("pace", {"paced": name, "paced_then": name_then}))
+        return found[0] if found else None
 
 
 def _locked(name: str) -> Script[tuple[Breaker, int]]:

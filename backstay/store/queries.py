@@ -53,7 +53,7 @@ def fields_of(cls: type) -> tuple[str, ...]:
     return tuple(cls.__annotations__)
 
 
-def together(name: str, *parts: tuple[str, type]) -> type:
+def combine_records(name: str, *parts: tuple[str, type]) -> type:
     """Registers a record that has the fields of several records, each with its prefix."""
     fields = [(prefix + field, kind) for prefix, part in parts for field, kind in part.__annotations__.items()]
     return record(make_dataclass(name, fields))

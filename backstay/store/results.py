@@ -1,7 +1,7 @@
 """The results of a job's items and their custom_ids. Every read is bounded."""
 
-from collections.abc import AsyncIterator, Sequence
-from typing import NamedTuple
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from backstay.core.ids import item_range
 from backstay.store.databases.database import Database
@@ -29,6 +29,7 @@ class ResultRow(NamedTuple):
     flaw: str | None = None
     provider_status: int | None = None  # of the reply that `result` holds, if there was one
     expired: bool = False  # its deadline ended it; for the error file of a batch
+    handler: str = ""  # that it ended with
 
     @property
     def characters(self) -> int:
@@ -44,6 +45,14 @@ class Copy(NamedTuple):
     custom_id: str
 
 
+class ItemUsage(NamedTuple):
+    """What an item used in all of its attempts. Unknown is None, never 0."""
+
+    input_tokens: int | None
+    output_tokens: int | None
+    cost_micros: int | None
+
+
 @record
 class ItemRequest(NamedTuple):
     """An item's request and state."""
@@ -51,6 +60,11 @@ class ItemRequest(NamedTuple):
     id: int
     state: str
     body: str
+
+
+def _usage(row: Mapping[str, Any]) -> ItemUsage:
+    known = {name: None if row[name] is None else int(row[name]) for name in ItemUsage._fields}
+    return ItemUsage(**known)._replace(**({"cost_micros": None} if row["unpriced"] else {}))
 
 
 def rows_next(n: int, lengths: Sequence[int]) -> int:
@@ -71,7 +85,7 @@ class ResultViews:
             for row in page:
                 yield row
 
-    async def ended(self, job_id: int) -> AsyncIterator[list[tuple[int, str]]]:
+    async def ended_items(self, job_id: int) -> AsyncIterator[list[tuple[int, str]]]:
         """The ended items of a job with their states, in order, page by page."""
         first, after = item_range(job_id)
         cursor = first - 1
@@ -90,6 +104,16 @@ class ResultViews:
     async def of_items(self, items: Sequence[int]) -> list[ResultRow]:
         """The named items, as far as they have ended."""
         return await self._db.read(one("results_of", batch=[(item,) for item in items]))
+
+    async def usage_of(self, items: Sequence[int]) -> dict[int, ItemUsage]:
+        """What the named items used, as far as they were tried."""
+        rows = await self._db.read(one("usage_of", batch=[(item,) for item in items]))
+        return {row["item_id"]: _usage(row) for row in rows}
+
+    async def costs_of(self, items: Sequence[int]) -> dict[int, int]:
+        """The cost in micro-dollars of each of the named items whose cost is known."""
+        rows = await self._db.read(one("costs_of", batch=[(item,) for item in items]))
+        return {row["id"]: row["cost_micros"] for row in rows if row["cost_micros"] is not None}
 
     async def requests_of(self, items: Sequence[int]) -> list[ItemRequest]:
         """The named items with their states and bodies, in any state."""

@@ -38,9 +38,6 @@ class Schedule:
     created_at: int
     now: int
 
-    def says(self, new: NewSchedule) -> bool:
-        return all(getattr(self, name) == getattr(new, name) for name in NewSchedule.__slots__)
-
 
 @record
 class DueSchedule(NamedTuple):
@@ -99,7 +96,7 @@ class Schedules:
         next_at = cron.next_after(new.cron, new.timezone, now["now"])
         if not found:
             yield from _add(new, owner, next_at, declared=True)
-        elif found[0].says(new):
+        elif _are_same(found[0], new):
             yield Ask("confirm_schedule", values)
         else:
             [old] = found
@@ -192,3 +189,7 @@ def _refuse_nul(name: str) -> None:
 
 def _no_schedule(name: str) -> NotFound:
     return NotFound(f"no schedule {name[:100]}", hint=Sentence("`", NextCommand("schedule list"), "` shows them"))
+
+
+def _are_same(found: Schedule, new: NewSchedule) -> bool:
+    return all(getattr(found, name) == getattr(new, name) for name in NewSchedule.__slots__)

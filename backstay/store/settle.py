@@ -1,7 +1,8 @@
 """Scripts that end a claim: the fenced settlement, its attempts, its events and its jobs' counters, all or nothing."""
 
+import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
@@ -13,14 +14,14 @@ from backstay.core.outcomes import ANSWER_FLAWS
 from backstay.core.states import JOB_ENDED, TERMINAL, ItemState, JobState
 from backstay.store.budgets import Payer, book
 from backstay.store.outbox import hint_queued
-from backstay.store.queries import FEW_ROWS_MAX, Ask, Load, Script, fields_of, record, together
+from backstay.store.queries import FEW_ROWS_MAX, Ask, Load, Script, combine_records, fields_of, record
 
 SUM_MAX = 10**16  # of a job, in micro-dollars or tokens: ten billion dollars; hundreds of such sums still fit
 _COUNTED = frozenset({ItemState.PROCESSING, *TERMINAL})  # the states that a job counts
 
 
 @record
-class Held(NamedTuple):
+class FencedItem(NamedTuple):
     """An item, and the fence of its lease."""
 
     id: int
@@ -38,11 +39,11 @@ class SettledItem(NamedTuple):
 
 
 record(Attempt)
-together("SettledAttempt", ("", SettledItem), ("attempt_", Attempt))
+combine_records("SettledAttempt", ("", SettledItem), ("attempt_", Attempt))
 _NO_ATTEMPT = (None,) * len(Attempt._fields)
 
 # What a settlement has in common with others that are settled together: all but its own part and what is written apart.
-_APART = ("attempt", "act", "detail", "freed", "unknown", "late_result")
+_APART = ("attempt", "act", "detail", "freed", "unknown", "payer", "late_result")
 _FATE = tuple(name for name in Settlement._fields if name not in (*SettledItem._fields, *_APART))
 _fate = attrgetter(*_FATE)
 _own = attrgetter(*SettledItem._fields)
@@ -55,13 +56,15 @@ class Settled(NamedTuple):
 
 
 def settle(settlements: Sequence[Settlement]) -> Script[Settled]:
-    won: list[Held] = []
+    won: list[FencedItem] = []
     for fate, rows in _alike(settlements).items():
         won += yield Ask("settle_items", dict(zip(_FATE, fate, strict=True)), rows)
     applied, lost = _won_and_lost(settlements, won)
     yield from write_attempts([s.attempt for s in applied if s.attempt is not None])
     if moved := [s.id for s in applied if s.handler_next is not None]:
-        yield Ask("join_queue", batch=[(item, turn) for turn, item in enumerate(moved)])
+        yield Ask("lock_moved", batch=[(job_id,) for job_id in sorted({job_of(s.id) for s in applied})])
+        yield from widen_moved((yield Ask("join_queue", batch=[(item, turn) for turn, item in enumerate(moved)])))
+    yield from _move_late([s for s in applied if s.state == ItemState.QUEUED and s.handler_next is None])
     acts = [(f"item:{s.id}", s.act, s.detail) for s in applied if s.act is not None]
     if acts:
         yield Ask("write_events", batch=acts)
@@ -78,16 +81,18 @@ def settle_few(settlements: Sequence[Settlement]) -> Script[Settled]:
     [fate] = _alike(settlements)
     values = dict(zip(_FATE, fate, strict=True))
     rows = yield Ask("settle_few", values, [(*_own(s), *(s.attempt or _NO_ATTEMPT)) for s in settlements])
-    applied, lost = _won_and_lost(settlements, [Held(row["id"], row["fence"]) for row in rows])
+    applied, lost = _won_and_lost(settlements, [FencedItem(row["id"], row["fence"]) for row in rows])
     ended = {row["job_id"]: JobState(row["state"]) for row in rows if row["state"] in JOB_ENDED}
     return Settled(applied, lost, list(ended.items()))
 
 
-def _won_and_lost(settlements: Sequence[Settlement], won: Sequence[Held]) -> tuple[list[Settlement], list[Settlement]]:
+def _won_and_lost(
+    settlements: Sequence[Settlement], won: Sequence[FencedItem]
+) -> tuple[list[Settlement], list[Settlement]]:
     if len(won) == len(settlements):
         return list(settlements), []
     kept = set(won)  # by fence too: the old and the new holder of an item may settle together
-    mine = [(s, Held(s.id, s.fence) in kept) for s in settlements]
+    mine = [(s, FencedItem(s.id, s.fence) in kept) for s in settlements]
     return [s for s, is_kept in mine if is_kept], [s for s, is_kept in mine if not is_kept]
 
 
@@ -113,6 +118,53 @@ def _alike(settlements: Sequence[Settlement]) -> dict[tuple[object, ...], list[t
     return groups
 
 
+@record
+class LateJob(NamedTuple):
+    """A job whose handler's time is over: what waits goes to the next handler."""
+
+    id: int
+    handler: str
+    handler_then: str
+
+
+def moves_between_handlers(job: LateJob) -> Script[dict[str, str]]:
+    """From which handler to which the items of a late job go. A job with several providers has two endpoints of each:
+    they stand beside its own, in the same order."""
+    endpoints = yield Ask("all_endpoints")
+    names, specs = {row["spec"]: row["name"] for row in endpoints}, {row["name"]: row["spec"] for row in endpoints}
+    before, after = (
+        [first, *(names.get(spec, "") for spec in json.loads(specs.get(first, "{}")).get("beside", ()))]
+        for first in (job.handler, job.handler_then)
+    )
+    return dict(zip(before, after, strict=False))
+
+
+def _move_late(queued: Sequence[Settlement]) -> Script[None]:
+    """What comes back after its job's time to move goes straight to the next handler."""
+    jobs = sorted({job_of(s.id) for s in queued})
+    late: list[LateJob] = (yield Ask("late_among", batch=[(job_id,) for job_id in jobs])) if jobs else []
+    for job in late:
+        hands = yield from moves_between_handlers(job)
+        mine = [s.id for s in queued if job_of(s.id) == job.id]
+        moved = yield Ask("hand_over", batch=[(item, *change) for item in mine for change in hands.items()])
+        yield from widen_moved((yield Ask("join_queue", batch=[(row["id"], turn) for turn, row in enumerate(moved)])))
+
+
+def widen_keys(job_id: int, keys: Sequence[int]) -> Script[None]:
+    """After some items of a job got new places in a queue: a worker that does one job looks only between its keys."""
+    if keys:
+        yield Ask("widen_keys", {"job_id": job_id, "low": min(keys), "high": max(keys)})
+
+
+def widen_moved(moved: Sequence[Mapping[str, int]]) -> Script[None]:
+    """The same for items of several jobs, given by job_id and order_key."""
+    keys: dict[int, list[int]] = {}
+    for row in moved:
+        keys.setdefault(row["job_id"], []).append(row["order_key"])
+    for job_id in sorted(keys):
+        yield from widen_keys(job_id, keys[job_id])
+
+
 def write_attempts(attempts: Sequence[Attempt]) -> Script[None]:
     if attempts:
         yield Load("attempts", Attempt._fields, attempts)
@@ -128,10 +180,10 @@ def add_late(results: Sequence[tuple[int, int, str]]) -> Script[list[int]]:
     return [row["item_id"] for row in found]
 
 
-def flaw_late(items: Sequence[int]) -> Script[None]:
+def set_late_flaw(items: Sequence[int]) -> Script[None]:
     """Stores the late results of these items."""
     if items:
-        yield Ask("flaw_late", batch=[(item,) for item in items])
+        yield Ask("set_late_flaw", batch=[(item,) for item in items])
 
 
 class Move(NamedTuple):
@@ -147,6 +199,7 @@ class Move(NamedTuple):
     input_tokens: int = 0
     output_tokens: int = 0
     flaw: str | None = None
+    payer: str = ""  # the handler whose call it is about; empty if it moves no money
 
 
 @record
@@ -169,6 +222,7 @@ class JobCounts:
     truncated: int = 0
     refused: int = 0
     filtered: int = 0
+    unfinished: int = 0
 
     def add(self, move: Move, times: int) -> None:
         if move.old == ItemState.PROCESSING:
@@ -180,11 +234,6 @@ class JobCounts:
                 self._raise(name, amount * times)
         if move.flaw in ANSWER_FLAWS and move.new in TERMINAL:
             self._raise(move.flaw, times)
-
-    @property
-    def money(self) -> tuple[int, int]:
-        """What it changes in shared budgets: money set aside, and money spent or perhaps spent."""
-        return -self.freed, self.spent + self.unknown
 
     def _raise(self, name: str, amount: int) -> None:
         setattr(self, name, min(getattr(self, name) + amount, SUM_MAX))
@@ -199,9 +248,9 @@ def _moves(settlements: Iterable[Settlement]) -> Iterable[Move]:
         attempt, repeats = s.attempt, int(s.act is Act.REPEAT)
         if attempt is not None and (attempt.input_tokens is not None or attempt.cost_micros is not None):
             used = (attempt.cost_micros or 0, s.unknown, attempt.input_tokens or 0, attempt.output_tokens or 0)
-            yield Move(job_of(s.id), s.was, s.state, repeats, s.freed, *used, s.flaw)
+            yield Move(job_of(s.id), s.was, s.state, repeats, s.freed, *used, s.flaw, s.payer)
         elif s.state != s.was or repeats:
-            yield Move(job_of(s.id), s.was, s.state, repeats, s.freed, 0, s.unknown, 0, 0, s.flaw)
+            yield Move(job_of(s.id), s.was, s.state, repeats, s.freed, 0, s.unknown, 0, 0, s.flaw, s.payer)
 
 
 def count_flaws(flaws: Iterable[str | None]) -> dict[str, int]:
@@ -213,11 +262,18 @@ def count_flaws(flaws: Iterable[str | None]) -> dict[str, int]:
 def count(moves: Iterable[Move]) -> Script[list[tuple[int, JobState]]]:
     """Updates the counters of all these jobs; returns the jobs that ended."""
     sums: dict[int, JobCounts] = {}
+    paid: dict[tuple[int, str], tuple[int, int]] = {}  # by job and handler: money set aside, and spent or perhaps spent
     for move, times in Counter(moves).items():
         sums.setdefault(move.job_id, JobCounts(move.job_id)).add(move, times)
+        reserved, used = paid.get((move.job_id, move.payer), (0, 0))
+        used += (move.spent + move.unknown) * times
+        paid[move.job_id, move.payer] = reserved - move.freed * times, used
     changed = [_count_row(sums[job_id]) for job_id in sorted(sums) if sums[job_id] != JobCounts(job_id)]
     if not changed:
         return []
     rows = yield Ask("count_items", {"sum_max": SUM_MAX}, changed)
-    yield from book((Payer(row["owner"], row["handler"]), sums[row["id"]].money) for row in rows)
+    owners = {row["id"]: row["owner"] for row in rows}
+    # A job whose counters stay the same has no row here, and no money that moves.
+    moved = [(Payer(owners[job], payer), money) for (job, payer), money in paid.items() if job in owners]
+    yield from book(moved)
     return [(row["id"], JobState(row["state"])) for row in rows if row["state"] in JOB_ENDED]

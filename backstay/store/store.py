@@ -5,11 +5,13 @@ from typing import Any
 from weakref import WeakSet
 
 from backstay.clock import Clock
+from backstay.store.alarms import Alarms
+from backstay.store.answers import AnswerKeys
 from backstay.store.archives import Archives
 from backstay.store.batches import Batches
 from backstay.store.budgets import Budgets
 from backstay.store.databases.database import Database
-from backstay.store.databases.user_connection import lend
+from backstay.store.databases.user_connection import use_connection
 from backstay.store.dead_letters import DeadLetters, Replays
 from backstay.store.files import Files
 from backstay.store.inbox import InboxMessages
@@ -19,9 +21,10 @@ from backstay.store.job_links import JobLinks
 from backstay.store.job_views import JobViews
 from backstay.store.jobs import Jobs
 from backstay.store.keys import Keys, Replies
-from backstay.store.measures import Alarms, Measures
+from backstay.store.measures import Measures
 from backstay.store.outbox import Outbox
 from backstay.store.providers import Providers
+from backstay.store.pruning import Pruning
 from backstay.store.queries import one
 from backstay.store.results import ResultViews
 from backstay.store.schedules import Schedules
@@ -40,6 +43,7 @@ class Store:
         self._place: str | None = None
         self._checked: WeakSet[Any] = WeakSet()  # users' connections that lead here
         self.alarms = Alarms(database)
+        self.answers = AnswerKeys(database)
         self.archives = Archives(database)
         self.batches = Batches(database)
         self.budgets = Budgets(database)
@@ -58,6 +62,7 @@ class Store:
         self.measures = Measures(database)
         self.outbox = Outbox(database)
         self.providers = Providers(database)
+        self.pruning = Pruning(database)
         self.replays = Replays(database)
         self.replies = Replies(database)
         self.results = ResultViews(database)
@@ -88,4 +93,4 @@ class Store:
 
     async def inside(self, connection: object, clock: Clock) -> "Store":
         """The same store on a user's connection: what it writes is there when the user commits."""
-        return Store(await lend(connection, self._db, clock, await self.place(), self._checked))
+        return Store(await use_connection(connection, self._db, clock, await self.place(), self._checked))

@@ -1,13 +1,16 @@
 """The story of an item or job: what happened to it, why it waits, and its timeline."""
 
+from collections.abc import Collection
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from backstay.core.breaker import Breaker, without_words
+from backstay.core.breaker import Breaker, hide_reason
+from backstay.core.ids import show_item
+from backstay.core.pace import Pace, pace_name_of
 from backstay.core.states import ItemState
 from backstay.core.why_waiting import Reason, Standing, why_job_waits, why_not_running
 from backstay.store.databases.database import Database
-from backstay.store.item_views import AttemptView, ItemView
+from backstay.store.item_views import AttemptView, ItemDetail
 from backstay.store.job_views import JobView
 from backstay.store.jobs import NEVER_MS
 from backstay.store.providers import HeldWork
@@ -39,8 +42,8 @@ class EventViews:
         return await self._db.read(one("events_last", {"subject": subject, "n": n}))
 
 
-class Shown(NamedTuple):
-    view: ItemView
+class ItemReport(NamedTuple):
+    view: ItemDetail
     attempts: list[AttemptView]
     events: list[EventView]
     reasons: list[Reason]
@@ -54,7 +57,9 @@ class Moment(NamedTuple):
     detail: str | None
 
 
-async def look(store: "Store", item_id: int, owner: str, lease_ms: int, *, shows_words: bool = False) -> Shown:
+async def read_item_story(
+    store: "Store", item_id: int, owner: str, lease_ms: int, *, shows_words: bool = False
+) -> ItemReport:
     """`shows_words`: with the provider's message when it was held, which only operators may see."""
     views = store.item_views
     view = show_due_time(await views.get(item_id, owner))
@@ -65,38 +70,68 @@ async def look(store: "Store", item_id: int, owner: str, lease_ms: int, *, shows
     ahead = await views.ahead(item_id) if view.state == "queued" else 0
     is_request = view.handler in dict(await store.providers.endpoints(open_only=False))
     around: dict[str, Any] = {"breaker": breaker, "live_workers": live, "ahead": ahead, "is_request": is_request}
+    around["pace"] = await _pace_of(store, view.handler, workers, is_request)
     if view.job_short:
         around["shared_budget"] = await store.budgets.of_job(view.job_id, owner)
+        around["timeout_at"] = (await store.job_views.get(view.job_id, owner)).timeout_at
     standing = _standing(view, attempts, **around)
-    return Shown(view, attempts, await store.events.oldest(f"item:{item_id}"), why_not_running(standing))
+    return ItemReport(view, attempts, await store.events.oldest(f"item:{item_id}"), why_not_running(standing))
 
 
-async def look_at_job(
+async def read_job_story(
     store: "Store", job_id: int, owner: str, lease_ms: int, *, shows_words: bool = False
 ) -> tuple[JobView, list[Reason]]:
-    """The job, and what keeps its waiting items from being started. `shows_words`: as for an item."""
+    """The job, and what keeps its waiting items from being started: each is looked at with its own handler, of which a
+    job may have several. `shows_words`: as for an item."""
     view = await store.job_views.get(job_id, owner)
     if view.ended or (view.done + view.processing >= view.total and not view.waits_for):
         return view, []
     workers, holds = await store.workers.page(), await store.providers.holds()
-    standing = Standing(
-        now=holds.now,
-        job_id=view.id,
-        job_state=view.state,
-        stop_reason=view.stop_reason,
-        state=ItemState.QUEUED,
-        handler=view.handler,
-        breaker=breaker_of(holds, view.handler, workers, shows_words),
-        job_short=view.held_by_budget,
-        shared_budget=await store.budgets.of_job(view.id, owner) if view.short else None,
-        live_workers=sum(view.handler in worker.handlers and worker.alive(lease_ms) for worker in workers),
-        is_request=view.handler in dict(await store.providers.endpoints(open_only=False)),
-        waits_for=view.waits_for,
-    )
-    return view, why_job_waits(standing)
+    endpoints = dict(await store.providers.endpoints(open_only=False))
+    standings = []
+    for handler in await _waiting_handlers(store, view, endpoints) or [view.handler]:
+        standing = Standing(
+            now=holds.now,
+            job_id=view.id,
+            job_state=view.state,
+            stop_reason=view.stop_reason,
+            state=ItemState.QUEUED,
+            handler=handler,
+            breaker=breaker_of(holds, handler, workers, shows_words),
+            job_short=view.held_by_budget,
+            shared_budget=await store.budgets.of_job(view.id, owner) if view.short else None,
+            timeout_at=view.timeout_at,
+            live_workers=sum(handler in worker.handlers and worker.alive(lease_ms) for worker in workers),
+            is_request=handler in endpoints,
+            pace=await _pace_of(store, handler, workers, handler in endpoints),
+            waits_for=view.waits_for,
+        )
+        standings.append(standing)
+    return view, why_job_waits(*standings)
 
 
-def show_due_time(view: ItemView) -> ItemView:
+async def is_out_of_money(store: "Store", view: JobView) -> bool:
+    """Whether a budget stops the job. One that is for a single provider does not, as long as something of the job waits
+    for another provider or runs there."""
+    if not view.held_by_budget:
+        return False
+    budget = await store.budgets.of_job(view.id, view.owner)
+    if budget is None or not budget.handler:
+        return True
+    if view.processing or (await store.job_views.under_way(view.id)).sending:
+        return False
+    endpoints = dict(await store.providers.endpoints(open_only=False))
+    return all(budget.covers(view.owner, handler) for handler in await _waiting_handlers(store, view, endpoints))
+
+
+async def _waiting_handlers(store: "Store", view: JobView, endpoints: Collection[str]) -> list[str]:
+    """The handlers of the items that wait; a run has one for each of its providers."""
+    others = [view.fallback, *(endpoints if view.handler in endpoints else ())]
+    candidates = list(dict.fromkeys((view.handler, *(name for name in others if name is not None))))
+    return await store.job_views.waiting_handlers(view.id, candidates)
+
+
+def show_due_time(view: ItemDetail) -> ItemDetail:
     """The due time to show: a parked item of a paused job has none."""
     return view if view.due_at is None or view.due_at < NEVER_MS else replace(view, due_at=None)
 
@@ -109,10 +144,18 @@ def provider_of(handler: str, workers: list[WorkerView]) -> str:
 
 def breaker_of(holds: HeldWork, handler: str, workers: list[WorkerView], shows_words: bool) -> Breaker | None:
     found = holds.providers.get(provider_of(handler, workers))
-    return found if found is None or shows_words else without_words(found)
+    return found if found is None or shows_words else hide_reason(found)
 
 
-def _standing(view: ItemView, attempts: list[AttemptView], **around: Any) -> Standing:
+async def _pace_of(store: "Store", handler: str, workers: list[WorkerView], is_request: bool) -> Pace | None:
+    """A request keeps to the pace of its lane, or to the one that all keys of its service share."""
+    if is_request:
+        return await store.providers.pace(handler, provider_of(handler, workers).partition("/")[0])
+    name = pace_name_of(handler)
+    return await store.providers.pace(name, name)
+
+
+def _standing(view: ItemDetail, attempts: list[AttemptView], **around: Any) -> Standing:
     """The facts that decide whether an item runs."""
     own = {field.name: getattr(view, field.name) for field in fields(Standing) if field.name in view.__slots__}
     return Standing(**own, last_message=attempts[-1].message if attempts else None, **around)
@@ -126,7 +169,7 @@ def is_no_try(attempt: AttemptView, before: AttemptView | None) -> bool:
     return attempt.number == 0 or (before is not None and attempt.started_at == before.started_at)
 
 
-def timeline(view: ItemView, attempts: list[AttemptView], events: list[EventView]) -> list[Moment]:
+def timeline(view: ItemDetail, attempts: list[AttemptView], events: list[EventView]) -> list[Moment]:
     """The item's submission, tries and rare acts in the order of time."""
     moments = [Moment(view.created_at, "submitted", None)]
     for attempt, before in zip(attempts, [None, *attempts], strict=False):
@@ -135,7 +178,10 @@ def timeline(view: ItemView, attempts: list[AttemptView], events: list[EventView
         detail = ", ".join(part for part in (took, status, attempt.error_code, attempt.message) if part)
         # An item that time ended before its first try has an attempt without a time.
         at = attempt.ended_at or view.finished_at or view.created_at
-        if is_no_try(attempt, before):
+        if view.reused_from is not None:
+            where = f"the answer of item {show_item(view.reused_from)}, at no cost"
+            moments.append(Moment(at, f"reused an earlier answer: {attempt.outcome}", where))
+        elif is_no_try(attempt, before):
             said = ", ".join(part for part in (attempt.error_code, attempt.message) if part)
             moments.append(Moment(at, f"ended without another try: {attempt.outcome}", said))
         else:

@@ -1,13 +1,16 @@
 """Submissions: how jobs and their items come in."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import groupby
 from typing import NamedTuple
 
 from backstay.core.errors import IdempotencyConflict, NotAllowed, NotFound, UsageError
 from backstay.core.ids import POSITION_BITS, POSITIONS_MAX, item_id, level_key
+from backstay.core.models import AnswerKey
+from backstay.store.answers import FoundAnswer, Search, find_answers
 from backstay.store.databases.database import Database, writes
 from backstay.store.outbox import hint_few, hint_new
 from backstay.store.queries import FEW_ROWS_MAX, Ask, Load, Script, record
@@ -15,12 +18,14 @@ from backstay.store.queries import FEW_ROWS_MAX, Ask, Load, Script, record
 ITEM_COLUMNS = ("id", "job_id", "handler", "state", "order_key", "created_at", "queued_at", "deadline_at")
 CHUNK_ITEMS = 2_000
 CHUNK_CHARACTERS = 8 << 20
+KEY_COLUMNS = ("item_id", *AnswerKey._fields)
+REUSED_COLUMNS = (*ITEM_COLUMNS, "finished_at", "progress", "reused_from")
 WAITING_MS = (
     1 << 53
 )  # a due time that never comes, for items of a job that waits for others; its own is this plus its id
 
 
-class Takes(StrEnum):
+class AfterItems(StrEnum):
     """Which items of an earlier job become items of a later one."""
 
     SUCCEEDED = "succeeded"
@@ -50,8 +55,9 @@ class NewJob:
     move_ms: int | None = None
     fallback: str | None = None  # the handler for items that this one finally fails
     after: tuple[int, ...] = ()  # the jobs that it waits for
-    takes: Takes = Takes.SUCCEEDED
+    takes: AfterItems = AfterItems.SUCCEEDED
     unique_ms: int | None = None  # for how long its idempotency key stands for this job; None: while the job exists
+    reuse: Search | None = None  # which answers of earlier jobs its items may get; None: none
 
 
 @record
@@ -77,8 +83,15 @@ class Chunk(NamedTuple):
     bodies: Sequence[str]
     digest: str
     last: bool
-    weights: Sequence[tuple[int | None, int]] | None = None  # for each: the most that a call can cost, and its tokens
+    # For each: the most that a call can cost, its tokens, and how many of these are output.
+    weights: Sequence[tuple[int | None, int, int]] | None = None
     keys: Sequence[str] | None = None  # for each: what it is known by; items that exist already are left out
+    handlers: Sequence[str] | None = None  # for each: the handler that runs it; None: all have the job's
+    answer_keys: Sequence[AnswerKey] | None = None  # for each: what its request is known by in later jobs
+    reuse: Search | None = None  # as for its job
+
+    def handler_of(self, number: int, usual: str) -> str:
+        return usual if self.handlers is None else self.handlers[number]
 
 
 class Submissions:
@@ -87,7 +100,7 @@ class Submissions:
 
     async def open(self, job: NewJob, chunk: Chunk) -> OpenJob:
         plain = chunk.weights is None and job.budget_micros is None and job.handler_then is None and not job.after
-        plain = plain and chunk.keys is None and job.unique_ms is None
+        plain = plain and chunk.keys is None and chunk.answer_keys is None and job.unique_ms is None
         if self._db.dialect.chained and plain and chunk.last and len(chunk.bodies) <= FEW_ROWS_MAX:
             return await self._db.single(lambda: _open_small_job(job, chunk, self._db.wakes))
         return await self._db.write(lambda: open_job(job, chunk))
@@ -113,7 +126,8 @@ class Submissions:
 def open_job(job: NewJob, chunk: Chunk) -> Script[OpenJob]:
     """Creates the job with its first items in one transaction, or finds the job of its idempotency key."""
     values = {name: getattr(job, name) for name in NewJob.__slots__}
-    begun = chunk if chunk.keys is None else chunk._replace(bodies=(), last=False)
+    grows = chunk.keys is not None or chunk.answer_keys is not None  # some of its items may not be new
+    begun = chunk._replace(bodies=(), last=False) if grows else chunk
     first = {"total": len(begun.bodies), "digest": begun.digest, "sealed": int(begun.last)}
     waits_for = json.dumps([str(one) for one in job.after]) if job.after else None
     more = {"level_key": level_key(job.priority), "waits_for": waits_for}
@@ -128,6 +142,9 @@ def open_job(job: NewJob, chunk: Chunk) -> Script[OpenJob]:
     yield from _link(job, opened, feeds=not chunk.bodies)
     if chunk.keys is not None:
         return (yield from _add_new_items(job, opened, chunk))
+    if chunk.answer_keys is not None:
+        yield from add_items(job.handler, opened, chunk)
+        return opened._replace(total=len(chunk.bodies))
     yield from _load(job.handler, opened, chunk, opened.created_at, waits=bool(job.after))
     if opened.hinted and not job.after:
         yield from _hint(job.owner, job.handler, opened, chunk, opened.created_at)
@@ -211,14 +228,32 @@ def add_items(handler: str, job: OpenJob, chunk: Chunk, is_fed: bool = False) ->
             )
         [found] = grown
         waits = found["waits_for"] is not None and not is_fed
-        yield from _load(handler, job, chunk, found["now"], waits)
-        if found["hinted"] and not waits:
+        reused = yield from _reuse_answers(found["owner"], job, chunk)
+        yield from _load(handler, job, chunk, found["now"], waits, reused)
+        if found["hinted"] and not waits and len(reused) < len(chunk.bodies):
             yield from _hint(found["owner"], handler, job, chunk, found["now"])
     if chunk.last:
         yield Ask("seal_job", {"job_id": job.id})
 
 
-def _load(handler: str, job: OpenJob, chunk: Chunk, now: int, waits: bool = False) -> Script[None]:
+def _reuse_answers(owner: str, job: OpenJob, chunk: Chunk) -> Script[dict[int, FoundAnswer]]:
+    """Gives those items of a chunk an answer that have one in an earlier job; returns it by their numbers in the chunk.
+    Only what was really copied counts: another process may be deleting the earlier job."""
+    if chunk.reuse is None or not chunk.answer_keys:
+        return {}
+    found = yield from find_answers(owner, chunk.answer_keys, chunk.reuse, job.id)
+    if not found:
+        return {}
+    first = item_id(job.id, chunk.position)
+    copies = [(first + answer.number, answer.item_id, answer.fence) for answer in found]
+    copied = {row["id"] - first for row in (yield Ask("copy_answers", batch=copies))}
+    yield Ask("count_reused", {"job_id": job.id, "reused": len(copied)})
+    return {answer.number: answer for answer in found if answer.number in copied}
+
+
+def _load(
+    handler: str, job: OpenJob, chunk: Chunk, now: int, waits: bool = False, reused: Mapping[int, FoundAnswer] = {}
+) -> Script[None]:
     first = item_id(job.id, chunk.position)
     columns: tuple[str, ...] = ITEM_COLUMNS
     rows = _item_rows(handler, job, chunk, now)
@@ -226,21 +261,53 @@ def _load(handler: str, job: OpenJob, chunk: Chunk, now: int, waits: bool = Fals
         columns, rows = (*columns, "due_at"), [(*row, waits_at(job.id)) for row in rows]
     if chunk.weights is not None:
         rows = [(*row, *weight) for row, weight in zip(rows, chunk.weights, strict=True)]
-        columns = (*columns, "cost_micros", "tokens")
-    yield Load("items", columns, rows)
+        columns = (*columns, "cost_micros", "tokens", "output_tokens")
+    if reused:
+        rows = [row for number, row in enumerate(rows) if number not in reused]
+        yield Load("items", REUSED_COLUMNS, _reused_rows(handler, job, chunk, now, reused))
+    if rows:
+        yield Load("items", columns, rows)
     yield Load("requests", ("item_id", "body"), [(first + n, body) for n, body in enumerate(chunk.bodies)])
+    if chunk.answer_keys:
+        yield from _load_keys(chunk.answer_keys, first, reused)
+
+
+def _reused_rows(
+    handler: str, job: OpenJob, chunk: Chunk, now: int, reused: Mapping[int, FoundAnswer]
+) -> list[tuple[object, ...]]:
+    """Of a fallback's answer, the handler is that fallback."""
+    own = () if chunk.reuse is None else chunk.reuse.handlers
+    rows, found = _item_rows(handler, job, chunk, now), []
+    for number, answer in reused.items():
+        item, job_id, usual, _, *rest = rows[number]
+        found.append((item, job_id, answer.handler if answer.handler in own else usual, "succeeded", *rest))
+    return [(*row, now, 100, answer.source) for row, answer in zip(found, reused.values(), strict=True)]
+
+
+def _load_keys(keys: Sequence[AnswerKey], first: int, reused: Mapping[int, FoundAnswer]) -> Script[None]:
+    """A reused answer is as old as the first one."""
+    items = range(first, first + len(keys))
+    fresh = [(item, *key) for item, key in zip(items, keys, strict=True) if not reused or item - first not in reused]
+    if fresh:
+        yield Load("answer_keys", KEY_COLUMNS, fresh)
+    if reused:
+        rows = [(first + number, *keys[number], answer.answered_at) for number, answer in reused.items()]
+        yield Load("answer_keys", (*KEY_COLUMNS, "answered_at"), rows)
 
 
 def _hint(owner: str, handler: str, job: OpenJob, chunk: Chunk, now: int) -> Script[None]:
     first = item_id(job.id, chunk.position)
-    yield from hint_new(owner, handler, job.priority, range(first, first + len(chunk.bodies)), now)
+    numbers = range(len(chunk.bodies))
+    for name, alike in groupby(numbers, lambda number: chunk.handler_of(number, handler)):
+        items = [first + number for number in alike]
+        yield from hint_new(owner, name, job.priority, range(items[0], items[-1] + 1), now)
 
 
 def _item_rows(handler: str, job: OpenJob, chunk: Chunk, now: int) -> list[tuple[object, ...]]:
     first = item_id(job.id, chunk.position)
     first_key = job.first_key + chunk.position
     return [
-        (first + n, job.id, handler, "queued", first_key + n, now, now, job.deadline_at)
+        (first + n, job.id, chunk.handler_of(n, handler), "queued", first_key + n, now, now, job.deadline_at)
         for n in range(len(chunk.bodies))
     ]
 

@@ -7,16 +7,26 @@ from backstay.core.callbacks import Kind
 from backstay.core.decide import LATE_POLL_MS
 from backstay.core.errors import ErrorCode
 from backstay.core.ids import item_range
-from backstay.core.models import Attempt
-from backstay.core.outcomes import ANSWER_FLAWS
+from backstay.core.models import Act, Attempt
+from backstay.core.outcomes import ANSWERED
 from backstay.core.states import ItemState, JobState, StopReason
 from backstay.store.databases.database import Database, reads, writes
-from backstay.store.items import widen_keys
 from backstay.store.queries import Ask, Script, record
-from backstay.store.settle import Held, Move, count, flaw_late, write_attempts
+from backstay.store.settle import (
+    FencedItem,
+    LateJob,
+    Move,
+    count,
+    moves_between_handlers,
+    set_late_flaw,
+    widen_keys,
+    widen_moved,
+    write_attempts,
+)
 
 CHUNK_ITEMS = 1_000
 JOBS_MAX = 100
+KEY_MAX = (1 << 63) - 1
 
 
 @record
@@ -25,6 +35,7 @@ class EndedItem(NamedTuple):
 
     id: int
     job_id: int
+    handler: str
     fence: int
     last_attempt_at: int | None
     calls: int
@@ -40,13 +51,14 @@ class EndedItem(NamedTuple):
         return Attempt(self.id, self.fence, self.calls, *told, None, None, None, None, None)
 
 
-@record
-class LateJob(NamedTuple):
-    """A job whose handler's time is over."""
+class Relief(NamedTuple):
+    """Waiting items of a handler go to its fallback, which makes the same requests elsewhere."""
 
-    id: int
     handler: str
-    handler_then: str
+    handler_next: str
+    detail: str  # why, for the timelines
+    time_shares: int = 0  # only items whose share of the time is over: of so many shares, the first; 0: all
+    only_job: int | None = None  # only items of this job
 
 
 class Swept(NamedTuple):
@@ -88,15 +100,35 @@ class Sweeps:
         jobs: list[LateJob] = yield Ask("late_jobs", {"n": JOBS_MAX})
         for job in jobs:
             first, after = item_range(job.id)
-            hands = {"handler": job.handler, "handler_then": job.handler_then}
-            values = {"first": first, "after": after, **hands, "n": CHUNK_ITEMS}
-            rows = yield Ask("move_items", values)
-            yield from widen_keys(job.id, [row["order_key"] for row in rows])
-            moved += len(rows)
-            yield Ask(
-                "poll_soon", {**values, "poll_ms": poll_ms}
-            )  # its tasks at the provider are to be cancelled there
+            values = {"first": first, "after": after, "n": CHUNK_ITEMS}
+            for handler, handler_then in (yield from moves_between_handlers(job)).items():
+                rows = yield Ask("move_items", {**values, "handler": handler, "handler_then": handler_then})
+                yield from widen_keys(job.id, [row["order_key"] for row in rows])
+                moved += len(rows)
+            # its tasks at the provider are to be cancelled there
+            yield Ask("poll_soon", {**values, "poll_ms": poll_ms})
         return moved
+
+    @writes
+    def move_on(self, move: Relief, n: int) -> Script[int]:
+        """The next ready items of a handler go to its fallback, no more of them than make `n` ready there; returns how
+        many."""
+        [there] = yield Ask("waiting_up_to", {"handler": move.handler_next, "n": n})
+        left = n - there["items"]
+        if left <= 0:
+            return 0
+        span = {"low": 0, "high": KEY_MAX, "first": 0, "after": KEY_MAX}
+        if move.only_job is not None:
+            [edges] = yield Ask("job_edges", {"job_id": move.only_job})
+            first, after = item_range(move.only_job)
+            span = {"low": edges["low"], "high": edges["high"], "first": first, "after": after}
+        hands = {"handler": move.handler, "handler_next": move.handler_next, "time_shares": max(move.time_shares, 1)}
+        rows = yield Ask("move_on", {**hands, **span, "n": left})
+        if rows:
+            yield Ask("write_events", batch=[(f"item:{row['id']}", Act.FALLBACK, move.detail) for row in rows])
+            yield Ask("lock_moved", batch=[(job_id,) for job_id in sorted({row["job_id"] for row in rows})])
+            yield from widen_moved(rows)
+        return len(rows)
 
     @reads
     def stopping(self, after: int = 0) -> Script[list[tuple[int, StopReason]]]:
@@ -134,15 +166,27 @@ class Sweeps:
 def _moves(items: Sequence[EndedItem], old: ItemState | None) -> list[Move]:
     """The money set aside for a call that is no longer awaited may have been paid."""
     return [
-        Move(item.job_id, old, item.state, freed=item.reserved_micros, unknown=item.reserved_micros, flaw=item.flaw)
-        for item in items
+        Move(
+            each.job_id,
+            old,
+            each.state,
+            0,
+            each.reserved_micros,
+            0,
+            each.reserved_micros,
+            0,
+            0,
+            each.flaw,
+            each.handler,
+        )
+        for each in items
     ]
 
 
 def _kept_attempt(item: EndedItem) -> Attempt:
     """The message for an item that a cancel does not end as cancelled: a call may have been processed, or was
     answered."""
-    if item.flaw in ANSWER_FLAWS:
+    if item.flaw in ANSWERED:
         return item.attempt(ErrorCode.GW_4XX, "the job was cancelled before it was tried again")
     return item.attempt(
         ErrorCode.UNKNOWN, "outcome unknown: the job was cancelled, and an earlier call may have been processed"
@@ -150,7 +194,7 @@ def _kept_attempt(item: EndedItem) -> Attempt:
 
 
 def _show_answers(items: Sequence[EndedItem]) -> Script[None]:
-    if answered := [Held(item.id, item.fence) for item in items if item.flaw in ANSWER_FLAWS]:
+    if answered := [FencedItem(item.id, item.fence) for item in items if item.flaw in ANSWERED]:
         yield Ask("show_answers", batch=answered)
 
 
@@ -159,4 +203,4 @@ def _tell(items: Sequence[EndedItem], message: str) -> Script[None]:
         yield from write_attempts([item.attempt(ErrorCode.GW_TIMEOUT, message) for item in items])
         yield from _show_answers(items)
         had_come = yield Ask("mark_late", batch=[(item.id,) for item in items])
-        yield from flaw_late([row["item_id"] for row in had_come if row["kind"] == Kind.SUCCEEDED])
+        yield from set_late_flaw([row["item_id"] for row in had_come if row["kind"] == Kind.SUCCEEDED])

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 from backstay.clock import new_id
 from backstay.core.errors import NotAllowed, NotFound
 from backstay.store.databases.database import Database
-from backstay.store.outbox import TOPIC, USER_EVENT
+from backstay.store.outbox import ITEM_EVENT, TOPIC, USER_EVENT, tell_failed
 from backstay.store.queries import Ask, Script, one, record
 
 EventName = Literal[
@@ -21,8 +21,14 @@ EventName = Literal[
     "job.cancelled",
     "alarm.raised",
     "alarm.cleared",
+    "item.failed",
+]
+# Written only with the setting `item_events`, and sent only to webhooks that name them.
+ItemEventName = Literal[
+    "item.queued", "item.submitting", "item.processing", "item.succeeded", "item.skipped", "item.cancelled"
 ]
 EVENTS: Final[tuple[EventName, ...]] = get_args(EventName)
+ITEM_EVENTS: Final[tuple[ItemEventName, ...]] = get_args(ItemEventName)
 USER_EVENTS: Final = rf"^{re.escape(USER_EVENT)}{TOPIC}$"  # users' own messages, by their topics
 TEST_EVENT: Final = "webhook.test"
 EVENTS_MAX: Final = 100  # of one webhook
@@ -31,6 +37,7 @@ MESSAGES_MAX: Final = 200  # of one pass
 SPREAD_CHARACTERS: Final = 4 << 20  # of the deliveries that one pass writes, and one message more
 LOOKED_MAX: Final = 1_000  # webhooks, by one claim
 FORGOTTEN_MAX: Final = 500
+FORGOTTEN_CHUNKS_MAX: Final = 100  # by one call
 AGE_MS: Final = 30 * 86_400_000
 LEASE_MS: Final = 60_000
 LASTING_MS: Final = 3 * 86_400_000
@@ -78,7 +85,7 @@ class WebhookDelivery(NamedTuple):
 
 
 @record
-class Due(NamedTuple):
+class DueDelivery(NamedTuple):
     """A claimed delivery to make now; without a URL its webhook no longer accepts any."""
 
     id: int
@@ -94,8 +101,8 @@ class Due(NamedTuple):
 
 
 @record
-class Happening(NamedTuple):
-    """A message of the outbox: an event of a job, a batch or an alarm, or a user's own message, with its owner."""
+class OutboxEvent(NamedTuple):
+    """A message of the outbox: an event of a job, batch, items or an alarm, or a user's own message, with its owner."""
 
     id: int
     owner: str
@@ -104,9 +111,9 @@ class Happening(NamedTuple):
     payload: str
     created_at: int
 
-    def told(self) -> tuple[str, Any]:
-        """The id of the event, and its data: a user's message itself, of others only the id to ask for."""
-        if self.message_type.startswith(USER_EVENT):
+    def event_data(self) -> tuple[str, Any]:
+        """The id of the event, and its data: a user's message, the data of items, or else the id to ask for."""
+        if self.message_type.startswith((USER_EVENT, ITEM_EVENT)):
             return f"evt_{self.aggregate_id}", json.loads(self.payload)
         return f"evt_{new_id()}", {"id": self.aggregate_id}
 
@@ -184,7 +191,7 @@ class Webhooks:
 
     async def announce(self, webhook: Webhook, event_type: str, data: dict[str, str], at_ms: int) -> WebhookDelivery:
         """Sends an event to one webhook only, whatever events it subscribes to."""
-        row = telling(webhook.id, webhook.owner, f"evt_{new_id()}", event_type, data, at_ms)
+        row = delivery_row(webhook.id, webhook.owner, f"evt_{new_id()}", event_type, data, at_ms)
         [added] = await self._db.write(one("add_deliveries", batch=[row]))
         return await self.delivery(webhook.id, webhook.owner, added["id"])
 
@@ -214,29 +221,35 @@ class Webhooks:
 
     # the relay's side
 
-    async def spread(self) -> int:
-        """Creates the deliveries of new events, one per subscribed webhook; returns how many messages there were."""
-        return await self._db.write(_spread)
+    async def tell_failed(self) -> int:
+        """Writes events about items that have failed; returns how many events."""
+        return await tell_failed(self._db)
 
-    async def claim(self, n: int, busy: list[str], past: str = "") -> tuple[list[Due], str]:
+    async def create_deliveries(self) -> int:
+        """Creates the deliveries of new events, one per subscribed webhook; returns how many messages there were."""
+        return await self._db.write(_create_deliveries)
+
+    async def claim(self, n: int, busy: list[str], past: str = "") -> tuple[list[DueDelivery], str]:
         """Claims due deliveries, one for each of n idle webhooks after `past`; and where to continue.
 
         So webhooks take turns: many waiting deliveries of one do not delay the others.
         """
         return await self._db.write(lambda: _claim(n, frozenset(busy), past))
 
-    async def settle(self, due: Due, told: DeliveryResult) -> bool:
+    async def settle(self, due: DueDelivery, told: DeliveryResult) -> bool:
         """Stores the result of a delivery attempt; returns whether it disabled the webhook."""
         return await self._db.write(lambda: _settle(due, told))
 
     async def forget(self) -> None:
         """Deletes a bounded number of old messages and deliveries."""
         for name in ("forget_messages", "forget_deliveries"):
-            await self._db.write(one(name, {"age_ms": AGE_MS, "n": FORGOTTEN_MAX}))
+            for _ in range(FORGOTTEN_CHUNKS_MAX):
+                if len(await self._db.write(one(name, {"age_ms": AGE_MS, "n": FORGOTTEN_MAX}))) < FORGOTTEN_MAX:
+                    break
 
 
-def _spread() -> Script[int]:
-    messages: list[Happening] = yield Ask("pending_messages", {"n": MESSAGES_MAX})
+def _create_deliveries() -> Script[int]:
+    messages: list[OutboxEvent] = yield Ask("pending_messages", {"n": MESSAGES_MAX})
     if not messages:
         return 0
     owners = sorted({message.owner for message in messages})
@@ -246,11 +259,11 @@ def _spread() -> Script[int]:
     for message in messages:
         if characters > SPREAD_CHARACTERS:
             break  # the rest is for the next pass
-        event_id, data = message.told()
+        event_id, data = message.event_data()
         for webhook in wanted:
             if webhook.owner == message.owner and message.message_type in webhook.events:
                 told = (message.owner, event_id, message.message_type, data, message.created_at)
-                *_, body = row = telling(webhook.id, *told)
+                *_, body = row = delivery_row(webhook.id, *told)
                 rows.append(row)
                 characters += len(body)
         spread += 1
@@ -260,7 +273,7 @@ def _spread() -> Script[int]:
     return spread
 
 
-def _claim(n: int, busy: frozenset[str], past: str) -> Script[tuple[list[Due], str]]:
+def _claim(n: int, busy: frozenset[str], past: str) -> Script[tuple[list[DueDelivery], str]]:
     ready, end = yield from _ready(busy, past)
     if not ready and past and not end:  # that was the rest of a round
         ready, end = yield from _ready(busy, "")
@@ -277,7 +290,7 @@ def _ready(busy: frozenset[str], past: str) -> Script[tuple[list[str], str]]:
     return ready, waiting[-1]["id"] if len(waiting) == LOOKED_MAX else ""
 
 
-def _settle(due: Due, told: DeliveryResult) -> Script[bool]:
+def _settle(due: DueDelivery, told: DeliveryResult) -> Script[bool]:
     values = {"told": int(told.heard), "delay_ms": told.delay_ms, "answered": told.status, "error": told.error}
     if not (yield Ask("settle_delivery", {"delivery": due.id, "tries": due.tries, **values})):
         return False  # another process has claimed it since
@@ -292,7 +305,7 @@ def _settle(due: Due, told: DeliveryResult) -> Script[bool]:
     return bool(ended)
 
 
-def telling(webhook_id: str, owner: str, event_id: str, event_type: str, data: Any, at_ms: int) -> tuple[str, ...]:
+def delivery_row(webhook_id: str, owner: str, event_id: str, event_type: str, data: Any, at_ms: int) -> tuple[str, ...]:
     """A delivery's row. Of our own events the body is short: the receiver asks the API for more."""
     said = {"id": event_id, "object": "event", "created_at": at_ms // 1000, "type": event_type, "data": data}
     return webhook_id, owner, event_id, event_type, json.dumps(said, separators=(",", ":"))

@@ -4,11 +4,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from backstay.clock import DAY_MS
 from backstay.store.databases.database import Database, writes
 from backstay.store.queries import Ask, Script, one, record
 
 LEASES_LOOKED_MAX: Final = 20_000
-KEPT_MS: Final = 7 * 86_400_000
+KEPT_MS: Final = 7 * DAY_MS
 
 
 @record
@@ -60,27 +61,27 @@ class Workers:
         self._db = database
 
     @writes
-    def greet(self, worker: str, host: str, pid: int, place: str, handlers: str) -> Script[None]:
+    def register(self, worker: str, host: str, pid: int, place: str, handlers: str) -> Script[None]:
         values = {"id": worker, "host": host, "pid": pid, "place": place, "handlers": handlers}
-        yield Ask("greet_worker", values)
+        yield Ask("register_worker", values)
         yield Ask("forget_workers", {"age_ms": KEPT_MS})
 
-    async def bury(self, worker: str, place: str, lives: Callable[[int], bool]) -> int:
+    async def end_dead_leases(self, worker: str, place: str, is_alive: Callable[[int], bool]) -> int:
         """Ends the leases of workers on this machine whose processes are gone; returns how many."""
-        return await self._bury(worker, place, lives) if place else 0
+        return await self._end_dead_leases(worker, place, is_alive) if place else 0
 
     @writes
-    def _bury(self, worker: str, place: str, lives: Callable[[int], bool]) -> Script[int]:
+    def _end_dead_leases(self, worker: str, place: str, is_alive: Callable[[int], bool]) -> Script[int]:
         neighbours = yield Ask("neighbours", {"place": place, "id": worker})
-        dead = [row["id"] for row in neighbours if not lives(row["pid"])]
+        dead = [row["id"] for row in neighbours if not is_alive(row["pid"])]
         for name in dead:
-            yield Ask("bury", {"claims": f"{name}:%"})
-            yield Ask("leave_worker", {"id": name})
+            yield Ask("end_dead_leases", {"claims": f"{name}:%"})
+            yield Ask("unregister_worker", {"id": name})
         return len(dead)
 
     @writes
-    def leave(self, worker: str) -> Script[None]:
-        yield Ask("leave_worker", {"id": worker})
+    def unregister(self, worker: str) -> Script[None]:
+        yield Ask("unregister_worker", {"id": worker})
 
     async def page(self, n: int = 100) -> list[WorkerView]:
         return await self._db.read(one("workers", {"n": n}))
@@ -102,12 +103,12 @@ class Duties:
         return bool(await self._db.write(one("take_duty", {"name": name, "lease_ms": lease_ms})))
 
 
-INVOCATIONS_KEPT_MS: Final = 14 * 86_400_000
+INVOCATIONS_KEPT_MS: Final = 14 * DAY_MS
 GRACE_MS: Final = 60_000  # how long a tick may overrun before it counts as killed
 
 
 @record
-class Lately(NamedTuple):
+class RecentTicks(NamedTuple):
     """Recent ticks, their chains, the chains that reached the depth limit with work left, and failures."""
 
     ticks: int
@@ -131,7 +132,7 @@ class Invocations:
         """Marks a tick as failed: its follow-up could not be requested, even if the tick itself had ended well."""
         await self._db.write(one("fail_invocation", {"id": invocation, "error": error}))
 
-    async def lately(self, age_ms: int) -> Lately:
+    async def lately(self, age_ms: int) -> RecentTicks:
         [found] = await self._db.read(one("invocations_lately", {"age_ms": age_ms}))
         return found  # type: ignore[no-any-return]
 

@@ -8,8 +8,6 @@ async def test_a_lost_reply_is_looked_up_and_not_paid_again():
         await assert_paid_once(provider, job)
 """
 
-from backstay.testing.clock import EverythingWaits, VirtualClock, VirtualLoop, virtual_time
-from backstay.testing.database import InlineSQLite
 from backstay.testing.provider import (
     Chances,
     Charge,
@@ -23,7 +21,16 @@ from backstay.testing.provider import (
     refused,
     throttled,
 )
-from backstay.testing.rehearsal import assert_paid_once, drain, rehearsal
+from backstay.testing.rehearsal import (
+    EverythingWaits,
+    InlineSQLite,
+    VirtualClock,
+    VirtualLoop,
+    assert_paid_once,
+    drain,
+    rehearsal,
+    virtual_time,
+)
 
 __all__ = [
     "Chances",

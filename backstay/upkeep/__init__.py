@@ -1,1 +1,1 @@
-"""Upkeep for the whole installation: alarms, archives of dead letters, and the lag of the relays."""
+"""Upkeep for the whole installation: alarms, archives of dead letters, old jobs, and the lag of the relays."""

@@ -6,15 +6,15 @@ import io
 import json
 import sys
 import tempfile
-from collections.abc import AsyncIterable, AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from importlib import import_module
-from typing import IO, Any, Final, NamedTuple
+from typing import IO, Any, Final, NamedTuple, TypeVar
 
+from backstay.artifacts import Artifacts
 from backstay.clock import Clock, new_id
 from backstay.core.errors import NotAllowed, NotFound, UsageError
 from backstay.core.ids import job_of, read_item, show_item
 from backstay.core.models import Attempt
-from backstay.files.artifacts import Artifacts
 from backstay.llm.lines import seal, unseal
 from backstay.store.archives import (
     Archive,
@@ -29,6 +29,8 @@ from backstay.store.archives import (
     LetterMessage,
 )
 
+T = TypeVar("T")
+
 LEVEL: Final = 9
 READ_BYTES: Final = 1 << 20
 PAGE_LINES: Final = 100
@@ -39,7 +41,7 @@ GONE: Final = '{"archived":true}'  # in place of a body
 _HEAD: Final = {"format": "backstay dead letters", "version": 1}
 
 
-class Sealed(NamedTuple):
+class WrittenFile(NamedTuple):
     """A file that was written whole."""
 
     bytes: int
@@ -55,9 +57,9 @@ def line_of(letter: Letter) -> bytes:
         "error_code": letter.head.error_code,
         "finished_at": letter.head.finished_at,
         "request": letter.head.body,
-        "attempts": [_without_item(attempt._asdict()) for attempt in letter.attempts],
-        "inbox": [{"id": number, **_without_item(one._asdict())} for number, one in letter.inbox.items()],
-        "events": [{"id": number, **_without_item(one._asdict())} for number, one in letter.events.items()],
+        "attempts": [without_item(attempt._asdict()) for attempt in letter.attempts],
+        "inbox": [{"id": number, **without_item(one._asdict())} for number, one in letter.inbox.items()],
+        "events": [{"id": number, **without_item(one._asdict())} for number, one in letter.events.items()],
     }
     return json.dumps(said, separators=(",", ":")).encode() + b"\n"
 
@@ -74,12 +76,12 @@ def letter_of(line: bytes) -> Letter:
     )
 
 
-def _without_item(said: dict[str, Any]) -> dict[str, Any]:
+def without_item(said: dict[str, Any]) -> dict[str, Any]:
     """The line names its item only once."""
     return {name: value for name, value in said.items() if name not in ("item_id", "subject")}
 
 
-def leaving(letter: Letter) -> Leaving:
+def leaving_of(letter: Letter) -> Leaving:
     head = letter.head
     texts = [
         (one.fence, None if one.message is None else one.message[:MESSAGE_CHARACTERS_MAX])
@@ -99,28 +101,40 @@ def stub_of(body: str) -> str:
         return GONE
     if seal(request) != body:  # a user's own payload that only begins like one
         return GONE
-    return seal(request._replace(body=GONE))
+    return seal(request._replace(body=GONE, chat=None))
 
 
-async def write(artifacts: Artifacts, blob: str, owner: str, pages: AsyncIterable[Sequence[Letter]]) -> Sealed:
+async def write(artifacts: Artifacts, blob: str, owner: str, pages: AsyncIterable[Sequence[Letter]]) -> WrittenFile:
+    return await write_lines(artifacts, blob, {**_HEAD, "owner": owner}, pages, line_of)
+
+
+async def write_lines(
+    artifacts: Artifacts,
+    blob: str,
+    head: Mapping[str, Any],
+    pages: AsyncIterable[Sequence[T]],
+    line: Callable[[T], bytes],
+) -> WrittenFile:
     """Writes the file; it exists as a whole, or not at all."""
     digest = hashlib.sha256()
 
     async def counted() -> AsyncIterator[bytes]:
-        async for piece in _compressed(owner, pages):
+        async for piece in _compressed(head, pages, line):
             digest.update(piece)
             yield piece
 
-    return Sealed(await artifacts.put(blob, counted()), digest.hexdigest())
+    return WrittenFile(await artifacts.put(blob, counted()), digest.hexdigest())
 
 
-async def _compressed(owner: str, pages: AsyncIterable[Sequence[Letter]]) -> AsyncIterator[bytes]:
-    press = _zstd().ZstdCompressor(level=LEVEL)
+async def _compressed(
+    head: Mapping[str, Any], pages: AsyncIterable[Sequence[T]], line: Callable[[T], bytes]
+) -> AsyncIterator[bytes]:
+    press = zstd().ZstdCompressor(level=LEVEL)
 
-    def squeeze(letters: Sequence[Letter]) -> bytes:
-        return b"".join(press.compress(line_of(letter)) for letter in letters)
+    def squeeze(page: Sequence[T]) -> bytes:
+        return b"".join(press.compress(line(one)) for one in page)
 
-    yield press.compress(json.dumps({**_HEAD, "owner": owner}).encode() + b"\n")
+    yield press.compress(json.dumps(head).encode() + b"\n")
     async for page in pages:
         yield await asyncio.to_thread(squeeze, page)
     yield press.flush()
@@ -131,7 +145,7 @@ async def read(artifacts: Artifacts, archive: Archive) -> AsyncIterator[list[Let
     with tempfile.TemporaryFile() as file:
         await _fetch(artifacts, archive, file)
         file.seek(0)
-        lines = io.BufferedReader(_zstd().ZstdFile(file), READ_BYTES)
+        lines = io.BufferedReader(zstd().ZstdFile(file), READ_BYTES)
         head = json.loads(await asyncio.to_thread(lines.readline))
         if {name: head.get(name) for name in _HEAD} != _HEAD:
             raise NotAllowed(f"archive {archive.id} was written by another version", hint="upgrade backstay")
@@ -162,7 +176,7 @@ async def _fetch(artifacts: Artifacts, archive: Archive, file: IO[bytes]) -> Non
         raise NotAllowed(f"the file of archive {archive.id} is damaged: its checksum differs", hint=hint)
 
 
-def _zstd() -> Any:
+def zstd() -> Any:
     """zstd is part of Python from 3.14 on; before that the extra `service` installs it."""
     try:
         return import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
@@ -173,6 +187,7 @@ def _zstd() -> Any:
 
 
 FOLDER: Final = "archives"
+JOBS_FOLDER: Final = "job-archives"  # of deleted jobs
 ORPHAN_MS: Final = 86_400_000  # after this time a file without an archive is a leftover
 SWEPT_AT_ONCE: Final = 500
 ARCHIVE_BYTES_MAX: Final = 64 << 20  # of letters in one file, unless one alone has more
@@ -204,7 +219,7 @@ class Archivist:
         async def pages() -> AsyncIterator[list[Letter]]:
             for some in _pages(chosen, sizes):
                 letters = await self._archives.letters([one.id for one in some])
-                left.extend(map(leaving, letters))
+                left.extend(map(leaving_of, letters))
                 yield letters
 
         sealed = await write(self._artifacts, blob, owner, pages())
@@ -262,8 +277,11 @@ class Archivist:
 
     async def sweep(self) -> int:
         """Deletes files that a crash left and that belong to no archive after a day; returns how many."""
+        return await self._sweep_folder(FOLDER) + await self._sweep_folder(JOBS_FOLDER)
+
+    async def _sweep_folder(self, folder: str) -> int:
         swept, old = 0, list[str]()
-        async for name in self._artifacts.names(FOLDER):
+        async for name in self._artifacts.names(folder):
             stem = name.rpartition("/")[2].partition("-")[0]
             if stem.isdigit() and int(stem) < self._clock.now_ms() - ORPHAN_MS:
                 old.append(name)
@@ -272,7 +290,7 @@ class Archivist:
         return swept + (await self._sweep(old) if old else 0)
 
     async def _sweep(self, names: Sequence[str]) -> int:
-        orphans = sorted(set(names) - await self._archives.kept(names))
+        orphans = sorted(set(names) - await self._archives.find_kept(names))
         for name in orphans:
             await self._artifacts.delete(name)
         return len(orphans)

@@ -1,24 +1,24 @@
-"""The loop of upkeep in workers, ticks and services: check the alarms, archive dead letters above their limits, and
-delete files without an archive. Any number of processes may run it: each check is done by one of them at a time."""
+"""The loop of upkeep in workers, ticks and services: check the alarms, archive dead letters above their limits, delete
+old jobs, and files without an archive. Any number of processes may run it: one of them at a time does each check."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
+from backstay.artifacts import Artifacts
 from backstay.client import Client
-from backstay.clock import Tasks
+from backstay.clock import DAY_MS, HOUR_MS, Tasks, wait_for_event
 from backstay.core.alarms import INVOCATIONS_MIN, JOBS_MIN, Alarm, AlarmReading, percent
-from backstay.core.events import AlarmChanged, LettersArchived, Trouble
-from backstay.files.artifacts import Artifacts
+from backstay.core.events import AlarmChanged, JobsPruned, LettersArchived, Trouble
 from backstay.observe.bus import Bus
 from backstay.settings import Settings
-from backstay.store.measures import DAY_MS
 from backstay.store.outbox import MESSAGES, WEBHOOKS, WORK
 from backstay.store.store import Store
 from backstay.upkeep.archivist import Archivist
+from backstay.upkeep.pruning import Pruner, rules_of
 from backstay.upkeep.retention import Retention, bounds_of
 
-HOUR_MS: Final = 3_600_000
 LOOK_MS: Final = 50_000  # between two checks, by any process
 
 
@@ -82,14 +82,56 @@ class DeadLetterUpkeep:
             await self._archivist.sweep()
 
 
+PRUNE_MS: Final = 300_000  # between two passes, by any process
+PRUNE_SECONDS_MAX: Final = 60.0  # after this time a pass begins with no further job
+STOP_SECONDS: Final = 2.0  # that a pass may go on when its process stops
+
+
+class JobUpkeep:
+    """Deletes old jobs, if a setting says which."""
+
+    def __init__(self, client: Client, artifacts: Artifacts | None, settings: Settings, bus: Bus) -> None:
+        self._duties = client.store.duties
+        self._bus = bus
+        rules = rules_of(settings)
+        self._pruner = None if rules is None else Pruner(client.store, artifacts, client.clock, rules)
+        self._idle = asyncio.Event()
+
+    async def run_once(self) -> None:
+        self._idle.clear()
+        try:
+            if self._pruner is not None and await self._duties.take("jobs prune", PRUNE_MS):
+                await self._pass(self._pruner)
+        finally:
+            self._idle.set()
+
+    async def _pass(self, pruner: Pruner) -> None:
+        jobs = items = skipped = 0
+        async for one in pruner.run(PRUNE_SECONDS_MAX):
+            if one.skipped is None:
+                jobs, items = jobs + 1, items + one.items
+                continue
+            skipped += 1
+            if not one.held:
+                self._bus.emit(Trouble("old jobs", f"job {one.job_id} was not deleted: {one.skipped}"))
+        if jobs:
+            self._bus.emit(JobsPruned(jobs, items, skipped))
+
+    async def give_time(self) -> None:
+        """A tick may end at once: the pass that it has begun gets a moment. The rest is for the next process."""
+        if self._pruner is not None:
+            await wait_for_event(self._idle, STOP_SECONDS)
+
+
 @asynccontextmanager
 async def upkeep(client: Client, artifacts: Artifacts | None, settings: Settings, bus: Bus) -> AsyncIterator[None]:
-    """Runs every minute while the block runs. Alarms are also checked at its start: a tick may end within the
-    minute."""
+    """Runs every minute while the block runs. Alarms and old jobs are also looked at when it starts: a tick may end
+    within the minute."""
     alarms, letters = AlarmWatch(client.store, settings, bus), DeadLetterUpkeep(client, artifacts, settings, bus)
+    jobs = JobUpkeep(client, artifacts, settings, bus)
     tasks = Tasks()
 
-    async def look(part: AlarmWatch | DeadLetterUpkeep, name: str) -> None:
+    async def look(part: AlarmWatch | DeadLetterUpkeep | JobUpkeep, name: str) -> None:
         try:
             await part.run_once()
         except Exception as error:
@@ -101,9 +143,16 @@ async def upkeep(client: Client, artifacts: Artifacts | None, settings: Settings
             await look(alarms, "alarms")
             await look(letters, "dead letters")
 
+    async def prune_on() -> None:
+        while True:
+            await look(jobs, "old jobs")
+            await client.clock.sleep(LOOK_SECONDS)
+
     await look(alarms, "alarms")
     tasks.spawn(look_on())
+    tasks.spawn(prune_on())
     try:
         yield
     finally:
+        await jobs.give_time()
         await tasks.stop()

@@ -3,10 +3,10 @@
 from collections.abc import AsyncIterator, Callable
 from typing import Final, NamedTuple
 
-from backstay.clock import Clock
-from backstay.files.artifacts import Artifacts
+from backstay.artifacts import Artifacts
+from backstay.clock import DAY_MS, Clock
 from backstay.settings import Settings
-from backstay.store.archives import AFTER_ALL, BEFORE_ALL, DAY_MS, Archives, Candidate, Place
+from backstay.store.archives import AFTER_ALL, BEFORE_ALL, Archives, Candidate, Place
 from backstay.store.dead_letters import LetterFilter
 from backstay.upkeep.archivist import ARCHIVE_ITEMS_MAX, Archivist
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from backstay.files.artifacts import Artifacts, artifacts_at
+from backstay.artifacts import Artifacts, artifacts_at
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from backstay.artifacts import PART_BYTES, Artifacts, artifacts_at
 from backstay.core.errors import FilesUnreachable, NotFound, UsageError
 from backstay.core.failures import ErrorCode, FailureKind, failure_of_exception
-from backstay.files.artifacts import PART_BYTES, Artifacts, artifacts_at
 from tests.servers.s3 import BUCKET, PrivateS3
 
 MANY = 3 * (PART_BYTES >> 20)  # pieces of a megabyte: more than one part of an upload
@@ -172,7 +172,7 @@ async def test_a_first_part_may_have_a_place_of_its_own(tmp_path: Path) -> None:
 
 KILLED = """
 import asyncio, os, sys
-from backstay.files.artifacts import artifacts_at
+from backstay.artifacts import artifacts_at
 
 async def chunks():
     for _ in range(20):

@@ -81,13 +81,13 @@ async def test_a_broker_that_is_away_takes_nothing_and_no_password_is_told() -> 
 async def test_a_message_waits_until_a_claim_had_all_its_items() -> None:
     hints, woken = CeleryHints(Clock()), asyncio.Event()
     hints.listen(woken.set)
-    task = Tasks().start(hints.served("convert", [1, 2]))
+    task = Tasks().start(hints.wait_until_served("convert", [1, 2]))
     await woken.wait()
     assert hints.take("convert", 10) == [1, 2]
-    hints.done([1])
+    hints.mark_done([1])
     assert hints.take("convert", 10) == [2]
     assert not task.done()
-    hints.done([2])
+    hints.mark_done([2])
     await task
     assert hints.take("convert", 10) == []
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.practice_thread import variables
 from tests.cli.shell import APP, Shell
 from tests.sites import fresh_database
 
@@ -21,7 +22,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (work / "shop.py").write_text(APP)
     monkeypatch.chdir(work)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    for name in ("BACKSTAY_APP", "BACKSTAY_DEBUG", "NO_COLOR"):
+    for name in ("BACKSTAY_APP", "BACKSTAY_DEBUG", "NO_COLOR", *variables()):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     importlib.invalidate_caches()

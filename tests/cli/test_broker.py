@@ -49,8 +49,10 @@ def test_what_was_declared_is_shown_with_its_messages_and_consumers(sqlite_shell
     assert ran.code == 0
     assert f"10 priorities, dead letters to {topology.dead}" in ran.out
     assert f"300 s, then to {topology.work}" in ran.out
-    assert f"topic, what no queue wants to {topology.unrouted}" in ran.out
+    assert f"topic, unrouted messages to {topology.unrouted}" in ran.out
     assert "at most 100,000 messages for 259,200 s" in ran.out
+    assert "the newest 100,000 messages, for 14 days" in ran.out
+    assert (seen["dead_messages_max"], seen["dead_days_max"]) == (100_000, 14)
     assert queue["arguments"]["x-max-priority"] == 10
     assert seen["prefetch_max"] == 100
     assert "guest" not in ran.out + ran.err

@@ -29,7 +29,7 @@ def test_bounds_show_the_budgets_of_the_database_if_there_is_one(sqlite_shell: S
     assert sqlite_shell("bounds", "--db", f"sqlite:///{tmp_path}/none.db", "--json").json["budgets"] == []
     assert not (tmp_path / "none.db").exists()
     sqlite_shell("budget", "set", "5", "--period", "total")
-    assert "the budget of all owners, in total: $5.00, of which $5.00 are left" in sqlite_shell("bounds").out
+    assert "the budget of all owners, in total: $5.00, $5.00 left" in sqlite_shell("bounds").out
     assert sqlite_shell("bounds", "--json").json["budgets"][0]["limit_micros"] == 5_000_000
 
 
@@ -64,3 +64,30 @@ def test_bounds_are_shown_although_the_database_cannot_be_reached(sqlite_shell: 
     ran = sqlite_shell("bounds", "--db", "postgresql://nobody@127.0.0.1:9/none")
     assert (ran.code, "calls per hour" in ran.out) == (0, True)
     assert "the budgets could not be read" in ran.err
+
+
+@pytest.mark.parametrize("empty", ["", " "])
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("budget", "set", "5", "--owner"),
+        ("budget", "set", "5", "--handler"),
+        ("budget", "remove", "--owner"),
+        ("budget", "remove", "--handler"),
+        ("prune", "--keep", "0", "--owner"),
+        ("key", "create", "--owner"),
+        ("key", "list", "--owner"),
+        ("submit", "--handler"),
+        ("submit", "--handler", "picky", "--fallback"),
+        ("schedule", "add", "nightly", "* * * * *", "--handler"),
+        ("broker", "declare", "--handler"),
+    ],
+)
+def test_an_empty_name_as_of_an_unset_variable_does_not_widen_a_command(
+    sqlite_shell: Shell, args: tuple[str, ...], empty: str
+) -> None:
+    sqlite_shell("budget", "set", "7")
+    ran = sqlite_shell(*args, empty)
+    assert (ran.code, f"{args[-1]}': the name is empty" in " ".join(ran.err.split())) == (2, True), ran.err
+    assert [row["limit_micros"] for row in sqlite_shell("budget", "list", "--json").rows] == [7_000_000]
+    assert sqlite_shell("key", "list", "--json").json == []

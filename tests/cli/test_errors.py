@@ -122,6 +122,41 @@ def test_a_bad_setting_is_one_line(
     assert says in ran.err
 
 
+@pytest.mark.parametrize("command", ["tick", "worker", "bounds"])
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("remote_rate", "5/fortnight", "setting remote_rate: '5/fortnight' is not a rate"),
+        ("gateway_rate", "fast", "setting gateway_rate: 'fast' is not a rate"),
+        ("remote_cost", "1e30", "setting remote_cost: Input should be less than or equal to 1000000"),
+        ("gateway_cost", "inf", "setting gateway_cost: Input should be less than or equal to 1000000"),
+        ("gateway_cost", "nan", "setting gateway_cost: Input should be"),
+    ],
+)
+def test_a_rate_or_a_cost_that_means_nothing_is_refused_though_nothing_uses_it(
+    sqlite_shell: Shell, monkeypatch: pytest.MonkeyPatch, command: str, name: str, value: str, says: str
+) -> None:
+    sqlite_shell("migrate")
+    monkeypatch.setenv(f"BACKSTAY_{name.upper()}", value)
+    ran = sqlite_shell(command)
+    assert (ran.code, len(ran.said), says in ran.err) == (2, 1, True), ran.err
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("gateway_rte = '5/s'", "backstay.toml: there is no setting 'gateway_rte'. did you mean gateway_rate?"),
+        ("lease_seconds = 9", "there is no setting 'lease_seconds'. did you mean lease_seconds under [limits]?"),
+        ("xyzzy = 1", "there is no setting 'xyzzy'. remove it"),
+    ],
+)
+def test_a_mistyped_setting_is_named_with_the_nearest_one(sqlite_shell: Shell, line: str, says: str) -> None:
+    sqlite_shell.file(f"{line}\n", "backstay.toml")
+    ran = sqlite_shell("jobs")
+    assert (ran.code, len(ran.said), says in ran.err) == (2, 1, True), ran.err
+    assert "BACKSTAY_GATEWAY_RTE" not in ran.err
+
+
 def test_a_database_that_cannot_be_reached_is_exit_code_8(sqlite_shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BACKSTAY_START_WAIT_SECONDS", "0")
     with socket.socket() as unused:

@@ -18,7 +18,7 @@ ALL = [(name, command) for name, command, _ in leaves(cli, click.Context(cli, in
 LEAVES = [name for name, command in ALL if not isinstance(command, click.Group)]
 GROUPS = [name for name, command in ALL if isinstance(command, click.Group)]
 
-WITHOUT_DATABASE = {f"backstay {name}" for name in ("plan", "practice", "profiles")}
+WITHOUT_DATABASE = {f"backstay {name}" for name in ("practice", "profiles", "providers")}
 
 
 def loaded_by(*args: str) -> set[str]:

@@ -43,6 +43,9 @@ def test_an_item_that_waits_for_its_retry_says_until_when_and_why(shell: Shell) 
     assert shown["reasons"][0]["code"] == "waits_for_retry"
     assert shown["reasons"][0]["until_at"] == shown["due_at"]
     assert "GW_5XX: try later" in shown["reasons"][0]["text"]
+    assert shown["retry_after"] == shown["due_at"]
+    assert shown["started_at"] == shown["attempts"][0]["started_at"]
+    assert shown["updated_at"] == shown["attempts"][0]["ended_at"]
 
 
 def test_a_held_provider_is_a_reason_under_whatever_name_the_handler_has(shell: Shell) -> None:
@@ -54,6 +57,16 @@ def test_a_held_provider_is_a_reason_under_whatever_name_the_handler_has(shell: 
         assert "held because quota used up" in shown.out
     other = shell.submit("echo", 1)
     assert "provider_held" not in codes(shell, f"{other}-0")
+
+
+def test_the_rate_of_its_handler_is_a_reason(sqlite_shell: Shell) -> None:
+    code = "from backstay import Backstay\nb = Backstay()\n@b.handler(rate='1/h')\ndef rare(item): return item\n"
+    sqlite_shell.file(code, "limited.py")
+    sqlite_shell("submit", sqlite_shell.file("1\n2\n"), "--app", "limited:b", "--handler", "rare")
+    sqlite_shell("tick", "--app", "limited:b")
+    assert "rate_limit" in codes(sqlite_shell, "1-1")
+    for shown in (sqlite_shell("item", "show", "1-1"), sqlite_shell("job", "show", "1")):
+        assert "the rate limit of handler 'rare' allows the next call at" in shown.out
 
 
 def test_a_finished_item_shows_everything_that_happened_in_order(shell: Shell) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from backstay import wiring
 from backstay.cli.database_choice import show_database
-from backstay.cli.watch import WatchLines
+from backstay.cli.jobs import WatchLines
 from backstay.core.states import JobState
 from backstay.store.job_views import JobView
 from tests.cli.shell import Shell, eventually
@@ -27,6 +27,14 @@ def test_jobs_are_listed_newest_first_a_page_at_a_time(shell: Shell) -> None:
     assert ran.lines[0].split() == ["JOB", "STATE", "DONE", "FAILED", "HANDLER", "CREATED", "LABEL"]
     assert ran.lines[1].split()[:3] == ["5", "queued", "0/1"]
     assert ran.said == ["more: backstay jobs --before 4"]
+
+
+def test_the_budget_of_a_job_is_changed_and_one_that_has_none_gets_none(shell: Shell) -> None:
+    shell.submit("echo", 1)
+    refused = shell("job", "budget", "1", "2.50")
+    assert "job 1 has no budget" in refused.err, refused
+    assert "no job 9" in shell("job", "budget", "9", "2.50").err
+    assert shell("job", "budget", "1", "0").code == 2
 
 
 def test_no_jobs_is_said_beside_the_data(shell: Shell) -> None:

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from backstay.cli.request_options import FORMATS
-from backstay.cli.run_options import CHEAPEST, LANES
+from backstay.cli.run_options import LANES
 from backstay.llm.endpoint import Lane
 from backstay.llm.formats import Format
+from backstay.run.destination import CHEAPEST
 from tests.cli.shell import Shell
 
 
@@ -47,7 +48,7 @@ def test_a_plan_reads_well(sqlite_shell: Shell, requests: Path) -> None:
 
 
 def test_an_unknown_price_is_said_to_be_unknown(sqlite_shell: Shell) -> None:
-    path = sqlite_shell.file("\n".join((request("a"), request("b", "mine"))))
+    path = sqlite_shell.file("\n".join((request("a"), request("b", "gpt-mine"))))
     ran = sqlite_shell("plan", path)
     assert ran.code == 0
     assert any(line.startswith("cost") and line.endswith("unknown") for line in ran.lines)
@@ -100,11 +101,11 @@ def test_a_file_of_bad_lines_only_has_no_table(sqlite_shell: Shell) -> None:
 
 def test_a_table_fills_a_template_from_a_file(sqlite_shell: Shell) -> None:
     rows = sqlite_shell.file("id,text\na,one\nb,two\n", "rows.csv")
-    sqlite_shell.file('{"model": "m", "messages": [{"role": "user", "content": "Translate: {text}"}]}', "body.json")
+    sqlite_shell.file('{"model": "gpt-m", "messages": [{"role": "user", "content": "Translate: {text}"}]}', "body.json")
     ran = sqlite_shell("plan", rows, "--template", "@body.json", "--json")
     assert (ran.code, ran.json["requests"], ran.json["format"]) == (0, 2, "csv")
     ran = sqlite_shell(
-        "plan", rows, "--template", "Translate: {text}", "--model", "m", "--endpoint", "/v1/responses", "--json"
+        "plan", rows, "--template", "Translate: {text}", "--model", "gpt-m", "--endpoint", "/v1/responses", "--json"
     )
     assert ran.json["by_model"][0]["endpoint"] == "/v1/responses"
     ran = sqlite_shell("plan", rows, "--template", "@nothing.json")
@@ -116,7 +117,8 @@ def test_a_table_fills_a_template_from_a_file(sqlite_shell: Shell) -> None:
 
 def test_the_service_is_the_one_that_a_run_would_use(sqlite_shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     path = sqlite_shell.file(request("a", "llama-3.1-8b-instant"))
-    assert sqlite_shell("plan", path, "--json").json["expected_micros"] is None, "OpenAI has no such model"
+    here = sqlite_shell("plan", path, "--json", "--provider", "openai")
+    assert here.json["expected_micros"] is None, "OpenAI has no such model"
     given = sqlite_shell("plan", path, "--json", "--base-url", "https://api.groq.com/openai/v1").json
     monkeypatch.setenv("OPENAI_BASE_URL", "https://api.groq.com/openai/v1")
     assert sqlite_shell("plan", path, "--json").json["expected_micros"] == given["expected_micros"] > 0
@@ -133,7 +135,7 @@ def test_the_cheapest_lane_expects_batches_and_at_worst_calls(sqlite_shell: Shel
 
 
 def test_a_bound_on_replies_counts_where_requests_set_none(sqlite_shell: Shell) -> None:
-    body = {"model": "mine", "messages": []}
+    body = {"model": "gpt-mine", "messages": []}
     line = json.dumps({"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": body})
     plan = ("plan", sqlite_shell.file(line), "--price", "1/10", "--json")
     assert sqlite_shell(*plan).json["worst_micros"] is None
@@ -183,3 +185,57 @@ def test_no_database_is_made(sqlite_shell: Shell, requests: Path) -> None:
 def test_the_options_name_what_there_is() -> None:
     assert list(FORMATS) == list(Format)
     assert list(LANES.choices) == [*Lane, CHEAPEST]
+
+
+def test_providers_and_their_lanes_are_compared_the_cheapest_first(sqlite_shell: Shell, requests: Path) -> None:
+    named = ("--provider", "openai", "--provider", "deepseek", "--provider", "anthropic")
+    rows = sqlite_shell("plan", requests, *named, "--rpm", 100, "--json").json["comparison"]
+    assert {(row["provider"], row["lane"]) for row in rows} >= {("deepseek", "call"), ("anthropic", "batch")}
+    by_lane = {row["lane"]: row for row in rows if row["provider"] == "openai"}
+    batch, call = by_lane["batch"], by_lane["call"]
+    assert rows[0] == batch
+    alone = sqlite_shell("plan", requests, "--provider", "openai", "--rpm", 100, "--json").json
+    names = ("expected_micros", "worst_micros", "seconds")
+    assert [call[name] for name in names] == [alone[name] for name in names]
+    assert abs(batch["expected_micros"] * 2 - call["expected_micros"]) <= 2 * 1000
+    assert batch["seconds"] == 86_400
+
+
+def test_a_comparison_is_of_the_providers_whose_keys_are_set(
+    sqlite_shell: Shell, requests: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "no key is set" in sqlite_shell("plan", requests, "--compare").err
+    monkeypatch.setenv("DEEPSEEK_API_KEY", "sk-practice-0123456789")
+    ran = sqlite_shell("plan", requests, "--compare")
+    assert ran.code == 0, ran.err
+    assert [line.split()[:2] for line in ran.lines[1:]] == [["deepseek", "call"]]
+
+
+def test_what_a_provider_cannot_do_is_said_beside_it(sqlite_shell: Shell) -> None:
+    path = sqlite_shell.file(request("a") + "\n" + request("b", max_tokens=None))
+    rows = sqlite_shell("plan", path, "--provider", "openai", "--provider", "anthropic", "--json").json["comparison"]
+    notes = {(row["provider"], row["lane"]): row["note"] for row in rows}
+    assert (notes["openai", "call"], "max_tokens" in notes["anthropic", "call"]) == ("", True)
+    assert "cannot be compared" in sqlite_shell("plan", "-", "--compare").err
+
+
+def test_a_provider_that_has_other_models_is_not_compared_by_their_price(
+    sqlite_shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("GOOGLE_GEMINI_BASE_URL", "GROQ_BASE_URL", "ANTHROPIC_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    path = sqlite_shell.file(request("a", model="claude-sonnet-4-5"))
+    named = [word for name in ("anthropic", "gemini", "groq") for word in ("--provider", name)]
+    rows = sqlite_shell("plan", path, *named, "--json").json["comparison"]
+    calls = {row["provider"]: (row["note"], row["expected_micros"]) for row in rows if row["lane"] == "call"}
+    assert calls["gemini"] == ("claude-sonnet-4-5 is a model of anthropic", None)
+    assert calls["groq"] == ("no price is known; give --price", None), "it hosts models of others"
+    assert calls["anthropic"][1] > 0
+
+
+def test_a_file_that_no_provider_can_read_is_one_error(sqlite_shell: Shell) -> None:
+    named = ("--provider", "openai", "--provider", "anthropic")
+    for path, why in (("nowhere.jsonl", "cannot read"), (sqlite_shell.file("\n"), "there are no requests")):
+        ran = sqlite_shell("plan", path, *named)
+        assert (ran.code, ran.out, len(ran.said)) == (2, "", 1)
+        assert why in ran.err

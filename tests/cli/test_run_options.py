@@ -117,7 +117,7 @@ def test_the_shortest_deadline_that_leaves_time_for_a_batch_is_taken(sqlite_shel
     ("options", "says"),
     [
         ([], "OPENAI_API_KEY is not set, and api.openai.com needs a key"),
-        ([*HERE, "--api", "nope"], "there is no provider 'nope'"),
+        ([*HERE, "--provider", "nope"], "there is no provider 'nope'"),
         ([*HERE, "--api-key-env", "NOPE_KEY"], "the environment variable NOPE_KEY is not set"),
     ],
 )

@@ -95,4 +95,4 @@ def test_a_schedule_in_the_code_is_written_by_a_tick_and_told_of_when_it_is_remo
     (sqlite_shell.folder / "shop.py").write_text(code)
     assert sqlite_shell.process("tick", *APP).code == 0
     assert sqlite_shell("schedule", "list", "--json").json["name"] == "morning"
-    assert "your code has it" in sqlite_shell("schedule", "remove", "morning").err
+    assert "it is also in your code" in sqlite_shell("schedule", "remove", "morning").err

@@ -25,7 +25,10 @@ def test_it_says_where_it_is_when_it_is_there_and_ends_in_order(sqlite_shell: Sh
             assert answer.read() == b'{"status":"ok"}'
         running.send(end)
         assert running.wait() == (130 if end is signal.SIGINT else -signal.SIGTERM)
-        assert "batches are refused: no --base-url is given, so their requests have no destination" in running.said
+        assert (
+            "batches are refused: no --base-url or --provider is given, so their requests have no destination"
+            in running.said
+        )
         assert "worker stopped" in running.said
         assert "needs a key" not in running.said
 

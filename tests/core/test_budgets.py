@@ -36,9 +36,10 @@ def test_a_new_period_starts_with_nothing_used_and_what_is_under_way_still_count
 
 
 def test_money_of_an_earlier_period_that_comes_back_does_not_widen_this_one() -> None:
-    month = Budget(1, "", "", Period.MONTH, 100, used_micros=40).book(0, -10)
+    month = Budget(1, "", "", Period.MONTH, 100, used_micros=40, since_at=5).book(0, -10, began_at=4)
+    own = Budget(1, "", "", Period.MONTH, 100, used_micros=40, since_at=5).book(0, -10, began_at=5)
     total = Budget(1, "", "", Period.TOTAL, 100, used_micros=40).book(0, -10)
-    assert (month.left_micros, total.left_micros) == (60, 70)
+    assert (month.left_micros, own.left_micros, total.left_micros) == (60, 70, 70)
 
 
 def test_only_money_that_comes_back_renews_a_budget() -> None:

@@ -2,12 +2,13 @@
 
 from datetime import UTC, datetime
 from itertools import islice, pairwise
+from typing import Any
 
 import pytest
 
 from backstay import cron
 from backstay.core.errors import UsageError
-from backstay.core.models import NewSchedule, missed_named
+from backstay.core.models import NewSchedule, read_missed_policy
 
 BERLIN, NEW_YORK = "Europe/Berlin", "America/New_York"
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
@@ -111,7 +112,27 @@ def test_firings_are_a_stream_that_costs_only_what_is_read() -> None:
     ("line", "zone", "said"),
     [
         ("61 * * * *", "UTC", "the cron line '61 * * * *' is not valid: bad minute"),
-        ("0 0 31 2 *", "UTC", "the cron line '0 0 31 2 *' is not valid: bad day-of-month"),
+        ("0 0 31 2 *", "UTC", "the cron line '0 0 31 2 *' is not valid: this date never comes"),
+        ("0 0 30,31 feb *", "UTC", "the cron line '0 0 30,31 feb *' is not valid: this date never comes"),
+        ("0 0 32 2 *", "UTC", "the cron line '0 0 32 2 *' is not valid: bad day-of-month"),
+        ("*/61 * * * *", "UTC", "the cron line '*/61 * * * *' is not valid: the step 61 of its minute is above 60"),
+        ("0 5,*/25 * * *", "UTC", "the cron line '0 5,*/25 * * *' is not valid: the step 25 of its hour is above 24"),
+        (
+            "0 0 1-9/32 * *",
+            "UTC",
+            "the cron line '0 0 1-9/32 * *' is not valid: the step 32 of its day of month is above 31",
+        ),
+        ("0 0 1 */13 *", "UTC", "the cron line '0 0 1 */13 *' is not valid: the step 13 of its month is above 12"),
+        ("0 0 * * */8", "UTC", "the cron line '0 0 * * */8' is not valid: the step 8 of its day of week is above 7"),
+        (
+            "0 0 1 1 " + "1," * 97,
+            "UTC",
+            f"the cron line {'0 0 1 1 ' + '1,' * 96!r}… is not valid: it has 202 characters; the limit is 200",
+        ),
+        (5, "UTC", "a cron line must be a text, not 5"),
+        (None, "UTC", "a cron line must be a text, not None"),
+        ("* * * * *", 5, "a time zone must be a text, not 5"),
+        ("* * * * *", ["UTC"], "a time zone must be a text, not ['UTC']"),
         ("* * * * * *", "UTC", "the cron line '* * * * * *' is not valid: seconds are not supported"),
         ("daily", "UTC", "the cron line 'daily' is not valid: it must have five fields, not 1"),
         ("", "UTC", "the cron line '' is not valid: it must have five fields, not 0"),
@@ -122,7 +143,7 @@ def test_firings_are_a_stream_that_costs_only_what_is_read() -> None:
         ("* * * * *", "x" * 200, f"there is no time zone {'x' * 100!r}…"),
     ],
 )
-def test_what_is_not_a_line_or_a_zone_is_refused_in_plain_words(line: str, zone: str, said: str) -> None:
+def test_what_is_not_a_line_or_a_zone_is_refused_in_plain_words(line: Any, zone: Any, said: str) -> None:
     with pytest.raises(UsageError) as refused:
         cron.check_line(line, zone)
     assert refused.value.message == said
@@ -134,17 +155,22 @@ def test_a_misspelt_zone_is_guessed() -> None:
     assert refused.value.hint == "did you mean Europe/Berlin?"
 
 
+@pytest.mark.parametrize("line", ["*/60 * * * *", "0 */24 * * *", "0 0 */31 * *", "0 0 1 */12 *", "0 0 * * */7"])
+def test_a_step_of_the_whole_range_is_allowed(line: str) -> None:
+    assert cron.check_line(line, "UTC") == line
+
+
 def test_blanks_in_a_line_do_not_matter() -> None:
     assert cron.check_line("  */5   * * *\t* ", "UTC") == "*/5 * * * *"
 
 
-@pytest.mark.parametrize("name", ["", "a b", "a/b", "x" * 101, "ü", "a\n"])
-def test_a_name_that_no_path_and_no_key_can_hold_is_refused(name: str) -> None:
+@pytest.mark.parametrize("name", ["", "a b", "a/b", "x" * 101, "ü", "a\n", 5])
+def test_a_name_that_no_path_and_no_key_can_hold_is_refused(name: Any) -> None:
     with pytest.raises(UsageError, match="cannot be the name of a schedule"):
         NewSchedule(name, "report", "* * * * *")
 
 
 def test_an_unknown_policy_is_refused_with_those_there_are() -> None:
     with pytest.raises(UsageError) as refused:
-        missed_named("never")
+        read_missed_policy("never")
     assert refused.value.hint == "use one of: skip, once, all"

@@ -339,6 +339,55 @@ def test_an_end_by_time_by_a_person_or_with_a_lost_payment_goes_to_no_fallback(
     assert settle(of, outcome, replace(rules, fallback="g"), now_ms) == ended
 
 
+def chained(rules: Terms, shares: int = 2) -> Terms:
+    return replace(rules, fallback="g", time_shares=shares)
+
+
+@pytest.mark.parametrize(
+    ("of", "outcome", "now_ms", "repeats"),
+    [
+        (item(deadline_at=1000), failed(BROKEN), 500, 0),
+        (item(deadline_at=1000), failed(FailureKind.THROTTLED), 500, 0),
+        (item(deadline_at=1000), failed(FailureKind.HELD), 500, 0),
+        (item(deadline_at=1000), failed(UNSURE), 999, 1),
+        (item(), failed(BROKEN), 3 * HOUR, 0),
+        (item("processing"), Running(), 3 * HOUR, 1),
+        (item(), NeverArrived(), 3 * HOUR, 0),
+    ],
+)
+def test_what_misses_its_time_at_one_provider_goes_to_the_next_with_its_time_anew(
+    of: Claimed, outcome: Outcome, now_ms: int, repeats: int
+) -> None:
+    settled = settle(of, outcome, chained(terms()), now_ms)
+    assert (settled.state, settled.handler_next, settled.same_request) == ("queued", "g", 1)
+    assert (settled.timed_out, settled.delay_ms, settled.provider_task_id, settled.attempt_count) == (0, None, None, 0)
+    assert settled.repeats == repeats
+
+
+@pytest.mark.parametrize(
+    ("of", "outcome", "delivery", "now_ms"),
+    [
+        (item(deadline_at=1000), failed(BROKEN), Delivery.AT_LEAST_ONCE, 1000),
+        (item(deadline_at=1000), Succeeded('"late"'), Delivery.AT_LEAST_ONCE, 1001),
+        (item(deadline_at=1000), failed(UNSURE), MOST, 999),
+        (item("processing"), Running(), MOST, 3 * HOUR),
+        (item(), CannotAsk(), Delivery.AT_LEAST_ONCE, 3 * HOUR),
+    ],
+)
+def test_a_deadline_that_is_over_or_a_call_that_must_not_be_paid_twice_ends_a_chain(
+    of: Claimed, outcome: Outcome, delivery: Delivery, now_ms: int
+) -> None:
+    rules = chained(terms(delivery))
+    assert settle(of, outcome, rules, now_ms) == settle(of, outcome, terms(delivery), now_ms)
+    assert settle(of, outcome, rules, now_ms).state is ItemState.FAILED
+
+
+@pytest.mark.parametrize(("shares", "now_ms", "state"), [(2, 499, "f"), (2, 500, "g"), (4, 249, "f"), (4, 250, "g")])
+def test_the_time_until_the_deadline_is_shared_equally(shares: int, now_ms: int, state: str) -> None:
+    rules = chained(terms(), shares)
+    assert (settle(item(deadline_at=1000), failed(BROKEN), rules, now_ms).handler_next or "f") == state
+
+
 def test_what_is_retried_skipped_or_held_is_left_to_the_first_handler() -> None:
     for outcome in (failed(BROKEN), failed(FailureKind.HELD), Skipped("no"), Succeeded('"x"'), HandedBack("late")):
         assert settle(item(), outcome, replace(terms(), fallback="g")) == settle(item(), outcome, terms())

@@ -14,7 +14,7 @@ def in_hand(*messages: tuple[str, str, list[int]], now: float = 0.0) -> HeldMess
 
 def over(hand: HeldMessages[str], items: list[int], missed: Collection[int] = ()) -> list[str]:
     """Messages that are over, those that have not served marked."""
-    ended = hand.done(items, missed)
+    ended = hand.mark_done(items, missed)
     return [*ended.served, *(f"{message} missed" for message in ended.missed)]
 
 
@@ -48,7 +48,7 @@ def test_a_message_has_served_if_a_claim_has_won_any_of_its_items() -> None:
 def test_what_is_held_for_too_long_is_let_go_of() -> None:
     hand = in_hand(("a", "echo", [1, 2]), ("b", "other", [1]))
     hand.put("c", "echo", [2], 1.0)
-    hand.done([2])
+    hand.mark_done([2])
     assert hand.overdue(HELD_SECONDS_MAX - 0.1) == []
     assert hand.overdue(HELD_SECONDS_MAX) == ["a", "b"]
     assert (hand.take("echo", 9), hand.take("other", 9), over(hand, [1, 2]), len(hand)) == ([], [], [], 0)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from backstay.core.measures import BUCKETS, LATENCY_MS, Measure, MeasureSource, Sums, together
+from backstay.core.measures import BUCKETS, LATENCY_MS, Measure, MeasureSource, Sums, sum_measures
 from backstay.core.models import Act, Attempt, Settlement
 from backstay.core.states import ItemState
 
@@ -19,7 +19,7 @@ def test_a_settlement_counts_once_in_each_column_it_belongs_to() -> None:
     sums.add(SOURCE, settled(ItemState.SUCCEEDED), 0)
     sums.add(SOURCE, settled(ItemState.QUEUED, 700, "retry"), 0)
     sums.add(SOURCE, settled(ItemState.FAILED, 90_000, "failed", act=Act.REPEAT), 0)
-    found = together(list(sums.take().values()))
+    found = sum_measures(list(sums.take().values()))
     assert found == Measure(1, 1, 1, 1, 3, 90_710, 33, 15, 21, within_tenth=1, within_one=1, longer=1)
 
 

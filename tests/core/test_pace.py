@@ -49,6 +49,16 @@ def test_a_call_larger_than_a_burst_goes_alone_when_all_is_quiet_and_is_paid_off
     assert tokens_fit(after, [500], 60_000) == 1
 
 
+@pytest.mark.parametrize("per_minute", [1, 59, 600, 90_000])
+def test_a_call_larger_than_a_minute_delays_the_next_by_about_a_minute(per_minute: int) -> None:
+    pace = replace(FREE, tokens_per_minute=per_minute)
+    assert tokens_fit(pace, [10**12, 1], 1_000) == 1
+    after = pace_after(pace, 1, 10**12, 1_000)
+    assert tokens_fit(after, [1], 60_000) == 0, "it counts as a full minute"
+    assert tokens_fit(after, [1], 64_000) == 1
+    assert waits_ms(after, 1_000) <= 63_000
+
+
 def test_the_wait_it_names_is_the_wait_it_takes() -> None:
     pace = pace_after(replace(FREE, requests_per_minute=60), 1, 0, 5_000)
     wait = waits_ms(pace, 5_000)

@@ -6,6 +6,8 @@ import pytest
 
 from backstay.core.breaker import Breaker, BreakerState
 from backstay.core.display import TimePoint, show_span
+from backstay.core.money import Budget, Period
+from backstay.core.pace import Pace, pace_after, waits_ms
 from backstay.core.states import TERMINAL, ItemState, JobState
 from backstay.core.why_waiting import Standing, why_job_waits, why_not_running
 
@@ -25,6 +27,8 @@ RUNNING = replace(
     WAITING, state=ItemState.SUBMITTING, leased_by="w1", lease_expires_at=SOON, last_attempt_at=NOW - 5_000
 )
 AT_PROVIDER = replace(WAITING, state=ItemState.PROCESSING, provider_task_id="t-1", due_at=NOW + 3_000)
+
+LIMITED = pace_after(Pace("handler:ocr", 60, 6_000, concurrency=10, ceiling=10), 1, 3_500, NOW)
 
 
 def breaker(state: BreakerState, until_at: int | None = None, reason: str = "") -> Breaker:
@@ -101,6 +105,21 @@ def texts(item: Standing) -> dict[str, str]:
             "provider_held",
             "until 2024-05-01 12:01:30 UTC (in 90 s), or until `backstay provider release acme`",
         ),
+        (
+            replace(WAITING, pace=LIMITED),
+            "rate_limit",
+            "the rate limit of handler 'ocr' allows the next call at 2024-05-01 12:00:35 UTC (in 35 s)",
+        ),
+        (
+            replace(WAITING, pace=LIMITED, handler="call@x", is_request=True),
+            "rate_limit",
+            "the rate limit of its provider allows the next call at 2024-05-01 12:00:35 UTC (in 35 s)",
+        ),
+        (
+            replace(WAITING, pace=replace(LIMITED, resume_at=SOON)),
+            "rate_limit",
+            "the provider asked for a pause: the next call of handler 'ocr' is at 2024-05-01 12:01:30 UTC (in 90 s)",
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) and " " not in value else "",
 )
@@ -143,6 +162,70 @@ def test_a_job_waits_for_what_keeps_all_its_items() -> None:
     assert [reason.code for reason in why_job_waits(job)] == ["job_paused", "provider_held", "no_worker"]
     assert [reason.code for reason in why_job_waits(replace(WAITING, job_short=True))] == ["budget_reached"]
     assert why_job_waits(replace(WAITING, ahead=5)) == []
+
+
+def test_the_items_of_several_handlers_are_looked_at_each_with_its_own() -> None:
+    scan = replace(WAITING, handler="scan", breaker=breaker(BreakerState.HELD))
+    [reason] = why_job_waits(WAITING, scan)
+    assert (reason.code, reason.text.partition(": ")[0]) == ("provider_held", "items of handler scan")
+    paused = [replace(each, job_state=JobState.PAUSED) for each in (WAITING, scan)]
+    assert [reason.code for reason in why_job_waits(*paused)] == ["job_paused", "provider_held"], (
+        "the job is paused once"
+    )
+
+
+@pytest.mark.parametrize(("handler", "told"), [("ocr", True), ("scan", False), ("", True)])
+def test_a_budget_that_does_not_cover_an_items_handler_does_not_hold_it(handler: str, told: bool) -> None:
+    item = replace(WAITING, job_short=True, shared_budget=Budget(1, "ann", handler, Period.MONTH, 5))
+    assert ("budget_reached" in texts(item)) is told
+    assert bool(why_job_waits(item)) is told
+
+
+def test_a_rate_limit_is_a_reason_for_items_and_jobs_until_the_next_call_may_start() -> None:
+    for told in (why_not_running(replace(WAITING, pace=LIMITED)), why_job_waits(replace(WAITING, pace=LIMITED))):
+        assert [reason.until_at for reason in told if reason.code == "rate_limit"] == [NOW + waits_ms(LIMITED, NOW)]
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        replace(WAITING, pace=LIMITED, now=SOON),
+        replace(WAITING, pace=LIMITED, due_at=SOON),
+        replace(RUNNING, pace=LIMITED),
+        replace(AT_PROVIDER, pace=LIMITED),
+    ],
+    ids=["it allows a call", "its retry comes later", "running", "at the provider"],
+)
+def test_a_rate_limit_that_delays_nothing_is_no_reason(item: Standing) -> None:
+    assert "rate_limit" not in texts(item)
+
+
+MONTHLY = Budget(1, "ann", "", Period.MONTH, 5_000_000, ends_at=SOON)
+HELD_BY_BUDGET = replace(WAITING, job_short=True, shared_budget=MONTHLY)
+
+
+def test_a_job_that_a_budget_holds_is_not_told_to_wait_longer_than_it_lives() -> None:
+    [reason] = why_job_waits(replace(HELD_BY_BUDGET, timeout_at=SOON - 30_000))
+    fails = "the job fails at its time limit, 2024-05-01 12:01:00 UTC (in 60 s), before the next period begins at 2024"
+    assert fails in reason.text
+    assert "set a higher budget: backstay budget set" in reason.text
+    assert "a pause stops the time limit: backstay job pause 7" in reason.text
+    assert "wait until" not in reason.text
+    assert reason.until_at is None
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        replace(HELD_BY_BUDGET, timeout_at=SOON + 1),
+        replace(HELD_BY_BUDGET, timeout_at=SOON - 1, job_state=JobState.PAUSED),
+    ],
+    ids=["it lives longer", "its time limit stands still"],
+)
+def test_a_job_that_lives_until_the_next_period_is_told_to_wait(job: Standing) -> None:
+    reason = why_job_waits(job)[-1]
+    assert "wait until 2024-05-01 12:01:30 UTC (in 90 s), or set a higher one" in reason.text
+    assert reason.until_at == SOON
 
 
 def test_a_closed_breaker_is_no_reason() -> None:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import yaml  # type: ignore[import-untyped]
+import yaml
 
 from tests.deploy.configuration import DEPLOY
 

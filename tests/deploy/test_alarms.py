@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml  # type: ignore[import-untyped]
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from backstay.cli.main import run
@@ -17,7 +17,7 @@ from backstay.core.alarms import Alarm
 from backstay.observe.metrics import Gauges, Metrics
 from backstay.store.job_views import Backlog
 from backstay.store.measures import ProviderSpending
-from backstay.store.workers import Lately
+from backstay.store.workers import RecentTicks
 from tests.cli.conftest import folder, sqlite_shell
 from tests.cli.shell import Shell, eventually
 from tests.cli.test_worker import free_port
@@ -111,7 +111,7 @@ def labels_of() -> dict[str, set[str]]:
         metrics(event)
     gauges.show_queues([Backlog("ocr", 1, 1, 1, 1)], {}, 1)
     gauges.show_money([ProviderSpending("acme", 1, 1)], 0, 0)
-    gauges.show_ticks(Lately(1, 1, 1, 1))
+    gauges.show_ticks(RecentTicks(1, 1, 1, 1))
     gauges.show_alarms(0, ())
     return {sample.name: set(sample.labels) for family in metrics.registry.collect() for sample in family.samples}
 

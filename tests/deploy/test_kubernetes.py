@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-import yaml  # type: ignore[import-untyped]
+import yaml
 
 from backstay.core.limits import Limits
 from backstay.engine.engine import LAST_WORDS_SECONDS

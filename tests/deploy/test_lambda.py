@@ -13,7 +13,7 @@ from backstay import wiring
 from backstay.aws_lambda import FollowUpFailed, depth_of, handler, in_time
 from backstay.core.errors import UsageError
 from backstay.core.limits import Limits
-from backstay.store.workers import Lately
+from backstay.store.workers import RecentTicks
 from tests.cli.conftest import folder, shell, sqlite_shell
 from tests.cli.shell import Shell
 from tests.deploy.chat import request_lines
@@ -61,7 +61,7 @@ def succeeded(shell: Shell, job_id: int) -> int:
     return done
 
 
-async def lately(url: str) -> Lately:
+async def lately(url: str) -> RecentTicks:
     store = await wiring.open_store(url)
     try:
         return await store.invocations.lately(3_600_000)
@@ -112,7 +112,7 @@ def test_a_follow_up_that_is_refused_is_an_error_of_the_function_and_loses_nothi
     with pytest.raises(FollowUpFailed, match="no follow-up of depth 1"):
         lambdas.trigger()
     assert (succeeded(sqlite_shell, job_id), lambdas.asked) == (10, [])
-    assert asyncio.run(lately(sqlite_shell.url)) == Lately(ticks=1, chains=1, chains_full=0, failed=1)
+    assert asyncio.run(lately(sqlite_shell.url)) == RecentTicks(ticks=1, chains=1, chains_full=0, failed=1)
     lambdas.refusal = None
     lambdas.trigger()
     assert (succeeded(sqlite_shell, job_id), paid_again(provider.bill())) == (15, 0)

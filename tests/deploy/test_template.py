@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml  # type: ignore[import-untyped]
+import yaml
 
 from backstay.aws_lambda import NAMESPACE, STOP_SECONDS, figures_for_alarms
 from backstay.core.bounds import bounds
@@ -19,7 +19,7 @@ from tests.deploy.configuration import DEPLOY, unknown_settings
 TEMPLATE = DEPLOY / "lambda" / "template.yaml"
 
 
-class Loader(yaml.SafeLoader):  # type: ignore[misc]
+class Loader(yaml.SafeLoader):
     """Reads CloudFormation's short functions as (name, argument)."""
 
 

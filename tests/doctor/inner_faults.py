@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 from backstay.cli.doctor import machine
-from backstay.clock import new_incarnation, this_place
+from backstay.clock import new_incarnation, own_namespace
 from backstay.store.items import Want
 from backstay.store.store import Store
 from backstay.store.submissions import Chunk, NewJob
@@ -67,7 +67,7 @@ async def _submitted(store: Store, last: bool = True) -> int:
 
 async def _greeted(store: Store, pid: int) -> str:
     worker = new_incarnation()
-    await store.workers.greet(worker, "here", pid, this_place(), '{"echo": "echo"}')
+    await store.workers.register(worker, "here", pid, own_namespace(), '{"echo": "echo"}')
     return worker
 
 

@@ -141,6 +141,11 @@ async def messages_were_set_aside(ward: Ward) -> None:
     await (await ward.channel()).basic_publish(b"?", exchange=ward.topology.dead, routing_key="")
 
 
+async def the_dead_queue_is_full(ward: Ward) -> None:
+    ward.set(broker_dead_messages="1")
+    await messages_were_set_aside(ward)
+
+
 async def nobody_consumes(ward: Ward) -> None:
     await (await ward.channel()).basic_publish(
         b"{}", exchange=ward.topology.callbacks, routing_key=ward.topology.callbacks

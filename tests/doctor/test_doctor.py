@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from backstay import settings
-from backstay.cli.doctor import examination, work
-from backstay.cli.doctor.examination import CHECKS, DoctorOptions, examine, setup_of, veil_of
+from backstay.cli.doctor import command, work
+from backstay.cli.doctor.command import CHECKS, DoctorOptions, examine, setup_of, veil_of
 from backstay.cli.doctor.finding import Finding, Level, Setup, name_of, ok, purpose_of
 from backstay.clock import Clock
 from backstay.core.errors import UsageError
@@ -31,7 +31,7 @@ async def test_a_check_that_breaks_is_a_finding_and_the_others_go_on(
         yield ok("so far")
         raise ZeroDivisionError("by a bug")
 
-    monkeypatch.setattr(examination, "INSIDE", (broken, work.budgets))
+    monkeypatch.setattr(command, "INSIDE", (broken, work.budgets))
     found = [f"{check}: {one.level}: {one.says}" async for check, one in examine(DoctorOptions(sqlite_file_url))]
     assert found[-3:] == [
         "broken: ok: so far",

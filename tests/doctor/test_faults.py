@@ -56,6 +56,7 @@ FAULTS: list[tuple[Fault, str, Level, str, str]] = [
     (around.a_queue_has_other_arguments, "broker", FAIL, ".callbacks was declared differently", "delete the queue"),
     (around.the_broker_was_wiped, "broker", WARN, "nothing is declared under", "backstay broker declare"),
     (around.messages_were_set_aside, "broker", WARN, "holds 1 messages that no worker", "backstay broker replay"),
+    (around.the_dead_queue_is_full, "broker", FAIL, "is full: it holds 1 messages", "BACKSTAY_BROKER_DEAD_MESSAGES"),
     (around.nobody_consumes, "broker", FAIL, "1 messages wait in", "start a worker with this broker"),
     (around.redis_is_down, "redis", FAIL, "Redis does not answer", "start it, or correct BACKSTAY_REDIS_URL"),
     (around.redis_refuses_the_password, "redis", FAIL, "Redis does not answer", "correct BACKSTAY_REDIS_URL"),

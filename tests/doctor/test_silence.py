@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from backstay.cli.doctor import examination, files, services
-from backstay.cli.doctor.examination import DoctorOptions, examine
+from backstay.cli.doctor import command, files, services
+from backstay.cli.doctor.command import DoctorOptions, examine
 from backstay.cli.doctor.finding import Finding, Level, Setup, ok
 from backstay.store.databases import schema
 
@@ -63,8 +63,8 @@ async def test_checks_wait_at_the_same_time(sqlite_file_url: str, monkeypatch: p
         await meeting.wait()
         yield ok("met, too")
 
-    monkeypatch.setattr(examination, "AROUND", (first, second))
-    monkeypatch.setattr(examination, "CHECK_SECONDS", 5.0)
+    monkeypatch.setattr(command, "AROUND", (first, second))
+    monkeypatch.setattr(command, "CHECK_SECONDS", 5.0)
     found = [f"{name}: {one.says}" async for name, one in examine(DoctorOptions(sqlite_file_url))]
     assert found[:2] == ["first: met", "second: met, too"]
 

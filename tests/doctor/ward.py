@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from backstay import wiring
-from backstay.cli.doctor.examination import DoctorOptions, examine
+from backstay.cli.doctor.command import DoctorOptions, examine
 from backstay.cli.doctor.finding import Finding, Level
 from backstay.clock import Clock
 from backstay.messaging.connection import connect_once
-from backstay.messaging.declaring import declare, open_channel
+from backstay.messaging.queues import declare, open_channel
 from backstay.messaging.topology import Topology
 from backstay.store.store import Store
 from tests.servers.postgres import PrivatePostgres

@@ -50,7 +50,7 @@ class Carrier:
     def take(self, handler: str, n: int) -> list[int]:
         return self._hand.take(handler, n)
 
-    def done(self, ids: Iterable[int], missed: Collection[int] = ()) -> None:
+    def mark_done(self, ids: Iterable[int], missed: Collection[int] = ()) -> None:
         self.not_won.update(missed)
-        over = self._hand.done(ids, missed)
+        over = self._hand.mark_done(ids, missed)
         self.acked += [*over.served, *over.missed]

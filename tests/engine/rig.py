@@ -19,7 +19,7 @@ from backstay.engine.parts import Parts
 from backstay.engine.tick import Tick, TickReport
 from backstay.engine.worker import Worker
 from backstay.handlers.function import TaskHandler
-from backstay.store.item_views import AttemptView, ItemView
+from backstay.store.item_views import AttemptView, ItemDetail
 from backstay.store.store import Store
 from tests.engine.provider import Provider, TaskProvider
 from tests.sites import Site
@@ -108,7 +108,7 @@ class Rig:
     def told(self, kind: type[E]) -> list[E]:
         return [event for event in self.events if isinstance(event, kind)]
 
-    async def item(self, job: Job, position: int = 0) -> ItemView:
+    async def item(self, job: Job, position: int = 0) -> ItemDetail:
         return await self.store.item_views.get((job.id << 28) | position, "ann")
 
     async def attempts(self, job: Job, position: int = 0) -> list[AttemptView]:

@@ -346,10 +346,9 @@ async def test_results_that_do_not_fit_into_a_job_cancel_it_with_a_reason(
         (999, NotFound, "no job 999"),
         ("theirs", NotFound, "no job"),
         ("next", NotFound, "no job"),
-        ([], UsageError, "after must be"),
-        ("text", UsageError, "after must be"),
+        *((wrong, UsageError, "after must be") for wrong in (list[int](), "text", True)),
         ([1, 1], UsageError, "each of them once"),
-        (True, UsageError, "after must be"),
+        *((wrong, UsageError, "out of range") for wrong in (10**30, -1)),
     ],
 )
 async def test_a_job_that_cannot_be_waited_for_is_refused_and_nothing_is_written(

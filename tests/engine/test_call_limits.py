@@ -7,9 +7,13 @@ from typing import Any
 import pytest
 
 from backstay.client import Options
-from backstay.core.errors import Permanent, UsageError
+from backstay.core.errors import NotAllowed, Permanent, UsageError
+from backstay.core.ids import item_id
 from backstay.core.money import Period
+from backstay.engine.worker import Worker
 from backstay.handlers.handler import Context
+from backstay.store import items
+from backstay.store.story import read_item_story, read_job_story
 from tests.engine.conftest import MakeRig
 from tests.engine.provider import HttpError, Provider
 from tests.engine.rig import Rig
@@ -51,6 +55,24 @@ async def test_a_budget_is_kept_with_a_number_as_cost(make_rig: MakeRig) -> None
     await rig.tick()
     view = await job.show()
     assert (provider.calls, view.spent_micros, view.held_by_budget) == (3, 6_000, True)
+
+
+async def test_a_job_goes_on_when_its_budget_is_raised(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    provider = rig.serves(Provider(), cost=0.002)
+    job = await rig.submit(list(range(4)), budget_micros=5_000)
+    await rig.tick()
+    await rig.tick()
+    assert (provider.calls, (await job.show()).held_by_budget) == (2, True)
+    for bad in (0, -1, True, 1.5, "9000", float("nan"), 1 << 62):
+        with pytest.raises(UsageError, match="budget_micros must be a whole number"):
+            await job.set_budget(bad)
+    await job.set_budget(9_000)
+    await rig.tick()
+    assert (provider.calls, (await job.show()).state) == (4, "completed")
+    without = await rig.submit([1])
+    with pytest.raises(NotAllowed, match="has no budget"):
+        await without.set_budget(9_000)
 
 
 async def test_a_cost_may_depend_on_the_payload_and_what_is_reported_wins(make_rig: MakeRig) -> None:
@@ -122,6 +144,31 @@ async def test_a_budget_of_the_month_stops_one_owner_and_no_other(make_rig: Make
     assert budget.period is Period.MONTH
 
 
+@pytest.mark.parametrize("by", ["tick", "worker"])
+async def test_many_jobs_that_a_budget_holds_do_not_delay_another_owner(
+    make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    monkeypatch.setattr(items, "PICKS_MAX", 1)  # so that few jobs are more than one claim looks at
+    rig = await make_rig()
+    rig.serves(Provider(), cost=0.01)
+    await rig.store.budgets.set("ann", "", Period.MONTH, 5_000)
+    for _ in range(60):
+        await rig.submit([1])
+    client = await rig.app.open()
+    client.owner = "bob"
+    bobs = await rig.submit([1])
+    if by == "tick":
+        await rig.tick()
+    else:
+        worker = Worker(rig.engine(10), idle_seconds=60)
+        await worker.start()
+        try:
+            await bobs.wait(timeout_seconds=5)
+        finally:
+            await worker.stop(0)
+    assert (await bobs.show()).succeeded == 1
+
+
 async def test_refusals_for_too_many_calls_bring_the_calls_at_once_down(make_rig: MakeRig) -> None:
     rig = await make_rig(tick_concurrency=50)
     provider = rig.serves(Provider(), rate="100000/min", retry="queue")
@@ -144,16 +191,24 @@ async def test_refusals_for_too_many_calls_bring_the_calls_at_once_down(make_rig
     [
         ({"rate": "100"}, "'100' is not a rate"),
         ({"rate": 100}, "100 is not a rate"),
+        *(
+            ({"rate": rate}, "is not a rate")
+            for rate in ("\u0661/min", "\uff11/s", "1.5/s", "-1/s", "1/fortnight", "5 / MIN")
+        ),
         ({"cost": -0.1}, "a handler's cost must be a number of dollars from 0"),
-        ({"tokens_per_minute": 0}, "tokens_per_minute must be above 0"),
+        ({"tokens_per_minute": 0}, "tokens_per_minute must be a whole number from 1"),
         ({"tokens": 5}, "tokens without tokens_per_minute has no effect"),
-        ({"tokens_per_minute": 5, "tokens": "many"}, "tokens must be a number or a function"),
+        *(
+            ({"tokens_per_minute": 5, "tokens": tokens}, "a handler's tokens must be a whole number from 0")
+            for tokens in ("many", -1, 1.5, True)
+        ),
     ],
 )
 async def test_limits_that_mean_nothing_are_refused(make_rig: MakeRig, rules: dict[str, Any], words: str) -> None:
     rig = await make_rig()
-    with pytest.raises(UsageError, match=words):
+    with pytest.raises(UsageError, match=words) as refused:
         rig.serves(Provider(), **rules)
+    assert ("is not a rate" in words) == ("write a whole number and a unit" in refused.value.hint)
 
 
 async def test_a_fallback_costs_what_it_declares_itself(make_rig: MakeRig) -> None:
@@ -195,3 +250,59 @@ async def test_tokens_count_for_items_that_came_without_the_code(make_rig: MakeR
     for _ in range(3):
         await rig.tick()
     assert provider.calls == 1
+
+
+async def test_an_item_far_heavier_than_the_limit_delays_another_owners_items_by_about_a_minute(
+    make_rig: MakeRig,
+) -> None:
+    rig = await make_rig()
+    provider = rig.serves(Provider(), tokens_per_minute=600)
+    await rig.submit(["x" * 400_000])  # 100,000 tokens: nearly three hours of the limit
+    client = await rig.app.open()
+    client.owner = "bob"
+    bobs = await rig.submit(["small"] * 20)
+    await rig.tick()
+    assert provider.calls == 1, "the heavy item is sent at once, and alone"
+    made = await calls_per_tick(rig, provider, 16, 4.5)
+    assert sum(made[:13]) == 0, "within 60 s"
+    assert sum(made) > 0
+    await calls_per_tick(rig, provider, 10, 2.0)
+    assert (await rig.store.job_views.get(bobs.id, "bob")).state == "completed"
+
+
+async def test_an_item_and_its_job_say_that_they_wait_for_the_rate_of_their_handler(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    rig.serves(Provider(), rate="1/min")
+    rig.serves(Provider(), "free")
+    job = await rig.submit(["a", "b"])
+    await rig.tick()
+    free, lease_ms = await rig.submit(["c"], "free"), rig.limits.lease_ms
+
+    async def codes(job_id: int) -> list[str]:
+        return [reason.code for reason in (await read_job_story(rig.store, job_id, "ann", lease_ms))[1]]
+
+    shown = await read_item_story(rig.store, item_id(job.id, 1), "ann", lease_ms)
+    [reason] = [one for one in shown.reasons if one.code == "rate_limit"]
+    assert reason.text.startswith("the rate limit of handler 'call' allows the next call at ")
+    assert reason.until_at is not None
+    assert 50_000 < reason.until_at - shown.view.now <= 61_000
+    assert "rate_limit" in await codes(job.id)
+    assert "rate_limit" not in await codes(free.id)
+    await rig.site.advance(62)
+    assert "rate_limit" not in await codes(job.id)
+
+
+async def test_a_job_that_its_time_limit_ends_before_the_next_period_is_not_told_to_wait(make_rig: MakeRig) -> None:
+    for seconds, waits in ((3_600 * 24 * 62, True), (60, False)):
+        rig = await make_rig(job_timeout_seconds=seconds)
+        rig.serves(Provider(), cost=0.01)
+        await rig.store.budgets.set("ann", "", Period.MONTH, 5_000)
+        job = await rig.submit(["a"])
+        await rig.tick()
+        shown = await read_item_story(rig.store, item_id(job.id, 0), "ann", rig.limits.lease_ms)
+        _, of_job = await read_job_story(rig.store, job.id, "ann", rig.limits.lease_ms)
+        for reasons in (shown.reasons, of_job):
+            [reason] = [one for one in reasons if one.code == "budget_reached"]
+            assert ("wait until" in reason.text) is waits
+            assert ("the job fails at its time limit" in reason.text) is not waits
+        await job.cancel()

@@ -23,7 +23,7 @@ async def test_a_paused_job_finishes_what_runs_and_starts_nothing(make_rig: Make
         await job.pause()
         provider.gate.set()
         await rig.until(lambda: provider.now == 0)
-        await worker.engine.settler.drained()
+        await worker.engine.settler.wait_until_committed()
         await worker.engine.sweeper.run_once()
         view = await job.show()
         assert (view.state, view.succeeded, provider.calls) == (JobState.PAUSED, 2, 2)

@@ -1,11 +1,15 @@
 """Who retries, when, and what then: the gateway's errors through the whole engine."""
 
+import asyncio
+
 import pytest
 
 from backstay import Skip
 from backstay.core.states import ItemState
+from backstay.testing import virtual_time
 from tests.engine.conftest import MakeRig
 from tests.engine.provider import HttpError, Provider
+from tests.engine.virtual import SlowProvider, virtual_rig
 
 
 async def test_a_400_is_gw_4xx_and_never_retried(make_rig: MakeRig) -> None:
@@ -156,3 +160,19 @@ async def test_a_4xx_that_only_asks_for_patience_is_retried(make_sqlite_rig: Mak
     await rig.site.advance(60)
     await rig.tick()
     assert ((await job.show()).succeeded, provider.calls) == (1, 2)
+
+
+@virtual_time
+async def test_a_retry_is_taken_up_although_the_worker_is_woken_all_the_time() -> None:
+    """Every wake-up is a claim, and a claim that makes due items ready is not put off for ever by those in between."""
+    async with virtual_rig() as rig:
+        provider = rig.takes_tasks(SlowProvider("flaky", fails=["submit"]))
+        provider.fails_left = 1
+        await rig.submit(provider)
+        async with rig.working() as worker:
+            async with asyncio.timeout(60):
+                while provider.calls("submit") < 2:
+                    worker.wake()
+                    await rig.clock.sleep(0.05)
+        first, second = provider.times("submit")
+        assert second - first < 12, "5 s and up to 5 more by chance, and a moment until it is seen"

@@ -4,9 +4,11 @@ from typing import Any
 
 import pytest
 
+from backstay import Job
 from backstay.core.errors import UsageError
 from backstay.core.events import ItemsSettled
 from backstay.core.models import Act
+from backstay.store.job_views import JobView
 from tests.engine.conftest import MakeRig
 from tests.engine.provider import HttpError, Provider, TaskProvider
 from tests.engine.rig import Rig
@@ -20,13 +22,34 @@ def two_providers(rig: Rig, **rules: Any) -> tuple[Provider, Provider]:
     return first, rig.serves(Provider(), "backup")
 
 
+async def finish(rig: Rig, job: Job[Any], **working: Any) -> JobView:
+    """Works until the job has ended."""
+    async with rig.working(**working):
+        return await job.wait(timeout_seconds=WAIT)
+
+
+async def finish_ahead(rig: Rig, job: Job[Any], step_seconds: float = 5) -> JobView:
+    """The same while the clock runs ahead, for items that wait. Within `rig.working()`.
+
+    It stands still while a call is under way: on a slow machine the lease of the call would end.
+    """
+
+    async def ended() -> bool:
+        calls = f"SELECT count(*) FROM items WHERE job_id = {job.id} AND state = 'submitting'"
+        if await rig.site.one(calls) == 0:
+            await rig.site.advance(step_seconds)
+        return (await job.show()).ended
+
+    await rig.until(ended)
+    return await job.show()
+
+
 async def test_one_item_that_finally_fails_is_done_by_the_fallback_and_the_others_are_not(make_rig: MakeRig) -> None:
     rig = await make_rig()
     first, backup = two_providers(rig)
     first.script = [HttpError(400)]
     job = await rig.submit(["a", "b", "c"])
-    async with rig.working(concurrency=1):
-        view = await job.wait(timeout_seconds=WAIT)
+    view = await finish(rig, job, concurrency=1)
     results = await rig.results(job)
     assert (view.state, view.succeeded, view.failed, view.fallback) == ("completed", 3, 0, "backup")
     assert (first.calls, backup.calls) == (3, 1)
@@ -46,13 +69,7 @@ async def test_retries_are_used_up_first_and_the_fallback_has_its_own(make_rig: 
     first.script, backup.script = [HttpError(502)] * 3, [HttpError(502)]
     job = await rig.submit()
     async with rig.working():
-
-        async def ended() -> bool:
-            await rig.site.advance(5)
-            return (await job.show()).ended
-
-        await rig.until(ended)
-        view = await job.show()
+        view = await finish_ahead(rig, job)
     assert (view.state, first.calls, backup.calls) == ("completed", 3, 2)
     assert (await rig.item(job)).calls == 5
     assert not set(first.bill) & set(backup.bill), "another provider gets another reference"
@@ -64,15 +81,30 @@ async def test_what_the_fallback_fails_too_is_a_dead_letter_and_no_third_handler
     first, backup = rig.serves(Provider(), fallback="backup"), rig.serves(Provider(), "backup", fallback="call")
     first.script, backup.script = [HttpError(400)], [HttpError(400)]
     job = await rig.submit(["a", "b"])
-    async with rig.working(concurrency=1):
-        view = await job.wait(timeout_seconds=WAIT)
+    view = await finish(rig, job, concurrency=1)
     assert (view.state, view.succeeded, view.failed) == ("completed", 1, 1)
     assert (first.calls, backup.calls, third.calls) == (2, 1, 0)
     backup.script = [HttpError(400)]
     assert await job.retry() == 1
-    async with rig.working():
-        await job.wait(timeout_seconds=WAIT)
+    await finish(rig, job)
     assert (first.calls, backup.calls) == (2, 2), "a person's retry stays with the handler that it ended with"
+
+
+async def test_an_item_goes_from_fallback_to_fallback_and_to_no_handler_twice(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    names = ["call", "second", "third"]
+    providers = [
+        rig.serves(Provider(), name, fallback=then)
+        for name, then in zip(names, ["second", "third", "call"], strict=True)
+    ]
+    for provider in providers:
+        provider.script = [HttpError(400)]
+    job = await rig.submit(["a", "b"])
+    view = await finish(rig, job, concurrency=1)
+    assert (view.succeeded, view.failed) == (1, 1)
+    assert [provider.calls for provider in providers] == [2, 1, 1]
+    assert [(await rig.item(job, n)).handler for n in range(2)] == ["third", "call"]
+    assert [(one.number, one.outcome) for one in await rig.attempts(job)] == [(1, "retry"), (2, "retry"), (3, "failed")]
 
 
 async def test_a_submit_names_a_fallback_for_its_own_job(make_rig: MakeRig) -> None:
@@ -93,8 +125,7 @@ async def test_a_call_that_may_have_been_paid_goes_to_the_fallback_only_if_repea
     first, backup = two_providers(rig, delivery=delivery, retry="none")
     first.script = [ConnectionResetError("cut off")]
     job = await rig.submit()
-    async with rig.working():
-        view = await job.wait(timeout_seconds=WAIT)
+    view = await finish(rig, job)
     assert (view.succeeded, backup.calls, view.repeats) == (calls, calls, calls)
     acts = [one.act for event in rig.told(ItemsSettled) for one in event.settlements if one.act]
     assert acts == [Act.REPEAT] * calls
@@ -155,13 +186,8 @@ async def test_a_second_refusal_counts_anew_at_the_fallback(make_sqlite_rig: Mak
     first.script, backup.script = [HttpError(403)] * 2, [HttpError(403)]
     job = await rig.submit()
     async with rig.working():
-
-        async def ended() -> bool:
-            await rig.site.advance(5)
-            return (await job.show()).ended
-
-        await rig.until(ended)
-    assert ((await job.show()).state, first.calls, backup.calls) == ("completed", 2, 2)
+        view = await finish_ahead(rig, job)
+    assert (view.state, first.calls, backup.calls) == ("completed", 2, 2)
 
 
 async def test_an_item_takes_its_turn_in_the_queue_of_its_fallback(make_rig: MakeRig) -> None:
@@ -173,8 +199,8 @@ async def test_an_item_takes_its_turn_in_the_queue_of_its_fallback(make_rig: Mak
     engine = rig.engine(heart=False)
     await engine.start()
     await engine.claim_once(1)
-    await engine.land(5)
-    await engine.settler.drained()
+    await engine.wait_for_running(5)
+    await engine.settler.wait_until_committed()
     [(key,)] = await rig.site.rows(f"SELECT order_key FROM items WHERE job_id = {job.id}")
     await engine.stop(0)
     assert key == (9 << 52) + 500
@@ -189,12 +215,7 @@ async def test_a_task_that_went_wrong_leaves_nothing_of_its_provider_with_the_it
     async with rig.working():
         await rig.until(lambda: tasks.tasks)
         tasks.ended["task-0"] = ValueError("it went wrong")
-
-        async def ended() -> bool:
-            await rig.site.advance(2)
-            return (await job.show()).ended
-
-        await rig.until(ended)
+        await finish_ahead(rig, job, step_seconds=2)
     item = await rig.item(job)
     assert (item.state, item.handler, backup.calls) == ("succeeded", "backup", 1)
     assert (item.provider_task_id, item.account) == (None, None)
@@ -212,8 +233,7 @@ async def test_a_result_that_cannot_be_stored_was_paid_and_goes_to_no_fallback(m
     rig.store.items.settle = refuse_one
     _, backup = two_providers(rig)
     job = await rig.submit(["a", "bad", "b"])
-    async with rig.working():
-        view = await job.wait(timeout_seconds=WAIT)
+    view = await finish(rig, job)
     assert (view.succeeded, view.failed, backup.calls) == (2, 1, 0)
 
 

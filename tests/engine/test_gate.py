@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from backstay.core.breaker import BreakerPolicy
-from backstay.core.errors import DatabaseUnreachable
+from backstay.core.errors import DatabaseUnreachable, ProviderHeld
 from backstay.core.events import BreakerChanged, ItemsSettled, Trouble
 from backstay.core.failures import failure_of_exception
 from backstay.core.outcomes import Failed
@@ -156,6 +156,20 @@ async def test_without_credit_the_provider_is_held_and_no_item_fails(make_rig: M
     await rig.site.advance(60)  # the first that was refused might have been refused alone, and waits before it is tried
     await rig.tick()
     assert (await job.show()).succeeded == 20
+
+
+async def test_a_hold_says_what_the_provider_said_even_before_the_refused_items_are_settled(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    rig.serves(Provider())
+    await rig.submit(range(2))
+    engine, handler = rig.engine(heart=False), rig.app.handlers["call"]
+    taken = await rig.store.items.claim(await engine.gate.wants(2), engine.parts.worker, engine.parts.lease_ms)
+    for item in taken.items:
+        refused = Failed(failure_of_exception(ProviderHeld("Your credit balance is too low")))
+        engine.gate.judge(item, handler, refused, item.claimed_at)
+    assert await engine.gate.wants(2) == []
+    [held] = rig.told(BreakerChanged)
+    assert held.after.reason == "Your credit balance is too low"
 
 
 async def test_a_held_provider_does_not_block_another(make_rig: MakeRig) -> None:

@@ -1,6 +1,7 @@
 """The library: submit, wait, and results of the handlers' own types."""
 
 import asyncio
+import math
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,6 +119,32 @@ async def test_a_bad_option_is_refused_and_leaves_no_job(
     with pytest.raises(UsageError, match=match):
         await rig.submit(**options)
     assert await rig.store.job_views.page("ann") == []
+
+
+async def test_a_budget_a_move_or_a_wait_that_cannot_be_kept_is_refused_and_leaves_no_job(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    rig.serves(Provider(), cost=0.1)
+    rig.serves(Provider(), "other")
+    table: list[tuple[dict[str, Any], str]] = [
+        *(
+            ({"budget_micros": budget}, "budget_micros must be a whole number from 1 to 4611686018427387903, not")
+            for budget in (0, -1, 1 << 62, 10**30, True, 1.0, 2.5, math.nan, math.inf, "5", b"5", [5])
+        ),
+        ({"handler_then": "nope", "move_seconds": 5}, "there is no handler 'nope'"),
+        ({"handler_then": "call", "move_seconds": 5}, "'call' cannot be its own handler_then"),
+        ({"handler_then": "other"}, "handler_then needs move_seconds"),
+        ({"move_seconds": 5}, "move_seconds needs handler_then"),
+        *(
+            ({"handler_then": "other", "move_seconds": seconds}, "move_seconds must be above 0 and at most a year")
+            for seconds in (0, math.nan, math.inf, 1e300, "5", True)
+        ),
+        ({"after_items": "all"}, "after_items needs after"),
+    ]
+    for options, said in table:
+        with pytest.raises(UsageError, match=said):
+            await rig.submit(**options)
+    assert await rig.store.job_views.page("ann") == []
+    assert (await (await rig.submit(budget_micros=(1 << 62) - 1)).show()).budget_micros == (1 << 62) - 1
 
 
 @pytest.mark.parametrize("kind", [list, iter, numbers])
@@ -285,3 +312,15 @@ async def test_a_job_that_is_not_mine_is_not_found(make_sqlite_rig: MakeRig) -> 
     rig = await make_sqlite_rig()
     with pytest.raises(NotFound):
         await (await rig.app.job(99)).show()
+
+
+async def test_who_waits_for_a_job_hears_that_it_was_deleted(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    rig.serves(Provider())
+    job = await rig.submit()
+    waiting = asyncio.create_task(job.wait(timeout_seconds=60))
+    await asyncio.sleep(0.05)  # it has found the job
+    for table in ("items", "jobs"):
+        await rig.site.rows(f"DELETE FROM {table}")
+    with pytest.raises(NotFound, match=f"no job {job.id}"):
+        await waiting

@@ -228,6 +228,17 @@ async def test_unique_payloads_must_be_known_at_once(make_sqlite_rig: MakeRig) -
     assert await jobs(rig) == 0
 
 
+@pytest.mark.parametrize("by", ["id", str])
+async def test_items_that_an_earlier_job_makes_cannot_have_keys(make_sqlite_rig: MakeRig, by: Any) -> None:
+    rig = await a_rig(make_sqlite_rig)
+    job = await rig.submit([{"id": 1}])
+    for submit in (job.then("other", item_key=by), rig.submit(None, "other", after=job, item_key=by)):
+        with pytest.raises(UsageError, match="item_key needs items"):
+            await submit
+    assert await jobs(rig) == 1
+    assert (await (await rig.submit([{"id": 1}], "other", after=job, item_key=by)).show()).total == 1
+
+
 def test_a_program_without_asyncio_submits_without_doubles(sqlite_file_url: str) -> None:
     with SyncBackstay(sqlite_file_url) as backstay:
 

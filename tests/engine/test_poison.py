@@ -10,10 +10,11 @@ import pytest
 from backstay import Backstay, Context
 from backstay.client import Job
 from backstay.core.retry import GATEWAY
-from backstay.store.item_views import ItemView
+from backstay.store.item_views import ItemDetail
 from backstay.testing import rehearsal, virtual_time
 from backstay.testing.rehearsal import drain
-from tests.engine.provider import HttpError
+from tests.engine.conftest import MakeRig
+from tests.engine.provider import HttpError, Provider
 
 COOL_DOWN_SECONDS = 30
 EXTRA_CALLS_MAX = 3
@@ -62,7 +63,7 @@ async def ended(job: Job) -> Counter[tuple[str, str | None]]:
     return Counter([(result.state, result.error_code) async for result in job.results()])
 
 
-async def view(app: Backstay, job: Job, position: int) -> ItemView:
+async def view(app: Backstay, job: Job, position: int) -> ItemDetail:
     return await (await app.open()).store.item_views.get((job.id << 28) | position, "local")
 
 
@@ -132,6 +133,7 @@ async def test_a_dozen_bad_items_alone_end_within_minutes_when_the_others_are_do
         assert clock.monotonic() < 120
 
 
+@pytest.mark.slow
 @virtual_time
 async def test_an_outage_of_two_hours_fails_nothing_and_burns_next_to_no_attempts() -> None:
     shop = Shop(seconds=0.1)
@@ -203,3 +205,25 @@ async def test_a_held_item_that_is_tried_after_its_time_fails_then() -> None:
         await drain(app, hours_max=60)
         assert (await ended(job)) == {("failed", "GW_TIMEOUT"): 2}
         assert clock.monotonic() <= app.limits.item_timeout_seconds + 2 * 300 + 60
+
+
+async def test_items_that_would_fail_with_the_next_worker_run_one_at_a_time_while_the_others_are_in_the_queue(
+    make_rig: MakeRig,
+) -> None:
+    rig = await make_rig(rescues_max=1)
+    leased: list[int] = []
+
+    class Watching(Provider):
+        async def call(self, item: Any, context: Context) -> Any:
+            if item % 2 == 0:
+                rows = rig.site.rows("SELECT id FROM items WHERE leased_by IS NOT NULL AND rescues > 0")
+                leased.append(len(await rows))
+            return await super().call(item, context)
+
+    provider = rig.serves(Watching())
+    job = await rig.submit(range(8))
+    await rig.site.rows("UPDATE items SET rescues = 1 WHERE id % 2 = 0")
+    async with rig.working(grace=20):
+        view = await job.wait(timeout_seconds=60)
+    assert (view.succeeded, view.failed, view.repeats, provider.calls) == (8, 0, 0, 8)
+    assert leased[0] == 1, "if one of them kills the worker, no other is there"

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from backstay import Backstay, cron
-from backstay.core.errors import UsageError
+from backstay import Backstay, SyncBackstay, cron
+from backstay.core.errors import IdempotencyConflict, UsageError
 from backstay.core.events import Trouble
 from backstay.core.models import MissedPolicy
 from backstay.engine.scheduler import FIRINGS_MAX, MAKE_UP_MS, ON_TIME_MS, OVERDUE_MS, WAIT_MS, key_of
@@ -66,6 +66,17 @@ async def test_a_firing_is_a_job_that_says_when_it_was_due(moved: Moved) -> None
     assert (found.last_at, found.next_at) == (made.next_at, made.next_at + 60_000)
     assert [result.payload for result in await moved.results(await moved.app.job(job.id))] == []
     assert await moved.site.one("SELECT body FROM requests") == '{"page":7}'
+
+
+async def test_a_submit_with_the_key_and_the_payload_of_a_firing_is_the_same_job(moved: Moved) -> None:
+    made = await moved.add(payload={"page": 7})
+    assert made.next_at is not None
+    await moved.site.advance((made.next_at - made.now) / 1000 + 5)
+    await moved.fire()
+    key = key_of("report", made.next_at)
+    assert (await moved.app.submit("report", [{"page": 7}], idempotency_key=key)).id == (await moved.show()).last_job
+    with pytest.raises(IdempotencyConflict):
+        await moved.app.submit("report", [{"page": 8}], idempotency_key=key)
 
 
 async def test_a_job_of_a_firing_has_the_deadline_of_its_handler(moved: Moved) -> None:
@@ -244,6 +255,20 @@ async def test_a_schedule_is_run_by_hand_and_its_next_firing_stays(moved: Moved)
     assert await moved.app.schedules.list() == []
 
 
+def test_a_program_without_asyncio_adds_runs_and_removes_a_schedule(sqlite_file_url: str) -> None:
+    app = Backstay(sqlite_file_url)
+    app.handler("report")(lambda item: item)
+    with SyncBackstay(app) as backstay:
+        made = backstay.schedules.add("report", "0 7 * * *", timezone="Europe/Berlin", payload={"a": 1})
+        assert (made.name, made.timezone, made.payload) == ("report", "Europe/Berlin", '{"a":1}')
+        assert backstay.schedules.pause("report").paused_at is not None
+        assert backstay.schedules.resume("report").paused_at is None
+        assert backstay.schedules.run("report").show().total == 1
+        assert [found.name for found in backstay.schedules.list()] == [backstay.schedules.show("report").name]
+        backstay.schedules.remove("report")
+        assert backstay.schedules.list() == []
+
+
 async def test_what_is_wrong_in_the_code_is_refused_where_it_stands() -> None:
     app = Backstay("sqlite:///never-made.db")
 
@@ -275,6 +300,14 @@ async def test_a_schedule_for_an_unknown_handler_is_refused_and_nothing_is_writt
         await moved.app.schedules.add("reprt", MINUTES)
     with pytest.raises(UsageError, match="not valid"):
         await moved.add(line="* * *")
+    wrong: Any
+    for wrong in (5, None):
+        with pytest.raises(UsageError, match=f"a cron line must be a text, not {wrong}"):
+            await moved.app.schedules.add("report", wrong)
+        with pytest.raises(UsageError, match="there is no handler"):
+            await moved.app.schedules.add(wrong, MINUTES)
+        with pytest.raises(UsageError, match="is not a valid topic"):
+            await moved.app.publish(wrong, {})
     assert await moved.site.one("SELECT count(*) FROM schedules") == 0
 
 

@@ -75,7 +75,7 @@ async def call_one_by_one(rig: Rig, items: int) -> None:
 
 
 async def test_the_breaker_judges_as_many_calls_as_is_set(make_set_rig: MakeRig) -> None:
-    rig = await make_set_rig(circuit_window=3, tick_items_max=1)
+    rig = await make_set_rig(circuit_window=3, tick_items_max=1, circuit_cooldown_ms=600_000)
     provider = rig.serves(Provider())
     provider.script = [HttpError(502)] * 99
     await rig.submit(range(9))
@@ -93,7 +93,7 @@ async def test_in_a_longer_window_a_bad_moment_weighs_less(make_set_rig: MakeRig
 
 
 async def test_the_breaker_opens_at_the_share_of_failures_that_is_set(make_set_rig: MakeRig) -> None:
-    rig = await make_set_rig(circuit_fail_threshold=0.1, tick_items_max=1)
+    rig = await make_set_rig(circuit_fail_threshold=0.1, tick_items_max=1, circuit_cooldown_ms=600_000)
     provider = rig.serves(Provider())
     provider.script = [HttpError(502), *["good"] * 3] * 9
     await rig.submit(range(30))

@@ -11,7 +11,6 @@ from backstay.core.errors import DatabaseUnreachable, Skip
 from backstay.core.events import ItemsSettled, LeasesLost, Trouble
 from backstay.core.failures import one_line
 from backstay.core.states import JobState
-from backstay.engine.parts import Cut
 from backstay.handlers.handler import Context
 from tests.engine.conftest import MakeRig
 from tests.engine.provider import HttpError, Provider, TaskProvider
@@ -317,7 +316,7 @@ async def test_an_error_after_a_commit_does_not_stop_the_settler(make_sqlite_rig
         second = await rig.submit(range(2))
         assert (await second.wait(timeout_seconds=20)).succeeded == 2
         assert (await first.wait(timeout_seconds=20)).succeeded == 2
-        await asyncio.wait_for(worker.engine.settler.drained(), 20)
+        await asyncio.wait_for(worker.engine.settler.wait_until_committed(), 20)
     assert [trouble.message for trouble in rig.told(Trouble)] == ["ArithmeticError: a bug"]
 
 
@@ -359,7 +358,7 @@ async def test_an_item_that_is_handed_back_after_its_lease_was_lost_changes_noth
     engine = rig.engine(heart=False)
     await engine.start()
     await engine.claim_once(5)
-    engine.flights.cut_off(Cut.SHUTDOWN)  # nothing has let the runs take their first step
+    engine.flights.shut_down()  # nothing has let the runs take their first step
     await engine.stop(5)
     items = [await rig.item(job, n) for n in range(2)]
     assert [(item.state, item.leased_by) for item in items] == [("submitting", "another"), ("queued", None)]
@@ -380,7 +379,7 @@ async def test_what_was_measured_and_cannot_be_stored_is_stored_the_next_time(ma
     await engine.start()
     await engine.claim_once(5)
     await rig.in_state(job, "succeeded", position=2)
-    await engine.settler.drained()
+    await engine.settler.wait_until_committed()
     rig.store.measures.add = away
     with pytest.raises(DatabaseUnreachable):
         await engine.write_measures()

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from backstay.core.errors import DatabaseUnreachable
-from backstay.core.events import LeasesLost, Trouble, WorkerStarted, WorkerStopped, WorkerStopping
+from backstay.core.events import ItemsClaimed, LeasesLost, Trouble, WorkerStarted, WorkerStopped, WorkerStopping
 from backstay.core.states import JobState
-from backstay.engine.lease_keeper import let_go
+from backstay.engine.lease_keeper import drop_lost_items
 from backstay.engine.worker import Worker
 from backstay.store.store import Store
 from tests.engine.conftest import MakeRig
@@ -68,6 +68,32 @@ async def test_what_was_claimed_and_not_begun_goes_back_without_a_trace(make_rig
         assert (item.state, item.leased_by, item.attempt_count, item.repeats) == ("queued", None, 0, 0)
 
 
+async def test_what_a_claim_wins_after_everything_was_cut_off_is_not_sent(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    provider = rig.serves(Provider())
+    job = await rig.submit(range(5))
+    engine = rig.engine()
+    await engine.start()
+    engine.flights.shut_down()
+    assert await engine.claim_once(5) == 5
+    await engine.stop(20)
+    assert provider.calls == 0
+    for position in range(5):
+        item = await rig.item(job, position)
+        assert (item.state, item.leased_by, item.attempt_count, item.repeats) == ("queued", None, 0, 0)
+
+
+async def test_a_worker_in_a_hurry_claims_nothing_more(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    provider = rig.serves(Provider())
+    async with rig.working(grace=20) as worker:
+        worker.stop_now()
+        job = await rig.submit(range(5))
+        await asyncio.sleep(0.3)  # it looks every twentieth of a second
+    assert (provider.calls, (await rig.item(job, 4)).state) == (0, "queued")
+    assert rig.told(ItemsClaimed) == []
+
+
 async def test_what_was_lost_before_it_began_is_not_sent_and_nothing_is_written(make_rig: MakeRig) -> None:
     rig = await make_rig()
     provider = rig.serves(Provider())
@@ -76,7 +102,9 @@ async def test_what_was_lost_before_it_began_is_not_sent_and_nothing_is_written(
     await engine.start()
     await engine.claim_once(5)
     lost = next(flight.item for flight in engine.flights.all() if flight.item.body == '"lost"')
-    let_go({(lost.id, lost.fence)}, engine.flights, engine.parts)  # nothing has let the runs take their first step
+    drop_lost_items(
+        {(lost.id, lost.fence)}, engine.flights, engine.parts
+    )  # nothing has let the runs take their first step
     await engine.stop(5)
     assert (provider.calls, list(provider.results.values())) == (1, ["kept"])
     states = [((item := await rig.item(job, n)).state, item.attempt_count, item.repeats) for n in range(2)]
@@ -135,7 +163,7 @@ async def test_a_worker_stops_though_its_last_changes_cannot_be_stored(make_rig:
 
     async with rig.working() as worker:
         await job.wait(timeout_seconds=20)
-        rig.store.workers.leave = away
+        rig.store.workers.unregister = away
     assert [(trouble.where, trouble.message) for trouble in rig.told(Trouble)] == [
         ("stop", "the worker's last changes could not be stored: no route to the database")
     ]

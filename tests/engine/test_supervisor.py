@@ -51,7 +51,7 @@ async def test_a_child_that_was_steady_has_a_clean_record(monkeypatch: pytest.Mo
     def count(trouble: Trouble) -> None:
         said.append(trouble)
         if len(said) == 4:
-            made.pass_on(signal.SIGTERM)
+            made.forward_signal(signal.SIGTERM)
 
     made._emit = count
     assert await made.run() == 0
@@ -75,7 +75,7 @@ async def test_a_child_that_does_not_hear_is_killed_in_the_end(tmp_path: Path, s
     while not (started.exists() and started.read_text() == "xx"):
         await Clock().sleep(0.01)
     for _ in range(signals):
-        made.pass_on(signal.SIGTERM)
+        made.forward_signal(signal.SIGTERM)
     assert await running == 0
     assert [trouble.message.endswith("and is killed") for trouble in said] == [True, True]
     assert len(ended) == 2
@@ -90,7 +90,7 @@ async def test_a_child_that_is_just_being_started_hears_of_the_stop_as_well(
 
     async def start_while_stopped(*args: Any, **options: Any) -> Any:
         child = await start(*args, **options)
-        made.pass_on(signal.SIGTERM)
+        made.forward_signal(signal.SIGTERM)
         return child
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", start_while_stopped)

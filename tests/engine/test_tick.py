@@ -6,7 +6,7 @@ import pytest
 
 from backstay.core.breaker import BreakerPolicy
 from backstay.core.events import TickEnded
-from backstay.store.workers import Lately
+from backstay.store.workers import RecentTicks
 from backstay.testing import virtual_time
 from tests.engine.conftest import MakeRig
 from tests.engine.provider import Provider, TaskProvider
@@ -156,7 +156,7 @@ async def test_a_tick_is_written_down_with_what_became_of_it(make_rig: MakeRig) 
     await rig.submit(range(3))
     for depth in (0, 1):
         await rig.tick(depth)
-    assert await rig.store.invocations.lately(HOUR_MS) == Lately(ticks=2, chains=1, chains_full=1, failed=0)
+    assert await rig.store.invocations.lately(HOUR_MS) == RecentTicks(ticks=2, chains=1, chains_full=1, failed=0)
 
 
 async def test_a_tick_that_was_broken_off_is_written_down_as_failed(make_rig: MakeRig) -> None:
@@ -170,4 +170,4 @@ async def test_a_tick_that_was_broken_off_is_written_down_as_failed(make_rig: Ma
     provider.gate.set()
     with pytest.raises(asyncio.CancelledError):
         await ticking
-    assert await rig.store.invocations.lately(HOUR_MS) == Lately(ticks=1, chains=1, chains_full=0, failed=1)
+    assert await rig.store.invocations.lately(HOUR_MS) == RecentTicks(ticks=1, chains=1, chains_full=0, failed=1)

@@ -53,7 +53,7 @@ async def test_a_running_item_fails_at_its_deadline_and_its_result_is_kept_as_la
         await asyncio.sleep(0.5)  # some beats find that its lease is gone
         provider.gate.set()
         await rig.until(lambda: provider.now == 0)
-        await worker.engine.settler.drained()
+        await worker.engine.settler.wait_until_committed()
     (result,) = await rig.results(job)
     assert (result.state, result.error_code) == ("failed", "GW_TIMEOUT")
     assert (await rig.item(job)).timed_out_at is not None
@@ -75,7 +75,7 @@ async def test_a_result_that_comes_right_after_the_deadline_is_late_too(make_rig
         await rig.site.advance(61)
         provider.gate.set()
         await job.wait(timeout_seconds=20)
-        await worker.engine.settler.drained()
+        await worker.engine.settler.wait_until_committed()
     assert ((await job.show()).failed, (await rig.item(job)).timed_out_at is not None) == (1, True)
     assert ((await rig.results(job))[0].flaw, await shown(rig, job)) == ("late", ['"a"'])
     assert await late_results(rig) == ['"a"']

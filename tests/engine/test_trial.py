@@ -3,7 +3,7 @@
 from backstay.core.failures import Failure, FailureKind, failure_of_status
 from backstay.core.models import Claimed
 from backstay.core.outcomes import Failed, Succeeded
-from backstay.engine.parts import REFUSALS_ENOUGH, WAIT_MS, FirstReplies
+from backstay.engine.gate import REFUSALS_ENOUGH, WAIT_MS, FirstReplies
 
 
 def item(number: int) -> Claimed:

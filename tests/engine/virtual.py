@@ -14,13 +14,13 @@ from backstay.core.ids import item_id
 from backstay.core.limits import Limits
 from backstay.engine.engine import Engine
 from backstay.engine.hints import Hints
-from backstay.engine.lease_keeper import beat, let_go
+from backstay.engine.lease_keeper import beat, drop_lost_items
 from backstay.engine.parts import Parts
 from backstay.engine.tick import Tick, TickReport
 from backstay.engine.worker import Worker
 from backstay.handlers.function import done, running
 from backstay.handlers.handler import Context
-from backstay.store.item_views import ItemView
+from backstay.store.item_views import ItemDetail
 from backstay.testing import rehearsal
 
 
@@ -119,7 +119,7 @@ class VirtualRig:
     async def _beat(self, engine: Engine) -> None:
         while True:
             await self.clock.sleep(engine.parts.limits.heartbeat_seconds)
-            let_go(await beat(engine.parts.store, engine.flights, engine.parts), engine.flights, engine.parts)
+            drop_lost_items(await beat(engine.parts.store, engine.flights, engine.parts), engine.flights, engine.parts)
 
     async def submit(self, provider: SlowProvider, items: int = 1, **options: Any) -> Job:
         return await self.app.submit(provider.name, range(items), **options)
@@ -140,7 +140,7 @@ class VirtualRig:
         assert len(taken.items) == items
         return job
 
-    async def item(self, job: Job, position: int = 0) -> ItemView:
+    async def item(self, job: Job, position: int = 0) -> ItemDetail:
         return await self.client.store.item_views.get(item_id(job.id, position), self.client.owner)
 
 

@@ -48,6 +48,13 @@ def blocks(page: str) -> list[Block]:
     return blocks_of(page_text(page), page)
 
 
+def provider_pages(*, with_practice: bool) -> tuple[str, ...]:
+    """The pages about providers: those that start a practice provider themselves, or the others."""
+    named = [name for name in page_names() if name.startswith("docs/providers/")]
+    starts = {name: any("backstay practice" in block.text for block in blocks(name)) for name in named}
+    return tuple(name for name, found in starts.items() if found is with_practice)
+
+
 def all_blocks() -> list[Block]:
     return [block for page in page_names() for block in blocks(page)]
 

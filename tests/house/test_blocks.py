@@ -9,6 +9,7 @@ import click
 
 from backstay.cli.main import cli
 from docs.make_commands import leaves
+from tests.cli.test_provider_pages import PROVIDER_PAGES
 from tests.house.pages import BLOCK, Block, all_blocks, blocks_of, exists, fences, page_names, page_text
 from tests.stories.test_guides import GUIDES, KINDS
 
@@ -21,11 +22,14 @@ RUN_BY: Final[Mapping[str, Mapping[str, str]]] = {
     "docs/converter.md": {"sh": "tests/stories/test_service_docs.py"},
     "docs/deployment.md": {"sh": "tests/server/test_rotation.py"},
     "docs/dead-letters.md": {"sh": "tests/letters/test_page.py"},
+    "docs/integrations.md": {"python": "tests/integrations/test_page.py"},
     "docs/library.md": {"python": "tests/house/test_library_page.py"},
+    "docs/map.md": {"python": "tests/rows/test_page.py"},
     "docs/openai.md": dict.fromkeys(("console", "python"), "tests/stories/test_service_docs.py"),
     "docs/practice.md": {"sh": "tests/stories/test_guides.py", "python": "tests/practice/test_page.py"},
     "docs/remote.md": {"sh": "tests/stories/test_service_docs.py"},
     "docs/requests.md": dict.fromkeys(("json", "csv", "text", "sh"), "tests/cli/test_requests_page.py"),
+    "docs/settings.md": {"toml": "tests/cli/test_provider_settings.py"},
     "docs/run.md": {"sh": "tests/stories/test_pages.py"},
     "docs/testing.md": {"python": "tests/testing/test_rehearsal.py"},
     "docs/traffic.md": {"bash": "tests/stories/test_service_docs.py"},
@@ -39,6 +43,8 @@ def is_accounted_for(block: Block) -> bool:
         return True
     if block.page in GUIDES:
         return block.title is not None or block.kind in KINDS
+    if block.page in PROVIDER_PAGES:
+        return block.kind == "sh"
     return block.kind in RUN_BY.get(block.page, {})
 
 

@@ -12,9 +12,21 @@ import pytest
 from tests.house.sources import PACKAGE, ROOT, offences, python_files
 
 # Parts of another one: they come with it, in the version that it wants.
-PART_OF = {"billiard": "celery", "markupsafe": "jinja2", "pydantic-core": "pydantic", "starlette": "fastapi"}
+PART_OF = {
+    "azure": "azure-identity",
+    "billiard": "celery",
+    "markupsafe": "jinja2",
+    "pydantic-core": "pydantic",
+    "starlette": "fastapi",
+}
 # Not ours to bring.
-ELSEWHERE = {"boto3", "botocore"}  # AWS Lambda has them
+ELSEWHERE = {
+    "boto3",
+    "botocore",  # AWS Lambda has them
+    "django",
+    "django_tasks",
+    "pytest",  # what is built on them is loaded by them
+}
 
 
 @cache

@@ -1,17 +1,16 @@
-"""Only a provider's own folder knows its paths: a new provider is one folder and one line in the registry."""
+"""Only a provider's own folder knows its paths, and only providers import one another: a new provider is one folder."""
 
 import re
 from pathlib import Path
 
 from tests.house.sources import PACKAGE, name_of, python_files
 
-FOLDER = f"{PACKAGE}/llm/openai/"
+FOLDER = f"{PACKAGE}/llm/providers/"
 OWN_API = f"{PACKAGE}/server/"  # the face of Backstay's own OpenAI-compatible API
 STAND_IN = f"{PACKAGE}/practice/"
-REGISTRY = f"{PACKAGE}/llm/registry.py"
 
 PATH = re.compile(r"""["'/]v1/(?:chat/completions|completions|responses|embeddings|files|batches|models)\b""")
-IMPORT = re.compile(rf"^\s*(?:from|import) {PACKAGE}\.llm\.openai\b", re.MULTILINE)
+IMPORT = re.compile(rf"^\s*(?:from|import) {PACKAGE}\.llm\.providers\.\w", re.MULTILINE)
 HELP = re.compile(r"^_ENDPOINT = .*$", re.MULTILINE)  # an example in the help of --endpoint
 
 
@@ -30,15 +29,15 @@ def test_no_other_file_knows_a_path_of_openai() -> None:
     assert [name for name, source in others if knows_a_path(source)] == []
 
 
-def test_only_the_registry_and_our_own_openai_api_import_the_folder() -> None:
+def test_only_our_own_openai_api_imports_a_provider() -> None:
     found = [name for name, source in sources() if IMPORT.search(source)]
-    assert [name for name in found if not name.startswith(f"{OWN_API}openai/")] == [REGISTRY]
+    assert [name for name in found if not name.startswith(f"{OWN_API}openai/")] == []
 
 
 def test_a_path_and_an_import_are_found() -> None:
     assert knows_a_path('CHAT = "/v1/chat/completions"')
     assert not knows_a_path('url = "/v1/messages"')
-    assert IMPORT.search("    from backstay.llm.openai.requests import CHAT\n")
+    assert IMPORT.search("    from backstay.llm.providers.openai.requests import CHAT\n")
 
 
 def test_the_top_of_llm_stays_small() -> None:

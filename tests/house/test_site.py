@@ -16,7 +16,8 @@ from tests.house.pages import page_names, page_text
 from tests.house.sources import ROOT
 
 PAGES = reference_pages()
-METRIC = re.compile(r"\bbackstay_(?!(?:ref|submit)\b)\w+")  # a key in a provider's metadata, a function in SQL
+# Others: a key in a provider's metadata, a function in SQL, fixtures of pytest, a command of Django.
+METRIC = re.compile(r"\bbackstay_(?!(?:ref|submit|app|practice|worker)\b)\w+")
 GUARANTEE = re.compile(r"\| [^|]+ \| [^|]+ \| ([^|]+) \| `(tests/[\w/]+\.py)::(\w+)` \|")
 HOW = ("processes killed", "server killed", "real processes", "in one process", "virtual clock")
 SOME_TEST = "tests/store/test_money.py::test_what_does_not_fit_under_the_ceiling_is_not_claimed"

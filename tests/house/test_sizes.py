@@ -1,5 +1,7 @@
 """Files and functions stay small: taste shows in the tail."""
 
+import ast
+
 import pytest
 
 from tests.house.sources import FOLDERS, PACKAGE, functions, offences, python_files
@@ -24,6 +26,20 @@ def test_files_and_functions_stay_small() -> None:
     others = [folder for folder in FOLDERS if folder != PACKAGE]
     assert offences(python_files(PACKAGE), lambda source: oversized(source, STRICT)) == []
     assert offences(python_files(*others), lambda source: oversized(source, LOOSE)) == []
+
+
+def packed(source: str) -> list[str]:
+    """Tuples written with a star only to keep several entries on one line."""
+    starred = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Starred))
+    return [f"*(…) at line {node.lineno}" for node in starred if isinstance(node.value, ast.Tuple)]
+
+
+def test_no_tuple_is_packed_to_outwit_the_formatter() -> None:
+    assert offences(python_files(*FOLDERS), packed) == []
+
+
+def test_a_packed_tuple_is_found() -> None:
+    assert packed("names = (\n    *('a', 'b'),\n    *others,\n)\n") == ["*(…) at line 2"]
 
 
 def function_of(lines: int) -> str:

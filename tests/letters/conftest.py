@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from backstay.files.artifacts import Artifacts, artifacts_at
+from backstay.artifacts import Artifacts, artifacts_at
 from tests.letters.desk import Desk
 from tests.sites import Site
 from tests.store.scene import Scene

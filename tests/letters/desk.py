@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from backstay.artifacts import Artifacts
 from backstay.core.ids import item_id
-from backstay.files.artifacts import Artifacts
 from backstay.store.archives import Archive
 from backstay.store.dead_letters import LetterFilter
 from backstay.store.store import Store

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 
 from backstay import wiring
+from backstay.artifacts import artifacts_at
 from backstay.clock import Clock
-from backstay.files.artifacts import artifacts_at
 from backstay.store.archives import ArchiveFile, Archives, Leaving
 from backstay.upkeep.retention import Retention, RetentionBounds
 

@@ -36,7 +36,7 @@ class Watching:
         return told
 
     async def raised(self) -> dict[Alarm, int]:
-        return {one.reading.alarm: one.reading.value for one in await self.desk.store.alarms.raised()}
+        return {one.reading.alarm: one.reading.value for one in await self.desk.store.alarms.all_raised()}
 
 
 async def watching(desk: Desk, **settings: int) -> Watching:
@@ -59,13 +59,13 @@ async def test_dead_letters_of_a_day_are_told_once_and_once_when_they_are_over(d
     await desk.site.advance(DAY_MS / 1000)
     assert await watch.look() == [AlarmReading(Alarm.DEAD_LETTERS, 0, 3)]
     assert await watch.raised() == {}
-    [known] = await desk.store.alarms.known()
+    [known] = await desk.store.alarms.all_known()
     assert known.cleared_at == known.raised_at + DAY_MS + 2 * 610_000
 
 
 async def test_an_alarm_that_only_a_newer_version_knows_is_passed_over(desk: Desk) -> None:
     await desk.site.rows("INSERT INTO alarms (name, value, bound, raised_at) VALUES ('of_tomorrow', 1, 0, 1)")
-    assert await desk.store.alarms.known() == []
+    assert await desk.store.alarms.all_known() == []
 
 
 async def test_an_alarm_comes_back(desk: Desk) -> None:

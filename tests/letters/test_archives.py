@@ -101,7 +101,7 @@ async def test_a_file_is_lines_of_json_that_any_program_can_read(desk: Desk) -> 
     job = await desk.fail(2)
     await desk.archive()
     packed = b"".join([piece async for piece in desk.artifacts.get((await desk.blobs())[0])])
-    head, *lines = archivist._zstd().decompress(packed).splitlines()
+    head, *lines = archivist.zstd().decompress(packed).splitlines()
     assert json.loads(head) == {"format": "backstay dead letters", "version": 1, "owner": "ann"}
     said = [json.loads(line) for line in lines]
     assert [(one["item"], one["request"]) for one in said] == [(f"{job}-0", '"body-0"'), (f"{job}-1", '"body-1"')]

@@ -8,12 +8,12 @@ import pytest
 
 from backstay.core.ids import item_id
 from backstay.core.outcomes import Flaw
-from backstay.store.dead_letters import By, LetterFilter
+from backstay.store.dead_letters import LetterFilter, ReplayRequest
 from tests.letters.desk import DAY_MS, Desk, ids
 from tests.store.scene import WRONG
 
 ALL = LetterFilter()
-EVE = By("eve")
+EVE = ReplayRequest("eve")
 
 
 async def due(desk: Desk, job: int) -> list[int | None]:
@@ -24,7 +24,7 @@ async def due(desk: Desk, job: int) -> list[int | None]:
 
 async def test_items_come_back_at_the_rate_without_anyone_staying_awake(desk: Desk) -> None:
     job = await desk.fail(4)
-    assert (await desk.store.replays.replay("ann", ALL, By("eve", 2))).items == 4
+    assert (await desk.store.replays.replay("ann", ALL, ReplayRequest("eve", 2))).items == 4
     assert await due(desk, job) == [None, 500, 1_000, 1_500]
     came = []
     for _ in range(4):
@@ -39,16 +39,16 @@ async def test_the_same_filter_again_goes_on_behind_what_still_comes_back(
     monkeypatch.setattr("backstay.store.dead_letters.CHUNK_ITEMS", 1)
     monkeypatch.setattr("backstay.store.dead_letters.REPLAY_ITEMS_MAX", 2)
     job = await desk.fail(4)
-    first = await desk.store.replays.replay("ann", ALL, By("eve", 1))
+    first = await desk.store.replays.replay("ann", ALL, ReplayRequest("eve", 1))
     await desk.site.advance(0.5)
-    second = await desk.store.replays.replay("ann", ALL, By("bob", 1))
+    second = await desk.store.replays.replay("ann", ALL, ReplayRequest("bob", 1))
     assert [(one.items, one.more) for one in (first, second)] == [(2, True), (2, True)]
     assert sorted(await due(desk, job), key=lambda ms: ms or -1_000) == [None, 500, 1_500, 2_500]
 
 
 async def test_a_job_and_its_items_have_their_time_from_when_they_are_back(desk: Desk) -> None:
     job = await desk.fail(3, job_timeout_ms=HOUR_MS, deadline_ms=HOUR_MS // 2)
-    await desk.store.replays.replay("ann", ALL, By("eve", 0.001))
+    await desk.store.replays.replay("ann", ALL, ReplayRequest("eve", 0.001))
     now = desk.site.clock.ms
     assert (await desk.scene.job(job)).timeout_at == now + HOUR_MS + 2_000_000
     assert (await desk.scene.item(job, 2)).deadline_at == now + HOUR_MS // 2 + 2_000_000
@@ -59,7 +59,7 @@ HOUR_MS = 3_600_000
 
 async def test_what_would_come_back_after_a_week_is_left_for_another_call(desk: Desk) -> None:
     await desk.fail(3)
-    slow = By("eve", 1000 / (4 * DAY_MS))
+    slow = ReplayRequest("eve", 1000 / (4 * DAY_MS))
     done = await desk.store.replays.replay("ann", ALL, slow)
     assert (done.items, done.more) == (1, True)
     assert (await desk.store.replays.replay("ann", ALL, slow)).items == 0
@@ -74,7 +74,7 @@ async def test_named_items_that_are_left_for_another_call_are_told_of(
     monkeypatch.setattr("backstay.store.dead_letters.CHUNK_ITEMS", 1)
     job, other = await desk.fail(3), await desk.scene.submit()
     named = [*(item_id(job, n) for n in range(3)), item_id(other, 0)]
-    slow = By("eve", 1000 / (4 * DAY_MS))
+    slow = ReplayRequest("eve", 1000 / (4 * DAY_MS))
     done = await desk.store.replays.replay_some("ann", ALL, named, slow)
     assert (done.items, done.more) == (1, True)
 
@@ -83,7 +83,7 @@ async def test_a_replay_by_flaw_is_one_of_its_own(desk: Desk) -> None:
     plain, flawed = await desk.fail(1), await desk.scene.ended(replace(WRONG, flaw=Flaw.TRUNCATED))
     rate = 1 / 60
     for wanted in (LetterFilter(job_id=plain), LetterFilter(flaw=Flaw.TRUNCATED)):
-        assert (await desk.store.replays.replay("ann", wanted, By("eve", rate))).items == 1
+        assert (await desk.store.replays.replay("ann", wanted, ReplayRequest("eve", rate))).items == 1
     assert [await due(desk, job) for job in (plain, flawed)] == [[None], [None]], "neither waits for the other"
     told = [json.loads(row.filter) for row in await desk.store.replays.page("ann", None, 10)]
     assert told == [{"flaw": str(Flaw.TRUNCATED)}, {"job": str(plain)}]
@@ -92,7 +92,7 @@ async def test_a_replay_by_flaw_is_one_of_its_own(desk: Desk) -> None:
 async def test_the_same_replay_twice_makes_one_requeue(desk: Desk) -> None:
     job = await desk.fail(3)
     stores = [await desk.site.open_store() for _ in range(3)]
-    done = await asyncio.gather(*(store.replays.replay("ann", ALL, By("eve", 100)) for store in stores))
+    done = await asyncio.gather(*(store.replays.replay("ann", ALL, ReplayRequest("eve", 100)) for store in stores))
     assert sum(one.items for one in done) == 3
     assert (await desk.store.replays.replay("ann", ALL, EVE)).number is None
     assert (await desk.scene.job(job)).failed == 0
@@ -111,7 +111,7 @@ async def test_a_dry_run_changes_nothing(desk: Desk) -> None:
 
 async def test_who_had_it_done_and_when_is_kept_and_told_by_each_item(desk: Desk) -> None:
     job = await desk.fail(2)
-    await desk.store.replays.replay("ann", LetterFilter(job, "GW_4XX", 1_000), By("eve", 2))
+    await desk.store.replays.replay("ann", LetterFilter(job, "GW_4XX", 1_000), ReplayRequest("eve", 2))
     [kept] = await desk.store.replays.page("ann", None, 10)
     assert (kept.id, kept.by, kept.at, kept.items, kept.rate) == (1, "eve", desk.site.clock.ms, 2, 2.0)
     assert json.loads(kept.filter) == {"job": str(job), "code": "GW_4XX", "older_than_seconds": 1.0}

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from backstay.artifacts import artifacts_at
 from backstay.client import Client
 from backstay.core.errors import UsageError
 from backstay.core.events import Event, LettersArchived
 from backstay.core.limits import Limits
-from backstay.files.artifacts import artifacts_at
 from backstay.observe.bus import Bus
 from backstay.settings import Settings, load
 from backstay.store.archives import Archives

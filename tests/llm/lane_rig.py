@@ -1,19 +1,21 @@
 """A lane at work: the real engine on a real database, over HTTP to the practice provider."""
 
+import json
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import aiohttp
 from aiohttp import web
 
 from backstay.client import Job
 from backstay.llm.batch import BatchHandler
-from backstay.llm.endpoint import Endpoint, Lane
+from backstay.llm.endpoint import DEFAULT_API, Endpoint, Lane
 from backstay.llm.http.wire import Wire
 from backstay.llm.lane_handler import BackgroundHandler, CallHandler
+from backstay.llm.schemas import AnswerSchema
 from backstay.llm.shards import ShardBounds
 from backstay.practice import Faults, Practice
 from tests.engine.rig import Rig
@@ -26,7 +28,9 @@ CHAT = "/v1/chat/completions"
 RESPONSES = "/v1/responses"
 MINUTES_10 = 600
 
-_ID = re.compile(r"(?<=/)(?:batch_|file-|resp_)[^/]+")
+_ID = re.compile(r"(?<=/)(?:batch_|file-|resp_|msgbatch_|xx|batch-x)[^/:]+")
+_PASSED = ("Authorization", "Content-Type", "api-key", "x-api-key", "anthropic-version", "x-goog-api-key")
+_RETURNED = ("Content-Type", "x-request-id", "request-id", "Location", "X-Together-File-Id", "X-Goog-Upload-URL")
 
 
 class Provider(Practice):
@@ -41,10 +45,11 @@ class Provider(Practice):
         self.lose: Counter[str] = Counter()  # what is done, but whose answer never arrives
         self.drop: Counter[str] = Counter()  # what never arrives
         self.refuse: dict[str, int] = {}  # what is answered with a status instead
+        self.refuse_once: tuple[str, dict[str, Any]] = ("", {})  # what is answered 400 the next time, and how
         self.bytes_max: dict[str, int] = {}  # what is refused if it is larger
         self.retry_after: float | None = 0.0  # what a refusal at the door says
         self.before: dict[str, Callable[[], Awaitable[None]]] = {}
-        self.bodies: list[str] = []  # of responses asked for, as they came
+        self.bodies: list[str] = []  # of responses and message batches asked for, as they came
 
     @asynccontextmanager
     async def behind_a_door(self) -> AsyncIterator[str]:
@@ -67,27 +72,64 @@ class Provider(Practice):
         name = f"{request.method} {_ID.sub('*', request.path.removeprefix('/v1'))}"
         body = await request.read()
         self.asked[name] += 1
-        if name == "POST /responses":
+        if name in ("POST /responses", "POST /messages/batches") or name.endswith(":batchGenerateContent"):
             self.bodies.append(body.decode())
         if self.drop[name] > 0:
             self.drop[name] -= 1
             return _hang_up(request)
         if name in self.bytes_max and len(body) > self.bytes_max[name]:
             return web.json_response({"error": {"message": "too large"}}, status=413)
+        if name == self.refuse_once[0]:
+            said, self.refuse_once = self.refuse_once[1], ("", {})
+            return web.json_response(said, status=400)
         if name in self.refuse:
             said = {"error": {"message": "at the door"}}
             headers = {} if self.retry_after is None else {"Retry-After": f"{self.retry_after:g}"}
             return web.json_response(said, status=self.refuse[name], headers=headers)
         if name in self.before:
             await self.before[name]()
-        kept = {key: request.headers[key] for key in ("Authorization", "Content-Type") if key in request.headers}
-        async with session.request(request.method, inside + request.path_qs, data=body, headers=kept) as reply:
+        kept = {key: request.headers[key] for key in _PASSED if key in request.headers}
+        kept |= {key: value for key, value in request.headers.items() if key.lower().startswith("x-goog-upload")}
+        target = inside + request.path_qs
+        sending = session.request(request.method, target, data=body, headers=kept, allow_redirects=False)
+        async with sending as reply:
             text = await reply.read()
             if self.lose[name] > 0:
                 self.lose[name] -= 1
                 return _hang_up(request)
-            headers = {"x-request-id": reply.headers["x-request-id"]}
+            headers = {key: reply.headers[key] for key in _RETURNED if key in reply.headers}
             return web.Response(status=reply.status, body=text, headers=headers)
+
+
+class Arrival(NamedTuple):
+    """A request as it came."""
+
+    method: str
+    path: str
+    query: dict[str, str]
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def value(self) -> Any:
+        return json.loads(self.body) if self.body else None
+
+
+class Recorder(Provider):
+    """Keeps every request, so that ours can be compared with those of an official client."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[Arrival] = []
+
+    async def _pass(self, request: web.Request, session: aiohttp.ClientSession, inside: str) -> web.StreamResponse:
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        self.seen.append(Arrival(request.method, request.path, dict(request.query), headers, await request.read()))
+        return await super()._pass(request, session, inside)
+
+    def take(self) -> list[Arrival]:
+        taken, self.seen = self.seen, []
+        return taken
 
 
 def _hang_up(request: web.Request) -> web.Response:
@@ -160,13 +202,18 @@ async def lane(
     bounds: ShardBounds | None = None,
     price: tuple[int, ...] = PRICE,
     fail_on: tuple[str, ...] = (),
+    api: str = DEFAULT_API,
+    schema: AnswerSchema | None = None,
+    reasks: int = 0,
     **limits: Any,
 ) -> AsyncIterator[LaneRig]:
     provider = provider or Provider()
     async with provider.behind_a_door() as base_url:
         rig = LaneRig(site, await site.open_store(), **{"poll_interval_seconds": 0.05, **limits})
         rig.provider, rig.base_url = provider, base_url
-        rig.endpoint, rig.bounds = Endpoint(base_url, kind, price=price, fail_on=fail_on), bounds
+        text = None if schema is None else schema.dump()
+        rig.endpoint = Endpoint(base_url, kind, price=price, fail_on=fail_on, api=api, schema=text, reasks=reasks)
+        rig.bounds = bounds
         rig.wire = Wire(rig.endpoint, KEY, connections_max=50)
         await rig.wire.open()
         rig.restart()

@@ -5,9 +5,9 @@ from typing import Any
 
 from backstay.core.models import Usage
 from backstay.core.outcomes import Failed, Succeeded
-from backstay.llm.openai.replies import read_reply
 from backstay.llm.prices import PricePerMillion
 from backstay.llm.provider import ProviderReply
+from backstay.llm.providers.openai.replies import read_reply
 from backstay.llm.rate_limits import NO_HINTS, LimitHints
 
 PRICE = PricePerMillion(150_000, 600_000, 75_000)

@@ -20,12 +20,13 @@ from backstay.core.failures import ErrorCode, Failure, FailureKind, failure_of_s
 from backstay.core.models import Usage
 from backstay.core.outcomes import Failed, Flaw, Succeeded
 from backstay.llm.batch_results import BatchResultFile, BatchResults, LineResult
-from backstay.llm.channel import Channel, id_in, object_in
+from backstay.llm.bodies import id_in, object_in
 from backstay.llm.endpoint import Lane
-from backstay.llm.lines import LlmRequest, open_temporary
+from backstay.llm.lines import LinePart, LineRefused, LlmRequest, open_temporary
 from backstay.llm.provider import (
     OUTPUT_TOKENS_EXPECTED,
     Certainty,
+    Channel,
     LlmProvider,
     PriceOf,
     ProviderAccess,
@@ -73,6 +74,9 @@ class TwoRequests:
 
     def model_members(self, fields: Mapping[str, Any], model: str | None) -> list[str]:
         return [f'"brain":{json.dumps(model)}']
+
+    def with_model(self, url: str, body: str, model: str) -> tuple[str, str]:
+        return url, json.dumps({**json.loads(body), "brain": model})
 
     def estimate(
         self, url: str, body: str, fields: Mapping[str, Any], output_tokens_expected: int = OUTPUT_TOKENS_EXPECTED
@@ -191,7 +195,29 @@ class TwoBatches:
 
 
 ACCESS: Final = ProviderAccess("https://two.example", "TWO_URL", "TWO_KEY", "/brains")
-TWO: Final = LlmProvider("two", ACCESS, TwoRequests(), TwoReplies(), batches=TwoBatches)
+
+
+class TwoChat:
+    """OpenAI's chat format for this provider."""
+
+    def is_chat(self, fields: Mapping[str, Any]) -> bool:
+        return "messages" in fields
+
+    def request(
+        self, fields: Mapping[str, Any], model: str | None, output_tokens_default: int | None
+    ) -> tuple[str, dict[str, Any]]:
+        if "tools" in fields:
+            raise LineRefused("has tools, which two cannot use", LinePart.BODY)
+        return ASK, {"brain": fields.get("model") or model, "question": fields["messages"][-1]["content"]}
+
+    def reply(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        message = {"role": "assistant", "content": fields["said"]}
+        return {"object": "chat.completion", "model": fields["brain"], "choices": [{"index": 0, "message": message}]}
+
+
+TWO: Final = LlmProvider(
+    "two", ACCESS, TwoRequests(), TwoReplies(), batches=TwoBatches, chat=TwoChat(), url_prefixes=(ASK,)
+)
 
 
 @dataclass

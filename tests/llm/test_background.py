@@ -12,7 +12,7 @@ from backstay.llm.batch import BatchHandler
 from backstay.llm.endpoint import Endpoint, Lane
 from backstay.llm.lane_handler import BackgroundHandler
 from backstay.llm.lines import LlmRequest, seal
-from backstay.llm.openai.requests import add_reference
+from backstay.llm.providers.openai.requests import add_reference
 from tests.llm.lane_rig import CHAT, RESPONSES, LaneRig, Provider, inputs, lane
 from tests.llm.odd_servers import answer
 from tests.llm.wire_rig import wired

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backstay.core.errors import UsageError
-from backstay.llm import intake
+from backstay.llm import row_files
 from backstay.llm.formats import BatchLines, InputOptions
 from backstay.llm.intake import open_source, requests, survey
 from backstay.llm.lines import LlmRequest, number_lines
@@ -118,7 +118,7 @@ def test_a_whole_url_of_the_service_itself_is_a_path(write: Write) -> None:
 
 
 def test_a_line_without_url_goes_to_the_endpoint_given(write: Write) -> None:
-    file = write('{"custom_id": "a", "body": {"model": "m"}}')
+    file = write('{"custom_id": "a", "body": {"model": "m", "input": "x"}}')
     assert sent(file, InputOptions(endpoint="/v1/responses"))[0].url == "/v1/responses"
     with pytest.raises(UsageError, match="--endpoint has the url"):
         look(file, InputOptions(endpoint="https://elsewhere.example/v1/responses"))
@@ -131,7 +131,7 @@ def test_a_model_is_not_asked_for_where_none_is_needed(write: Write) -> None:
 
 
 def test_a_line_too_long_is_named(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(intake, "number_lines", partial(number_lines, bytes_max=1000))
+    monkeypatch.setattr(row_files, "number_lines", partial(number_lines, bytes_max=1000))
     surveyed = look(write(f"{batch_line('a')}\n{'x' * 5000}\n{batch_line('b')}"))
     assert surveyed.requests == 2
     assert [(bad.line, bad.reason) for bad in surveyed.bad] == [(2, "has more than 62,914,560 bytes")]

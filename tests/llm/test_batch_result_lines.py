@@ -11,9 +11,9 @@ from backstay.core.failures import ErrorCode, FailureKind
 from backstay.core.outcomes import Failed, Succeeded
 from backstay.llm.batch_results import BatchResultFile, BatchResults, LineIndex, references_by_number
 from backstay.llm.endpoint import Endpoint, Veil
-from backstay.llm.openai.batch_api import LineError, OpenAiBatch, read_batch
-from backstay.llm.openai.result_lines import OpenAiResultReader, reference_of
 from backstay.llm.prices import LanePrices
+from backstay.llm.providers.openai.batch_api import LineError, OpenAiBatch, read_batch
+from backstay.llm.providers.openai.result_lines import OpenAiResultReader, reference_of
 
 KEY = "sk-Zm9v/YmFy"
 A, B, C = (hashlib.sha256(name.encode()).hexdigest()[:40] for name in "abc")

@@ -93,7 +93,7 @@ async def test_what_goes_wrong_at_the_provider_is_a_failure_with_its_answer(mode
 
 @pytest.mark.parametrize("model", ["practice-cut", "practice-cut-billed", "practice-cut-half", "practice-hang"])
 async def test_without_a_whole_answer_the_outcome_is_unknown(model: str) -> None:
-    async with practised(timeout_seconds=0.3) as (rig, _):
+    async with practised(timeout_seconds=0.8) as (rig, _):
         with pytest.raises(OutcomeUnknown) as caught:
             await rig.run(BODY.replace('"m"', f'"{model}"'))
     failure = failure_of_exception(caught.value)

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from backstay.core.failures import FailureKind
 from backstay.core.models import Usage
-from backstay.core.outcomes import Failed, Flaw, Succeeded
+from backstay.core.outcomes import ANSWER_FLAWS, Failed, Flaw, Succeeded
 from backstay.llm.lane_handler import fail_flawed
-from backstay.llm.openai.replies import flaw_of
+from backstay.llm.providers.openai.replies import flaw_of
 from tests.llm.reply_rig import CHAT, failed, read, verdict
 
 
@@ -95,14 +95,14 @@ def test_a_reply_of_a_million_answers_is_looked_at_for_a_moment_only() -> None:
     assert flaw_of({"choices": [*many, {"finish_reason": "length"}]}) is None
 
 
-@pytest.mark.parametrize("flaw", [Flaw.TRUNCATED, Flaw.REFUSED, Flaw.FILTERED])
+@pytest.mark.parametrize("flaw", ANSWER_FLAWS)
 def test_a_flaw_fails_an_answer_only_for_who_wants_it_so(flaw: Flaw) -> None:
     came = Succeeded('{"status_code":200}', Usage(1, 2, 3), 200, flaw)
     others = tuple(other for other in Flaw if other is not flaw)
     assert fail_flawed(came, ()) is fail_flawed(came, others) is came
     whole = came._replace(flaw=None)
     assert fail_flawed(whole, tuple(Flaw)) is whole
-    outcome = fail_flawed(came, ("truncated", "refused", "filtered"))
+    outcome = fail_flawed(came, tuple(map(str, ANSWER_FLAWS)))
     assert isinstance(outcome, Failed)
     assert (outcome.failure.kind, outcome.flaw) == (FailureKind.INFRASTRUCTURE, flaw)
     assert (outcome.usage, outcome.reply, outcome.failure.provider_status) == (came.usage, came.result, 200)

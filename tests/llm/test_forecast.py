@@ -1,11 +1,12 @@
 """What a file will take: sums by endpoint and model, and the time under limits."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from backstay.llm.forecast import Forecast, ForecastShare, PaceLimits
+from backstay.llm.forecast import Forecast, ForecastPrices, ForecastShare, PaceLimits
 from backstay.llm.formats import ParsedRequest
 from backstay.llm.intake import KINDS_MAX
 from backstay.llm.prices import PriceList, PricePerMillion
@@ -18,8 +19,13 @@ def parsed(url: str = CHAT, **fields: Any) -> ParsedRequest:
     return ParsedRequest("a", url, json.dumps(fields), fields, model=fields.get("model"))
 
 
+def prices_at(base_url: str, given: PricePerMillion | None = None) -> Callable[[str], ForecastPrices]:
+    prices = PriceList(base_url, given=given)
+    return lambda api: ForecastPrices(prices, prices)
+
+
 def test_requests_are_added_up_by_endpoint_and_model() -> None:
-    forecast = Forecast(PriceList("", given=DOLLAR))
+    forecast = Forecast(prices_at("", DOLLAR))
     one = parsed(model="m", messages=[{"role": "user", "content": "x" * 40}], max_tokens=50, n=2)
     for request in (one, one, parsed("/v1/embeddings", model="e", input="x" * 40)):
         forecast.add(request)
@@ -33,7 +39,7 @@ def test_requests_are_added_up_by_endpoint_and_model() -> None:
 
 
 def test_one_unknown_part_makes_a_sum_unknown_and_never_smaller() -> None:
-    forecast = Forecast(PriceList("https://api.openai.com/v1"))
+    forecast = Forecast(prices_at("https://api.openai.com/v1"))
     forecast.add(parsed(model="gpt-4o-mini", messages=[], max_tokens=10))
     known = forecast.total
     assert known.worst_micros is not None
@@ -46,14 +52,14 @@ def test_one_unknown_part_makes_a_sum_unknown_and_never_smaller() -> None:
 
 
 def test_a_known_price_without_a_bound_has_no_worst() -> None:
-    forecast = Forecast(PriceList("", given=DOLLAR))
+    forecast = Forecast(prices_at("", DOLLAR))
     forecast.add(parsed(model="mine", messages=[]))
     assert forecast.total.expected_micros == 300
     assert forecast.total.worst_micros is None
 
 
 def test_a_forecast_can_start_afresh() -> None:
-    forecast = Forecast(PriceList("", given=DOLLAR), output_tokens_expected=7)
+    forecast = Forecast(prices_at("", DOLLAR), output_tokens_expected=7)
     forecast.add(parsed(model="m", messages=[]))
     forecast.clear()
     assert forecast.total == ForecastShare()
@@ -62,7 +68,7 @@ def test_a_forecast_can_start_afresh() -> None:
 
 
 def test_kinds_without_end_are_added_up_together() -> None:
-    forecast = Forecast(PriceList("", given=DOLLAR))
+    forecast = Forecast(prices_at("", DOLLAR))
     for number in range(KINDS_MAX + 10):
         forecast.add(parsed(model=f"m{number}", messages=[]))
     assert len(forecast.shares) == KINDS_MAX + 1

@@ -197,7 +197,7 @@ def test_objects_fill_a_template_too(write: Write) -> None:
         surveyed = survey(source)
         (one,) = requests(source, surveyed)
     assert json.loads(one.request.body)["messages"][0]["content"] == "x and [1]"
-    assert [str(bad) for bad in surveyed.bad] == [
+    assert [surveyed.describe(bad) for bad in surveyed.bad] == [
         "line 2 has no 'b', which the template names",
         "line 3 is not a JSON object",
     ]
@@ -225,8 +225,8 @@ def test_bad_rows_are_named_by_the_line_they_start_on(write: Write) -> None:
 @pytest.mark.parametrize(
     ("table", "template", "says"),
     [
-        ("text\nx", None, "needs --template, or a column named prompt"),
-        ("text\nx", "{texts}", "the template has {texts}, which is not a column of the file"),
+        ("text\nx", None, "needs --prompt, or a column named prompt"),
+        ("text\nx", "{texts}", "the template has {texts}, which is not a column"),
         ("text,text\nx,y", "{text}", "the header has the column 'text' twice"),
         ("\xff\nx", "{text}", "the header is not UTF-8"),
         ("", "{text}", "there are no requests in"),
@@ -244,5 +244,5 @@ def test_a_field_may_be_longer_than_python_takes_by_itself(write: Write) -> None
 
 
 def test_a_template_is_for_rows(write: Write) -> None:
-    with pytest.raises(UsageError, match="--template cannot be used with the format batch"):
+    with pytest.raises(UsageError, match="--prompt cannot be used with the format batch"):
         look(write(batch_line()), InputOptions(format=Format.BATCH, template="{x}"))

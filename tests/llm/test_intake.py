@@ -40,7 +40,7 @@ def test_kinds_without_end_are_counted_together(write: Write) -> None:
 def test_every_bad_line_counts_and_the_first_are_named(write: Write) -> None:
     surveyed = look(write("oops\n" * 250 + batch_line()))
     assert (surveyed.requests, surveyed.bad_count, len(surveyed.bad)) == (1, 250, BAD_LINES_SHOWN_MAX)
-    assert str(surveyed.bad[-1]) == "line 100 is not JSON: Expecting value at column 1"
+    assert surveyed.describe(surveyed.bad[-1]) == "line 100 is not JSON: Expecting value at column 1"
 
 
 def test_what_the_lane_cannot_send_is_a_bad_line(write: Write) -> None:
@@ -48,7 +48,7 @@ def test_what_the_lane_cannot_send_is_a_bad_line(write: Write) -> None:
     only = OnlyPath("/v1/responses", "--lane background")
     with open_source(write("\n".join(lines)), InputOptions(only=only)) as source:
         surveyed = survey(source)
-        assert list(map(str, surveyed.bad)) == [
+        assert list(map(surveyed.describe, surveyed.bad)) == [
             "line 1 is for /v1/chat/completions; --lane background takes /v1/responses only",
             "line 3 has the custom_id of line 2 again",
         ]
@@ -77,7 +77,7 @@ def test_an_id_that_comes_again_is_named_with_where_it_was_first(write: Write) -
         surveyed = survey(source)
         streamed = [(one.line, one.request.custom_id) for one in requests(source, surveyed)]
     assert streamed == [(1, "a"), (2, "b"), (4, "c")]
-    assert [str(bad) for bad in surveyed.bad] == [
+    assert [surveyed.describe(bad) for bad in surveyed.bad] == [
         "line 3 has the custom_id of line 1 again",
         "line 5 has the custom_id of line 2 again",
         "line 6 has the custom_id of line 1 again",

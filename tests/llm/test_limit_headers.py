@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backstay.llm.openai.replies import limit_hints
 from backstay.llm.provider import ProviderReply
+from backstay.llm.providers.openai.replies import limit_hints
 from backstay.llm.rate_limits import NO_HINTS, LimitHints
 
 NOW = 1_700_000_000_000  # Tue, 14 Nov 2023 22:13:20 GMT

@@ -3,8 +3,8 @@
 import pytest
 
 from backstay.core.pace import Pace
-from backstay.llm.openai.replies import limit_hints
 from backstay.llm.provider import ProviderReply
+from backstay.llm.providers.openai.replies import limit_hints
 from backstay.llm.rate_limits import LimitHints, Pacer
 
 PACE = Pace("p", None, None, concurrency=100, ceiling=80)

@@ -13,8 +13,8 @@ from backstay.clock import Clock, Tasks
 from backstay.core.states import ItemState
 from backstay.llm.batch import CREATE_SECONDS_MAX, RUN_SECONDS, BatchHandler
 from backstay.llm.endpoint import Lane
-from backstay.llm.openai.batch_api import FilesAndBatches
-from backstay.llm.openai.result_lines import BatchLookup
+from backstay.llm.providers.openai.batch_api import FilesAndBatches
+from backstay.llm.providers.openai.result_lines import BatchLookup
 from tests.llm.lane_rig import CHAT, MINUTES_10, LaneRig, Provider, chats, lane
 from tests.llm.test_batch_lookup import BehindClock
 from tests.sites import Site
@@ -202,7 +202,7 @@ async def test_of_the_files_at_the_provider_only_those_are_unused_that_certainly
         lookup = BatchLookup(FilesAndBatches(rig.handler.channel), rig.site.clock, Tasks())
         lookup.keep_unused("bb", used)
         assert await lookup.find("0" * 40, rig.site.clock.now_ms() // 1000) is None
-        assert [lookup.unused(digest) for digest in ("aa", "bb", "cc")] == [None, None, unused]
+        assert [lookup.find_unused(digest) for digest in ("aa", "bb", "cc")] == [None, None, unused]
 
 
 @pytest.mark.slow

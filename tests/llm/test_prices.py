@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from backstay.core.errors import UsageError
 from backstay.llm.endpoint import Lane
 from backstay.llm.lines import LlmRequest
-from backstay.llm.openai.requests import estimate
 from backstay.llm.prices import MICROS_MAX, PriceList, PricePerMillion, parse_price, price_of, quote, worst_micros
 from backstay.llm.provider import TokenEstimate
+from backstay.llm.providers.openai.requests import estimate
 
 OPENAI = "https://api.openai.com/v1"
 TOKENS = st.integers(0, 10**7)

@@ -6,8 +6,8 @@ import pytest
 
 from backstay.core.models import Usage
 from backstay.core.outcomes import Succeeded
-from backstay.llm.openai.replies import SHOWN_CHARACTERS_MAX, failure_of_error, preview_reply
 from backstay.llm.provider import ProviderReply
+from backstay.llm.providers.openai.replies import SHOWN_CHARACTERS_MAX, failure_of_error, preview_reply
 from backstay.llm.rate_limits import NO_HINTS, LimitHints
 from tests.llm.reply_rig import CHAT, error, failed, read, verdict
 

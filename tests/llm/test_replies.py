@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from backstay.core.models import Usage
 from backstay.core.outcomes import Failed, Succeeded
-from backstay.llm.openai.replies import read_reply
 from backstay.llm.provider import ProviderReply
+from backstay.llm.providers.openai.replies import read_reply
 from backstay.llm.rate_limits import NO_HINTS
 from tests.llm.reply_rig import CHAT, failed, priced, read, verdict
 

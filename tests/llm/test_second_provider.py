@@ -1,9 +1,8 @@
-"""A provider of another form is one `LlmProvider` in the registry: its lanes work, and nothing else changes."""
+"""A provider of another form is one `LlmProvider`: its lanes work, and nothing else changes."""
 
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from backstay.client import Job
 from backstay.core.errors import UsageError
 from backstay.core.outcomes import CannotAsk, Flaw
-from backstay.llm import registry
+from backstay.llm import providers
 from backstay.llm.batch import BatchHandler
 from backstay.llm.endpoint import Endpoint, Lane, load_endpoint
 from backstay.llm.formats import InputOptions
@@ -28,7 +27,8 @@ MINUTES_10 = 600
 
 @pytest.fixture(autouse=True)
 def two_providers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "PROVIDERS", MappingProxyType({**registry.PROVIDERS, TWO.name: TWO}))
+    monkeypatch.setattr(providers, "_known", {})
+    providers.add_provider(TWO)
 
 
 class TwoRig(Rig):

@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from backstay.clock import Clock, Tasks
-from backstay.core.failures import FailureKind
+from backstay.core.errors import HandlerError
+from backstay.core.failures import FailureKind, failure_of_exception
 from backstay.core.models import Claimed, JobTerms
 from backstay.core.outcomes import Failed
 from backstay.handlers.handler import Context, Surroundings
@@ -19,6 +20,7 @@ from backstay.llm.shards import (
     ShardKey,
     ShardLimits,
     drop_late,
+    require_enough,
 )
 from tests.sites import Ticker
 
@@ -27,10 +29,10 @@ JOB = JobTerms(1, "ann", "seed", None, None)
 MADE = SentBatch("batch_1", 1)
 
 
-def entry(n: int, clock: Clock, seconds: float = 240) -> ShardEntry:
+def entry(n: int, clock: Clock, seconds: float = 240, job: JobTerms = JOB) -> ShardEntry:
     claimed = Claimed(n, 1, "h", "submitting", 1, 0, 0, 0, 0, 0, 0, None, 0, 0, None, None, None, "{}")
     around = Surroundings(clock, 10, lambda *_: None, lambda *_: None)
-    context = Context(claimed, JOB, around, clock.monotonic(), seconds)
+    context = Context(claimed, job, around, clock.monotonic(), seconds)
     return ShardEntry(context.idempotency_key, "{}", 100, 10, context)
 
 
@@ -110,6 +112,63 @@ async def test_whoever_is_cut_off_later_breaks_the_shard() -> None:
     assert sent.shards[0].broken
     sent.go_on.set()
     assert await joins[1] == MADE
+
+
+async def test_the_last_shard_is_never_smaller_than_the_provider_takes() -> None:
+    sent = Sent()
+    sent.go_on.set()
+    gatherer = Gatherer(sent, Clock(), Tasks(), quiet_seconds=0.05)
+    joins = await joined(gatherer, 21, ShardBounds(requests_max=10, requests_min=3))
+    assert await asyncio.gather(*joins) == [MADE] * 21
+    assert sent.sizes == [7, 7, 7]
+    assert sum(sent.sizes) == len({ref for shard in sent.shards for ref in shard.entries})
+    assert [shard.bytes for shard in sent.shards] == [700] * 3
+
+
+async def test_a_full_shard_waits_for_one_more_request_if_the_next_shard_could_be_too_small() -> None:
+    sent = Sent()
+    sent.go_on.set()
+    gatherer = Gatherer(sent, Clock(), Tasks(), quiet_seconds=0.05)
+    joins = await joined(gatherer, 10, ShardBounds(requests_max=10, requests_min=3))
+    assert await asyncio.gather(*joins) == [MADE] * 10
+    assert sent.sizes == [10]
+
+
+async def test_the_rest_of_a_file_joins_though_it_can_only_be_claimed_after_another_shard_was_sent() -> None:
+    sent, bounds = Sent(), ShardBounds(requests_max=10, requests_min=3)
+    clock = Clock()
+    gatherer = Gatherer(sent, clock, Tasks(), quiet_seconds=0.05)
+    joins = await joined(gatherer, 11, bounds)
+    await asyncio.sleep(0.3)  # much longer than it is quiet; the first shard is still on its way
+    assert sent.sizes == [7]
+    joins.append(asyncio.create_task(gatherer.join(KEY, entry(99, clock), bounds)))
+    sent.go_on.set()
+    assert await asyncio.gather(*joins) == [MADE] * 12
+    assert sent.sizes == [7, 5]
+
+
+async def test_whoever_is_cut_off_after_it_changed_shards_is_not_sent() -> None:
+    sent = Sent()
+    sent.go_on.set()
+    gatherer = Gatherer(sent, Clock(), Tasks(), quiet_seconds=0.05)
+    joins = await joined(gatherer, 11, ShardBounds(requests_max=10, requests_min=2))
+    joins[9].cancel()  # it began in the first one
+    await asyncio.gather(*joins, return_exceptions=True)
+    assert (sent.sizes, [shard.broken for shard in sent.shards]) == ([8, 2], [False, False])
+
+
+@pytest.mark.parametrize(("move_at", "kind"), [(None, FailureKind.BUSINESS), (90_000, FailureKind.THROTTLED)])
+async def test_too_few_requests_fail_unless_their_job_calls_them_later(move_at: int | None, kind: FailureKind) -> None:
+    clock = Ticker()
+    shard = Shard(KEY, ShardBounds(requests_min=3), 0)
+    shard.add(entry(1, clock, job=JOB._replace(move_at=move_at)), 0)
+    with pytest.raises(HandlerError, match="fewer than 3 requests of one model, and only 1 are left") as caught:
+        require_enough(shard, 30_000)
+    failure = failure_of_exception(caught.value)
+    assert (failure.kind, failure.retry_after_ms) == (kind, None if move_at is None else 60_000)
+    shard.add(entry(2, clock), 0)
+    shard.add(entry(3, clock), 0)
+    require_enough(shard, 30_000)
 
 
 async def test_what_goes_wrong_with_a_shard_goes_wrong_for_all_of_it() -> None:

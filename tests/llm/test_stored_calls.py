@@ -17,7 +17,7 @@ from backstay.core.errors import (
 from backstay.core.models import Usage
 from backstay.core.outcomes import CannotAsk, NeverArrived, Succeeded
 from backstay.llm.lines import LlmRequest
-from backstay.llm.openai.call_lookup import StoredCompletions
+from backstay.llm.providers.openai.stored_calls import StoredCompletions
 from tests.llm.call_rig import BODY, CHAT, answered, practised
 from tests.llm.odd_servers import answer, hangs_up
 

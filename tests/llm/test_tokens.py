@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backstay.llm.lines import LlmRequest
-from backstay.llm.openai import requests as tokens
-from backstay.llm.openai.requests import IMAGE_TOKENS_MAX
 from backstay.llm.provider import OUTPUT_TOKENS_EXPECTED, TokenEstimate
+from backstay.llm.providers.openai import requests as tokens
+from backstay.llm.providers.openai.requests import IMAGE_TOKENS_MAX
 
 CHAT, RESPONSES, EMBEDDINGS, COMPLETIONS = (
     f"/v1/{name}" for name in ("chat/completions", "responses", "embeddings", "completions")

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from backstay.llm.credentials import Credentials
 from backstay.llm.endpoint import Endpoint
 from backstay.llm.http.wire import Wire
 from tests.llm.odd_servers import Answer, OddServer, answer
@@ -15,7 +16,9 @@ OK = answer('{"id":"x"}')
 
 
 @asynccontextmanager
-async def wire_to(url: str, key: str | None = KEY, connections_max: int = 10, **more: Any) -> AsyncIterator[Wire]:
+async def wire_to(
+    url: str, key: str | Credentials | None = KEY, connections_max: int = 10, **more: Any
+) -> AsyncIterator[Wire]:
     terms = {name: more.pop(name) for name in ("reply_bytes_max", "http") if name in more}
     wire = Wire(Endpoint(url, **more), key, connections_max, **terms)
     await wire.open()

@@ -10,9 +10,9 @@ from pamqp.commands import Basic
 from backstay.clock import Clock
 from backstay.messaging.broker import properties_of
 from backstay.messaging.connection import connect_once
-from backstay.messaging.dead_messages import DeadQueue, Judge, Verdict
-from backstay.messaging.declaring import declare, open_channel
+from backstay.messaging.dead_queue import DeadQueue, Judge, Verdict
 from backstay.messaging.messages import CALLBACK, REASON_HEADER, Incoming, OutgoingMessage, Work, send_work
+from backstay.messaging.queues import declare, open_channel
 from backstay.messaging.topology import Topology
 
 AT_ONCE = 1_000
@@ -45,7 +45,7 @@ async def fill(url: str, topology: Topology, dead: Sequence[OutgoingMessage], **
         channel = await open_channel(connection, confirms=True)
 
         async def put(one: OutgoingMessage) -> None:
-            properties = properties_of(one, 1_000)
+            properties = properties_of(one, Clock().now_ms())
             for name, value in changed.items():
                 setattr(properties, name, value)
             answer = await channel.basic_publish(

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from backstay.clock import Clock, Tasks, new_random
 from backstay.core.events import Event
 from backstay.messaging.broker import Broker, Wiped
-from backstay.messaging.connection import LinkWatch, Means, connect_once
-from backstay.messaging.declaring import QueueDepth, declare, depth_of, open_channel
+from backstay.messaging.connection import ConnectionMeans, LinkWatch, connect_once
 from backstay.messaging.messages import Incoming, OutgoingMessage, Work, send_work
+from backstay.messaging.queues import QueueDepth, declare, depth_of, open_channel
 from backstay.messaging.topology import Queue, Topology
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Scene:
     def __init__(self, url: str, topology: Topology, watch: LinkWatch = QUICK) -> None:
         self.topology = topology
         self.events: list[Event] = []
-        self.means = Means(url, "test", Clock(), Tasks(), new_random(), self.events.append, watch)
+        self.means = ConnectionMeans(url, "test", Clock(), Tasks(), new_random(), self.events.append, watch)
 
     def of(self, kind: type[Event]) -> list[Any]:
         return [event for event in self.events if isinstance(event, kind)]
@@ -84,7 +84,7 @@ class Bystander:
 
     async def take_all(self, queue: str) -> list[Incoming]:
         """All messages that are ready, in their order; they are gone from the queue."""
-        from backstay.messaging.delivery import incoming
+        from backstay.messaging.queues import incoming
 
         taken: list[Incoming] = []
         all_taken: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()

@@ -52,12 +52,12 @@ async def test_a_message_is_acknowledged_when_all_of_its_items_are_done(scene: S
         await broker.publish(work(scene.topology, 1, ITEMS[:3]))
         await until(lambda: consumer.take("ocr", 10) == ITEMS[:3])
         assert consumer.take("ocr", 2) == ITEMS[:2]
-        consumer.done(ITEMS[:2])
+        consumer.mark_done(ITEMS[:2])
         assert consumer.take("ocr", 10) == ITEMS[2:3]
     assert await until(lambda: bystander.messages(queue)) == 1  # it came back, for one item was not done
     async with consuming(scene) as (_, consumer):
         await until(lambda: consumer.take("ocr", 10))
-        consumer.done(ITEMS[:3])
+        consumer.mark_done(ITEMS[:3])
     assert await bystander.messages(queue) == 0
 
 
@@ -67,7 +67,7 @@ async def test_no_more_than_the_concurrency_is_in_hand_and_the_highest_priority_
         await until(lambda: len(consumer.take("ocr", 100)) == 5)
         await broker.publish(work(scene.topology, 50, ITEMS[50:51], priority=9))
         assert len(consumer.take("ocr", 100)) == 5
-        consumer.done(ITEMS[:1])
+        consumer.mark_done(ITEMS[:1])
         await until(lambda: consumer.take("ocr", 1) == ITEMS[50:51])
 
 
@@ -77,7 +77,7 @@ async def test_a_copy_of_a_message_names_its_items_once(scene: Scene, bystander:
             await broker.publish(work(scene.topology, 1, ITEMS[:2]))
         await broker.publish(work(scene.topology, 2, ITEMS[2:3]))  # behind them, so that they are all there with it
         await until(lambda: consumer.take("ocr", 10) == ITEMS[:3])
-        consumer.done(ITEMS[:3])
+        consumer.mark_done(ITEMS[:3])
     assert await bystander.messages(scene.topology.work_queue("ocr").name) == 0
 
 
@@ -127,7 +127,7 @@ async def test_items_that_never_were_are_set_aside_and_those_that_others_have_ar
         await broker.publish_many([work(scene.topology, 1, unknown), work(scene.topology, 2, ITEMS[:2])])
         await until(lambda: len(consumer.take("ocr", 10)) == 4)
         for items in (unknown[:1], ITEMS[:2], unknown[1:]):  # in several claims
-            consumer.done(items, missed=items)
+            consumer.mark_done(items, missed=items)
         await until(lambda: scene.of(MessageSetAside))
     dead = await bystander.take_all(scene.topology.dead)
     assert [message.headers[REASON_HEADER] for message in dead] == ["there is no item 9999-0"]
@@ -147,7 +147,7 @@ async def test_what_nobody_can_look_up_is_kept_until_somebody_can(scene: Scene, 
     async with consuming(scene, known=known_later) as (broker, consumer):
         await broker.publish(work(scene.topology, 1, ITEMS[:1]))
         await until(lambda: consumer.take("ocr", 1))
-        consumer.done(ITEMS[:1], missed=ITEMS[:1])
+        consumer.mark_done(ITEMS[:1], missed=ITEMS[:1])
         await until(lambda: scene.of(MessageSetAside))
     assert answers == [False, False, True]
     assert len(scene.of(Trouble)) == 2

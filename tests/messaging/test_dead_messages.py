@@ -39,7 +39,7 @@ class Morgue:
         return {word: number for word, number in judge.counts.items() if number}
 
     async def state(self, item: int) -> ItemState:
-        return (await self.shop.store.item_views.named([item]))[item].state
+        return (await self.shop.store.item_views.by_ids([item]))[item].state
 
     async def dead(self) -> list[int]:
         return ids(await self.bystander.take_all(self.topology.dead))

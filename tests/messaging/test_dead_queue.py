@@ -2,16 +2,27 @@
 
 import asyncio
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
+from pamqp.commands import Basic
 
-from backstay.clock import Clock
+from backstay.clock import DAY_MS, Clock
 from backstay.core.errors import BrokerUnreachable, NotAllowed
+from backstay.messaging.broker_session import AGE_LOOKS
 from backstay.messaging.connection import connect_once
-from backstay.messaging.dead_messages import PREFETCH_MESSAGES, WINDOW_MESSAGES, DeadQueue, Verdict, reason_kept
-from backstay.messaging.declaring import open_channel
+from backstay.messaging.dead_queue import (
+    PREFETCH_MESSAGES,
+    WINDOW_MESSAGES,
+    DeadQueue,
+    Verdict,
+    dead_reason,
+    died_at_ms,
+)
 from backstay.messaging.messages import Incoming, OutgoingMessage
-from backstay.messaging.topology import Topology
+from backstay.messaging.queues import open_channel
+from backstay.messaging.topology import DELIVERY_LIMIT, Topology
 from tests.messaging.dead_rig import dead_work, fill, ids, keep_all, poison, replay
 from tests.messaging.rig import Bystander
 from tests.servers.rabbitmq import PrivateRabbitMQ
@@ -69,7 +80,7 @@ async def test_a_message_that_stays_is_the_same_to_the_last_property(scene: Scen
     assert [(one.body, one.message_id, one.type, said) for one, said in zip(kept, told, strict=True)] == [
         (one.body, one.message_id, one.type, one.headers) for one in sent
     ]
-    assert [reason_kept(one) for one in kept] == ["is not JSON", "rejected"]
+    assert [dead_reason(one) for one in kept] == ["is not JSON", "rejected"]
 
 
 async def test_what_the_broker_would_act_on_is_kept_under_another_name(classic: Scene) -> None:
@@ -134,7 +145,7 @@ async def test_a_second_replay_at_once_is_refused_in_one_line(scene: Scene) -> N
 
     first = asyncio.create_task(scene.replay(slow))
     await began.wait()
-    with pytest.raises(NotAllowed, match=rf"another replay of {scene.topology.dead} is under way"):
+    with pytest.raises(NotAllowed, match=rf"another process replays messages of {scene.topology.dead} or"):
         await scene.replay()
     go_on.set()
     await first
@@ -184,3 +195,87 @@ async def test_whoever_else_is_bound_to_dead_messages_does_not_get_them_again(cl
         await classic.replay()
     assert await classic.bystander.messages(mine) == 0
     assert ids(await classic.dead()) == [0]
+
+
+# bounds
+
+
+async def drop(scene: Scene, how: str, bound: int) -> int:
+    async with connect_once(scene.url) as connection:
+        dropped: int = await getattr(DeadQueue(connection, scene.topology, Clock()), how)(bound)
+        return dropped
+
+
+def days_ago(days: float) -> datetime:
+    return datetime.now(UTC) - timedelta(days=days)
+
+
+async def test_the_oldest_are_dropped_and_the_newest_stay_in_their_order(scene: Scene) -> None:
+    await scene.fill(MANY)
+    assert await drop(scene, "drop_oldest", MANY - 5) == MANY - 5
+    kept = await scene.dead()
+    assert ids(kept) == list(range(MANY - 5, MANY))
+    assert not any("x-delivery-count" in message.headers for message in kept)
+
+
+@pytest.mark.slow
+async def test_no_more_are_dropped_than_there_are(classic: Scene) -> None:
+    await classic.fill(3)
+    assert await drop(classic, "drop_oldest", 5) == 3
+
+
+async def test_what_is_too_old_is_dropped_and_the_first_younger_one_ends_the_look(scene: Scene) -> None:
+    for number, days in enumerate([20, 15, 13, 15, 0]):
+        await fill(scene.url, scene.topology, [dead_work(scene.topology, number, [1])], timestamp=days_ago(days))
+    assert await drop(scene, "drop_expired", 14 * DAY_MS) == 2
+    assert ids(await scene.dead()) == [2, 3, 4]
+
+
+@pytest.mark.parametrize("undated", [None, days_ago(-400)], ids=["none", "in the future"])
+async def test_messages_without_a_time_keep_no_old_one_and_are_older_than_what_is_behind_them(
+    classic: Scene, undated: datetime | None
+) -> None:
+    times = [undated, days_ago(15), undated, days_ago(15), undated, days_ago(1), undated]
+    for number, time in enumerate(times):
+        await fill(classic.url, classic.topology, [dead_work(classic.topology, number, [1])], timestamp=time)
+    assert await drop(classic, "drop_expired", 14 * DAY_MS) == 4
+    assert ids(await classic.dead()) == [4, 5, 6]
+
+
+async def test_what_the_broker_set_aside_is_as_old_as_the_broker_says(classic: Scene) -> None:
+    """Its own time is when it was published first."""
+    deaths = [[{"time": days_ago(15)}], [{"time": days_ago(2)}, {"time": days_ago(90)}]]
+    for number, death in enumerate(deaths):
+        dead = dead_work(classic.topology, number, [1], headers={"x-death": death})
+        await fill(classic.url, classic.topology, [dead], timestamp=days_ago(100))
+    assert await drop(classic, "drop_expired", 14 * DAY_MS) == 1
+    assert ids(await classic.dead()) == [1]
+
+
+@pytest.mark.parametrize("deaths", ["never", [7], [{"time": "never"}], {}])
+def test_a_record_of_deaths_that_says_nothing_is_no_time(deaths: Any) -> None:
+    assert died_at_ms(Basic.Properties(headers={"x-death": deaths}), 0) is None
+
+
+@pytest.mark.slow
+async def test_a_message_that_was_looked_at_a_hundred_times_is_still_there(scene: Scene) -> None:
+    """A quorum queue drops what was delivered and handed back too often."""
+    await scene.fill(1)
+    async with connect_once(scene.url) as connection:
+        queue = DeadQueue(connection, scene.topology, Clock())
+        assert [await queue.drop_expired(DAY_MS) for _ in range(AGE_LOOKS)] == [0] * AGE_LOOKS
+    assert ids(await scene.dead()) == [0]
+    assert 2 * AGE_LOOKS < DELIVERY_LIMIT
+
+
+@pytest.mark.parametrize("how", ["drop_oldest", "drop_expired"])
+async def test_nothing_is_dropped_during_a_replay(classic: Scene, how: str) -> None:
+    await classic.fill(3, timestamp=days_ago(15))
+
+    async def meanwhile(window: Sequence[Incoming]) -> Sequence[Verdict]:
+        with pytest.raises(NotAllowed):
+            await drop(classic, how, 1)
+        return [Verdict(message.body) for message in window]
+
+    await classic.replay(meanwhile)
+    assert ids(await classic.dead()) == [0, 1, 2]

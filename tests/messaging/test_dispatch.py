@@ -153,7 +153,7 @@ async def test_a_consumer_that_dies_between_claim_and_ack_makes_nothing_happen_t
         return
 
     with monkeypatch.context() as patched:
-        patched.setattr("backstay.messaging.delivery.MessageDelivery.ack", no_ack)
+        patched.setattr("backstay.messaging.queues.MessageDelivery.ack", no_ack)
         async with shop.worker():
             job = await shop.submit("a", 200)
             await asyncio.wait_for(job.wait(), 30)

@@ -8,7 +8,7 @@ import pytest
 from backstay.core.events import BrokerLost, Event, MessagesPublished, OutboxLag
 from backstay.core.ids import item_id
 from backstay.messaging.messages import Work, read_work
-from backstay.messaging.outbox_relay import BATCH_MESSAGES, tell_lag
+from backstay.messaging.outbox_relay import BATCH_MESSAGES, report_lag
 from backstay.messaging.topology import Topology
 from backstay.observe.metrics import Metrics
 from backstay.store.outbox import WEBHOOKS, WORK
@@ -144,7 +144,7 @@ async def test_the_lag_is_told_and_shown_as_a_metric(office: Office) -> None:
     office.bus.subscribe(metrics)
     await office.add(1, 7)
     for sink in (WORK, WEBHOOKS):
-        await tell_lag(office.client, sink)
+        await report_lag(office.client, sink)
     lags = {event.sink: event for event in office.events if isinstance(event, OutboxLag)}
     assert lags[WORK].messages == 7
     assert lags[WEBHOOKS] == OutboxLag(WEBHOOKS, 0, 0)

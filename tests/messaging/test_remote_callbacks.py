@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from backstay.clock import Clock
-from backstay.core.callbacks import CALLBACK_BYTES_MAX, Told
+from backstay.core.callbacks import CALLBACK_BYTES_MAX, TaggedCallback
 from backstay.core.errors import DatabaseUnreachable
 from backstay.core.events import Event, MessageSetAside, Trouble
 from backstay.messaging.messages import OutgoingMessage
@@ -226,7 +226,7 @@ async def reading(node: PrivateRabbitMQ, receive: Receive, clock: Clock) -> Asyn
 async def test_it_is_tried_again_with_growing_pauses_for_as_long_as_the_database_is_away(rabbitmq):
     clock, received = Slow(), asyncio.Event()
 
-    async def receive(told: Told) -> None:
+    async def receive(told: TaggedCallback) -> None:
         if len(clock.slept) < 20:
             raise DatabaseUnreachable
         received.set()
@@ -244,7 +244,7 @@ async def test_it_is_tried_again_with_growing_pauses_for_as_long_as_the_database
 async def test_a_message_that_upsets_us_is_put_aside_in_the_end(rabbitmq):
     clock = Slow()
 
-    async def receive(told: Told) -> None:
+    async def receive(told: TaggedCallback) -> None:
         raise ZeroDivisionError("nobody knows why")
 
     async with reading(rabbitmq, receive, clock) as scene:

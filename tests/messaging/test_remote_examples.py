@@ -183,10 +183,15 @@ async def test_an_example_ends_with_its_connection(stand, rabbitmq):
             assert await asyncio.to_thread(process.wait, 30) != 0
 
 
-async def test_an_example_without_a_broker_ends_and_says_so(commands: dict[str, list[str]]) -> None:
+async def test_an_example_without_a_broker_ends_and_says_so(commands: dict[str, list[str]], tmp_path: Path) -> None:
     for command in commands.values():
         ran = await asyncio.to_thread(
-            subprocess.run, [*command, "amqp://127.0.0.1:1/"], capture_output=True, timeout=60, check=False
+            subprocess.run,
+            [*command, "amqp://127.0.0.1:1/"],
+            cwd=tmp_path,
+            capture_output=True,
+            timeout=60,
+            check=False,
         )
         assert ran.returncode != 0
         assert ran.stderr

@@ -8,7 +8,7 @@ from typing import Any
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 
-from backstay.core.callbacks import read_told
+from backstay.core.callbacks import read_tagged_callback
 from backstay.core.errors import UsageError
 from backstay.core.ids import item_id
 from backstay.messaging.messages import Incoming, Poison, hint, read_work
@@ -78,7 +78,7 @@ def schema(name: str) -> jsonschema.Draft202012Validator:
 
 def reads_told(message: Any) -> bool:
     try:
-        read_told(json.dumps(message).encode())
+        read_tagged_callback(json.dumps(message).encode())
     except UsageError:
         return False
     return True

@@ -10,8 +10,8 @@ from typing_extensions import override
 from backstay.core.events import BrokerLost, MessageSetAside
 from backstay.messaging.connection import UNREAD_HEADER, connect_once
 from backstay.messaging.consumer import Consumer
-from backstay.messaging.declaring import open_channel
 from backstay.messaging.messages import REASON_HEADER, OutgoingMessage, read_work
+from backstay.messaging.queues import open_channel
 from backstay.messaging.topology import Topology
 from tests.messaging.dead_rig import dead_work, fill, keep_all, replay
 from tests.messaging.remote_rig import message_work

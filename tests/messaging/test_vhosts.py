@@ -6,7 +6,7 @@ import pytest
 
 from backstay.core.errors import BrokerUnreachable, NotAllowed
 from backstay.messaging.connection import connect_once
-from backstay.messaging.declaring import declare
+from backstay.messaging.queues import declare
 from backstay.messaging.topology import Topology
 from tests.messaging.rig import Bystander, Scene, ready, until, work
 from tests.servers.rabbitmq import PrivateRabbitMQ

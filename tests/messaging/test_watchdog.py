@@ -10,7 +10,7 @@ import pytest
 from backstay.core.events import BrokerConnected, BrokerLost, BrokerWiped, Trouble
 from backstay.messaging.broker import Broker
 from backstay.messaging.consumer import Consumer
-from backstay.messaging.declaring import declare
+from backstay.messaging.queues import declare
 from backstay.messaging.topology import Exchange, Queue, Topology
 from tests.messaging.rig import QUICK, Bystander, Scene, all_known, ready, until, work
 from tests.servers.fault_proxy import FaultProxy
@@ -67,7 +67,7 @@ async def comes_through(scene: Scene, broker: Broker, consumer: Consumer, item: 
 def came_in(consumer: Consumer, item: int) -> bool:
     """What else is in hand is done too, so that there is room."""
     items = consumer.take("ocr", 1_000)
-    consumer.done(items)
+    consumer.mark_done(items)
     return item in items
 
 

@@ -6,7 +6,7 @@ from backstay.core.alarms import Alarm
 from backstay.observe.metrics import Gauges
 from backstay.store.job_views import Backlog
 from backstay.store.measures import ProviderSpending
-from backstay.store.workers import Lately
+from backstay.store.workers import RecentTicks
 
 
 class Shown:
@@ -50,7 +50,7 @@ def test_money_is_in_dollars_by_provider_and_a_provider_that_rests_stands_at_nou
 
 def test_ticks_workers_and_dead_letters_are_shown_as_they_are() -> None:
     shown = Shown()
-    shown.gauges.show_ticks(Lately(ticks=36, chains=12, chains_full=7, failed=2))
+    shown.gauges.show_ticks(RecentTicks(ticks=36, chains=12, chains_full=7, failed=2))
     shown.gauges.show_workers(alive=4, stuck=9)
     shown.gauges.show_alarms(101, {Alarm.DEAD_LETTERS})
     names = ("ticks_hour", "ticks_hour_failed", "chains_hour", "chains_hour_full")

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from backstay import Backstay, Transient
 from backstay.clock import Clock
 from backstay.core.retry import RetryPolicy
-from backstay.engine.lease_keeper import let_go
+from backstay.engine.lease_keeper import drop_lost_items
+from backstay.engine.worker import Worker
 from backstay.handlers.function import done
 from backstay.observe.tracing import Tracing
 from tests.server.remote_rig import remote_work
@@ -23,15 +25,24 @@ from tests.server.rig import rigged
 AT_ONCE = RetryPolicy("at once", attempts_max=3, base_ms=1, factor=1, cap_ms=1)
 
 
+def exporting() -> tuple[InMemorySpanExporter, TracerProvider]:
+    """A tracer provider, and where its spans go."""
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    return exporter, provider
+
+
+def tracing(provider: TracerProvider) -> Tracing:
+    return Tracing(provider, Clock(), share=0.0, outside=False)
+
+
 class Drawn:
     """An application that is traced, with its own tracer provider."""
 
     def __init__(self, url: str) -> None:
-        self.exporter = InMemorySpanExporter()
-        self.provider = TracerProvider()
-        self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
+        self.exporter, self.provider = exporting()
         self.app = Backstay(url)
-        self.app.bus.tracing = Tracing(self.provider, Clock(), share=0.0, outside=False)
+        self.app.bus.tracing = tracing(self.provider)
 
     def named(self, name: str) -> list[ReadableSpan]:
         return [span for span in self.exporter.get_finished_spans() if span.name == name]
@@ -40,6 +51,26 @@ class Drawn:
         job = await self.app.submit(handler, list(items))
         async with self.app.working():
             await job.wait(timeout_seconds=30)
+
+    @asynccontextmanager
+    async def endless(self) -> AsyncIterator[Worker]:
+        """A worker with a call under way that does not end by itself."""
+        begun = asyncio.Event()
+
+        @self.app.handler()
+        async def endless(item: Any) -> None:
+            begun.set()
+            await asyncio.Event().wait()
+
+        await self.app.submit("endless", [1])
+        async with self.app.working() as worker:
+            await begun.wait()
+            yield worker
+
+    def assert_all_closed(self) -> None:
+        assert self.app.bus.tracing is not None
+        assert self.app.bus.tracing.open_items == 0
+        assert len(self.named("process endless")) == 1
 
 
 @pytest.fixture
@@ -109,42 +140,20 @@ async def test_a_provider_s_task_is_drawn_when_it_is_submitted_and_when_it_has_e
 
 
 async def test_what_is_cut_off_at_the_end_leaves_no_span_open(drawn: Drawn) -> None:
-    begun = asyncio.Event()
-
-    @drawn.app.handler()
-    async def endless(item: Any) -> None:
-        begun.set()
-        await asyncio.Event().wait()
-
-    await drawn.app.submit("endless", [1])
-    async with drawn.app.working() as worker:
-        await begun.wait()
-        worker.hurry()
+    async with drawn.endless() as worker:
+        worker.stop_now()
     await drawn.app.close()
-    assert drawn.app.bus.tracing is not None
-    assert drawn.app.bus.tracing.open_items == 0
-    assert len(drawn.named("process endless")) == 1
+    drawn.assert_all_closed()
 
 
 async def test_a_call_whose_lease_is_lost_leaves_no_span_open(drawn: Drawn) -> None:
-    begun = asyncio.Event()
-
-    @drawn.app.handler()
-    async def endless(item: Any) -> None:
-        begun.set()
-        await asyncio.Event().wait()
-
-    await drawn.app.submit("endless", [1])
-    async with drawn.app.working() as worker:
-        await begun.wait()
+    async with drawn.endless() as worker:
         engine = worker.engine
         (flight,) = engine.flights.all()
-        let_go({(flight.item.id, flight.item.fence)}, engine.flights, engine.parts)
+        drop_lost_items({(flight.item.id, flight.item.fence)}, engine.flights, engine.parts)
         assert flight.task is not None
         await asyncio.wait([flight.task])
-        assert drawn.app.bus.tracing is not None
-        assert drawn.app.bus.tracing.open_items == 0
-        assert len(drawn.named("process endless")) == 1
+        drawn.assert_all_closed()
 
 
 async def test_a_submit_that_broke_off_is_drawn_as_failed(drawn: Drawn) -> None:
@@ -165,7 +174,7 @@ async def test_a_submit_that_broke_off_is_drawn_as_failed(drawn: Drawn) -> None:
 
 async def test_a_remote_worker_is_told_the_trace_over_http(sqlite_file_url: str, tmp_path: Path) -> None:
     async with remote_work(sqlite_file_url, tmp_path / "data") as remote:
-        remote.rig.made.bus.tracing = Tracing(TracerProvider(), Clock(), share=0.0, outside=False)
+        remote.rig.made.bus.tracing = tracing(TracerProvider())
         await remote.send()
         told = remote.receiver.visits[0].headers["traceparent"]
     version, trace_id, span_id, flags = told.split("-")
@@ -176,11 +185,10 @@ async def test_addresses_that_the_service_is_asked_at_are_in_no_span(
     sqlite_file_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The one that an answer comes in at is a secret, and the web framework would draw spans with them."""
-    exporter, provider = InMemorySpanExporter(), TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    exporter, provider = exporting()
     monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)  # as a process has it once it is traced
     async with remote_work(sqlite_file_url, tmp_path / "data") as remote:
-        remote.rig.made.bus.tracing = Tracing(provider, Clock(), share=0.0, outside=False)
+        remote.rig.made.bus.tracing = tracing(provider)
         address = await remote.send()
         assert (await remote.say(address, status="succeeded", result=1)).status == 202
         assert (await remote.rig.ada.get("/api/jobs?label=canary")).status == 200
@@ -196,10 +204,9 @@ async def test_addresses_that_the_service_is_asked_at_are_in_no_span(
 async def test_a_submit_over_http_is_in_the_callers_trace_if_it_names_one(
     sqlite_file_url: str, tmp_path: Path, given: str
 ) -> None:
-    exporter, provider = InMemorySpanExporter(), TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    exporter, provider = exporting()
     async with rigged(sqlite_file_url, tmp_path / "data") as rig:
-        rig.made.bus.tracing = Tracing(provider, Clock(), share=0.0, outside=False)
+        rig.made.bus.tracing = tracing(provider)
         asked = {"handler": "echo", "items": [1]}
         assert (await rig.ada.post("/api/jobs", json=asked, headers={"traceparent": given})).status == 201
     (sent,) = (span for span in exporter.get_finished_spans() if span.name == "send echo")

@@ -13,7 +13,7 @@ from backstay.core.ids import item_id
 from backstay.llm.lines import LlmRequest, seal
 from backstay.run.collector import Collector, verify
 from backstay.run.output import ResultFiles, errors_path
-from backstay.store.dead_letters import By, LetterFilter
+from backstay.store.dead_letters import LetterFilter, ReplayRequest
 from tests.run.results import ids_in, lines_in, standing
 
 
@@ -83,7 +83,7 @@ async def test_failures_replayed_from_the_dead_letters_while_the_run_goes_on_end
         collector = bench.collector(files)
         await collector.write()
         wanted = LetterFilter(job_id=bench.job.id)
-        await bench.client.store.replays.replay(bench.client.owner, wanted, By("ada"))
+        await bench.client.store.replays.replay(bench.client.owner, wanted, ReplayRequest("ada"))
         bench.why = {"c": "never"}
         await bench.work()
         await collector.finish()

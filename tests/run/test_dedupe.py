@@ -24,6 +24,7 @@ class Unseen:
     """A view that shows nothing to anyone."""
 
     def show(self, *_: object) -> None: ...
+    def say(self, *_: object) -> None: ...
     def end(self, *_: object) -> None: ...
 
 
@@ -48,7 +49,7 @@ async def test_identical_requests_are_paid_for_once_if_that_is_wanted(
     async with practice.serving() as base_url, Backstay(database_url) as app:
         order = Order(Endpoint(base_url), out, dedupe=dedupe)
         with open_source(str(file), InputOptions()) as source:
-            summary = await Run(app, order, source, survey(source)).go(show)
+            summary = await Run(app, order, source, survey(source)).run(show)
     assert (practice.bill.charged, summary.total, summary.copies) == (paid, paid, 7 - paid)
     said = {line["custom_id"]: content(line) for line in lines_in(out)}
     assert sorted(said) == [f"n{place}" for place in range(7)]

@@ -85,7 +85,7 @@ async def test_both_files_are_put_in_order(out: Path) -> None:
     rows = [good(0, "twin"), bad(1), good(2), bad(3), good(4)]
     with ResultFiles(out, JOB) as files:
         files.write([good(4), bad(3), good(0, "twin"), bad(1)])
-        await files.ordered(stream(rows))
+        await files.rewrite_in_order(stream(rows))
         assert not files.missing(2)
         assert standing(out) == (["twin", "request-0", "request-2", "request-4"], ["request-1", "request-3"])
         files.write([good(5)])  # and they go on from there
@@ -97,7 +97,7 @@ async def test_copies_that_stand_where_their_requests_do_are_taken_for_ours_and_
     first, failed = apart(good(0, "twin", "triplet")), apart(bad(1, "double"))
     rows = [first[0], failed[0], first[1], good(2), failed[1], first[2]]
     with ResultFiles(out, JOB) as files:
-        await files.ordered(stream(rows))
+        await files.rewrite_in_order(stream(rows))
     assert standing(out) == (["request-0", "twin", "request-2", "triplet"], ["request-1", "double"])
     with ResultFiles(out, JOB) as files:
         assert (files.succeeded, files.failed) == (2, 1)
@@ -109,7 +109,7 @@ async def test_a_copy_never_stands_in_a_file_that_has_not_its_item(out: Path) ->
     item, _ = apart(bad(0, "twin"))
     _, copy = apart(good(0, "twin"))  # it succeeded while the files were put in order
     with ResultFiles(out, JOB) as files:
-        await files.ordered(stream([item, copy]))
+        await files.rewrite_in_order(stream([item, copy]))
     assert standing(out) == ([], ["request-0"])
 
 
@@ -121,7 +121,7 @@ async def test_a_failure_while_putting_in_order_leaves_the_files_as_they_were(ou
     with ResultFiles(out, JOB) as files:
         files.write([good(1), bad(2), good(0)])
         with pytest.raises(ConnectionError):
-            await files.ordered(broken())
+            await files.rewrite_in_order(broken())
         assert standing(out) == (["request-1", "request-0"], ["request-2"])
         files.write([good(3)])
     assert standing(out) == (["request-1", "request-0", "request-3"], ["request-2"])

@@ -109,7 +109,7 @@ async def test_a_stream_in_order_gets_its_lines_at_the_end(tmp_path: Path) -> No
             yield good(n)
 
     with ResultFiles(pipe, JOB) as files:
-        await files.ordered(rows())
+        await files.rewrite_in_order(rows())
         assert files.succeeded == 3
     reader.join()
     assert [json.loads(line)["custom_id"] for line in received[0].splitlines()] == [f"request-{n}" for n in range(3)]
@@ -145,7 +145,7 @@ async def test_a_link_is_followed_and_stays_a_link(tmp_path: Path) -> None:
 
     with ResultFiles(link, JOB) as files:
         files.write([good(2), good(1), bad(0)])
-        await files.ordered(rows())
+        await files.rewrite_in_order(rows())
     assert link.is_symlink()
     assert ids_in(target) == ["request-1", "request-2"]
     assert standing(link) == (["request-1", "request-2"], ["request-0"])

@@ -8,10 +8,12 @@ import pytest
 from backstay.core.errors import ErrorCode
 from backstay.core.events import ItemsSettled, Trouble
 from backstay.core.models import Attempt, Settlement
+from backstay.core.pace import HOUR_MS, Pace
 from backstay.core.states import JobState
 from backstay.llm.endpoint import Endpoint, Lane
-from backstay.run.run import Wait, Waits
+from backstay.run.meter import Wait, wait_for_day
 from backstay.run.submission import Order
+from backstay.run.waits import Waits
 from backstay.store.items import Waiting
 from backstay.store.job_views import JobView, UnderWay
 
@@ -103,3 +105,11 @@ def test_a_look_up_that_came_to_nothing_is_named_with_its_reason() -> None:
     told = asked.of_items(job(), UnderWay(0, 0), IDLE._replace(lost=2, ask_at=NOW + 5_000))
     assert told is not None
     assert told.why.endswith("being looked up at the provider, again: the file of batch_1 was deleted at the provider")
+
+
+def test_a_limit_of_a_day_says_so_and_until_when() -> None:
+    now = 100 * HOUR_MS
+    pace = Pace("p", None, None, 9, 9, requests_per_day=1_000, day_calls="99:400 100:599")
+    assert wait_for_day(pace, now) is wait_for_day(None, now) is wait_for_day(replace(pace, requests_per_day=None), now)
+    full = replace(pace, day_calls="99:400 100:600")
+    assert wait_for_day(full, now) == Wait("the limit of 1,000 requests per day is reached", 24 * 3600)

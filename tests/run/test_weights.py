@@ -51,5 +51,7 @@ def test_a_request_without_a_bound_is_refused_with_what_is_missing(
 @pytest.mark.parametrize("bound", [10**30, 1e300])
 def test_a_bound_beyond_all_reason_weighs_what_a_database_can_keep(bound: float) -> None:
     fields = {"model": "mystery", "messages": [], "max_tokens": bound}
-    worst, tokens = Scales.of(order((1, 2))).weigh(LlmRequest("r1", "/v1/chat/completions", json.dumps(fields)), fields)
+    worst, tokens, _ = Scales.of(order((1, 2))).weigh(
+        LlmRequest("r1", "/v1/chat/completions", json.dumps(fields)), fields
+    )
     assert (worst, tokens) == (MICROS_MAX, TOKENS_MAX)

@@ -69,8 +69,8 @@ def write(out: str, life: int, seed: int) -> None:
             files.write(rows[:count])
             del rows[:count]
         while life < MENDED_LIFE:  # until it is killed
-            asyncio.run(files.ordered(streamed(in_order(life))))
-        asyncio.run(files.ordered(streamed(in_order(life))))
+            asyncio.run(files.rewrite_in_order(streamed(in_order(life))))
+        asyncio.run(files.rewrite_in_order(streamed(in_order(life))))
 
 
 if __name__ == "__main__":

@@ -61,7 +61,7 @@ async def repeating() -> AsyncIterator[int]:
 
 
 @dataclass(slots=True)
-class Told:
+class TaggedCallback:
     """All that came out of the service where a secret must not be."""
 
     secrets: dict[str, str]
@@ -80,7 +80,7 @@ class Told:
 class Watched:
     """Asks, and keeps what was answered."""
 
-    def __init__(self, visitor: Visitor, told: Told) -> None:
+    def __init__(self, visitor: Visitor, told: TaggedCallback) -> None:
         self._visitor = visitor
         self._told = told
 
@@ -106,7 +106,7 @@ class Watched:
 
 @asynccontextmanager
 async def spoken_to(
-    url: str, arguments: tuple[str, ...], environment: Mapping[str, str], told: Told, port: int, log: Path
+    url: str, arguments: tuple[str, ...], environment: Mapping[str, str], told: TaggedCallback, port: int, log: Path
 ) -> AsyncIterator[Watched]:
     """`backstay serve` as a process; when the block ends it is stopped in order, and its log was kept."""
     await migrate(url)

@@ -8,6 +8,7 @@ import aiohttp
 from backstay.core.callbacks import Callback, Kind
 from backstay.core.ids import read_item
 from backstay.core.models import NewSchedule
+from backstay.store.batches import NewBatch
 from backstay.store.keys import Role
 from tests.server.pdfs import pdf
 from tests.server.receiver import Receiver
@@ -87,6 +88,12 @@ ROLES: Final[dict[str, Role]] = {
     "GET /v1/batches/{batch_id}/output": READ,
     "GET /v1/batches/{batch_id}/errors": READ,
     "GET /v1/batches/{batch_id}/why": READ,
+    "POST /v1/messages/batches": WRITE,
+    "GET /v1/messages/batches": READ,
+    "GET /v1/messages/batches/{message_batch_id}": READ,
+    "POST /v1/messages/batches/{message_batch_id}/cancel": WRITE,
+    "DELETE /v1/messages/batches/{message_batch_id}": WRITE,
+    "GET /v1/messages/batches/{message_batch_id}/results": READ,
     "GET /v1/models": READ,
     "GET /v1/models/{model_id}": READ,
     "GET /v1/webhook_event_types": READ,
@@ -207,6 +214,9 @@ async def made_by_ada(rig: Rig, receiver: Receiver) -> Things:
     things.named |= {"delivery_id": delivery, "upload_id": upload, "file_id": file, "provider": "echo", "model_id": "m"}
     made = await ada.post("/v1/batches", **things.body("POST /v1/batches"))
     things.named["batch_id"] = made.json["id"]
+    new = NewBatch("msgbatch_mine", "ada", "/v1/messages", file, "24h", 86_400_000, None, None)
+    await rig.service.store.batches.create(new, None)
+    things.named["message_batch_id"] = new.id
     things.named["schedule"] = "nightly-report"
     await rig.service.store.schedules.add(NewSchedule("nightly-report", "echo", "0 2 * * *"), "ada")
     return things

@@ -145,6 +145,11 @@ class InnerServer(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         yield
 
+    async def main_loop(self) -> None:
+        """As uvicorn's own, which looks ten times a second whether it shall end."""
+        while not await self.on_tick(0):  # noqa: ASYNC110 - it tells nobody
+            await asyncio.sleep(0.01)
+
 
 @asynccontextmanager
 async def rigged(

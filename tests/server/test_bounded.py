@@ -9,7 +9,7 @@ import pytest
 from fastapi import Request
 from starlette.types import Message
 
-from backstay.server import body_limits as bounded
+from backstay.server import request_bodies as bounded
 from backstay.server.problems import OPENAI_PREFIXES
 from backstay.server.request_bodies import numbered_lines
 from tests.server.operations import ROLES

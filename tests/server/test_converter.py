@@ -71,7 +71,7 @@ async def test_another_owner_sees_neither_source_nor_result(both: tuple[Rig, Pra
         ("503x2", None, 3, "succeeded"),
         ("504", "GW_TIMEOUT", 3, "failed"),
         ("408x1", None, 2, "succeeded"),
-        ("hang", "GW_TIMEOUT", 3, "failed"),
+        pytest.param("hang", "GW_TIMEOUT", 3, "failed", marks=pytest.mark.slow),
         ("hangx1", None, 2, "succeeded"),
         ("cut", "GW_5XX", 3, "failed"),
         ("cut-half", "GW_5XX", 3, "failed"),

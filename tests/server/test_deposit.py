@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from backstay.artifacts import Deposit
 from backstay.core.errors import NotAllowed
-from backstay.files.artifacts import Deposit
 from backstay.server.job_control import drop_blobs
 from backstay.store.files import NewFile
 from tests.server.converting import upload

@@ -219,7 +219,7 @@ async def test_a_job_that_has_ended_is_deleted_with_all_that_was_its(rig: Rig) -
     assert json.loads(gone.body) == {**(await rig.ada.get("/api/jobs/999")).json, "detail": f"no job {job}"}
     assert (await rig.ada.get(f"/api/items/{job}-0")).status == 404
     assert [one async for one in rig.service.artifacts.names(f"logs/{job}/")] == []
-    assert await rig.service.store.jobs.disowned() == []
+    assert await rig.service.store.jobs.disowned_jobs() == []
     assert await rig.service.store.events.oldest(f"job:{job}") == []
     assert await rig.service.store.item_views.attempts(int(job) << 28) == []
     assert (await rig.ada.get(f"/api/items/{kept}-1")).status == 200
@@ -236,7 +236,7 @@ async def test_a_deletion_that_was_cut_short_is_finished_when_the_service_starts
         await rig.work()
         await rig.service.store.jobs.disown(int(job), "ada")
     async with rigged(sqlite_file_url, tmp_path / "data") as rig, asyncio.timeout(20):
-        while await rig.service.store.jobs.disowned():  # noqa: ASYNC110 - nobody is told
+        while await rig.service.store.jobs.disowned_jobs():  # noqa: ASYNC110 - nobody is told
             await asyncio.sleep(0.01)
         assert [page async for page in rig.service.store.results.pages(int(job))] == []
 

@@ -93,7 +93,7 @@ async def test_a_long_job_is_cancelled_and_deleted_in_pieces_behind_the_answer(
     assert (await rig.ada.delete(f"/api/jobs/{job}")).status == 204
     problem(await rig.ada.get(f"/api/jobs/{job}"), 404)
     async with asyncio.timeout(WAIT_SECONDS):
-        while await rig.service.store.jobs.disowned():  # noqa: ASYNC110 - nobody is told
+        while await rig.service.store.jobs.disowned_jobs():  # noqa: ASYNC110 - nobody is told
             await asyncio.sleep(0.01)
     first = int(job) << 28
     assert await rig.service.store.results.requests_of([first, first + 49]) == []

@@ -1,5 +1,6 @@
 """Why a provider is busy: operators read its own words, which may tell of another owner's work; all others do not."""
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import NamedTuple
@@ -7,6 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from backstay.core.breaker import Breaker, BreakerPolicy, BreakerState, Call
+from backstay.core.pace import Answers
 from backstay.llm.endpoint import Endpoint
 from backstay.server.service import ServiceOptions
 from backstay.store.keys import Role
@@ -19,7 +21,7 @@ from tests.sites import Leaping, Site
 from tests.stories.stage import until
 
 WORDS = "403: project prj-canary has no access to model secret-model"
-PAGES = ("/", "/jobs", "/providers", "/dead-letters", "/safety", "/workers", "/keys")
+PAGES = ("/", "/jobs", "/providers", "/schedules", "/dead-letters", "/safety", "/workers", "/keys")
 # All but an admin of the owner that the service itself has.
 OTHERS = [("bob", role) for role in Role] + [("ada", Role.READ), ("ada", Role.WRITE)]
 
@@ -123,6 +125,28 @@ async def test_others_are_told_what_kind_of_trouble_it_is(rig: Rig, state: Break
         reasons = (await rig.bob.get(path)).json["reasons"]
         assert any(said in reason["text"] for reason in reasons), reasons
     assert said in (await (await reader(rig, "bob")).held(f"/items/{own.job}-0")).text
+
+
+async def test_a_pause_of_all_calls_is_a_reason_for_own_handlers_and_for_requests(rig: Rig) -> None:
+    own, store = await work_of(rig, "bob"), rig.service.store
+    upstream = rig.service.options.upstream
+    assert upstream is not None
+    lane = {upstream.name: upstream.provider_of("account")}
+    await store.workers.register("w1", "host", 1, "place", json.dumps(lane))
+    paths = [f"/api/items/{own.job}-0/why", f"/api/jobs/{own.job}/why", f"/v1/batches/{own.batch}/why"]
+    for paused in ("handler:echo", upstream.pace_name):
+        answers = Answers()
+        answers.add(0.1, throttled=False, exhausted_ms=50_000)
+        await store.providers.set_pace(paused, (600, None), 10)
+        pace, _ = await store.providers.judge_pace(paused, answers)
+        told = {path: await pauses_of(rig, path) for path in paths}
+        assert told == {path: [pace.resume_at] if (path == paths[2]) == ("#" in paused) else [] for path in paths}
+        await Site(rig.made.url, Leaping()).rows("UPDATE paces SET resume_at = 0")
+
+
+async def pauses_of(rig: Rig, path: str) -> list[int]:
+    reasons = (await rig.bob.get(path)).json["reasons"]
+    return [reason["until_at"] for reason in reasons if reason["code"] == "rate_limit"]
 
 
 async def test_a_closed_provider_has_no_reason(rig: Rig) -> None:

@@ -11,11 +11,10 @@ import aiohttp
 import pytest
 from fastapi import FastAPI, Request
 
-from backstay.files.artifacts import Artifacts, artifacts_at
+from backstay.artifacts import Artifacts, artifacts_at
 from backstay.server import problems, uploads
-from backstay.server.multipart_form import PARTS_MAX
 from backstay.server.problems import Problem
-from backstay.server.uploads import FORM_BYTES_MAX, Head, receive
+from backstay.server.uploads import FORM_BYTES_MAX, PARTS_MAX, Head, receive
 from tests.server.rig import served
 from tests.server.senders import MEGABYTE, Heard, endless, form, part, send
 

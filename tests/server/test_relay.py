@@ -225,7 +225,7 @@ async def test_lasting_failure_disables_and_enabling_again_starts_clean(scene):
 async def test_a_telling_whose_teller_died_is_told_again_under_the_same_name(scene):
     await scene.add()
     await scene.job(7)
-    await scene.webhooks.spread()
+    await scene.webhooks.create_deliveries()
     [lost], _ = await scene.webhooks.claim(10, [])
     assert await scene.relay.run_once() == 0  # its lease
     await scene.site.advance(61)
@@ -237,10 +237,10 @@ async def test_a_slow_webhook_gets_a_few_at_a_time_and_others_do_not_wait_for_it
     await scene.add(name="slow")
     for number in range(1, 10):
         await scene.job(number)
-    await scene.webhooks.spread()
+    await scene.webhooks.create_deliveries()
     await scene.add(owner="bob")
     await scene.job(100, owner="bob")
-    await scene.webhooks.spread()
+    await scene.webhooks.create_deliveries()
     both, past = await scene.webhooks.claim(40, [])
     assert ([due.webhook_id for due in both], past) == (["wh_adaslow", "wh_boba"], "")
     [slow], _ = await scene.webhooks.claim(40, [])
@@ -258,3 +258,13 @@ async def test_old_messages_and_deliveries_are_forgotten(scene):
     await scene.webhooks.forget()
     assert await scene.site.one("SELECT count(*) FROM deliveries") == 0
     assert await scene.site.one("SELECT count(*) FROM outbox") == 0
+
+
+async def test_many_old_deliveries_are_forgotten_at_once(scene):
+    await scene.site.rows(
+        "WITH RECURSIVE counted(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM counted WHERE i < 1200) "
+        "INSERT INTO deliveries (webhook_id, owner, event_id, event_type, body, created_at) "
+        "SELECT 'wh_a', 'ada', 'evt_' || i, 'item.succeeded', '{}', 0 FROM counted"
+    )
+    await scene.webhooks.forget()
+    assert await scene.site.one("SELECT count(*) FROM deliveries") == 0

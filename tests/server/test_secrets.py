@@ -8,7 +8,7 @@ import pytest
 
 from backstay.clock import new_id
 from tests.house.sources import ROOT
-from tests.server.canaries import Told, Watched, canary, dump, form, line, repeating, spoken_to
+from tests.server.canaries import TaggedCallback, Watched, canary, dump, form, line, repeating, spoken_to
 from tests.server.pdfs import pdf
 from tests.servers.redis import PrivateRedis
 from tests.servers.s3 import BUCKET, PrivateS3
@@ -36,8 +36,8 @@ PLANTED = (
 )
 
 
-def planted() -> Told:
-    return Told({name: canary(name) for name in PLANTED})
+def planted() -> TaggedCallback:
+    return TaggedCallback({name: canary(name) for name in PLANTED})
 
 
 def environment(secrets: dict[str, str], neighbour: int, redis: PrivateRedis) -> dict[str, str]:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from backstay.core.money import Period
 from backstay.store.keys import Role
 from tests.server.rig import Rig
 from tests.store.rare_ends import spent_and_lost
@@ -69,3 +70,17 @@ async def test_another_owners_job_does_not_exist_and_a_reader_may_not(rig: Rig) 
     assert (await rig.bob.post(path, json=body)).status == 404
     assert (await rig.visitor("ada", Role.READ).post(path, json=body)).status == 403
     assert (await rig.visitor("ada", Role.WRITE).post(path, json=body)).status == 200
+
+
+@pytest.mark.parametrize(("role", "left"), [(Role.WRITE, 700), (Role.ADMIN, 1_000)])
+async def test_only_an_operator_gives_money_back_to_a_budget_that_others_share(
+    sqlite_rig: Rig, role: Role, left: int
+) -> None:
+    budgets = sqlite_rig.service.store.budgets
+    await budgets.set("", "", Period.MONTH, 1_000)
+    job = await spent_and_lost(sqlite_rig.service.store, spent=0, lost=300)
+    assert [one.left_micros for one in await budgets.all()] == [700]
+    visitor = sqlite_rig.holder(sqlite_rig.keys["ada", role])
+    released = await visitor.post(f"/api/jobs/{job}/settle-unknown", json={"act": "release", "expected_micros": 300})
+    assert released.json["unknown_micros"] == 0
+    assert [one.left_micros for one in await budgets.all()] == [left]

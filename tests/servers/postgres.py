@@ -19,6 +19,7 @@ HOST = "127.0.0.1"
 SETTINGS = {"listen_addresses": HOST, "max_connections": "200", "shared_buffers": "128MB"}
 START_TRIES_MAX = 5
 START_SECONDS = 60
+MEMORY_BYTES_MIN = 4 << 30
 
 # Reads until its owner closes the pipe or dies in whatever way, then clears up. It is the only way a server ends,
 # so a test run that is killed with -9 leaves no more behind than one that passes.
@@ -37,7 +38,7 @@ class RunningPostgres:
 
     def create_database(self, template: str = "template1", name: str | None = None) -> str:
         """Copy a template that nobody is connected to; the answer is the URL of the copy."""
-        name = name or f"backstay_{secrets.token_hex(6)}"
+        name = name or new_name()
         self.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
         return self.url(name)
 
@@ -66,8 +67,11 @@ class RunningPostgres:
 class PrivatePostgres(RunningPostgres):
     """`with PrivatePostgres() as server:` starts a durable server (fsync on) and removes it afterwards."""
 
-    def __init__(self) -> None:
+    def __init__(self, in_memory: bool = False) -> None:
+        """One in memory is quicker, where the machine has memory for it; what it reports is the same."""
         super().__init__(find_or_install(), port=0)
+        # Not TMPDIR: a socket's path may have 107 characters, and the unprivileged account must get there.
+        self._parent = (in_memory and memory_folder()) or "/tmp"
         self._account = unprivileged_account()
         self._folder: Path | None = None
         self._keeper: subprocess.Popen[bytes] | None = None
@@ -86,17 +90,19 @@ class PrivatePostgres(RunningPostgres):
         return self._folder
 
     def start(self) -> None:
-        # Not TMPDIR: a socket's path may have 107 characters, and the unprivileged account must get there.
-        self._folder = Path(tempfile.mkdtemp(prefix="backstay-postgres-", dir="/tmp"))
+        self._folder = Path(tempfile.mkdtemp(prefix="backstay-postgres-", dir=self._parent))
         if self._account:
             shutil.chown(self._folder, self._account["user"], self._account["group"])
         try:
             self._keeper = self._start_keeper()
-            self._run("initdb", "--no-sync", "--no-locale", "-E", "UTF8", "-A", "trust", "-U", "postgres")
+            self._make_data()
             self._start_on_free_port()
         except BaseException:
             self.stop()
             raise
+
+    def _make_data(self) -> None:
+        self._run("initdb", "--no-sync", "--no-locale", "-E", "UTF8", "-A", "trust", "-U", "postgres")
 
     def stop(self) -> None:
         """Stop (fast) and remove the folder; safe to call twice."""
@@ -165,6 +171,18 @@ class PrivatePostgres(RunningPostgres):
             start_new_session=True,
             **self._account,
         )
+
+
+def new_name() -> str:
+    return f"backstay_{secrets.token_hex(6)}"
+
+
+def memory_folder() -> str | None:
+    """A folder in memory with room for tests, if the machine has one."""
+    try:
+        return "/dev/shm" if shutil.disk_usage("/dev/shm").free >= MEMORY_BYTES_MIN else None
+    except OSError:
+        return None
 
 
 def _plain_environment() -> dict[str, str]:

@@ -43,7 +43,7 @@ class SharedPostgres:
         with self._lock:
             if self._answer is None and not self._closed:
                 try:
-                    self._server = PrivatePostgres()
+                    self._server = PrivatePostgres(in_memory=True)
                     self._server.start()
                     self._answer = RunningPostgres(self._server.binaries, self._server.port)
                 except Exception as error:

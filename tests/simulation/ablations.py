@@ -71,7 +71,7 @@ def _probes_for_ever() -> Iterator[None]:
         yield
 
 
-def _pay_again(outcome: Any, terms: Any, settlement: Any) -> bool:
+def _pay_again(item: Any, outcome: Any, terms: Any, settlement: Any, now_ms: int) -> bool:
     return settlement.state == "failed" and not settlement.timed_out
 
 

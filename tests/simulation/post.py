@@ -44,7 +44,7 @@ class Post:
             for message in messages:
                 self._handle(message)
             # Of some it forgets that they have left, and brings them again.
-            await self._store.outbox.published([message.id for message in messages if self._rng.random() < 0.8])
+            await self._store.outbox.mark_published([message.id for message in messages if self._rng.random() < 0.8])
             now = self._clock.monotonic()
             for due in [late for late in self._late if late[0] <= now]:
                 self._late.remove(due)

@@ -8,7 +8,7 @@ from backstay.core.decide import decide
 from backstay.core.outcomes import Interrupted
 from backstay.core.states import ItemState
 from backstay.engine.engine import Engine
-from backstay.engine.parts import Cut, Parts
+from backstay.engine.parts import Parts
 from backstay.store.items import Want
 from backstay.testing import ScriptedProvider, rehearsal, virtual_time
 
@@ -41,7 +41,7 @@ async def test_a_run_cut_off_before_its_first_step_is_handed_back_and_not_held_f
         await app.submit("work", ["x"])
         engine = await a_crew(app)
         await engine.claim_once(1)
-        engine.flights.cut_off(Cut.SHUTDOWN)
+        engine.flights.shut_down()
         await engine.stop(0)
         item = await engine.parts.store.item_views.get(1 << 28, "local")
         assert (item.state, item.repeats) == (ItemState.QUEUED, 0)

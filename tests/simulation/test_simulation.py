@@ -18,8 +18,8 @@ SEEDS = 100
 PARTS = 8
 FOLLOWED_POINTS = 400  # suspension points of a worker until the second job has ended, and some more
 HASHED_SEEDS = 6
+STRUCK = {"kill": "killed", "freeze": "thawed"}  # what tells that the fault has come
 DIGESTS = f"from tests.simulation.campaign import run_seeds; print(run_seeds(range({HASHED_SEEDS})).digests)"
-BRIEFLY = [KINDS[name] for name in ("call_at_least_once", "call_with_find", "task_with_find")]  # all: below, slow
 
 
 def test_no_seeded_world_breaks_a_promise_and_every_rare_situation_is_reached() -> None:
@@ -29,30 +29,14 @@ def test_no_seeded_world_breaks_a_promise_and_every_rare_situation_is_reached() 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", BRIEFLY, ids=lambda kind: kind.name)
-def test_a_kill_at_any_suspension_point_breaks_no_promise(kind) -> None:
-    traces = list(every_point(kind, "kill"))
-    assert len(traces) > 50
-    assert sum(trace.probes["killed"] for trace in traces) >= len(traces) - 15  # the last points lie beyond the end
-
-
-@pytest.mark.slow
-def test_a_process_that_sleeps_through_lease_and_quarantine_pays_nothing_twice() -> None:
-    assert sum(trace.probes["thawed"] for trace in every_point(KINDS["call_with_find"], "freeze")) > 50
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("what", ["stop", "cancel"])
-def test_a_shutdown_or_a_cancel_at_any_suspension_point_leaves_nothing_behind(what: str) -> None:
-    assert len(list(every_point(KINDS["call_at_least_once"], what))) > 50
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("what", FAULTS)
 @pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
 def test_no_fault_at_any_suspension_point_breaks_a_promise(kind, what: str) -> None:
-    for seed in (1, 2):
-        assert list(every_point(kind, what, seed))
+    traces = list(every_point(kind, what, seed=1))
+    assert len(traces) > 50
+    if what in STRUCK:
+        struck = sum(trace.probes[STRUCK[what]] for trace in traces)
+        assert struck >= len(traces) - 15  # the last points lie beyond the end
 
 
 @pytest.mark.slow

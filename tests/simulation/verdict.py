@@ -150,9 +150,11 @@ def _paid(database: InlineSQLite, watch: Watch, work: Work, item: int, state: st
 
 
 def _poison(connection: sqlite3.Connection, watch: Watch, poison: Mapping[str, str]) -> list[str]:
-    """An item that always fails is called as often as its policy says, and three times more at most."""
+    """An item that always fails is called as often as its policy says, and three times more at most. A send that the
+    guard refused did not reach it."""
+    unsent = "SELECT count(*) FROM attempts WHERE item_id = items.id AND error_code = 'GW_4XX'"  # only guards give it
     rows = connection.execute(
-        "SELECT items.id, calls, rescues, body, 1 + (jobs.fallback IS NOT NULL) FROM items"
+        f"SELECT items.id, calls - ({unsent}), rescues, body, 1 + (jobs.fallback IS NOT NULL) FROM items"
         " JOIN requests ON requests.item_id = items.id JOIN jobs ON jobs.id = items.job_id"
     ).fetchall()
     most = (QUEUE.attempts_max or 0) + FREE_CALLS_MAX

@@ -2,10 +2,10 @@
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
 from contextvars import Context
 from dataclasses import replace
 from random import Random
+from typing import Any
 from unittest.mock import patch
 
 from backstay.client import Client, Job, Options
@@ -14,7 +14,7 @@ from backstay.core.errors import BackstayError, DatabaseUnreachable
 from backstay.core.events import Event, ItemsSubmitted, JobEnded
 from backstay.core.ids import show_item
 from backstay.engine.engine import Engine
-from backstay.engine.lease_keeper import beat, let_go
+from backstay.engine.lease_keeper import beat, drop_lost_items
 from backstay.engine.parts import Parts
 from backstay.engine.tick import Tick
 from backstay.engine.worker import Worker
@@ -81,9 +81,12 @@ class World:
             task_seconds=2.0,
             listener=lambda act, ref: self._provider_told(kind, act, ref),
         )
-        work = Work(kind, plan, provider, self.clock, self.trace.reached, self.watch.wrong)
+        work = self._make_work(kind, plan, provider, self.clock, self.trace.reached, self.watch.wrong)
         work.killed = lambda: self.loop.call_later(1.0, self._respawn, context=Context())
         return work
+
+    def _make_work(self, *given: Any) -> Work:
+        return Work(*given)
 
     def _respawn(self) -> None:
         """As a supervisor does, when an item has killed its worker."""
@@ -202,7 +205,7 @@ class World:
                 continue
             if any((flight.item.id, flight.item.fence) in lost and flight.flying for flight in engine.flights.all()):
                 self.trace.reached("a lease was lost during a run")
-            let_go(lost, engine.flights, parts)
+            drop_lost_items(lost, engine.flights, parts)
 
     async def _ticks(self) -> None:
         """A trigger that starts an invocation every few seconds, whatever became of the last."""
@@ -315,9 +318,12 @@ class World:
         await self.clock.sleep(RECONCILE_SECONDS + LIMITS.lease_seconds)
 
     def _unfinished_good(self) -> list[str]:
+        """Of a job that follows another the items exist only when the other has ended: they get as much time."""
+        before = self.clock.now_ms() - int(GOOD_SECONDS * 1000)
         rows = self.database.connection.execute(
             "SELECT items.id, requests.body FROM items JOIN requests ON requests.item_id = items.id"
-            f" WHERE {verdict.UNFINISHED}"
+            f" WHERE {verdict.UNFINISHED} AND items.created_at <= ?",
+            (before,),
         ).fetchall()
         return [show_item(item) for item, body in rows if not verdict.is_poison(body, self.plan.poison)]
 
@@ -331,20 +337,19 @@ class World:
             with patch.object(job_links, "CHUNK_ITEMS", 2):  # so small that filling a job takes several steps
                 self.loop.run_until_complete(self._run())
             self._stop_if_wrong()
-            jobs = sorted({job.id for job in self.jobs})
-            wrongs = verdict.wrongs(self.database, self.watch, self.works, jobs)
-            wrongs += verdict.followed(self.database.connection, self.watch, self.followed, self.plan.after)
-            wrongs += verdict.doubles(self.database.connection, self.plan.submitters)
-            wrongs += self._dead_loops()
-            if wrongs:
+            if wrongs := self._wrongs():
                 raise Failure(self.plan.seed, "; ".join(wrongs), self.trace)
         finally:
             self.loop.bury()
         return self.trace
 
-    def _dead_loops(self) -> Sequence[str]:
-        """A task of the engine that died of an exception is a part that no longer works."""
-        return [f"a task died: {what}" for what in self.loop.unhandled]
+    def _wrongs(self) -> list[str]:
+        jobs = sorted({job.id for job in self.jobs})
+        found = verdict.wrongs(self.database, self.watch, self.works, jobs)
+        found += verdict.followed(self.database.connection, self.watch, self.followed, self.plan.after)
+        found += verdict.doubles(self.database.connection, self.plan.submitters)
+        # A task of the engine that died of an exception is a part that no longer works.
+        return found + [f"a task died: {what}" for what in self.loop.unhandled]
 
 
 def run_plan(plan: Plan) -> Trace:

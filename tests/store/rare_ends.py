@@ -27,7 +27,7 @@ async def ended_as(
     """A job whose items came to these."""
     now = time.time_ns() // 1_000_000
     bodies = [f'{{"custom_id":"r{n}","url":"/v1/x","body":{{}}}}' for n in range(len(outcomes))]
-    weights = [(cost, 1) for cost in costs or [0] * len(outcomes)]
+    weights = [(cost, 1, 0) for cost in costs or [0] * len(outcomes)]
     job = NewJob(LANE, owner, "seed", 86_400_000, budget_micros=sum(costs) if costs else None)
     opened = await store.submissions.open(job, Chunk(0, bodies, "digest", True, weights))
     await store.providers.set_pace(LANE, (None, None), 100_000)

@@ -13,7 +13,7 @@ from backstay.core.models import Claimed, Delivery, Settlement
 from backstay.core.outcomes import Failed, Outcome, Submitted, Succeeded, Terms
 from backstay.core.retry import policy_named
 from backstay.core.states import StopReason
-from backstay.store.item_views import ItemView
+from backstay.store.item_views import ItemDetail
 from backstay.store.items import Want
 from backstay.store.job_views import JobView
 from backstay.store.settle import Settled
@@ -84,7 +84,7 @@ class Scene:
     async def job(self, job_id: int, owner: str = "ann") -> JobView:
         return await self.store.job_views.get(job_id, owner)
 
-    async def item(self, job_id: int, position: int = 0, owner: str = "ann") -> ItemView:
+    async def item(self, job_id: int, position: int = 0, owner: str = "ann") -> ItemDetail:
         return await self.store.item_views.get(item_id(job_id, position), owner)
 
     async def states(self, job_id: int) -> list[str]:

@@ -34,7 +34,7 @@ VALUES: dict[str, Any] = {
     **dict.fromkeys(
         ("since_at", "until_at", "delay_ms", "attempt_count", "progress", "total", "sealed", "position_bits"), 1
     ),
-    **dict.fromkeys(("repeated", "anew", "truncated", "refused", "filtered", "sum_max"), 1),
+    **dict.fromkeys(("repeated", "weighed_too", "truncated", "refused", "filtered", "unfinished", "sum_max"), 1),
     **dict.fromkeys(("micros", "booked", "seen"), 1),
     "flaw": None,
     **dict.fromkeys(("account", "retry", "delivery", "error_code", "idempotency_key", "provider_task_id"), None),
@@ -48,13 +48,29 @@ VALUES: dict[str, Any] = {
         "after": AFTER,
     },
     **dict.fromkeys(("provider", "paced", "paced_then", "spec", "place", "claims", "handler_then"), "w"),
-    **dict.fromkeys(("concurrency", "ceiling", "requests_at", "tokens_at", "resume_at", "budget_micros", "move_ms"), 1),
-    **{"requests_per_minute": None, "tokens_per_minute": None},
+    **dict.fromkeys(
+        (
+            "concurrency",
+            "ceiling",
+            "requests_at",
+            "tokens_at",
+            "resume_at",
+            "budget_micros",
+            "move_ms",
+            "input_at",
+            "output_at",
+        ),
+        1,
+    ),
+    **dict.fromkeys(("requests_per_minute", "tokens_per_minute", "requests_per_day"), None),
+    **{"input_tokens_per_minute": None, "output_tokens_per_minute": None, "day_calls": ""},
     **{"looked": CLAIMED, "upto": FIRST + CLAIMED, "downto": 0, "replayable": 1},
     **dict.fromkeys(("url", "events", "error", "kind", "body", "task", "accepted_by"), "w"),
     **dict.fromkeys(("enabled", "told", "failed", "is_late", "fence", "tries", "delivery"), 1),
     **{
         "handler_next": None,
+        "same_request": 0,
+        "time_shares": 2,
         "fallback": None,
         "turn": 1,
         "waits_for": None,
@@ -75,10 +91,10 @@ VALUES: dict[str, Any] = {
     **dict.fromkeys(("quiet_ms", "span_ms", "keep_ms", "tail_ms", "wait_ms", "archive_id", "replay_id"), 1),
     **{"finished_at": NOW_MS - 5_000, "items": 1, "first_at": 1, "last_at": 1, "rate": 1.5, "expected": 1},
     **dict.fromkeys(("old", "filter", "who", "word"), "w"),
-    **{"depth": 0, "was_full": 0},
+    **{"depth": 0, "was_full": 0, "keep": 100, "until_at": NOW_MS, "until_id": AFTER},
     **{"period": "month", "limit_micros": 1, "requests_period_ms": 60_000},
     **{"cron": "* * * * *", "timezone": "UTC", "payload": "{}", "missed": "once", "declared": 1, "most": 1},
-    **{"next_at": NOW_MS, "version": 1},
+    **{"next_at": NOW_MS, "version": 1, "reused": 1, "key_high": 1, "key_low": 1},
     **{"pattern": "%w%", "minutes": 1, "since": 1, "step": 5},
     **{"before": AFTER, "parked_at": parked_at(PAUSED_JOB), "now": NOW_MS, "batch": "[]"},
 }
@@ -86,6 +102,7 @@ VALUES: dict[str, Any] = {
 OWN: dict[str, dict[str, Any]] = {
     "poll": {"account": ""},
     "next_parked": {"after": FUTURE_MS},
+    "owner_after": {"after": "a"},
     "save_provider": {"calls": "[]"},
 }
 

@@ -173,7 +173,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.run(store.sweeps.expire())
         for job_id, reason in self.run(store.sweeps.stopping()):
             self.run(store.sweeps.end_stopped(job_id, reason))
-        for job_id in self.run(store.jobs.paused()):
+        for job_id in self.run(store.jobs.paused_jobs()):
             self.run(store.jobs.park(job_id))
 
     @rule(pick=PICK, verb=st.sampled_from(["pause", "resume", "cancel", "retry"]))

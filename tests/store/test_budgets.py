@@ -17,7 +17,7 @@ from tests.store.scene import LEASE_MS, Scene, decided, new_job
 
 async def job_of(scene: Scene, items: int, cost: int | None, owner: str = "ann", handler: str = "echo") -> int:
     await scene.store.providers.set_pace(f"handler:{handler}", (None, None), concurrency=10_000)
-    chunk = Chunk(0, [f"{n}" for n in range(items)], "digest", True, [(cost, 0)] * items)
+    chunk = Chunk(0, [f"{n}" for n in range(items)], "digest", True, [(cost, 0, 0)] * items)
     return (await scene.store.submissions.open(new_job(owner=owner, handler=handler), chunk)).id
 
 
@@ -44,6 +44,15 @@ async def test_jobs_of_one_owner_share_a_budget_and_others_do_not(scene: Scene) 
     assert sum(item.job_id == bobs for item in claimed) == 5
     assert len(claimed) == 7
     assert (await only(scene)).reserved_micros == 200
+
+
+async def test_items_behind_many_that_do_not_fit_are_claimed_at_once(scene: Scene) -> None:
+    await scene.store.budgets.set("ann", "", Period.TOTAL, 50)
+    for _ in range(12):
+        await job_of(scene, 1, 100)
+    bobs = await job_of(scene, 1, 100, owner="bob")
+    taken = await scene.store.items.claim([Want("echo", 5, 0, "handler:echo")], "w1:1", LEASE_MS)
+    assert [item.job_id for item in taken.items] == [bobs], "it looks at five items at a time"
 
 
 async def test_a_job_that_does_not_fit_goes_on_when_money_comes_back(scene: Scene) -> None:
@@ -117,11 +126,24 @@ async def test_unknown_money_that_was_not_spent_comes_back_to_a_total(scene: Sce
     assert (await only(scene)).left_micros == 100
 
 
+@pytest.mark.parametrize("period", list(Period))
+@pytest.mark.parametrize("shared", [True, False])
+async def test_only_an_operator_gives_unknown_money_back_to_a_shared_budget(
+    scene: Scene, period: Period, shared: bool
+) -> None:
+    await scene.store.budgets.set("ann", "", period, 100)
+    job = await job_of(scene, 1, 100)
+    [item] = await claim(scene)
+    await scene.settle(item, CannotAsk(), delivery="at_most_once")
+    await scene.store.jobs.settle_unknown(job, "ann", MoneyVerdict(False, "ann", shared=shared))
+    assert (await only(scene)).left_micros == (100 if shared else 0)
+
+
 async def test_a_claim_whose_answer_never_came_gives_its_money_back(scene: Scene) -> None:
     await scene.store.budgets.set("ann", "", Period.TOTAL, 100)
     await job_of(scene, 1, 100)
     assert len(await claim(scene)) == 1
-    await scene.store.items.disown("w1:1")
+    await scene.store.items.return_lost_claim("w1:1")
     assert (await only(scene)).left_micros == 100
     assert len(await claim(scene)) == 1
 
@@ -183,3 +205,91 @@ async def test_a_limit_that_is_no_amount_is_refused_and_nothing_is_written(scene
     with pytest.raises(UsageError, match="a budget must be from 0"):
         await scene.store.budgets.set("ann", "", Period.TOTAL, limit)
     assert await scene.store.budgets.all() == []
+
+
+MIXED = ("echo", "copy")
+
+
+async def mixed_job(scene: Scene, cost: int = 100, **terms: object) -> int:
+    """A job whose first item is for `echo`, its own handler, and whose second is for `copy`."""
+    for handler in MIXED:
+        await scene.store.providers.set_pace(f"handler:{handler}", (None, None), concurrency=100)
+    chunk = Chunk(0, ["1", "2"], "digest", True, [(cost, 0, 0)] * 2, handlers=MIXED)
+    return (await scene.store.submissions.open(new_job(owner="ann", handler="echo", **terms), chunk)).id
+
+
+async def test_an_item_counts_in_the_budget_of_its_own_handler(scene: Scene) -> None:
+    await scene.store.budgets.set("", "copy", Period.TOTAL, 1_000)
+    await mixed_job(scene)
+    [echo], [copy] = await claim(scene), await claim(scene, "copy")
+    assert (await only(scene)).reserved_micros == 100, "of the two, only that of copy"
+    await scene.settle(echo, paid(70))
+    assert (await only(scene)).used_micros == 0
+    await scene.settle(copy, paid(30))
+    assert ((await only(scene)).reserved_micros, (await only(scene)).used_micros) == (0, 30)
+
+
+async def test_a_full_budget_of_one_handler_does_not_hold_the_jobs_other_items(scene: Scene) -> None:
+    await scene.store.budgets.set("", "copy", Period.TOTAL, 50)
+    job = await mixed_job(scene)
+    assert await claim(scene, "copy") == []
+    assert (await scene.job(job)).short
+    [echo] = await claim(scene)
+    assert echo.job_id == job
+    await scene.settle(echo, paid(1))
+    assert await claim(scene, "copy") == []
+    assert (await scene.job(job)).held_by_budget, "now nothing else is left to do"
+    await scene.store.budgets.set("", "copy", Period.TOTAL, 100)
+    assert len(await claim(scene, "copy")) == 1
+
+
+@pytest.mark.parametrize("end", ["disowned", "out of time"])
+async def test_money_of_a_call_that_never_ended_counts_under_its_own_handler(scene: Scene, end: str) -> None:
+    await scene.store.budgets.set("", "copy", Period.TOTAL, 1_000)
+    await mixed_job(scene, deadline_ms=60_000)
+    await claim(scene, worker="w1:1")
+    await claim(scene, "copy", worker="w2:1")
+    if end == "disowned":
+        await scene.store.items.return_lost_claim("w1:1")
+        assert (await only(scene)).reserved_micros == 100, "the call of echo is none of its business"
+        await scene.store.items.return_lost_claim("w2:1")
+        assert ((await only(scene)).reserved_micros, (await only(scene)).used_micros) == (0, 0)
+        return
+    await scene.site.advance(61)
+    await scene.store.sweeps.expire()
+    assert ((await only(scene)).reserved_micros, (await only(scene)).used_micros) == (0, 100)
+
+
+async def test_a_new_budget_of_a_handler_counts_its_calls_under_way_and_no_others(scene: Scene) -> None:
+    await mixed_job(scene)
+    await claim(scene)
+    assert (await scene.store.budgets.set("ann", "copy", Period.TOTAL, 500)).reserved_micros == 0
+    await claim(scene, "copy")
+    await scene.store.budgets.remove("ann", "copy", Period.TOTAL)
+    assert (await scene.store.budgets.set("ann", "copy", Period.TOTAL, 500)).reserved_micros == 100
+    assert (await scene.store.budgets.set("bob", "copy", Period.TOTAL, 500)).reserved_micros == 0
+
+
+async def test_a_budget_of_a_host_covers_all_handlers_that_send_there(scene: Scene) -> None:
+    there, elsewhere = ("call@api.x.ai#11", "batch@api.x.ai#22"), ("call@api.x.ai:81#11", "call@my.api.x.ai#11", "echo")
+    for name in (*there, *elsewhere):
+        await scene.store.providers.save_endpoint(name, "{}")
+        await job_of(scene, 2, 100, handler=name)
+    assert len(await claim(scene, there[0])) == 2
+    made = await scene.store.budgets.set("", "@api.x.ai", Period.MONTH, 350)
+    assert made.reserved_micros == 200, "what was under way counts"
+    assert [len(await claim(scene, name)) for name in (there[1], *elsewhere)] == [1, 2, 2, 2]
+    assert (await only(scene)).reserved_micros == 300
+    assert await claim(scene, there[1]) == []
+
+
+async def test_unknown_money_of_a_mixed_job_comes_back_to_no_handler(scene: Scene) -> None:
+    """It is not known whose call it was: a budget must not be exceeded, so it stays counted."""
+    await scene.store.providers.save_endpoint("echo", '{"api": "openai", "beside": ["…"]}')
+    for handler in ("", "copy"):
+        await scene.store.budgets.set("", handler, Period.TOTAL, 1_000)
+    job = await mixed_job(scene)
+    [copy] = await claim(scene, "copy")
+    await scene.settle(copy, CannotAsk(), delivery="at_most_once")
+    await scene.store.jobs.settle_unknown(job, "ann", MoneyVerdict(False, "ann"))
+    assert {budget.handler: budget.used_micros for budget in await scene.store.budgets.all()} == {"": 0, "copy": 100}

@@ -3,15 +3,19 @@
 import asyncio
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
 from backstay.core.ids import level_key
 from backstay.core.states import JobState
+from backstay.store.databases.postgres import PostgresDatabase
 from backstay.store.items import Want
+from backstay.store.queries import Ask
 from backstay.store.store import Store
 from tests.sites import START_MS, Site
-from tests.store.scene import BROKEN, LEASE_MS, OK, RECONCILE_MS, WRONG, Scene, chunk, new_job
+from tests.store.scene import BROKEN, LEASE_MS, OK, RECONCILE_MS, WRONG, Scene, chunk, decided, new_job
+from tests.store.silent import opened
 
 
 async def test_a_claim_gives_a_lease_a_fence_and_the_body(scene: Scene) -> None:
@@ -39,6 +43,39 @@ async def test_the_first_claim_makes_the_job_running_and_tells_its_terms_once(sc
     ]
     assert ((await scene.job(job_id)).state, (await scene.job(job_id)).started_at) == (JobState.RUNNING, START_MS)
     assert (await scene.store.items.claim(want, "w1", LEASE_MS, met={job_id})).jobs == []
+
+
+async def test_terms_come_from_the_claim_that_starts_the_job_and_to_everyone_else_too(scene: Scene) -> None:
+    """A claim tells the terms of a few jobs that it starts. Those of many, and of jobs that run, are read for it."""
+    terms: dict[str, Any] = {"retry": "gateway", "delivery": "at_most_once", "priority": 3}
+    jobs = [await scene.submit(2, **terms) for _ in range(25)]
+    want = [Want("echo", len(jobs), RECONCILE_MS)]
+    first = await scene.store.items.claim(want, "w1", LEASE_MS)
+    then = await scene.store.items.claim(want, "w2", LEASE_MS)
+    assert len(first.items) == len(then.items) == len(jobs)
+    assert sorted(first.jobs) == sorted(then.jobs)
+    assert {(job.retry, job.delivery, job.priority, job.handler) for job in first.jobs} == {(*terms.values(), "echo")}
+    assert sorted(job.id for job in first.jobs) == jobs
+
+
+async def test_a_small_submit_a_claim_and_a_settlement_are_one_statement_each(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each further one is a round trip that every item waits for."""
+    asked: list[str] = []
+    ask = PostgresDatabase._ask
+
+    async def note(self: PostgresDatabase, connection: Any, one: Ask) -> list[Any]:
+        asked.append(one.name)
+        return await ask(self, connection, one)
+
+    async with opened(postgres_url) as store:
+        monkeypatch.setattr(PostgresDatabase, "_ask", note)
+        await store.submissions.open(new_job(), chunk(0, 1, True))
+        taken = await store.items.claim([Want("echo", 10, RECONCILE_MS)], "w1", LEASE_MS, promoting=False)
+        assert len(taken.jobs) == 1
+        await store.items.settle([decided(taken.items[0], OK, taken.items[0].claimed_at)])
+    assert asked == ["submit_few", "claim", "settle_few"]
 
 
 async def test_what_one_worker_got_no_other_gets(scene: Scene) -> None:

@@ -37,16 +37,17 @@ async def test_named_items_are_claimed_out_of_order_and_their_job_runs(scene: Sc
 
 
 async def test_a_named_claim_gives_what_an_ordinary_one_gives(scene: Scene) -> None:
-    job = await scene.submit(2)
-    (named,) = (await claim_named(scene, [item_id(job, 1)])).items
+    job = await scene.submit(3)
+    await scene.claim(1)
+    (named,) = (await claim_named(scene, [item_id(job, 2)])).items
     (ordinary,) = await scene.claim(2)
     differing = {"id", "body", "order_key"}
     assert [name for name in Claimed._fields if getattr(named, name) != getattr(ordinary, name)] == sorted(
         differing, key=Claimed._fields.index
     )
     rows = await scene.site.rows("SELECT leased_by, lease_expires_at, reconcile_after FROM items ORDER BY id")
-    assert rows[0] == rows[1]
-    assert (named.body, ordinary.body) == ('"body-1"', '"body-0"')
+    assert rows[1] == rows[2]
+    assert (named.body, ordinary.body) == ('"body-2"', '"body-1"')
 
 
 async def test_the_terms_of_a_job_that_was_met_are_not_given_again(scene: Scene) -> None:
@@ -112,7 +113,7 @@ async def test_of_many_who_name_the_same_items_each_item_has_one_holder(scene: S
 async def test_a_named_claim_whose_answer_was_lost_can_be_disowned(scene: Scene) -> None:
     job = await scene.submit()
     await claim_named(scene, [item_id(job, 0)], worker="w1:7")
-    await scene.store.items.disown("w1:7")
+    await scene.store.items.return_lost_claim("w1:7")
     assert ids_of(await claim_named(scene, [item_id(job, 0)], worker="w1:8")) == [item_id(job, 0)]
 
 

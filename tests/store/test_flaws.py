@@ -5,7 +5,7 @@ import pytest
 from backstay.core.failures import ErrorCode, Failure, FailureKind
 from backstay.core.models import Usage
 from backstay.core.outcomes import Failed, Flaw, Succeeded
-from backstay.store.dead_letters import By, LetterFilter
+from backstay.store.dead_letters import LetterFilter, ReplayRequest
 from tests.store.scene import BROKEN, OK, Scene, decided
 
 COUNTED = (Flaw.TRUNCATED, Flaw.REFUSED, Flaw.FILTERED)
@@ -28,7 +28,7 @@ async def counts(scene: Scene, job_id: int) -> tuple[int, int, int]:
 @pytest.mark.parametrize("usage", [None, Usage(1, 2, 3)], ids=["silent", "with usage"])
 async def test_answers_are_counted_by_their_flaws(scene: Scene, usage: Usage | None) -> None:
     job_id = await scene.submit(8)
-    flaws = [None, *COUNTED, Flaw.TRUNCATED, None, Flaw.REFUSED, None]
+    flaws = [None, *COUNTED, Flaw.TRUNCATED, None, Flaw.REFUSED, Flaw.UNFINISHED]
     claimed = await scene.claim()
     for item, flaw in zip(claimed[:4], flaws[:4], strict=True):
         await scene.settle(item, answer(flaw, usage))
@@ -38,7 +38,7 @@ async def test_answers_are_counted_by_their_flaws(scene: Scene, usage: Usage | N
     await scene.store.items.settle([decided(item, answer(flaw, usage), now) for item, flaw in group])
     assert await counts(scene, job_id) == (2, 2, 1)
     job = await scene.job(job_id)
-    assert (job.state, job.succeeded) == ("completed", 8)
+    assert (job.state, job.succeeded, job.unfinished) == ("completed", 8, 1)
     rows = [row async for row in scene.store.results.all(job_id, "ann")]
     assert [row.flaw for row in rows] == flaws
 
@@ -60,18 +60,21 @@ async def test_an_answer_that_is_tried_again_is_counted_when_it_has_ended(scene:
     assert (kept.result, kept.flaw, kept.attempt_count) == ('{"status_code":200}', "truncated", 3)
 
 
+@pytest.mark.parametrize("flaw", [Flaw.TRUNCATED, Flaw.INVALID])
 @pytest.mark.parametrize("ends", ["deadline", "timeout", "cancel"])
-async def test_an_answer_that_was_to_be_tried_again_is_kept_however_its_item_ends(scene: Scene, ends: str) -> None:
+async def test_an_answer_that_was_to_be_tried_again_is_kept_however_its_item_ends(
+    scene: Scene, ends: str, flaw: Flaw
+) -> None:
     job_id = await scene.submit(2, deadline_ms=600_000 if ends == "deadline" else None)
     flawed, plain = await scene.claim()
-    await scene.settle(flawed, failed(Flaw.TRUNCATED, Usage(1, 2, 30)))
+    await scene.settle(flawed, failed(flaw, Usage(1, 2, 30)))
     await scene.settle(plain, BROKEN)
     await scene.end(job_id, ends)
     rows = [row async for row in scene.store.results.all(job_id, "ann")]
     told = [(row.state, row.flaw, row.result) for row in rows]
     other = ("cancelled" if ends == "cancel" else "failed", None, None)
-    assert told == [("failed", "truncated", '{"status_code":200}'), other]
-    assert await counts(scene, job_id) == (1, 0, 0)
+    assert told == [("failed", flaw, '{"status_code":200}'), other]
+    assert await counts(scene, job_id) == (int(flaw is Flaw.TRUNCATED), 0, 0)
     await scene.auditor.check()
 
 
@@ -89,10 +92,10 @@ async def test_a_retry_takes_what_it_queues_afresh_out_of_the_counts(scene: Scen
         assert await counts(scene, job_id) == (1, 2, 1)
         await scene.store.jobs.retry(job_id, "ann")
     elif by == "replay":
-        assert (await scene.store.replays.replay("ann", LetterFilter(job_id), By("ann"))).items == 6
+        assert (await scene.store.replays.replay("ann", LetterFilter(job_id), ReplayRequest("ann"))).items == 6
     else:
         ids = [item.id for item in claimed]
-        assert (await scene.store.replays.replay_some("ann", LetterFilter(), ids, By("ann"))).items == 6
+        assert (await scene.store.replays.replay_some("ann", LetterFilter(), ids, ReplayRequest("ann"))).items == 6
     assert await counts(scene, job_id) == (0, 1, 0), "what succeeded stays as it is"
     await scene.site.advance(3_600)
     for item in await scene.claim():
@@ -110,3 +113,12 @@ async def test_a_lost_lease_counts_nothing(scene: Scene) -> None:
     assert await counts(scene, job_id) == (0, 0, 0)
     await scene.settle(new, answer(Flaw.FILTERED))
     assert await counts(scene, job_id) == (0, 0, 1)
+
+
+async def test_a_retry_takes_an_unfinished_answer_out_of_the_counts(scene: Scene) -> None:
+    job_id = await scene.submit(2)
+    for item in await scene.claim():
+        await scene.settle(item, failed(Flaw.UNFINISHED), retry="none")
+    assert (await scene.job(job_id)).unfinished == 2
+    await scene.store.jobs.retry(job_id, "ann")
+    assert (await scene.job(job_id)).unfinished == 0

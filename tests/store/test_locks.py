@@ -106,7 +106,7 @@ async def test_a_claim_holds_one_providers_pace_at_a_time(site: Site, store: Sto
 async def test_a_claim_takes_all_its_jobs_in_order_with_and_without_a_ceiling(site: Site, store: Store) -> None:
     await store.providers.set_pace("echo", (None, None), concurrency=10)
     for budget in (None, 1_000):
-        weighed = chunk(0, 1, last=True)._replace(weights=[(10, 1)])
+        weighed = chunk(0, 1, last=True)._replace(weights=[(10, 1, 0)])
         await store.submissions.open(new_job(budget_micros=budget), weighed)
     async with holding(site, "SELECT FROM jobs WHERE id = 1 FOR UPDATE"):
         claiming = asyncio.create_task(store.items.claim([Want("echo", 5, 0, "echo")], "w1:1", LEASE_MS))

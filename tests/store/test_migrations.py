@@ -23,7 +23,9 @@ TABLES = {"jobs", "items", "requests", "attempts", "events", "providers", "worke
     "sinks",
     "job_links",
     "item_keys",
+    "answer_keys",
     "archives",
+    "job_archives",
     "replays",
     "measures",
     "alarms",
@@ -31,6 +33,7 @@ TABLES = {"jobs", "items", "requests", "attempts", "events", "providers", "worke
     "schedules",
 }
 INDEXES = {
+    "ix_answer_keys_key",
     "ix_outbox_pending",
     "ix_outbox_aggregate",
     "ix_outbox_done",
@@ -53,6 +56,8 @@ INDEXES = {
     "ix_measures_minute",
     "ix_invocations_begun",
     "ix_jobs_ended",
+    "ix_jobs_ended_of",
+    "uq_job_archives_blob",
     "ix_api_keys_owner",
     "ix_batches_moving",
     "ix_batches_owner",

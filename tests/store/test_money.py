@@ -6,8 +6,9 @@ import pytest
 
 from backstay.core.failures import ErrorCode, Failure, FailureKind
 from backstay.core.models import Claimed, Usage
+from backstay.core.money import Period
 from backstay.core.outcomes import CannotAsk, Failed, HandedBack, Outcome, Stopped, Submitted, Succeeded
-from backstay.core.pace import Answers
+from backstay.core.pace import Answers, FurtherLimits
 from backstay.core.states import StopReason
 from backstay.store.items import Want
 from backstay.store.settle import SUM_MAX
@@ -18,9 +19,11 @@ from tests.store.scene import LEASE_MS, Scene, decided, new_job
 PROVIDER = "api#1"
 
 
-async def priced_job(scene: Scene, costs: list[int | None], budget: int | None, tokens: int = 10) -> int:
+async def priced_job(
+    scene: Scene, costs: list[int | None], budget: int | None, tokens: int = 10, output_tokens: int = 0
+) -> int:
     bodies = [f"{n}" for n in range(len(costs))]
-    chunk = Chunk(0, bodies, "digest", True, [(cost, tokens) for cost in costs])
+    chunk = Chunk(0, bodies, "digest", True, [(cost, tokens, output_tokens) for cost in costs])
     return (await scene.store.submissions.open(new_job(budget_micros=budget), chunk)).id
 
 
@@ -113,13 +116,31 @@ async def test_a_task_at_the_provider_keeps_its_money_set_aside_until_it_ends(sc
 async def test_a_claim_that_broke_off_gives_back_what_it_set_aside(scene: Scene) -> None:
     job = await priced_job(scene, [100, 100], budget=150)
     await paced(scene)
-    await scene.store.items.disown("w1:1")
+    await scene.store.items.return_lost_claim("w1:1")
     assert await money(scene, job) == (0, 0, 0, False)
     assert len(await paced(scene)) == 1
 
 
+async def test_a_claim_that_broke_off_gives_it_back_once_even_if_its_items_end_before_the_next_claim(
+    scene: Scene,
+) -> None:
+    """One job's items end while they wait; a call of another job is under way, and its money stays set aside."""
+    await scene.store.budgets.set("ann", "", Period.TOTAL, 1_000)
+    cancelled, other = await priced_job(scene, [100], budget=None), await priced_job(scene, [300], budget=None)
+    await paced(scene, items=1)
+    await scene.store.items.return_lost_claim("w1:1")
+    await scene.store.jobs.pause(cancelled, "ann")
+    assert len(await paced(scene)) == 1
+    await scene.store.jobs.cancel(cancelled, "ann")
+    await scene.store.sweeps.end_stopped(cancelled, StopReason.CANCEL)
+    [budget] = await scene.store.budgets.all()
+    assert (budget.reserved_micros, budget.used_micros) == (300, 0)
+    assert await money(scene, cancelled) == (0, 0, 0, False)
+    assert await money(scene, other) == (0, 300, 0, False)
+
+
 async def test_what_a_deadline_ends_under_way_is_kept_as_unknown(scene: Scene) -> None:
-    chunk = Chunk(0, ["1"], "d", True, [(100, 1)])
+    chunk = Chunk(0, ["1"], "d", True, [(100, 1, 0)])
     job = (await scene.store.submissions.open(new_job(budget_micros=100, deadline_ms=1_000), chunk)).id
     await paced(scene)
     await scene.site.advance(2)
@@ -146,14 +167,15 @@ async def test_an_item_that_is_weighed_later_can_be_claimed_under_a_ceiling(scen
     job = await priced_job(scene, [None, 700, None, None], budget=None)
     first = (await paced(scene, 1))[0]
     await scene.settle(first, success(1))
-    assert [row[:2] for row in await scene.store.jobs.unsent(job, False, -1)] == [
+    assert [row[:2] for row in await scene.store.jobs.unsent_items(job, False, -1)] == [
         (first.id + 2, None),
         (first.id + 3, None),
     ]
-    unsent = await scene.store.jobs.unsent(job, True, -1)
-    assert unsent == [(first.id + 1, 700, "1"), (first.id + 2, None, "2"), (first.id + 3, None, "3")]
-    assert await scene.store.jobs.unsent(job, True, first.id + 3) == []
-    await scene.store.jobs.weigh_items([(item, 100) for item, _, _ in unsent])
+    unsent = await scene.store.jobs.unsent_items(job, True, -1)
+    shown = [(first.id + 1, 700, "1"), (first.id + 2, None, "2"), (first.id + 3, None, "3")]
+    assert [row[:3] for row in unsent] == shown
+    assert await scene.store.jobs.unsent_items(job, True, first.id + 3) == []
+    await scene.store.jobs.weigh_items([(item.id, 100) for item in unsent])
     await scene.store.jobs.change_budget(job, "ann", 250)
     assert [item.reserved for item in await paced(scene)] == [100, 100]
 
@@ -225,6 +247,53 @@ async def test_tokens_a_minute_hold_back_what_is_too_much(scene: Scene) -> None:
     assert len(await paced(scene)) == 2
 
 
+@pytest.mark.parametrize("further", [FurtherLimits(6_000), FurtherLimits(None, 1_200), FurtherLimits(6_000, 1_000)])
+async def test_two_workers_together_never_exceed_input_or_output_tokens(scene: Scene, further: FurtherLimits) -> None:
+    """A call has 30 tokens in and 10 out."""
+    await scene.store.providers.set_pace(PROVIDER, (None, None), concurrency=10_000, further=further)
+    await priced_job(scene, [1] * 900, budget=None, tokens=40, output_tokens=10)
+    other, calls = await scene.site.open_store(), []
+    for _ in range(75):
+        found = [*await paced(scene), *await paced(scene, store=other)]
+        calls += [scene.site.clock.ms] * len(found)
+        await scene.site.advance(1)
+    limit = min(
+        tokens // of_one
+        for tokens, of_one in ((further.input_tokens_per_minute, 30), (further.output_tokens_per_minute, 10))
+        if tokens is not None
+    )
+    in_a_minute = [sum(at <= call < at + 60_000 for call in calls) for at in calls]
+    assert limit * 0.6 <= max(in_a_minute) <= limit
+
+
+async def test_two_workers_together_never_exceed_the_requests_of_a_day(scene: Scene) -> None:
+    further = FurtherLimits(requests_per_day=50)
+    await scene.store.providers.set_pace(PROVIDER, (None, None), concurrency=10_000, further=further)
+    await priced_job(scene, [1] * 300, budget=None)
+    other, calls = await scene.site.open_store(), []
+    taken = await scene.store.items.claim([Want("echo", 20, 0, PROVIDER)], "w1:1", LEASE_MS)
+    calls += [scene.site.clock.ms] * len(taken.items)
+    for number in range(120):
+        found = await paced(scene, 40, store=other if number % 2 else None)
+        calls += [scene.site.clock.ms] * len(found)
+        await scene.site.advance(1_800)
+    in_a_day = [sum(at <= call < at + 86_400_000 for call in calls) for at in calls]
+    assert max(in_a_day) == 50
+    assert len(calls) >= 100, "the next day allows as many again"
+
+
+async def test_a_worker_is_told_when_the_day_allows_more(scene: Scene) -> None:
+    further = FurtherLimits(requests_per_day=2)
+    await scene.store.providers.set_pace(PROVIDER, (None, None), concurrency=100, further=further)
+    await priced_job(scene, [1] * 3, budget=None)
+    taken = await scene.store.items.claim([Want("echo", 5, 0, PROVIDER)], "w1:1", LEASE_MS)
+    assert (len(taken.items), taken.again_ms is not None) == (2, True)
+    await scene.site.advance((taken.again_ms or 0) / 1000 - 1)
+    assert await paced(scene) == []
+    await scene.site.advance(1)
+    assert len(await paced(scene)) == 1
+
+
 async def test_what_one_worker_saw_is_what_all_keep_to(scene: Scene) -> None:
     await priced_job(scene, [1] * 30, budget=None)
     seen = Answers()
@@ -291,7 +360,7 @@ async def test_absurd_costs_stop_at_a_bound_and_keep_nobody_from_being_settled(s
 
 
 async def test_what_a_deadline_ended_has_no_money_set_aside_when_it_is_tried_again(scene: Scene) -> None:
-    chunk = Chunk(0, ["1"], "d", True, [(100, 1)])
+    chunk = Chunk(0, ["1"], "d", True, [(100, 1, 0)])
     job = (await scene.store.submissions.open(new_job(budget_micros=300, deadline_ms=1_000), chunk)).id
     await paced(scene)
     await scene.site.advance(2)

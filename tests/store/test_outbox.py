@@ -9,7 +9,7 @@ import pytest
 from backstay.core.errors import NotAllowed
 from backstay.core.ids import item_id
 from backstay.store import outbox, webhooks
-from backstay.store.dead_letters import By, LetterFilter
+from backstay.store.dead_letters import LetterFilter, ReplayRequest
 from backstay.store.outbox import HINT_AGE_MS, HINT_ITEMS_MAX, PUBLISHED_AGE_MS, WORK, Lag, Message
 from backstay.store.webhooks import DeliveryResult
 from tests.store.scene import BROKEN, OK, WRONG, Scene, chunk, decided, new_job
@@ -31,7 +31,7 @@ def items_of(message: Message) -> list[int]:
 async def hints(scene: Scene) -> list[Message]:
     """All that is to be published now, and published by it."""
     found = await scene.store.outbox.claim(WORK, ALL, LEASE_MS)
-    await scene.store.outbox.published([message.id for message in found])
+    await scene.store.outbox.mark_published([message.id for message in found])
     return found
 
 
@@ -123,7 +123,7 @@ async def test_what_a_person_retries_or_replays_is_hinted_at(scene: Scene) -> No
     await scene.store.jobs.retry(retried, "ann")
     (message,) = await hints(scene)
     assert said(message) == {"handler": "echo", "priority": 0, "items": [item_id(retried, 0), item_id(retried, 1)]}
-    await scene.store.replays.replay("ann", LetterFilter(job_id=replayed), By("ann"))
+    await scene.store.replays.replay("ann", LetterFilter(job_id=replayed), ReplayRequest("ann"))
     found = await hints(scene)
     assert sorted(item for message in found for item in items_of(message)) == [item_id(replayed, n) for n in range(60)]
     assert {len(items_of(message)) for message in found} == {HINT_ITEMS_MAX, 60 - HINT_ITEMS_MAX}
@@ -164,8 +164,8 @@ async def test_a_message_of_a_relay_that_died_goes_to_the_next_under_the_same_id
     await scene.site.advance(LEASE_MS / 1000 + 1)
     (found,) = await scene.store.outbox.claim(WORK, ALL, LEASE_MS)
     assert (found.id, found.payload, found.tries) == (lost.id, lost.payload, 2)
-    await scene.store.outbox.published([found.id])
-    await scene.store.outbox.published([lost.id])
+    await scene.store.outbox.mark_published([found.id])
+    await scene.store.outbox.mark_published([lost.id])
     await scene.site.advance(LEASE_MS / 1000 + 1)
     assert await scene.store.outbox.claim(WORK, ALL, LEASE_MS) == []
 
@@ -174,7 +174,7 @@ async def test_what_was_not_confirmed_is_due_again_after_its_delay(scene: Scene)
     await scene.store.outbox.open_sink()
     await scene.submit()
     (message,) = await scene.store.outbox.claim(WORK, ALL, LEASE_MS)
-    await scene.store.outbox.failed([message.id], "the broker is away\nsince noon", 5_000)
+    await scene.store.outbox.mark_failed([message.id], "the broker is away\nsince noon", 5_000)
     assert await scene.site.one("SELECT error_message FROM outbox") == "the broker is away"
     await scene.site.advance(4)
     assert await scene.store.outbox.claim(WORK, ALL, LEASE_MS) == []
@@ -191,7 +191,7 @@ async def test_the_lag_is_of_what_is_pending_even_in_a_relays_hands(scene: Scene
     await scene.submit()
     (message, _) = await scene.store.outbox.claim(WORK, ALL, LEASE_MS)
     assert await scene.store.outbox.lag(WORK) == Lag(2, 3_000)
-    await scene.store.outbox.published([message.id])
+    await scene.store.outbox.mark_published([message.id])
     assert await scene.store.outbox.lag(WORK) == Lag(1, 0)
 
 
@@ -201,7 +201,7 @@ async def test_webhooks_and_work_do_not_take_each_others_messages(scene: Scene) 
     await scene.ended(OK)
     (message,) = await scene.store.outbox.claim(WORK, ALL, LEASE_MS)
     assert message.message_type == "work.ready"
-    assert await scene.store.webhooks.spread() == 1
+    assert await scene.store.webhooks.create_deliveries() == 1
     assert await scene.store.outbox.lag(WORK) == Lag(1, 0)
 
 
@@ -210,7 +210,7 @@ async def told_webhooks(scene: Scene, *names: str) -> None:
     for name in names:
         await scene.store.webhooks.add(name, "ann", "https://example.com", ("job.completed",))
     await scene.ended(OK)
-    await scene.store.webhooks.spread()
+    await scene.store.webhooks.create_deliveries()
 
 
 async def test_what_nobody_subscribed_to_is_done_with_and_told_to_no_other_owner(scene: Scene) -> None:
@@ -218,7 +218,7 @@ async def test_what_nobody_subscribed_to_is_done_with_and_told_to_no_other_owner
     await scene.store.webhooks.add("wh_2", "bob", "https://example.com", ("job.completed",))
     await scene.ended(OK, owner="ann")
     await scene.ended(WRONG, owner="bob")
-    assert [await scene.store.webhooks.spread() for _ in range(2)] == [2, 0]
+    assert [await scene.store.webhooks.create_deliveries() for _ in range(2)] == [2, 0]
     assert await scene.store.webhooks.claim(10, []) == ([], "")
 
 

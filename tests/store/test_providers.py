@@ -127,20 +127,20 @@ async def test_a_change_is_told_in_the_providers_timeline(scene: Scene) -> None:
 
 
 async def test_a_worker_is_seen_while_it_beats_and_gone_when_it_leaves(scene: Scene) -> None:
-    await scene.store.workers.greet("w1", "host", 42, "", '["echo"]')
+    await scene.store.workers.register("w1", "host", 42, "", '["echo"]')
     await scene.site.advance(80)
     await scene.store.items.extend([], 90_000, "w1")
     (worker,) = await scene.store.workers.page()
     assert (worker.handlers, worker.seen_at, worker.alive(90_000)) == (("echo",), scene.site.clock.ms, True)
     await scene.site.advance(91)
     assert not (await scene.store.workers.page())[0].alive(90_000)
-    await scene.store.workers.leave("w1")
+    await scene.store.workers.unregister("w1")
     (worker,) = await scene.store.workers.page()
     assert (worker.stopped_at, worker.alive(90_000)) == (scene.site.clock.ms, False)
 
 
 async def test_workers_not_seen_for_a_week_are_forgotten(scene: Scene) -> None:
-    await scene.store.workers.greet("old", "host", 1, "", "[]")
+    await scene.store.workers.register("old", "host", 1, "", "[]")
     await scene.site.advance(7 * 86_400 + 1)
-    await scene.store.workers.greet("new", "host", 2, "", "[]")
+    await scene.store.workers.register("new", "host", 2, "", "[]")
     assert [worker.id for worker in await scene.store.workers.page()] == ["new"]

@@ -1,6 +1,7 @@
 """Statements list the fields of records, and their rows become those records: no list of columns is written twice."""
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +12,19 @@ import pytest
 import backstay.store
 import backstay.store.store
 from backstay.core.states import JobState
+from backstay.store.item_views import ItemView
 from backstay.store.job_views import JobView
-from backstay.store.queries import POSTGRES, SQLITE, fields_of, maker_of, queries_for, read_row, record, render
+from backstay.store.queries import (
+    POSTGRES,
+    SQLITE,
+    fields_of,
+    maker_of,
+    queries_for,
+    read_row,
+    record,
+    render,
+    statements,
+)
 from tests.sites import Site
 
 STORE = Path(backstay.store.__file__).parent
@@ -116,3 +128,32 @@ FOR_THE_ENGINE = {
 async def test_a_view_of_a_job_has_every_column_that_is_not_for_the_engine_alone(sqlite_site: Site) -> None:
     columns = {name for (name,) in await sqlite_site.rows("SELECT name FROM pragma_table_info('jobs')")}
     assert columns - set(fields_of(JobView)) == FOR_THE_ENGINE
+
+
+ITEM_FIELDS_FOR_THE_ENGINE = {
+    "account",
+    "ask_first",
+    "cost_micros",
+    "job_id",
+    "kept_until",
+    "lease_expires_at",
+    "leased_by",
+    "order_key",
+    "reconcile_after",
+    "refused_at",
+    "rescues",
+    "reserved_micros",
+    "round",
+    "tokens",
+    "output_tokens",
+}
+
+
+async def test_a_view_of_an_item_has_every_column_that_is_not_for_the_engine_alone(sqlite_site: Site) -> None:
+    columns = {name for (name,) in await sqlite_site.rows("SELECT name FROM pragma_table_info('items')")}
+    assert columns - set(fields_of(ItemView)) == ITEM_FIELDS_FOR_THE_ENGINE
+
+
+def test_no_two_statements_have_one_name() -> None:
+    names = Counter(name for name, _ in statements())
+    assert [name for name, times in names.items() if times > 1] == []

@@ -11,7 +11,7 @@ from backstay.core.errors import NotAllowed
 from backstay.core.failures import ErrorCode, Failure, FailureKind
 from backstay.core.ids import item_id
 from backstay.core.models import Attempt, Claimed, Settlement
-from backstay.core.outcomes import Failed, Outcome, Running, Skipped, Stopped
+from backstay.core.outcomes import Failed, HandedBack, Outcome, Running, Skipped, Stopped
 from backstay.core.states import TERMINAL, TRANSITIONS, ItemState, JobState, StopReason
 from tests.store.scene import BROKEN, LEASE_MS, OK, TASK, WRONG, Scene, decided
 
@@ -213,3 +213,14 @@ async def test_whatever_a_message_holds_it_is_stored_and_read(scene: Scene, text
     (attempt,) = await scene.store.item_views.attempts(item_id(job_id, 0))
     assert attempt.error_code == "GW_4XX"
     assert "\0" not in (attempt.message or "")
+
+
+async def test_an_item_that_goes_back_does_not_stop_those_of_other_jobs(scene: Scene) -> None:
+    """Nothing is counted in its job, so that only the other one changes."""
+    first, second = await scene.submit(1), await scene.submit(1)
+    back, done = sorted(await scene.claim(2), key=lambda item: item.id)
+    now = scene.site.clock.ms
+    settled = await scene.store.items.settle([decided(back, HandedBack("late"), now), decided(done, OK, now)])
+    assert settled.lost == []
+    assert (await scene.item(first)).state is ItemState.QUEUED
+    assert (await scene.item(second)).state is ItemState.SUCCEEDED

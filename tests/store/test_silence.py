@@ -7,9 +7,10 @@ import asyncpg
 import pytest
 
 from backstay.clock import Clock
-from backstay.core.errors import DatabaseUnreachable
+from backstay.core.errors import DatabaseUnreachable, UsageError
 from backstay.store.databases.postgres import WAKE_CHANNEL, PostgresDatabase
 from backstay.store.items import Want
+from backstay.store.queries import one
 from backstay.store.store import Store
 from tests.messaging.rig import until
 from tests.servers.fault_proxy import FaultProxy
@@ -240,3 +241,20 @@ async def test_connections_say_whose_they_are_and_the_server_asks_whether_they_l
     assert (await connection.fetchval(names)).startswith("shop ")
     assert await connection.fetchval("SHOW tcp_keepalives_idle") == "15"
     await connection.close()
+
+
+async def test_the_url_says_how_many_connections_a_process_uses(postgres_url: str) -> None:
+    database = PostgresDatabase(f"{postgres_url}?pool_max=2&application_name=small", Clock())
+    await database.open()
+    try:
+        await asyncio.gather(*(database.read(one("disowned_jobs", {"n": 1})) for _ in range(20)))
+        assert database._pool is not None
+        assert (database._pool.get_size(), database._pool.get_max_size()) == (2, 2)
+    finally:
+        await database.close()
+
+
+@pytest.mark.parametrize("size", ["0", "101", "two", "", "-5", "²"])
+def test_a_pool_of_no_use_is_refused(size: str) -> None:
+    with pytest.raises(UsageError, match="pool_max in the database URL must be a whole number from 1 to 100"):
+        PostgresDatabase(f"postgresql://ann@db/shop?pool_max={size}", Clock())

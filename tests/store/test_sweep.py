@@ -1,5 +1,6 @@
 """expire, stop_overdue, end_stopped: what time ends, and that it is told."""
 
+import json
 import re
 from typing import Any
 
@@ -7,11 +8,12 @@ import pytest
 
 from backstay.core.ids import item_id
 from backstay.core.models import Delivery
-from backstay.core.outcomes import CannotAsk, Submitted
+from backstay.core.outcomes import CannotAsk, HandedBack, Submitted
 from backstay.core.states import ItemState, JobState, StopReason
 from backstay.store import sweeps
 from backstay.store.queries import statements
-from tests.store.scene import BROKEN, HOURS_48_MS, LEASE_MS, OK, TASK, Scene, decided
+from backstay.store.submissions import Chunk
+from tests.store.scene import BROKEN, HOURS_48_MS, LEASE_MS, OK, TASK, Scene, decided, new_job
 
 
 async def in_state(scene: Scene, state: ItemState, **options: Any) -> int:
@@ -169,13 +171,13 @@ async def test_a_paused_job_does_not_run_into_its_limit(scene: Scene) -> None:
 async def test_a_paused_jobs_items_step_aside_and_come_back(scene: Scene) -> None:
     job_id = await scene.submit(3)
     await scene.store.jobs.pause(job_id, "ann")
-    assert await scene.store.jobs.paused() == [job_id]
+    assert await scene.store.jobs.paused_jobs() == [job_id]
     await scene.store.jobs.park(job_id)
-    assert await scene.store.jobs.parked() == [job_id]
+    assert await scene.store.jobs.parked_jobs() == [job_id]
     await scene.store.jobs.unpark(job_id)
-    assert await scene.store.jobs.parked() == [job_id], "a paused job stays parked"
+    assert await scene.store.jobs.parked_jobs() == [job_id], "a paused job stays parked"
     await scene.store.jobs.resume(job_id, "ann")
-    assert await scene.store.jobs.parked() == []
+    assert await scene.store.jobs.parked_jobs() == []
     assert len(await scene.claim()) == 3
 
 
@@ -232,3 +234,23 @@ async def test_what_comes_back_after_its_job_was_to_move_goes_to_the_next_handle
     await scene.store.items.settle([decided(item, BROKEN, scene.site.clock.ms) for item in late[25:]])
     handlers = await scene.site.rows(f"SELECT handler FROM items WHERE job_id = {job} ORDER BY id")
     assert [handler for (handler,) in handlers] == ["echo"] + ["other"] * 29
+
+
+async def test_the_items_of_a_late_job_with_several_providers_go_each_to_its_own_next_handler(scene: Scene) -> None:
+    """Two endpoints of each provider stand beside the two of the job, in the same order."""
+    old, new = ("batch@a#1", "batch@b#2"), ("call@a#3", "call@b#4")
+    for first, other in (old, new):
+        await scene.store.providers.save_endpoint(other, json.dumps({"name": other}))
+        await scene.store.providers.save_endpoint(first, json.dumps({"beside": [json.dumps({"name": other})]}))
+    job = new_job(handler=old[0], handler_then=new[0], move_ms=60_000)
+    opened = await scene.store.submissions.open(job, Chunk(0, ["0", "1", "2"], "d", True, None, None, (*old, old[1])))
+    [late] = await scene.claim(1, handler=old[1])
+    assert await scene.store.sweeps.move_late() == 0
+    await scene.site.advance(61)
+    assert await scene.store.sweeps.move_late() == 2
+    await scene.settle(late, HandedBack("not sent"))
+    assert await scene.store.sweeps.move_late() == 0, "what comes back later follows at once"
+    rows = await scene.site.rows(f"SELECT handler FROM items WHERE job_id = {opened.id} ORDER BY id")
+    assert [handler for (handler,) in rows] == [new[0], new[1], new[1]]
+    outside = "SELECT 1 FROM items JOIN jobs ON jobs.id = job_id WHERE order_key NOT BETWEEN first_key AND last_key"
+    assert await scene.site.rows(outside) == [], "a worker that does one job looks only between its keys"

@@ -39,7 +39,7 @@ def moves(dialect: Dialect) -> Iterator[tuple[str, ItemState, ItemState]]:
 @DIALECTS
 def test_every_statement_that_writes_a_state_obeys_the_table(dialect: Dialect) -> None:
     found = list(moves(dialect))
-    assert {"claim", "disown", "expire_waiting", "end_queued", "retry_items", "accept_item"} <= {
+    assert {"claim", "return_lost_claim", "expire_waiting", "end_queued", "retry_items", "accept_item"} <= {
         name for name, *_ in found
     }
     assert not [(name, old, new) for name, old, new in found if not may_follow(old, new)]

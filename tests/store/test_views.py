@@ -205,3 +205,22 @@ async def test_a_store_that_is_not_open_says_so_and_can_be_closed(site: Site) ->
             await ask
         assert refused.value.hint == "open it first: async with Backstay(url)"
     await store.close()
+
+
+async def test_an_item_says_when_it_began_changed_and_is_tried_again(scene: Scene) -> None:
+    job = await scene.submit()
+    row = await scene.store.item_views.row(item_id(job, 0), "ann")
+    assert (row.started_at, row.updated_at, row.retry_after) == (None, row.created_at, None)
+    await scene.site.advance(10)
+    [item] = await scene.claim()
+    began = scene.site.clock.ms
+    row = await scene.store.item_views.row(item.id, "ann")
+    assert (row.started_at, row.updated_at, row.retry_after) == (began, began, None)
+    await scene.site.advance(5)
+    await scene.settle(item, BROKEN, retry="queue")
+    [shown] = (await scene.store.item_views.page(job, "ann", ItemFilter(), None, 10))[0]
+    row = await scene.store.item_views.row(item.id, "ann")
+    for seen in (row, shown):
+        assert (seen.started_at, seen.updated_at) == (began, began + 5_000)
+        assert seen.retry_after == seen.due_at
+        assert (seen.retry_after or 0) > seen.updated_at

@@ -8,7 +8,7 @@ from typing import Any
 
 import aiohttp
 
-from backstay import Answer, Backstay, BreakerPolicy, Context, Limits, RetryPolicy, done, running
+from backstay import Backstay, BreakerPolicy, Context, Limits, RetryPolicy, TaskAnswer, done, running
 
 PROVIDER_URL = os.environ.get("STORY_PROVIDER_URL", "http://127.0.0.1:9")
 
@@ -87,6 +87,8 @@ async def unaskable(item: Any, context: Context) -> Any:
 @backstay.handler(retry=PATIENT, breaker=CALM, timeout=10)
 async def explosive(item: Any, context: Context) -> Any:
     """One item takes its whole process with it, each time."""
+    if item == "bomb before the call":
+        os._exit(9)
     answer = await send("/calls/explosive", item, context)
     if item == "bomb":
         os._exit(9)
@@ -112,7 +114,7 @@ class Task:
     async def submit(self, item: Any, context: Context) -> str:
         return str((await send("/tasks/task", item, context))["task_id"])
 
-    async def poll(self, task_ids: Sequence[str]) -> Mapping[str, Answer]:
+    async def poll(self, task_ids: Sequence[str]) -> Mapping[str, TaskAnswer]:
         async with session().post("/tasks/task/poll", json={"ids": list(task_ids)}) as response:
             answers = await response.json()
         return {

@@ -30,9 +30,9 @@ SHORT_WAITS = {
 class Provider:
     """A practice provider: what it was asked and what it charged is its own count."""
 
-    def __init__(self, base_url: str) -> None:
+    def __init__(self, base_url: str, root: str | None = None) -> None:
         self.base_url = base_url
-        self._root = base_url.removesuffix("/v1")
+        self._root = base_url.removesuffix("/v1") if root is None else root
 
     def read(self, path: str) -> Any:
         with urllib.request.urlopen(f"{self._root}{path}", timeout=60) as answer:
@@ -135,9 +135,14 @@ class Rehearsal:
 
 def answer_of(line: Mapping[str, Any]) -> str:
     body = line["response"]["body"]
+    if body.get("type") == "message":
+        return str(body["content"][0]["text"])
+    if "candidates" in body:
+        return str(body["candidates"][0]["content"]["parts"][0]["text"])
     if "choices" in body:
         return str(body["choices"][0]["message"]["content"])
-    return str(body["output"][0]["content"][0]["text"])
+    said = body["output"]["message"] if isinstance(body["output"], dict) else body["output"][0]
+    return str(said["content"][0]["text"])
 
 
 def _request(n: int, url: str, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -145,7 +150,10 @@ def _request(n: int, url: str, body: Mapping[str, Any]) -> dict[str, Any]:
     asked: dict[str, Any] = {"messages": [{"role": "user", "content": words}], "max_tokens": 40}
     if url == "/v1/responses":
         asked = {"input": words, "max_output_tokens": 40}
-    return {"custom_id": f"r{n}", "method": "POST", "url": url, "body": {"model": "gpt-4o-mini", **asked, **body}}
+    asked = {"model": "gpt-4o-mini", **asked}
+    if url.endswith(":generateContent"):  # the model is in the path
+        asked = {"contents": [{"parts": [{"text": words}]}], "generationConfig": {"maxOutputTokens": 40}}
+    return {"custom_id": f"r{n}", "method": "POST", "url": url, "body": {**asked, **body}}
 
 
 def wait_until(fact: Any, what: str, seconds: float = 60.0) -> None:

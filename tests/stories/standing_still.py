@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Sequence
 from backstay.cli.main import main
 from backstay.engine import hints
 from backstay.messaging.consumer import Consumer
-from backstay.messaging.delivery import MessageDelivery
+from backstay.messaging.queues import MessageDelivery
 from backstay.store.outbox import Outbox
 
 NEVER_SECONDS = 600.0
@@ -45,11 +45,11 @@ if __name__ == "__main__":
     hints.DATABASE_SECONDS = NEVER_SECONDS  # type: ignore[misc]
     point = sys.argv.pop(1)
     if point == "claimed":
-        Consumer.done = done  # type: ignore[method-assign]
+        Consumer.mark_done = done  # type: ignore[method-assign]
     elif point == "unacknowledged":
         MessageDelivery.ack = ack  # type: ignore[method-assign]
     elif point == "published":
-        Outbox.published = published  # type: ignore[method-assign]
+        Outbox.mark_published = published  # type: ignore[method-assign]
     else:
         raise SystemExit(f"no such point: {point}")
     main()

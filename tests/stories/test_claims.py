@@ -30,7 +30,8 @@ async def test_three_invocations_at_once_submit_every_item_exactly_once(database
         assert len(bill) == ITEMS, "the provider counts exactly one submission per item"
         assert paid_twice(bill) == []
         acts = [act for position in range(ITEMS) for act in await stage.acts(item_id(job.id, position))]
-        assert sum(claimed) == ITEMS + acts.count("handed_back"), "only what was handed back is claimed again"
+        again = acts.count("handed_back") + acts.count("rescued")  # cut off before or after it was to be sent
+        assert sum(claimed) == ITEMS + again, "only what the provider never had is claimed again"
         items = [await stage.store.item_views.get(item_id(job.id, position), "local") for position in range(ITEMS)]
         task_ids = [item.provider_task_id for item in items]
         assert None not in task_ids

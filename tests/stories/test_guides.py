@@ -15,7 +15,7 @@ from unittest import mock
 import pytest
 
 from backstay.cli.main import run
-from tests.house.pages import blocks
+from tests.house.pages import blocks, provider_pages
 from tests.house.sources import ROOT
 from tests.servers.postgres import RunningPostgres
 from tests.stories.runs import COMMAND
@@ -35,6 +35,7 @@ NAMES = (
     "doubles",
     "budgets",
     "resume",
+    "reuse",
     "retry",
     "rate-limits",
     "schedules",
@@ -45,7 +46,7 @@ NAMES = (
     "rabbitmq",
     "transactions",
 )
-GUIDES = tuple(f"docs/{name}.md" for name in NAMES)
+GUIDES = (*(f"docs/{name}.md" for name in NAMES), *provider_pages(with_practice=True))
 KINDS = ("sh", "python")
 PRINTED = {"practice": "http://127.0.0.1:9000", "serve": "http://127.0.0.1:8000"}
 PRINTED_DATABASES = (

@@ -82,7 +82,9 @@ def neighbour() -> Iterator[str]:
 
 
 def blocks(page: str) -> list[tuple[str, str]]:
-    return BLOCK.findall((ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8"))
+    """Unless the page says why one is not run."""
+    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    return BLOCK.findall(re.sub(r"^<!-- not run: [^>]+ -->\n```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL))
 
 
 def commands(block: str) -> list[str]:

@@ -7,7 +7,7 @@ import pytest
 from backstay import Job
 from backstay.core.ids import item_id
 from backstay.core.states import ItemState
-from backstay.store.item_views import ItemView
+from backstay.store.item_views import ItemDetail
 from tests.sites import fresh_database
 from tests.stories.stage import Stage, paid_twice, terminate
 
@@ -19,7 +19,7 @@ ITEMS = 30
 CONCURRENCY = 10
 
 
-async def items_of(stage: Stage, job: Job) -> list[ItemView]:
+async def items_of(stage: Stage, job: Job) -> list[ItemDetail]:
     return [await stage.store.item_views.get(item_id(job.id, position), "local") for position in range(ITEMS)]
 
 

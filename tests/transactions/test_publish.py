@@ -11,9 +11,9 @@ from backstay.app import Backstay
 from backstay.core.errors import UsageError
 from backstay.handlers.outgoing import Outgoing
 from backstay.messaging.connection import connect_once
-from backstay.messaging.declaring import declare
 from backstay.messaging.messages import Incoming
 from backstay.messaging.outbox_relay import BATCH_USER_MESSAGES, relaying_all
+from backstay.messaging.queues import declare
 from backstay.messaging.topology import Queue, Topology, message_key
 from backstay.signing import Signer
 from backstay.store.outbox import MESSAGE_AGE_MS, MESSAGE_BYTES_MAX, MESSAGES, WEBHOOKS
@@ -108,7 +108,7 @@ async def test_no_owner_gets_the_messages_of_another(shop: str, rabbitmq: Privat
         async with relayed(ann, rabbitmq.url, topology):
             await ann.publish("orders.created", "ann's")
             await eve.publish("created", "eve's")
-        while await client.store.webhooks.spread():
+        while await client.store.webhooks.create_deliveries():
             pass
     assert shown(await Bystander(rabbitmq.url).take_all(anns)) == [("ann.orders.created", "orders.created", "ann's")]
     told = await rows(shop, "SELECT webhook_id, owner, event_type FROM deliveries ORDER BY id")
@@ -152,7 +152,7 @@ async def test_messages_are_forgotten_some_time_after_they_left_or_could_not(sit
     for _ in range(2):
         await store.outbox.publish("ann", "orders.created", "1")
     [first, _] = await store.outbox.claim(MESSAGES, 10, 1_000)
-    await store.outbox.published([first.id])
+    await store.outbox.mark_published([first.id])
     assert await store.outbox.prune() == 0
     await site.advance(3_600)
     assert await store.outbox.prune() == 1
@@ -167,7 +167,7 @@ async def test_one_pass_writes_a_bounded_amount_for_webhooks(site: Site) -> None
     for _ in range(4):
         await store.outbox.publish("ann", "big", json.dumps("x" * (MESSAGE_BYTES_MAX - 2)))
     passes = []
-    while found := await store.webhooks.spread():
+    while found := await store.webhooks.create_deliveries():
         passes.append(found)
     assert passes == [2, 2]  # of 200 that a pass may read: these are large
     sizes = "SELECT count(*), sum(length(body)) FROM deliveries"

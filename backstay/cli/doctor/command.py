@@ -1,14 +1,180 @@
-"""The command itself: who is asked for, how it is printed, and the exit code."""
+"""The command: all checks in order, each by itself (one that breaks is a finding), and the exit code."""
 
-from typing import Any
+import asyncio
+import os
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import unquote, urlsplit
 
 import click
 
 from backstay.cli import database_choice, output
 from backstay.cli.command import Command, broker_option, json_option, place_options
-from backstay.cli.doctor.examination import DoctorOptions, examine
-from backstay.cli.doctor.finding import Finding, Level
-from backstay.cli.run_options import api_option
+from backstay.cli.doctor import database, files, machine, services, work
+from backstay.cli.doctor.finding import Check, Finding, Level, Setup, fail, name_of, ok, wrong
+from backstay.cli.run_options import api_key_env_option
+from backstay.core.display import visible
+from backstay.core.errors import BackstayError
+from backstay.llm.endpoint import Veil
+from backstay.run.destination import Destination
+
+if TYPE_CHECKING:
+    from backstay.clock import Clock
+    from backstay.llm.endpoint import Endpoint
+
+
+SECRET_VARIABLES = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+
+
+def veil_of(setup: "Setup") -> Veil:
+    return Veil(_secrets(setup))
+
+
+def _secrets(setup: "Setup") -> Iterator[str | None]:
+    from backstay.llm.providers import provider_named, provider_names
+    from backstay.signing import read_keys
+
+    settings = setup.settings
+    yield from (settings.secret_key, *read_keys(settings.secret_key or ""))
+    for url in (setup.app.url, settings.broker_url, settings.redis_url, settings.gateway_url):
+        yield from _passwords(url)
+    keys = {provider_named(name).access_in(setup.environ).key_env for name in provider_names()}
+    for name in (*SECRET_VARIABLES, *keys, *((setup.endpoint.key_env,) if setup.endpoint else ())):
+        yield setup.environ.get(name)
+
+
+def _passwords(url: str | None) -> Iterator[str]:
+    try:
+        password = urlsplit(url or "").password
+    except ValueError:
+        return
+    if password:
+        yield password
+        yield unquote(password)
+
+
+CHECK_SECONDS: Final = 30.0
+
+# What can be looked at without the database, the database itself, and what needs it open.
+AROUND: Final[tuple[Check, ...]] = (
+    machine.settings,
+    machine.versions,
+    machine.extras,
+    machine.open_files,
+    machine.disk_space,
+    files.files,
+    files.folder_permissions,
+    files.secret_key,
+    services.redis,
+)
+DATABASE: Final[tuple[Check, ...]] = (database.schema, database.durability, database.connections)
+INSIDE: Final[tuple[Check, ...]] = (
+    database.clock,
+    work.workers,
+    work.backlog,
+    work.stuck_items,
+    work.dead_leases,
+    work.unsealed_jobs,
+    work.budgets,
+    work.outbox,
+    services.breakers,
+    services.providers,
+    services.broker,
+)
+CHECKS: Final = (*AROUND, database.database, *DATABASE, *INSIDE)
+
+
+class DoctorOptions(NamedTuple):
+    """The options of one call."""
+
+    db: str | None = None
+    base_url: str | None = None
+    api_key_env: str | None = None
+    data: str | None = None
+    broker: str | None = None
+    provider: str | None = None
+
+
+async def examine(asked: DoctorOptions, clock: "Clock | None" = None) -> AsyncIterator[tuple[str, Finding]]:
+    """One finding after the other, each with the name of its check."""
+    from backstay.clock import Clock
+
+    try:
+        setup = setup_of(asked, clock or Clock())
+    except BackstayError as error:
+        yield "settings", wrong(error)
+        return
+    veil = veil_of(setup)
+    async with AsyncExitStack() as stack:
+        async for check, finding in _all(setup, stack):
+            says, advice = (visible(" ".join(veil.over(text).split())) for text in (finding.says, finding.advice))
+            yield check, finding._replace(says=says, advice=advice)
+
+
+def setup_of(asked: DoctorOptions, clock: "Clock") -> Setup:
+    target = database_choice.choose(asked.db)
+    app = database_choice.app_on(target)
+    flags = {"data": asked.data, "broker_url": asked.broker}
+    app.settings = app.settings.model_copy(update={name: value for name, value in flags.items() if value is not None})
+    return Setup(app, target, os.environ, clock, _endpoint(asked))
+
+
+def _endpoint(asked: DoctorOptions) -> "Endpoint | None":
+    from backstay.llm.endpoint import Endpoint
+    from backstay.llm.providers import check_base_url
+
+    chosen = Destination(asked.provider, asked.base_url, api_key_env=asked.api_key_env)
+    if (api := chosen.only_provider) is None:
+        return None
+    check_base_url(chosen.url(api), api)
+    return Endpoint(chosen.url(api), key_env=chosen.key_env(api), api=api)
+
+
+async def _all(setup: Setup, stack: AsyncExitStack) -> AsyncIterator[tuple[str, Finding]]:
+    for one in await _together(AROUND, setup):
+        yield one
+    found = await _findings_of(database.database, setup)
+    there = all(finding.level is not Level.FAIL for finding in found)
+    for finding in found:
+        yield name_of(database.database), finding
+    if there and database_choice.missing_file(setup.app.url) is None:
+        for check in DATABASE:
+            found = await _findings_of(check, setup)
+            there = there and not (check is database.schema and found[-1].level is Level.FAIL)
+            for finding in found:
+                yield name_of(check), finding
+        try:
+            setup.client = await stack.enter_async_context(database_choice.client_of(setup.app)) if there else None
+        except BackstayError as error:
+            yield name_of(database.database), wrong(error)
+    without = (services.providers, services.broker)
+    for one in await _together([check for check in INSIDE if setup.client is not None or check in without], setup):
+        yield one
+
+
+async def _together(checks: Sequence[Check], setup: Setup) -> list[tuple[str, Finding]]:
+    """In their order. At the same time, for where nothing answers each takes as long as it has patience."""
+    found = await asyncio.gather(*(_findings_of(check, setup) for check in checks))
+    return [(name_of(check), finding) for check, said in zip(checks, found, strict=True) for finding in said]
+
+
+async def _findings_of(check: Check, setup: Setup) -> list[Finding]:
+    """What a check found; that it broke off is a finding as well."""
+    found: list[Finding] = []
+    try:
+        async with asyncio.timeout(CHECK_SECONDS):
+            async for finding in check(setup):
+                found.append(finding)
+    except BackstayError as error:
+        found.append(wrong(error))
+    except TimeoutError:
+        found.append(fail(f"no answer within {CHECK_SECONDS:.0f} s", "see whether the checked service is overloaded"))
+    except Exception as error:
+        said = f"the check failed: {type(error).__name__}: {error}"
+        found.append(fail(said, "to see the traceback, run it again with --debug; please report it"))
+    return found or [ok("nothing to check")]
+
 
 MARKS = {Level.OK: "ok  ", Level.WARN: "WARN", Level.FAIL: "FAIL"}
 
@@ -18,16 +184,13 @@ MARKS = {Level.OK: "ok  ", Level.WARN: "WARN", Level.FAIL: "FAIL"}
     cls=Command,
     examples=(
         "backstay doctor",
-        "backstay doctor --base-url https://api.openai.com/v1",
+        "backstay doctor --provider openai",
         "backstay doctor --db sqlite:///jobs.db --json | jq 'select(.level != \"ok\")'",
     ),
 )
 @click.option("--base-url", help="Also check this LLM service. The check lists its models, which costs nothing.")
-@api_option
-@click.option(
-    "--api-key-env",
-    help="The environment variable that holds the API key. Default: OPENAI_API_KEY; with another --api, its own.",
-)
+@click.option("--provider", metavar="NAME", help="Also check this provider: see `backstay providers`.")
+@api_key_env_option
 @click.option("--data", help="Where Backstay keeps files: a folder, or s3://bucket/prefix.")
 @broker_option
 @place_options

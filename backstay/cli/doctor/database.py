@@ -8,7 +8,7 @@ from backstay.cli.doctor.finding import Finding, Setup, fail, ok, warn, wrong
 from backstay.core.errors import BackstayError, DatabaseUnreachable
 
 if TYPE_CHECKING:
-    from backstay.store.databases.checks import Pooling
+    from backstay.store.databases.schema import Pooling
 
 SKEW_MS_MAX: Final = 5_000
 CONNECTIONS_MIN: Final = 50  # five processes of up to eight connections, and a few for people
@@ -63,8 +63,8 @@ async def durability(setup: Setup) -> AsyncIterator[Finding]:
 
 async def connections(setup: Setup) -> AsyncIterator[Finding]:
     """Whether PostgreSQL allows enough connections, and what a PgBouncer in front of it needs."""
-    from backstay.store.databases.checks import postgres_pooling
     from backstay.store.databases.database import is_postgres, postgres_url
+    from backstay.store.databases.schema import postgres_pooling
 
     if not is_postgres(setup.app.url):
         yield ok("SQLite needs no connections")

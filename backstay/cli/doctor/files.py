@@ -12,7 +12,7 @@ from backstay.core.errors import BackstayError, FilesUnreachable, NotFound
 from backstay.core.failures import one_line
 
 if TYPE_CHECKING:
-    from backstay.files.artifacts import Artifacts
+    from backstay.artifacts import Artifacts
 
 PROBE: Final = b"written by backstay doctor; it can be deleted\n"
 REASON_CHARACTERS_MAX: Final = 300
@@ -22,7 +22,7 @@ DELETE_SECONDS: Final = 3.0  # as long again would be too long for a place that 
 
 def _places(setup: Setup) -> dict[str, str]:
     """Where files go, by what they are: one place for all, unless some have their own."""
-    from backstay.files.artifacts import default_folder
+    from backstay.artifacts import default_folder
     from backstay.store.databases.database import is_postgres
 
     settings = setup.settings
@@ -33,7 +33,7 @@ def _places(setup: Setup) -> dict[str, str]:
 
 async def files(setup: Setup) -> AsyncIterator[Finding]:
     """Whether a small file can be written to the place for files, read back and deleted: a folder, or S3."""
-    from backstay.files.artifacts import artifacts_at
+    from backstay.artifacts import artifacts_at
 
     places = _places(setup)
     if not places:
@@ -132,7 +132,7 @@ def _permissions(what: str, folder: Path) -> Iterator[Finding]:
 
 async def secret_key(setup: Setup) -> AsyncIterator[Finding]:
     """Whether all processes of a service have the same signing key."""
-    from backstay.remote.work import key_known_here
+    from backstay.remote.work import local_service_key
     from backstay.signing import Signer, read_keys
     from backstay.store.databases.database import is_postgres
 
@@ -149,7 +149,7 @@ async def secret_key(setup: Setup) -> AsyncIterator[Finding]:
     elif is_postgres(setup.app.url) and (settings.data or settings.public_url or settings.redis_url):
         where = (
             "is stored in the folder for files"
-            if key_known_here(setup.app)
+            if local_service_key(setup.app)
             else "will be created in the folder for files"
         )
         yield warn(f"it {where}: a process on another machine would create a different key", advice)

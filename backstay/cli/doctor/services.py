@@ -11,7 +11,7 @@ from backstay.core.errors import BackstayError, BrokerUnreachable
 
 if TYPE_CHECKING:
     from backstay.llm.endpoint import Endpoint
-    from backstay.messaging.declaring import Found
+    from backstay.messaging.queues import InspectedPart
     from backstay.messaging.topology import Topology
 
 
@@ -34,7 +34,7 @@ async def broker(setup: Setup) -> AsyncIterator[Finding]:
         return  # the extras say so
     from backstay.messaging.broker_session import topology_of
     from backstay.messaging.connection import connect_once, show_url
-    from backstay.messaging.declaring import inspect
+    from backstay.messaging.queues import inspect
 
     topology = topology_of(setup.settings)
     names = {handler.name for handler in setup.app.handlers}
@@ -51,8 +51,8 @@ async def broker(setup: Setup) -> AsyncIterator[Finding]:
         yield finding
 
 
-def _judged(found: "list[Found]", topology: "Topology") -> Iterator[Finding]:
-    from backstay.messaging.declaring import BrokerFault
+def _judged(found: "list[InspectedPart]", topology: "Topology") -> Iterator[Finding]:
+    from backstay.messaging.queues import BrokerFault
 
     missing = [one for one in found if one.fault is BrokerFault.MISSING]
     if len(missing) == len(found):
@@ -67,6 +67,9 @@ def _judged(found: "list[Found]", topology: "Topology") -> Iterator[Finding]:
         if one.fault is BrokerFault.UNUSABLE:
             says = f"{one.name} holds {one.messages:,} messages that no worker could process"
             yield warn(says, f"replay them: {again('broker replay')}")
+        elif one.fault is BrokerFault.FULL:
+            says = f"{one.name} is full: it holds {one.messages:,} messages, and the oldest are dropped"
+            yield fail(says, f"replay them: {again('broker replay')}; or raise BACKSTAY_BROKER_DEAD_MESSAGES")
         elif one.fault is BrokerFault.UNCONSUMED:
             says = f"{one.messages:,} messages wait in {one.name}, and no worker consumes them"
             yield fail(says, "start a worker with this broker and an application that has the handler")
@@ -125,7 +128,7 @@ async def breakers(setup: Setup) -> AsyncIterator[Finding]:
 
 
 async def providers(setup: Setup) -> AsyncIterator[Finding]:
-    """Whether the services of unfinished requests, the gateway and --base-url answer, and accept the key."""
+    """Whether the services of unfinished requests, the gateway and the named provider answer, and accept the key."""
     endpoints = [setup.endpoint] if setup.endpoint is not None else []
     if setup.client is not None:
         endpoints += await _unfinished(setup)
@@ -134,27 +137,30 @@ async def providers(setup: Setup) -> AsyncIterator[Finding]:
     for finding in await asyncio.gather(*asked, *knocked):
         yield finding
     if not endpoints and not setup.settings.gateway_url:
-        yield ok("no --base-url is given, and no LLM requests are unfinished")
+        yield ok("no --provider or --base-url is given, and no LLM requests are unfinished")
 
 
 async def _unfinished(setup: Setup) -> "list[Endpoint]":
     from backstay.llm.endpoint import load_endpoint
 
-    loaded = [load_endpoint(spec) for _, spec in await setup.store.providers.endpoints()]
+    loaded = [one for _, spec in await setup.store.providers.endpoints() for one in load_endpoint(spec).all]
     return list({endpoint.provider: endpoint for endpoint in loaded}.values())
 
 
 async def _ask(setup: Setup, endpoint: "Endpoint") -> Finding:
     """Asks for the list of models: every provider has one, and none takes money for it."""
-    from backstay.llm.endpoint import key_of
+    from backstay.llm.credentials import credentials_for
     from backstay.llm.http.wire import Wire
-    from backstay.llm.registry import provider_named
+    from backstay.llm.providers import provider_named
 
     place = urlsplit(endpoint.base_url).netloc
-    key = key_of(endpoint, setup.environ)
-    wire = Wire(endpoint, key, 1, http=setup.settings.http)
+    settings = setup.settings
+    key = credentials_for(endpoint, settings, setup.environ)
+    wire = Wire(endpoint, key, 1, http=settings.http)
     try:
         await wire.open()
+        if wire.credentials is not None:
+            await wire.credentials.require()
         reply = await wire.get(provider_named(endpoint.api).access.models_path, timeout_seconds=ASK_SECONDS)
     except BackstayError as error:
         return fail(f"{place} cannot be reached: {error.message}", "check the base URL, the network and the proxy")

@@ -69,10 +69,10 @@ def stuck(items: Mapping[str, int], alive: "list[WorkerView]", requests: Contain
 
 async def dead_leases(setup: Setup) -> AsyncIterator[Finding]:
     """Whether items are leased to workers that are gone."""
-    from backstay.clock import lives, this_place
+    from backstay.clock import is_process_alive, own_namespace
 
     held = await setup.store.workers.held_leases()
-    gone = [leases for leases in held if _is_gone(leases, this_place(), lives)]
+    gone = [leases for leases in held if _is_gone(leases, own_namespace(), is_process_alive)]
     for leases in gone:
         says = (
             f"{output.count(leases.items, 'item')} leased to a worker on {leases.host}, process {leases.pid}, that is"
@@ -84,13 +84,13 @@ async def dead_leases(setup: Setup) -> AsyncIterator[Finding]:
         yield ok(f"{output.count(sum(leases.items for leases in held), 'item')} leased, all to live workers")
 
 
-def _is_gone(leases: "HeldLeases", here: str, lives: Callable[[int], bool]) -> bool:
-    return bool(leases.stopped) or (bool(here) and leases.place == here and not lives(leases.pid))
+def _is_gone(leases: "HeldLeases", here: str, is_process_alive: Callable[[int], bool]) -> bool:
+    return bool(leases.stopped) or (bool(here) and leases.place == here and not is_process_alive(leases.pid))
 
 
 async def unsealed_jobs(setup: Setup) -> AsyncIterator[Finding]:
     """Whether a submit was interrupted half-way: its job waits for the rest, and never ends."""
-    found = await setup.store.job_views.unsealed(OPEN_MS_MAX)
+    found = await setup.store.job_views.unsealed_jobs(OPEN_MS_MAX)
     for job_id, age_ms in found:
         says = f"job {job_id} has been open for new items for {age_ms / 60_000:.0f} min"
         yield warn(
@@ -103,7 +103,7 @@ async def unsealed_jobs(setup: Setup) -> AsyncIterator[Finding]:
 
 async def budgets(setup: Setup) -> AsyncIterator[Finding]:
     """Which jobs wait because of their budgets."""
-    short = await setup.store.job_views.short()
+    short = await setup.store.job_views.stopped_by_budget()
     for job_id in short:
         how = "the same `backstay run` or `submit` with a higher --budget"
         yield ok(f"job {job_id} has reached its budget; to resume: {how}")

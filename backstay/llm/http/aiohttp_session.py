@@ -37,7 +37,8 @@ class AiohttpSession:
         # Not trust_env: aiohttp would look up the proxy for every request, in a thread.
         self._proxy = proxy
         # The default headers of a session are also sent to a proxy, so each request adds the key itself.
-        self._headers = dict(headers)
+        # They are the wire's own: it changes them with a new key.
+        self._headers = headers
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 limit=connections_max,

@@ -1,18 +1,19 @@
 """The HTTP client of one endpoint: one request, one reply, and errors that show whether the request can have
 arrived."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 from yarl import URL
 
-from backstay.core.errors import ErrorCode, Permanent, Transient
+from backstay.core.errors import ErrorCode, Permanent, ProviderHeld, Throttled, Transient
+from backstay.llm.credentials import WAIT_SECONDS, Credentials
 from backstay.llm.endpoint import Endpoint, Veil, account_of, headers_of, parts_of
 from backstay.llm.http.connection import HttpAnswer, decode
 from backstay.llm.http.pool import Pool, Proxy, proxy_of
 from backstay.llm.provider import ProviderReply
-from backstay.llm.registry import provider_named
+from backstay.llm.providers import provider_named
 
 if TYPE_CHECKING:
     from backstay.llm.http.aiohttp_session import AiohttpSession
@@ -24,6 +25,7 @@ REPLY_BYTES_MAX: Final = 64 << 20
 _HEADS_REMEMBERED_MAX: Final = 1_000
 _JSON: Final = "application/json"
 _TRACE: Final = "traceparent"
+_KEY_REFUSED: Final = 401
 
 
 class Wire:
@@ -36,7 +38,7 @@ class Wire:
     def __init__(
         self,
         endpoint: Endpoint,
-        key: str | None,
+        key: str | Credentials | None,
         connections_max: int,
         reply_bytes_max: int = REPLY_BYTES_MAX,
         http: str = OWN,
@@ -51,14 +53,20 @@ class Wire:
         self._reply_bytes_max = reply_bytes_max
         self._http = http
         self._over_aiohttp = False
-        further = headers_of(endpoint)
-        self._headers = {**_own_headers(), **self._form.auth_headers(self._base, key), **further}
-        self.veil = Veil((key, *further.values()))
+        self._further = headers_of(endpoint)
+        self.credentials = key if isinstance(key, Credentials) else None
+        self.on_missing_key: Callable[[float], None] = lambda _: None  # gets the seconds until it is worth a try
+        self._headers: dict[str, str] = {}
+        fixed = None if isinstance(key, Credentials) else key
+        self.signer = None if provider.signer is None else provider.signer(self._base, fixed)
+        self.veil = Veil(self._further.values())
         self._heads: dict[tuple[str, str], bytes] = {}
+        self._key: str | None = None
+        self._set_key(fixed)
         self._proxy: Proxy | None = None
         self._pool: Pool | None = None
         self._session: AiohttpSession | None = None
-        self.account = account_of(key)
+        self.account = account_of(self._key) if self.credentials is None else self.credentials.account
 
     def __repr__(self) -> str:
         return f"<Wire to {self._base.netloc}>"
@@ -90,17 +98,18 @@ class Wire:
         self, path: str, body: str, timeout_seconds: float, ref: str | None = None, traceparent: str | None = None
     ) -> ProviderReply:
         """`ref` identifies the request at the provider, for questions to its support."""
-        data = body.encode()
+        data, key = body.encode(), self._use_key()
         named = ((self._reference_header, ref), (_TRACE, traceparent))
         names = {name: value for name, value in named if name and value}
+        if self.signer is not None:
+            names |= await self.signer.sign("POST", self._address(path), data, {"content-type": _JSON})
         if self._over_aiohttp:
             headers = {"content-type": _JSON, **names}
-            return self._reply(
-                await self._files().exchange("POST", self._address(path), timeout_seconds, headers, data)
-            )
+            answer = await self._files().exchange("POST", self._address(path), timeout_seconds, headers, data)
+            return self._reply(answer, key)._replace(path=path)
         lines = "".join(f"{name}: {value}\r\n" for name, value in names.items())
         tail = f"content-type: {_JSON}\r\n{lines}content-length: {len(data)}\r\n\r\n".encode("latin-1")
-        return await self._exchange(self._head("POST", path) + tail, data, timeout_seconds)
+        return (await self._exchange(self._head("POST", path) + tail, data, timeout_seconds, key))._replace(path=path)
 
     async def get(
         self, path: str, params: Mapping[str, str] | None = None, timeout_seconds: float = 60
@@ -121,35 +130,70 @@ class Wire:
     ) -> ProviderReply:
         """Any other request. The target is a path below the base URL, or a URL that the provider gave: to another host
         no secret is sent."""
-        url = self._target(target).update_query(params or {})
+        url, key = self._target(target).update_query(params or {}), self._use_key()
+        if self.signer is not None:
+            headers = {**(headers or {}), **await self.signer.sign(method, url, data, headers or {})}
         is_own = url.origin() == self._origin
         if self._over_aiohttp or not is_own:
             session = self._files()
-            return self._reply(await session.exchange(method, url, timeout_seconds, headers, data or None, is_own))
+            answer = await session.exchange(method, url, timeout_seconds, headers, data or None, is_own)
+            return self._reply(answer, key if is_own else None)
         lines = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
         length = f"content-length: {len(data)}\r\n" if data else ""
         head = self._head_of(method, url) + f"{lines}{length}\r\n".encode("latin-1")
-        return await self._exchange(head, data, timeout_seconds)
+        return await self._exchange(head, data, timeout_seconds, key)
 
     async def upload(
         self, path: str, fields: Mapping[str, str], filename: str, file: BinaryIO, timeout_seconds: float = 600
     ) -> ProviderReply:
         """Sends a file with form fields before it. The file is closed afterwards."""
-        url = self._address(path)
-        return self._reply(await self._files().upload(url, fields, filename, file, timeout_seconds))
+        url, key = self._address(path), self._use_key()
+        return self._reply(await self._files().upload(url, fields, filename, file, timeout_seconds), key)
 
     async def download(self, target: str, into: BinaryIO, bytes_max: int, timeout_seconds: float = 600) -> int:
         """Downloads from a path, or from a URL that the provider gave, into a file; returns the number of bytes."""
-        return await self._files().download(self._target(target), self._origin, into, bytes_max, timeout_seconds)
+        key = self._use_key()
+        try:
+            return await self._files().download(self._target(target), self._origin, into, bytes_max, timeout_seconds)
+        except ProviderHeld:
+            self._check_refused(key)
+            raise
 
-    async def _exchange(self, head: bytes, body: bytes, seconds: float) -> ProviderReply:
+    def _use_key(self) -> str | None:
+        """The key of the next request. It never waits: between the check of a claim and its call nothing may."""
+        if self.credentials is None:
+            return self._key
+        try:
+            key = self.credentials.current()
+        except Throttled as error:
+            self.on_missing_key(error.retry_after_seconds or WAIT_SECONDS)
+            raise
+        if key != self._key:
+            self._set_key(key)
+        return key
+
+    def _set_key(self, key: str | None) -> None:
+        self._key = key
+        self._headers.clear()  # changed in place: the session for files has the same ones
+        self._headers |= {**_own_headers(), **self._form.auth_headers(self._base, key), **self._further}
+        self._heads.clear()
+        self.veil.add(key)
+
+    def _check_refused(self, key: str | None) -> None:
+        """A refused key may have run out early: if there is another one, the request is sent again with that."""
+        if self.credentials is not None and key is not None and self.credentials.refuse(key):
+            raise Throttled("the provider refused the API key; the request waits for a new key", WAIT_SECONDS)
+
+    async def _exchange(self, head: bytes, body: bytes, seconds: float, key: str | None) -> ProviderReply:
         if self._pool is None:
             raise _closed_error()
         # At most half of it, so that a failed connection can be distinguished from a request without an answer.
-        return self._reply(await self._pool.exchange(head, body, seconds, min(CONNECT_SECONDS, seconds / 2)))
+        return self._reply(await self._pool.exchange(head, body, seconds, min(CONNECT_SECONDS, seconds / 2)), key)
 
-    def _reply(self, answer: HttpAnswer) -> ProviderReply:
+    def _reply(self, answer: HttpAnswer, key: str | None) -> ProviderReply:
         status, headers, raw, cut = answer
+        if status == _KEY_REFUSED:
+            self._check_refused(key)
         return ProviderReply(status, self.veil.over_headers(headers), self.veil.over(decode(raw)), cut)
 
     def _files(self) -> "AiohttpSession":

@@ -16,7 +16,7 @@ from backstay.server.cursors import PAGE_DEFAULT, Cursor, ItemId, Limit, item_nu
 from backstay.server.service import Serving
 from backstay.server.shapes import CHANGES, PROBLEMS, ItemPage, PageShape, Strict, item_bytes, item_object
 from backstay.store.archives import Archive
-from backstay.store.dead_letters import RATE_MAX, RATE_MIN, REPLAY_ITEMS_MAX, By, LetterFilter, ReplayRow
+from backstay.store.dead_letters import RATE_MAX, RATE_MIN, REPLAY_ITEMS_MAX, LetterFilter, ReplayRequest, ReplayRow
 from backstay.upkeep.archivist import Archivist
 from backstay.upkeep.retention import Retention, bounds_of
 
@@ -115,7 +115,7 @@ async def show_dead_letter(request: Request, who: Reader, service: Serving, item
 async def replay_dead_letters(who: Writer, service: Serving, given: ReplayShape) -> Response:
     """Queues failed items again. Repeating a replay queues each item once: a queued item is no longer failed."""
     wanted = _filter_of(given.job, given.code, given.older_than_seconds)
-    replays, by = service.store.replays, None if given.dry_run else By(who.key_id or who.owner, given.rate)
+    replays, by = service.store.replays, None if given.dry_run else ReplayRequest(who.key_id or who.owner, given.rate)
     if given.ids is None:
         done = await replays.replay(who.owner, wanted, by)
     else:

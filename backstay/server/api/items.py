@@ -24,9 +24,9 @@ from backstay.server.etags import JSON
 from backstay.server.problems import Problem
 from backstay.server.service import Service, Serving, service_of
 from backstay.server.shapes import CHANGES, PROBLEMS, ItemPage, ItemShape, ReasonShape, item_bytes, item_object
-from backstay.store.item_views import ItemFilter, ItemRow
+from backstay.store.item_views import ItemFilter, ItemView
 from backstay.store.keys import Role
-from backstay.store.story import Shown, look, timeline
+from backstay.store.story import ItemReport, read_item_story, timeline
 
 router = APIRouter(prefix="/api", tags=["items"], responses=PROBLEMS)
 
@@ -107,7 +107,7 @@ async def show_item(
     return etags.answer(request, await _with_bodies(service, row, who.owner, include) if include else item_bytes(row))
 
 
-async def _with_bodies(service: Service, row: ItemRow, owner: str, include: Collection[str]) -> bytes:
+async def _with_bodies(service: Service, row: ItemView, owner: str, include: Collection[str]) -> bytes:
     """Payload and result go out as the JSON texts that they are, from the cache as long as the row is as it was."""
     body = item_bytes(row)
     wanted = [name for name in ("payload", "result") if name in include]
@@ -155,9 +155,9 @@ async def retry_item(request: Request, who: Writer, service: Serving, item_id: I
     return etags.answer(request, item_bytes(await service.store.item_views.row(number, who.owner)))
 
 
-async def _look_up(service: Service, who: Principal, item_id: str) -> Shown:
+async def _look_up(service: Service, who: Principal, item_id: str) -> ItemReport:
     lease_ms, words = service.backstay.limits.lease_ms, operates(who, service)
-    return await look(service.store, item_number(item_id), who.owner, lease_ms, shows_words=words)
+    return await read_item_story(service.store, item_number(item_id), who.owner, lease_ms, shows_words=words)
 
 
 _GONE: Final[dict[int | str, dict[str, Any]]] = {
@@ -181,7 +181,7 @@ async def read_result(who: Reader, service: Serving, item_id: ItemId) -> Respons
     return await stream_file(service, await there(service, made["file"], who.owner), made["content_type"])
 
 
-def _none(row: ItemRow) -> Problem:
+def _none(row: ItemView) -> Problem:
     item = show_id(row.id)
     if row.state in (ItemState.QUEUED, ItemState.SUBMITTING, ItemState.PROCESSING):
         headers = {"retry-after": "1", "x-should-retry": "true"}

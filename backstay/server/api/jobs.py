@@ -17,7 +17,7 @@ from backstay.store.dead_letters import REPLAY_ITEMS_MAX
 from backstay.store.job_views import JobFilter
 from backstay.store.jobs import MoneyVerdict
 from backstay.store.keys import Role
-from backstay.store.story import look_at_job
+from backstay.store.story import read_job_story
 
 MICROS_MAX: Final = (1 << 62) - 1
 
@@ -78,7 +78,7 @@ async def explain_job(who: Reader, service: Serving, job_id: JobId) -> Response:
     it."""
     lease_ms = service.backstay.limits.lease_ms
     number, words = job_number(job_id), operates(who, service)
-    view, reasons = await look_at_job(service.store, number, who.owner, lease_ms, shows_words=words)
+    view, reasons = await read_job_story(service.store, number, who.owner, lease_ms, shows_words=words)
     said = {"id": str(view.id), "state": view.state, "reasons": [reason._asdict() for reason in reasons]}
     return Response(to_json(said), media_type=etags.JSON)
 
@@ -123,9 +123,11 @@ async def retry_job(request: Request, who: Writer, service: Serving, job_id: Job
 async def settle_unknown(
     request: Request, who: Writer, service: Serving, job_id: JobId, given: UnknownShape
 ) -> Response:
-    """Settles money that may have been spent: `book` counts it as spent, `release` gives it back to the budget."""
+    """Settles money that may have been spent: `book` counts it as spent, `release` gives it back to the job's budget.
+
+    Budgets that the job shares get it back only if an operator releases it."""
     job = await _unchanged(request, service, who, job_id)
-    verdict = MoneyVerdict(given.act == "book", who.name, given.micros, given.expected_micros)
+    verdict = MoneyVerdict(given.act == "book", who.name, given.micros, given.expected_micros, operates(who, service))
     await service.store.jobs.settle_unknown(job, who.owner, verdict)
     await service.store.notify()
     service.wake()

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Path, Response
 from pydantic import BaseModel, Field
 from pydantic_core import to_json
 
-from backstay.core.breaker import Breaker, without_words
+from backstay.core.breaker import Breaker, hide_reason
 from backstay.core.failures import one_line
 from backstay.server import etags
 from backstay.server.auth import Operator, Principal, Reader, operates
@@ -69,7 +69,7 @@ async def shown_breakers(service: Service, who: Principal) -> tuple[dict[str, Br
     holds = await service.store.providers.holds()
     if operates(who, service):
         return holds.providers, holds.now
-    return {name: without_words(breaker) for name, breaker in holds.providers.items()}, holds.now
+    return {name: hide_reason(breaker) for name, breaker in holds.providers.items()}, holds.now
 
 
 async def known_breakers(service: Service, who: Principal) -> tuple[dict[str, Breaker], int]:

@@ -20,7 +20,9 @@ from backstay.store.schedules import Schedule
 router = APIRouter(prefix="/api/schedules", tags=["schedules"], responses=PROBLEMS)
 
 Name = Annotated[str, Path(min_length=1, max_length=NAME_CHARACTERS_MAX, pattern=r"^[^\x00]*$")]
-After = Annotated[str, Query(max_length=NAME_CHARACTERS_MAX, pattern=r"^[^\x00]*$", description="only later names")]
+After = Annotated[
+    str, Query(max_length=NAME_CHARACTERS_MAX, pattern=r"^[^\x00]*$", description="only names after this one")
+]
 
 
 class ScheduleShape(BaseModel):
@@ -30,21 +32,21 @@ class ScheduleShape(BaseModel):
     handler: str
     cron: str = Field(examples=["*/5 * * * *"])
     timezone: str = Field(examples=["Europe/Berlin"])
-    payload: Any = Field(description="what the handler gets")
-    missed: MissedPolicy = Field(description="which firings are made later if nobody was there to make them")
+    payload: Any = Field(description="the payload of the items that it submits")
+    missed: MissedPolicy = Field(description="which firings are made up for if no worker was running")
     paused_at: int | None
     next_at: int | None = Field(description="the next firing; null while the schedule is paused")
     last_at: int | None = Field(description="the time of the last firing")
     last_job: str | None = Field(description="the job of the last firing")
     error: str | None = Field(description="why the schedule could not fire")
     error_at: int | None
-    declared_at: int | None = Field(description="when a program that has it in its code was last started")
+    declared_at: int | None = Field(description="when a program with this schedule in its code last started")
     created_at: int
 
 
 class SchedulesShape(BaseModel):
     data: list[ScheduleShape]
-    has_more: bool = Field(description="there are later names: ask again, with `after` the last name")
+    has_more: bool = Field(description="there are more: ask again with `after` set to the last name")
 
 
 _FIELDS: Final = tuple(ScheduleShape.model_fields)

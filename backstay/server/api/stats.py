@@ -15,8 +15,8 @@ from backstay.server.api.providers import shown_breakers
 from backstay.server.auth import Admin, Operator, Reader
 from backstay.server.service import Serving
 from backstay.server.shapes import PROBLEMS, ProviderShape, provider_object
+from backstay.store.alarms import AlarmStanding
 from backstay.store.job_views import RECENT_JOBS
-from backstay.store.measures import AlarmStanding
 
 router = APIRouter(prefix="/api", tags=["stats"], responses=PROBLEMS)
 
@@ -120,7 +120,7 @@ class AlarmsShape(BaseModel):
 @alarms_router.get("", response_model=AlarmsShape)
 async def list_alarms(who: Operator, service: Serving) -> Response:
     """Lists raised alarms first, then past ones. Alarms that were never raised are not listed."""
-    data = [_alarm_object(standing) for standing in await service.store.alarms.known()]
+    data = [_alarm_object(standing) for standing in await service.store.alarms.all_known()]
     return Response(to_json({"data": data}), media_type=etags.JSON)
 
 

@@ -10,7 +10,7 @@ from backstay.client import AFTER_JOBS_MAX, Items, Options
 from backstay.core.errors import UsageError
 from backstay.core.money import MICROS_MAX
 from backstay.handlers.function import dump, unknown_handler
-from backstay.handlers.handler import Handler, Weighed, require_cost, weigh
+from backstay.handlers.handler import HANDLER_CHARACTERS_MAX, Handler, Weighed, require_cost, weigh
 from backstay.llm import lines
 from backstay.server import etags
 from backstay.server.auth import Writer
@@ -41,10 +41,10 @@ class OptionsShape(Strict):
         default=None, min_length=1, max_length=255, description="the same as the header Idempotency-Key"
     )
     budget_micros: int | None = Field(
-        default=None, ge=0, le=MICROS_MAX, description="in millionths of a dollar; the handler must declare its cost"
+        default=None, ge=1, le=MICROS_MAX, description="in millionths of a dollar; the handler must declare its cost"
     )
     fallback: str | None = Field(
-        default=None, min_length=1, max_length=300, description="the handler for items that this one finally fails"
+        default=None, min_length=1, max_length=300, description="the handler that gets items that this one fails"
     )
     after: list[AfterId] | None = Field(
         default=None, min_length=1, max_length=AFTER_JOBS_MAX, description="the jobs that must end before it starts"
@@ -53,19 +53,19 @@ class OptionsShape(Strict):
         default="succeeded", description="which results of those jobs are the payloads, if the job has no items"
     )
     unique: str | None = Field(
-        default=None, min_length=1, max_length=255, description="payload, or a key: within unique_seconds one job"
+        default=None, min_length=1, max_length=255, description="a key, or payload: one job within unique_seconds"
     )
     unique_seconds: float | None = Field(default=None, gt=0, le=366 * 86_400)
     item_key: str | None = Field(
         default=None,
         min_length=1,
         max_length=255,
-        description="a field of the items: those with a known one are left out",
+        description="a field of the items: items whose value an earlier submit had are skipped",
     )
 
 
 class SubmitShape(Strict):
-    handler: str = Field(min_length=1, max_length=300)
+    handler: str = Field(min_length=1, max_length=HANDLER_CHARACTERS_MAX)
     items: list[Any] | None = Field(default=None, min_length=1, description="not needed with options.after")
     options: OptionsShape = OptionsShape()
 
@@ -73,7 +73,7 @@ class SubmitShape(Strict):
 class QueryShape(OptionsShape):
     """The same beside a body of lines."""
 
-    handler: str | None = Field(None, min_length=1, max_length=300)
+    handler: str | None = Field(None, min_length=1, max_length=HANDLER_CHARACTERS_MAX)
 
 
 _BODIES: Final[dict[str, Any]] = {

@@ -8,8 +8,9 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 from pydantic_core import to_json
 
+from backstay.artifacts import PURPOSE
+from backstay.clock import DAY_MS
 from backstay.core.errors import ErrorCode, NotFound
-from backstay.files.artifacts import DAY_MS, PURPOSE
 from backstay.handlers.gateway import is_pdf
 from backstay.server.auth import Reader, Writer
 from backstay.server.cursors import PAGE_DEFAULT, Cursor, Limit, page
@@ -140,7 +141,7 @@ async def there(service: Service, file_id: str, owner: str) -> StoredFile:
     found = await _find_file(service, file_id, owner)
     if found is not None:
         return found
-    if await service.store.files.expired(file_id, owner):
+    if await service.store.files.has_expired(file_id, owner):
         raise Problem(410, f"{file_id} has expired", hint="upload the file again, or run the work again")
     raise _missing(file_id)
 

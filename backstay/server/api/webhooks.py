@@ -19,6 +19,7 @@ from backstay.store.webhooks import (
     TEST_EVENT,
     USER_EVENTS,
     EventName,
+    ItemEventName,
     Webhook,
     WebhookChange,
     WebhookDelivery,
@@ -30,7 +31,7 @@ router = APIRouter(prefix="/api/webhooks", tags=["webhooks"], responses=PROBLEMS
 UNKEPT: Final = {"cache-control": "no-store"}
 
 UserEvent = Annotated[str, Field(pattern=USER_EVENTS, max_length=105, examples=["user.orders.created"])]
-Events = Annotated[list[EventName | UserEvent], Field(min_length=1, max_length=EVENTS_MAX)]
+Events = Annotated[list[EventName | ItemEventName | UserEvent], Field(min_length=1, max_length=EVENTS_MAX)]
 Url = Annotated[str, Field(min_length=1, max_length=2_048, examples=["https://example.com/hook"])]
 Name = Annotated[str, Field(max_length=100, pattern=r"^[^\x00-\x1f]*$")]
 WebhookId = Annotated[str, Path(max_length=100, pattern=r"^[^\x00]*$", examples=["wh_0123456789abcdef01234567"])]
@@ -39,7 +40,9 @@ DeliveryId = Annotated[str, Path(examples=["7"])]
 
 class NewWebhook(Strict):
     url: Url
-    events: Events | None = Field(None, description="the events to send; all but users' own messages if left out")
+    events: Events | None = Field(
+        None, description="the events to send; if left out, all but users' own messages and the events of `item_events`"
+    )
     name: Name = ""
 
 

@@ -14,13 +14,14 @@ from backstay.server.auth import Reader, Writer, operates, require_role
 from backstay.server.idempotency import EffectId
 from backstay.server.job_control import stop_job
 from backstay.server.openai.adoption import adopt
-from backstay.server.openai.shapes import batch_object, content, page, result_lines
+from backstay.server.openai.destinations import require_upstream
+from backstay.server.openai.shapes import asks_chat, batch_object, content, page, result_lines
 from backstay.server.problems import Problem
 from backstay.server.request_bodies import whole_bytes
 from backstay.server.service import Service, Serving, service_of
 from backstay.store.batches import NewBatch
 from backstay.store.keys import Role
-from backstay.store.story import look_at_job
+from backstay.store.story import read_job_story
 
 ENDPOINTS: Final = (
     "/v1/responses",
@@ -125,8 +126,7 @@ async def create(request: Request, service: Serving, who: Writer, effect: Effect
     strict = service.options.strict_openai
     order.check_endpoint(strict)
     seconds = order.window_seconds(strict)
-    if service.options.upstream is None:
-        raise Problem(400, "this service has no provider to send requests to", hint="start it with --base-url")
+    require_upstream(service.options)
     expires = order.output_expires_after
     new = NewBatch(
         id=f"batch_{effect}",
@@ -138,15 +138,15 @@ async def create(request: Request, service: Serving, who: Writer, effect: Effect
         metadata=None if order.metadata is None else json.dumps(order.metadata, sort_keys=True),
         output_seconds=None if expires is None else expires.seconds,
     )
-    replay = service.options.replays and _is_sent_again(request)
+    replay = service.options.replays and is_sent_again(request)
     made, is_new = await service.store.batches.create(new, REPLAY_MS if replay else None)
     service.wake_mover()
     headers = {} if is_new else {"x-backstay-replayed": "1"}
     return JSONResponse(batch_object(await service.store.batches.get(made, who.owner)), headers=headers)
 
 
-def _is_sent_again(request: Request) -> bool:
-    """OpenAI's client counts; it sends a request again when it did not hear the answer, which may have been a batch."""
+def is_sent_again(request: Request) -> bool:
+    """The official clients count: they send a request again when the answer was lost, which may have been a batch."""
     count = request.headers.get("x-stainless-retry-count", "")
     return count.isascii() and count.isdigit() and int(count[:9]) > 0
 
@@ -203,7 +203,7 @@ async def explain(batch_id: str, service: Serving, who: Reader) -> Response:
     if batch.job_id is not None and not batch.job_ended:
         lease_ms = service.backstay.limits.lease_ms
         words = operates(who, service)
-        _, reasons = await look_at_job(service.store, batch.job_id, who.owner, lease_ms, shows_words=words)
+        _, reasons = await read_job_story(service.store, batch.job_id, who.owner, lease_ms, shows_words=words)
     said = {"id": batch.id, "status": batch.status, "reasons": [reason._asdict() for reason in reasons]}
     return JSONResponse(said)
 
@@ -216,5 +216,6 @@ async def _part(service: Service, batch_id: str, owner: str, ok: bool) -> Respon
         return StreamingResponse(content(service, file), media_type=NDJSON)
     if batch.job_id is None:
         return Response(b"", media_type=NDJSON)
-    lines = result_lines(service.store, batch.job_id, ok=ok, copies=bool(batch.adopted))
+    copies, as_chat = bool(batch.adopted), asks_chat(batch)
+    lines = result_lines(service.store, batch.job_id, ok=ok, copies=copies, as_chat=as_chat)
     return StreamingResponse(lines, media_type=NDJSON)

@@ -11,12 +11,11 @@ from backstay.llm.lines import LineRefused
 from backstay.server.auth import Reader, Writer
 from backstay.server.idempotency import EffectId
 from backstay.server.job_control import drop_blobs
-from backstay.server.multipart_form import Head
 from backstay.server.openai.shapes import content, file_object, page
 from backstay.server.openai.survey import Repeats, Survey
 from backstay.server.problems import Problem
 from backstay.server.service import Service, Serving
-from backstay.server.uploads import Received, Watch, deposit, keep, receive
+from backstay.server.uploads import Head, Received, Watch, deposit, keep, receive
 from backstay.store.files import NewFile, StoredFile
 
 router = APIRouter(tags=["OpenAI files"])
@@ -51,7 +50,7 @@ async def upload(request: Request, service: Serving, who: Writer, effect: Effect
     received = await receive(request, place, fields=FIELDS, bytes_max=bytes_max, begin=looked.begin)
     try:
         purpose, seconds = _purpose(received.fields), _lifetime(received.fields)
-        survey = await looked.told(service, received) if purpose == "batch" else None
+        survey = await looked.describe(service, received) if purpose == "batch" else None
     except BaseException:
         await place.delete(received.blob)
         raise
@@ -111,7 +110,7 @@ class Looking:
             except Problem:
                 self._wrong = True
 
-    async def told(self, service: Service, received: Received) -> dict[str, Any]:
+    async def describe(self, service: Service, received: Received) -> dict[str, Any]:
         """What was found, with another look at the file if custom_ids seem to come twice in it."""
         survey = self._survey
         assert survey is not None
@@ -126,7 +125,7 @@ class Looking:
                 repeats.feed(piece)
             repeats.end()
             survey.refuse_repeats(repeats.found)
-        return survey.told(received.sha256)
+        return survey.dump(received.sha256)
 
 
 def _no_lines(why: str) -> Problem:

@@ -5,26 +5,99 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final, assert_never
 
+from backstay.artifacts import Deposit
+from backstay.client import Options
 from backstay.clock import Tasks, cancel_until_ended, new_id, wait_for_event
 from backstay.core.errors import BackstayError, NotAllowed, NotFound
 from backstay.core.events import Event, JobEnded, Trouble
+from backstay.core.pace import PersonsLimits
 from backstay.core.states import BatchStatus, JobState
-from backstay.files.artifacts import Deposit
+from backstay.handlers.handler import Weighed
+from backstay.llm.endpoint import Endpoint
+from backstay.llm.formats import InputOptions, ParsedRequest
 from backstay.llm.lanes import Lanes
+from backstay.llm.lines import seal
 from backstay.run.result_file import CANCELLED, Ended, lines_of
+from backstay.run.submission import ProviderTerms, announce
 from backstay.server.job_control import drop_blobs, end_waiting, stop_job
 from backstay.server.openai import validation
-from backstay.server.openai.sending import BatchSending, SendingStopped, announce
-from backstay.server.openai.shapes import BATCH_EXPIRED, EXPIRED_WORDS, result_lines
-from backstay.server.openai.survey import Fault, requests_of
+from backstay.server.openai.destinations import handlers_of, require_upstream, scales_of
+from backstay.server.openai.shapes import BATCH_EXPIRED, EXPIRED_WORDS, asks_chat, result_lines
+from backstay.server.openai.survey import Fault, Unsendable, entries_of, requests_of
 from backstay.server.service import Service
 from backstay.store.batches import Batch
 from backstay.store.files import ERRORS, OUTPUT, NewFile
+from backstay.store.story import is_out_of_money
+
+DEADLINE_SECONDS_MIN: Final = 0.001
+ATTACH_ITEMS: Final = 200  # after so many it is looked whether the batch is wanted yet
+
+
+class SendingStopped(Exception):
+    """The batch is not in progress any more."""
+
+
+async def announce_upstream(service: Service, upstream: Endpoint) -> None:
+    """Tells all workers of the database where the requests go, and how fast they may: to each provider so fast."""
+    usual = ProviderTerms(PersonsLimits(concurrency=service.options.concurrency))
+    for endpoint in upstream.all:
+        await announce(service.store, endpoint, service.options.terms.get(endpoint.api, usual))
+
+
+class BatchSending:
+    """When repeated it continues where it stopped: the job is found by its key."""
+
+    def __init__(self, service: Service, batch: Batch) -> None:
+        self._service = service
+        self._batch = batch
+        self._upstream = require_upstream(service.options)
+        self._job_id = batch.job_id
+        self._attached = False
+
+    @staticmethod
+    def key(batch_id: str) -> str:
+        return f"batch:{batch_id}"
+
+    async def send(self) -> None:
+        batch, service = self._batch, self._service
+        left_seconds = (batch.expires_at - batch.now) / 1000
+        options = Options(
+            idempotency_key=self.key(batch.id),
+            deadline_seconds=max(left_seconds, DEADLINE_SECONDS_MIN),
+            label=batch.id,
+            budget_micros=service.options.budget_micros,
+        )
+        client = service.client(batch.owner)
+        seconds = client.limits.llm_job_timeout_seconds
+        await client.submit(self._upstream.name, self._items(), options, str, service.wake, self._opened_as, seconds)
+        await self._attach()
+
+    def _opened_as(self, job_id: int) -> None:
+        self._job_id = job_id
+
+    async def _attach(self) -> None:
+        """Clients see the job of the batch from its first items on, and can cancel it."""
+        if self._attached or self._job_id is None:
+            return
+        self._attached = True
+        if await self._service.store.batches.attach(self._batch.id, self._job_id) is not BatchStatus.IN_PROGRESS:
+            raise SendingStopped
+
+    async def _items(self) -> AsyncIterator[Weighed]:
+        options, count = self._service.options, 0
+        scales, handlers = scales_of(options), handlers_of(options)
+        async for line, parsed in requests_of(self._service, self._batch):
+            worst, tokens, written = validation.weigh_line(scales, line, parsed)
+            yield Weighed(seal(parsed.request), worst, tokens, handlers[parsed.api], output_tokens=written)
+            count += 1
+            if count % ATTACH_ITEMS == 0:
+                await self._attach()
+
 
 UNSENT_WORDS = "the batch was cancelled before this request was done"
 
 
-class Results:
+class ResultsWriter:
     def __init__(self, service: Service, batch: Batch) -> None:
         self._service = service
         self._batch = batch
@@ -65,16 +138,16 @@ class Results:
         batch = self._batch
         if batch.job_id is not None:
             told = {"ok": part == OUTPUT, "copies": False, "out_of_money": self._out_of_money}
-            async for lines in result_lines(self._service.store, batch.job_id, **told):
+            async for lines in result_lines(self._service.store, batch.job_id, as_chat=asks_chat(batch), **told):
                 yield lines
         if part == OUTPUT or not await self._unsent():
             return
         in_time = batch.now < batch.expires_at
         code, words = (CANCELLED, UNSENT_WORDS) if in_time else (BATCH_EXPIRED, EXPIRED_WORDS)
         position = 0
-        async for _, parsed in requests_of(self._service, batch):
-            if position >= (batch.total or 0):
-                ended = Ended(position, parsed.custom_id, False, None, code, words)
+        async for _, entry in entries_of(self._service, batch, InputOptions(background=True)):
+            if position >= (batch.total or 0) and isinstance(entry, ParsedRequest):
+                ended = Ended(position, entry.custom_id, False, None, code, words)
                 yield lines_of(batch.job_id or batch.id.removeprefix("batch_"), ended)
             position += 1
 
@@ -227,22 +300,26 @@ class Mover:
                 return None if fresh.status != batch.status or fresh.job_ended else LATER_MS
             except NotFound:
                 await self._fail_unsent(batch)
-            except validation.Unbounded as unbounded:  # the budget was set after the batch began
-                await self._fail_begun(batch, unbounded.fault)
+            except Unsendable as unsendable:  # the budget or the providers were changed after the batch began
+                await self._fail_begun(batch, unsendable.fault)
             return None
         if batch.now >= batch.expires_at and not batch.adopted:
             while (await self._service.store.sweeps.expire()).more:
                 pass
             return LATER_MS
-        if not batch.adopted and await self._out_of_money(batch):
-            await self._stop(batch)
-            return None if (await self._batches.get(batch.id, batch.owner)).job_ended else LATER_MS
-        return 0
+        return 0 if batch.adopted else await self._end_without_money(batch)
 
-    async def _out_of_money(self, batch: Batch) -> bool:
-        """Whether its next request does not fit under its ceiling, and nothing that is under way will make room."""
+    async def _end_without_money(self, batch: Batch) -> int | None:
+        """Ends it if its next request does not fit under a budget, and nothing that is under way will make room."""
         assert batch.job_id is not None
-        return (await self._service.store.job_views.get(batch.job_id, batch.owner)).held_by_budget
+        view = await self._service.store.job_views.get(batch.job_id, batch.owner)
+        if not view.held_by_budget:
+            return 0
+        if await is_out_of_money(self._service.store, view):
+            await self._stop(batch)
+            if (await self._batches.get(batch.id, batch.owner)).job_ended:
+                return None
+        return LATER_MS
 
     async def _fail_begun(self, batch: Batch, fault: Fault) -> None:
         await self._batches.fail(batch.id, validation.errors_as_json([fault]))
@@ -282,7 +359,7 @@ class Mover:
         return await self._finish(batch)
 
     async def _finish(self, batch: Batch) -> int | None:
-        await Results(self._service, batch).write()
+        await ResultsWriter(self._service, batch).write()
         return None
 
 
@@ -293,9 +370,11 @@ async def moving(service: Service) -> AsyncIterator[None]:
     lanes = Lanes(service.backstay, service.options.concurrency)
     upstream = service.options.upstream
     if upstream is not None:
-        await announce(service, upstream)
+        await announce_upstream(service, upstream)
         if service.options.works:
-            await lanes.open(upstream)  # else the first batch would wait for someone to notice it
+            for endpoint in upstream.all:
+                await lanes.open(endpoint)  # else the first batch would wait for someone to notice it
+            await lanes.require_keys()
     service.backstay.bus.subscribe(mover.hear)
     service.wake_mover = mover.wake
     mover.start()

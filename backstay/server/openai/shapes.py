@@ -5,8 +5,9 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
 from backstay.core.outcomes import Flaw
-from backstay.core.states import BatchStatus
+from backstay.core.states import BatchStatus, ItemState
 from backstay.llm.lines import unseal
+from backstay.llm.providers import CHAT, provider_named, provider_of_url
 from backstay.run.result_file import CANCELLED, Ended, ended_of, lines_of
 from backstay.server.service import Service
 from backstay.store.batches import Batch
@@ -90,7 +91,7 @@ def _seconds(moment: int | None) -> int | None:
 BATCH_EXPIRED: Final = "batch_expired"
 BUDGET_EXCEEDED: Final = "budget_exceeded"
 EXPIRED_WORDS: Final = "This request could not be executed before the completion window expired."
-BUDGET_WORDS: Final = "The budget of the batch was too small for this request."
+BUDGET_WORDS: Final = "The budget of the batch, or of its provider, was too small for this request."
 
 
 async def content(service: Service, file: StoredFile, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
@@ -107,14 +108,34 @@ async def content(service: Service, file: StoredFile, start: int = 0, end: int |
 
 
 async def result_lines(
-    store: Store, job_id: int, *, ok: bool, copies: bool, out_of_money: bool = False
+    store: Store, job_id: int, *, ok: bool, copies: bool, out_of_money: bool = False, as_chat: bool = False
 ) -> AsyncIterator[bytes]:
     """What has ended so far, in the Batch output format: what succeeded, or what did not. A run's items may answer for
-    `copies` under other names as well; what was cancelled may have been so because it was `out_of_money`."""
+    `copies` under other names as well; what was cancelled may have been so because it was `out_of_money`. `as_chat`:
+    the requests were translated from OpenAI's chat format, and so their replies are translated back."""
     async for rows in store.batches.results(job_id, ok):
         names = await store.results.copies_of([row.id for row in rows]) if copies else {}
-        lines = (_ended(row, names.get(row.id, ()), out_of_money) for row in rows)
+        shown = map(_reply_as_chat, rows) if as_chat else rows
+        lines = (_ended(row, names.get(row.id, ()), out_of_money) for row in shown)
         yield b"".join(lines_of(job_id, line) for line in lines)
+
+
+def asks_chat(batch: Batch) -> bool:
+    """Whether all its requests are in OpenAI's chat format. A run's results are shown as they came."""
+    return not batch.adopted and batch.endpoint == CHAT
+
+
+def _reply_as_chat(row: ResultRow) -> ResultRow:
+    """A failure stays as it is."""
+    url = unseal(row.body).url
+    if url == CHAT or row.state != ItemState.SUCCEEDED or row.result is None:
+        return row
+    api = provider_of_url(url)
+    chat = None if api is None else provider_named(api).chat
+    if chat is None:
+        return row
+    response = json.loads(row.result)
+    return row._replace(result=json.dumps({**response, "body": chat.reply(response["body"])}))
 
 
 def _ended(row: ResultRow, copies: Sequence[Copy], out_of_money: bool) -> Ended:
@@ -133,5 +154,6 @@ async def request_lines(store: Store, job_id: int) -> AsyncIterator[bytes]:
 
 
 def _request_line(stored: str) -> str:
-    custom_id, url, body, _ = unseal(stored)
-    return f'{{"custom_id":{json.dumps(custom_id)},"method":"POST","url":{json.dumps(url)},"body":{body}}}\n'
+    asked = unseal(stored)
+    named = f'"custom_id":{json.dumps(asked.custom_id)},"method":"POST","url":{json.dumps(asked.url)}'
+    return f'{{{named},"body":{asked.body}}}\n'

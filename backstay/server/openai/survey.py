@@ -8,7 +8,8 @@ from backstay.core.errors import NotFound
 from backstay.llm.duplicates import Suspicion
 from backstay.llm.formats import ENVELOPE, BatchLines, InputOptions, ParsedRequest
 from backstay.llm.lines import LinePart, LineRefused, members, text_of
-from backstay.llm.openai.requests import CHAT, COMPLETIONS, EMBEDDINGS
+from backstay.llm.providers.openai.requests import CHAT, COMPLETIONS, EMBEDDINGS
+from backstay.server.openai.destinations import MESSAGES_API, ModelUnplaced, handlers_of, is_message_batch, reading_of
 from backstay.server.openai.shapes import content
 from backstay.server.service import Service
 from backstay.store.batches import Batch
@@ -45,16 +46,33 @@ class RequestLines(BatchLines):
     """Lines of the Batch format that leave nothing out."""
 
     def __call__(self, number: int, text: str) -> ParsedRequest:
-        if len(text) > LONG_CHARACTERS:
-            brackets = text.count("[") + text.count("{")
-            if text.count(",") + 4 * brackets > VALUES_MAX:  # an object or a list weighs more than a number
-                raise TooMuch("holds too many values")
+        check_values(text)
         return super().__call__(number, text)
 
     def _walk(self, text: str) -> ParsedRequest:
         if not any(member.key == "method" for member in members(text)):
             raise LineRefused("has no method")
         return super()._walk(text)
+
+
+class MessageLines(BatchLines):
+    """Requests of a message batch: what their bodies are is the provider's to judge, each for itself."""
+
+    def __init__(self) -> None:
+        super().__init__(InputOptions(api=MESSAGES_API))
+
+    def _of_parts(self, custom_id: str, url: str, body: str, fields: Any) -> ParsedRequest:
+        model = fields.get("model")
+        named = model if isinstance(model, str) else None
+        return ParsedRequest(custom_id, url, body, fields, model=named, api=MESSAGES_API)
+
+
+def check_values(text: str) -> None:
+    """Refuses a text that would take too much room as a value."""
+    if len(text) > LONG_CHARACTERS:
+        brackets = text.count("[") + text.count("{")
+        if text.count(",") + 4 * brackets > VALUES_MAX:  # an object or a list weighs more than a number
+            raise TooMuch("holds too many values")
 
 
 class LineCutter:
@@ -130,7 +148,7 @@ class Survey:
             self._refuse(Fault("duplicate_custom_id", line, message, "custom_id"))
         self.faults.sort(key=lambda fault: fault.line or 0)
 
-    def told(self, digest: str) -> dict[str, Any]:
+    def dump(self, digest: str) -> dict[str, Any]:
         """As it is kept with the file."""
         return {
             "requests": self.requests,
@@ -262,19 +280,50 @@ def _wrong(value: dict[str, Any], why: LineRefused, line: int) -> Iterator[Fault
 BREATH_LINES: Final = 200  # after so many, others have their turn
 
 
+class Unsendable(Exception):
+    """A line of a batch cannot be sent by this service."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(f"line {fault.line} cannot be sent")
+        self.fault = fault
+
+
 async def requests_of(service: Service, batch: Batch) -> AsyncIterator[tuple[int, ParsedRequest]]:
-    """Each with the number of its line."""
+    """Each as its provider gets it, with the number of its line."""
+    there = handlers_of(service.options)
+    async for number, entry in entries_of(service, batch, reading_of(service.options)):
+        if isinstance(entry, LineRefused):
+            raise Unsendable(sending_fault(number, entry))
+        if entry.api not in there:
+            message = f"This request is for {entry.api}, which is not behind this service."
+            raise Unsendable(Fault("invalid_request", number, message, None))
+        yield number, entry
+
+
+async def entries_of(
+    service: Service, batch: Batch, reading: InputOptions
+) -> AsyncIterator[tuple[int, ParsedRequest | LineRefused]]:
+    """Each request of a batch with the number of its line, or why a line is not a request."""
     file = await service.store.files.source(batch.input_file_id, batch.owner)
     if file is None:
         raise NotFound(f"the bytes of file {batch.input_file_id} are gone")
-    # What a batch may not ask for is found when its file comes in; a batch that has begun is read to its end.
-    parse, number = RequestLines(InputOptions(background=True)), 0
+    parse: BatchLines = MessageLines() if is_message_batch(batch.id) else RequestLines(reading)
+    number = 0
     async for line in _lines(service, file):
         number += 1
         if text := text_of(line):
-            yield number, parse(number, text)
+            try:
+                yield number, parse(number, text)
+            except LineRefused as refused:
+                yield number, refused
         if number % BREATH_LINES == 0:
             await service.main.clock.sleep(0)
+
+
+def sending_fault(number: int, refused: LineRefused) -> Fault:
+    """What keeps a line from its provider that was well-formed when it came in."""
+    code, param = ("model_not_found", "body.model") if isinstance(refused, ModelUnplaced) else ("invalid_request", None)
+    return Fault(code, number, f"This line {refused}.", param)
 
 
 async def _lines(service: Service, file: StoredFile) -> AsyncIterator[bytes]:

@@ -6,11 +6,15 @@ from contextlib import suppress
 from typing import Any, Final
 
 from backstay.core.errors import UsageError
+from backstay.llm.endpoint import DEFAULT_API
+from backstay.llm.formats import ParsedRequest
 from backstay.llm.lines import LineRefused
-from backstay.run.submission import Order, Scales
-from backstay.server.openai.models import upstream_models
+from backstay.llm.providers import provider_shown
+from backstay.run.submission import Scales
+from backstay.server.openai.destinations import is_message_batch, reading_of, scales_of
+from backstay.server.openai.models import ModelLists, listed_models
 from backstay.server.openai.shapes import content
-from backstay.server.openai.survey import FAULTS_MAX, Fault, Survey, requests_of
+from backstay.server.openai.survey import FAULTS_MAX, Fault, Survey, Unsendable, entries_of, sending_fault
 from backstay.server.service import Service, ServiceOptions
 from backstay.store.batches import Batch
 from backstay.store.files import StoredFile
@@ -22,14 +26,6 @@ UNBOUNDED_WORDS: Final = (
 )
 
 
-class Unbounded(Exception):
-    """Nothing bounds what the request on a line can cost, but there is a budget."""
-
-    def __init__(self, line: int) -> None:
-        super().__init__(f"line {line} has no cost limit")
-        self.fault = Fault("unbounded_cost", line, UNBOUNDED_WORDS, "body")
-
-
 async def check_file(service: Service, batch: Batch) -> tuple[list[Fault], dict[str, Any]]:
     """All that is wrong with a batch's file, and what is in it."""
     file = await service.store.files.find(batch.input_file_id, batch.owner)
@@ -38,30 +34,47 @@ async def check_file(service: Service, batch: Batch) -> tuple[list[Fault], dict[
     if file.purpose != "batch":
         return wrong_purpose(file), {}
     survey = await survey_of_file(service, file)
+    if is_message_batch(batch.id):
+        return [], survey  # it was checked as a whole when it came in
     faults = await faults_of(service, batch, survey)
-    if not faults and service.options.budget_micros is not None:
-        faults = await _unbounded(service, batch)
+    if not faults and _needs_look(service.options):
+        faults = await _unsendable(service, batch)
     return faults, survey
 
 
-def scales_of(options: ServiceOptions) -> Scales:
-    """What weighs the requests of batches."""
-    assert options.upstream is not None
-    bounds = (options.budget_micros, options.output_tokens_default)
-    return Scales.of(Order(options.upstream, "-", budget_micros=bounds[0], output_tokens_default=bounds[1]))
+def unbounded(line: int) -> Unsendable:
+    """Nothing bounds what the request on a line can cost, but there is a budget."""
+    return Unsendable(Fault("unbounded_cost", line, UNBOUNDED_WORDS, "body"))
 
 
-async def _unbounded(service: Service, batch: Batch) -> list[Fault]:
-    """The requests that could cost anything; with a budget there may be none."""
+def _needs_look(options: ServiceOptions) -> bool:
+    """Whether a line that was well-formed when it came in may still be one that cannot be sent."""
+    upstream = options.upstream
+    return upstream is not None and (
+        options.budget_micros is not None or upstream.api != DEFAULT_API or bool(upstream.beside)
+    )
+
+
+async def _unsendable(service: Service, batch: Batch) -> list[Fault]:
+    """The requests that no provider here can get, and under a budget those that could cost anything."""
     scales, found, count = scales_of(service.options), list[Fault](), 0
-    async for line, parsed in requests_of(service, batch):
+    async for line, entry in entries_of(service, batch, reading_of(service.options)):
         try:
-            scales.weigh(parsed.request, parsed.fields)
-        except UsageError:
+            if isinstance(entry, LineRefused):
+                raise Unsendable(sending_fault(line, entry))
+            weigh_line(scales, line, entry)
+        except Unsendable as unsendable:
             count += 1
             if count <= FAULTS_MAX:
-                found.append(Unbounded(line).fault)
+                found.append(unsendable.fault)
     return _faults_to_show(found, count)
+
+
+def weigh_line(scales: dict[str, Scales], line: int, parsed: ParsedRequest) -> tuple[int | None, int, int]:
+    try:
+        return scales[parsed.api].weigh(parsed.request, parsed.fields)
+    except UsageError:
+        raise unbounded(line) from None
 
 
 async def survey_of_file(service: Service, file: StoredFile) -> dict[str, Any]:
@@ -74,7 +87,7 @@ async def survey_of_file(service: Service, file: StoredFile) -> dict[str, Any]:
         async for piece in content(service, file):
             survey.feed(piece)
         survey.end()
-    return survey.told("")
+    return survey.dump("")
 
 
 async def faults_of(service: Service, batch: Batch, survey: dict[str, Any]) -> list[Fault]:
@@ -84,7 +97,7 @@ async def faults_of(service: Service, batch: Batch, survey: dict[str, Any]) -> l
     found.extend(_too_many(survey["requests"], options))
     if options.strict_openai:
         found.extend(_other_models(survey["models"]))
-        found.extend(_unknown_models(survey["models"], await upstream_models(service)))
+        found.extend(_unknown_models(survey["models"], await listed_models(service)))
     count = survey["fault_count"] - len(survey["faults"]) + len(found)
     count += sum(
         number - len(lines) for url, (number, lines) in survey["urls"].items() if not _fits(url, batch.endpoint)
@@ -132,10 +145,13 @@ def _other_models(models: dict[str, int]) -> Iterator[Fault]:
         yield Fault("mismatched_model", line, message, "body.model")
 
 
-def _unknown_models(models: dict[str, int], listed: list[dict[str, Any]] | None) -> Iterator[Fault]:
-    known = None if listed is None else {model["id"] for model in listed}
+def _unknown_models(models: dict[str, int], listed: ModelLists) -> Iterator[Fault]:
+    """A model whose provider lists nothing may exist, and one without a provider is found later."""
+    known = {api: None if some is None else {model["id"] for model in some} for api, some in listed.items()}
     for model, line in models.items():
-        if known is not None and model not in known:
+        api = next(iter(known)) if len(known) == 1 else provider_shown(model, None)
+        there = known.get(api or "")
+        if there is not None and model not in there and model.removeprefix(f"{api}:") not in there:
             yield Fault("model_not_found", line, f"The model {model!r} does not exist.", "body.model")
 
 

@@ -13,7 +13,7 @@ from backstay.server.idempotency import EffectId
 from backstay.server.openai.shapes import page
 from backstay.server.problems import Problem
 from backstay.server.service import Service, Serving
-from backstay.store.webhooks import EVENTS, USER_EVENTS, Webhook, WebhookChange
+from backstay.store.webhooks import EVENTS, ITEM_EVENTS, USER_EVENTS, Webhook, WebhookChange
 
 router = APIRouter(tags=["OpenAI webhooks"])
 
@@ -49,7 +49,7 @@ class Knock(BaseModel):
 
 @router.get("/webhook_event_types")
 async def list_event_types(who: Reader) -> Response:
-    return JSONResponse({"object": "list", "data": list(EVENTS)})
+    return JSONResponse({"object": "list", "data": [*EVENTS, *ITEM_EVENTS]})
 
 
 @router.post("/webhook_endpoints")
@@ -110,7 +110,7 @@ async def test_endpoint(given: Knock, who: Writer, service: Serving, endpoint_id
     if webhook.disabled_at is not None:
         raise NotAllowed(f"webhook {endpoint_id} is disabled")
     try:
-        answer = await service.relay.knock(webhook, event)
+        answer = await service.relay.send_sample(webhook, event)
     except HandlerError as error:
         raise Problem(400, f"the endpoint could not be reached: {error.message}", param="url") from None
     said = {"object": "webhook_endpoint.test", "event_type": event, "success": True, "status_code": answer.status}
@@ -125,10 +125,11 @@ async def _check_url(service: Service, url: str) -> None:
 
 
 def _known_events(events: list[str]) -> tuple[str, ...]:
-    unknown = next((event for event in events if event not in EVENTS and not re.fullmatch(USER_EVENTS, event)), None)
+    known = (*EVENTS, *ITEM_EVENTS)
+    unknown = next((event for event in events if event not in known and not re.fullmatch(USER_EVENTS, event)), None)
     if unknown is not None:
-        hint = f"known: {', '.join(EVENTS)}, and user. with the topic of messages that you publish"
-        raise Problem(400, f"there are no events {unknown[:60]!r} here", hint=hint, param="event_types")
+        hint = f"known: {', '.join(known)}, and user. with the topic of messages that you publish"
+        raise Problem(400, f"there is no event {unknown[:60]!r}", hint=hint, param="event_types")
     return tuple(dict.fromkeys(events))
 
 

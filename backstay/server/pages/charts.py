@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from backstay.core.measures import LATENCY_MS, MINUTE_MS, Measure, together
+from backstay.core.measures import LATENCY_MS, MINUTE_MS, Measure, sum_measures
 from backstay.server.pages.figures import count, money
 from backstay.server.pages.figures import latency as show_latency
 from backstay.store.measures import Step
@@ -76,20 +76,20 @@ def throughput(steps: Sequence[Step], span: Span, now_ms: int) -> Chart:
         Series("succeeded", "good", lambda one: one.succeeded / span.step),
         Series("failed", "bad", lambda one: one.failed / span.step),
     ]
-    whole = together([step.measure for step in steps]) if steps else Measure()
+    whole = sum_measures([step.measure for step in steps]) if steps else Measure()
     headline = f"{count(whole.ended)} items"
     return _chart("Throughput, items per minute", series, steps, span, now_ms, headline, lambda v: f"{v:,.4g}")
 
 
 def latency(steps: Sequence[Step], span: Span, now_ms: int) -> Chart:
     series = [Series("mean", "accent", lambda one: one.mean_ms or 0.0)]
-    whole = together([step.measure for step in steps]) if steps else Measure()
+    whole = sum_measures([step.measure for step in steps]) if steps else Measure()
     return _chart("Latency of a call, mean", series, steps, span, now_ms, most_within(whole), show_latency)
 
 
 def spend(steps: Sequence[Step], span: Span, now_ms: int) -> Chart:
     series = [Series("spent", "money", lambda one: float(one.cost_micros))]
-    whole = together([step.measure for step in steps]) if steps else Measure()
+    whole = sum_measures([step.measure for step in steps]) if steps else Measure()
     per = "per minute" if span.step == 1 else f"per {span.step} minutes"
     return _chart(f"Spend {per}", series, steps, span, now_ms, money(whole.cost_micros), lambda v: money(round(v)))
 

@@ -7,9 +7,10 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 from fastapi import APIRouter, Request, Response
 from pydantic_core import from_json
 
+from backstay.clock import HOUR_MS
 from backstay.core.errors import BackstayError, ErrorCode
 from backstay.core.events import Trouble
-from backstay.core.outcomes import ANSWER_FLAWS, Flaw
+from backstay.core.outcomes import ANSWERED, Flaw
 from backstay.server import cursors
 from backstay.server.cursors import job_number, row_number
 from backstay.server.pages import layout
@@ -25,9 +26,9 @@ from backstay.store.dead_letters import (
     RATE_MAX,
     RATE_MIN,
     REPLAY_ITEMS_MAX,
-    By,
     LetterFilter,
     Replayed,
+    ReplayRequest,
     ReplayRow,
 )
 from backstay.store.keys import Role
@@ -49,7 +50,7 @@ async def would_replay(visit: Visit, wanted: LetterFilter) -> Replayed:
 async def replay_letters(visit: Visit, wanted: LetterFilter, rate: float | None) -> Replayed | None:
     """None if there is so much that it continues in the background."""
     counted_before = whole_number(visit.form.get("expected", ""), REPLAY_ITEMS_MAX + CHUNK_ITEMS)
-    by = By(visit.principal.key_id or visit.owner, rate, counted_before)
+    by = ReplayRequest(visit.principal.key_id or visit.owner, rate, counted_before)
     done = await finish_or_continue(visit, visit.service.store.replays.replay(visit.owner, wanted, by))
     await wake(visit)
     return done
@@ -117,14 +118,13 @@ router = APIRouter(include_in_schema=False)
 
 ROWS: Final = 25
 ROWS_BESIDE: Final = 10  # of replays, and of archives
-HOUR_MS: Final = 3_600_000
 SILENCE_MS: Final = 60_000  # after which a replay that has not all it was to have was broken off
 AGES: Final = {"": "of any age", "1": "older than an hour", "24": "older than a day", "168": "older than 7 days"}
 FLAWS: Final = {
     "": "any",
     Flaw.UNKNOWN.value: "outcome unknown",
     Flaw.LATE.value: "result came too late",
-    **{flaw.value: f"answer {flaw.value}" for flaw in ANSWER_FLAWS},
+    **{flaw.value: f"answer {flaw.value}" for flaw in ANSWERED},
 }
 
 
@@ -292,7 +292,7 @@ async def ask_archive(request: Request) -> Response:
     many = ("" if dead.found.complete else "more than ") + count_of(items, "dead letter")
     which = f", if they are {AGES[wanted.hours]}" if wanted.hours else ""
     sentences = [
-        f"Of {many}, those whose jobs have ended move into files{which}; at most {count(PASS_ITEMS_MAX)} at once.",
+        f"{many} found. Items of ended jobs move into files{which}, at most {count(PASS_ITEMS_MAX)} at once.",
         "Archived items cannot be replayed until you restore them. Restoring brings them back completely.",
     ]
     return await layout.ask_to_confirm(

@@ -174,17 +174,23 @@ def outlook(job: JobView, now_ms: int) -> Outlook:
     if left and per_second and job.state is JobState.RUNNING and not job.held_by_budget:
         ready_at = now_ms + int(left / per_second * 1_000)
     state = RunState(
-        job.total, job.succeeded, job.failed, job.cancelled + job.skipped, spent_micros=job.spent_micros or None
+        job.total,
+        job.succeeded,
+        job.failed,
+        job.cancelled + job.skipped,
+        reused=job.reused,
+        spent_micros=job.spent_micros or None,
     )
     return Outlook(job.done, left, per_second, ready_at, forecast(state), is_near_budget(job))
 
 
 def _speed(job: JobView, now_ms: int) -> float | None:
     """Items a second since it was started."""
-    if job.started_at is None or not job.done:
+    sent = job.done - job.reused
+    if job.started_at is None or not sent:
         return None
     ended_at = now_ms if job.finished_at is None else job.finished_at
-    return job.done / max((ended_at - job.started_at) / 1_000, 1.0)
+    return sent / max((ended_at - job.started_at) / 1_000, 1.0)
 
 
 def is_near_budget(job: JobView) -> bool:

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request, Response
 from backstay.core.alarms import WORDING, Alarm
 from backstay.core.breaker import Breaker, BreakerState
 from backstay.core.ids import show_item
-from backstay.core.measures import MINUTE_MS, Measure, together
+from backstay.core.measures import MINUTE_MS, Measure, sum_measures
 from backstay.core.outcomes import Flaw
 from backstay.core.states import JobState
 from backstay.server.api.providers import shown_breakers
@@ -16,9 +16,9 @@ from backstay.server.pages import charts, layout
 from backstay.server.pages.figures import count_of, is_near_budget, outlook, share
 from backstay.server.pages.layout import query
 from backstay.server.pages.page_request import Visit, visit_to_read
+from backstay.store.alarms import AlarmStanding
 from backstay.store.dead_letters import UNKNOWN_COUNTED_MAX
 from backstay.store.job_views import Backlog, JobView
-from backstay.store.measures import AlarmStanding
 from backstay.store.workers import WorkerView
 
 LATE_LOOKED: Final = 50
@@ -55,7 +55,7 @@ async def attention(visit: Visit, jobs: Sequence[JobView], backlog: Sequence[Bac
         *_stuck(await store.item_views.stuck_of(owner)),
         *_idle(backlog, [worker for worker in workers if worker.alive(lease_ms)]),
         *_dead(await store.dead_letters.count_since(owner, alarm + COUNTED_BEYOND), alarm),
-        *_alarms(await store.alarms.raised() if owner == visit.service.main.owner else ()),
+        *_alarms(await store.alarms.all_raised() if owner == visit.service.main.owner else ()),
         *_unknown(await store.dead_letters.count_unknown(owner)),
         *_budgets(jobs),
         *await _late(visit),
@@ -163,7 +163,7 @@ class QueueView(NamedTuple):
 async def show_home(request: Request) -> Response:
     visit = await visit_to_read(request)
     store, now = visit.service.store, visit.service.main.clock.now_ms()
-    found = await store.job_views.unfinished(visit.owner, JOBS_LOOKED)
+    found = await store.job_views.open_jobs(visit.owner, JOBS_LOOKED)
     jobs = sorted(found, key=lambda job: job.state is not JobState.RUNNING)  # else as they came, the newest first
     backlog = await store.job_views.backlog(visit.owner)
     largest = sorted(backlog, key=lambda one: -one.items)[:QUEUES_SHOWN]
@@ -190,6 +190,6 @@ async def _measured(visit: Visit, now: int) -> dict[str, Any]:
         "span": span,
         "spans": charts.SPANS,
         "charts": [make(steps, span, now) for make in (charts.throughput, charts.latency, charts.spend)],
-        "hour": together([step.measure for step in hour]) if hour else Measure(),
-        "day": together(list(day)) if day else Measure(),
+        "hour": sum_measures([step.measure for step in hour]) if hour else Measure(),
+        "day": sum_measures(list(day)) if day else Measure(),
     }

@@ -23,7 +23,7 @@ from backstay.server.pages.timeline import Around, story
 from backstay.server.service import Service
 from backstay.store.inbox import LateResult
 from backstay.store.keys import Role
-from backstay.store.story import Shown, look, provider_of
+from backstay.store.story import ItemReport, provider_of, read_item_story
 
 router = APIRouter(include_in_schema=False)
 
@@ -43,7 +43,7 @@ async def show(request: Request, item_id: str) -> Response:
     visit = await visit_to_read(request)
     service, number = visit.service, item_number(item_id)
     lease_ms, words = service.backstay.limits.lease_ms, operates(visit.principal, service)
-    shown = await look(service.store, number, visit.owner, lease_ms, shows_words=words)
+    shown = await read_item_story(service.store, number, visit.owner, lease_ms, shows_words=words)
     last = shown.attempts[-1] if shown.attempts else None
     costs = [attempt.cost_micros for attempt in shown.attempts if attempt.cost_micros is not None]
     return await layout.show_page(
@@ -64,14 +64,14 @@ async def show(request: Request, item_id: str) -> Response:
     )
 
 
-async def _around(visit: Visit, shown: Shown) -> Around:
+async def _around(visit: Visit, shown: ItemReport) -> Around:
     store, view = visit.service.store, shown.view
     provider = provider_of(view.handler, await store.workers.page())
     breaker = await breaker_events(visit, provider, ACTS_LOOKED)
     return Around(provider, breaker[::-1], (await store.events.newest(f"job:{view.job_id}", ACTS_LOOKED))[::-1])
 
 
-async def _why_no_retry(visit: Visit, shown: Shown) -> str | None:
+async def _why_no_retry(visit: Visit, shown: ItemReport) -> str | None:
     """Why the button is off; None when it is on."""
     if not visit.may(Role.WRITE):
         return "Your key has the role read; retrying needs the role write."

@@ -10,6 +10,7 @@ from backstay.core.display import show_ceiling
 from backstay.core.errors import NotAllowed, UsageError
 from backstay.core.ids import job_of, show_item
 from backstay.server.api.jobs import MICROS_MAX
+from backstay.server.auth import operates
 from backstay.server.cursors import item_number, job_number
 from backstay.server.job_control import cancel_job
 from backstay.server.pages import layout
@@ -147,7 +148,8 @@ async def settle_unknown(request: Request, job_id: str) -> Response:
     if expected is None:
         raise Problem(422, "the form does not contain the amount that it showed", hint="go back and reload the page")
     paid = _is_paid(visit.form)
-    verdict = MoneyVerdict(paid, visit.name, _micros(visit.form.get("amount", "")), expected)
+    shared = operates(visit.principal, visit.service)
+    verdict = MoneyVerdict(paid, visit.name, _micros(visit.form.get("amount", "")), expected, shared)
     try:
         micros = await visit.service.store.jobs.settle_unknown(job, visit.owner, verdict)
     except (NotAllowed, UsageError) as refused:

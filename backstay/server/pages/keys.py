@@ -78,5 +78,7 @@ def _lives(days: str) -> float | None:
         return None
     number = whole_number(days, DAYS_MAX)
     if not number:
-        raise Problem(422, f"a key must be valid for 1 to {DAYS_MAX} days", hint="leave the field empty for no end")
+        raise Problem(
+            422, f"a key must be valid for 1 to {DAYS_MAX} days", hint="leave it empty for a key that never expires"
+        )
     return number * DAY_SECONDS

@@ -22,7 +22,7 @@ from backstay.server.pages import page_request
 from backstay.server.pages.figures import FILTERS
 from backstay.server.pages.page_request import TOKEN_FIELD, Visit, here, is_https, local
 from backstay.server.problems import Problem
-from backstay.server.service import Service
+from backstay.server.service import Service, root_of
 from backstay.store.keys import Role
 
 router = APIRouter(include_in_schema=False)
@@ -197,6 +197,7 @@ def _around(visit: Visit) -> dict[str, Any]:
         "theme": theme_of(request),
         "themes": THEMES,
         "places": [place for place in PLACES if visit.may(place.role)],
+        "root": root_of(request),
         "path": request.url.path,
         "here": here(request),
         "now": visit.service.main.clock.now_ms(),
@@ -212,6 +213,7 @@ def bare(request: Request, template: str, status: int, **values: Any) -> Respons
         "theme": theme_of(request),
         "themes": THEMES,
         "places": [],
+        "root": root_of(request),
     }
     found = templates().get_template(template)
     said = {**around, "path": request.url.path, "here": "/", "now": 0, "busy": (), "flash": None, **values}

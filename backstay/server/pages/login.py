@@ -43,7 +43,7 @@ async def logout(request: Request) -> Response:
     """A copy of the cookie is of no use afterwards; nor are earlier ones of the same key."""
     visit = await with_form(await visit_of_anyone(request))
     if visit.session.key_id:
-        await visit.service.store.keys.leave(visit.session.key_id, visit.session.issued_at)
+        await visit.service.store.keys.end_sessions(visit.session.key_id, visit.session.issued_at)
     response = RedirectResponse("/login", 303)
     page_request.take(response, request, visit.service)
     return response

@@ -9,6 +9,7 @@ from backstay.core.bounds import PROFILES, Bounds, bounds
 from backstay.core.display import show_money, show_seconds
 from backstay.core.limits import Limits
 from backstay.core.money import Budget
+from backstay.server.auth import operates
 from backstay.server.pages import layout
 from backstay.server.pages.page_request import Visit, visit_to_read
 
@@ -40,11 +41,17 @@ async def show_safety(request: Request) -> Response:
     )
 
 
-async def _budgets(visit: Visit) -> list[Budget]:
-    """The budgets that cover the visitor's jobs, as they stand now."""
-    store = visit.service.store
+class BudgetRow(NamedTuple):
+    budget: Budget
+    is_private: bool  # what is used of it is what others spend, too
+
+
+async def _budgets(visit: Visit) -> list[BudgetRow]:
+    """As they stand now: for an operator all of them, for others those that cover their jobs."""
+    store, is_operator = visit.service.store, operates(visit.principal, visit.service)
     now = (await store.providers.holds()).now
-    return [budget.at(now) for budget in await store.budgets.all(visit.owner)]
+    found = await store.budgets.all(None if is_operator else visit.owner)
+    return [BudgetRow(budget.at(now), not is_operator and budget.owner == "") for budget in found]
 
 
 def _row(name: str, limits: Limits) -> SafetyRow:

@@ -5,7 +5,8 @@ from typing import Final, Literal, NamedTuple
 
 from backstay.core.breaker import BreakerState, act_of
 from backstay.core.display import show_span
-from backstay.store.item_views import AttemptView, ItemView
+from backstay.core.outcomes import ASKED_AGAIN
+from backstay.store.item_views import AttemptView, ItemDetail
 from backstay.store.story import EventView, is_no_try
 
 WAIT_MS_MIN: Final = 1_000  # shorter ones are nobody's business
@@ -38,7 +39,7 @@ class Around(NamedTuple):
     job: Sequence[EventView] = ()
 
 
-def story(item: ItemView, attempts: Sequence[AttemptView], acts: Sequence[EventView], around: Around) -> list[Entry]:
+def story(item: ItemDetail, attempts: Sequence[AttemptView], acts: Sequence[EventView], around: Around) -> list[Entry]:
     """In the order of time."""
     entries = [Entry(item.created_at, "", "Submitted")]
     entries += [_act(act) for act in acts]
@@ -58,7 +59,7 @@ def story(item: ItemView, attempts: Sequence[AttemptView], acts: Sequence[EventV
     return sorted(entries, key=lambda entry: entry.at)
 
 
-def _began(item: ItemView, attempt: AttemptView, last: AttemptView | None) -> int:
+def _began(item: ItemDetail, attempt: AttemptView, last: AttemptView | None) -> int:
     """When its wait was over: with the try, or with the end that came instead of one."""
     end = attempt.ended_at or item.finished_at or item.created_at
     return end if is_no_try(attempt, last) else attempt.started_at or end
@@ -76,7 +77,13 @@ def _end(attempt: AttemptView, at: int) -> Entry:
 
 
 def _attempt(attempt: AttemptView, started: int) -> Entry:
-    kinds: dict[str, Kind] = {"succeeded": "good", "failed": "bad", "retry": "warn", "unknown": "warn"}
+    kinds: dict[str, Kind] = {
+        "succeeded": "good",
+        "failed": "bad",
+        "retry": "warn",
+        "unknown": "warn",
+        ASKED_AGAIN: "warn",
+    }
     took = max((attempt.ended_at or started) - started, 0)
     said = [f"took {show_span(took)}" if took >= 1_000 else f"took {took} ms"]
     if attempt.provider_status is not None:

@@ -1,8 +1,8 @@
 """PostgreSQL over an asyncpg pool: one short transaction per script, deadlocks tried again."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
@@ -12,18 +12,20 @@ import asyncpg
 from backstay.clock import Clock, Tasks, new_id
 from backstay.core.errors import DatabaseRefused, DatabaseUnreachable
 from backstay.core.failures import one_line
-from backstay.store.databases.database import postgres_url
+from backstay.store.databases.database import PostgresUrl, postgres_url
 from backstay.store.databases.silence import Silence, Use
-from backstay.store.queries import FEW_ROWS_MAX, POSTGRES, Ask, Load, Script, array_values, queries_for
+from backstay.store.queries import FEW_ROWS_MAX, POSTGRES, Ask, Load, Row, Script, array_values, queries_for
 
 T = TypeVar("T")
 
 TRIES_MAX = 5
 CONNECT_SECONDS = 10
+SERVER_SECONDS = 3  # to connect to each of several servers: one that is gone for good must not keep from the others
 COMMAND_SECONDS = 60
 RELEASE_SECONDS = 2  # for PostgreSQL to confirm that a statement was cancelled
 CLOSE_SECONDS = 3
 QUIET_SECONDS = 0.002
+LONG_TEXT = 10_000  # characters; a few rows of shorter ones are sent at once over any line
 LISTENER_SECONDS = 30.0  # how often a connection that only listens is checked
 
 # Every statement of ours is a few index ranges. In a medium-sized table the planner prefers a full scan with a hash.
@@ -62,6 +64,43 @@ def _unreachable(error: BaseException) -> DatabaseUnreachable:
     return DatabaseUnreachable(f"unexpected answer from PostgreSQL: {type(error).__name__}: {one_line(str(error))}")
 
 
+# Errors of one of several servers for which another may stand in: it is gone, starts, stops, or takes no writes.
+_TRY_NEXT = (
+    OSError,
+    TimeoutError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.TargetServerAttributeNotMatched,
+    asyncpg.PostgresConnectionError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+)
+
+
+async def connect(url: PostgresUrl, **options: Any) -> "asyncpg.Connection[asyncpg.Record]":
+    """A connection to the first server of a URL that takes it."""
+    return await _connect_to_one(list(url.dsns), statement_cache_size=url.statement_cache_size, **options)
+
+
+async def _connect_to_one(servers: list[str], **options: Any) -> "asyncpg.Connection[asyncpg.Record]":
+    """The server that takes the connection becomes the first of the list."""
+    options.setdefault("timeout", CONNECT_SECONDS if len(servers) == 1 else SERVER_SECONDS)
+    *others, last = servers
+    for server in others:
+        with suppress(*_TRY_NEXT):
+            return await _connect_first(servers, server, options)
+    return await _connect_first(servers, last, options)
+
+
+async def _connect_first(
+    servers: list[str], server: str, options: dict[str, Any]
+) -> "asyncpg.Connection[asyncpg.Record]":
+    made: asyncpg.Connection[asyncpg.Record] = await asyncpg.connect(server, **options)
+    if servers[0] != server:
+        servers.remove(server)
+        servers.insert(0, server)
+    return made
+
+
 async def _release(pool: "asyncpg.Pool[asyncpg.Record]", connection: Any) -> None:
     """Gives back a connection whose use was interrupted: its statement may not have been cancelled completely yet."""
     with suppress(*_UNREACHABLE):  # then the driver has cut it off
@@ -72,16 +111,23 @@ async def _nothing_to_reset(connection: Any) -> None:
     """Scripts leave nothing in a session, so a reset would only add a round trip."""
 
 
+def _is_much(batch: Sequence[Row]) -> bool:
+    """Whether a batch is so large that a slow line may take a while for it. To count bytes costs more than to look."""
+    return len(batch) > FEW_ROWS_MAX or any(
+        len(value) > LONG_TEXT for row in batch for value in row if type(value) is str
+    )
+
+
 class PostgresDatabase:
     """A PostgreSQL database. Its own clock decides about leases, retries and deadlines, not the clocks of the
     workers."""
 
     wakes = False
 
-    def __init__(self, url: str, clock: Clock, connections_max: int = 5, now_sql: str | None = None) -> None:
+    def __init__(self, url: str, clock: Clock, now_sql: str | None = None) -> None:
         self._url = postgres_url(url)
+        self._servers = list(self._url.dsns)  # the one that took the last connection first
         self._clock = clock
-        self._connections_max = connections_max
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         self._listener: asyncpg.Connection[asyncpg.Record] | None = None
         self._made: WeakValueDictionary[str, asyncpg.Connection[asyncpg.Record]] = WeakValueDictionary()  # for the pool
@@ -97,12 +143,10 @@ class PostgresDatabase:
     async def open(self) -> None:
         try:
             self._pool = await asyncpg.create_pool(
-                self._url.dsn,
+                self._url.dsns[0],
                 min_size=0,  # the driver logs every attempt to restore session state; nothing here needs that
-                max_size=self._connections_max,
+                max_size=self._url.pool_max,
                 command_timeout=COMMAND_SECONDS,
-                timeout=CONNECT_SECONDS,
-                statement_cache_size=self._url.statement_cache_size,
                 reset=_nothing_to_reset,
                 server_settings=PLANS if self._url.prepared_statements else {},
                 connect=self._connect_for_pool,
@@ -127,22 +171,17 @@ class PostgresDatabase:
             except _UNREACHABLE:
                 pool.terminate()
 
-    async def _connect_for_pool(self, *place: Any, **options: Any) -> "asyncpg.Connection[asyncpg.Record]":
-        connection = await self._connect(*place, **options)
+    async def _connect_for_pool(self, *_: Any, **options: Any) -> "asyncpg.Connection[asyncpg.Record]":
+        connection = await self._connect(**options)
         self._made[connection.get_settings().application_name] = connection
         return connection
 
-    async def _connect(self, *place: Any, **options: Any) -> "asyncpg.Connection[asyncpg.Record]":
+    async def _connect(self, **options: Any) -> "asyncpg.Connection[asyncpg.Record]":
         """A connection with its own name, so that PostgreSQL can be asked about it over another connection."""
-        options.setdefault("timeout", CONNECT_SECONDS)
-        options.setdefault("statement_cache_size", self._url.statement_cache_size)
         named = {"application_name": f"{self._url.application_name} {new_id()[:8]}"}
         keepalives = KEEPALIVES if self._url.prepared_statements else {}
-        settings = {**options.pop("server_settings", {}), **keepalives, **named}
-        made: asyncpg.Connection[asyncpg.Record] = await asyncpg.connect(
-            *(place or (self._url.dsn,)), server_settings=settings, **options
-        )
-        return made
+        options["server_settings"] = {**options.get("server_settings", {}), **keepalives, **named}
+        return await _connect_to_one(self._servers, statement_cache_size=self._url.statement_cache_size, **options)
 
     def _drop_idle(self) -> None:
         used = {use.name for use in self._silence.uses}
@@ -151,10 +190,9 @@ class PostgresDatabase:
         if self._listener is not None:
             self._listener.terminate()
 
-    @asynccontextmanager
-    async def _connection(self) -> AsyncIterator[Use]:
-        """A connection of the pool, which is given up when it goes silent. Driver errors are raised as our own
-        errors."""
+    async def _use(self, work: Callable[[Use], Awaitable[T]]) -> T:
+        """Does the work with a connection of the pool, which is given up when it goes silent. Driver errors are raised
+        as our own errors."""
         pool = self._opened()
         try:
             connection = await pool.acquire()
@@ -163,10 +201,15 @@ class PostgresDatabase:
         use, whole = self._silence.begin(connection), False
         try:
             async with use.scope:
-                yield use
+                done = await work(use)
             whole = True
+            return done
         except (*_AGAIN, *_DATA):
             raise
+        except asyncpg.ReadOnlySQLTransactionError as error:  # it became a standby; another server takes writes now
+            connection.terminate()
+            self._drop_idle()
+            raise _unreachable(error) from error
         except _UNREACHABLE as error:
             raise _unreachable(error) if use.given_up is None else DatabaseUnreachable(use.given_up) from error
         finally:
@@ -185,8 +228,7 @@ class PostgresDatabase:
     async def read(self, make: Callable[[], Script[T]]) -> T:
         """Statement by statement, without the round trips of a transaction; each is retried separately."""
         try:
-            async with self._connection() as use:
-                return await self._drive(use, make(), TRIES_MAX)
+            return await self._use(lambda use: self._drive(use, make(), TRIES_MAX))
         except _AGAIN as error:
             raise _unreachable(error) from error
 
@@ -212,8 +254,7 @@ class PostgresDatabase:
 
     async def _ring(self) -> None:
         self._rang_at = self._clock.monotonic()
-        async with self._connection() as use:
-            await use.connection.execute(f"NOTIFY {WAKE_CHANNEL}")
+        await self._use(lambda use: use.connection.execute(f"NOTIFY {WAKE_CHANNEL}"))
 
     async def listen(self, wake: Callable[[], None]) -> None:
         """Calls `wake` on every hint; call again when the connection was lost."""
@@ -250,11 +291,14 @@ class PostgresDatabase:
         while True:
             left -= 1
             try:
-                async with self._connection() as use, use.connection.transaction():
-                    return await self._drive(use, make())
+                return await self._use(lambda use: self._transact(use, make()))
             except _AGAIN as error:
                 if left == 0:
                     raise _unreachable(error) from error
+
+    async def _transact(self, use: Use, script: Script[T]) -> T:
+        async with use.connection.transaction():
+            return await self._drive(use, script)
 
     async def _drive(self, use: Use, script: Script[T], tries_max: int = 1) -> T:
         answer: list[Any] | None = None
@@ -263,7 +307,7 @@ class PostgresDatabase:
                 asked = script.send(answer)  # type: ignore[arg-type]
             except StopIteration as end:
                 return end.value  # type: ignore[no-any-return]
-            if isinstance(asked, Load) or asked.batch is not None:
+            if isinstance(asked, Load) or (asked.batch is not None and _is_much(asked.batch)):
                 use.send_much()
             answer = await self._answer(use.connection, asked, tries_max)
 

@@ -1,12 +1,13 @@
-"""Migrations: Alembic, async on PostgreSQL, one history for both; refuses a schema newer than this code."""
+"""Migrations (Alembic, one history for both databases), and what `doctor` asks a database."""
 
 import asyncio
 import sqlite3
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from backstay.core.errors import DatabaseUnreachable, SchemaBehind, SchemaNewer, UsageError
+from backstay.core.failures import one_line
 from backstay.store.databases.database import postgres_url
 from backstay.store.databases.sqlite import BUSY_SECONDS, connect
 
@@ -62,15 +63,10 @@ async def postgres_version(url: str) -> str | None:
     import asyncpg  # optional, like everything that needs PostgreSQL
 
     from backstay.store.databases.postgres import cannot_reach
+    from backstay.store.databases.postgres import connect as connect_postgres
 
-    place = postgres_url(url)
     try:
-        connection = await asyncpg.connect(
-            place.dsn,
-            timeout=ANSWER_SECONDS,
-            command_timeout=ANSWER_SECONDS,
-            statement_cache_size=place.statement_cache_size,
-        )
+        connection = await connect_postgres(postgres_url(url), command_timeout=ANSWER_SECONDS)
         try:
             version = await connection.fetchval("SELECT version_num FROM alembic_version")
         except asyncpg.UndefinedTableError:
@@ -146,6 +142,8 @@ async def migrate_postgres(url: str) -> None:
     from sqlalchemy.ext.asyncio import create_async_engine
     from sqlalchemy.pool import NullPool
 
+    from backstay.store.databases.postgres import connect as connect_postgres
+
     version = await postgres_version(url)
     if version is not None and version not in KNOWN:
         check(version)
@@ -157,7 +155,7 @@ async def migrate_postgres(url: str) -> None:
     engine = create_async_engine(
         "postgresql+asyncpg://",
         poolclass=NullPool,
-        async_creator=lambda: asyncpg.connect(place.dsn, statement_cache_size=place.statement_cache_size),
+        async_creator=lambda: connect_postgres(place),
         connect_args={} if place.prepared_statements else unnamed,
     )
     try:
@@ -183,3 +181,87 @@ def _upgrade(connection: "Connection") -> None:
         config.set_main_option("script_location", str(folder))
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
+
+
+class Promise(NamedTuple):
+    """One setting that durability depends on."""
+
+    name: str
+    value: str
+    durable: bool
+    advice: str
+
+
+_SYNCHRONOUS = {0: "off", 1: "normal", 2: "full", 3: "extra"}
+
+
+def sqlite_promises(path: str) -> list[Promise]:
+    connection = connect(path)
+    try:
+        journal = str(connection.execute("PRAGMA journal_mode").fetchone()[0])
+        level = int(connection.execute("PRAGMA synchronous").fetchone()[0])
+    finally:
+        connection.close()
+    local = "put the database file on a local disk: network folders cannot hold a write-ahead log"
+    return [
+        Promise("journal_mode", journal, journal == "wal", local),
+        Promise("synchronous", _SYNCHRONOUS.get(level, str(level)), level >= 2, "use an SQLite with synchronous=FULL"),
+    ]
+
+
+async def postgres_promises(url: str) -> list[Promise]:
+    from backstay.store.databases.postgres import connect as connect_postgres  # optional, as its driver is
+
+    connection = await connect_postgres(postgres_url(url))
+    try:
+        return [await _promise(connection, name, unsafe) for name, unsafe in _POSTGRES_UNSAFE.items()]
+    finally:
+        await connection.close()
+
+
+_POSTGRES_UNSAFE = {"fsync": ("off",), "synchronous_commit": ("off",), "full_page_writes": ("off",)}
+
+
+async def _promise(connection: "object", name: str, unsafe: tuple[str, ...]) -> Promise:
+    value = str(await connection.fetchval("SELECT current_setting($1)", name))  # type: ignore[attr-defined]
+    return Promise(name, value, value not in unsafe, f"set {name} = on in postgresql.conf, and reload the server")
+
+
+CONNECT_SECONDS: Final = 10
+
+
+class Pooling(NamedTuple):
+    connections_max: int  # for everyone but superusers
+    connections: int  # that are open now
+    pooled: bool  # the server process that answers is not the one of the connection
+    by_transaction: bool  # two connections were answered by the same server process
+
+
+async def postgres_pooling(url: str) -> Pooling:
+    import asyncpg  # optional, like everything that needs PostgreSQL
+
+    from backstay.store.databases.postgres import connect as connect_postgres
+
+    place = postgres_url(url)._replace(prepared_statements=False)
+    try:
+        first = await connect_postgres(place)
+        try:
+            second = await connect_postgres(place)
+            try:
+                return await _pooling(first, second)
+            finally:
+                await second.close(timeout=CONNECT_SECONDS)
+        finally:
+            await first.close(timeout=CONNECT_SECONDS)
+    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        raise DatabaseUnreachable(f"PostgreSQL gave no second connection: {one_line(str(error))}") from error
+
+
+async def _pooling(first: Any, second: Any) -> Pooling:
+    answering = await first.fetchval("SELECT pg_backend_pid()")
+    reserved = await first.fetchval("SELECT current_setting('superuser_reserved_connections')")
+    most = await first.fetchval("SELECT current_setting('max_connections')")
+    is_open = await first.fetchval("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'")
+    also = await second.fetchval("SELECT pg_backend_pid()")
+    pooled = answering != first.get_server_pid()
+    return Pooling(int(most) - int(reserved), is_open, pooled, pooled and also == answering)

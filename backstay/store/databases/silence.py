@@ -38,7 +38,7 @@ _AWAY = (OSError, TimeoutError, asyncpg.PostgresConnectionError)
 _NO_ANSWER = (*_AWAY, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 
 
-class Moved(NamedTuple):
+class BytesMoved(NamedTuple):
     """The bytes that went over a connection so far."""
 
     sent: int  # and confirmed
@@ -52,7 +52,7 @@ class Activity(NamedTuple):
     waits_for: str | None = None
     since: str | None = None
 
-    def working(self, moved: Moved | None) -> bool:
+    def working(self, moved: BytesMoved | None) -> bool:
         """Whether PostgreSQL works on a statement. One that waits for the client's bytes does not count, unless bytes
         cannot be counted here: then it may be sending or reading all the time."""
         return self.state == "active" and (self.waits_for != "Client" or moved is None)
@@ -66,8 +66,8 @@ class Use:
         self.since = since
         self.scope = asyncio.timeout(None)  # ends the use, wherever it waits in the driver
         self.given_up: str | None = None  # in words
-        self._moved: Moved | None = None
-        self._last_look: tuple[Activity, Moved | None] | None = None
+        self._moved: BytesMoved | None = None
+        self._last_look: tuple[Activity, BytesMoved | None] | None = None
 
     @property
     def name(self) -> str:
@@ -156,7 +156,7 @@ class Silence:
             self._drop_idle()
 
 
-def bytes_moved(connection: Any) -> Moved | None:
+def bytes_moved(connection: Any) -> BytesMoved | None:
     """None where the platform does not count them."""
     transport = getattr(connection, "_transport", None)  # the driver offers no other way to its socket
     end = None if transport is None else transport.get_extra_info("socket")
@@ -164,6 +164,6 @@ def bytes_moved(connection: Any) -> Moved | None:
         return None
     try:
         counted = end.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
-        return Moved(*struct.unpack_from("=QQ", counted, _TCP_INFO_AT))
+        return BytesMoved(*struct.unpack_from("=QQ", counted, _TCP_INFO_AT))
     except (OSError, struct.error):  # a Unix socket, an old kernel
         return None

@@ -126,7 +126,9 @@ class UserConnection:
         return {"now": self._clock.now_ms(), **asked.values, **batch}
 
 
-async def lend(connection: Any, own: Database, clock: Clock, place: str, checked: "WeakSet[Any]") -> UserConnection:
+async def use_connection(
+    connection: Any, own: Database, clock: Clock, place: str, checked: "WeakSet[Any]"
+) -> UserConnection:
     """A user's connection as a database, once it is certain that it leads to Backstay's own tables, and that what is
     written waits for the user's commit. Nothing is written here."""
     calls = calls_of(connection)

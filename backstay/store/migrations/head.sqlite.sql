@@ -27,7 +27,7 @@ CREATE TABLE items (
 	deadline_at BIGINT, 
 	error_code TEXT, 
 	provider_task_id TEXT, 
-	account TEXT, cost_micros BIGINT, tokens BIGINT DEFAULT '0' NOT NULL, reserved_micros BIGINT DEFAULT '0' NOT NULL, archive_id BIGINT, kept_until BIGINT, flaw TEXT, calls INTEGER DEFAULT '0' NOT NULL, refused_at BIGINT, 
+	account TEXT, cost_micros BIGINT, tokens BIGINT DEFAULT '0' NOT NULL, reserved_micros BIGINT DEFAULT '0' NOT NULL, archive_id BIGINT, kept_until BIGINT, flaw TEXT, calls INTEGER DEFAULT '0' NOT NULL, refused_at BIGINT, output_tokens BIGINT DEFAULT '0' NOT NULL, reused_from BIGINT, 
 	PRIMARY KEY (id), 
 	CONSTRAINT ck_items_state CHECK (state IN ('queued', 'submitting', 'processing', 'succeeded', 'failed', 'skipped', 'cancelled'))
 );
@@ -102,7 +102,7 @@ CREATE TABLE paces (
 	ceiling BIGINT NOT NULL, 
 	requests_at BIGINT DEFAULT '0' NOT NULL, 
 	tokens_at BIGINT DEFAULT '0' NOT NULL, 
-	resume_at BIGINT DEFAULT '0' NOT NULL, requests_period_ms BIGINT DEFAULT '60000' NOT NULL, 
+	resume_at BIGINT DEFAULT '0' NOT NULL, requests_period_ms BIGINT DEFAULT '60000' NOT NULL, input_tokens_per_minute BIGINT, output_tokens_per_minute BIGINT, requests_per_day BIGINT, input_at BIGINT DEFAULT '0' NOT NULL, output_at BIGINT DEFAULT '0' NOT NULL, day_calls TEXT DEFAULT '' NOT NULL, 
 	PRIMARY KEY (provider)
 );
 CREATE TABLE copies (
@@ -316,7 +316,7 @@ CREATE TABLE "jobs" (
 	finished_at BIGINT, 
 	timeout_ms BIGINT NOT NULL, 
 	timeout_at BIGINT NOT NULL, 
-	deadline_at BIGINT, budget_micros BIGINT, spent_micros BIGINT DEFAULT '0' NOT NULL, reserved_micros BIGINT DEFAULT '0' NOT NULL, unknown_micros BIGINT DEFAULT '0' NOT NULL, input_tokens BIGINT DEFAULT '0' NOT NULL, output_tokens BIGINT DEFAULT '0' NOT NULL, short SMALLINT DEFAULT '0' NOT NULL, handler_then TEXT, move_at BIGINT, archived BIGINT DEFAULT '0' NOT NULL, old_tags SMALLINT DEFAULT '0' NOT NULL, truncated BIGINT DEFAULT '0' NOT NULL, refused BIGINT DEFAULT '0' NOT NULL, filtered BIGINT DEFAULT '0' NOT NULL, level_key BIGINT DEFAULT '0' NOT NULL, first_key BIGINT DEFAULT '0' NOT NULL, last_key BIGINT DEFAULT '0' NOT NULL, stopped_at BIGINT, short_of BIGINT, short_renewals BIGINT DEFAULT '0' NOT NULL, fallback TEXT, waits_for TEXT, known BIGINT DEFAULT '0' NOT NULL, 
+	deadline_at BIGINT, budget_micros BIGINT, spent_micros BIGINT DEFAULT '0' NOT NULL, reserved_micros BIGINT DEFAULT '0' NOT NULL, unknown_micros BIGINT DEFAULT '0' NOT NULL, input_tokens BIGINT DEFAULT '0' NOT NULL, output_tokens BIGINT DEFAULT '0' NOT NULL, short SMALLINT DEFAULT '0' NOT NULL, handler_then TEXT, move_at BIGINT, archived BIGINT DEFAULT '0' NOT NULL, old_tags SMALLINT DEFAULT '0' NOT NULL, truncated BIGINT DEFAULT '0' NOT NULL, refused BIGINT DEFAULT '0' NOT NULL, filtered BIGINT DEFAULT '0' NOT NULL, level_key BIGINT DEFAULT '0' NOT NULL, first_key BIGINT DEFAULT '0' NOT NULL, last_key BIGINT DEFAULT '0' NOT NULL, stopped_at BIGINT, short_of BIGINT, short_renewals BIGINT DEFAULT '0' NOT NULL, fallback TEXT, waits_for TEXT, known BIGINT DEFAULT '0' NOT NULL, unfinished BIGINT DEFAULT '0' NOT NULL, reused BIGINT DEFAULT '0' NOT NULL, 
 	CONSTRAINT ck_jobs_state CHECK (state IN ('queued', 'running', 'paused', 'completed', 'failed', 'cancelled'))
 );
 CREATE UNIQUE INDEX uq_jobs_key ON jobs (owner, idempotency_key) WHERE idempotency_key IS NOT NULL;
@@ -458,4 +458,46 @@ CREATE TABLE item_keys (
 );
 CREATE INDEX ix_item_keys_item ON item_keys (item_id);
 CREATE TRIGGER tell_links AFTER UPDATE OF state ON jobs WHEN NEW.state IN ('completed', 'failed', 'cancelled') AND OLD.state NOT IN ('completed', 'failed', 'cancelled') BEGIN UPDATE job_links SET ended = 1 WHERE after_id = NEW.id; DELETE FROM job_links WHERE job_id = NEW.id; END;
-INSERT INTO alembic_version VALUES ('0015');
+CREATE TABLE job_archives (
+	job_id BIGINT NOT NULL, 
+	owner TEXT NOT NULL, 
+	blob TEXT NOT NULL, 
+	items BIGINT NOT NULL, 
+	bytes BIGINT NOT NULL, 
+	digest TEXT NOT NULL, 
+	finished_at BIGINT NOT NULL, 
+	created_at BIGINT NOT NULL, 
+	PRIMARY KEY (job_id)
+);
+CREATE UNIQUE INDEX uq_job_archives_blob ON job_archives (blob);
+CREATE INDEX ix_jobs_ended_of ON jobs (owner, finished_at, id) WHERE finished_at IS NOT NULL;
+CREATE TABLE failure_notices (
+	id INTEGER NOT NULL, 
+	item_id BIGINT NOT NULL, 
+	fence BIGINT NOT NULL, 
+	job_id BIGINT NOT NULL, 
+	handler TEXT NOT NULL, 
+	attempt_count BIGINT NOT NULL, 
+	calls BIGINT NOT NULL, 
+	error_code TEXT, 
+	flaw TEXT, 
+	failed_at BIGINT NOT NULL, 
+	PRIMARY KEY (id)
+);
+CREATE TRIGGER tell_failed AFTER UPDATE OF state ON items WHEN NEW.state = 'failed' AND OLD.state <> 'failed' BEGIN INSERT INTO failure_notices
+(item_id, fence, job_id, handler, attempt_count, calls, error_code, flaw, failed_at)
+SELECT NEW.id, NEW.fence, NEW.job_id, NEW.handler, NEW.attempt_count, NEW.calls, NEW.error_code, NEW.flaw,
+coalesce(NEW.finished_at, 0)
+WHERE EXISTS (SELECT 1 FROM sinks WHERE name = 'messages')
+OR EXISTS (SELECT 1 FROM jobs JOIN webhooks ON webhooks.owner = jobs.owner WHERE jobs.id = NEW.job_id
+AND webhooks.disabled_at IS NULL AND webhooks.deleted_at IS NULL AND webhooks.events LIKE '%"item.failed"%'); END;
+CREATE TABLE answer_keys (
+	item_id INTEGER NOT NULL, 
+	key_high BIGINT NOT NULL, 
+	key_low BIGINT NOT NULL, 
+	model TEXT NOT NULL, 
+	answered_at BIGINT, 
+	PRIMARY KEY (item_id)
+);
+CREATE INDEX ix_answer_keys_key ON answer_keys (key_high, item_id);
+INSERT INTO alembic_version VALUES ('0020');

@@ -98,7 +98,9 @@ WHERE owner = :owner AND id < :before ORDER BY id DESC LIMIT :n;
 
 -- name: blobs_kept
 -- Which of some files hold the only copy of something.
-SELECT archives.blob FROM {batch(blob text)} JOIN archives ON archives.blob = batch.blob WHERE archives.restored_at IS NULL;
+SELECT batch.blob FROM {batch(blob text)}
+WHERE EXISTS (SELECT 1 FROM archives WHERE archives.blob = batch.blob AND archives.restored_at IS NULL)
+   OR EXISTS (SELECT 1 FROM job_archives WHERE job_archives.blob = batch.blob);
 
 -- name: restore_items
 UPDATE items SET archive_id = NULL, kept_until = {now} + CAST(:keep_ms AS bigint) FROM {batch(id bigint)}

@@ -33,6 +33,34 @@ FROM batches LEFT JOIN jobs ON jobs.id = batches.job_id
 WHERE batches.owner = :owner AND (batches.created_at, batches.id) < (:created_at, :id)
 ORDER BY batches.created_at DESC, batches.id DESC LIMIT :n;
 
+-- name: messages_older
+-- An owner's message batches, newest first, from a cursor on.
+SELECT {columns Batch of batches, {now} AS now, jobs.state AS job_state, jobs.sealed AS sealed, jobs.total AS total,
+    jobs.succeeded AS succeeded, jobs.failed + jobs.skipped AS failed, jobs.cancelled AS cancelled,
+    jobs.input_tokens AS input_tokens, jobs.output_tokens AS output_tokens}
+FROM batches LEFT JOIN jobs ON jobs.id = batches.job_id
+WHERE batches.owner = :owner AND batches.id LIKE 'msgbatch%' AND (batches.created_at, batches.id) < (:created_at, :id)
+ORDER BY batches.created_at DESC, batches.id DESC LIMIT :n;
+
+-- name: messages_newer
+-- Those that are newer than the cursor, the nearest first.
+SELECT {columns Batch of batches, {now} AS now, jobs.state AS job_state, jobs.sealed AS sealed, jobs.total AS total,
+    jobs.succeeded AS succeeded, jobs.failed + jobs.skipped AS failed, jobs.cancelled AS cancelled,
+    jobs.input_tokens AS input_tokens, jobs.output_tokens AS output_tokens}
+FROM batches LEFT JOIN jobs ON jobs.id = batches.job_id
+WHERE batches.owner = :owner AND batches.id LIKE 'msgbatch%' AND (batches.created_at, batches.id) > (:created_at, :id)
+ORDER BY batches.created_at, batches.id LIMIT :n;
+
+-- name: same_messages
+-- The message batch that the first of two equal requests most likely made. Its metadata has the digest of its requests.
+SELECT id FROM batches
+WHERE owner = :owner AND created_at > {now} - CAST(:age_ms AS bigint) AND id LIKE 'msgbatch%' AND metadata = :digest
+ORDER BY created_at DESC, id LIMIT 1;
+
+-- name: purge_unsent_batch
+DELETE FROM batches WHERE id = :id AND owner = :owner AND job_id IS NULL AND status NOT IN {BATCH_OPEN}
+RETURNING output_file_id, error_file_id;
+
 -- name: claim_batch
 -- Claims a batch that can be moved on. A batch whose job is running cannot, unless its time or its money has run out.
 UPDATE batches SET leased_until = {now} + CAST(:lease_ms AS bigint)
@@ -94,6 +122,11 @@ RETURNING id;
 -- name: any_expired
 -- Whether the deadline ended any item of a job. A call is given up a moment before it, and clocks differ a little.
 SELECT 1 FROM items WHERE job_id = :job_id AND state = 'failed' AND timed_out_at >= deadline_at - 5000 LIMIT 1;
+
+-- name: count_expired
+-- Those of any_expired that are certain not to have been paid.
+SELECT count(*) AS n FROM items WHERE job_id = :job_id AND state = 'failed' AND timed_out_at >= deadline_at - 5000
+  AND coalesce(flaw, '') NOT IN ('unknown', 'late');
 
 -- name: batch_output
 -- As results_page, of those that succeeded.

@@ -7,7 +7,8 @@ SELECT {columns Budget} FROM budgets ORDER BY owner, handler, period;
 -- Those that cover one of some pairs of owner and handler, with the time.
 SELECT {fields Budget}, {now} AS now FROM budgets
 WHERE EXISTS (SELECT 1 FROM {batch(owner text, handler text)}
-              WHERE budgets.owner IN ('', batch.owner) AND budgets.handler IN ('', batch.handler))
+              WHERE budgets.owner IN ('', batch.owner) AND (budgets.handler IN ('', batch.handler)
+                  OR (substr(budgets.handler, 1, 1) = '@' AND replace(batch.handler, budgets.handler || '#', '') <> batch.handler)))
 ORDER BY id {for_update};
 
 -- name: lock_budget
@@ -32,7 +33,17 @@ DELETE FROM budgets WHERE owner = :owner AND handler = :handler AND period = :pe
 -- name: under_way_of
 -- What is set aside now for the jobs that a new budget covers.
 SELECT CAST(coalesce(sum(reserved_micros), 0) AS bigint) AS reserved FROM jobs
-WHERE state IN {JOB_OPEN} AND reserved_micros > 0 AND (CAST(:owner AS text) = '' OR owner = :owner) AND (CAST(:handler AS text) = '' OR handler = :handler);
+WHERE state IN {JOB_OPEN} AND reserved_micros > 0 AND (CAST(:owner AS text) = '' OR owner = :owner);
+
+-- name: under_way_at
+-- The same for one handler. A job may have items of several, so the calls that are under way are added up.
+SELECT CAST(coalesce(sum(calls.reserved_micros), 0) AS bigint) AS reserved FROM (
+    SELECT job_id, reserved_micros FROM items
+    WHERE state = 'submitting' AND lease_expires_at IS NOT NULL AND handler = :handler
+    UNION ALL
+    SELECT job_id, reserved_micros FROM items WHERE state = 'processing' AND handler = :handler
+) AS calls
+WHERE CAST(:owner AS text) = '' OR calls.job_id IN (SELECT id FROM jobs WHERE owner = :owner AND state IN {JOB_OPEN});
 
 -- name: budget_of_job
 -- The shared budget that was too small for a job's next item, if that is still so.

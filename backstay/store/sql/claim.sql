@@ -28,7 +28,7 @@ WITH {ready_picked}, claimed AS (
     WHERE id {in picked}
     RETURNING {taken}
 ), {jobs_started}
-SELECT * FROM claimed;
+{claimed_with_terms};
 
 -- name: claim_named
 -- Those of some named items of one handler that can be claimed now, wherever they stand in the order; due ones as well that
@@ -47,7 +47,7 @@ WITH {named_picked}, claimed AS (
     WHERE id {in picked}
     RETURNING {taken}
 ), {jobs_started}
-SELECT * FROM claimed;
+{claimed_with_terms};
 
 -- name: in_flight
 -- How many items of one handler are claimed and not settled, by any worker: so many would be sent again if all workers died now.
@@ -92,12 +92,6 @@ INSERT INTO turns (handler, level_key, served_key)
 SELECT handler, level_key, served_key FROM {batch(handler text, level_key bigint, served_key bigint)} WHERE true
 ON CONFLICT (handler, level_key) DO UPDATE SET served_key = excluded.served_key WHERE turns.served_key < excluded.served_key;
 
--- name: widen_keys
--- Some items of a job were given new places in the queue.
-UPDATE jobs SET first_key = CASE WHEN first_key > :low THEN :low ELSE first_key END,
-    last_key = CASE WHEN last_key < :high THEN :high ELSE last_key END
-WHERE id = :job_id;
-
 -- name: claim_picked
 -- The claim of items that were picked, with what is set aside for each.
 UPDATE items SET
@@ -109,7 +103,7 @@ RETURNING {taken};
 -- name: purses
 -- What the jobs have left, if they have a ceiling. Locked: two claims must not spend the same money. And all of them, in
 -- order, because the claim changes them all.
-SELECT id, owner, handler, budget_micros - spent_micros - reserved_micros - unknown_micros AS left_micros
+SELECT id, owner, budget_micros - spent_micros - reserved_micros - unknown_micros AS left_micros
 FROM jobs WHERE id IN (SELECT id FROM {batch(id bigint)}) ORDER BY id {for_update};
 
 -- name: reserve
@@ -143,9 +137,9 @@ WITH picked AS MATERIALIZED (
 UPDATE items SET fence = fence + 1, leased_by = :worker, due_at = {now} + :lease_ms
 WHERE id {in picked}
 RETURNING {columns Claimed of items, {now} AS claimed_at, items.last_attempt_at AS started_at,
-    (SELECT CASE WHEN stop_reason IS NULL AND move_at <= {now} THEN 'move'
+    (SELECT CASE WHEN stop_reason IS NULL AND (move_at <= {now} OR (:time_shares > 1 AND {share_over})) THEN 'move'
                  WHEN stop_reason = 'cancel' AND stopped_at <= {now} - :grace_ms THEN 'cancel_over' ELSE stop_reason END
-     FROM jobs WHERE jobs.id = items.job_id) AS stop_reason, '' AS body, items.reserved_micros AS reserved};
+     FROM jobs WHERE jobs.id = items.job_id) AS stop_reason, '' AS body, items.reserved_micros AS reserved, CAST(NULL AS text) AS terms};
 
 -- name: poll_late
 -- Tasks of items that have run out of time: what the provider makes of them is paid for. The later due_at is the lease.
@@ -158,7 +152,7 @@ WITH picked AS MATERIALIZED (
 UPDATE items SET due_at = {now} + :lease_ms
 WHERE id {in picked} AND state = 'failed'
 RETURNING {columns Claimed of items, {now} AS claimed_at, items.last_attempt_at AS started_at,
-    CAST(NULL AS text) AS stop_reason, '' AS body, items.reserved_micros AS reserved};
+    CAST(NULL AS text) AS stop_reason, '' AS body, items.reserved_micros AS reserved, CAST(NULL AS text) AS terms};
 
 -- name: put_off_late
 -- The next look at such tasks; none, for those that have ended.
@@ -186,13 +180,17 @@ UPDATE items SET fence = fence + 1, leased_by = :worker, lease_expires_at = {now
 WHERE id {in picked}
 RETURNING {columns Claimed of items, {now} AS claimed_at, items.last_attempt_at AS started_at,
     (SELECT stop_reason FROM jobs WHERE jobs.id = items.job_id) AS stop_reason,
-    (SELECT body FROM requests WHERE item_id = items.id) AS body, items.reserved_micros AS reserved};
+    (SELECT body FROM requests WHERE item_id = items.id) AS body, items.reserved_micros AS reserved, CAST(NULL AS text) AS terms};
 
--- name: disown
+-- name: return_lost_claim
 -- The items of a claim whose answer never reached its worker: nothing was sent, so they are queued as before.
 UPDATE items SET state = 'queued', fence = fence + 1, leased_by = NULL, lease_expires_at = NULL
 WHERE state = 'submitting' AND leased_by = :worker AND lease_expires_at IS NOT NULL
-RETURNING job_id, reserved_micros;
+RETURNING id, job_id, handler, reserved_micros;
+
+-- name: free_disowned
+-- Nothing is set aside for them any more: whatever ends them would give it back once more.
+UPDATE items SET reserved_micros = 0 FROM {batch(id bigint)} WHERE items.id = batch.id;
 
 -- name: extend
 -- Holds on to running items. What another transaction has in its hands just now, most often the item's settlement, is
@@ -203,16 +201,16 @@ WITH picked AS MATERIALIZED (
 )
 UPDATE items SET lease_expires_at = {now} + :lease_ms
 WHERE id {in picked}
-RETURNING {columns Held};
+RETURNING {columns FencedItem};
 
 -- name: held_still
 -- Which of these items are still their holder's. An item missing from the answer is lost.
-SELECT {columns Held of items} FROM items JOIN {batch(id bigint, fence bigint)} ON items.id = batch.id AND items.fence = batch.fence
+SELECT {columns FencedItem of items} FROM items JOIN {batch(id bigint, fence bigint)} ON items.id = batch.id AND items.fence = batch.fence
 WHERE CASE WHEN items.state = 'submitting' THEN 1 ELSE 0 END <> 0;
 
 -- name: out_of_time
 -- Which of these items a time limit ended while their holder worked on them, and nobody has taken up since.
-SELECT {columns Held of batch} FROM items JOIN {batch(id bigint, fence bigint)} ON items.id = batch.id AND items.fence = batch.fence + 1
+SELECT {columns FencedItem of batch} FROM items JOIN {batch(id bigint, fence bigint)} ON items.id = batch.id AND items.fence = batch.fence + 1
 WHERE CASE WHEN items.state = 'failed' AND items.timed_out_at IS NOT NULL THEN 1 ELSE 0 END <> 0;
 
 -- name: report_progress

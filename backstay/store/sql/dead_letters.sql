@@ -9,7 +9,8 @@ ORDER BY id DESC LIMIT :n;
 
 -- name: failed_window
 -- Those of one job's failed items, the last first, that a filter chooses; a bounded number is looked at.
-SELECT {columns ItemRow, CAST(:owner AS text) AS owner, CAST(NULL AS text) AS message}
+SELECT {columns ItemView, CAST(:owner AS text) AS owner, CAST(NULL AS text) AS message,
+    CAST(NULL AS bigint) AS first_attempt_at, CAST(NULL AS bigint) AS attempt_ended_at}
 FROM (SELECT * FROM items WHERE job_id = :job_id AND state = 'failed' AND archive_id IS NULL AND id < :before
       ORDER BY id DESC LIMIT :looked) AS failures
 WHERE coalesce(error_code, '') = coalesce(CAST(:error_code AS text), error_code, '')

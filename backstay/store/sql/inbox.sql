@@ -31,7 +31,7 @@ UPDATE items SET progress = :progress WHERE id = :item_id AND state = 'processin
 
 -- name: finals
 -- The final messages about some items that came in time.
-SELECT {columns Said of inbox, inbox.id AS number, length(inbox.body) AS length}
+SELECT {columns StoredCallback of inbox, inbox.id AS number, length(inbox.body) AS length}
 FROM {batch(item_id bigint)} JOIN inbox ON inbox.item_id = batch.item_id
 WHERE inbox.kind IN ('succeeded', 'failed') AND inbox.is_late = 0 ORDER BY inbox.id;
 
@@ -48,7 +48,7 @@ WHERE CASE WHEN items.state = 'failed' AND items.timed_out_at IS NOT NULL THEN 1
 ON CONFLICT (item_id, digest) DO NOTHING
 RETURNING item_id;
 
--- name: flaw_late
+-- name: set_late_flaw
 -- The outcome of items whose result came too late is no longer unknown.
 UPDATE items SET flaw = 'late' FROM {batch(item_id bigint)}
 WHERE items.id = batch.item_id AND CASE WHEN items.state = 'failed' AND items.timed_out_at IS NOT NULL THEN 1 ELSE 0 END <> 0;
@@ -66,7 +66,7 @@ UPDATE jobs SET spent_micros = jobs.spent_micros + batch.spent,
     input_tokens = jobs.input_tokens + batch.input_tokens, output_tokens = jobs.output_tokens + batch.output_tokens
 FROM {batch LateCost}
 WHERE jobs.id = batch.job_id
-RETURNING jobs.id, jobs.owner, jobs.handler;
+RETURNING jobs.id, jobs.owner;
 
 -- name: mark_late
 -- Time has ended these items; what had come in and was not yet taken up is late with them.

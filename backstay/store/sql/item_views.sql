@@ -2,14 +2,15 @@
 -- The owner of an item is looked up row by row where only few rows are looked at: for a join PostgreSQL would read all jobs.
 
 -- name: item
-SELECT {columns ItemView of items, jobs.state AS job_state, jobs.stop_reason AS stop_reason, {short_now} AS job_short,
+SELECT {columns ItemDetail of items, jobs.state AS job_state, jobs.stop_reason AS stop_reason, {short_now} AS job_short,
     {now} AS now, requests.body AS body, jobs.waits_for AS waits_for}
 FROM items JOIN jobs ON jobs.id = items.job_id LEFT JOIN requests ON requests.item_id = items.id
 WHERE items.id = :item_id AND jobs.owner = :owner;
 
 -- name: item_shown
 -- One item with the error of its last attempt, without its bodies.
-SELECT {columns ItemRow of items, jobs.owner AS owner, attempts.message AS message}
+SELECT {columns ItemView of items, jobs.owner AS owner, attempts.message AS message,
+    {first_attempt_at}, attempts.ended_at AS attempt_ended_at}
 FROM items JOIN jobs ON jobs.id = items.job_id
 LEFT JOIN attempts ON attempts.item_id = items.id AND attempts.fence = items.fence
 WHERE items.id = :item_id AND jobs.owner = :owner;
@@ -27,7 +28,8 @@ SELECT total, processing, succeeded, failed, skipped, cancelled FROM jobs WHERE 
 -- name: items_page
 -- A job's next items. Ids are dense, so the span bounds what is looked at. The values are hidden from the planner in
 -- subqueries: it would plan each of them again in a large table, at the cost of the page itself, for the same plan.
-SELECT {columns ItemRow, CAST(:owner AS text) AS owner, CAST(NULL AS text) AS message}
+SELECT {columns ItemView, CAST(:owner AS text) AS owner, CAST(NULL AS text) AS message,
+    CAST(NULL AS bigint) AS first_attempt_at, CAST(NULL AS bigint) AS attempt_ended_at}
 FROM items WHERE id > (SELECT CAST(:cursor AS bigint)) AND id <= (SELECT CAST(:upto AS bigint))
   AND state = coalesce((SELECT CAST(:state AS text)), state)
   AND coalesce(error_code, '') = coalesce((SELECT CAST(:error_code AS text)), error_code, '')
@@ -35,16 +37,20 @@ ORDER BY id LIMIT :n;
 
 -- name: failed_page
 -- A job's next failed items; they have an index.
-SELECT {columns ItemRow, CAST(:owner AS text) AS owner, CAST(NULL AS text) AS message}
+SELECT {columns ItemView, CAST(:owner AS text) AS owner, CAST(NULL AS text) AS message,
+    CAST(NULL AS bigint) AS first_attempt_at, CAST(NULL AS bigint) AS attempt_ended_at}
 FROM items WHERE job_id = :job_id AND state = 'failed' AND id > :cursor ORDER BY id LIMIT :n;
 
 -- name: messages_of
--- The errors of the last attempts of some items.
-SELECT attempts.item_id, attempts.message FROM {batch(id bigint, fence bigint)}
+-- The last attempts of some items, and when their first ones began.
+SELECT attempts.item_id, attempts.message, attempts.ended_at AS attempt_ended_at,
+    (SELECT min(first.started_at) FROM attempts AS first WHERE first.item_id = batch.id AND first.started_at > 0) AS first_attempt_at
+FROM {batch(id bigint, fence bigint)}
 JOIN attempts ON attempts.item_id = batch.id AND attempts.fence = batch.fence;
 
 -- name: items_seen
-SELECT {columns ItemRow of items, jobs.owner AS owner, attempts.message AS message}
+SELECT {columns ItemView of items, jobs.owner AS owner, attempts.message AS message,
+    {first_attempt_at}, attempts.ended_at AS attempt_ended_at}
 FROM {batch(id bigint, owner text)} JOIN items ON items.id = batch.id
 JOIN jobs ON jobs.id = items.job_id AND jobs.owner = batch.owner
 LEFT JOIN attempts ON attempts.item_id = items.id AND attempts.fence = items.fence;
@@ -56,6 +62,20 @@ FROM {batch(id bigint)} JOIN items ON items.id = batch.id JOIN jobs ON jobs.id =
 
 -- name: attempts
 SELECT {columns AttemptView} FROM attempts WHERE item_id = :item_id ORDER BY fence;
+
+-- name: last_invalid
+-- The last answer of an item that did not fit, if it was asked again since it last failed.
+SELECT {columns InvalidAnswer} FROM attempts WHERE item_id = :item_id AND outcome = 'invalid'
+  AND fence > coalesce((SELECT max(ended.fence) FROM attempts AS ended WHERE ended.item_id = :item_id AND ended.outcome = 'failed'), -1)
+ORDER BY fence DESC LIMIT 1;
+
+-- name: count_invalid
+-- How many answers of some items did not fit and were asked again, since they last failed. Row by row: for a join
+-- PostgreSQL would read all attempts.
+SELECT batch.id AS item_id, (SELECT count(*) FROM attempts WHERE attempts.item_id = batch.id AND attempts.outcome = 'invalid'
+    AND attempts.fence > coalesce((SELECT max(ended.fence) FROM attempts AS ended
+        WHERE ended.item_id = batch.id AND ended.outcome = 'failed'), -1)) AS answers
+FROM {batch(id bigint)};
 
 -- name: ahead
 -- How many ready items of its handler come before an item. Bounded, and in order: then it is one stretch of the claim's index.

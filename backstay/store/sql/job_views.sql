@@ -3,6 +3,11 @@
 -- name: job
 SELECT {columns JobView, {short_now} AS short} FROM jobs WHERE id = :job_id AND owner = :owner;
 
+-- name: job_at_end
+-- No row: the job goes on, or does not exist.
+SELECT {columns JobView, {short_now} AS short} FROM jobs
+WHERE id = :job_id AND owner = :owner AND (short <> 0 OR state IN {JOB_ENDED});
+
 -- name: jobs_page
 -- An owner's jobs, newest first, from a cursor on.
 SELECT {columns JobView, {short_now} AS short} FROM jobs WHERE owner = :owner AND id < :before ORDER BY id DESC LIMIT :n;
@@ -81,6 +86,21 @@ FROM jobs WHERE state IN {JOB_OPEN};
 SELECT id, {now} - created_at AS age_ms FROM jobs
 WHERE state IN {JOB_OPEN} AND sealed = 0 AND waits_for IS NULL AND created_at < {now} - :age_ms ORDER BY id LIMIT :n;
 
+-- name: waits_at
+-- Whether an item of a job waits in the queue of one handler. The job's keys bound what is read of the index, as in pick_of_job.
+SELECT (SELECT id FROM items
+    WHERE state = 'queued' AND due_at IS NULL AND handler = :handler
+      AND order_key >= (SELECT first_key FROM jobs WHERE id = :job_id)
+      AND order_key <= (SELECT last_key FROM jobs WHERE id = :job_id)
+      AND +id >= :first AND +id < :after
+    ORDER BY order_key LIMIT 1) IS NOT NULL AS waits;
+
+-- name: due_handlers
+-- The handlers of a job's items that wait for a time. Of the first thousand in the queue.
+SELECT DISTINCT due.handler FROM (
+    SELECT id, handler FROM items WHERE state = 'queued' AND due_at IS NOT NULL ORDER BY due_at LIMIT 1000) AS due
+WHERE due.id >= :first AND due.id < :after;
+
 -- name: short_jobs
 -- Jobs whose next item does not fit under their budget, and that have no money under way.
 SELECT id FROM jobs WHERE short = 1 AND {short_now} = 1 AND reserved_micros = 0 AND state IN {JOB_OPEN}
@@ -95,8 +115,13 @@ SELECT {columns JobStanding} FROM jobs WHERE id = :job_id AND owner = :owner;
 SELECT {columns UnsentItem of items, requests.body AS body}
 FROM items JOIN requests ON requests.item_id = items.id AND requests.item_id > :cursor AND requests.item_id < :after
 WHERE items.id > :cursor AND items.id < :after AND items.state IN ('queued', 'submitting', 'processing', 'failed')
-  AND items.archive_id IS NULL AND (items.cost_micros IS NULL OR :anew = 1)
+  AND items.archive_id IS NULL AND (items.cost_micros IS NULL OR :weighed_too = 1)
 ORDER BY items.id LIMIT :n;
+
+-- name: answered_by
+-- How many items of a job each handler has done. It counts rows, so it is for the end of a run.
+SELECT handler, count(*) AS items FROM items WHERE id >= :first AND id < :after AND state = 'succeeded'
+GROUP BY handler ORDER BY handler;
 
 -- name: next_cost
 -- The most that the next item of a job may cost: the one that does not fit, if the budget is too small for it.

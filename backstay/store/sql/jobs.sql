@@ -63,6 +63,7 @@ RETURNING items.id, items.order_key, items.state;
 -- One that was not over keeps its hold: it may have been paused or cancelled a moment ago.
 UPDATE jobs SET failed = failed - :retried, processing = processing + :polled, repeats = repeats + :repeated, finished_at = NULL,
     truncated = truncated - :truncated, refused = refused - :refused, filtered = filtered - :filtered,
+    unfinished = unfinished - :unfinished,
     timeout_at = {now} + timeout_ms + :wait_ms,
     paused_at = CASE WHEN state = 'paused' THEN {now} END,
     stop_reason = CASE WHEN finished_at IS NULL THEN stop_reason END,
@@ -107,15 +108,21 @@ SELECT min(due_at) AS parked_at FROM items WHERE state = 'queued' AND due_at IS 
 -- A new ceiling; what did not fit under the old one may fit now.
 UPDATE jobs SET budget_micros = :budget_micros, short = 0 WHERE id = :job_id AND owner = :owner;
 
+-- name: budget_of
+SELECT budget_micros FROM jobs WHERE id = :job_id AND owner = :owner;
+
 -- name: unknown_money
 SELECT unknown_micros FROM jobs WHERE id = :job_id AND owner = :owner;
 
 -- name: settle_unknown
 -- Some of the money whose outcome is unknown was spent after all, or was not. No row back: the sum has changed.
+-- `payer` is empty for a job whose items may have several handlers: it is not known whose calls they were.
 UPDATE jobs SET unknown_micros = unknown_micros - :micros, spent_micros = spent_micros + :booked,
     short = CASE WHEN CAST(:booked AS bigint) = 0 THEN 0 ELSE short END
 WHERE id = :job_id AND owner = :owner AND unknown_micros = :seen
-RETURNING handler;
+RETURNING created_at, CASE WHEN handler_then IS NULL AND fallback IS NULL AND NOT EXISTS (
+    SELECT 1 FROM endpoints WHERE endpoints.name = jobs.handler AND endpoints.spec LIKE '%"beside"%')
+    THEN handler ELSE '' END AS payer;
 
 -- name: weigh_items
 -- New figures for the most that calls may cost.
@@ -128,7 +135,7 @@ WHERE id = :job_id AND owner = :owner AND state IN {JOB_ENDED} AND finished_at I
   AND NOT EXISTS (SELECT 1 FROM batches WHERE batches.job_id = jobs.id
                   AND batches.status IN {BATCH_OPEN})
   AND NOT EXISTS (SELECT 1 FROM job_links WHERE job_links.after_id = jobs.id)
-RETURNING total;
+RETURNING total, finished_at, succeeded, failed, archived;
 
 -- name: disowned_jobs
 SELECT id FROM jobs WHERE owner = '' ORDER BY id LIMIT :n;
@@ -156,6 +163,9 @@ DELETE FROM inbox WHERE item_id >= :first AND item_id < :after;
 
 -- name: purge_item_keys
 DELETE FROM item_keys WHERE item_id >= :first AND item_id < :after;
+
+-- name: purge_answer_keys
+DELETE FROM answer_keys WHERE item_id >= :first AND item_id < :after;
 
 -- name: purge_events
 WITH picked AS MATERIALIZED (SELECT batch.subject AS id FROM {batch(subject text)})

@@ -23,7 +23,7 @@ UPDATE api_keys SET
 WHERE id = :id AND owner = :owner AND revoked_at IS NULL
 RETURNING name, role;
 
--- name: leave_key
+-- name: end_sessions
 -- Sessions that began by then are over.
 UPDATE api_keys SET left_at = :left_at WHERE id = :id AND coalesce(left_at, 0) < :left_at;
 

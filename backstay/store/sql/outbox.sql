@@ -85,3 +85,42 @@ SELECT id, handler, {now} AS now FROM items
 WHERE id >= :first AND id < :after AND state = 'queued' AND due_at IS NULL
   AND EXISTS (SELECT 1 FROM sinks WHERE name = 'work')
 ORDER BY id LIMIT :n;
+
+-- name: failure_notices
+-- Failed items of which nobody was told yet, the oldest first.
+SELECT {columns FailureNotice, {now} AS now} FROM failure_notices ORDER BY id LIMIT :n;
+
+-- name: take_notices
+-- The process that gets a row back tells of it, in the same transaction.
+WITH picked AS MATERIALIZED (
+    SELECT failure_notices.id FROM {batch(id bigint)} JOIN failure_notices ON failure_notices.id = batch.id {skip_locked}
+)
+DELETE FROM failure_notices WHERE id {in picked}
+RETURNING item_id, fence, job_id, handler, attempt_count, calls, error_code, flaw, failed_at;
+
+-- name: noted_failures
+-- What else is known of failed items: the message of their attempts, and the names that their submitters gave them.
+-- Of a request only the beginning is read: a custom_id comes first.
+SELECT {columns NotedFailure of batch, attempts.message AS message, attempts.provider_status AS provider_status,
+    (SELECT min(item_keys.key) FROM item_keys WHERE item_keys.item_id = batch.item_id) AS key,
+    (SELECT substr(body, 1, 8192) FROM requests WHERE requests.item_id = batch.item_id) AS head}
+FROM {batch(item_id bigint, fence bigint, job_id bigint, handler text, attempt_count bigint, calls bigint, error_code text, flaw text, failed_at bigint)}
+LEFT JOIN attempts ON attempts.item_id = batch.item_id AND attempts.fence = batch.fence
+ORDER BY batch.item_id, batch.fence;
+
+-- name: event_takers
+-- Who takes events about the items of some jobs: a broker, if its sink is open, and webhooks of the owner that name the event.
+-- A job without an owner is being deleted.
+WITH named AS MATERIALIZED (SELECT DISTINCT job_id AS id FROM {batch(job_id bigint, event text)})
+SELECT batch.job_id, batch.event, jobs.owner, jobs.handler, open_sink.name AS sink, {now} AS now
+FROM {batch(job_id bigint, event text)} JOIN jobs ON jobs.id = batch.job_id AND jobs.id {in named} AND jobs.owner <> ''
+JOIN (SELECT name FROM sinks WHERE name = 'messages' UNION ALL SELECT 'webhooks') AS open_sink
+    ON open_sink.name = 'messages' OR EXISTS (
+        SELECT 1 FROM webhooks WHERE webhooks.owner = jobs.owner AND webhooks.disabled_at IS NULL
+            AND webhooks.deleted_at IS NULL AND webhooks.events LIKE '%"' || batch.event || '"%');
+
+-- name: drop_old_notices
+-- A chunk of notices that no relay has collected for very long.
+DELETE FROM failure_notices WHERE id IN (SELECT id FROM failure_notices ORDER BY id LIMIT :n)
+  AND failed_at < {now} - CAST(:age_ms AS bigint)
+RETURNING id;

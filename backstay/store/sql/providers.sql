@@ -32,11 +32,14 @@ SELECT {now} AS now;
 
 -- name: set_pace
 -- The limits that a person gave; the latest win, and the learnt number of calls at once is reset if they changed.
-INSERT INTO paces (provider, requests_per_minute, tokens_per_minute, concurrency, ceiling, requests_period_ms)
-VALUES (:provider, :requests_per_minute, :tokens_per_minute, :concurrency, :ceiling, :requests_period_ms)
+INSERT INTO paces (provider, requests_per_minute, tokens_per_minute, concurrency, ceiling, requests_period_ms,
+    input_tokens_per_minute, output_tokens_per_minute, requests_per_day)
+VALUES (:provider, :requests_per_minute, :tokens_per_minute, :concurrency, :ceiling, :requests_period_ms,
+    :input_tokens_per_minute, :output_tokens_per_minute, :requests_per_day)
 ON CONFLICT (provider) DO UPDATE SET
     requests_per_minute = excluded.requests_per_minute, tokens_per_minute = excluded.tokens_per_minute,
-    requests_period_ms = excluded.requests_period_ms,
+    requests_period_ms = excluded.requests_period_ms, requests_per_day = excluded.requests_per_day,
+    input_tokens_per_minute = excluded.input_tokens_per_minute, output_tokens_per_minute = excluded.output_tokens_per_minute,
     ceiling = CASE WHEN paces.concurrency = excluded.concurrency THEN paces.ceiling ELSE excluded.ceiling END,
     concurrency = excluded.concurrency;
 
@@ -45,11 +48,17 @@ SELECT {fields Pace}, {now} AS now
 FROM paces WHERE provider = :provider {for_update};
 
 -- name: save_pace
-UPDATE paces SET ceiling = :ceiling, requests_at = :requests_at, tokens_at = :tokens_at, resume_at = :resume_at
+UPDATE paces SET ceiling = :ceiling, requests_at = :requests_at, tokens_at = :tokens_at, resume_at = :resume_at,
+    input_at = :input_at, output_at = :output_at, day_calls = :day_calls
 WHERE provider = :provider;
 
 -- name: paces
 SELECT {columns Pace} FROM paces ORDER BY provider;
+
+-- name: pace
+-- The first of two names that has a pace.
+SELECT {columns Pace} FROM paces WHERE provider IN (:paced, :paced_then)
+ORDER BY CASE WHEN provider = :paced THEN 0 ELSE 1 END LIMIT 1;
 
 -- name: save_endpoint
 INSERT INTO endpoints (name, spec, created_at) VALUES (:name, :spec, {now}) ON CONFLICT (name) DO NOTHING;

@@ -26,10 +26,26 @@ FROM {batch(id bigint)} JOIN items ON items.id = batch.id JOIN requests ON reque
 LEFT JOIN attempts ON attempts.item_id = items.id AND attempts.fence = items.fence
 WHERE items.state IN {ITEM_ENDED} ORDER BY items.id;
 
+-- name: costs_of
+-- What all attempts of some items cost together, as far as it is known.
+SELECT batch.id AS id,
+    (SELECT CAST(sum(attempts.cost_micros) AS bigint) FROM attempts WHERE attempts.item_id = batch.id) AS cost_micros
+FROM {batch(id bigint)};
+
 -- name: requests_of
 -- Some items in any state, with their requests.
 SELECT {columns ItemRequest of items, requests.body AS body}
 FROM {batch(id bigint)} JOIN items ON items.id = batch.id JOIN requests ON requests.item_id = items.id;
+
+-- name: usage_of
+-- What all attempts of some items used together; `unpriced` are those that used something at an unknown price.
+SELECT batch.id AS item_id,
+    (SELECT CAST(sum(attempts.input_tokens) AS bigint) FROM attempts WHERE attempts.item_id = batch.id) AS input_tokens,
+    (SELECT CAST(sum(attempts.output_tokens) AS bigint) FROM attempts WHERE attempts.item_id = batch.id) AS output_tokens,
+    (SELECT CAST(sum(attempts.cost_micros) AS bigint) FROM attempts WHERE attempts.item_id = batch.id) AS cost_micros,
+    (SELECT count(*) FROM attempts WHERE attempts.item_id = batch.id AND attempts.input_tokens IS NOT NULL
+         AND attempts.cost_micros IS NULL) AS unpriced
+FROM {batch(id bigint)};
 
 -- name: copies_of
 -- The further custom_ids that get the answers of some items.

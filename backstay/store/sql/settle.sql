@@ -6,14 +6,14 @@
 -- statistics that hardly any item is leased, and join every leased item, or every item, with every row of the batch, where
 -- one probe of the primary key for each row is meant.
 -- A worker that has given an item up holds no lease: the same settlement, sent again because its answer was lost, changes nothing.
--- What comes back after its job's time to move goes straight to the next handler.
 UPDATE items SET
     state = :state,
-    handler = CASE WHEN :state = 'queued' THEN coalesce(CAST(:handler_next AS text),
-        (SELECT handler_then FROM jobs WHERE jobs.id = items.job_id AND jobs.move_at <= {now}), items.handler)
-        ELSE items.handler END,
-    cost_micros = CASE WHEN CAST(:handler_next AS text) IS NULL THEN items.cost_micros END, -- another handler costs otherwise
-    tokens = CASE WHEN CAST(:handler_next AS text) IS NULL THEN items.tokens ELSE 0 END,
+    handler = coalesce(CAST(:handler_next AS text), items.handler),
+    -- Another handler costs otherwise, unless it makes the same request elsewhere: then the cost covers that, and its time starts.
+    cost_micros = CASE WHEN {same_cost} THEN items.cost_micros END,
+    tokens = CASE WHEN {same_cost} THEN items.tokens ELSE 0 END,
+    output_tokens = CASE WHEN {same_cost} THEN items.output_tokens ELSE 0 END,
+    queued_at = CASE WHEN :same_request = 1 THEN {now} ELSE items.queued_at END,
     attempt_count = :attempt_count, calls = :calls, round = :round, rescues = :rescues, repeats = :repeats,
     due_at = {now} + batch.delay_ms,
     leased_by = NULL,
@@ -30,14 +30,32 @@ UPDATE items SET
     flaw = :flaw
 FROM {batch SettledItem}
 WHERE items.id = batch.id AND items.fence = batch.fence AND {settled_guard}
-RETURNING {columns Held of items};
+RETURNING {columns FencedItem of items};
+
+-- name: hand_over
+-- Items that are queued for one handler go to another, which costs at most the same.
+UPDATE items SET handler = batch.handler_then
+FROM {batch(id bigint, handler text, handler_then text)}
+WHERE items.id = batch.id AND items.handler = batch.handler AND items.state = 'queued'
+RETURNING items.id;
 
 -- name: join_queue
--- Items that went to another handler take the turns that its queue has reached.
+-- Items that went to another handler take the turns that its queue has reached. Their jobs' keys are widened by that.
 UPDATE items SET order_key = batch.turn + (
         SELECT coalesce((SELECT served_key FROM turns WHERE turns.handler = items.handler AND turns.level_key = jobs.level_key), jobs.level_key)
         FROM jobs WHERE jobs.id = items.job_id)
-FROM {batch(id bigint, turn bigint)} WHERE items.id = batch.id;
+FROM {batch(id bigint, turn bigint)} WHERE items.id = batch.id
+RETURNING items.job_id, items.order_key;
+
+-- name: lock_moved
+-- Before some of them are changed one by one: rows of jobs are locked in order, against deadlocks.
+SELECT id FROM jobs WHERE id IN (SELECT id FROM {batch(id bigint)}) ORDER BY id {for_update};
+
+-- name: widen_keys
+-- Some items of a job were given new places in the queue.
+UPDATE jobs SET first_key = CASE WHEN first_key > :low THEN :low ELSE first_key END,
+    last_key = CASE WHEN last_key < :high THEN :high ELSE last_key END
+WHERE id = :job_id;
 
 -- name: write_events
 -- Rare acts, for the timelines.
@@ -66,7 +84,7 @@ UPDATE jobs SET
     output_tokens = CASE WHEN jobs.output_tokens > CAST(:sum_max AS bigint) - moved.output_tokens THEN CAST(:sum_max AS bigint)
                          ELSE jobs.output_tokens + moved.output_tokens END,
     truncated = jobs.truncated + moved.truncated, refused = jobs.refused + moved.refused,
-    filtered = jobs.filtered + moved.filtered,
+    filtered = jobs.filtered + moved.filtered, unfinished = jobs.unfinished + moved.unfinished,
     {job_end}
 FROM (SELECT batch.*, batch.succeeded + batch.failed + batch.skipped + batch.cancelled AS ended, 0 AS sealed
       FROM locked JOIN {batch JobCounts} ON batch.job_id = locked.id) AS moved

@@ -26,19 +26,31 @@ finished_at = CASE WHEN {job_over} THEN {now} ELSE jobs.finished_at END,
 -- shared: job_not_held
 job_id NOT IN (SELECT id FROM jobs WHERE held = 1)
 
+-- shared: short_of_it
+-- The budget that a job was short of is as it was then: no money has come back to it, and its period is not over.
+budgets.id = short_of AND budgets.renewals = short_renewals
+    AND (budgets.ends_at IS NULL OR budgets.ends_at > {now})
+
+-- shared: covers_handler
+-- Whether a budget is for all handlers, for this one, or for all that send requests to its host (@api.openai.com).
+(budgets.handler IN ('', CAST(:handler AS text)) OR (substr(budgets.handler, 1, 1) = '@'
+    AND replace(CAST(:handler AS text), budgets.handler || '#', '') <> CAST(:handler AS text)))
+
 -- shared: job_not_short
--- A job that was short of a budget it shares is tried again when money has come back to it, or its period is over.
+-- A job that was short of a budget is tried again as soon as it may fit. Another handler's budget does not hold it.
 job_id NOT IN (
-    SELECT id FROM jobs WHERE short = 1 AND (short_of IS NULL OR EXISTS (
-        SELECT 1 FROM budgets WHERE budgets.id = jobs.short_of AND budgets.renewals = jobs.short_renewals
-            AND (budgets.ends_at IS NULL OR budgets.ends_at > {now}))))
+    SELECT id FROM jobs WHERE short = 1
+    AND (short_of IS NULL OR EXISTS (SELECT 1 FROM budgets WHERE {short_of_it} AND {covers_handler})))
 
 -- shared: short_now
 -- Whether a job's next item does not fit under a budget. Of one that it shares, only if no call of another job could give
--- money back, and its period is not over.
+-- money back.
 CASE WHEN short = 1 AND (short_of IS NULL OR EXISTS (
-    SELECT 1 FROM budgets WHERE budgets.id = short_of AND budgets.renewals = short_renewals AND budgets.reserved_micros = 0
-        AND (budgets.ends_at IS NULL OR budgets.ends_at > {now}))) THEN 1 ELSE 0 END
+    SELECT 1 FROM budgets WHERE {short_of_it} AND budgets.reserved_micros = 0)) THEN 1 ELSE 0 END
+
+-- shared: first_attempt_at
+-- An item that time ended before its first try has an attempt that never started.
+(SELECT min(first.started_at) FROM attempts AS first WHERE first.item_id = items.id AND first.started_at > 0) AS first_attempt_at
 
 -- shared: in_time
 (deadline_at IS NULL OR deadline_at > {now})
@@ -71,14 +83,19 @@ state = 'submitting', fence = fence + 1, leased_by = :worker, lease_expires_at =
 -- A claimed item as its holder sees it.
 {columns Claimed of items, items.last_attempt_at AS claimed_at, items.last_attempt_at AS started_at,
     CAST(NULL AS text) AS stop_reason, (SELECT body FROM requests WHERE item_id = items.id) AS body,
-    items.reserved_micros AS reserved}
+    items.reserved_micros AS reserved, CAST(NULL AS text) AS terms}
 
 -- shared: jobs_started
--- The jobs of the claimed items are running.
+-- The jobs of the claimed items are running. Each row is compared with each of these jobs, so only a few give their terms.
 started AS (
     UPDATE jobs SET state = 'running', started_at = {now}
     WHERE id = ANY(ARRAY(SELECT DISTINCT job_id FROM claimed)) AND state = 'queued'
-)
+    RETURNING jobs.id AS job_id, CAST(json_build_array({fields JobTerms of jobs}) AS text) AS terms
+), few_started AS MATERIALIZED (SELECT * FROM started LIMIT 10)
+
+-- shared: claimed_with_terms
+SELECT {columns Claimed of claimed, few_started.terms AS terms}
+FROM claimed LEFT JOIN few_started ON few_started.job_id = claimed.job_id
 
 -- shared: pays_again
 -- Whether another call of a failed item may pay again: a call may have been processed and paid, and it cannot be looked up.
@@ -102,3 +119,19 @@ CASE WHEN {asks_later} THEN reconcile_after ELSE {now} + batch.wait_ms END
 -- A settlement is valid only from the holder of the item, with the state and the fence that it knows, and for an allowed next state.
 CASE WHEN items.state = :was AND items.leased_by IS NOT NULL THEN 1 ELSE 0 END <> 0
   AND ({follows :was :state})
+
+-- shared: same_cost
+(CAST(:handler_next AS text) IS NULL OR :same_request = 1)
+
+-- shared: share_over
+-- Of the time until its deadline, an item's provider had its share; so many providers, this one included, share the time.
+items.queued_at + (items.deadline_at - items.queued_at) / :time_shares <= {now}
+
+-- shared: usable_answer
+-- Whole, of this owner, not too old, and given by the provider that was asked first, or by a fallback that the new run has
+-- too. The spec of a fallback is the one that names a model.
+old.state = 'succeeded' AND old.flaw IS NULL
+    AND coalesce(answer_keys.answered_at, old.finished_at) >= coalesce({now} - CAST(:age_ms AS bigint), 0)
+    AND (SELECT owner FROM jobs WHERE jobs.id = old.job_id) = :owner
+    AND (replace(CAST(:handlers AS text), '|' || old.handler || '|', '') <> CAST(:handlers AS text)
+         OR (SELECT spec FROM endpoints WHERE endpoints.name = old.handler) NOT LIKE '%"model": "%')

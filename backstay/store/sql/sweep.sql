@@ -46,6 +46,11 @@ RETURNING id;
 SELECT {columns LateJob} FROM jobs
 WHERE move_at IS NOT NULL AND state IN {JOB_OPEN} AND move_at <= {now} ORDER BY move_at LIMIT :n;
 
+-- name: late_among
+-- Those of some jobs whose handler's time is over: what comes back then goes straight to the next handler.
+SELECT {columns LateJob} FROM jobs WHERE id IN (SELECT id FROM {batch(id bigint)}) AND move_at IS NOT NULL AND move_at <= {now}
+ORDER BY id;
+
 -- name: move_items
 -- A chunk of a late job's waiting items changes hands, at the turn that the queue of the next handler has reached.
 WITH picked AS MATERIALIZED (
@@ -57,6 +62,31 @@ UPDATE items SET handler = :handler_then,
         SELECT coalesce((SELECT served_key FROM turns WHERE handler = :handler_then AND level_key = jobs.level_key), jobs.level_key)
         FROM jobs WHERE jobs.id = items.job_id)
 FROM turned WHERE items.id = turned.id AND items.state = 'queued' RETURNING items.id, items.order_key;
+
+-- name: waiting_up_to
+-- How many items of a handler are ready, counted up to a bound.
+SELECT count(*) AS items FROM (
+    SELECT 1 FROM items WHERE state = 'queued' AND due_at IS NULL AND handler = :handler ORDER BY order_key LIMIT :n
+) AS ready;
+
+-- name: move_on
+-- The next ready items of a handler go to its fallback, which makes the same request elsewhere: all of them, or those whose
+-- share of the time is over. What may have been done here is left: a person asked for a look-up first.
+WITH ready AS MATERIALIZED (
+    SELECT id, CASE WHEN :time_shares < 2 OR {share_over} THEN 1 ELSE 0 END AS goes FROM items
+    WHERE state = 'queued' AND due_at IS NULL AND handler = :handler AND order_key >= :low AND order_key <= :high
+      AND +id >= :first AND +id < :after
+      AND {in_time} AND {job_not_held} AND ask_first = 0
+    ORDER BY order_key LIMIT :n {skip_locked}
+), turned AS (
+    SELECT id, row_number() OVER (ORDER BY id) AS turn FROM ready WHERE goes = 1
+)
+UPDATE items SET handler = :handler_next, queued_at = {now}, attempt_count = 0, rescues = 0, round = round + 1,
+    refused_at = NULL, provider_task_id = NULL, account = NULL,
+    order_key = turned.turn + (
+        SELECT coalesce((SELECT served_key FROM turns WHERE handler = :handler_next AND level_key = jobs.level_key), jobs.level_key)
+        FROM jobs WHERE jobs.id = items.job_id)
+FROM turned WHERE items.id = turned.id AND items.state = 'queued' RETURNING items.id, items.job_id, items.order_key;
 
 -- name: stopping_jobs
 -- Jobs that were stopped and still have items to end.

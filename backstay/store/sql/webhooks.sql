@@ -52,7 +52,7 @@ UPDATE webhooks SET failing_since = CASE WHEN CAST(:failed AS bigint) = 0 THEN N
 WHERE id = :id AND (CAST(:failed AS bigint) = 1 OR failing_since IS NOT NULL) AND (CAST(:failed AS bigint) = 0 OR failing_since IS NULL);
 
 -- name: pending_messages
-SELECT {columns Happening} FROM outbox
+SELECT {columns OutboxEvent} FROM outbox
 WHERE status = 'pending' AND sink = 'webhooks' AND due_at <= {now} ORDER BY due_at, id LIMIT :n {skip_locked};
 
 -- name: webhooks_of
@@ -68,7 +68,8 @@ WHERE id IN (SELECT id FROM {batch(id bigint)}) AND status = 'pending';
 -- name: forget_messages
 DELETE FROM outbox WHERE id IN (
     SELECT id FROM outbox WHERE sink = 'webhooks' AND processed_at IS NOT NULL AND processed_at < {now} - CAST(:age_ms AS bigint)
-    ORDER BY processed_at LIMIT :n);
+    ORDER BY processed_at LIMIT :n)
+RETURNING id;
 
 -- name: add_deliveries
 INSERT INTO deliveries (webhook_id, owner, event_id, event_type, body, created_at, due_at)
@@ -100,7 +101,7 @@ WITH picked AS MATERIALIZED (
 )
 UPDATE deliveries SET due_at = {now} + CAST(:lease_ms AS bigint), tries = tries + 1
 WHERE id {in picked} AND due_at IS NOT NULL AND due_at <= {now}
-RETURNING {columns Due of deliveries, {now} AS now,
+RETURNING {columns DueDelivery of deliveries, {now} AS now,
     (SELECT url FROM webhooks WHERE webhooks.id = webhook_id AND disabled_at IS NULL AND deleted_at IS NULL) AS url,
     (SELECT secret_version FROM webhooks WHERE webhooks.id = webhook_id) AS secret_version,
     (SELECT CASE WHEN old_secret_until > {now} THEN 1 ELSE 0 END FROM webhooks WHERE webhooks.id = webhook_id) AS two_secrets};
@@ -143,4 +144,5 @@ RETURNING id;
 
 -- name: forget_deliveries
 DELETE FROM deliveries WHERE id IN (
-    SELECT id FROM deliveries WHERE due_at IS NULL AND created_at < {now} - CAST(:age_ms AS bigint) ORDER BY created_at LIMIT :n);
+    SELECT id FROM deliveries WHERE due_at IS NULL AND created_at < {now} - CAST(:age_ms AS bigint) ORDER BY created_at LIMIT :n)
+RETURNING id;

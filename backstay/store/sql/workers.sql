@@ -1,6 +1,6 @@
 -- Workers and their leases; duties, which one process does for all; and ticks, a row each, kept for some days.
 
--- name: greet_worker
+-- name: register_worker
 INSERT INTO workers (id, host, pid, place, handlers, started_at, seen_at)
 VALUES (:id, :host, :pid, :place, :handlers, {now}, {now});
 
@@ -8,7 +8,7 @@ VALUES (:id, :host, :pid, :place, :handlers, {now}, {now});
 -- The workers of one machine that have not reported that they stopped.
 SELECT id, pid FROM workers WHERE place = :place AND stopped_at IS NULL AND id <> :id;
 
--- name: bury
+-- name: end_dead_leases
 -- A dead worker's leases end now: nobody is left to extend or to use them.
 UPDATE items SET lease_expires_at = {now}
 WHERE state = 'submitting' AND lease_expires_at > {now} AND leased_by LIKE :claims;
@@ -16,7 +16,7 @@ WHERE state = 'submitting' AND lease_expires_at > {now} AND leased_by LIKE :clai
 -- name: see_worker
 UPDATE workers SET seen_at = {now} WHERE id = :id;
 
--- name: leave_worker
+-- name: unregister_worker
 UPDATE workers SET seen_at = {now}, stopped_at = {now} WHERE id = :id;
 
 -- name: forget_workers
@@ -67,7 +67,7 @@ DELETE FROM invocations WHERE begun_at < {now} - CAST(:age_ms AS bigint);
 -- name: invocations_lately
 -- Those of the last while: all, the chains they make, how many of these were at their longest with work left, and how
 -- many failed. One that neither ended nor can be running any more was killed, and failed as well.
-SELECT {columns Lately, count(*) AS ticks, CAST(coalesce(sum(CASE WHEN depth = 0 THEN 1 ELSE 0 END), 0) AS bigint) AS chains,
+SELECT {columns RecentTicks, count(*) AS ticks, CAST(coalesce(sum(CASE WHEN depth = 0 THEN 1 ELSE 0 END), 0) AS bigint) AS chains,
     CAST(coalesce(sum(was_full), 0) AS bigint) AS chains_full,
     CAST(coalesce(sum(CASE WHEN error IS NOT NULL OR (ended_at IS NULL AND ends_by < {now}) THEN 1 ELSE 0 END), 0) AS bigint)
         AS failed}

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.clients import python_path
 from tests.server.openai.desk import Desk, opened, requests
-from tests.server.openai.majors import python_path
 from tests.server.openai.test_runs import run_of
 from tests.server.receiver import Receiver
 
@@ -28,7 +28,7 @@ async def telling(database_url: str, tmp_path: Path, receiver: Receiver) -> Asyn
 
 
 async def _read(major: int, body: str, headers: dict[str, str], secrets: list[str]) -> Any:
-    path = await asyncio.to_thread(python_path, major)
+    path = await asyncio.to_thread(python_path, "openai", major)
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         str(UNWRAP),

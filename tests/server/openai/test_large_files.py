@@ -78,8 +78,10 @@ async def test_gigabytes_of_nonsense_are_refused_early_and_cost_no_memory(tmp_pa
     "values",
     [
         b"[],",
-        b'[[[{"a":[1]}]]],',
-        *(pytest.param(values, marks=pytest.mark.slow) for values in (b'{"a":1},', b'"ab",', b"999,")),
+        *(
+            pytest.param(values, marks=pytest.mark.slow)
+            for values in (b'[[[{"a":[1]}]]],', b'{"a":1},', b'"ab",', b"999,")
+        ),
     ],
     ids=lambda values: values.decode(),
 )

@@ -23,6 +23,8 @@ class Unseen:
     """A view that shows nothing to anyone."""
 
     def show(self, *_: object) -> None: ...
+    def say(self, text: str) -> None: ...
+
     def end(self, *_: object) -> None: ...
 
 
@@ -33,7 +35,7 @@ async def run_of(url: str, base_url: str, content: bytes, folder: Path, owner: s
     order = Order(Endpoint(base_url), out, folder / "errors.jsonl", dedupe=dedupe)
     async with Backstay(url, owner=owner) as app:
         with open_source(str(file), InputOptions()) as source:
-            await Run(app, order, source, survey(source)).go(_show)
+            await Run(app, order, source, survey(source)).run(_show)
     return out.read_text(encoding="utf-8").splitlines()
 
 

@@ -22,7 +22,7 @@ def seen(content: bytes, size: int) -> Survey:
 @pytest.mark.parametrize("end", [b"", b"\n", b"\r\n\r\n"])
 def test_the_same_is_found_in_whatever_pieces_it_comes(size: int, end: bytes) -> None:
     lines = [line("a"), "", line("b", model="other"), "{", line("c")]
-    told = seen("\r\n".join(lines).encode() + end, size).told("digest")
+    told = seen("\r\n".join(lines).encode() + end, size).dump("digest")
     assert told["requests"] == 3
     assert told["urls"] == {CHAT: [3, [1, 3, 5]]}
     assert told["models"] == {"practice": 1, "other": 3}
@@ -55,14 +55,14 @@ def test_memory_hardly_grows_with_the_kinds_in_a_file() -> None:
     survey = Survey()
     for number in range(3_000):
         survey.feed(f"{line(str(number), url=f'/v1/{number}', model=f'model {number}')}\n".encode())
-    told = survey.told("")
+    told = survey.dump("")
     assert len(told["urls"]) == module.URLS_MAX + 1
     assert sum(count for count, _ in told["urls"].values()) == 3_000
     assert len(told["models"]) == module.MODELS_MAX
 
 
 def test_a_models_name_is_one_that_every_database_takes() -> None:
-    told = seen(line("a", model="x\x00\ud800/models/y").encode(), 100).told("")
+    told = seen(line("a", model="x\x00\ud800/models/y").encode(), 100).dump("")
     assert list(told["models"]) == ["x/models/y"]
 
 

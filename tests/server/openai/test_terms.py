@@ -10,7 +10,9 @@ import pytest
 from backstay import settings
 from backstay.cli.serve import _options, serve
 from backstay.core.errors import UsageError
+from backstay.core.pace import PersonsLimits
 from backstay.llm.endpoint import Endpoint
+from backstay.run.submission import ProviderTerms
 from backstay.server.openai import survey
 from backstay.server.openai.shapes import content
 from backstay.server.service import Service, ServiceOptions
@@ -103,8 +105,7 @@ def test_the_command_gives_the_service_its_terms(monkeypatch: pytest.MonkeyPatch
         strict_openai=True,
         upstream=Endpoint(url, key_env="OTHER_KEY", headers_env=(("X-Team", "TEAM"),), price=price, timeout_seconds=30),
         concurrency=7,
-        requests_per_minute=60,
-        tokens_per_minute=9_000,
+        terms={"openai": ProviderTerms(PersonsLimits(60, 9_000, concurrency=7))},
         budget_micros=2_500_000,
         output_tokens_default=400,
         replays=False,

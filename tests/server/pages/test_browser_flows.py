@@ -92,7 +92,7 @@ async def test_dead_letters_are_archived_and_restored(watched_rig: Rig, ada: Per
     page = ada.page
     await ada.go("/dead-letters?code=GW_4XX")
     await page.get_by_role("link", name="Archive these…").click()
-    await expect(page.get_by_role("dialog")).to_contain_text("Of 2 dead letters")
+    await expect(page.get_by_role("dialog")).to_contain_text("2 dead letters found")
     await page.get_by_role("button", name="Archive").click()
     await expect(page.get_by_role("status").first).to_contain_text("2 dead letters archived")
     await page.get_by_role("button", name="Restore archive 1").click()

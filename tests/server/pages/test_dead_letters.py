@@ -109,7 +109,7 @@ async def test_a_replay_that_goes_on_for_minutes_is_not_taken_for_one_that_was_b
 async def test_dead_letters_are_archived_and_restored(rig: Rig) -> None:
     scene, found = await staged(rig), await reader(rig)
     asked = await found.held("/dead-letters/archive?code=GW_4XX")
-    assert "Of 2 dead letters" in asked.text
+    assert "2 dead letters found" in asked.text
     done = await found.follow(await found.post("/dead-letters/archive", code="GW_4XX"))
     assert "2 dead letters archived" in done.text
     assert "GW_4XX 2" not in done.text

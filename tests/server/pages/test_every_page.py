@@ -30,6 +30,23 @@ async def test_every_page_is_there_and_wears_the_headers(rig: Rig) -> None:
         assert reply.headers["cache-control"] == "no-store"
 
 
+DOWNLOADS = {f"/items/{{item_id}}/{part}" for part in ("request", "result", "log")} | {
+    "/jobs/{job_id}/results.jsonl",
+    "/late-results/{number}",
+}
+NOT_PAGES = DOWNLOADS | {"/live", "/favicon.ico", "/static/{name}"}
+ONLY_IN_SOME_STATE = {"/jobs/{job_id}/settle-unknown", "/keys/{key_id}/revoke"}  # their own tests make that state
+
+
+async def test_every_route_that_a_browser_opens_is_among_the_pages(sqlite_rig: Rig) -> None:
+    shown = {path.partition("?")[0] for path in paths(await staged(sqlite_rig))}
+    routes = [each for router in routers() for each in router.routes if isinstance(each, APIRoute)]
+    opened = [
+        each for each in routes if "GET" in (each.methods or ()) and each.path not in NOT_PAGES | ONLY_IN_SOME_STATE
+    ]
+    assert [each.path for each in opened if not any(each.path_regex.fullmatch(path) for path in shown)] == []
+
+
 async def test_a_page_that_is_only_asked_about_has_its_headers_and_no_body(sqlite_rig: Rig) -> None:
     await staged(sqlite_rig)
     found = await reader(sqlite_rig)

@@ -34,7 +34,7 @@ MEANT_TO_HIDE = ("‮", "⁦", "‏", "\0")
 def hostile_app(url: str) -> Backstay:
     made = Backstay(url)
 
-    @made.handler(provider=MARKUP + REVERSED)
+    @made.handler(provider=MARKUP)
     async def evil(item: dict[str, Any], context: Any) -> Any:
         context.log(item["text"])
         if item["fails"]:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from backstay.artifacts import artifacts_at
 from backstay.core.ids import read_item
-from backstay.files.artifacts import artifacts_at
 from backstay.observe.item_logs import place_of
 from backstay.server.pages.item import LOG_BYTES_SHOWN
 from tests.server.pages.reader import reader

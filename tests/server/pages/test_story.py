@@ -6,17 +6,17 @@ from typing import Any
 
 from backstay.core.states import ItemState, JobState
 from backstay.server.pages.timeline import Around, story
-from backstay.store.item_views import AttemptView, ItemView
+from backstay.store.item_views import AttemptView, ItemDetail
 from backstay.store.story import EventView
 
 T = 1_800_000_000_000
 S = 1_000
 
-NOTHING: dict[str, Any] = dict.fromkeys(field.name for field in fields(ItemView))
+NOTHING: dict[str, Any] = dict.fromkeys(field.name for field in fields(ItemDetail))
 TIMES = dict.fromkeys(("created_at", "queued_at", "last_attempt_at", "finished_at", "now"), T)
 COUNTS = dict.fromkeys(("id", "job_id", "fence", "attempt_count"), 1) | dict.fromkeys(("rescues", "repeats"), 0)
 STATES = {"handler": "echo", "state": ItemState.FAILED, "job_state": JobState.RUNNING, "error_code": "GW_5XX"}
-ITEM = ItemView(**NOTHING | TIMES | COUNTS | STATES)
+ITEM = ItemDetail(**NOTHING | TIMES | COUNTS | STATES)
 
 
 def attempt(number: int, start: int, end: int, outcome: str = "retry", code: str | None = "GW_5XX") -> AttemptView:

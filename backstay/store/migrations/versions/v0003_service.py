@@ -15,6 +15,7 @@ def upgrade() -> None:
     _keys_and_replies()
     _files_and_batches()
     _messages()
+    _webhooks()
     _inbox()
     _dead_letters()
     _tell_of_ended_jobs()
@@ -37,16 +38,26 @@ def _keys_and_replies() -> None:
     op.create_table(
         "api_keys",
         sa.Column("id", sa.Text(), primary_key=True),
-        *(_text("owner"), _text("name", default=""), _text("role"), _text("digest"), _number("created_at")),
+        _text("owner"),
+        _text("name", default=""),
+        _text("role"),
+        _text("digest"),
+        _number("created_at"),
         *(_number(name, nullable=True) for name in ("expires_at", "revoked_at", "used_at")),
         sa.CheckConstraint("role IN ('read', 'write', 'admin')", name="ck_api_keys_role"),
     )
     op.create_index("ix_api_keys_owner", "api_keys", ["owner", "id"])
     op.create_table(  # what was answered to a request with an idempotency key; without a status it is being answered
         "replies",
-        *(_text("owner"), _text("key"), _text("digest"), _number("created_at")),
-        *(_text("token"), _number("leased_until")),  # who answers it, and until when he is believed to live
-        *(sa.Column("status", sa.Integer()), _text("headers", nullable=True), _text("body", nullable=True)),
+        _text("owner"),
+        _text("key"),
+        _text("digest"),
+        _number("created_at"),
+        _text("token"),
+        _number("leased_until"),  # which process answers, and until when it is considered alive
+        sa.Column("status", sa.Integer()),
+        _text("headers", nullable=True),
+        _text("body", nullable=True),
         sa.PrimaryKeyConstraint("owner", "key"),
     )
     op.create_index("ix_replies_created", "replies", ["created_at"])
@@ -56,13 +67,15 @@ def _files_and_batches() -> None:
     op.create_table(
         "files",
         sa.Column("id", sa.Text(), primary_key=True),
-        *(_text("owner"), _text("filename"), _text("purpose"), _number("bytes"), _number("created_at")),
+        _text("owner"),
+        _text("filename"),
+        _text("purpose"),
+        _number("bytes"),
+        _number("created_at"),
         *(_number(name, nullable=True) for name in ("expires_at", "deleted_at")),
         _text("blob", nullable=True),  # its key among the artifacts; none: it is read from the job it stands for
-        *(
-            _number("job_id", nullable=True),
-            _text("part", nullable=True),
-        ),  # and which part of it: input, output, errors
+        _number("job_id", nullable=True),
+        _text("part", nullable=True),  # and which part of it: input, output, errors
         _text("survey", nullable=True),  # what was found in a file of requests as it came in
     )
     there = sa.text("deleted_at IS NULL")  # the others stay behind as what was once there
@@ -74,16 +87,21 @@ def _files_and_batches() -> None:
     op.create_table(
         "batches",
         sa.Column("id", sa.Text(), primary_key=True),
-        *(_text("owner"), _number("job_id", nullable=True), _text("status"), _text("endpoint"), _text("input_file_id")),
-        *(_text("completion_window"), _text("metadata", nullable=True), _text("model", nullable=True)),
-        *(
-            _text("errors", nullable=True),
-            _text("output_file_id", nullable=True),
-            _text("error_file_id", nullable=True),
-        ),
-        *(_number("created_at"), _number("expires_at"), _number("output_seconds", nullable=True)),
+        _text("owner"),
+        _number("job_id", nullable=True),
+        _text("status"),
+        _text("endpoint"),
+        _text("input_file_id"),
+        _text("completion_window"),
+        _text("metadata", nullable=True),
+        _text("model", nullable=True),
+        *(_text(name, nullable=True) for name in ("errors", "output_file_id", "error_file_id")),
+        _number("created_at"),
+        _number("expires_at"),
+        _number("output_seconds", nullable=True),
         *(_number(f"{moment}_at", nullable=True) for moment in moments),
-        *(_number("requests", default="0"), _number("leased_until", default="0")),  # who moves it has it for so long
+        _number("requests", default="0"),
+        _number("leased_until", default="0"),  # who moves it has it for so long
         sa.Column("adopted", sa.SmallInteger(), nullable=False, server_default="0"),  # 1: a run, 2: ended before
     )
     op.create_index("ix_batches_owner", "batches", ["owner", "created_at", "id"])
@@ -102,9 +120,17 @@ def _messages() -> None:
     op.create_table(
         "outbox",
         _counted(),
-        *(_text("owner"), _text("aggregate_type"), _text("aggregate_id"), _text("message_type"), _text("payload")),
-        *(_text("status", default="pending"), _number("created_at"), _number("processed_at", nullable=True)),
-        *(_number("retry_count", default="0"), _text("error_message", nullable=True), _number("due_at", default="0")),
+        _text("owner"),
+        _text("aggregate_type"),
+        _text("aggregate_id"),
+        _text("message_type"),
+        _text("payload"),
+        _text("status", default="pending"),
+        _number("created_at"),
+        _number("processed_at", nullable=True),
+        _number("retry_count", default="0"),
+        _text("error_message", nullable=True),
+        _number("due_at", default="0"),
         sa.CheckConstraint("status IN ('pending', 'published', 'dead')", name="ck_outbox_status"),
     )
     pending = sa.text("status = 'pending'")
@@ -112,11 +138,19 @@ def _messages() -> None:
     op.create_index("ix_outbox_aggregate", "outbox", ["aggregate_id", "aggregate_type"])
     done = sa.text("processed_at IS NOT NULL")
     op.create_index("ix_outbox_done", "outbox", ["processed_at"], postgresql_where=done, sqlite_where=done)
+
+
+def _webhooks() -> None:
     op.create_table(
         "webhooks",
         sa.Column("id", sa.Text(), primary_key=True),
-        *(_text("owner"), _text("name", default=""), _text("url"), _text("events"), _number("created_at")),
-        *(_number("updated_at"), _number("secret_version", default="1")),
+        _text("owner"),
+        _text("name", default=""),
+        _text("url"),
+        _text("events"),
+        _number("created_at"),
+        _number("updated_at"),
+        _number("secret_version", default="1"),
         *(_number(name, nullable=True) for name in ("old_secret_until", "failing_since", "disabled_at", "deleted_at")),
         _text("disabled_why", nullable=True),
     )
@@ -124,10 +158,18 @@ def _messages() -> None:
     op.create_table(
         "deliveries",
         _counted(),
-        *(_text("webhook_id"), _text("owner"), _text("event_id"), _text("event_type"), _text("body")),
-        *(_number("created_at"), _number("due_at", nullable=True), _number("tries", default="0")),
-        *(_number("delivered_at", nullable=True), _number("given_up_at", nullable=True)),
-        *(sa.Column("last_status", sa.Integer()), _text("last_error", nullable=True)),
+        _text("webhook_id"),
+        _text("owner"),
+        _text("event_id"),
+        _text("event_type"),
+        _text("body"),
+        _number("created_at"),
+        _number("due_at", nullable=True),
+        _number("tries", default="0"),
+        _number("delivered_at", nullable=True),
+        _number("given_up_at", nullable=True),
+        sa.Column("last_status", sa.Integer()),
+        _text("last_error", nullable=True),
     )
     op.create_index("uq_deliveries_event", "deliveries", ["webhook_id", "event_id"], unique=True)
     waiting = sa.text("due_at IS NOT NULL")
@@ -141,9 +183,16 @@ def _inbox() -> None:
     op.create_table(  # what remote workers said about items, as it came
         "inbox",
         _counted(),
-        *(_text("owner"), _number("item_id"), _number("fence"), _text("kind"), _number("received_at"), _text("body")),
-        *(sa.Column("is_late", sa.SmallInteger(), nullable=False, server_default="0"), _text("digest")),
-        *(_number("accepted_at", nullable=True), _text("accepted_by", nullable=True)),
+        _text("owner"),
+        _number("item_id"),
+        _number("fence"),
+        _text("kind"),
+        _number("received_at"),
+        _text("body"),
+        sa.Column("is_late", sa.SmallInteger(), nullable=False, server_default="0"),
+        _text("digest"),
+        _number("accepted_at", nullable=True),
+        _text("accepted_by", nullable=True),
     )
     op.create_index("uq_inbox_digest", "inbox", ["item_id", "digest"], unique=True)
     op.create_index("ix_inbox_item", "inbox", ["item_id", "id"])
@@ -152,7 +201,7 @@ def _inbox() -> None:
 
 
 # One rule at one place: whichever of the statements that can end a job does it, the message is in the same transaction.
-# Without anyone to tell there is none.
+# Without a webhook there is no message.
 SQLITE_TRIGGER = """CREATE TRIGGER tell_ended AFTER UPDATE OF state ON jobs
 WHEN NEW.state IN ('completed', 'failed', 'cancelled') AND OLD.state NOT IN ('completed', 'failed', 'cancelled')
 BEGIN INSERT INTO outbox (owner, aggregate_type, aggregate_id, message_type, payload, created_at)

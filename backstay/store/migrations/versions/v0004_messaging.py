@@ -65,8 +65,15 @@ def _archives() -> None:
     op.create_table(  # one file of dead letters each
         "archives",
         _counted(),
-        *(_text("owner"), _text("blob"), _number("items"), _number("bytes"), _text("digest", default="")),
-        *(_number("first_at"), _number("last_at"), _number("created_at"), _number("restored_at", nullable=True)),
+        _text("owner"),
+        _text("blob"),
+        _number("items"),
+        _number("bytes"),
+        _text("digest", default=""),
+        _number("first_at"),
+        _number("last_at"),
+        _number("created_at"),
+        _number("restored_at", nullable=True),
     )
     op.create_index("ix_archives_owner", "archives", ["owner", "id"])
     op.create_index("uq_archives_blob", "archives", ["blob"], unique=True)
@@ -86,7 +93,11 @@ def _replays() -> None:
     op.create_table(  # who had which dead letters done again
         "replays",
         _counted(),
-        *(_text("owner"), _text("by"), _number("at"), _text("filter"), _number("items")),
+        _text("owner"),
+        _text("by"),
+        _number("at"),
+        _text("filter"),
+        _number("items"),
         sa.Column("rate", sa.Double()),  # a second, if they were to come back slowly
         _number("until_at", nullable=True),  # when the last of them comes back
     )
@@ -97,7 +108,8 @@ def _duties() -> None:
     op.create_table(  # what one process does for all, and what it has told them
         "duties",
         sa.Column("name", sa.Text(), primary_key=True),
-        *(_number("until_at", default="0"), _text("told", default="")),
+        _number("until_at", default="0"),
+        _text("told", default=""),
     )
 
 

@@ -9,9 +9,25 @@ branch_labels = None
 depends_on = None
 
 COUNTS = (
-    *("succeeded", "failed", "retried", "repeats", "calls", "latency_ms", "cost_micros", "input_tokens"),
-    *("output_tokens", "within_tenth", "within_quarter", "within_half", "within_one", "within_two", "within_five"),
-    *("within_ten", "within_thirty", "within_sixty", "longer"),
+    "succeeded",
+    "failed",
+    "retried",
+    "repeats",
+    "calls",
+    "latency_ms",
+    "cost_micros",
+    "input_tokens",
+    "output_tokens",
+    "within_tenth",
+    "within_quarter",
+    "within_half",
+    "within_one",
+    "within_two",
+    "within_five",
+    "within_ten",
+    "within_thirty",
+    "within_sixty",
+    "longer",
 )
 
 

@@ -19,7 +19,10 @@ def upgrade() -> None:
     op.create_table(
         "alarms",
         sa.Column("name", sa.Text(), primary_key=True),
-        *(_number("value"), _number("bound"), _number("raised_at"), _number("cleared_at", nullable=True)),
+        _number("value"),
+        _number("bound"),
+        _number("raised_at"),
+        _number("cleared_at", nullable=True),
     )
     condition = sa.text(ENDED)
     op.create_index("ix_jobs_ended", "jobs", ["finished_at"], postgresql_where=condition, sqlite_where=condition)

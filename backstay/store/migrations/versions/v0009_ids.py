@@ -25,14 +25,14 @@ def upgrade() -> None:
         "jobs", sa.Column("old_tags", sa.SmallInteger(), nullable=False, server_default=str(int(is_postgres)))
     )
     if is_postgres:
-        op.alter_column("jobs", "old_tags", server_default="0")  # of jobs from now on; no row is written anew
+        op.alter_column("jobs", "old_tags", server_default="0")  # of jobs from now on; no row is rewritten
     else:
         for table in NUMBERED:
             _number(table)
 
 
 def _number(table: str) -> None:
-    """Makes the table anew with AUTOINCREMENT, and everything upon it as it was."""
+    """Rebuilds the table with AUTOINCREMENT, with the same indexes and triggers."""
     bind = op.get_bind()
     made = "SELECT sql FROM sqlite_master WHERE tbl_name = ? AND type {} AND sql IS NOT NULL ORDER BY rowid"
     [(create,)] = bind.exec_driver_sql(made.format("= 'table'"), (table,)).all()

@@ -1,0 +1,236 @@
+"""`backstay show`: pages through the prompts and answers of a file of results, or of a table."""
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from backstay.cli import database_choice, output
+from backstay.cli.command import Command, json_option, place_options
+from backstay.core.display import one_line, visible
+from backstay.core.errors import BackstayError, NotFound, UsageError
+
+if TYPE_CHECKING:
+    from backstay.client import Client
+    from backstay.llm.row_files import NumberedRow, Row
+    from backstay.store.results import ItemRequest
+
+PAGE_ENTRIES = 50
+LIST_CHARACTERS = 60
+
+
+class ShownEntry(NamedTuple):
+    """A request and what came of it."""
+
+    name: str
+    fields: Mapping[str, Any]  # what is known of the request: its prompt, or the columns of its row
+    answer: str | None
+    error: str | None
+    item: int | None = None  # in the database, if it says so
+
+    def contains(self, text: str) -> bool:
+        said = (self.name, self.answer, self.error, *self.fields.values())
+        return any(text in str(each).casefold() for each in said if each is not None)
+
+
+@click.command(
+    "show",
+    cls=Command,
+    examples=(
+        "backstay show results.jsonl",
+        "backstay show results.jsonl --failed",
+        "backstay show answers.csv --find refund --list",
+    ),
+)
+@click.argument("file", metavar="FILE", type=click.Path(allow_dash=True))
+@click.option("--find", metavar="TEXT", help="Only entries that contain this text, in any case.")
+@click.option("--failed", is_flag=True, help="Only failures; of results.jsonl, those in results.errors.jsonl.")
+@click.option("-n", "most", type=click.IntRange(1), metavar="N", help="At most so many entries.")
+@click.option("--list", "as_list", is_flag=True, help="One line for each entry.")
+@place_options
+@json_option
+def show(
+    file: str, find: str | None, failed: bool, most: int | None, as_list: bool, db: str | None, as_json: bool
+) -> None:
+    """Shows the prompts and answers in FILE: results or failures of a run, or a table that it wrote.
+
+    Result lines have no prompts; these come from the database that the run used, if it is there. A terminal shows a
+    page at a time.
+    """
+    from backstay.llm.row_files import open_row_file
+
+    with ExitStack() as opened:
+        rows = opened.enter_context(open_row_file(_failures_of(file) if failed else file)).rows()
+        entries: Iterator[ShownEntry] = _with_prompts(map(_entry_of, rows), db, opened)
+        if failed:
+            entries = (entry for entry in entries if entry.error is not None)
+        if find is not None:
+            sought = find.casefold()
+            entries = (entry for entry in entries if entry.contains(sought))
+        first = next(entries, None)
+        if first is None:
+            output.note("No entries match.")
+            return
+        _print(islice(_chained(first, entries), most), as_list, as_json)
+
+
+def _failures_of(file: str) -> str:
+    """Failures have a file of their own beside that of the results, if this has been written by a run."""
+    from backstay.run.output import errors_path
+
+    beside = errors_path(Path(file))
+    return str(beside) if file != "-" and beside.exists() else file
+
+
+def _chained(first: ShownEntry, others: Iterator[ShownEntry]) -> Iterator[ShownEntry]:
+    yield first
+    yield from others
+
+
+def _print(entries: Iterable[ShownEntry], as_list: bool, as_json: bool) -> None:
+    if as_json:
+        texts = (output.as_json(_fields(entry)) + "\n" for entry in entries)
+    elif as_list:
+        texts = (f"{_listed(entry)}\n" for entry in entries)
+    else:
+        texts = ("\n".join(_lines(entry)) + "\n\n" for entry in entries)
+    if sys.stdout.isatty() and not as_json:
+        click.echo_via_pager(texts)
+        return
+    for text in texts:
+        sys.stdout.write(text)
+
+
+def _fields(entry: ShownEntry) -> dict[str, Any]:
+    return {"name": entry.name, **entry.fields, "answer": entry.answer, "error": entry.error}
+
+
+def _listed(entry: ShownEntry) -> str:
+    asked = " ".join(str(value) for value in entry.fields.values() if value is not None)
+    said = entry.answer if entry.error is None else f"failed: {entry.error}"
+    parts = (entry.name, one_line(asked, LIST_CHARACTERS), one_line(said or "", LIST_CHARACTERS))
+    return visible("  ".join(part for part in parts if part))
+
+
+def _lines(entry: ShownEntry) -> Iterator[str]:
+    title = visible(entry.name)
+    yield click.style(title, bold=True) if output.fancy(sys.stdout) else title
+    for name, value in entry.fields.items():
+        if value is not None and value != "":
+            yield from _block("> " if name == "prompt" else f"> {visible(name)}: ", value)
+    if entry.error is not None:
+        yield from _block("  failed: ", entry.error)
+    if entry.answer is not None:
+        yield from _block("  ", entry.answer)
+
+
+def _block(before: str, value: Any) -> Iterator[str]:
+    """The lines of a text; the further ones stand under the first."""
+    text = value if isinstance(value, str) else output.as_json(value)
+    for line in text.splitlines() or [""]:
+        yield f"{before}{visible(line, keeping=chr(9))}"
+        before = before[0] + " " * (len(before) - 1)
+
+
+def _entry_of(numbered: "NumberedRow") -> ShownEntry:
+    from backstay.llm.lines import LineRefused
+
+    number, row = numbered
+    if isinstance(row, LineRefused):
+        raise UsageError(f"line {number} {row}")
+    if "custom_id" in row and "response" in row:
+        return _result_entry(row)
+    if set(row) == {"row"}:
+        return ShownEntry(f"row {number}", {}, str(row["row"]), None)
+    fields = {name: value for name, value in row.items() if name not in ("answer", "error")}
+    answer, error = (None if row.get(name) in (None, "") else str(row[name]) for name in ("answer", "error"))
+    return ShownEntry(f"row {number}", fields, answer, error)
+
+
+def _result_entry(row: "Row") -> ShownEntry:
+    """Of a line of the Batch output."""
+    from backstay.core.ids import JOB_IDS_MAX, POSITIONS_MAX, item_id
+    from backstay.llm.bodies import answer_text, dict_in
+    from backstay.run.result_file import HEAD
+
+    response, error = dict_in(row["response"]), dict_in(row.get("error"))
+    head = HEAD.match(f'{{"id":"{row.get("id")}","custom_id":'.encode())
+    known = head is not None and 0 < int(head[1]) < JOB_IDS_MAX and int(head[2]) < POSITIONS_MAX
+    item = item_id(int(head[1]), int(head[2])) if head is not None and known else None
+    body, status = response.get("body"), response.get("status_code")
+    said = ": ".join(str(error[name]) for name in ("code", "message") if error.get(name)) or None
+    if said is None and isinstance(status, int) and status >= 400:
+        message = dict_in(dict_in(body).get("error")).get("message")
+        said = f"{status}: {message}" if message else str(status)
+    answer = answer_text(body) if said is None or error else None
+    return ShownEntry(str(row["custom_id"]), {}, answer, said, item)
+
+
+def _with_prompts(entries: Iterator[ShownEntry], db: str | None, opened: ExitStack) -> Iterator[ShownEntry]:
+    """Result lines get their prompts from the database, if it has the run."""
+    stored: StoredRequests | None = None
+    while page := list(islice(entries, PAGE_ENTRIES)):
+        items = [entry.item for entry in page if entry.item is not None]
+        if items:
+            stored = stored or opened.enter_context(StoredRequests(db))
+            prompts = stored.prompts(items)
+            page = [entry._replace(fields=prompts.get((entry.item, entry.name), {})) for entry in page]
+        yield from page
+
+
+class StoredRequests:
+    """The requests in the database, read page by page; none if there is no such database."""
+
+    def __init__(self, db: str | None) -> None:
+        self._db = db
+        self._stack = ExitStack()
+        self._client: Client | None = None
+
+    def __enter__(self) -> "StoredRequests":
+        import asyncio
+
+        from backstay.clock import new_event_loop
+
+        self._runner = self._stack.enter_context(asyncio.Runner(loop_factory=new_event_loop))
+        try:
+            self._app = database_choice.open_app(self._db)
+            self._client = self._runner.run(self._app.open())
+            self._stack.callback(lambda: self._runner.run(self._app.close()))
+        except BackstayError as error:
+            if not isinstance(error, NotFound):
+                output.note(f"the prompts are not shown: {error.message}")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def prompts(self, items: list[int]) -> dict[tuple[int | None, str], dict[str, str]]:
+        """By item and custom_id: another database may have another job of the same number."""
+        from backstay.core.ids import job_of
+        from backstay.llm.bodies import object_of, prompt_text
+        from backstay.llm.lines import unseal
+
+        client = self._client
+        if client is None:
+            return {}
+
+        async def read() -> list["ItemRequest"]:
+            own = []
+            for job_id in {job_of(item) for item in items}:
+                try:
+                    await client.store.job_views.get(job_id, client.owner)
+                    own.append(job_id)
+                except NotFound:
+                    continue
+            return await client.store.results.requests_of([item for item in items if job_of(item) in own])
+
+        found: dict[tuple[int | None, str], dict[str, str]] = {}
+        for stored in self._runner.run(read()):
+            if stored.body.startswith('{"custom_id":'):  # an LLM request, and no other job's payload
+                request = unseal(stored.body)
+                found[stored.id, request.custom_id] = {"prompt": prompt_text(object_of(request.body)) or ""}
+        return found

@@ -1,1 +1,0 @@
-"""Where bytes are stored: artifacts in a folder or in S3, and the files of owners."""

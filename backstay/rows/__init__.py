@@ -1,0 +1,1 @@
+"""What makes requests of rows, and rows of answers."""

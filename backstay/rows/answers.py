@@ -1,0 +1,271 @@
+"""The answer to one row: read from the database, and typed."""
+
+import json
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, TypeVar
+
+from pydantic import TypeAdapter
+
+from backstay.app import Backstay
+from backstay.core.display import show_money
+from backstay.core.errors import UsageError
+from backstay.core.ids import item_id, show_item
+from backstay.core.outcomes import Flaw
+from backstay.core.states import ItemState
+from backstay.llm.endpoint import Endpoint
+from backstay.llm.schema_dialects import resolve
+from backstay.llm.schemas import schema_of
+from backstay.rows.background import BACKGROUND
+from backstay.rows.sources import RowSource
+from backstay.run.collector import ChatReplies
+from backstay.run.result_file import ended_of
+from backstay.store.results import ItemUsage, ResultRow
+
+T = TypeVar("T")
+
+ROWS_HELD: Final = 2_000
+INVALID: Final = "invalid"
+_NO_ANSWERS: Final = (Flaw.REFUSED, Flaw.FILTERED)
+_FOR_GOOD: Final = ("NOT_PDF", "TOO_LARGE", "GW_4XX", "FORBIDDEN", *_NO_ANSWERS)
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerError:
+    """Why a row has no answer. `kind` is an error code, a flaw such as `refused` or `invalid`, or `budget`."""
+
+    kind: str
+    message: str
+    retryable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class TokensUsed:
+    """Tokens of all attempts; None is unknown."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[T]):
+    """The answer to one row: `value` has the type of the schema, or is the text. `cost` is in dollars, and None means
+    unknown, never 0. `reused` means that no call was made for it: an equal request was answered already."""
+
+    index: int  # of its row, from 0
+    id: str
+    row: Mapping[str, Any]
+    value: T | None = None
+    text: str | None = None
+    error: AnswerError | None = None
+    sample: int = 0
+    model: str | None = None
+    lane: str | None = None
+    finish_reason: str | None = None
+    attempts: int = 0
+    reused: bool = False
+    usage: TokensUsed = field(default_factory=TokensUsed)
+    cost: float | None = None
+    item: str | None = None  # the name of its item for `backstay item show`
+    reply: Mapping[str, Any] | None = None  # the body of the provider's reply, in OpenAI's chat format
+
+    @property
+    def ok(self) -> bool:
+        return self.error is None
+
+
+@dataclass(frozen=True, slots=True)
+class MapSummary:
+    """A run in figures. Money is in dollars; None is unknown."""
+
+    run_id: int
+    rows: int
+    ok: int
+    failed: int
+    reused: int
+    cost: float | None
+    usage: TokensUsed
+    errors: Mapping[str, int]
+
+    def __str__(self) -> str:
+        cost = "cost unknown" if self.cost is None else show_money(round(self.cost * 1_000_000))
+        kinds = f" ({', '.join(f'{count:,} {kind}' for kind, count in self.errors.items())})" if self.errors else ""
+        reused = f", {self.reused:,} without a call" if self.reused else ""
+        return f"{self.ok:,} of {self.rows:,} answered, {self.failed:,} failed{kinds}{reused}, {cost}"
+
+
+class AnswerType(Generic[T]):
+    """Reads the text of an answer as what the caller wants it to be."""
+
+    def __init__(self, schema: Any = None, check: Callable[[Any], object] | None = None) -> None:
+        self.schema = schema
+        self.answers = None if schema is None else schema_of(schema)
+        if self.answers is not None:
+            self.answers.require_validator()
+        self._check = check
+        self._adapter = None if schema is None or isinstance(schema, Mapping) else TypeAdapter(schema)
+        root = {} if self.answers is None or self.answers.wrapped else self.answers.schema
+        properties = resolve(root, root).get("properties") if root else None
+        self.fields: list[str] | None = None if properties is None else list(properties)
+
+    @property
+    def is_checked(self) -> bool:
+        return self.answers is not None or self._check is not None
+
+    def parse(self, text: str) -> Any:
+        """Raises ValueError for a text that does not fit. The lanes ask the model again then."""
+        value: Any = text if self.answers is None else self.answers.parse(text)
+        if self._check is not None and self._check(value) is False:
+            raise ValueError("the check refused the answer")
+        return value
+
+    def columns_of(self, value: Any) -> dict[str, Any]:
+        """The value as columns of a table."""
+        plain = value if self._adapter is None or value is None else self._adapter.dump_python(value, mode="json")
+        if self.fields is None:
+            return {"answer": plain}
+        return {name: None if plain is None else plain.get(name) for name in self.fields}
+
+
+def text_of_reply(reply: Mapping[str, Any]) -> str | None:
+    """Of a chat completion, a completion or a response; None if it has no text."""
+    choices = reply.get("choices")
+    if isinstance(choices, list) and choices and isinstance(choices[0], dict):
+        message = choices[0].get("message")
+        content = message.get("content") if isinstance(message, dict) else choices[0].get("text")
+        return _joined(content) if isinstance(content, list) else content if isinstance(content, str) else None
+    output = reply.get("output")
+    if isinstance(output, list):
+        return _joined([part for each in output if isinstance(each, dict) for part in each.get("content") or ()])
+    return None
+
+
+def _joined(parts: Sequence[Any]) -> str:
+    return "".join(part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str))
+
+
+class RowWindow:
+    """Finds rows by their places in a source that is read forward: the last ones are held."""
+
+    def __init__(self, source: RowSource) -> None:
+        self._source = source
+        self._rows: Iterator[Mapping[str, Any]] = iter(())
+        self._held: deque[Mapping[str, Any]] = deque(maxlen=ROWS_HELD)
+        self._next = 0
+
+    def at(self, index: int) -> Mapping[str, Any]:
+        if index < self._next - len(self._held) or self._next == 0:
+            self._rows, self._next = iter(self._source.rows()), 0
+            self._held.clear()
+        while self._next <= index:
+            row = next(self._rows, None)
+            if row is None:
+                raise UsageError(f"{self._source.name} has fewer rows than when it was sent")
+            self._held.append(row)
+            self._next += 1
+        return self._held[index - self._next]
+
+
+@dataclass(slots=True)
+class AnswerReader(Generic[T]):
+    """Reads the answers of one job. Requests are known by their numbers, from 0, in the order of rows."""
+
+    open_app: Callable[[], Backstay]
+    job_id: int
+    requests: int
+    positions: "array[int] | None"  # of the items of the requests, of copies -1 - position; None: each has its own
+    endpoints: Sequence[Endpoint]
+    type: AnswerType[T]
+    rows: RowSource
+    id_column: str | None = None
+    samples: int = 1
+    unsent: AnswerError = AnswerError("not_sent", "the run was stopped before this row was sent")
+
+    def position(self, number: int) -> int:
+        if self.positions is None:
+            return number
+        found = self.positions[number]
+        return found if found >= 0 else -1 - found
+
+    def answers(self, pages: Iterable[Sequence[int]]) -> "Iterator[Answer[T]]":
+        """The answers to these requests. The database is open as long as they are read."""
+        app, rows = self.open_app(), RowWindow(self.rows)
+        chat = ChatReplies(self.endpoints)
+        try:
+            for numbers in pages:
+                found, used = BACKGROUND.run(self._read(app, numbers)) if numbers else ({}, {})
+                for number in numbers:
+                    item = item_id(self.job_id, self.position(number))
+                    row = found.get(item)
+                    given = rows.at(number // self.samples)
+                    yield self._answer(number, given, None if row is None else chat.translate(row), used.get(item))
+        finally:
+            BACKGROUND.run(app.close())
+
+    async def _read(self, app: Backstay, numbers: Sequence[int]) -> tuple[dict[int, ResultRow], dict[int, ItemUsage]]:
+        results = (await app.open()).store.results
+        items = sorted({item_id(self.job_id, self.position(number)) for number in numbers})
+        return {row.id: row for row in await results.of_items(items)}, await results.usage_of(items)
+
+    def _answer(
+        self, number: int, given: Mapping[str, Any], row: ResultRow | None, used: ItemUsage | None
+    ) -> "Answer[T]":
+        index, sample = divmod(number, self.samples)
+        label = str(index) if self.id_column is None else str(given.get(self.id_column))
+        if row is None:
+            return Answer(index, label, given, error=self.unsent, sample=sample, cost=0.0)
+        copied = self.positions is not None and self.positions[number] < 0
+        reused = copied or (row.state == ItemState.SUCCEEDED and row.attempt_count == 0)
+        cost = None if used is None or used.cost_micros is None else used.cost_micros / 1_000_000
+        reply = _reply_of(row)
+        text = None if reply is None else text_of_reply(reply)
+        value, error = self._value(row, text)
+        usage = TokensUsed() if used is None else TokensUsed(used.input_tokens, used.output_tokens)
+        choice = next(iter((reply or {}).get("choices") or ()), None)
+        return Answer(
+            index,
+            label,
+            given,
+            value,
+            text,
+            error,
+            sample,
+            (reply or {}).get("model"),
+            row.handler.partition("@")[0] or None,
+            choice.get("finish_reason") if isinstance(choice, dict) else (reply or {}).get("status"),
+            row.attempt_count,
+            reused,
+            TokensUsed(0, 0) if reused else usage,
+            0.0 if reused else cost,
+            show_item(row.id),
+            reply,
+        )
+
+    def _value(self, row: ResultRow, text: str | None) -> tuple[Any, AnswerError | None]:
+        if row.state != ItemState.SUCCEEDED:
+            ended = ended_of(row)
+            kind = ended.code or "UNKNOWN"
+            return None, AnswerError(kind, ended.message or "no reason was recorded", kind not in _FOR_GOOD)
+        if row.flaw in _NO_ANSWERS:
+            return None, AnswerError(str(row.flaw), f"the answer was {row.flaw}", False)
+        if text is None and self.type.schema is None:
+            return None, None  # an embedding, or a call of a tool: it is in the reply
+        try:
+            return self.type.parse(text or ""), None
+        except Exception as problem:  # a check of the user's may raise anything
+            kind = Flaw.TRUNCATED.value if row.flaw == Flaw.TRUNCATED else INVALID
+            return None, AnswerError(kind, _first_line(problem))
+
+
+def _first_line(problem: Exception) -> str:
+    return " ".join(str(problem).split())[:500] or type(problem).__name__
+
+
+def _reply_of(row: ResultRow) -> Mapping[str, Any] | None:
+    try:
+        body = json.loads(row.result or "null")["body"]
+    except (ValueError, TypeError, KeyError):
+        return None
+    return body if isinstance(body, dict) else None

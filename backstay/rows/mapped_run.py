@@ -1,0 +1,316 @@
+"""One call of `map`: the rows as requests, the run that sends them, and the answers that it leaves in the database."""
+
+import asyncio
+import gc
+import os
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any, Final
+
+from backstay.client import Client
+from backstay.clock import collect_rarely
+from backstay.core.errors import RequestsRefused, UsageError
+from backstay.core.events import Event, ItemsSettled
+from backstay.core.ids import job_of, position_of
+from backstay.core.states import TERMINAL
+from backstay.llm.duplicates import Originals
+from backstay.llm.formats import Format, ParsedRequest
+from backstay.llm.intake import FileSurvey, RequestSource, survey
+from backstay.llm.prices import PriceList, given_price
+from backstay.llm.provider import TokenEstimate
+from backstay.rows.answers import AnswerError, AnswerReader, AnswerType, TokensUsed
+from backstay.rows.options import MapTerms, in_python, open_app
+from backstay.rows.progress import LastState
+from backstay.rows.prompts import Prompt, RowPrompt, RowRequests
+from backstay.rows.results import AnswerTable, Results, RunFigures
+from backstay.rows.sources import RowSource, open_rows
+from backstay.run.reuse import LOOKED_UP, RequestKeys, sample_of
+from backstay.run.run import Run
+from backstay.run.submission import Order, Submission, WeighedRun
+from backstay.run.summary import Ending, Summary, what_to_check
+from backstay.store.job_views import JobView
+
+OVER_BUDGET: Final = AnswerError("budget", "the budget is reached; give a higher budget to send this row")
+STOPPED: Final = AnswerError("not_sent", "the run was stopped before this row was sent")
+
+
+class RequestTally:
+    """Looks at every request before the first is sent: its worst cost under a budget, which ones are the same, and for
+    which models."""
+
+    def __init__(self, weighed: WeighedRun | None, dedupe: bool) -> None:
+        self._weighed = weighed
+        self._dedupe = dedupe
+        self.clear()
+
+    def clear(self) -> None:
+        self.positions: array[int] = array("q")
+        self.items = 0
+        self.models: set[tuple[str, str | None]] = set()
+        self.first: ParsedRequest | None = None
+        self._originals = Originals()
+
+    def add(self, parsed: ParsedRequest) -> None:
+        if self._weighed is not None:
+            self._weighed.add(parsed)
+        self.first = self.first or parsed
+        self.models.add((parsed.api, parsed.model))
+        at = self.items
+        original = self._originals.first(parsed.request, at, parsed.api) if self._dedupe else at
+        self.positions.append(at if original == at else -1 - original)
+        self.items += original == at
+
+    @property
+    def places(self) -> "array[int] | None":
+        """None if every request has an item of its own."""
+        return None if self.items == len(self.positions) else self.positions
+
+
+@dataclass(slots=True)
+class PreparedMap:
+    """Everything is checked, and nothing is sent or written yet."""
+
+    terms: MapTerms
+    rows: RowSource
+    frame: Any
+    source: RequestSource
+    surveyed: FileSurvey
+    tally: RequestTally
+    order: Order
+    type: AnswerType[Any]
+    table: AnswerTable
+
+    @property
+    def priced(self) -> bool:
+        """Whether the price of every model is known."""
+        for endpoint in self.order.endpoints:
+            prices = PriceList(endpoint.base_url, endpoint.lane, given_price(endpoint), None, endpoint.api)
+            asked = {model for api, model in self.tally.models if api == endpoint.api}
+            models = {endpoint.model} if endpoint.model is not None else asked
+            if any(prices.price(TokenEstimate(0, 0, 0, 0, model=model)) is None for model in models):
+                return False
+        return True
+
+
+def prepare(rows: Any, prompt: Prompt, schema: Any, terms: MapTerms, rows_max: int | None = None) -> PreparedMap:
+    """Reads every row once. What is wrong is one error, which names the row and the column."""
+    try:
+        return _prepare(rows, prompt, schema, terms, rows_max)
+    except UsageError as error:
+        raise in_python(error) from None
+
+
+def _prepare(rows: Any, prompt: Prompt, schema: Any, terms: MapTerms, rows_max: int | None) -> PreparedMap:
+    answer_type = AnswerType[Any](schema, terms.check)
+    run = terms.run._replace(schema=answer_type.answers, reasks=terms.reasks if answer_type.is_checked else None)
+    run.check()
+    source = open_rows(rows)
+    if next(iter(source.rows()), None) is None:
+        raise UsageError(f"there are no rows in {source.name}")
+    if rows_max is not None:
+        source = _first_rows(source, rows_max)
+    if terms.id is not None and terms.id not in source.columns:
+        raise UsageError(f"id names {terms.id!r}, which is not a column", hint=f"there are {', '.join(source.columns)}")
+    table = AnswerTable(source.columns, answer_type, terms.samples, terms.prefix)
+    table.check()
+    made = RowRequests(source.rows, RowPrompt(prompt, source.columns, terms.prompt), terms.id, terms.samples)
+    reading = run.destination.reading(terms.reading)
+    requests = RequestSource(source.name, Format.ROWS, lambda: made.entries(reading))
+    tally = RequestTally(run.weigher(), run.dedupe)
+    surveyed = survey(requests, tally)
+    _refuse_bad_rows(surveyed, terms, source)
+    run.destination.require_keys(surveyed.providers)
+    run = run.fit(surveyed)
+    more: dict[str, Any] = {"wait": terms.wait, "label": terms.label or source.name}
+    check = answer_type.parse if answer_type.is_checked else None
+    order = run.order(surveyed.routes, out=None, check=check, **more)
+    if run.fallback is not None and not order.has_fallbacks:
+        raise UsageError(f"every request asks for {run.fallback} already", hint="name another fallback=")
+    is_frame = hasattr(rows, "columns") or hasattr(rows, "column_names")
+    return PreparedMap(terms, source, rows if is_frame else None, requests, surveyed, tally, order, answer_type, table)
+
+
+def _first_rows(source: RowSource, rows_max: int) -> RowSource:
+    rows = source.rows
+    return replace(source, rows=lambda: islice(rows(), rows_max))
+
+
+def _refuse_bad_rows(surveyed: FileSurvey, terms: MapTerms, source: RowSource) -> None:
+    if not surveyed.bad:
+        return
+    bad = surveyed.bad[0]
+    row = (bad.line - 1) // terms.samples + 1
+    more = f" ({surveyed.bad_count - 1:,} more rows are wrong)" if surveyed.bad_count > 1 else ""
+    reason = bad.reason.replace("custom_id", "id").replace(" of line ", " of row ")
+    hint = "fill the value in, leave the row out, or give nulls=''" if "has no value" in reason else "nothing was sent"
+    raise UsageError(f"row {row} of {source.name} {reason}{more}", hint=hint)
+
+
+class EndedItems:
+    """Hears which items of a job ended, for a caller who wants answers as they come."""
+
+    def __init__(self, tell: Callable[[list[int]], None]) -> None:
+        self._tell = tell
+        self.job_id: int | None = None
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, ItemsSettled):
+            ended = [
+                position_of(settled.id)
+                for settled in event.settlements
+                if settled.state in TERMINAL and job_of(settled.id) == self.job_id
+            ]
+            if ended:
+                self._tell(ended)
+
+
+class MappedRun:
+    """Sends what is prepared. `stop` ends it cleanly, `hurry` at once; both may be called from any thread."""
+
+    def __init__(
+        self, prepared: PreparedMap, retry_failed: bool = False, tell: Callable[[list[int]], None] | None = None
+    ):
+        self.prepared = prepared
+        self.view = LastState()
+        self.app = open_app(prepared.terms.db)
+        self._order = replace(prepared.order, retry_failed=retry_failed)
+        self._tell = tell
+        self._run: Run | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopped = False
+
+    def stop(self) -> None:
+        self._stopped = True
+        if self._run is not None and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._run.stop)
+
+    def hurry(self) -> None:
+        if self._run is not None and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._run.stop_now)
+
+    async def go(self) -> Results[Any]:
+        self._loop = asyncio.get_running_loop()
+        thresholds = gc.get_threshold()
+        collect_rarely()
+        try:
+            known = await self._known()
+            if known is not None:
+                return self._results(known, STOPPED)
+            return await self._send()
+        except UsageError as error:
+            raise in_python(error) from None
+        finally:
+            gc.set_threshold(*thresholds)
+            await self.app.close()
+
+    async def count_known(self) -> int:
+        """How many requests an earlier call has answered; no database is made for it."""
+        file = self.app.url.removeprefix("sqlite:///")
+        if file != self.app.url and not os.path.exists(file):  # noqa: ASYNC240 - one look, in our own thread
+            return 0
+        try:
+            client, prepared = await self.app.open(), self.prepared
+            job_id = await Submission(self._order, prepared.source, prepared.surveyed).find(client)
+            if job_id is not None:
+                return (await client.job(job_id).show()).succeeded
+            return await self._count_answers(client)
+        finally:
+            await self.app.close()
+
+    async def _count_answers(self, client: Client) -> int:
+        """How many requests other runs have answered."""
+        search, prepared = self._order.search, self.prepared
+        if search is None:
+            return 0
+        keys = {start.api: RequestKeys.of(client.owner, start) for start in self._order.endpoint.starts}
+        wanted = (
+            keys[found.api].key(found.url, found.fields, found.model, sample_of(found.metadata))
+            for (_, found), place in zip(prepared.source.entries(), prepared.tally.positions, strict=True)
+            if isinstance(found, ParsedRequest) and place >= 0
+        )
+        known = 0
+        while page := list(islice(wanted, LOOKED_UP)):
+            known += len(await client.store.answers.known(client.owner, page, search))
+        return known
+
+    async def _known(self) -> JobView | None:
+        """The job of the same call, if it has ended and there is nothing to send."""
+        if self._order.new or self._order.retry_failed:
+            return None
+        client = await self.app.open()
+        prepared = self.prepared
+        job_id = await Submission(self._order, prepared.source, prepared.surveyed).find(client)
+        if job_id is None:
+            return None
+        seen = await client.job(job_id).show()
+        return seen if seen.ended and seen.sealed and seen.total == prepared.tally.items else None
+
+    async def _send(self) -> Results[Any]:
+        prepared = self.prepared
+        self._run = Run(self.app, self._order, prepared.source, prepared.surveyed, "backstay {}".format)
+        if self._stopped:
+            raise KeyboardInterrupt
+        heard = None if self._tell is None else EndedItems(self._tell)
+        if heard is not None:
+            self.app.bus.subscribe(heard)
+        commands = prepared.terms.run.destination.key_commands(self._order.endpoint.api)
+        if commands is not None:
+            self.app.settings = self.app.settings.model_copy(update={"api_key_command": commands})
+
+        def show(job_id: int) -> Any:
+            if heard is not None:
+                heard.job_id = job_id
+            return self.view.opened(job_id)
+
+        summary = await self._run.run(show)
+        self._refuse(summary)
+        seen = await (await self.app.open()).job(summary.job_id).show()
+        return self._results(seen, OVER_BUDGET if summary.ending is Ending.BUDGET else STOPPED)
+
+    def _refuse(self, summary: Summary) -> None:
+        if summary.left and summary.ending is Ending.REFUSED and summary.refusal is not None:
+            said = f"the provider refused the first requests: {summary.refusal.message}"
+            raise RequestsRefused(said, hint=f"check {what_to_check(summary.refusal)}, and make the same call again")
+
+    def _results(self, seen: JobView, unsent: AnswerError) -> Results[Any]:
+        prepared = self.prepared
+        return Results(
+            reader_of(prepared, seen.id, unsent),
+            RunFigures(
+                seen.id,
+                seen.spent_micros / 1_000_000 if prepared.priced else None,
+                TokensUsed(seen.input_tokens, seen.output_tokens),
+            ),
+            prepared.table,
+            prepared.frame,
+        )
+
+
+def reader_of(prepared: PreparedMap, job_id: int, unsent: AnswerError = STOPPED) -> AnswerReader[Any]:
+    return AnswerReader(
+        lambda: open_app(prepared.terms.db),
+        job_id,
+        prepared.surveyed.requests,
+        prepared.tally.places,
+        prepared.order.endpoints,
+        prepared.type,
+        prepared.rows,
+        prepared.terms.id,
+        prepared.terms.samples,
+        unsent,
+    )
+
+
+def numbers_of(prepared: PreparedMap) -> Callable[[int], list[int]]:
+    """The requests that an item answers, by its position."""
+    places = prepared.tally.places
+    if places is None:
+        return lambda position: [position]
+    items = [place if place >= 0 else -1 - place for place in places]
+    order = sorted(range(len(items)), key=items.__getitem__)
+    return lambda position: order[
+        bisect_left(order, position, key=items.__getitem__) : bisect_right(order, position, key=items.__getitem__)
+    ]

@@ -1,0 +1,284 @@
+"""`map` and its relatives: a prompt for every row, an answer for every row."""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from concurrent.futures import wait as wait_for
+from dataclasses import dataclass, replace
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any, Final, TypeVar, Unpack, overload
+
+from backstay.core.display import show_count, show_money
+from backstay.core.errors import UsageError
+from backstay.llm.endpoint import Lane
+from backstay.llm.forecast import Distinct, Forecast, ForecastPrices
+from backstay.llm.intake import survey
+from backstay.llm.prices import PriceList
+from backstay.llm.provider import OUTPUT_TOKENS_EXPECTED
+from backstay.rows.answers import Answer, MapSummary
+from backstay.rows.background import BACKGROUND
+from backstay.rows.mapped_run import MappedRun, PreparedMap, numbers_of, prepare, reader_of
+from backstay.rows.options import MapOptions, MapTerms, read_options
+from backstay.rows.progress import ProgressLine, choose_progress
+from backstay.rows.prompts import Prompt
+from backstay.rows.results import Results
+from backstay.run.destination import CHEAPEST
+from backstay.run.result_file import Positions
+
+T = TypeVar("T")
+
+LOOK_SECONDS: Final = 0.1
+_STOPPING: Final = "stopping: calls under way finish first. Ctrl-C again cuts them off, and you may pay for them twice."
+
+Rows = Any  # a list or an iterator of texts, dicts or models, a frame, a dataset, or the path of a file
+
+
+@overload
+def map(rows: Rows, prompt: Prompt, *, schema: type[T], **options: Unpack[MapOptions]) -> Results[T]: ...
+@overload
+def map(rows: Rows, prompt: Prompt, *, schema: None = None, **options: Unpack[MapOptions]) -> Results[str]: ...
+@overload
+def map(
+    rows: Rows, prompt: Prompt, *, schema: Mapping[str, Any], **options: Unpack[MapOptions]
+) -> Results[dict[str, Any]]: ...
+def map(rows: Rows, prompt: Prompt, *, schema: Any = None, **options: Unpack[MapOptions]) -> Results[Any]:
+    """Sends a request for every row and returns the answers, as many as rows and in their order:
+    `backstay.map(reviews, "Classify: {text}", model="gpt-5-mini", schema=Review, budget=5.00)`.
+
+    The same call again returns what is there and sends only what is missing. Works in scripts, notebooks, threads and
+    inside a running event loop."""
+    terms = read_options(options)
+    if terms.sample is None:
+        return _map(rows, prompt, schema, terms)
+    everything = prepare(rows, prompt, schema, terms)
+    if everything.surveyed.requests <= terms.sample * terms.samples:
+        return _map(rows, prompt, schema, terms)
+    tried = _map(rows, prompt, schema, terms, terms.sample)
+    if not _confirmed(tried, everything, terms):
+        return tried
+    left = None if terms.run.budget is None else terms.run.budget - round((tried.cost or 0) * 1_000_000)
+    if left is not None and left < 1:
+        raise UsageError("the sample has used the budget", hint="give a higher budget=")
+    return _map(rows, prompt, schema, replace(terms, run=terms.run._replace(budget=left)))
+
+
+@overload
+async def amap(rows: Rows, prompt: Prompt, *, schema: type[T], **options: Unpack[MapOptions]) -> Results[T]: ...
+@overload
+async def amap(rows: Rows, prompt: Prompt, *, schema: None = None, **options: Unpack[MapOptions]) -> Results[str]: ...
+@overload
+async def amap(
+    rows: Rows, prompt: Prompt, *, schema: Mapping[str, Any], **options: Unpack[MapOptions]
+) -> Results[dict[str, Any]]: ...
+async def amap(rows: Rows, prompt: Prompt, *, schema: Any = None, **options: Unpack[MapOptions]) -> Results[Any]:
+    """`map` for programs with asyncio: `results = await backstay.amap(rows, "…{text}", model="gpt-5-mini")`. Cancelled,
+    it lets calls under way finish and saves their answers."""
+    terms = read_options(options)
+    if terms.sample is not None:
+        raise UsageError("sample works with map(), not with amap()", hint="call map() with sample first")
+    prepared = await asyncio.to_thread(prepare, rows, prompt, schema, terms)
+    run, progress = MappedRun(prepared), choose_progress(terms.progress)
+    going = asyncio.wrap_future(BACKGROUND.start(run.go()))
+    try:
+        while not (await asyncio.wait((going,), timeout=LOOK_SECONDS))[0]:
+            progress.draw(run.view)
+    except asyncio.CancelledError:
+        run.stop()
+        raise
+    finally:
+        progress.close()
+    return await asyncio.to_thread(_ended, going.result(), rows, prompt, schema, terms, None)
+
+
+@overload
+def imap(
+    rows: Rows, prompt: Prompt, *, schema: type[T], ordered: bool = False, **options: Unpack[MapOptions]
+) -> Iterator[Answer[T]]: ...
+@overload
+def imap(
+    rows: Rows, prompt: Prompt, *, schema: None = None, ordered: bool = False, **options: Unpack[MapOptions]
+) -> Iterator[Answer[str]]: ...
+@overload
+def imap(
+    rows: Rows, prompt: Prompt, *, schema: Mapping[str, Any], ordered: bool = False, **options: Unpack[MapOptions]
+) -> Iterator[Answer[dict[str, Any]]]: ...
+def imap(
+    rows: Rows, prompt: Prompt, *, schema: Any = None, ordered: bool = False, **options: Unpack[MapOptions]
+) -> Iterator[Answer[Any]]:
+    """The answers as they come, or in the order of rows: `for answer in backstay.imap(rows, "…{text}", model=…)`.
+    Leaving the loop stops the run; the same call again goes on."""
+    return _stream(prepare(rows, prompt, schema, read_options(options)), ordered)
+
+
+def run_file(
+    source: str | Path, prompt: Prompt, out: str | Path, *, schema: Any = None, **options: Unpack[MapOptions]
+) -> MapSummary:
+    """A file of rows in, a table of answers out: `backstay.run_file("in.csv", "…{text}", "out.csv", model=…)`. CSV,
+    JSONL or Parquet, by the names of the files; the columns of the input are kept."""
+    results: Results[Any] = map(Path(source), prompt, schema=schema, **options)
+    results.to_csv(out)
+    return results.summary()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a call would do. Costs are in dollars; None is unknown. Nothing was sent."""
+
+    rows: int
+    requests: int
+    unique: int
+    reused: int  # answers that are known already
+    to_send: int
+    input_tokens: int
+    output_tokens: int
+    cost_low: float | None
+    cost_expected: float | None
+    cost_high: float | None
+    models: Mapping[str, int]
+    first_request: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        cost = "cost unknown" if self.cost_expected is None else f"about ${self.cost_expected:.2f}"
+        worst = "" if self.cost_high is None else f", at most ${self.cost_high:.2f}"
+        return f"{self.reused:,} of {self.unique:,} are known; {self.to_send:,} will be sent, {cost}{worst}"
+
+
+def plan(rows: Rows, prompt: Prompt, *, schema: Any = None, **options: Unpack[MapOptions]) -> Plan:
+    """What the same `map` would send and cost, without sending anything: `print(backstay.plan(rows, "…{text}", …))`."""
+    terms = read_options(options)
+    prepared = prepare(rows, prompt, schema, terms)
+    forecast = _forecast(terms)
+    survey(prepared.source, Distinct(forecast) if terms.run.dedupe else forecast)
+    total, first, reused = forecast.total, prepared.tally.first, known_answers(prepared)
+    assert first is not None
+    return Plan(
+        rows=prepared.surveyed.requests // terms.samples,
+        requests=prepared.surveyed.requests,
+        unique=prepared.tally.items,
+        reused=reused,
+        to_send=prepared.tally.items - reused,
+        input_tokens=total.input_tokens,
+        output_tokens=total.output_tokens,
+        cost_low=_dollars(total.low_micros),
+        cost_expected=_dollars(total.expected_micros),
+        cost_high=_dollars(total.worst_micros),
+        models=prepared.surveyed.models,
+        first_request={"url": first.url, "body": first.fields},
+    )
+
+
+def known_answers(prepared: PreparedMap) -> int:
+    """How many requests have an answer already, of the same call or of other runs."""
+    return BACKGROUND.run(MappedRun(prepared).count_known())
+
+
+def _forecast(terms: MapTerms) -> Forecast:
+    run, most = terms.run, terms.run.max_output_tokens
+    lanes = (Lane.BATCH, Lane.CALL) if run.lane == CHEAPEST else (Lane(run.lane), Lane(run.lane))
+
+    def prices_of(api: str) -> ForecastPrices:
+        url = run.destination.url(api)
+        return ForecastPrices(*(PriceList(url, lane, run.price, most, api) for lane in lanes))
+
+    expected = min(OUTPUT_TOKENS_EXPECTED, most or OUTPUT_TOKENS_EXPECTED)
+    return Forecast(prices_of, expected, output_tokens_default=most)
+
+
+def _dollars(micros: int | None) -> float | None:
+    return None if micros is None else micros / 1_000_000
+
+
+def _map(
+    rows: Rows, prompt: Prompt, schema: Any, terms: MapTerms, rows_max: int | None = None, retry_failed: bool = False
+) -> Results[Any]:
+    run = MappedRun(prepare(rows, prompt, schema, terms, rows_max), retry_failed)
+    results = _wait(run, BACKGROUND.start(run.go()), choose_progress(terms.progress))
+    return _ended(results, rows, prompt, schema, terms, rows_max)
+
+
+def _ended(
+    results: Results[Any], rows: Rows, prompt: Prompt, schema: Any, terms: MapTerms, rows_max: int | None
+) -> Results[Any]:
+    results.again = lambda: _map(rows, prompt, schema, terms, rows_max, retry_failed=True)
+    if terms.on_error == "raise":
+        results.require_ok()
+    return results
+
+
+def _wait(run: MappedRun, going: "Future[T]", progress: ProgressLine) -> T:
+    """Draws the progress until the run has ended. Ctrl-C stops it, a second one at once; then it is raised again."""
+    asked = 0
+    while True:
+        try:
+            while not wait_for((going,), LOOK_SECONDS).done:
+                progress.draw(run.view)
+            progress.close()
+            break
+        except KeyboardInterrupt:
+            asked += 1
+            progress.say(_STOPPING)
+            run.stop() if asked == 1 else run.hurry()
+    if asked:
+        raise KeyboardInterrupt
+    return going.result()
+
+
+def _confirmed(tried: Results[Any], everything: PreparedMap, terms: MapTerms) -> bool:
+    """Shows a few answers, what they cost and what all would cost, and asks before the rest."""
+    if terms.confirm is not None:
+        return bool(terms.confirm(tried))
+    for answer in tried:
+        print(f"row {answer.index + 1}: {answer.text if answer.error is None else answer.error.message}")
+    total = everything.tally.items
+    if tried.cost is None:
+        words = "the cost is unknown"
+    else:
+        forecast = show_money(round(tried.cost / len(tried) * total * 1_000_000))
+        words = f"these cost {show_money(round(tried.cost * 1_000_000))}; all would cost about {forecast}"
+    return input(f"{words}. Send all {show_count(total, 'request')}? [y/N] ").strip().lower() in ("y", "yes")
+
+
+def _stream(prepared: PreparedMap, ordered: bool) -> Iterator[Answer[Any]]:
+    """Those that end while the run goes on, then the others: of earlier calls, of other processes, or not sent."""
+    ended: SimpleQueue[list[int]] = SimpleQueue()
+    run, progress = MappedRun(prepared, tell=ended.put), choose_progress(prepared.terms.progress)
+    going, given = BACKGROUND.start(run.go()), Positions()
+    try:
+        while not wait_for((going,), 0).done and run.view.job_id is None:
+            wait_for((going,), LOOK_SECONDS)
+        if run.view.job_id is not None:
+            ready = _ready(run, going, ended, progress, ordered)
+            yield from reader_of(prepared, run.view.job_id).answers(_fresh(ready, given))
+        results = _wait(run, going, progress)
+        yield from results.pick([number for number in range(len(results)) if number not in given])
+    finally:
+        run.stop()
+        wait_for((going,))
+        progress.close()
+
+
+def _ready(
+    run: MappedRun, going: "Future[Any]", ended: "SimpleQueue[list[int]]", progress: ProgressLine, ordered: bool
+) -> Iterator[list[int]]:
+    """The requests that have ended, while the run goes on."""
+    numbers_at, waiting, turn = numbers_of(run.prepared), Positions(), 0
+    while not going.done() or not ended.empty():
+        progress.draw(run.view)
+        try:
+            numbers = [number for position in ended.get(timeout=LOOK_SECONDS) for number in numbers_at(position)]
+        except Empty:
+            continue
+        if ordered:
+            for number in numbers:
+                waiting.add(number)
+            numbers = []
+            while turn in waiting:
+                numbers.append(turn)
+                turn += 1
+        yield numbers
+
+
+def _fresh(pages: Iterator[list[int]], given: Positions) -> Iterator[list[int]]:
+    for numbers in pages:
+        yield [number for number in numbers if given.add(number)]

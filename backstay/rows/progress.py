@@ -1,0 +1,143 @@
+"""What a person sees while rows are sent: one line with the money, in a terminal, in a notebook, or now and then."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from html import escape
+from typing import Any, Final, Protocol
+
+from backstay.clock import Clock
+from backstay.run.meter import Meter, RunState
+from backstay.run.summary import Summary
+from backstay.run.view import describe
+
+LINE_SECONDS: Final = 30.0
+DRAW_SECONDS: Final = 0.25
+WIDTH_MAX: Final = 160
+_CLOCK: Final = Clock()
+
+
+class LastState:
+    """The view of a run for another thread: the last state, and what was said. Who waits for the run draws it, so that
+    a notebook shows it below the right cell."""
+
+    def __init__(self) -> None:
+        self.job_id: int | None = None
+        self.state: RunState | None = None
+        self.said: list[str] = []
+
+    @contextmanager
+    def opened(self, job_id: int) -> Iterator["LastState"]:
+        self.job_id = job_id
+        yield self
+
+    def show(self, state: RunState, now: float) -> None:
+        self.state = state
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+    def end(self, summary: Summary) -> None:
+        """The answers say it."""
+
+
+class Progress(Protocol):
+    def draw(self, line: str) -> None: ...
+    def close(self) -> None: ...
+
+
+class ProgressLine:
+    """Draws how a run stands, not too often."""
+
+    def __init__(self, shown: Progress | None) -> None:
+        self._shown = shown
+        self._meter = Meter()
+        self._drawn_at = float("-inf")
+
+    def draw(self, view: LastState) -> None:
+        now = _CLOCK.monotonic()
+        state = view.state
+        if self._shown is None or state is None or now - self._drawn_at < DRAW_SECONDS:
+            return
+        self._drawn_at = now
+        reading = self._meter.read(state, now)
+        self._shown.draw(describe(state, reading))
+
+    def say(self, text: str) -> None:
+        if self._shown is not None:
+            sys.stderr.write(f"\n{text}\n")
+
+    def close(self) -> None:
+        if self._shown is not None:
+            self._shown.close()
+
+
+class TerminalProgress:
+    """One line that is written over."""
+
+    def __init__(self) -> None:
+        self._width = 0
+
+    def draw(self, line: str) -> None:
+        sys.stderr.write(f"\r{line[:WIDTH_MAX]:<{self._width}}")
+        sys.stderr.flush()
+        self._width = min(len(line), WIDTH_MAX)
+
+    def close(self) -> None:
+        if self._width:
+            sys.stderr.write(f"\r{'':<{self._width}}\r")
+            sys.stderr.flush()
+
+
+class PlainProgress:
+    """A line every half minute; nothing for a run that is over sooner."""
+
+    def __init__(self) -> None:
+        self._said_at = _CLOCK.monotonic()
+
+    def draw(self, line: str) -> None:
+        now = _CLOCK.monotonic()
+        if now - self._said_at >= LINE_SECONDS:
+            self._said_at = now
+            sys.stderr.write(f"{line}\n")
+            sys.stderr.flush()
+
+    def close(self) -> None:
+        """Its lines stay."""
+
+
+class NotebookProgress:
+    """A display of a cell that is updated."""
+
+    def __init__(self, display: Any) -> None:
+        self._display = display
+        self._handle: Any = None
+
+    def draw(self, line: str) -> None:
+        shown = {"text/plain": line, "text/html": f"<code>{escape(line)}</code>"}
+        if self._handle is None:
+            self._handle = self._display(shown, raw=True, display_id=True)
+        else:
+            self._handle.update(shown, raw=True)
+
+    def close(self) -> None:
+        """The last line stays."""
+
+
+def choose_progress(wanted: bool | None) -> ProgressLine:
+    """None: the one that fits where the output goes."""
+    if wanted is False:
+        return ProgressLine(None)
+    display = _notebook_display()
+    if display is not None:
+        return ProgressLine(NotebookProgress(display))
+    return ProgressLine(TerminalProgress() if sys.stderr.isatty() else PlainProgress())
+
+
+def _notebook_display() -> Any:
+    """IPython's own, inside a kernel; a terminal of IPython is a terminal."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    if shell is None or not hasattr(shell, "kernel"):
+        return None
+    return sys.modules["IPython.display"].display  # loaded by the kernel itself

@@ -1,0 +1,163 @@
+"""Rows from anything: lists, iterators, data frames, datasets and files, all read the same way, as often as needed."""
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from enum import StrEnum
+from os import PathLike, fspath
+from typing import Any, Final
+
+from backstay.core.errors import UsageError
+from backstay.core.values import NotPlain, plain_value
+from backstay.llm.lines import LineRefused, open_temporary
+from backstay.llm.row_files import TEXT_COLUMN, Row, columns_of, names_in, open_row_file
+
+TAKEN: Final = "give a list, an iterator, a pandas or Polars frame, a dataset, or the path of a file"
+
+
+class RowKind(StrEnum):
+    """Where rows come from."""
+
+    LIST = "list"
+    ITERATOR = "iterator"
+    PANDAS = "pandas"
+    POLARS = "polars"
+    DATASET = "dataset"
+    FILE = "file"
+
+
+@dataclass(frozen=True, slots=True)
+class RowSource:
+    """Rows with named columns; `rows` reads them from the start each time it is called."""
+
+    name: str
+    kind: RowKind
+    columns: list[str]
+    rows: Callable[[], Iterator[Row]]
+
+
+def open_rows(source: Any) -> RowSource:
+    """Text is the path of a file; a list of texts has the one column `row`."""
+    if isinstance(source, str | PathLike):
+        return _of_file(fspath(source))
+    match type(source).__module__.partition(".")[0]:
+        case "pandas":
+            return _of_pandas(source)
+        case "polars":
+            return _of_polars(source)
+        case "datasets":
+            return _of_dataset(source)
+    if isinstance(source, Mapping | bytes) or not isinstance(source, Iterable) or _is_record(source):
+        raise UsageError(f"rows cannot be one {type(source).__name__}", hint=TAKEN)
+    if isinstance(source, Iterator):
+        return _of_iterator(source)
+    return _made("the rows", RowKind.LIST, lambda: _numbered(source))
+
+
+def _of_file(path: str) -> RowSource:
+    if path == "-":
+        raise UsageError("rows cannot be read from stdin here", hint="give the path of a file")
+
+    def rows() -> Iterator[Row]:
+        with open_row_file(path) as file:
+            for number, row in file.rows():
+                if isinstance(row, LineRefused):
+                    raise UsageError(f"{file.unit} {number} of {path} {row}")
+                yield row
+
+    with open_row_file(path) as file:
+        columns = columns_of(file)
+    return RowSource(path, RowKind.FILE, columns, rows)
+
+
+def _of_iterator(source: Iterator[Any]) -> RowSource:
+    """Read once, into a temporary file, so that it can be read again."""
+    spooled = open_temporary()
+    for row in _numbered(source):
+        pickle.dump(row, spooled)
+    end = spooled.tell()
+
+    def rows() -> Iterator[Row]:
+        at = 0
+        while at < end:
+            spooled.seek(at)  # two may read at the same time
+            row: Row = pickle.load(spooled)
+            at = spooled.tell()
+            yield row
+
+    return _made("the rows", RowKind.ITERATOR, rows)
+
+
+def _of_pandas(source: Any) -> RowSource:
+    frame = source.to_frame(_series_name(source)) if hasattr(source, "to_frame") and source.ndim == 1 else source
+    columns = [str(name) for name in frame.columns]
+    return _of_tuples(RowKind.PANDAS, columns, lambda: frame.itertuples(index=False, name=None))
+
+
+def _series_name(series: Any) -> str:
+    return TEXT_COLUMN if series.name in (None, "") else str(series.name)
+
+
+def _of_polars(source: Any) -> RowSource:
+    if hasattr(source, "collect"):
+        raise UsageError("rows cannot be a Polars LazyFrame", hint="give frame.collect()")
+    frame = source.to_frame(_series_name(source)) if not hasattr(source, "iter_rows") else source
+    return _of_tuples(RowKind.POLARS, list(frame.columns), frame.iter_rows)
+
+
+def _of_dataset(source: Any) -> RowSource:
+    if isinstance(source, Mapping):
+        splits = ", ".join(map(str, source))
+        raise UsageError(f"rows cannot be all splits of a dataset: {splits}", hint="give one, such as dataset['train']")
+    columns = list(source.column_names or ()) or names_in(_numbered(source))
+    return RowSource("the dataset", RowKind.DATASET, columns, lambda: _numbered(source))
+
+
+def _of_tuples(kind: RowKind, columns: list[str], tuples: Callable[[], Iterable[tuple[Any, ...]]]) -> RowSource:
+    if repeated := next((name for name in columns if columns.count(name) > 1), None):
+        raise UsageError(f"the frame has the column {repeated!r} twice")
+
+    def rows() -> Iterator[Row]:
+        for number, values in enumerate(tuples(), 1):
+            yield _plain_row(number, zip(columns, values, strict=True))
+
+    return RowSource("the frame", kind, columns, rows)
+
+
+def _made(name: str, kind: RowKind, rows: Callable[[], Iterator[Row]]) -> RowSource:
+    return RowSource(name, kind, names_in(rows()), rows)
+
+
+def _numbered(values: Iterable[Any]) -> Iterator[Row]:
+    for number, value in enumerate(values, 1):
+        yield _plain_row(number, _pairs(number, value))
+
+
+def _pairs(number: int, value: Any) -> Iterable[tuple[str, Any]]:
+    if isinstance(value, str):
+        return [(TEXT_COLUMN, value)]
+    if isinstance(value, Mapping):
+        return [(name if isinstance(name, str) else str(name), each) for name, each in value.items()]
+    if is_dataclass(value) and not isinstance(value, type):
+        return [(field.name, getattr(value, field.name)) for field in fields(value)]
+    if _is_record(value):
+        return list(value.model_dump().items())
+    said = f"row {number} is of the type {type(value).__name__}"
+    raise UsageError(said, hint="a row is a text, a dict, a dataclass or a Pydantic model")
+
+
+def _is_record(value: Any) -> bool:
+    """Whether it is one Pydantic model or dataclass: these can be iterable, and are no list of rows."""
+    if isinstance(value, type):
+        return False
+    return is_dataclass(value) or callable(getattr(value, "model_dump", None))
+
+
+def _plain_row(number: int, pairs: Iterable[tuple[str, Any]]) -> Row:
+    row: Row = {}
+    for column, value in pairs:
+        try:
+            row[column] = plain_value(value)
+        except NotPlain as error:
+            raise UsageError(f"row {number} has in the column {column!r} {error}, which cannot be sent") from None
+    return row

@@ -1,0 +1,1 @@
+"""Anthropic's message batches, as its official client speaks them."""

@@ -1,0 +1,276 @@
+"""`map`: as many answers as rows, in their order; nothing is sent twice, and nothing is sent that is wrong."""
+
+import asyncio
+import os
+import pickle
+import threading
+from pathlib import Path
+from typing import Any
+
+import pandas
+import polars
+import pytest
+from pydantic import BaseModel
+
+import backstay
+from backstay.core.errors import RequestsRefused, RowsFailed, UsageError
+from tests.cli.practice_thread import served
+from tests.rows.conftest import RowSite
+
+REVIEWS = [{"text": "good"}, {"text": "bad"}, {"text": "so so"}]
+
+
+def said(results: Any) -> list[str]:
+    """What the practice provider echoes."""
+    return [answer.text.split(" ", 2)[2] for answer in results]
+
+
+def test_rows_become_answers_in_their_order(site: RowSite) -> None:
+    answers = backstay.map(REVIEWS, "Classify: {text}", **site.options)
+    assert said(answers) == ["Classify: good", "Classify: bad", "Classify: so so"]
+    assert [answer.row["text"] for answer in answers] == ["good", "bad", "so so"]
+    assert answers.values() == [answer.text for answer in answers]
+    assert answers[-1] == answers[2]
+    assert answers[0:2] == [answers[0], answers[1]]
+    assert answers.cost is not None
+    assert answers.cost == site.practice.bill.total.cost_micros / 1e6
+    assert sum(answer.cost or 0 for answer in answers) == pytest.approx(answers.cost)
+    assert answers.ok
+    assert not answers.errors
+
+
+def test_the_same_call_again_sends_nothing(site: RowSite) -> None:
+    first = backstay.map(REVIEWS, "Classify: {text}", **site.options)
+    again = backstay.map(REVIEWS, "Classify: {text}", **site.options)
+    assert (site.paid, again.run_id, said(again)) == (3, first.run_id, said(first))
+
+
+def test_another_system_prompt_is_another_request(site: RowSite) -> None:
+    backstay.map(REVIEWS, "{text}", **site.options)
+    backstay.map(REVIEWS, "{text}", **site.with_options(system="Be brief."))
+    assert site.paid == 6
+
+
+def test_an_edited_check_sends_nothing(site: RowSite) -> None:
+    backstay.map(REVIEWS, "{text}", **site.options)
+    checked = backstay.map(REVIEWS, "{text}", **site.with_options(check=lambda text: "bad" not in text))
+    assert site.paid == 3
+    assert [answer.error and answer.error.kind for answer in checked] == [None, "invalid", None]
+    assert checked[1].text is not None
+
+
+def test_equal_rows_are_sent_once_and_all_have_the_answer(site: RowSite) -> None:
+    answers = backstay.map([{"text": "same"}] * 100, "{text}", **site.options)
+    assert (site.paid, len(answers), len(set(said(answers)))) == (1, 100, 1)
+    assert [answer.reused for answer in answers] == [False] + [True] * 99
+    assert sum(answer.cost or 0 for answer in answers) == answers.cost
+
+
+def test_samples_are_requests_of_their_own(site: RowSite) -> None:
+    answers = backstay.map(REVIEWS, "{text}", **site.with_options(samples=2))
+    assert site.paid == 6
+    assert [(answer.index, answer.sample) for answer in answers] == [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)]
+    assert list(answers.to_pandas()["sample"]) == [0, 1, 0, 1, 0, 1]
+
+
+def test_a_budget_is_kept_and_the_rest_are_budget_errors(site: RowSite) -> None:
+    site.practice.change(answer_tokens=100)
+    options = site.with_options(budget=0.0008, max_tokens=100, concurrency=2)
+    answers = backstay.map([f"row {n}" for n in range(50)], "{row}", **options)
+    kinds = {answer.error.kind for answer in answers.errors if answer.error}
+    assert kinds == {"budget"}
+    assert 0 < len(answers.errors) < 50
+    assert answers.cost is not None
+    assert answers.cost <= 0.0008
+    assert site.practice.bill.total.cost_micros <= 800
+    more = backstay.map([f"row {n}" for n in range(50)], "{row}", **site.with_options(budget=5, max_tokens=100))
+    assert (len(more.errors), site.paid) == (0, 50)
+
+
+def test_a_budget_without_a_known_price_is_refused(site: RowSite) -> None:
+    with pytest.raises(UsageError, match="budget= cannot be enforced") as refused:
+        backstay.map(REVIEWS, "{text}", **site.with_options(budget=1, price=None, model="no-such-model", max_tokens=5))
+    assert "price=" in refused.value.hint
+    assert site.paid == 0
+
+
+def test_an_unknown_price_is_an_unknown_cost(site: RowSite) -> None:
+    answers = backstay.map(REVIEWS, "{text}", **site.with_options(price=None, model="no-such-model"))
+    assert answers.cost is None
+    assert answers[0].cost is None
+
+
+def test_it_works_inside_a_running_event_loop(site: RowSite) -> None:
+    async def go() -> tuple[list[str], list[str]]:
+        inside = backstay.map(REVIEWS, "{text}", **site.options)
+        awaited = await backstay.amap(REVIEWS, "Say {text}", **site.options)
+        return said(inside), said(awaited)
+
+    assert asyncio.run(go()) == (["good", "bad", "so so"], ["Say good", "Say bad", "Say so so"])
+
+
+def test_it_works_in_threads(site: RowSite) -> None:
+    found: dict[int, list[str]] = {}
+
+    def go(number: int) -> None:
+        found[number] = said(backstay.map([f"{number}-{n}" for n in range(5)], "{row}", **site.options))
+
+    threads = [threading.Thread(target=go, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {number: [f"{number}-{n}" for n in range(5)] for number in range(3)}
+
+
+def test_it_works_in_a_forked_process(site: RowSite) -> None:
+    backstay.map(["before"], "{row}", **site.options)
+    child = os.fork()
+    if child == 0:
+        answers = backstay.map(["after"], "{row}", **site.options)
+        os._exit(0 if said(answers) == ["after"] else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_wrong_key_raises_at_once() -> None:
+    with served(key="sk-right") as (practice, base_url):
+        site = RowSite(practice, base_url, "wrong.db")
+        with pytest.raises(RequestsRefused) as refused:
+            backstay.map([f"{n}" for n in range(20)], "{row}", **site.options)
+        assert "API key" in refused.value.hint
+        os.environ["OPENAI_API_KEY"] = "sk-right"
+        assert len(backstay.map([f"{n}" for n in range(20)], "{row}", **site.options).values()) == 20
+
+
+class Review(BaseModel):
+    score: int
+
+
+def test_a_failed_row_is_an_error_or_raises(site: RowSite) -> None:
+    def broken(row: dict[str, Any]) -> dict[str, Any]:
+        return {"messages": [{"role": "user", "content": row["text"]}], "metadata": {"practice_fault": "invalid"}}
+
+    answers = backstay.map(REVIEWS, broken, schema=Review, **site.options)
+    assert [answer.error.kind for answer in answers if answer.error] == ["invalid"] * 3
+    assert answers[0].text is not None
+    assert answers[0].value is None
+    assert answers.summary().errors == {"invalid": 3}
+    with pytest.raises(RowsFailed, match="3 of 3 rows failed; the first is row 1: invalid"):
+        backstay.map(REVIEWS, broken, schema=Review, **site.with_options(on_error="raise"))
+    with pytest.raises(RowsFailed):
+        answers.values()
+
+
+def test_failed_rows_are_sent_again_when_asked(site: RowSite) -> None:
+    rows = [{"text": "fine", "fault": ""}, {"text": "broken", "fault": "400"}]
+
+    def body(row: dict[str, Any]) -> dict[str, Any]:
+        fault = {"metadata": {"practice_fault": "400x2"}} if row["fault"] else {}
+        return {"messages": [{"role": "user", "content": row["text"]}], **fault}
+
+    answers = backstay.map(rows, body, **site.options)
+    assert [answer.ok for answer in answers] == [True, False]
+    assert answers[1].error is not None
+    assert not answers[1].error.retryable
+    healed = answers.retry_failed()
+    assert [answer.ok for answer in healed] == [True, True]
+
+
+def test_a_frame_keeps_its_index(site: RowSite) -> None:
+    frame = pandas.DataFrame({"text": ["a", "b"]}, index=[5, 5])
+    made = backstay.map(frame, "{text}", **site.options).to_frame()
+    assert list(made.index) == [5, 5]
+    assert list(made.columns) == ["text", "answer", "cost", "error"]
+    assert [text.split()[-1] for text in made["answer"]] == ["a", "b"]
+
+
+def test_answers_become_tables_of_every_kind(site: RowSite, tmp_path: Path) -> None:
+    answers = backstay.map(polars.DataFrame(REVIEWS), "{text}", **site.options)
+    assert isinstance(answers.to_frame(), polars.DataFrame)
+    assert answers.to_dataset().column_names == ["text", "answer", "cost", "error"]
+    for name in ("out.csv", "out.jsonl", "out.parquet"):
+        answers.to_csv(tmp_path / name)
+    assert list(pandas.read_csv(tmp_path / "out.csv")["text"]) == ["good", "bad", "so so"]
+    assert len(pandas.read_parquet(tmp_path / "out.parquet")) == 3
+    assert "<table>" in answers._repr_html_()
+
+
+def test_a_pickle_holds_the_answers_themselves(site: RowSite) -> None:
+    answers = backstay.map(REVIEWS, "{text}", **site.options)
+    stored = pickle.loads(pickle.dumps(answers))
+    assert list(stored) == list(answers)
+    assert stored.cost == answers.cost
+    assert list(stored.to_pandas()["text"]) == ["good", "bad", "so so"]
+
+
+def test_answers_come_one_by_one_and_all_of_them(site: RowSite) -> None:
+    rows = [{"n": n % 7} for n in range(30)]
+    came = list(backstay.imap(rows, "{n}", **site.options))
+    assert sorted(answer.index for answer in came) == list(range(30))
+    assert site.paid == 7
+    in_order = backstay.imap(rows, "Say {n}", ordered=True, **site.options)
+    assert [answer.index for answer in in_order] == list(range(30))
+
+
+def test_a_loop_that_is_left_stops_the_run_and_the_same_call_goes_on(site: RowSite) -> None:
+    site.practice.change(latency=0.05)
+    for _ in backstay.imap([f"{n}" for n in range(60)], "{row}", **site.with_options(concurrency=4)):
+        break
+    assert site.paid < 60
+    answers = backstay.map([f"{n}" for n in range(60)], "{row}", **site.with_options(concurrency=4))
+    assert (len(answers.values()), site.practice.bill.charged, site.practice.bill.paid_twice) == (60, 60, [])
+
+
+def test_a_file_becomes_a_table(site: RowSite, tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("id,text\n1,good\n2,bad\n")
+    summary = backstay.run_file(tmp_path / "in.csv", "{text}", tmp_path / "out.csv", **site.with_options(id="id"))
+    assert (summary.ok, summary.failed) == (2, 0)
+    assert list(pandas.read_csv(tmp_path / "out.csv")["id"]) == [1, 2]
+
+
+def test_a_plan_sends_nothing_and_knows_what_is_known(site: RowSite) -> None:
+    plan = backstay.plan([*REVIEWS, *REVIEWS], "{text}", **site.with_options(max_tokens=10))
+    assert (plan.rows, plan.unique, plan.to_send, plan.reused, site.paid) == (6, 3, 3, 0, 0)
+    assert plan.cost_high is not None
+    assert plan.cost_low is not None
+    assert plan.cost_low <= plan.cost_high
+    assert plan.first_request["body"]["messages"][0]["content"] == "good"
+    backstay.map([*REVIEWS, *REVIEWS], "{text}", **site.with_options(max_tokens=10))
+    assert backstay.plan([*REVIEWS, *REVIEWS], "{text}", **site.with_options(max_tokens=10)).reused == 3
+
+
+def test_a_few_rows_are_tried_first_and_the_rest_only_after_a_yes(site: RowSite) -> None:
+    shown: list[int] = []
+
+    def refuse(tried: backstay.Results[Any]) -> bool:
+        shown.append(len(tried))
+        return False
+
+    rows = [f"{n}" for n in range(10)]
+    few = backstay.map(rows, "{row}", **site.with_options(sample=3, confirm=refuse))
+    assert (len(few), site.paid, shown) == (3, 3, [3])
+    every = backstay.map(rows, "{row}", **site.with_options(sample=3, confirm=lambda tried: True))
+    assert len(every) == 10
+
+
+def test_the_question_shows_the_cost_and_the_forecast(
+    site: RowSite, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[str] = []
+
+    def refuse(question: str) -> str:
+        asked.append(question)
+        return "n"
+
+    monkeypatch.setattr("builtins.input", refuse)
+    options = site.with_options(sample=2, price="1000/1000")
+    few = backstay.map([f"{n}" for n in range(10)], "{row}", **options)
+    assert (len(few), site.paid) == (2, 2)
+    assert "all would cost about $" in asked[0]
+    assert "Send all 10 requests?" in asked[0]
+    assert "row 2: practice" in capsys.readouterr().out
+
+
+def test_the_database_is_the_users_own_by_default(site: RowSite, tmp_path: Path) -> None:
+    backstay.map(REVIEWS, "{text}", **site.with_options(db=None))
+    assert (tmp_path / "data" / "backstay" / "backstay.db").exists()

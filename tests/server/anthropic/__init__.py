@@ -1,0 +1,1 @@
+"""Anthropic's message batches at the service."""

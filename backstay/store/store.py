@@ -11,7 +11,7 @@ from backstay.store.archives import Archives
 from backstay.store.batches import Batches
 from backstay.store.budgets import Budgets
 from backstay.store.databases.database import Database
-from backstay.store.databases.user_connection import use_connection
+from backstay.store.databases.user_connection import read_place, use_connection
 from backstay.store.dead_letters import DeadLetters, Replays
 from backstay.store.files import Files
 from backstay.store.inbox import InboxMessages
@@ -25,7 +25,6 @@ from backstay.store.measures import Measures
 from backstay.store.outbox import Outbox
 from backstay.store.providers import Providers
 from backstay.store.pruning import Pruning
-from backstay.store.queries import one
 from backstay.store.results import ResultViews
 from backstay.store.schedules import Schedules
 from backstay.store.story import EventViews
@@ -87,8 +86,7 @@ class Store:
     async def place(self) -> str:
         """A text that is the same for every connection to these tables, and for no other."""
         if self._place is None:
-            [row] = await self._db.read(one("place"))
-            self._place = str(row["place"])
+            self._place = await self._db.read(read_place)
         return self._place
 
     async def inside(self, connection: object, clock: Clock) -> "Store":

@@ -1,7 +1,10 @@
 """A job that is submitted inside a user's transaction exists if and only if that transaction commits."""
 
 import asyncio
+import sqlite3
+import time
 from collections.abc import Iterator
+from threading import Event
 from typing import Any
 
 import pytest
@@ -9,7 +12,7 @@ import pytest
 from backstay.core.errors import IdempotencyConflict
 from tests.messaging.rig import until
 from tests.transactions.conftest import rows
-from tests.transactions.drivers import Guest, application, visiting
+from tests.transactions.drivers import SQLITE, Guest, application, visiting
 
 COUNTS = "SELECT (SELECT count(*) FROM orders), (SELECT count(*) FROM jobs), (SELECT count(*) FROM items)"
 MANY = 5_000
@@ -122,3 +125,29 @@ async def test_an_idle_worker_is_woken_by_the_commit(guest: Guest) -> None:
         await guest.commit()
         await until(lambda: len(wakes) == 2)
         assert (await (await app.job(job)).show()).total == 1
+
+
+@pytest.mark.parametrize("driver", SQLITE, indirect=True)
+async def test_on_sqlite_other_writers_are_waited_for(guest: Guest) -> None:
+    """A transaction that had read before it writes would fail at once, although the other writer is soon done."""
+    stop = Event()
+
+    def write_always() -> None:
+        other = sqlite3.connect(guest.url.removeprefix("sqlite:///"), timeout=30, isolation_level=None)
+        other.execute("CREATE TABLE others (id integer)")
+        while not stop.is_set():
+            other.execute("INSERT INTO others VALUES (7)")
+            time.sleep(0.0005)  # a pause, so that the other one gets its turn
+        other.close()
+
+    writer = asyncio.create_task(asyncio.to_thread(write_always))
+    try:
+        for number in range(40):
+            await guest.begin()
+            await guest.submit([1], idempotency_key=f"key {number}")
+            await guest.publish("orders.created", number)
+            await guest.commit()
+    finally:
+        stop.set()
+        await writer
+    assert await rows(guest.url, "SELECT count(*) FROM jobs") == [(40,)]

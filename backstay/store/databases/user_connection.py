@@ -144,17 +144,26 @@ async def use_connection(
     if known and calls.in_transaction():
         return lent
     # Some drivers begin the transaction with the first statement: so this one goes before the question.
-    [row] = await lent.read(one("place"))
+    found_place = await lent.read(read_place)
     if not calls.in_transaction():
         raise UsageError("the connection is not in a transaction", hint=BEGIN)
-    if row["place"] != place:
+    if found_place != place:
         raise UsageError(
             "the connection does not lead to the tables of Backstay's own database",
             hint="use the database of Backstay's URL; on PostgreSQL, the schema of its tables must be in search_path",
         )
     if calls.dialect == "postgres":
         checked.add(calls.raw)
+    else:
+        await lent.write(one("lock_writes"))  # before anything is read
     return lent
+
+
+def read_place() -> Script[str]:
+    """Which database this is: the path of its file, or on PostgreSQL its name and that of its tables."""
+    rows = yield Ask("place")
+    [place] = [row["file"] for row in rows if row["name"] == "main"]
+    return str(place)
 
 
 def refuse_async(connection: Any) -> None:

@@ -95,12 +95,19 @@ SELECT item_id, number, custom_id FROM {batch(item_id bigint, number bigint, cus
 ON CONFLICT (item_id, number) DO NOTHING;
 
 -- name: place.postgres
--- Which tables these are: a user's connection may lead to another database, or find other tables of that name.
-SELECT current_database() || ' ' || coalesce(CAST(CAST(to_regclass('jobs') AS oid) AS text), '') || ' '
-    || (SELECT CAST(oid AS text) FROM pg_database WHERE datname = current_database()) AS place;
+-- Which tables these are: a user's connection may lead to another database, or find other tables of that name. The
+-- columns are those of SQLite's pragma.
+SELECT 'main' AS name, current_database() || ' ' || coalesce(CAST(CAST(to_regclass('jobs') AS oid) AS text), '') || ' '
+    || (SELECT CAST(oid AS text) FROM pg_database WHERE datname = current_database()) AS file;
 
 -- name: place.sqlite
-SELECT file AS place FROM pragma_database_list WHERE name = 'main';
+-- A pragma, because a SELECT would begin to read: a transaction that reads before it writes fails at once when another
+-- connection has written in between, and does not wait.
+PRAGMA database_list;
+
+-- name: lock_writes.sqlite
+-- Changes nothing, but waits for the right to write.
+DELETE FROM sinks WHERE 0 = 1;
 
 -- name: wake_workers.postgres
 -- Only a hint, which comes with the commit.

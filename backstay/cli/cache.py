@@ -15,8 +15,9 @@ from backstay.core.errors import BackstayError, UsageError
 if TYPE_CHECKING:
     from backstay.client import Client
     from backstay.llm.forecast import Forecast
+    from backstay.llm.repeated_requests import UnknownRequests
     from backstay.run.destination import Destination
-    from backstay.run.reuse import Reuse, UnknownRequests
+    from backstay.run.options import Reuse
 
 COMMANDS = {
     "show": ("backstay.cli.cache:show", "Show how many answers are kept, of which models, how old, at what cost."),
@@ -92,7 +93,7 @@ def unknown_requests(
     destination: "Destination", forecast: "Forecast", reuse: "Reuse", db: str | None
 ) -> "Iterator[UnknownRequests | None]":
     """None if there is no database to look into, or it is not wanted. No database is made."""
-    from backstay.run.reuse import RequestKeys, UnknownRequests
+    from backstay.llm.repeated_requests import RequestKeys, UnknownRequests
     from backstay.store.answers import Search
     from backstay.sync import SyncBackstay
 

@@ -28,9 +28,9 @@ from backstay.cli.run_options import (
 )
 from backstay.core.display import show_money, show_seconds
 from backstay.core.errors import UsageError
+from backstay.llm.repeated_requests import show_known
 from backstay.run.destination import CHEAPEST, Destination
-from backstay.run.options import reasks_of
-from backstay.run.reuse import ALWAYS, show_known
+from backstay.run.options import ALWAYS, reasks_of
 
 if TYPE_CHECKING:
     from backstay.core.limits import Limits

@@ -17,8 +17,7 @@ from backstay.cli.request_options import (
     schema_option,
 )
 from backstay.run.destination import CHEAPEST
-from backstay.run.options import CONCURRENCY_MAX, RunOptions
-from backstay.run.reuse import ALWAYS, NEVER, Reuse
+from backstay.run.options import ALWAYS, CONCURRENCY_MAX, NEVER, Reuse, RunOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -11,7 +11,7 @@ from backstay.core.display import show_money, visible
 
 if TYPE_CHECKING:
     from backstay.client import Client
-    from backstay.run.sample import TriedRequest
+    from backstay.run.run import TriedRequest
     from backstay.run.submission import AtEnd
     from backstay.run.summary import Summary
 
@@ -27,7 +27,7 @@ class Sample:
         self.tried: Sequence[TriedRequest] = ()
 
     async def __call__(self, client: "Client", summary: "Summary") -> "Summary":
-        from backstay.run.sample import read_tried
+        from backstay.run.run import read_tried
 
         self.tried = await read_tried(client, summary.job_id, self._first)
         return summary if self._then is None else await self._then(client, summary)

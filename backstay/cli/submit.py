@@ -129,7 +129,7 @@ def _queue_requests(
 ) -> None:
     from backstay.cli.run import default_out, require_fallbacks
     from backstay.llm.intake import open_source, survey
-    from backstay.run.reuse import show_known
+    from backstay.llm.repeated_requests import show_known
     from backstay.run.submission import Submission, set_ceiling
 
     terms.check()

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from backstay.core.pace import NO_FURTHER_LIMITS, FurtherLimits
-from backstay.llm.duplicates import Originals
 from backstay.llm.fallbacks import Fallback, FallbackRequest
 from backstay.llm.formats import ParsedRequest
 from backstay.llm.intake import KINDS_MAX, OTHERS, Kind, Tally, kind_of
 from backstay.llm.prices import PriceList, with_reask
 from backstay.llm.provider import OUTPUT_TOKENS_EXPECTED, RequestForm, TokenEstimate
 from backstay.llm.providers import provider_named
+from backstay.llm.repeated_requests import Originals
 
 REPLY_TOKENS_MIN = 1
 MINUTE_SECONDS = 60

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 from backstay.core.errors import UsageError
-from backstay.llm.duplicates import LineSet, Repeat, Suspicion, repeats
 from backstay.llm.endpoint import DEFAULT_API, path_of
 from backstay.llm.fallbacks import FallbackRequest, Route
 from backstay.llm.formats import IDS, PARSERS, Format, InputOptions, ParsedRequest, Parser, Rows
 from backstay.llm.lines import LineRefused, LlmRequest, value_of, write_json
+from backstay.llm.repeated_requests import LineSet, Repeat, Suspicion, repeats
 from backstay.llm.row_files import TEXT_COLUMN, FileKind, RowFile, columns_of, open_row_file
 
 BAD_LINES_SHOWN_MAX = 100

@@ -18,7 +18,7 @@ from backstay.core.states import ItemState
 from backstay.llm.endpoint import Endpoint
 from backstay.llm.schema_dialects import resolve
 from backstay.llm.schemas import schema_of
-from backstay.rows.background import BACKGROUND
+from backstay.rows.progress import BACKGROUND
 from backstay.rows.sources import RowSource
 from backstay.run.collector import ChatReplies
 from backstay.run.result_file import ended_of

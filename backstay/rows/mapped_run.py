@@ -16,18 +16,17 @@ from backstay.core.errors import RequestsRefused, UsageError
 from backstay.core.events import Event, ItemsSettled
 from backstay.core.ids import job_of, position_of
 from backstay.core.states import TERMINAL
-from backstay.llm.duplicates import Originals
 from backstay.llm.formats import Format, ParsedRequest
 from backstay.llm.intake import FileSurvey, RequestSource, survey
 from backstay.llm.prices import PriceList, given_price
 from backstay.llm.provider import TokenEstimate
+from backstay.llm.repeated_requests import LOOK_UP_REQUESTS, Originals, RequestKeys, sample_of
 from backstay.rows.answers import AnswerError, AnswerReader, AnswerType, TokensUsed
 from backstay.rows.options import MapTerms, in_python, open_app
 from backstay.rows.progress import LastState
 from backstay.rows.prompts import Prompt, RowPrompt, RowRequests
 from backstay.rows.results import AnswerTable, Results, RunFigures
 from backstay.rows.sources import RowSource, open_rows
-from backstay.run.reuse import LOOKED_UP, RequestKeys, sample_of
 from backstay.run.run import Run
 from backstay.run.submission import Order, Submission, WeighedRun
 from backstay.run.summary import Ending, Summary, what_to_check
@@ -232,7 +231,7 @@ class MappedRun:
             if isinstance(found, ParsedRequest) and place >= 0
         )
         known = 0
-        while page := list(islice(wanted, LOOKED_UP)):
+        while page := list(islice(wanted, LOOK_UP_REQUESTS)):
             known += len(await client.store.answers.known(client.owner, page, search))
         return known
 

@@ -17,10 +17,9 @@ from backstay.llm.intake import survey
 from backstay.llm.prices import PriceList
 from backstay.llm.provider import OUTPUT_TOKENS_EXPECTED
 from backstay.rows.answers import Answer, MapSummary
-from backstay.rows.background import BACKGROUND
 from backstay.rows.mapped_run import MappedRun, PreparedMap, numbers_of, prepare, reader_of
 from backstay.rows.options import MapOptions, MapTerms, read_options
-from backstay.rows.progress import ProgressLine, choose_progress
+from backstay.rows.progress import BACKGROUND, ProgressLine, choose_progress
 from backstay.rows.prompts import Prompt
 from backstay.rows.results import Results
 from backstay.run.destination import CHEAPEST

@@ -18,8 +18,7 @@ from backstay.llm.providers import provider_names
 from backstay.llm.schemas import REASKS_DEFAULT, REASKS_MAX
 from backstay.rows.prompts import PromptOptions
 from backstay.run.destination import CHEAPEST
-from backstay.run.options import CONCURRENCY_MAX, RunOptions
-from backstay.run.reuse import ALWAYS, NEVER, Reuse
+from backstay.run.options import ALWAYS, CONCURRENCY_MAX, NEVER, Reuse, RunOptions
 
 if TYPE_CHECKING:
     from backstay.rows.results import Results

@@ -1,13 +1,18 @@
-"""What a person sees while rows are sent: one line with the money, in a terminal, in a notebook, or now and then."""
+"""A run in the background: the thread that its event loop runs in, and the line that shows its progress and cost in a
+terminal, in a notebook or, now and then, in a log."""
 
+import asyncio
+import os
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from html import escape
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
-from backstay.clock import Clock
-from backstay.run.meter import Meter, RunState
+from backstay.clock import Clock, new_event_loop
+from backstay.run.run_state import Meter, RunState
 from backstay.run.summary import Summary
 from backstay.run.view import describe
 
@@ -141,3 +146,37 @@ def _notebook_display() -> Any:
     if shell is None or not hasattr(shell, "kernel"):
         return None
     return sys.modules["IPython.display"].display  # loaded by the kernel itself
+
+
+T = TypeVar("T")
+
+
+class BackgroundLoop:
+    """One daemon thread for each process: a fork has the object and not the thread, and starts its own."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pid: int | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def start(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
+        return asyncio.run_coroutine_threadsafe(work, self._running())
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Waits for the end. The caller's own event loop, if there is one, stands still so long."""
+        return self.start(work).result()
+
+    def call(self, function: Any) -> None:
+        self._running().call_soon_threadsafe(function)
+
+    def _running(self) -> asyncio.AbstractEventLoop:
+        if self._pid != os.getpid():
+            self._lock = threading.Lock() if self._pid is not None else self._lock  # the parent may have held it
+        with self._lock:
+            if self._loop is None or self._pid != os.getpid():
+                self._loop, self._pid = new_event_loop(), os.getpid()
+                threading.Thread(target=self._loop.run_forever, name="backstay-map", daemon=True).start()
+            return self._loop
+
+
+BACKGROUND = BackgroundLoop()

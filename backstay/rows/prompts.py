@@ -12,8 +12,8 @@ from typing import Any, Final
 from backstay.core.errors import UsageError
 from backstay.llm.formats import InputOptions, ParsedRequest, request_of_body, request_of_prompt
 from backstay.llm.lines import LineRefused, quote_json, write_json
+from backstay.llm.repeated_requests import metadata_of_sample
 from backstay.llm.templates import Template
-from backstay.run.reuse import metadata_of_sample
 
 Row = Mapping[str, Any]
 Fill = Callable[[Row], Any]  # writes a part of a request for a row

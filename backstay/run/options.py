@@ -8,7 +8,6 @@ from backstay.core.display import show_count
 from backstay.core.errors import UsageError
 from backstay.core.pace import FurtherLimits, PersonsLimits
 from backstay.run.destination import CHEAPEST, Destination, own_settings
-from backstay.run.reuse import ALWAYS, NEVER, Reuse
 
 if TYPE_CHECKING:
     from backstay.llm.endpoint import Endpoint, Lane
@@ -19,6 +18,17 @@ if TYPE_CHECKING:
     from backstay.run.submission import Order, ProviderTerms, WeighedRun
 
 CONCURRENCY_MAX: Final = 10_000
+
+
+class Reuse(NamedTuple):
+    """Which answers of earlier runs a run uses: all, none, or only those that are not older than `age_seconds`."""
+
+    wanted: bool = True
+    age_seconds: float | None = None
+
+
+ALWAYS: Final = Reuse()
+NEVER: Final = Reuse(wanted=False)
 
 
 class RunOptions(NamedTuple):

@@ -14,7 +14,6 @@ from backstay.core.ids import item_id
 from backstay.core.money import Period
 from backstay.core.pace import START_PARTS, PersonsLimits
 from backstay.handlers.handler import Weighed
-from backstay.llm.duplicates import Originals
 from backstay.llm.endpoint import Endpoint, Lane
 from backstay.llm.fallbacks import Fallback, FallbackPlace, FallbackRequest, Route, place_of, request_for, route_of
 from backstay.llm.formats import ParsedRequest
@@ -23,9 +22,10 @@ from backstay.llm.lines import LlmRequest, seal, unseal
 from backstay.llm.prices import PriceList, given_price, with_reask
 from backstay.llm.provider import TOKENS_MAX, RequestForm, TokenEstimate
 from backstay.llm.providers import provider_named
+from backstay.llm.repeated_requests import Originals, RequestKeys, sample_of
 from backstay.llm.schemas import AnswerCheck
 from backstay.llm.shards import BATCH_REQUESTS_MAX
-from backstay.run.reuse import ALWAYS, RequestKeys, Reuse, sample_of
+from backstay.run.options import ALWAYS, Reuse
 from backstay.run.summary import Summary
 from backstay.store.answers import Search
 from backstay.store.store import Store

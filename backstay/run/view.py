@@ -22,7 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from backstay.core.display import show_ceiling, show_money, show_rate, show_seconds, show_tokens
-from backstay.run.meter import Meter, MeterReading, RunState
+from backstay.run.run_state import Meter, MeterReading, RunState
 from backstay.run.summary import Summary
 
 DRAW_SECONDS: Final = 0.2

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backstay.core.errors import UsageError
-from backstay.llm.duplicates import Originals
 from backstay.llm.formats import Format, InputOptions, Rows
 from backstay.llm.intake import open_source, requests, survey
 from backstay.llm.lines import LlmRequest
+from backstay.llm.repeated_requests import Originals
 from tests.llm.request_files import CHAT, Write, batch_line, look, reason, sent
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from backstay.core.errors import UsageError
-from backstay.llm import duplicates, intake
+from backstay.llm import intake, repeated_requests
 from backstay.llm.formats import InputOptions, OnlyPath, ParsedRequest
 from backstay.llm.intake import BAD_LINES_SHOWN_MAX, KINDS_MAX, open_source, requests, survey
 from tests.llm.request_files import BODY, Write, batch_line, look
@@ -95,7 +95,7 @@ def test_an_id_on_a_bad_line_is_free(write: Write) -> None:
 
 def test_ids_that_only_look_alike_are_told_apart(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every hash is the same here, as if all ids collided."""
-    monkeypatch.setattr(duplicates, "hash", lambda text: 7, raising=False)
+    monkeypatch.setattr(repeated_requests, "hash", lambda text: 7, raising=False)
     names = [f"n{at % 900}" for at in range(1000)]
     surveyed = look(write("\n".join(map(batch_line, names))))
     assert (surveyed.requests, surveyed.bad_count) == (900, 100)

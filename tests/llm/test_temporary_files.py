@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from backstay.core.errors import ErrorCode, Transient
-from backstay.llm.duplicates import Originals
 from backstay.llm.lines import LlmRequest, open_lines, open_temporary
+from backstay.llm.repeated_requests import Originals
 
 
 @pytest.fixture

@@ -14,8 +14,9 @@ from backstay.app import Backstay
 from backstay.llm.endpoint import Endpoint, Lane
 from backstay.llm.formats import InputOptions
 from backstay.llm.intake import open_source, survey
+from backstay.llm.repeated_requests import RequestKeys
 from backstay.practice import Practice
-from backstay.run.reuse import NEVER, RequestKeys, Reuse
+from backstay.run.options import NEVER, Reuse
 from backstay.run.run import Run
 from backstay.run.submission import Order, Submission
 from backstay.run.summary import Summary

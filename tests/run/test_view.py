@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from backstay.run.meter import MeterReading, RunState
+from backstay.run.run_state import MeterReading, RunState
 from backstay.run.summary import Ending, Summary
 from backstay.run.view import Block, Events, Holds, PlainLines, Terminal
 from tests.house.sources import ROOT

@@ -11,9 +11,8 @@ from backstay.core.models import Attempt, Settlement
 from backstay.core.pace import HOUR_MS, Pace
 from backstay.core.states import JobState
 from backstay.llm.endpoint import Endpoint, Lane
-from backstay.run.meter import Wait, wait_for_day
+from backstay.run.run_state import Wait, Waits, wait_for_day
 from backstay.run.submission import Order
-from backstay.run.waits import Waits
 from backstay.store.items import Waiting
 from backstay.store.job_views import JobView, UnderWay
 

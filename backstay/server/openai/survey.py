@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any, Final, NamedTuple
 
 from backstay.core.errors import NotFound
-from backstay.llm.duplicates import Suspicion
 from backstay.llm.formats import ENVELOPE, BatchLines, InputOptions, ParsedRequest
 from backstay.llm.lines import LinePart, LineRefused, members, text_of
 from backstay.llm.providers.openai.requests import CHAT, COMPLETIONS, EMBEDDINGS
+from backstay.llm.repeated_requests import Suspicion
 from backstay.server.openai.destinations import MESSAGES_API, ModelUnplaced, handlers_of, is_message_batch, reading_of
 from backstay.server.openai.shapes import content
 from backstay.server.service import Service

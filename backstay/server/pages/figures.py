@@ -20,7 +20,7 @@ from backstay.core.display import (
     visible,
 )
 from backstay.core.states import JobState
-from backstay.run.meter import RunState, forecast
+from backstay.run.run_state import RunState, forecast
 from backstay.store.job_views import JobView
 
 LINE_CHARACTERS: Final = 200

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backstay.llm.duplicates import LineSet, Originals, Suspicion, repeats
 from backstay.llm.lines import LlmRequest
+from backstay.llm.repeated_requests import LineSet, Originals, Suspicion, repeats
 
 
 @given(st.sets(st.integers(1, 5000)))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from backstay.run.meter import Meter, MeterReading, RunState, forecast
+from backstay.run.run_state import Meter, MeterReading, RunState, forecast
 
 
 class Watched:

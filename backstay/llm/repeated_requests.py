@@ -1,20 +1,35 @@
-"""Finds repeats among a million lines: ids that come twice, and requests that need to be paid only once."""
+"""Finds repeats: ids that come twice among a million lines, requests that need to be paid only once, and requests that
+an earlier run has answered."""
 
 import hashlib
+import json
+import re
 import sqlite3
+import struct
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
+from backstay.core.models import AnswerKey
 from backstay.llm.endpoint import DEFAULT_API
 from backstay.llm.lines import LlmRequest, no_room_error
 
-BUCKETS = 256
-CACHE_KIBIBYTES = 8 * 1024
+if TYPE_CHECKING:
+    from backstay.llm.endpoint import Endpoint
+    from backstay.llm.formats import ParsedRequest
+    from backstay.llm.intake import Tally
+
+BUCKETS: Final = 256
+CACHE_KIBIBYTES: Final = 8 * 1024
+LOOK_UP_REQUESTS: Final = 2_000  # that are looked up together
+_canonical: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+_NUMBERS: Final = struct.Struct(">qq")
+_SAMPLE: Final = re.compile(r'\{"sample":(\d{1,9})\}')
+_VERSION: Final = "1"  # with another version, answers under the earlier keys are not found
 
 
 class LineSet:
@@ -123,3 +138,83 @@ def _scratch() -> sqlite3.Connection:
     scratch.execute("PRAGMA temp_store = FILE")
     scratch.execute("BEGIN")
     return scratch
+
+
+# Answers of earlier runs
+
+
+class RequestKeys:
+    """Makes the keys of the requests that begin at one endpoint. What is sent counts, and where to: not the lane, the
+    API key, the pace, the price, a custom_id or metadata."""
+
+    def __init__(self, owner: str, api: str, base_url: str, headers_env: Iterable[tuple[str, str]]) -> None:
+        where = [_VERSION, owner, api, base_url.rstrip("/"), sorted(headers_env)]
+        self._begun = hashlib.sha256(json.dumps(where).encode())
+
+    @classmethod
+    def of(cls, owner: str, endpoint: "Endpoint") -> Self:
+        return cls(owner, endpoint.api, endpoint.base_url, endpoint.headers_env)
+
+    def key(self, url: str, fields: Mapping[str, Any], model: str | None, sample: int = 0) -> AnswerKey:
+        """`fields` is the whole body; the order of its members does not count. Several samples of the same request
+        have different keys."""
+        digest = self._begun.copy()
+        digest.update(_canonical((url, model, sample, fields)).encode())
+        high, low = _NUMBERS.unpack_from(digest.digest())
+        return AnswerKey(high, low, model or "")
+
+
+def metadata_of_sample(number: int) -> str:
+    """What tells a further sample of a request from the first one; it is not sent."""
+    return f'{{"sample":{number}}}'
+
+
+def sample_of(metadata: str | None) -> int:
+    found = None if metadata is None else _SAMPLE.fullmatch(metadata)
+    return 0 if found is None else int(found[1])
+
+
+class UnknownRequests:
+    """Passes on the requests that no earlier run has answered, and counts the others. `flush` ends it."""
+
+    def __init__(
+        self,
+        tally: "Tally",
+        keys_of: Callable[[str], RequestKeys],
+        look_up: Callable[[Sequence[AnswerKey]], set[int]],
+    ) -> None:
+        self.known = 0
+        self._tally = tally
+        self._keys_of = keys_of
+        self._keys: dict[str, RequestKeys] = {}  # by provider
+        self._look_up = look_up
+        self._waiting: list[ParsedRequest] = []
+
+    def add(self, parsed: "ParsedRequest") -> None:
+        self._waiting.append(parsed)
+        if len(self._waiting) >= LOOK_UP_REQUESTS:
+            self.flush()
+
+    def flush(self) -> None:
+        known = self._look_up([self._key(parsed) for parsed in self._waiting]) if self._waiting else set[int]()
+        for number, parsed in enumerate(self._waiting):
+            if number not in known:
+                self._tally.add(parsed)
+        self.known += len(known)
+        self._waiting.clear()
+
+    def clear(self) -> None:
+        self._tally.clear()
+        self._waiting.clear()
+        self.known = 0
+
+    def _key(self, parsed: "ParsedRequest") -> AnswerKey:
+        keys = self._keys.get(parsed.api)
+        if keys is None:
+            keys = self._keys[parsed.api] = self._keys_of(parsed.api)
+        return keys.key(parsed.url, parsed.fields, parsed.model, sample_of(parsed.metadata))
+
+
+def show_known(known: int, total: int, of: str = "") -> str:
+    """The sentence before anything is sent."""
+    return f"{known:,} of {of}{total:,} are known; {total - known:,} will be sent"

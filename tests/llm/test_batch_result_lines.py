@@ -12,8 +12,8 @@ from backstay.core.outcomes import Failed, Succeeded
 from backstay.llm.batch_results import BatchResultFile, BatchResults, LineIndex, references_by_number
 from backstay.llm.endpoint import Endpoint, Veil
 from backstay.llm.prices import LanePrices
-from backstay.llm.providers.openai.batch_api import LineError, OpenAiBatch, read_batch
-from backstay.llm.providers.openai.result_lines import OpenAiResultReader, reference_of
+from backstay.llm.providers.openai.batch_api import LineError, OpenAiBatch, read_batch, reference_of
+from backstay.llm.providers.openai.batches import OpenAiResultReader
 
 KEY = "sk-Zm9v/YmFy"
 A, B, C = (hashlib.sha256(name.encode()).hexdigest()[:40] for name in "abc")

@@ -5,9 +5,8 @@ import asyncio
 import pytest
 
 from backstay.core.errors import ErrorCode, OutcomeUnknown, Transient
-from backstay.llm.http import pool as pools
 from backstay.llm.http.connection import LargeReplies
-from backstay.llm.http.pool import Pool
+from backstay.llm.http.wire import Pool
 from tests.llm.odd_servers import OddServer, answer, says_nothing, then_closes
 from tests.llm.wire_rig import CHAT, OK, wire_to, wired
 
@@ -29,7 +28,7 @@ async def test_who_gets_no_connection_in_time_has_sent_nothing() -> None:
 
 
 async def test_a_connection_that_lay_idle_too_long_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pools, "KEEPALIVE_SECONDS", 0.0)
+    monkeypatch.setattr("backstay.llm.http.wire.KEEPALIVE_SECONDS", 0.0)
     async with wired(OK) as (wire, server):
         await wire.post(CHAT, "{}", 5)
         await wire.post(CHAT, "{}", 5)

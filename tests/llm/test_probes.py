@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from backstay.llm.http.pool import send_probes
+from backstay.llm.http.connection import send_probes
 from backstay.llm.http.wire import Wire
 from tests.llm.odd_servers import OddServer, answer, says_nothing
 from tests.llm.wire_rig import CHAT, wire_to

@@ -12,8 +12,15 @@ from yarl import URL
 from backstay.core.errors import ErrorCode, HandlerError, OutcomeUnknown, Permanent
 from backstay.core.failures import error_of_failure, failure_of_exception, failure_of_status
 from backstay.llm.endpoint import Veil
-from backstay.llm.http.connection import ERROR_BYTES_MAX, HEAD_BYTES_MAX, HttpAnswer
-from backstay.llm.http.pool import ADDRESS_SECONDS, KEEPALIVE_SECONDS, Proxy, send_probes
+from backstay.llm.http.connection import (
+    ADDRESS_SECONDS,
+    ERROR_BYTES_MAX,
+    HEAD_BYTES_MAX,
+    KEEPALIVE_SECONDS,
+    HttpAnswer,
+    Proxy,
+    send_probes,
+)
 
 _AT_ONCE_BYTES_MAX: Final = 1 << 20  # aiohttp expects larger bodies as files
 _REDIRECTS: Final = (301, 302, 303, 307, 308)

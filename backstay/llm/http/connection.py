@@ -1,14 +1,21 @@
-"""One kept connection to a provider: a request is written in one piece, and one answer or an error comes back."""
+"""One kept connection to a provider: a request is written in one piece, and one answer or an error comes back. And the
+way to a host: its proxy, and probes that keep a silent connection open."""
 
 import asyncio
+import base64
+import socket
 import zlib
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final, NamedTuple, Protocol
+from urllib.parse import SplitResult
+from urllib.request import getproxies, proxy_bypass
 
 import httptools
+from yarl import URL
 
-from backstay.core.errors import OutcomeUnknown
+from backstay.core.errors import OutcomeUnknown, UsageError
 
 HEAD_BYTES_MAX: Final = 64 << 10
 LARGE_BYTES: Final = 1 << 20
@@ -21,6 +28,14 @@ _MEMBERS_MAX: Final = 1_000  # of one compressed answer: very many empty ones wo
 _NOT_UNPACKED: Final = ("br", "zstd")  # any other unknown word, such as "utf-8", means a plain body
 _NAMES_REMEMBERED_MAX: Final = 1_000
 _NAMES: Final[dict[bytes, str]] = {}  # of headers, as they were written
+# Below the five seconds after which many servers drop an idle connection: a request must not cross with the server's
+# close.
+KEEPALIVE_SECONDS: Final = 4.0
+ADDRESS_SECONDS: Final = 60.0
+NEXT_ADDRESS_SECONDS: Final = 0.25
+# A call may be silent for many minutes, and many NATs drop a silent connection sooner. No platform has all of these
+# options: macOS has the second instead of the first.
+_PROBES: Final = (("TCP_KEEPIDLE", 60), ("TCP_KEEPALIVE", 60), ("TCP_KEEPINTVL", 30), ("TCP_KEEPCNT", 5))
 
 
 class HttpAnswer(NamedTuple):
@@ -296,3 +311,47 @@ def unpacker(packed: str) -> Callable[[bytes, int], bytes] | None:
 
 def _refuse(data: bytes, bytes_max: int) -> bytes:
     raise zlib.error("it has a compression that was not asked for")
+
+
+# The way to a host
+
+
+def send_probes(sock: socket.socket) -> None:
+    """Turns TCP keepalive on: the kernel checks from time to time whether the other side is still there."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _PROBES:
+        if (option := getattr(socket, name, None)) is not None:
+            with suppress(OSError):  # a kernel without this option uses its own default
+                sock.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+class Proxy(NamedTuple):
+    url: URL  # without its login
+    headers: dict[str, str]
+
+
+def proxy_of(base: SplitResult) -> Proxy | None:
+    """The proxy of the scheme, otherwise the one for all schemes, as in curl and httpx; None for a host in no_proxy."""
+    named = getproxies()
+    scheme = base.scheme if named.get(base.scheme) else "all"
+    if not named.get(scheme) or proxy_bypass(base.netloc):
+        return None
+    proxy = _url(named[scheme])
+    if proxy.scheme not in ("http", "https") or not proxy.host:
+        said = "a SOCKS proxy" if proxy.scheme.startswith("socks") else "an invalid proxy URL"
+        raise UsageError(
+            f"the variable {scheme}_proxy (or {scheme.upper()}_PROXY) names {said}; only HTTP proxies are supported",
+            hint="set it to an http:// or https:// proxy, or add the host to no_proxy to connect without a proxy",
+        )
+    if proxy.user is None:
+        return Proxy(proxy, {})
+    login = base64.b64encode(f"{proxy.user}:{proxy.password or ''}".encode()).decode()
+    # Under this name aiohttp takes a proxy's login for requests through a tunnel and for those without one.
+    return Proxy(proxy.with_user(None), {"Authorization": f"Basic {login}"})
+
+
+def _url(named: str) -> URL:
+    try:
+        return URL(named if "://" in named else f"http://{named}")
+    except ValueError:
+        return URL()

@@ -1,17 +1,32 @@
-"""The HTTP client of one endpoint: one request, one reply, and errors that show whether the request can have
-arrived."""
+"""The HTTP client of one endpoint: one request, one reply, over a pool of connections. Its errors show whether the
+request can have arrived."""
 
-from collections.abc import Callable, Mapping
+import asyncio
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
 from importlib.metadata import version
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import TYPE_CHECKING, BinaryIO, Final, TypeVar
 
+from aiohappyeyeballs import AddrInfoType, start_connection
 from yarl import URL
 
+from backstay.clock import Tasks
 from backstay.core.errors import ErrorCode, Permanent, ProviderHeld, Throttled, Transient
 from backstay.llm.credentials import WAIT_SECONDS, Credentials
 from backstay.llm.endpoint import Endpoint, Veil, account_of, headers_of, parts_of
-from backstay.llm.http.connection import HttpAnswer, decode
-from backstay.llm.http.pool import Pool, Proxy, proxy_of
+from backstay.llm.http.connection import (
+    ADDRESS_SECONDS,
+    KEEPALIVE_SECONDS,
+    NEXT_ADDRESS_SECONDS,
+    Connection,
+    HttpAnswer,
+    LargeReplies,
+    Proxy,
+    decode,
+    proxy_of,
+    send_probes,
+)
 from backstay.llm.provider import ProviderReply
 from backstay.llm.providers import provider_named
 
@@ -242,3 +257,128 @@ def _own_headers() -> dict[str, str]:
         "accept-encoding": "gzip, deflate",
         "user-agent": f"backstay/{version('backstay')}",
     }
+
+
+T = TypeVar("T")
+
+
+class Pool:
+    """The connections to one host: opened when needed, kept while they are used, and limited in number. A request has
+    its connection for itself until the answer is there."""
+
+    def __init__(self, host: str, port: int, secure: bool, connections_max: int, bytes_max: int) -> None:
+        self._host = host
+        self._port = port
+        self._ssl = ssl.create_default_context() if secure else None
+        self._bytes_max = bytes_max
+        self._large_replies = LargeReplies()
+        self._loop = asyncio.get_running_loop()
+        self._tasks = Tasks()
+        self._room = asyncio.Semaphore(connections_max)
+        self._idle: list[Connection] = []  # the last one used is the first to be used again
+        self._busy: set[Connection] = set()
+        self._reaper: asyncio.TimerHandle | None = None
+        self._addresses: asyncio.Task[list[AddrInfoType]] | None = None
+        self._addresses_until = 0.0
+
+    async def exchange(self, head: bytes, body: bytes, seconds: float, connect_seconds: float) -> HttpAnswer:
+        """Transient when nothing was sent; OutcomeUnknown when it was sent and no answer came."""
+        ends_at = self._loop.time() + seconds
+        if self._room.locked():
+            await self._in_time(self._room.acquire(), connect_seconds)
+        else:
+            await self._room.acquire()
+        try:
+            connection = self._last_used()
+            if connection is None:
+                connection = await self._in_time(self._connect(), connect_seconds)
+            return await self._ask(connection, head, body, seconds, ends_at)
+        finally:
+            self._room.release()
+
+    def close(self) -> None:
+        for connection in (*self._idle, *self._busy):
+            connection.close()
+        self._idle.clear()
+        if self._reaper is not None:
+            self._reaper.cancel()
+
+    async def _ask(
+        self, connection: Connection, head: bytes, body: bytes, seconds: float, ends_at: float
+    ) -> HttpAnswer:
+        self._busy.add(connection)
+        try:
+            return await connection.ask(head, body, seconds, ends_at)
+        except BaseException:
+            connection.close()  # its answer is no longer awaited, and no other request may get it
+            raise
+        finally:
+            self._busy.discard(connection)
+            if connection.usable:
+                self._keep(connection)
+
+    def _last_used(self) -> Connection | None:
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.usable and self._loop.time() < connection.idle_since + KEEPALIVE_SECONDS:
+                return connection
+            connection.close()
+        return None
+
+    def _keep(self, connection: Connection) -> None:
+        connection.idle_since = self._loop.time()
+        self._idle.append(connection)
+        if self._reaper is None:
+            self._reaper = self._loop.call_later(KEEPALIVE_SECONDS, self._reap)
+
+    def _reap(self) -> None:
+        """Closes what has not been used for long."""
+        oldest = self._loop.time() - KEEPALIVE_SECONDS
+        kept = []
+        for connection in self._idle:
+            if connection.idle_since > oldest and connection.usable:
+                kept.append(connection)
+            else:
+                connection.close()
+        self._idle = kept
+        self._reaper = self._loop.call_later(KEEPALIVE_SECONDS, self._reap) if kept else None
+
+    async def _connect(self) -> Connection:
+        reached = await start_connection(await self._resolved(), happy_eyeballs_delay=NEXT_ADDRESS_SECONDS)
+        try:
+            reached.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            send_probes(reached)
+            name = self._host if self._ssl is not None else None
+            _, connection = await self._loop.create_connection(
+                lambda: Connection(self._large_replies, self._bytes_max),
+                sock=reached,
+                ssl=self._ssl,
+                server_hostname=name,
+            )
+        except BaseException:
+            reached.close()
+            raise
+        return connection
+
+    async def _resolved(self) -> list[AddrInfoType]:
+        """The host's addresses, asked for once however many connections are opened."""
+        if self._addresses is None or (self._addresses.done() and self._loop.time() >= self._addresses_until):
+            looking = self._loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
+            self._addresses = self._tasks.spawn(looking)
+            self._addresses.add_done_callback(self._resolved_now)
+        return await asyncio.shield(self._addresses)
+
+    def _resolved_now(self, looked: "asyncio.Task[list[AddrInfoType]]") -> None:
+        found = not looked.cancelled() and looked.exception() is None
+        self._addresses_until = self._loop.time() + (ADDRESS_SECONDS if found else 0)
+
+    async def _in_time(self, step: Awaitable[T], seconds: float) -> T:
+        """Errors here happen before anything is sent."""
+        try:
+            async with asyncio.timeout(seconds):
+                return await step
+        except TimeoutError:
+            raise Transient(f"no connection to {self._host} within {seconds:g} s", ErrorCode.GW_TIMEOUT) from None
+        except OSError as error:  # of TLS and of names as well
+            reason = error.strerror or str(error) or type(error).__name__
+            raise Transient(f"no connection to {self._host}:{self._port}: {reason}", ErrorCode.GW_5XX) from None

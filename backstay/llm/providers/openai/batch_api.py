@@ -1,14 +1,19 @@
-"""The calls for files and batches that the lane `batch` needs. Their answers are untrusted input."""
+"""The calls for files and batches that the lane `batch` needs, and how a batch is found again after a crash. The
+answers are untrusted input."""
 
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, BinaryIO, Final, NamedTuple
 from urllib.parse import quote
 
+from backstay.clock import Clock, Tasks
 from backstay.core.errors import Permanent, Transient
-from backstay.llm.batch_lookup import ASK_SECONDS, DOWNLOAD_BYTES_MAX, DOWNLOAD_SECONDS
+from backstay.handlers.function import in_thread
+from backstay.llm.batch_lookup import ASK_SECONDS, DOWNLOAD_BYTES_MAX, DOWNLOAD_SECONDS, BatchSurvey
+from backstay.llm.batch_results import LineIndex, reference_in, references_by_number
 from backstay.llm.bodies import dict_in, id_in, object_in, require_object, text_in, whole_in
+from backstay.llm.lines import open_temporary
 from backstay.llm.provider import GONE, Channel, ProviderReply
 from backstay.llm.shards import Shard
 
@@ -28,6 +33,10 @@ PROCESSED: Final = "processed"
 UPLOADED: Final = "uploaded"
 _PENDING: Final = frozenset({"pending", "running", "notrunning"})  # as Azure writes it
 _BROKEN: Final = frozenset({"error", "failed", "canceled", "cancelled", "deleting", "deleted"})
+CLOCKS_APART_SECONDS: Final = 86_400  # the provider's and the database's, at most
+FILES_REMEMBERED_MAX: Final = 200
+# Nearly every line of a file that we wrote, or that a provider made of it, begins like this.
+_HEAD: Final = re.compile(rb'\{(?:"id": ?"[^"\\]*", ?)?"custom_id": ?"([0-9a-f]{40})"')
 
 
 class LineError(NamedTuple):
@@ -229,3 +238,121 @@ def read_batch(said: dict[str, Any]) -> OpenAiBatch:
 def _errors(data: object) -> list[LineError]:
     found = [each for each in data if isinstance(each, dict)] if isinstance(data, list) else []
     return [LineError(str(each.get("code")), str(each.get("message")), whole_in(each.get("line"))) for each in found]
+
+
+def reference_of(line: bytes) -> str | None:
+    return reference_in(line, _HEAD, "custom_id")
+
+
+class BatchLookup:
+    """Many references at a time are looked up together: each file is read once."""
+
+    def __init__(self, api: FilesAndBatches, clock: Clock, tasks: Tasks) -> None:
+        self._api = api
+        self._clock = clock
+        self._indexes: dict[str, LineIndex] = {}  # by file
+        self._batches: dict[str, str] = {}  # by file
+        self._unused: dict[str, str] = {}  # files without a batch, by the digests in their names
+        self._gone: list[OpenAiBatch] = []  # those whose content is unknown
+        self._survey = BatchSurvey(self._look, clock, tasks)
+
+    def remember(self, file_id: str, refs: Sequence[str]) -> None:
+        """Records the content of a file that we uploaded, so that it need not be downloaded."""
+        self._indexes[file_id] = LineIndex((ref, number) for number, ref in enumerate(refs, start=1))
+        while len(self._indexes) > FILES_REMEMBERED_MAX + len(self._batches):
+            del self._indexes[next(file for file in self._indexes if file not in self._batches)]
+
+    def find_unused(self, digest: str) -> str | None:
+        """The file of these requests, if one was uploaded and no batch was made of it."""
+        return self._unused.get(digest)
+
+    def keep_unused(self, digest: str, file_id: str) -> None:
+        self._unused[digest] = file_id
+        while len(self._unused) > FILES_REMEMBERED_MAX:
+            del self._unused[next(iter(self._unused))]
+
+    def use(self, digest: str) -> None:
+        """Forgets the file: a batch is about to be made of it, or it cannot be used."""
+        self._unused.pop(digest, None)
+
+    async def find(self, ref: str, since: int) -> str | None:
+        """The batch of the request; None if it certainly does not exist. Raises if it is not certain.
+
+        `since`: the second before which the request was certainly not sent, so no older batch has it.
+        """
+        asked_at = self._clock.monotonic()
+        since -= CLOCKS_APART_SECONDS
+        while (found := self._known(ref)) is None and not self._survey.covers(asked_at, since):
+            await self._survey.wait(since)
+        gone = next((batch for batch in self._gone if batch.created_at is None or batch.created_at >= since), None)
+        if found is None and gone is not None:
+            raise Transient(f"the file of {gone.id} was deleted at the provider, so its content is not known")
+        return found
+
+    def _known(self, ref: str) -> str | None:
+        """The batch of a request, once known, does not change."""
+        return next((batch for file, batch in self._batches.items() if ref in self._indexes[file]), None)
+
+    async def index(self, file_id: str) -> LineIndex | None:
+        """The references in a file and the numbers of their lines; None if the file is gone."""
+        known = self._indexes.get(file_id)
+        if known is not None:
+            return known
+        with open_temporary() as file:
+            if not await self._api.download(file_id, file):
+                return None
+            self._indexes[file_id] = await in_thread(lambda: _read(file))
+        return self._indexes[file_id]
+
+    async def _look(self, since: int) -> None:
+        files = await self._api.our_files()
+        batches = await self._api.since(since)
+        self._keep_those_without_batches(files, batches, since)
+        ours = {file.id for file in files}
+        kept: set[str] = set()
+        gone: list[OpenAiBatch] = []
+        for batch in batches:
+            file_id = batch.input_file_id
+            if file_id is None or not (batch.marked or file_id in ours):
+                continue
+            if await self.index(file_id) is None and not await self._index_results(batch, file_id):
+                gone.append(batch)
+                continue
+            self._batches[file_id] = batch.id
+            kept.add(file_id)
+        for file_id in self._batches.keys() - kept:
+            del self._batches[file_id], self._indexes[file_id]
+        self._gone = gone
+
+    def _keep_those_without_batches(self, files: Sequence[OurFile], batches: Sequence[OpenAiBatch], since: int) -> None:
+        """A process that was killed between upload and batch leaves such a file. Older files may have batches that are
+        not listed here."""
+        used = {batch.input_file_id for batch in batches}
+        for digest in [digest for digest, file_id in self._unused.items() if file_id in used]:
+            del self._unused[digest]
+        for file in files:
+            if file.id not in used and file.created_at is not None and file.created_at >= since:
+                self.keep_unused(file.digest, file.id)
+
+    async def _index_results(self, batch: OpenAiBatch, file_id: str) -> bool:
+        """Whether the results of a batch show the content of its file: there is one for each request."""
+        if batch.status != COMPLETED:
+            return False
+        lines = LineIndex([*await self._lines(batch.output_file_id), *await self._lines(batch.error_file_id)])
+        if not 0 < batch.total <= len(lines.keys()):
+            return False
+        self._indexes[file_id] = lines
+        return True
+
+    async def _lines(self, file_id: str | None) -> list[tuple[str, int]]:
+        with open_temporary() as file:
+            if file_id is None or not await self._api.download(file_id, file):
+                return []
+            return list(await in_thread(lambda: list(references_by_number(file, reference_of))))
+
+    async def close(self) -> None:
+        await self._survey.close()
+
+
+def _read(file: BinaryIO) -> LineIndex:
+    return LineIndex(references_by_number(file, reference_of))

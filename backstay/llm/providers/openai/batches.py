@@ -1,4 +1,5 @@
-"""Batches made of uploaded files: a file alone costs nothing, and a batch is found again by the file it was made of."""
+"""Batches made of uploaded files, and the results of an ended batch, line by line. A file alone costs nothing, and a
+batch is found again by the file it was made of."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -6,27 +7,48 @@ from typing import Any, BinaryIO, Final
 
 from backstay.clock import Tasks
 from backstay.core.errors import HandlerError, OutcomeUnknown, Throttled, Transient
-from backstay.core.failures import ErrorCode, Failure, FailureKind
+from backstay.core.failures import ErrorCode, Failure, FailureKind, failure_of_status
 from backstay.core.outcomes import Failed
 from backstay.handlers.function import in_thread
-from backstay.llm.batch_results import BatchResultFile, BatchResults, LineIndex
+from backstay.llm.batch_results import (
+    RESULT_MISSING,
+    RESULTS_GONE,
+    BatchResultFile,
+    BatchResults,
+    LineIndex,
+    LineResult,
+    line_failed,
+    line_of_reply,
+)
 from backstay.llm.bodies import id_in, object_in
-from backstay.llm.lines import LlmRequest, open_temporary
-from backstay.llm.provider import Certainty, Channel, ProviderReply
+from backstay.llm.lines import LlmRequest, members, open_temporary
+from backstay.llm.provider import Certainty, Channel, PriceOf, ProviderReply
 from backstay.llm.providers.openai.batch_api import (
+    CANCELLED,
     COMPLETED,
+    EXPIRED,
+    FAILED,
     MARK,
     PROCESSED,
     UPLOADED,
+    BatchLookup,
     FilesAndBatches,
     FileView,
     OpenAiBatch,
+    reference_of,
 )
-from backstay.llm.providers.openai.result_lines import BatchLookup, OpenAiResultReader, reference_of
+from backstay.llm.providers.openai.replies import failure_of_error, read_reply
+from backstay.llm.rate_limits import NO_HINTS
 from backstay.llm.shards import BATCH_REQUESTS_MAX, Shard, ShardBounds, ShardEntry
 
 LOOK_SECONDS: Final = 0.5  # until the next look at a file that is still being processed; longer each time
 LOOK_SECONDS_MAX: Final = 5.0
+
+# Codes of a line that was never run; its request was not paid for.
+_LINE_CANCELLED: Final = "batch_cancelled"
+_LINE_EXPIRED: Final = "batch_expired"
+_NOT_RUN: Final = {_LINE_EXPIRED: ErrorCode.GW_TIMEOUT, _LINE_CANCELLED: ErrorCode.GW_5XX}
+_TOKEN_LIMIT: Final = "token_limit"
 
 
 class OpenAiBatches:
@@ -196,3 +218,78 @@ def write_lines(file: BinaryIO, middle: str, entries: Sequence[ShardEntry]) -> i
     size = file.tell()
     file.seek(0)
     return size
+
+
+class OpenAiResultReader:
+    def __init__(self, batch: OpenAiBatch, whole: bool, named: LineIndex | None, price_of: PriceOf) -> None:
+        self._batch = batch
+        self._whole = whole  # every existing file could be read
+        self._named = named  # the lines of its input, if errors name any
+        self._price_of = price_of
+
+    @property
+    def too_many_tokens(self) -> bool:
+        return self._batch.status == FAILED and any(_TOKEN_LIMIT in error.code for error in self._batch.errors)
+
+    def read_line(self, text: str) -> LineResult | None:
+        found = {member.key: member for member in members(text)}
+        response, error = found.get("response"), found.get("error")
+        if response is not None and isinstance(response.value, dict):
+            return self._read_response(text[response.start : response.end], response.value)
+        return self._read_error(error.value) if error is not None and error.value else None
+
+    def read_missing(self, ref: str, wait_ms: int) -> LineResult:
+        if self._batch.status == FAILED:
+            return LineResult(self._refusal(ref, wait_ms))
+        if self._batch.status == EXPIRED and self._whole:
+            return self._not_run(_LINE_EXPIRED, "the batch expired before this request was run")
+        if self._batch.status == CANCELLED and self._whole:
+            return self._not_run(_LINE_CANCELLED, "the batch was cancelled at the provider")
+        message = RESULT_MISSING if self._whole else RESULTS_GONE
+        return line_failed(ErrorCode.UNKNOWN, FailureKind.UNKNOWN, message)
+
+    def _read_response(self, text: str, response: dict[str, Any]) -> LineResult:
+        """The same as for a single reply: its body is kept byte for byte."""
+        status, request_id = response.get("status_code"), response.get("request_id")
+        body = next((text[member.start : member.end] for member in members(text) if member.key == "body"), "")
+        if type(status) is not int or not 100 <= status <= 599:
+            message = "the provider's line has neither a status nor a result"
+            return line_failed(ErrorCode.GW_5XX, FailureKind.INFRASTRUCTURE, message)
+        headers = {"x-request-id": request_id} if isinstance(request_id, str) else {}
+        return line_of_reply(read_reply(ProviderReply(status, headers, body), NO_HINTS, self._price_of))
+
+    def _read_error(self, error: object) -> LineResult:
+        code = error.get("code") if isinstance(error, dict) else None
+        if isinstance(error, dict) and isinstance(code, str) and code in _NOT_RUN:
+            return self._not_run(code, str(error.get("message")))
+        return LineResult(_ended(failure_of_error(error)))
+
+    def _not_run(self, code: str, message: str) -> LineResult:
+        cancelled = code == _LINE_CANCELLED and self._batch.status == CANCELLED
+        words = _sentence(code, message)
+        return line_failed(_NOT_RUN[code], FailureKind.INFRASTRUCTURE, words, cancelled=cancelled)
+
+    def _refusal(self, ref: str, wait_ms: int) -> Failed:
+        """Nothing of the batch was run. The requests with errors are named; the others may be tried again."""
+        errors = self._batch.errors
+        if self.too_many_tokens:
+            message = _sentence(*errors[0][:2])
+            return _ended(Failure(ErrorCode.GW_4XX, FailureKind.THROTTLED, message, wait_ms))
+        at_fault = {error.line: error for error in errors if error.line is not None} if self._named is not None else {}
+        numbers = self._named.spots(ref) if self._named is not None else []
+        if (own := next((at_fault[number] for number in numbers if number in at_fault), None)) is not None:
+            return _ended(failure_of_status(400, _sentence(own.code, own.message)))
+        if any(1 <= number <= len(self._named or ()) for number in at_fault):
+            message = "another request of its batch is not valid, so none was run"
+            return _ended(Failure(ErrorCode.GW_4XX, FailureKind.THROTTLED, message))
+        words = _sentence(*errors[0][:2]) if errors else "without a reason"
+        failure = Failure(ErrorCode.GW_5XX, FailureKind.INFRASTRUCTURE, f"the provider refused the batch: {words}")
+        return _ended(failure)
+
+
+def _sentence(code: str, message: str) -> str:
+    return f"{message} ({code})"
+
+
+def _ended(failure: Failure) -> Failed:
+    return Failed(failure, task_ended=True)
